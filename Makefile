@@ -1,0 +1,51 @@
+# Every target makes the environment it needs; nothing has to be installed by hand
+# but a Python of 3.12 or newer.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# One BLAS thread: the matrices are small, and the time is then the same everywhere.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+export MKL_NUM_THREADS ?= 1
+WORKERS ?= auto
+
+.PHONY: help install demo test test-slow bench notebooks lint format clean
+
+help:  ## Show the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
+
+install: $(STAMP)  ## Create .venv with everything the other targets need
+
+$(STAMP): pyproject.toml tools/find_python.sh
+	@python="$$(sh tools/find_python.sh)" && "$$python" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable ".[io,nuts,notebook]" --group dev
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## Fit Wine with every engine; pictures and posterior go to demo_output/
+	$(BIN)/python -m bsdr_models.demo --output demo_output
+
+test: $(STAMP)  ## The fast tests
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow"
+
+test-slow: $(STAMP)  ## Statistical tests, samplers and notebooks
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m slow
+
+bench: $(STAMP)  ## Speed against the floor
+	$(BIN)/python -m benchmarks speed
+
+notebooks: $(STAMP)  ## Re-execute the notebooks in place
+	$(BIN)/python tools/execute_notebooks.py
+
+lint: $(STAMP)  ## Style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)  ## Apply the style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove the environment and what runs have left
+	rm -rf $(VENV) demo_output .pytest_cache .ruff_cache .mypy_cache

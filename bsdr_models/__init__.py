@@ -1,0 +1,1 @@
+"""Supervised Bayesian dimensionality reduction."""

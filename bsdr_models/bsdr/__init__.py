@@ -1,0 +1,1 @@
+"""BSDR: Bayesian supervised dimensionality reduction (Gönen, 2013)."""

@@ -1,0 +1,11 @@
+"""Names of every dimension that leaves the package, once."""
+
+CHAIN = "chain"
+DRAW = "draw"
+OBS = "obs"
+FEATURE = "feature"
+COMPONENT = "component"
+COMPONENT_AUX = "component_aux"
+LABEL = "label"
+ITERATION = "iteration"
+TERM = "term"

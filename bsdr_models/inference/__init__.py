@@ -1,0 +1,1 @@
+"""Drivers that know nothing of any paper, and the one result type."""

@@ -1,0 +1,1 @@
+"""Special moments, factors and linear algebra: NumPy, SciPy and Numba, no state."""

@@ -1,0 +1,360 @@
+r"""The design matrix as a linear operator.
+
+The engines see X only through ``project`` (X @ B), ``back`` (X.T @ A) and the ridge normal
+N(S_s X' z_s / v, S_s) with S_s = (diag phi_s + X'X / v)^-1 of each component s. Which algebra
+serves the ridge is decided here, by counting flops, and nobody else knows it:
+
+======================= =============================================================
+coordinates             flops per sweep
+======================= =============================================================
+features, D small       Cholesky factor and its inverse, 2/3 D^3 for each distinct phi_s
+features, N small       Woodbury, 2 N^2 D + N^3 / 3 for each distinct phi_s
+spectral (columnwise)   r R, after one decomposition for the whole run
+======================= =============================================================
+
+The working coordinates of a design need not be the features: ``coordinates`` maps rows into
+them, ``loadings`` maps projections back.
+"""
+
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import blas, lapack, solve_triangular, svd
+
+from bsdr_models.numerics.factors import RidgeColumns
+from bsdr_models.numerics.linalg import factorise_inplace
+from bsdr_models.typing import FloatArray
+
+# Directions in which the rows vary less than this share of their largest direction are absent.
+RANK_TOL = 1e-8
+
+
+class Design(Protocol):
+    """What every design offers. D counts working coordinates, P features."""
+
+    @property
+    def n_rows(self) -> int:
+        """N."""
+
+    @property
+    def n_features(self) -> int:
+        """D."""
+
+    def project(self, B: FloatArray) -> FloatArray:
+        """X @ B: (D, R) -> (N, R)."""
+
+    def back(self, A: FloatArray) -> FloatArray:
+        """X.T @ A: (N, R) -> (D, R)."""
+
+    def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
+        """Ridge normals N(S_s X' z_s / v, S_s), by the summaries that enter a bound.
+
+        Parameters
+        ----------
+        target : (N, R)
+            z_s in its columns.
+        precision : (D, R), (1, R) or (D, 1)
+            phi.
+        variance : float
+            v.
+        """
+
+    def draw(
+        self,
+        precision: FloatArray,
+        variance: float,
+        *,
+        size: tuple[int, int],
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        """``size = (S, R)`` draws of N(0, S_s): (S, D, R)."""
+
+    def row_variance(
+        self, rows: FloatArray, precision: FloatArray, variance: float, n_components: int
+    ) -> FloatArray:
+        """x' S_s x for rows in working coordinates: (M, D) -> (M, R)."""
+
+    def coordinates(self, rows: FloatArray) -> FloatArray:
+        """Rows in working coordinates: (M, P) -> (M, D)."""
+
+    def outside(self, rows: FloatArray) -> FloatArray:
+        """Squared length of the part of each row that the coordinates miss: (M, P) -> (M,)."""
+
+    def loadings(self, projection: FloatArray) -> FloatArray:
+        """Projection over features: (..., D, R) -> (..., P, R)."""
+
+    def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
+        """Marginal variances over features, of (D, R) in working coordinates: (P, R)."""
+
+
+class DenseDesign:
+    """X itself; the working coordinates are the features.
+
+    Parameters
+    ----------
+    X : (N, D)
+    """
+
+    def __init__(self, X: FloatArray) -> None:
+        self.X = np.ascontiguousarray(X, dtype=np.float64)
+
+    @property
+    def n_rows(self) -> int:
+        """N."""
+        return self.X.shape[0]
+
+    @property
+    def n_features(self) -> int:
+        """D."""
+        return self.X.shape[1]
+
+    @cached_property
+    def gram(self) -> FloatArray:
+        """X'X, (D, D)."""
+        return self.X.T @ self.X
+
+    @property
+    def prefers_rows(self) -> bool:
+        """Whether Woodbury's N x N system is cheaper than the D x D one."""
+        n, d = self.X.shape
+        return 2.0 * n**2 * d + n**3 / 3.0 < 2.0 * d**3 / 3.0
+
+    def project(self, B: FloatArray) -> FloatArray:
+        """X @ B."""
+        return self.X @ B
+
+    def back(self, A: FloatArray) -> FloatArray:
+        """X.T @ A."""
+        return self.X.T @ A
+
+    def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
+        """Ridge normals; see :class:`Design`."""
+        solve = self._ridge_by_rows if self.prefers_rows else self._ridge_by_features
+        shared = precision.shape[1] == 1
+        if shared:
+            mean, diagonal, log_det, trace = solve(target, precision[:, 0], variance)
+            ones = np.ones(target.shape[1])
+            return RidgeColumns(
+                mean=mean,
+                variance=np.repeat(diagonal[:, None], target.shape[1], axis=1),
+                log_det=log_det * ones,
+                gram_trace=trace * ones,
+            )
+        phi = np.broadcast_to(precision, (self.n_features, target.shape[1]))
+        parts = [solve(target[:, s : s + 1], phi[:, s], variance) for s in range(target.shape[1])]
+        mean, diagonal, log_det, trace = zip(*parts, strict=True)
+        return RidgeColumns(
+            mean=np.concatenate(mean, axis=1),
+            variance=np.column_stack(diagonal),
+            log_det=np.array(log_det),
+            gram_trace=np.array(trace),
+        )
+
+    def _feature_factor(self, phi: FloatArray, variance: float) -> tuple[FloatArray, float]:
+        """Lower factor L of diag(phi) + X'X / v = L L', and its log determinant."""
+        matrix = np.array(self.gram, order="F")
+        matrix /= variance
+        matrix.reshape(-1, order="A")[:: self.n_features + 1] += phi
+        return factorise_inplace(matrix, name="projection precision")
+
+    def _ridge_by_features(
+        self, target: FloatArray, phi: FloatArray, variance: float
+    ) -> tuple[FloatArray, FloatArray, float, float]:
+        """One D x D factorisation: mean (D, R), diag S, log|S|, tr(X'X S)."""
+        factor, log_det = self._feature_factor(phi, variance)
+        half, info = lapack.dtrtri(factor, lower=1, overwrite_c=1)  # S = half' half
+        if info != 0:
+            raise np.linalg.LinAlgError("projection precision is singular")
+        mean = half.T @ (half @ (self.back(target) / variance))
+        diagonal = np.einsum("ij,ij->j", half, half)
+        trace = variance * (self.n_features - float(phi @ diagonal))
+        return mean, diagonal, -log_det, trace
+
+    def _row_factor(self, phi: FloatArray, variance: float) -> tuple[FloatArray, FloatArray, float]:
+        """V = L^-1 X diag(phi)^-1/2 with L L' = v I + X diag(1/phi) X'; L; log|L L'|."""
+        half = np.asfortranarray(self.X / np.sqrt(phi))
+        matrix = blas.dsyrk(1.0, half, lower=1)
+        matrix.reshape(-1, order="A")[:: self.n_rows + 1] += variance
+        factor, log_det = factorise_inplace(matrix, name="row covariance")
+        return blas.dtrsm(1.0, factor, half, lower=1, overwrite_b=1), factor, log_det
+
+    def _ridge_by_rows(
+        self, target: FloatArray, phi: FloatArray, variance: float
+    ) -> tuple[FloatArray, FloatArray, float, float]:
+        """One N x N factorisation (Woodbury): mean (D, R), diag S, log|S|, tr(X'X S)."""
+        half, factor, log_det = self._row_factor(phi, variance)
+        solved = solve_triangular(factor, target, lower=True, check_finite=False)
+        mean = (half.T @ solved) / np.sqrt(phi)[:, None]
+        share = np.einsum("nd,nd->d", half, half)
+        log_det_s = self.n_rows * np.log(variance) - log_det - float(np.log(phi).sum())
+        return mean, (1.0 - share) / phi, log_det_s, variance * float(share.sum())
+
+    def draw(
+        self,
+        precision: FloatArray,
+        variance: float,
+        *,
+        size: tuple[int, int],
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        """Draws of N(0, S_s), (S, D, R): by the factor, or by Bhattacharya's N x N scheme."""
+        n_draws, r = size
+        phi = np.broadcast_to(precision, (self.n_features, r))
+        out = np.empty((n_draws, self.n_features, r))
+        for s in range(r):
+            noise = rng.standard_normal((self.n_features, n_draws))
+            if self.prefers_rows:
+                half, factor, _ = self._row_factor(phi[:, s], variance)
+                extra = rng.standard_normal((self.n_rows, n_draws))
+                fit = half @ noise + np.sqrt(variance) * solve_triangular(
+                    factor, extra, lower=True, check_finite=False
+                )
+                column = (noise - half.T @ fit) / np.sqrt(phi[:, s])[:, None]
+            else:
+                factor, _ = self._feature_factor(phi[:, s], variance)
+                column = solve_triangular(factor, noise, lower=True, trans="T", check_finite=False)
+            out[:, :, s] = column.T
+        return out
+
+    def row_variance(
+        self, rows: FloatArray, precision: FloatArray, variance: float, n_components: int
+    ) -> FloatArray:
+        """x' S_s x, (M, R)."""
+        distinct = precision.shape[1]
+        out = np.empty((rows.shape[0], distinct))
+        phi = np.broadcast_to(precision, (self.n_features, distinct))
+        for s in range(distinct):
+            if self.prefers_rows:
+                half, _, _ = self._row_factor(phi[:, s], variance)
+                scaled = rows / np.sqrt(phi[:, s])
+                seen = scaled @ half.T
+                value = np.einsum("md,md->m", scaled, scaled) - np.einsum("mn,mn->m", seen, seen)
+                out[:, s] = np.maximum(value, 0.0)
+            else:
+                factor, _ = self._feature_factor(phi[:, s], variance)
+                solved = solve_triangular(factor, rows.T, lower=True, check_finite=False)
+                out[:, s] = np.einsum("dm,dm->m", solved, solved)
+        return np.ascontiguousarray(np.broadcast_to(out, (rows.shape[0], n_components)))
+
+    def coordinates(self, rows: FloatArray) -> FloatArray:
+        """The rows themselves."""
+        return rows
+
+    def outside(self, rows: FloatArray) -> FloatArray:
+        """Zeros: the features miss nothing."""
+        return np.zeros(rows.shape[0])
+
+    def loadings(self, projection: FloatArray) -> FloatArray:
+        """The projection itself."""
+        return projection
+
+    def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
+        """The variances themselves."""
+        return variance
+
+
+class SpectralDesign:
+    """Row space of X, X = U S V', in which the Gram matrix is diagonal; working rows are U S.
+
+    For a columnwise prior, which is the same in every rotation of the features. Directions
+    outside the row space meet the data nowhere: they are integrated out of the model exactly,
+    so D here is the rank r and not the number of features.
+
+    Parameters
+    ----------
+    X : (N, P)
+    """
+
+    def __init__(self, X: FloatArray) -> None:
+        values, basis = _row_space(np.asarray(X, dtype=np.float64))
+        self.basis = basis
+        self.eigenvalues = values**2
+        self.A = np.ascontiguousarray(X @ basis)
+
+    @property
+    def n_rows(self) -> int:
+        """N."""
+        return self.A.shape[0]
+
+    @property
+    def n_features(self) -> int:
+        """The rank r of X."""
+        return self.A.shape[1]
+
+    def project(self, B: FloatArray) -> FloatArray:
+        """X @ B."""
+        return self.A @ B
+
+    def back(self, A: FloatArray) -> FloatArray:
+        """X.T @ A."""
+        return self.A.T @ A
+
+    def _variance(self, precision: FloatArray, variance: float) -> FloatArray:
+        """Diagonal of S_s in these coordinates, (D, R)."""
+        if precision.shape[0] != 1:
+            raise ValueError("spectral coordinates serve a columnwise prior only")
+        return 1.0 / (precision + self.eigenvalues[:, None] / variance)
+
+    def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
+        """Ridge normals; see :class:`Design`."""
+        diagonal = self._variance(precision, variance)
+        return RidgeColumns(
+            mean=diagonal * self.back(target) / variance,
+            variance=diagonal,
+            log_det=np.log(diagonal).sum(axis=0),
+            gram_trace=self.eigenvalues @ diagonal,
+        )
+
+    def draw(
+        self,
+        precision: FloatArray,
+        variance: float,
+        *,
+        size: tuple[int, int],
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        """Draws of N(0, S_s), (S, D, R)."""
+        n_draws, r = size
+        noise = rng.standard_normal((n_draws, self.n_features, r))
+        return np.sqrt(self._variance(precision, variance)) * noise
+
+    def row_variance(
+        self, rows: FloatArray, precision: FloatArray, variance: float, n_components: int
+    ) -> FloatArray:
+        """x' S_s x, (M, R)."""
+        return rows**2 @ self._variance(precision, variance)
+
+    def coordinates(self, rows: FloatArray) -> FloatArray:
+        """Rows in the basis of the row space."""
+        return rows @ self.basis
+
+    def outside(self, rows: FloatArray) -> FloatArray:
+        """Squared length outside the row space."""
+        missed = rows - self.coordinates(rows) @ self.basis.T
+        return np.einsum("mp,mp->m", missed, missed)
+
+    def loadings(self, projection: FloatArray) -> FloatArray:
+        """Projection over features."""
+        return self.basis @ projection
+
+    def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
+        """Marginal variances over features; what lies outside the row space has its prior."""
+        squares = self.basis**2
+        return squares @ variance + (1.0 - squares.sum(axis=1))[:, None] / precision
+
+
+def _row_space(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Non-zero singular values (r,) and right singular vectors (P, r), by the smaller side."""
+    n, p = X.shape
+    if n >= p:
+        triangle = np.linalg.qr(X, mode="r")
+        _, values, vt = svd(triangle, full_matrices=False, check_finite=False)
+        basis = vt.T
+    else:
+        q, triangle = np.linalg.qr(X.T)
+        _, values, vt = svd(triangle.T, full_matrices=False, check_finite=False)
+        basis = q @ vt.T
+    keep = values > RANK_TOL * values[0]
+    keep[0] = True
+    return values[keep], np.ascontiguousarray(basis[:, keep])

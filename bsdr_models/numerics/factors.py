@@ -1,0 +1,126 @@
+"""Variational factors: moments, entropies and expected log densities.
+
+A factor knows its own moments; it does not know which model it serves.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import digamma, gammaln
+
+from bsdr_models.typing import FloatArray
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gamma:
+    """Independent Gammas, density proportional to x**(shape - 1) exp(-rate x).
+
+    shape, rate
+        Arrays of one common shape; rate in units of 1 / x.
+    """
+
+    shape: FloatArray
+    rate: FloatArray
+
+    @property
+    def mean(self) -> FloatArray:
+        """E[x]."""
+        return self.shape / self.rate
+
+    @property
+    def mean_log(self) -> FloatArray:
+        """E[log x]."""
+        return digamma(self.shape) - np.log(self.rate)
+
+    def entropy(self) -> float:
+        """Entropy in nats, summed over the entries."""
+        a = self.shape
+        return float(np.sum(a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)))
+
+    def expected_log_prior(self, shape: float, rate: float) -> float:
+        """E[log Gamma(x; shape, rate)], summed over the entries."""
+        each = (shape - 1.0) * self.mean_log - rate * self.mean
+        return float(np.sum(each)) + each.size * (shape * np.log(rate) - float(gammaln(shape)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalRows:
+    """One normal per row, all with the same covariance.
+
+    mean
+        (N, R).
+    cov
+        (R, R).
+    log_det
+        log |cov|.
+    """
+
+    mean: FloatArray
+    cov: FloatArray
+    log_det: float
+
+    def entropy(self) -> float:
+        """Entropy in nats, summed over the rows."""
+        n, r = self.mean.shape
+        return 0.5 * n * (r * (LOG_2PI + 1.0) + self.log_det)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalColumns:
+    """One normal per column, each with its own full covariance.
+
+    mean
+        (P, K).
+    cov
+        (K, P, P).
+    log_det
+        (K,), log |cov_k|.
+    """
+
+    mean: FloatArray
+    cov: FloatArray
+    log_det: FloatArray
+
+    @property
+    def variance(self) -> FloatArray:
+        """Marginal variances, (P, K)."""
+        return np.einsum("kpp->pk", self.cov)
+
+    def entropy(self) -> float:
+        """Entropy in nats, summed over the columns."""
+        p, k = self.mean.shape
+        return 0.5 * (k * p * (LOG_2PI + 1.0) + float(self.log_det.sum()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RidgeColumns:
+    """One normal per column, of covariance S_s = (diag phi_s + X'X / v)^-1, known by summaries.
+
+    Only these enter an update or the bound, so no (R, D, D) array is ever kept.
+
+    mean
+        (D, R).
+    variance
+        (D, R), the diagonals of S_s.
+    log_det
+        (R,), log |S_s|.
+    gram_trace
+        (R,), tr(X'X S_s).
+    """
+
+    mean: FloatArray
+    variance: FloatArray
+    log_det: FloatArray
+    gram_trace: FloatArray
+
+    def entropy(self) -> float:
+        """Entropy in nats, summed over the columns."""
+        d, r = self.mean.shape
+        return 0.5 * (d * r * (LOG_2PI + 1.0) + float(self.log_det.sum()))
+
+    @property
+    def mean_square(self) -> FloatArray:
+        """E[q**2], (D, R)."""
+        return self.mean**2 + self.variance
