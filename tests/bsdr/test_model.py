@@ -1,0 +1,332 @@
+"""The declarative model against plain SciPy densities."""
+
+import math
+
+import mpmath
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy import integrate, stats
+from scipy.special import log_ndtr
+
+from bsdr_models.bsdr.model import build_model, log_choice_probability, log_phi
+from bsdr_models.bsdr.priors import Priors
+
+N, D, R, K = 7, 4, 2, 3
+PRIORS = Priors(
+    projection_shape=2.5,
+    projection_rate=0.7,
+    weight_shape=1.5,
+    weight_rate=2.2,
+    bias_shape=3.1,
+    bias_rate=0.4,
+    noise_shape=1.7,
+    noise_rate=2.9,
+    latent_scale=0.6,
+)
+KINDS = ("entrywise", "columnwise", "rowwise")
+TARGETS = ("multiclass", "multilabel", "regression")
+GROUP_SHAPE = {"entrywise": (D, R), "columnwise": (R,), "rowwise": (D,)}
+FAST = {"mode": "FAST_COMPILE"}
+
+
+def toy(target, rng):
+    X = rng.normal(size=(N, D))
+    if target == "multiclass":
+        return X, np.array([0, 1, 2, 1, 0, 2, 2])
+    if target == "multilabel":
+        return X, rng.integers(0, 2, size=(N, K))
+    return X, rng.normal(size=(N, K))
+
+
+def random_point(kind, target, *, augmented, y, rng):
+    """Values of every free variable of one face, on the scale of the model."""
+    point = {
+        "projection": rng.normal(size=(D, R)),
+        "weights": rng.normal(size=(R, K)),
+        "bias": rng.normal(size=K),
+        "latent" if augmented else "latent_offset": rng.normal(size=(N, R)),
+    }
+    if augmented:
+        point["weight_precision"] = rng.gamma(3.0, size=(R, K))
+        point["bias_precision"] = rng.gamma(3.0, size=K)
+    if augmented or kind != "entrywise":
+        point["projection_precision"] = rng.gamma(3.0, size=GROUP_SHAPE[kind])
+    if target == "regression":
+        point["noise_precision"] = rng.gamma(3.0, size=K)
+    if augmented and target == "multiclass":
+        scores = rng.normal(size=(N, K))
+        scores[np.arange(N), y] = scores.max(axis=1) + rng.random(N)
+        point["scores"] = scores
+    if augmented and target == "multilabel":
+        point["scores"] = np.abs(rng.normal(size=(N, K))) * (2 * y - 1)
+    return point
+
+
+def gamma_log_density(value, shape, rate):
+    return stats.gamma(shape, scale=1.0 / rate).logpdf(value).sum()
+
+
+def normal_log_density(value, mean, precision):
+    return stats.norm(mean, np.broadcast_to(precision, value.shape) ** -0.5).logpdf(value).sum()
+
+
+def student_log_density(value, shape, rate):
+    return stats.t(2 * shape, scale=math.sqrt(rate / shape)).logpdf(value).sum()
+
+
+def adaptive_log_choice(eta, label):
+    """Log P(argmax = label) by adaptive quadrature over the winning score."""
+    rivals = np.delete(eta, label)
+
+    def integrand(t):
+        return stats.norm.pdf(t, eta[label]) * stats.norm.cdf(t - rivals).prod()
+
+    value, _ = integrate.quad(integrand, eta[label] - 12, eta[label] + 12, epsabs=0, epsrel=1e-11)
+    return math.log(value)
+
+
+def joint_log_density(point, X, y, kind, target, *, augmented, priors):
+    Q, W, b = point["projection"], point["weights"], point["bias"]
+    if augmented:
+        psi, lam = point["weight_precision"], point["bias_precision"]
+        total = gamma_log_density(psi, priors.weight_shape, priors.weight_rate)
+        total += gamma_log_density(lam, priors.bias_shape, priors.bias_rate)
+        total += normal_log_density(W, 0.0, psi) + normal_log_density(b, 0.0, lam)
+        Z = point["latent"]
+        total += normal_log_density(Z, X @ Q, priors.latent_scale**-2)
+    else:
+        total = student_log_density(W, priors.weight_shape, priors.weight_rate)
+        total += student_log_density(b, priors.bias_shape, priors.bias_rate)
+        Z = X @ Q + priors.latent_scale * point["latent_offset"]
+        total += normal_log_density(point["latent_offset"], 0.0, 1.0)
+    if augmented or kind != "entrywise":
+        phi = point["projection_precision"]
+        total += gamma_log_density(phi, priors.projection_shape, priors.projection_rate)
+        total += normal_log_density(Q, 0.0, phi[:, None] if kind == "rowwise" else phi)
+    else:
+        total += student_log_density(Q, priors.projection_shape, priors.projection_rate)
+
+    eta = Z @ W + b
+    if target == "regression":
+        tau = point["noise_precision"]
+        total += gamma_log_density(tau, priors.noise_shape, priors.noise_rate)
+        return total + normal_log_density(y, eta, tau)
+    if augmented:
+        return total + normal_log_density(point["scores"], eta, 1.0)
+    if target == "multilabel":
+        return total + stats.norm.logcdf(np.where(y == 1, eta, -eta)).sum()
+    return total + sum(adaptive_log_choice(eta[n], y[n]) for n in range(N))
+
+
+@pytest.mark.parametrize("augmented", [False, True], ids=["marginal", "augmented"])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_log_density_is_the_joint(kind, target, augmented):
+    rng = np.random.default_rng(11)
+    X, y = toy(target, rng)
+    model = build_model(
+        X,
+        y,
+        n_components=R,
+        projection_prior=kind,
+        priors=PRIORS,
+        target=target,
+        augmented=augmented,
+    )
+    log_density = model.compile_logp(jacobian=False, **FAST)
+    for _ in range(3):
+        point = random_point(kind, target, augmented=augmented, y=y, rng=rng)
+        expected = joint_log_density(point, X, y, kind, target, augmented=augmented, priors=PRIORS)
+        # In the marginal face PyMC samples precisions on the log scale.
+        values = {
+            name: np.log(point[name[: -len("_log__")]]) if name.endswith("_log__") else point[name]
+            for name in (variable.name for variable in model.continuous_value_vars)
+        }
+        np.testing.assert_allclose(log_density(values), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("target", ["multiclass", "multilabel"])
+def test_scores_outside_the_cone_have_no_density(target):
+    X, y = toy(target, np.random.default_rng(3))
+    model = build_model(X, y, n_components=R, target=target, augmented=True)
+    log_density = model.compile_logp(**FAST)
+    start = model.initial_point()
+    assert np.isfinite(log_density(start))
+    assert log_density(start | {"scores": -start["scores"]}) == -np.inf
+
+
+def test_integrating_the_precision_gives_the_student_form():
+    """The two faces are one model: the prior of a weight, its precision integrated out."""
+    shape, rate, w = PRIORS.weight_shape, PRIORS.weight_rate, 1.3
+
+    def integrand(precision):
+        return stats.norm.pdf(w, 0.0, precision**-0.5) * stats.gamma.pdf(
+            precision, shape, scale=1.0 / rate
+        )
+
+    value, _ = integrate.quad(integrand, 0.0, np.inf)
+    np.testing.assert_allclose(student_log_density(w, shape, rate), math.log(value), rtol=1e-8)
+
+
+def compiled_choice(n_labels):
+    y, eta = pt.lvector("y"), pt.dmatrix("eta")
+    log_prob = log_choice_probability(y, eta, n_labels=n_labels)
+    gradient = pytensor.grad(log_prob.sum(), eta)
+    return pytensor.function([y, eta], [log_prob, gradient], mode="FAST_COMPILE")
+
+
+def dense_log_choice(eta, label):
+    """Log P(argmax = label) from 20 001 points in log space around the largest integrand."""
+    margin = eta[label] - np.delete(eta, label)
+    coarse = np.linspace(-5.0, 5.0 + max(0.0, -margin.min()), 4001)
+    height = -0.5 * coarse**2 + log_ndtr(coarse[:, None] + margin).sum(axis=1)
+    fine = coarse[height.argmax()] + np.linspace(-12.0, 12.0, 20_001)
+    f = stats.norm.logpdf(fine) + log_ndtr(fine[:, None] + margin).sum(axis=1)
+    return np.logaddexp.reduce(f) + math.log(fine[1] - fine[0])
+
+
+@pytest.mark.parametrize("n_labels", [2, 3, 10])
+def test_choice_probability_in_the_tails(n_labels):
+    """Scores spread up to +-40 and beyond; the grid is exact to rounding."""
+    rng = np.random.default_rng(n_labels)
+    evaluate = compiled_choice(n_labels)
+    eta = np.concatenate([rng.normal(scale=s, size=(15, n_labels)) for s in (0.5, 5.0, 40.0)])
+    y = rng.integers(0, n_labels, size=len(eta))
+    expected = [dense_log_choice(row, label) for row, label in zip(eta, y, strict=True)]
+    assert min(expected) < -500
+    log_prob, _ = evaluate(y, eta)
+    np.testing.assert_allclose(log_prob, expected, rtol=1e-9, atol=1e-6)
+
+
+def test_choice_probability_against_high_precision():
+    """A row at +-40, by mpmath with 30 digits."""
+    # mpmath.quad stops at an absolute error, so the integrand is raised to order one.
+    with mpmath.workdps(30):
+        integral = mpmath.quad(
+            lambda u: mpmath.exp(1600) * mpmath.npdf(u) * mpmath.ncdf(u - 80) * mpmath.ncdf(u - 40),
+            [0, 30, 40, 50, 60, 100],
+        )
+        expected = mpmath.log(integral) - 1600
+    log_prob, _ = compiled_choice(3)(np.array([0]), np.array([[-40.0, 40.0, 0.0]]))
+    np.testing.assert_allclose(log_prob[0], float(expected), rtol=1e-9)
+
+
+def test_choice_probabilities_sum_to_one():
+    eta = np.random.default_rng(0).normal(scale=3.0, size=(6, 4))
+    evaluate = compiled_choice(4)
+    total = sum(np.exp(evaluate(np.full(6, label), eta)[0]) for label in range(4))
+    np.testing.assert_allclose(total, 1.0, atol=1e-6)
+
+
+def test_choice_gradient_is_the_difference_quotient():
+    rng = np.random.default_rng(1)
+    eta = rng.normal(scale=4.0, size=(5, 3))
+    y = rng.integers(0, 3, size=5)
+    _, gradient = compiled_choice(3)(y, eta)
+    step = 1e-4
+    for label in range(3):
+        shift = step * np.eye(3)[label]
+        quotient = [
+            (dense_log_choice(row + shift, c) - dense_log_choice(row - shift, c)) / (2 * step)
+            for row, c in zip(eta, y, strict=True)
+        ]
+        np.testing.assert_allclose(gradient[:, label], quotient, atol=1e-5)
+
+
+@pytest.mark.parametrize("n_labels", [2, 3, 5])
+def test_gradients_are_finite_at_extreme_scores(n_labels):
+    rng = np.random.default_rng(2)
+    eta = rng.choice([-1000.0, 0.0, 1000.0], size=(40, n_labels))
+    y = rng.integers(0, n_labels, size=40)
+    log_prob, gradient = compiled_choice(n_labels)(y, eta)
+    assert np.isfinite(log_prob).all()
+    assert np.isfinite(gradient).all()
+    # The winning score pays about gap^2 / 4 against one rival, so its pull is at most the gap.
+    assert np.abs(gradient).max() < 2001
+
+
+def test_log_phi_and_its_gradient():
+    x = pt.dvector("x")
+    evaluate = pytensor.function(
+        [x], [log_phi(x), pytensor.grad(log_phi(x).sum(), x)], mode="FAST_COMPILE"
+    )
+    at = np.array([-1000.0, -40.0, -5.0, -1.0, -0.3, 0.0, 2.0, 8.0, 40.0, 1000.0])
+    value, gradient = evaluate(at)
+    np.testing.assert_allclose(value, log_ndtr(at), rtol=1e-12, atol=1e-300)
+    hazard = np.exp(stats.norm.logpdf(at) - log_ndtr(at))
+    np.testing.assert_allclose(gradient, hazard, rtol=1e-9, atol=1e-300)
+
+
+def test_prior_predictive_labels_are_exchangeable():
+    """No label is preferred a priori: frequencies over draws are 1/K within 5 standard errors."""
+    rng = np.random.default_rng(5)
+    X, y = toy("multiclass", rng)
+    model = build_model(X, y, n_components=R, priors=PRIORS)
+    draws = 3000
+    prior = pm.sample_prior_predictive(draws, model=model, random_seed=8, compile_kwargs=FAST)
+    drawn = prior.prior_predictive["y"].values[0]
+    assert drawn.dtype == np.int64
+    assert drawn.shape == (draws, N)
+    error = math.sqrt((1 / K) * (1 - 1 / K) / draws)
+    for row in range(N):
+        np.testing.assert_allclose(
+            np.bincount(drawn[:, row], minlength=K) / draws, 1 / K, atol=5 * error
+        )
+    coef = prior.prior["coef"].values[0]
+    np.testing.assert_allclose(coef.sum(axis=-1), 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_augmented_face_draws_targets_from_its_scores(target):
+    X, y = toy(target, np.random.default_rng(6))
+    model = build_model(X, y, n_components=R, target=target, augmented=True)
+    drawn = pm.sample_prior_predictive(30, model=model, random_seed=2, compile_kwargs=FAST)
+    values = drawn.prior_predictive["y"].values
+    if target == "multiclass":
+        np.testing.assert_array_equal(values, drawn.prior["scores"].values.argmax(axis=-1))
+    elif target == "multilabel":
+        np.testing.assert_array_equal(values, drawn.prior["scores"].values > 0)
+    else:
+        assert values.shape == (1, 30, N, K)
+
+
+def test_names_dims_and_coordinates():
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(4, 2)), columns=["width", "length"])
+    model = build_model(X, ["b", "a", "c", "a"], n_components=1)
+    assert model.coords["feature"] == ("width", "length")
+    assert model.coords["label"] == ("a", "b", "c")
+    assert model.named_vars_to_dims["coef"] == ("feature", "label")
+    np.testing.assert_array_equal(model["y_data"].get_value(), [1, 0, 2, 0])
+    assert build_model(X.values, [0.5, 1, 2, 3], n_components=1, target="regression").coords[
+        "label"
+    ] == ("y0",)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X": np.ones(5)}, "matrix"),
+        ({"X": np.full((3, 2), np.nan)}, "NaN"),
+        ({"y": [0, 1]}, "rows"),
+        ({"y": [0, 0, 0]}, "two classes"),
+        ({"y": [0.0, np.inf, 1.0]}, "NaN or infinity"),
+        ({"y": [[0], [1], [2]]}, "vector"),
+        ({"y": [0, 1, 1], "target": "multilabel"}, "matrix"),
+        ({"y": [[0], [1], [2]], "target": "multilabel"}, "0 and 1"),
+        ({"n_components": 0}, "n_components"),
+        ({"n_components": 3}, "n_components"),
+        ({"n_components": 1.5}, "n_components"),
+        ({"projection_prior": "diagonal"}, "projection_prior"),
+        ({"target": "ordinal"}, "target"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    good = {"X": np.eye(3, 2), "y": [0, 1, 1], "n_components": 1}
+    arguments = good | change
+    X, y = arguments.pop("X"), arguments.pop("y")
+    with pytest.raises(ValueError, match=message):
+        build_model(X, y, **arguments)
