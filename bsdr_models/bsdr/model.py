@@ -33,11 +33,15 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
-from pytensor.tensor.variable import TensorVariable
+from pytensor.tensor.math import logsumexp
+from pytensor.tensor.sort import sort
 
 from bsdr_models import dims
 from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.typing import FloatArray, ProjectionPrior, Target
+
+# A symbolic variable; the annotations of PyTensor are partial.
+type Tensor = Any
 
 # Worst error of the log probability over K = 3, 10, 30 and scores of standard deviation 0.5 to
 # 100: 7e-7 nats. Three Newton steps from the start below are within 1e-2 of the mode.
@@ -158,7 +162,7 @@ def _scale_mixture(
     rate: float,
     dims: tuple[str, ...],
     augmented: bool,
-) -> TensorVariable:
+) -> Tensor:
     """N(0, 1/phi) with phi ~ Ga(shape, rate) per entry; integrated, Student-t of 2 shape dof."""
     if not augmented:
         return pm.StudentT(name, nu=2 * shape, mu=0.0, sigma=math.sqrt(rate / shape), dims=dims)
@@ -168,13 +172,13 @@ def _scale_mixture(
 
 def _precision(
     name: str, shape: float, rate: float, dims: tuple[str, ...], *, augmented: bool
-) -> TensorVariable:
+) -> Tensor:
     """Gamma (shape, rate), on its own scale where a conjugate sampler sets its value."""
     options = {"default_transform": None} if augmented else {}
     return pm.Gamma(name, alpha=shape, beta=rate, dims=dims, **options)
 
 
-def _projection(kind: ProjectionPrior, priors: Priors, *, augmented: bool) -> TensorVariable:
+def _projection(kind: ProjectionPrior, priors: Priors, *, augmented: bool) -> Tensor:
     """Q (feature, component), with one precision per entry, column or row."""
     shape, rate = priors.projection_shape, priors.projection_rate
     names = ("projection", "projection_precision")
@@ -188,7 +192,7 @@ def _projection(kind: ProjectionPrior, priors: Priors, *, augmented: bool) -> Te
     )
 
 
-def _latent(mean: TensorVariable, scale: float, *, augmented: bool) -> TensorVariable:
+def _latent(mean: Tensor, scale: float, *, augmented: bool) -> Tensor:
     """Z (obs, component) ~ N(mean, scale^2), centred where conjugate, else by offsets."""
     both = (dims.OBS, dims.COMPONENT)
     if augmented:
@@ -201,8 +205,8 @@ def _latent(mean: TensorVariable, scale: float, *, augmented: bool) -> TensorVar
 
 
 def _choice(
-    eta: TensorVariable,
-    y_data: TensorVariable,
+    eta: Tensor,
+    y_data: Tensor,
     y: np.ndarray,
     *,
     n_labels: int,
@@ -219,9 +223,7 @@ def _choice(
         pm.CustomDist("y", eta, dist=_draw_choice, logp=logp, **options)
 
 
-def _label_set(
-    eta: TensorVariable, y_data: TensorVariable, y: np.ndarray, *, augmented: bool
-) -> None:
+def _label_set(eta: Tensor, y_data: Tensor, y: np.ndarray, *, augmented: bool) -> None:
     """y (obs, label) = 1 where the score N(eta, 1) is positive."""
     options = {"signature": "()->()", "dtype": "int64", "observed": y_data, "dims": SCORE_DIMS}
     if augmented:
@@ -231,9 +233,7 @@ def _label_set(
         pm.CustomDist("y", eta, dist=_draw_sign, logp=_log_sign_probability, **options)
 
 
-def _outputs(
-    eta: TensorVariable, y_data: TensorVariable, priors: Priors, *, augmented: bool
-) -> None:
+def _outputs(eta: Tensor, y_data: Tensor, priors: Priors, *, augmented: bool) -> None:
     """y (obs, label) ~ N(eta, 1/tau), one noise precision per output."""
     tau = _precision(
         "noise_precision",
@@ -245,38 +245,38 @@ def _outputs(
     pm.Normal("y", eta, tau=tau, observed=y_data, dims=SCORE_DIMS)
 
 
-def _largest(scores: TensorVariable, size: Any) -> TensorVariable:
+def _largest(scores: Tensor, size: Any) -> Tensor:
     return pt.argmax(scores, axis=-1)
 
 
-def _is_largest(y: TensorVariable, scores: TensorVariable) -> TensorVariable:
+def _is_largest(y: Tensor, scores: Tensor) -> Tensor:
     return pt.switch(pt.eq(pt.argmax(scores, axis=-1), y), 0.0, -np.inf)
 
 
-def _draw_choice(eta: TensorVariable, size: Any) -> TensorVariable:
+def _draw_choice(eta: Tensor, size: Any) -> Tensor:
     return pt.argmax(eta + pm.Normal.dist(0.0, 1.0, shape=eta.shape), axis=-1)
 
 
-def _positive(scores: TensorVariable, size: Any) -> TensorVariable:
+def _positive(scores: Tensor, size: Any) -> Tensor:
     return pt.gt(scores, 0.0).astype("int64")
 
 
-def _is_sign(y: TensorVariable, scores: TensorVariable) -> TensorVariable:
+def _is_sign(y: Tensor, scores: Tensor) -> Tensor:
     return pt.switch(pt.eq(pt.gt(scores, 0.0), pt.gt(y, 0)), 0.0, -np.inf)
 
 
-def _draw_sign(eta: TensorVariable, size: Any) -> TensorVariable:
+def _draw_sign(eta: Tensor, size: Any) -> Tensor:
     return pt.gt(eta + pm.Normal.dist(0.0, 1.0, shape=eta.shape), 0.0).astype("int64")
 
 
-def _log_sign_probability(y: TensorVariable, eta: TensorVariable) -> TensorVariable:
+def _log_sign_probability(y: Tensor, eta: Tensor) -> Tensor:
     return log_phi(pt.switch(pt.gt(y, 0), eta, -eta))
 
 
 # Probit probabilities
 
 
-def log_phi(x: TensorVariable) -> TensorVariable:
+def log_phi(x: Tensor) -> Tensor:
     """Log of the standard normal distribution function, with finite gradients in both tails.
 
     Both branches are evaluated at arguments where they are finite, because the gradient of a
@@ -290,9 +290,7 @@ def log_phi(x: TensorVariable) -> TensorVariable:
     )
 
 
-def log_choice_probability(
-    y: TensorVariable, eta: TensorVariable, *, n_labels: int
-) -> TensorVariable:
+def log_choice_probability(y: Tensor, eta: Tensor, *, n_labels: int) -> Tensor:
     r"""Log probability that the score ``y`` is the largest of N(eta, I).
 
     .. math::
@@ -325,17 +323,17 @@ def log_choice_probability(
     log_weights = np.log(weights) + 0.5 * nodes**2 - 0.5 * math.log(2.0 * math.pi)
     u = mode[..., None] + scale[..., None] * nodes  # (..., nodes)
     f = -0.5 * u**2 + log_phi(u[..., None] + margin[..., None, :]).sum(axis=-1)
-    return pt.log(scale) + pt.logsumexp(log_weights + f, axis=-1)
+    return pt.log(scale) + logsumexp(log_weights + f, axis=-1)
 
 
-def _centre(margin: TensorVariable, *, n_rivals: int) -> tuple[TensorVariable, TensorVariable]:
+def _centre(margin: Tensor, *, n_rivals: int) -> tuple[Tensor, Tensor]:
     r"""Mode of f and :math:`(-f'')^{-1/2}` there, by Newton's method.
 
     With h the normal hazard, :math:`f'(u) = -u + \sum_j h(u + d_j)`, and h(x) > max(0, -x): the
     root of the piecewise linear bound, :math:`\max_k -\sum_{j \le k} d_{(j)} / (1 + k)`, is a start
     from below, from where Newton steps on a convex decreasing function never overshoot.
     """
-    falls = -pt.cumsum(pt.sort(margin, axis=-1), axis=-1) / (1.0 + np.arange(1, n_rivals + 1))
+    falls = -pt.cumsum(sort(margin, axis=-1), axis=-1) / (1.0 + np.arange(1, n_rivals + 1))
     u = pt.maximum(falls.max(axis=-1), 0.0)
     for _ in range(N_NEWTON):
         slope, curvature = _slope_and_curvature(u, margin)
@@ -344,9 +342,7 @@ def _centre(margin: TensorVariable, *, n_rivals: int) -> tuple[TensorVariable, T
     return u, curvature**-0.5
 
 
-def _slope_and_curvature(
-    u: TensorVariable, margin: TensorVariable
-) -> tuple[TensorVariable, TensorVariable]:
+def _slope_and_curvature(u: Tensor, margin: Tensor) -> tuple[Tensor, Tensor]:
     x = u[..., None] + margin
     hazard = math.sqrt(2.0 / math.pi) / pt.erfcx(-x / math.sqrt(2.0))
     return -u + hazard.sum(axis=-1), 1.0 + (hazard * (x + hazard)).sum(axis=-1)
