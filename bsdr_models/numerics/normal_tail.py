@@ -1,0 +1,54 @@
+r"""Ratios of the normal density to its tail, and the moments of a binary probit score."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import erfcx, log_ndtr
+
+from bsdr_models.typing import FloatArray
+
+_FAR = 100.0  # beyond it the series of `positive_mean` is accurate to rounding
+
+
+def inverse_mills(a: ArrayLike) -> FloatArray:
+    r"""Ratio :math:`h(a) = \phi(a) / \Phi(a)`, the slope of :math:`\log \Phi`, for any finite a."""
+    return np.sqrt(2.0 / np.pi) / erfcx(-np.asarray(a, dtype=np.float64) / np.sqrt(2.0))
+
+
+def positive_mean(a: ArrayLike) -> FloatArray:
+    r"""Mean of t ~ N(a, 1) given t > 0: :math:`a + h(a)`, without cancellation in the tail.
+
+    Far below zero the sum loses its digits; there the asymptotic series in x = -a is used,
+    :math:`x^{-1} (1 - 2 x^{-2} + 10 x^{-4} - 74 x^{-6} + \ldots)`.
+    """
+    a = np.asarray(a, dtype=np.float64)
+    far = a < -_FAR
+    z = 1.0 / np.where(far, a, -1.0) ** 2
+    series = np.sqrt(z) * (1.0 + z * (-2.0 + z * (10.0 - 74.0 * z)))
+    return np.where(far, series, a + inverse_mills(a))
+
+
+def positive_probit_moments(eta: ArrayLike, sign: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    r"""Log probability and mean of t ~ N(eta, 1) on the side of zero that ``sign`` names.
+
+    .. math::
+        \log P(s t > 0) = \log \Phi(s \eta), \qquad E[t \mid s t > 0] = \eta + s \, h(s \eta)
+
+    The difference E[t] - eta is the gradient of the log probability in eta.
+
+    Parameters
+    ----------
+    eta : array-like of float
+    sign : array-like of +1 and -1
+        Broadcasts against ``eta``; -1 for an absent label, +1 for a present one.
+
+    Returns
+    -------
+    log_prob, mean : ndarray of the common shape
+    """
+    side = np.asarray(sign, dtype=np.float64)
+    if not np.all(np.abs(side) == 1.0):
+        raise ValueError("sign must hold +1 and -1 only")
+    a = side * np.asarray(eta, dtype=np.float64)
+    if not np.isfinite(a).all():
+        raise ValueError("eta must be finite")
+    return log_ndtr(a), side * positive_mean(a)

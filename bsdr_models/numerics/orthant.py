@@ -1,0 +1,165 @@
+r"""The argmax cone of N(eta, I): log probability and means; label probabilities.
+
+With y the observed label, the scores t ~ N(eta, I) are cut to the cone {t_y > t_j for all j != y},
+whose probability is one integral over u = t_y - eta_y (Girolami & Rogers [1]_),
+
+.. math::
+    P = \int \phi(u) \prod_{j \ne y} \Phi(u + d_j) \, du, \qquad d_j = \eta_y - \eta_j.
+
+References
+----------
+.. [1] M. Girolami, S. Rogers (2006). Variational Bayesian multinomial probit regression with
+       Gaussian process priors. Neural Computation 18.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bsdr_models.numerics import _cone_kernel
+from bsdr_models.numerics.quadrature import gauss_hermite
+from bsdr_models.typing import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConeMoments:
+    """Moments of t ~ N(eta, I) given that y is the argmax. N rows, K labels.
+
+    log_prob
+        log P(argmax = y), (N,), in nats.
+    mean
+        E[t | argmax = y], (N, K). Its rows have the sums of the rows of eta.
+    mode
+        Mode of t_y - eta_y under its own marginal, (N,): a warm start for the next call.
+    """
+
+    log_prob: FloatArray
+    mean: FloatArray
+    mode: FloatArray
+
+
+def log_prob(eta: ArrayLike, y: ArrayLike, *, n_nodes: int = 32) -> FloatArray:
+    """Log probability that label y has the largest of the scores t ~ N(eta, I).
+
+    Parameters
+    ----------
+    eta : array-like of shape (N, K)
+    y : array-like of int, shape (N,)
+    n_nodes : int
+        Nodes of the Gauss-Hermite rule, see `moments`.
+
+    Returns
+    -------
+    ndarray of shape (N,)
+    """
+    eta, y = _check_cone(eta, y)
+    result, mode = np.empty(len(eta)), np.empty(len(eta))
+    unused = np.empty((0, 0))
+    nodes, weights = _centred_rule(n_nodes)
+    _cone_kernel.cone_moments(eta, y, nodes, weights, False, False, result, unused, mode)
+    return result
+
+
+def moments(
+    eta: ArrayLike, y: ArrayLike, *, n_nodes: int = 32, start: FloatArray | None = None
+) -> ConeMoments:
+    r"""Log probability and mean of t ~ N(eta, I) cut to the cone where y is the argmax.
+
+    .. math::
+        E[t_j] = \eta_j - E_f[h(u + d_j)], \qquad
+        E[t_y] = \eta_y + \sum_{j \ne y} E_f[h(u + d_j)], \qquad h = \phi / \Phi,
+
+    where f is the integrand of the probability, normalised. E[t] - eta is also the gradient of
+    the log probability in eta.
+
+    Parameters
+    ----------
+    eta : array-like of shape (N, K)
+    y : array-like of int, shape (N,)
+        Label in 0..K-1.
+    n_nodes : int
+        Nodes of the Gauss-Hermite rule, centred and scaled row by row.
+    start : ndarray of shape (N,), optional
+        Modes of an earlier call at a similar eta; saves about two evaluations of the integrand.
+
+    Returns
+    -------
+    ConeMoments
+    """
+    eta, y = _check_cone(eta, y)
+    if start is None:
+        mode = np.empty(len(eta))
+    else:
+        mode = np.array(start, dtype=np.float64)
+        if mode.shape != (len(eta),) or not np.isfinite(mode).all():
+            raise ValueError(f"start must be finite with shape ({len(eta)},)")
+    result, mean = np.empty(len(eta)), np.empty_like(eta)
+    nodes, weights = _centred_rule(n_nodes)
+    warm = start is not None
+    _cone_kernel.cone_moments(eta, y, nodes, weights, warm, True, result, mean, mode)
+    return ConeMoments(log_prob=result, mean=mean, mode=mode)
+
+
+def label_log_probs(mean: ArrayLike, sd: ArrayLike, *, n_nodes: int = 16) -> FloatArray:
+    r"""Log probability of every label for independent scores t_c ~ N(mean_c, sd_c^2).
+
+    .. math::
+        P(c) = \int \phi(u) \prod_{j \ne c} \Phi\{(s_c u + m_c - m_j) / s_j\} \, du
+
+    Each label has a rule centred at the mode of its own integrand, so that probabilities far below
+    the rounding unit keep their relative accuracy. Rows are normalised to sum to one.
+
+    Parameters
+    ----------
+    mean, sd : array-like of shape (M, K)
+    n_nodes : int
+        Nodes of the Gauss-Hermite rule.
+
+    Returns
+    -------
+    ndarray of shape (M, K)
+    """
+    mean, sd = _writable(mean), _writable(sd)
+    if mean.ndim != 2 or sd.shape != mean.shape:
+        raise ValueError(f"mean and sd must share a shape (M, K), got {mean.shape} and {sd.shape}")
+    _check_finite("mean", mean)
+    _check_finite("sd", sd)
+    if mean.size and sd.min() <= 0.0:
+        raise ValueError("sd must be positive")
+    nodes, weights = _centred_rule(n_nodes)
+    result = np.empty_like(mean)
+    _cone_kernel.label_log_probs(mean, sd, nodes, weights, result)
+    return result
+
+
+def _centred_rule(n_nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes v and log weights log w + v^2/2: the rule for exp(f) rather than exp(f + v^2/2)."""
+    nodes, weights = gauss_hermite(n_nodes)
+    return nodes, np.log(weights) + 0.5 * nodes**2
+
+
+def _check_cone(eta: ArrayLike, y: ArrayLike) -> tuple[FloatArray, IntArray]:
+    """Contiguous float64 eta (N, K) and int64 y (N,), checked."""
+    eta = _writable(eta)
+    labels = np.asarray(y)
+    if eta.ndim != 2 or labels.shape != eta.shape[:1]:
+        raise ValueError(
+            f"eta must be (N, K) and y (N,), got shapes {eta.shape} and {labels.shape}"
+        )
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"y must hold integers, got {labels.dtype}")
+    _check_finite("eta", eta)
+    if len(labels) and (labels.min() < 0 or labels.max() >= eta.shape[1]):
+        raise ValueError(f"y must lie in 0..{eta.shape[1] - 1}")
+    return eta, np.require(labels, np.int64, ["C", "W"])
+
+
+def _check_finite(name: str, values: FloatArray) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite")
+
+
+def _writable(values: ArrayLike) -> FloatArray:
+    """C-contiguous and writable, so that the kernel is compiled for one layout only."""
+    return np.require(values, np.float64, ["C", "W"])

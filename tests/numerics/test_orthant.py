@@ -1,0 +1,274 @@
+"""The argmax cone against high precision, closed forms, and its own identities."""
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose
+from scipy.special import erfcx, log_ndtr, logsumexp
+
+from bsdr_models.numerics import _cone_kernel, orthant
+
+
+def precise_moments(eta, y):
+    """Log probability and E[t] at 30 digits, from the definition.
+
+    The trapezoidal rule converges exponentially for these entire integrands: at this step
+    its error is below exp(-200) for five labels.
+    """
+    step = mp.mpf(1) / 8
+    gaps = [mp.mpf(float(eta[y])) - mp.mpf(float(e)) for e in eta]
+    others = [j for j in range(len(eta)) if j != y]
+    top = max(0, *(-float(g) for g in gaps))
+    with mp.workdps(30):
+        total, shift = mp.mpf(0), [mp.mpf(0)] * len(eta)
+        for i in range(int(-14 / step), int((top + 14) / step)):
+            u = i * step
+            phi = [mp.ncdf(u + gaps[j]) for j in others]
+            weight = mp.npdf(u) * mp.fprod(phi) * step
+            total += weight
+            shift[y] += u * weight
+            for j, p in zip(others, phi, strict=True):
+                shift[j] -= weight * mp.npdf(u + gaps[j]) / p
+        log_prob = float(mp.log(total))
+        return log_prob, np.array([float(e + s / total) for e, s in zip(eta, shift, strict=True)])
+
+
+GAPS = [  # eta_y - eta_j of the other labels, for K = 2, 3 and 5
+    [0.3],
+    [40.0],
+    [-40.0],
+    [8.0],
+    [0.0, 0.0],
+    [40.0, -40.0],
+    [-40.0, -40.0],
+    [-38.0, -40.0],
+    [-6.0, 2.0],
+    [5.0, 4.0],
+    [-1.0, 0.5, 2.0, 0.0],
+    [-40.0, -40.0, -40.0, -40.0],
+    [40.0, 40.0, 40.0, 40.0],
+    [-40.0, 40.0, -20.0, -19.0],
+    [-3.0, -3.0, -3.0, -3.0],
+    [2.5, 2.5, 2.5, 2.5],
+    [-40.0, 20.0, 19.0, 21.0],
+]
+
+
+@pytest.mark.parametrize("gaps", GAPS, ids=str)
+def test_cone_is_right_to_1e_8_at_any_gap(gaps):
+    y = len(gaps) // 2
+    eta = np.insert(-np.array(gaps), y, 0.0) + 1.5
+    log_prob, mean = precise_moments(eta, y)
+
+    got = orthant.moments(eta[None], [y])
+    assert_allclose(got.log_prob, [log_prob], rtol=1e-12, atol=1e-8)
+    assert_allclose(got.mean, mean[None], rtol=0, atol=1e-8)
+
+
+def test_rational_approximation_is_rederived_and_accurate():
+    """Collocation P(x) = G(x) Q(x) at 60 digits, G(x) = exp(x^2 / 2) (1 - Phi(x))."""
+    n = 9
+
+    def scaled_tail(x):
+        x = mp.mpf(x)
+        # The continued fraction converges fast where erfc would underflow.
+        if x < 60:
+            return mp.exp(x * x / 2) * mp.erfc(x / mp.sqrt(2)) / 2
+        tail = x
+        for i in range(60, 0, -1):
+            tail = x + i / tail
+        return 1 / (tail * mp.sqrt(2 * mp.pi))
+
+    with mp.workdps(60):
+        rows, right = [], []
+        for i in range(2 * n):
+            t = mp.cos(mp.pi * (2 * i + 1) / (4 * n))
+            x = 4 * (1 + t) / (1 - t)
+            g, scale = scaled_tail(x), (1 + x) ** (n - 1)
+            rows.append(
+                [x**k / scale for k in range(n)] + [-g * x**k / scale for k in range(1, n + 1)]
+            )
+            right.append(g / scale)
+        solution = [float(c) for c in mp.lu_solve(mp.matrix(rows), mp.matrix(right))]
+        assert_allclose(_cone_kernel.NUMERATOR, solution[:n], rtol=1e-14)
+        assert_allclose(_cone_kernel.DENOMINATOR, [1.0, *solution[n:]], rtol=1e-14)
+
+        for x in [0.0, *np.geomspace(1e-4, 1e5, 120)]:
+            approximation = np.polyval(_cone_kernel.NUMERATOR[::-1], x) / np.polyval(
+                _cone_kernel.DENOMINATOR[::-1], x
+            )
+            assert approximation == pytest.approx(float(scaled_tail(x)), rel=5e-14)
+
+
+def test_two_labels_are_a_binary_probit():
+    gap = np.concatenate([np.linspace(-40.0, 40.0, 161), [-1000.0, 1000.0]])
+    eta = np.column_stack([np.zeros_like(gap), gap])
+    y = np.ones(len(gap), dtype=int)
+    z = gap / np.sqrt(2.0)
+    hazard = 1.0 / (np.sqrt(np.pi) * erfcx(-z / np.sqrt(2.0)))
+
+    got = orthant.moments(eta, y)
+    assert_allclose(got.log_prob, log_ndtr(z), rtol=1e-12, atol=1e-14)
+    assert_allclose(got.mean, eta + np.outer(hazard, [-1.0, 1.0]), rtol=1e-12, atol=1e-12)
+
+
+def test_equal_scores_share_the_probability_equally():
+    for n_labels in (2, 3, 7):
+        log_prob = orthant.log_prob(np.full((1, n_labels), 3.0), [0])
+        assert_allclose(log_prob, -np.log(n_labels), atol=1e-10)
+
+
+def test_extreme_gaps_stay_finite_and_match_the_leading_order():
+    """log P of the dominated class: the squared distance of eta to the cone, over two."""
+    eta = np.array([[0.0, 1000.0, -1000.0], [1000.0, 0.0, 0.0], [-1000.0, 1000.0, 1000.0]])
+    got = orthant.moments(eta, [0, 0, 0])
+    assert np.isfinite(got.mean).all()
+    assert_allclose(got.log_prob[[0, 2]], [-(1000.0**2) / 4, -(2000.0**2) / 3], rtol=1e-4)
+    assert got.log_prob[1] == pytest.approx(0.0, abs=1e-12)
+    assert_allclose(got.mean[0], [500.0, 500.0, -1000.0], atol=1.0)
+    assert_allclose(got.mean[1], eta[1], atol=1e-10)
+
+
+def problem(seed, n_rows=77, n_labels=5, scale=2.0):
+    """Scores and labels of which a fifth contradict the scores; the last block is not full."""
+    rng = np.random.default_rng(seed)
+    eta = rng.normal(scale=scale, size=(n_rows, n_labels))
+    y = np.where(rng.random(n_rows) < 0.8, eta.argmax(axis=1), rng.integers(n_labels, size=n_rows))
+    return eta, y, rng
+
+
+def test_a_row_does_not_depend_on_the_others():
+    eta, y, _ = problem(1)
+    together = orthant.moments(eta, y)
+    for row in (0, 31, 32, 76):
+        alone = orthant.moments(eta[row : row + 1], y[row : row + 1])
+        assert_allclose(together.log_prob[row], alone.log_prob[0], rtol=1e-9)
+        assert_allclose(together.mean[row], alone.mean[0], rtol=1e-9)
+    assert_allclose(orthant.log_prob(eta, y), together.log_prob, rtol=1e-14)
+
+
+def test_warm_start_changes_nothing_but_the_work():
+    eta, y, rng = problem(2)
+    cold = orthant.moments(eta, y)
+    for start in (cold.mode, cold.mode + rng.normal(size=len(y)), np.full(len(y), 1e3)):
+        warm = orthant.moments(eta, y, start=start)
+        assert_allclose(warm.log_prob, cold.log_prob, atol=1e-9)
+        assert_allclose(warm.mean, cold.mean, atol=1e-8)
+
+
+def test_mean_is_the_gradient_of_the_log_probability():
+    eta, y, _ = problem(3, n_rows=40, n_labels=4)
+    step = 1e-4
+    gradient = np.empty_like(eta)
+    for k in range(eta.shape[1]):
+        shift = step * np.eye(eta.shape[1])[k]
+        gradient[:, k] = orthant.log_prob(eta + shift, y) - orthant.log_prob(eta - shift, y)
+    gradient /= 2 * step
+    assert_allclose(orthant.moments(eta, y).mean - eta, gradient, atol=1e-7)
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data(), n_labels=st.integers(2, 5))
+def test_identities_of_the_cone(data, n_labels):
+    """One row of scores seen from each of its labels."""
+    scores = data.draw(hnp.arrays(float, n_labels, elements=st.floats(-40, 40, width=32)))
+    order = np.array(data.draw(st.permutations(range(n_labels))))
+    eta, y = np.tile(scores, (n_labels, 1)), np.arange(n_labels)
+    got = orthant.moments(eta, y)
+
+    assert logsumexp(got.log_prob) == pytest.approx(0.0, abs=1e-8)
+    assert_allclose(got.mean.sum(axis=1), scores.sum(), atol=1e-9)
+    assert np.all(got.mean[y, y] >= scores)
+    assert np.all(got.mean.argmax(axis=1) == y)
+    # The law of total expectation.
+    assert_allclose(np.exp(got.log_prob) @ got.mean, scores, atol=1e-6)
+
+    moved = orthant.moments(eta + 17.0, y)
+    assert_allclose(moved.log_prob, got.log_prob, rtol=1e-10, atol=1e-8)
+    assert_allclose(moved.mean - 17.0, got.mean, atol=1e-8)
+
+    permuted = orthant.moments(eta[:, order], np.argsort(order))
+    assert_allclose(permuted.log_prob, got.log_prob, rtol=1e-10, atol=1e-8)
+    assert_allclose(permuted.mean, got.mean[:, order], atol=1e-8)
+
+
+def test_label_probabilities_of_two_labels_have_a_closed_form():
+    gap = np.linspace(-60.0, 60.0, 41)
+    mean = np.column_stack([gap, np.zeros_like(gap)])
+    sd = np.tile([0.9, 1.3], (len(gap), 1))
+    z = gap / np.hypot(0.9, 1.3)
+    expected = np.column_stack([log_ndtr(z), log_ndtr(-z)])
+    assert_allclose(orthant.label_log_probs(mean, sd, n_nodes=32), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_label_probabilities_with_unit_sd_are_those_of_the_cone():
+    eta, _, _ = problem(4)
+    eta[:10] *= 10.0
+    got = orthant.label_log_probs(eta, np.ones_like(eta), n_nodes=32)
+    for label in range(eta.shape[1]):
+        expected = orthant.log_prob(eta, np.full(len(eta), label))
+        assert_allclose(got[:, label], expected, rtol=1e-8, atol=1e-8)
+
+
+def test_label_probabilities_against_simulation_and_normalised():
+    rng = np.random.default_rng(5)
+    mean, sd = rng.normal(size=(6, 4)), rng.uniform(0.3, 3.0, size=(6, 4))
+    n_draws = 200_000
+    scores = mean + sd * rng.normal(size=(n_draws, 6, 4))
+    frequency = (scores.argmax(axis=2)[:, :, None] == np.arange(4)).mean(axis=0)
+
+    got = orthant.label_log_probs(mean, sd)
+    assert_allclose(logsumexp(got, axis=1), 0.0, atol=1e-14)
+    probability = np.exp(got)
+    error = np.sqrt(probability * (1 - probability) / n_draws)
+    assert np.all(np.abs(frequency - probability) < 4.5 * error)
+
+
+def test_tiny_label_probabilities_keep_relative_accuracy():
+    """A shared denominator: with three labels, the middle one never matters."""
+    mean, sd = np.array([[0.0, 30.0, -200.0]]), np.array([[1.2, 0.8, 1.0]])
+    got = orthant.label_log_probs(mean, sd, n_nodes=32)
+    assert got[0, 0] == pytest.approx(log_ndtr(-30.0 / np.hypot(1.2, 0.8)), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("eta", "y", "message"),
+    [
+        (np.array([[0.0, np.nan]]), [0], "eta must be finite"),
+        (np.array([[0.0, np.inf]]), [0], "eta must be finite"),
+        (np.zeros((2, 3)), [0, 3], "y must lie in"),
+        (np.zeros((2, 3)), [-1, 0], "y must lie in"),
+        (np.zeros((2, 3)), [0.0, 1.0], "integers"),
+        (np.zeros((2, 3)), [0], "shapes"),
+        (np.zeros(3), [0, 1, 2], "shapes"),
+    ],
+)
+def test_wrong_cones_are_refused(eta, y, message):
+    for function in (orthant.log_prob, orthant.moments):
+        with pytest.raises(ValueError, match=message):
+            function(eta, y)
+
+
+def test_wrong_starts_and_spreads_are_refused():
+    with pytest.raises(ValueError, match="start"):
+        orthant.moments(np.zeros((2, 3)), [0, 1], start=np.zeros(3))
+    with pytest.raises(ValueError, match="start"):
+        orthant.moments(np.zeros((2, 3)), [0, 1], start=np.array([0.0, np.nan]))
+    with pytest.raises(ValueError, match="sd must be positive"):
+        orthant.label_log_probs(np.zeros((1, 2)), np.array([[1.0, 0.0]]))
+    with pytest.raises(ValueError, match="mean must be finite"):
+        orthant.label_log_probs(np.array([[np.nan, 0.0]]), np.ones((1, 2)))
+    with pytest.raises(ValueError, match="share a shape"):
+        orthant.label_log_probs(np.zeros((1, 2)), np.ones((1, 3)))
+
+
+def test_inputs_are_left_alone_and_may_be_read_only_or_empty():
+    eta, y, _ = problem(6)
+    eta.setflags(write=False)
+    start = np.zeros(len(y))
+    orthant.moments(eta, y, start=start)
+    assert not start.any()
+    assert orthant.moments(np.empty((0, 3)), np.empty(0, dtype=int)).mean.shape == (0, 3)
