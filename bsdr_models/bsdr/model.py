@@ -33,8 +33,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
-from pytensor.tensor.math import logsumexp
 from pytensor.tensor.sort import sort
+from pytensor.tensor.special import logsumexp
 
 from bsdr_models import dims
 from bsdr_models.bsdr.priors import PAPER, Priors
