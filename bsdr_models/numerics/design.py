@@ -41,6 +41,13 @@ class Design(Protocol):
     def n_features(self) -> int:
         """D."""
 
+    @property
+    def mean_eigenvalue(self) -> float:
+        """tr(X'X) / D."""
+
+    def principal_scores(self, n_scores: int) -> FloatArray:
+        """Rows along their leading principal axes: (N, min(n_scores, rank))."""
+
     def project(self, B: FloatArray) -> FloatArray:
         """X @ B: (D, R) -> (N, R)."""
 
@@ -54,7 +61,7 @@ class Design(Protocol):
         ----------
         target : (N, R)
             z_s in its columns.
-        precision : (D, R), (1, R) or (D, 1)
+        precision : (D, R), (1, R), (D, 1) or (1, 1)
             phi.
         variance : float
             v.
@@ -115,6 +122,15 @@ class DenseDesign:
         return self.X.T @ self.X
 
     @property
+    def mean_eigenvalue(self) -> float:
+        """tr(X'X) / D."""
+        return float(np.vdot(self.X, self.X)) / self.n_features
+
+    def principal_scores(self, n_scores: int) -> FloatArray:
+        """Rows along their leading principal axes."""
+        return SpectralDesign(self.X).principal_scores(n_scores)
+
+    @property
     def prefers_rows(self) -> bool:
         """Whether Woodbury's N x N system is cheaper than the D x D one."""
         n, d = self.X.shape
@@ -131,24 +147,26 @@ class DenseDesign:
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
         """Ridge normals; see :class:`Design`."""
         solve = self._ridge_by_rows if self.prefers_rows else self._ridge_by_features
-        shared = precision.shape[1] == 1
-        if shared:
-            mean, diagonal, log_det, trace = solve(target, precision[:, 0], variance)
+        phi = np.broadcast_to(precision, (self.n_features, precision.shape[1]))
+        if precision.shape[1] == 1:
+            mean, diagonal, log_det, trace = solve(target, phi[:, 0], variance)
             ones = np.ones(target.shape[1])
             return RidgeColumns(
                 mean=mean,
                 variance=np.repeat(diagonal[:, None], target.shape[1], axis=1),
                 log_det=log_det * ones,
                 gram_trace=trace * ones,
+                fitted=self.project(mean),
             )
-        phi = np.broadcast_to(precision, (self.n_features, target.shape[1]))
         parts = [solve(target[:, s : s + 1], phi[:, s], variance) for s in range(target.shape[1])]
-        mean, diagonal, log_det, trace = zip(*parts, strict=True)
+        means, diagonals, log_dets, traces = zip(*parts, strict=True)
+        mean = np.concatenate(means, axis=1)
         return RidgeColumns(
-            mean=np.concatenate(mean, axis=1),
-            variance=np.column_stack(diagonal),
-            log_det=np.array(log_det),
-            gram_trace=np.array(trace),
+            mean=mean,
+            variance=np.column_stack(diagonals),
+            log_det=np.array(log_dets),
+            gram_trace=np.array(traces),
+            fitted=self.project(mean),
         )
 
     def _feature_factor(self, phi: FloatArray, variance: float) -> tuple[FloatArray, float]:
@@ -282,6 +300,15 @@ class SpectralDesign:
         """The rank r of X."""
         return self.A.shape[1]
 
+    @property
+    def mean_eigenvalue(self) -> float:
+        """tr(X'X) / D."""
+        return float(self.eigenvalues.mean())
+
+    def principal_scores(self, n_scores: int) -> FloatArray:
+        """Rows along their leading principal axes."""
+        return self.A[:, :n_scores]
+
     def project(self, B: FloatArray) -> FloatArray:
         """X @ B."""
         return self.A @ B
@@ -298,12 +325,14 @@ class SpectralDesign:
 
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
         """Ridge normals; see :class:`Design`."""
-        diagonal = self._variance(precision, variance)
+        diagonal = self._variance(precision, variance) * np.ones(target.shape[1])
+        mean = diagonal * self.back(target) / variance
         return RidgeColumns(
-            mean=diagonal * self.back(target) / variance,
+            mean=mean,
             variance=diagonal,
             log_det=np.log(diagonal).sum(axis=0),
             gram_trace=self.eigenvalues @ diagonal,
+            fitted=self.project(mean),
         )
 
     def draw(

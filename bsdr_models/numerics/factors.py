@@ -108,12 +108,15 @@ class RidgeColumns:
         (R,), log |S_s|.
     gram_trace
         (R,), tr(X'X S_s).
+    fitted
+        (N, R), X @ mean.
     """
 
     mean: FloatArray
     variance: FloatArray
     log_det: FloatArray
     gram_trace: FloatArray
+    fitted: FloatArray
 
     def entropy(self) -> float:
         """Entropy in nats, summed over the columns."""
