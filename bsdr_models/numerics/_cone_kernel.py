@@ -7,13 +7,14 @@ Everything the argmax cone needs is of the form
     f(u) = -u^2/2 + \sum_j \log \Phi(\beta_j u + d_j), \qquad
     E_f[h_j] = E_f[\phi(\beta_j u + d_j) / \Phi(\beta_j u + d_j)],
 
-with f concave and f'' <= -1. A Gauss-Hermite rule is centred at the mode of f and scaled by
+with f concave and f'' <= -1. A Gauss-Hermite rule is centred at the mode of f and scaled with
 (-f'')^{-1/2}: a rule fixed at the origin misses the mass of rows whose observed class is unlikely.
 
-Rows are worked through in blocks of ``BLOCK``; in the inner loops, over the rows of a block, every
-element takes one division and one exponential and the compiler turns them into SIMD code. Nothing
-of the size rows x classes x nodes is ever stored, and no logarithm is taken at the nodes: the
-product of the factors relative to their values at the centre is of order one.
+Rows are worked through in blocks of ``BLOCK``. The inner loops run over the rows of a block; an
+element takes one division and one exponential, and the compiler makes SIMD code of it because
+calls are inlined and branches are selections. Nothing of the size rows x classes x nodes is ever
+stored, and no logarithm is taken at the nodes: the product of the factors relative to their values
+at the centre is of order one.
 """
 
 from typing import Any
@@ -25,7 +26,7 @@ from numba.extending import intrinsic
 
 from bsdr_models.typing import FloatArray, IntArray
 
-BLOCK = 32
+BLOCK = 64
 # Reassociation must stay off (it would cancel the rounding trick of ``_exp``), infinities and
 # NaN never occur: the callers check their input.
 _FLAGS = {"contract", "nnan", "ninf", "nsz", "arcp"}
@@ -64,6 +65,9 @@ _LN2_HIGH = 0.693147180369123816490  # 32 leading bits: n * _LN2_HIGH is exact
 _LN2_LOW = 1.90821492927058770002e-10
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer in the low bits
 _MAX_NEWTON = 60
+# Where f bends from few to many active factors, a rule somewhat narrower than the curvature at the
+# mode converges five to forty times closer (K = 5, 10; 32 nodes) and costs a normal density little.
+_NARROWING = 0.875
 _CENTRED = 0.05  # distance from the mode, in units of the scale, at which Newton may stop
 
 
@@ -87,7 +91,7 @@ def _read_bits(typingctx: Any, value: Any) -> Any:
     return types.int64(types.float64), codegen
 
 
-@njit(**_OPTIONS)
+@njit(forceinline=True, **_OPTIONS)
 def _exp(x: float) -> float:
     """Compute exp(x) for |x| < 700 without a branch or a call, so that loops vectorise."""
     shifted = x * _LOG2_E + _ROUND
@@ -108,7 +112,7 @@ def _exp(x: float) -> float:
     return p * _read_float((_read_bits(shifted) + 1023) << 52)  # type: ignore[call-arg]
 
 
-@njit(**_OPTIONS)
+@njit(forceinline=True, **_OPTIONS)
 def _factor(a: float) -> tuple[float, float, float]:
     r"""One normal distribution function: (r, log_part, h) with h = sqrt(2 pi) phi(a) / Phi(a).
 
@@ -136,21 +140,18 @@ def _factor(a: float) -> tuple[float, float, float]:
     q = q * x + DENOMINATOR[0]
     half = 0.5 * a * a
     e = _exp(-min(half, 300.0))  # products of denormals would be slow
-    if a < 0.0:
-        r = q / p
-        return r, -half, r
-    r = q / (q - e * p)
-    return r, 0.0, r * e
+    r = q / (p if a < 0.0 else q - e * p)
+    return r, (-half if a < 0.0 else 0.0), (r if a < 0.0 else r * e)
 
 
 @njit(**_OPTIONS)
 def _centre(
     d: FloatArray, beta: FloatArray, u: FloatArray, inverse: FloatArray, work: FloatArray
 ) -> None:
-    """Newton's method for the modes, from ``u``: f' is convex and falling, so it always converges.
+    """Newton's method for the modes, from ``u``: f' is convex and falls, so it always converges.
 
-    On return ``u`` is where f was last evaluated, ``inverse`` holds 1 / r there, and rows of
-    ``work`` hold: 0 f', 1 f'', 2 f without its logarithms, 3 the sum of log r.
+    On return ``u`` is where f was last evaluated; ``inverse`` holds 1 / r of each factor there,
+    and ``work`` f', f'', f without its logarithms, and the sum of log r.
     """
     n_others = d.shape[0]
     slope, curvature, value, log_r, product = work[0], work[1], work[2], work[3], work[4]
@@ -169,16 +170,16 @@ def _centre(
                 curvature[b] -= beta[j, b] * beta[j, b] * min(max(h * (a + h), 0.0), 1.0)
                 value[b] += log_part
                 inverse[j, b] = 1.0 / r
-        worst = 0.0
-        for b in range(BLOCK):
-            worst = max(worst, slope[b] * slope[b] / -curvature[b])
-        if worst < _CENTRED * _CENTRED:
+        moved = 0
+        for b in range(BLOCK):  # a centred row stays, so that no row depends on its block
+            if slope[b] * slope[b] > -curvature[b] * _CENTRED**2:
+                u[b] -= slope[b] / curvature[b]
+                moved += 1
+        if moved == 0:
             break
-        for b in range(BLOCK):
-            u[b] -= slope[b] / curvature[b]
     for b in range(BLOCK):
         log_r[b] = 0.0
-    for first in range(0, n_others, 16):  # products of 16 factors cannot overflow
+    for first in range(0, n_others, 16):  # products of 16 factors cannot leave the range
         for b in range(BLOCK):
             product[b] = 1.0
         for j in range(first, min(first + 16, n_others)):
@@ -202,20 +203,24 @@ def _integrate(
     inverse: FloatArray,
     work: FloatArray,
 ) -> None:
-    """One block: ``log_z`` (BLOCK,), ``hazard`` = E_f[h] (J, BLOCK); ``u`` moves to the mode."""
+    """One block: ``log_z`` (BLOCK,) and, if asked, ``hazard`` = E_f[h] (K - 1, BLOCK).
+
+    ``u`` (BLOCK,) is the start of the search for the mode, and then the mode.
+    """
     n_others = d.shape[0]
     _centre(d, beta, u, inverse, work)
     slope, curvature, value, log_r, product = work[0], work[1], work[2], work[3], work[4]
-    centre, scale, at, exponent, total = work[5], work[6], work[7], work[8], work[9]
+    scale, at, exponent, total = work[5], work[6], work[7], work[8]
     for b in range(BLOCK):
-        centre[b] = u[b] - slope[b] / curvature[b]  # one step further costs no evaluation
-        scale[b] = 1.0 / np.sqrt(-curvature[b])
+        u[b] -= slope[b] / curvature[b]  # one step beyond the last evaluation costs nothing
+        scale[b] = _NARROWING / np.sqrt(-curvature[b])
         total[b] = 0.0
-    if with_hazard:
-        hazard[:] = 0.0
+    for j in range(n_others):
+        for b in range(BLOCK):
+            hazard[j, b] = 0.0
     for q in range(nodes.shape[0]):
         for b in range(BLOCK):
-            at[b] = centre[b] + scale[b] * nodes[q]
+            at[b] = u[b] + scale[b] * nodes[q]
             exponent[b] = log_weights[q] - 0.5 * at[b] * at[b] - value[b]
             product[b] = 1.0
         for j in range(n_others):
@@ -233,13 +238,11 @@ def _integrate(
                 for b in range(BLOCK):
                     hazard[j, b] += product[b] * h[j, b]
     for b in range(BLOCK):
-        u[b] = centre[b]
         log_z[b] = value[b] - log_r[b] + np.log(scale[b] * total[b])
         total[b] = _INV_SQRT_2PI / total[b]
-    if with_hazard:
-        for j in range(n_others):
-            for b in range(BLOCK):
-                hazard[j, b] *= total[b]
+    for j in range(n_others):
+        for b in range(BLOCK):
+            hazard[j, b] *= total[b]
 
 
 @njit(**_OPTIONS)
@@ -267,10 +270,9 @@ def cone_moments(
     """Fill ``log_prob`` (N,), ``mean`` (N, K) if asked, ``mode`` (N,), read first if ``warm``."""
     n_rows, n_labels = eta.shape
     n_others = n_labels - 1
-    d = np.zeros((n_others, BLOCK))
-    beta = np.ones((n_others, BLOCK))
-    hazard, h, inverse = np.empty_like(d), np.empty_like(d), np.empty_like(d)
-    work = np.empty((10, BLOCK))
+    shape = (n_others, BLOCK)
+    d, beta, hazard = np.zeros(shape), np.ones(shape), np.zeros(shape)
+    h, inverse, work = np.zeros(shape), np.zeros(shape), np.zeros((9, BLOCK))
     u, log_z = np.zeros(BLOCK), np.zeros(BLOCK)
     for first in range(0, n_rows, BLOCK):
         size = min(BLOCK, n_rows - first)  # the rest of the last block repeats old rows
@@ -278,18 +280,16 @@ def cone_moments(
             row = first + b
             for j in range(n_others):
                 d[j, b] = eta[row, y[row]] - eta[row, j + (j >= y[row])]
+        _start(d, beta, u)
         if warm:
-            u[:size] = mode[first : first + size]
-        else:
-            _start(d, beta, u)
-        _integrate(
-            d, beta, u, nodes, log_weights, with_mean, log_z, hazard, h, inverse, work
-        )  # fmt: skip
-        log_prob[first : first + size] = log_z[:size]
-        mode[first : first + size] = u[:size]
-        if with_mean:
             for b in range(size):
-                row = first + b
+                u[b] = mode[first + b]
+        _integrate(d, beta, u, nodes, log_weights, with_mean, log_z, hazard, h, inverse, work)
+        for b in range(size):
+            row = first + b
+            log_prob[row] = log_z[b]
+            mode[row] = u[b]
+            if with_mean:
                 total = 0.0
                 for j in range(n_others):
                     other = j + (j >= y[row])
@@ -309,10 +309,9 @@ def label_log_probs(
     """Fill ``log_prob`` (M, K): each class by a rule centred at the mode of its own integrand."""
     n_rows, n_labels = mean.shape
     n_others = n_labels - 1
-    d = np.zeros((n_others, BLOCK))
-    beta = np.ones((n_others, BLOCK))
-    h, inverse = np.empty_like(d), np.empty_like(d)
-    work = np.empty((10, BLOCK))
+    shape = (n_others, BLOCK)
+    d, beta, hazard = np.zeros(shape), np.ones(shape), np.zeros(shape)
+    h, inverse, work = np.zeros(shape), np.zeros(shape), np.zeros((9, BLOCK))
     u, log_z = np.zeros(BLOCK), np.zeros(BLOCK)
     for first in range(0, n_rows, BLOCK):
         size = min(BLOCK, n_rows - first)
@@ -324,8 +323,6 @@ def label_log_probs(
                     d[j, b] = (mean[row, c] - mean[row, other]) / sd[row, other]
                     beta[j, b] = sd[row, c] / sd[row, other]
             _start(d, beta, u)
-            _integrate(d, beta, u, nodes, log_weights, False, log_z, h, h, inverse, work)
-            log_prob[first : first + size, c] = log_z[:size]
-        for row in range(first, first + size):
-            top = log_prob[row].max()
-            log_prob[row] -= top + np.log(np.exp(log_prob[row] - top).sum())
+            _integrate(d, beta, u, nodes, log_weights, False, log_z, hazard, h, inverse, work)
+            for b in range(size):
+                log_prob[first + b, c] = log_z[b]

@@ -27,11 +27,11 @@ class ConeMoments:
     """Moments of t ~ N(eta, I) given that y is the argmax. N rows, K labels.
 
     log_prob
-        log P(argmax = y), (N,), in nats.
+        log P(argmax = y), (N,).
     mean
         E[t | argmax = y], (N, K). Its rows have the sums of the rows of eta.
     mode
-        Mode of t_y - eta_y under its own marginal, (N,): a warm start for the next call.
+        Mode of u = t_y - eta_y, (N,), to a fraction of its spread: a start for the next call.
     """
 
     log_prob: FloatArray
@@ -79,13 +79,28 @@ def moments(
     y : array-like of int, shape (N,)
         Label in 0..K-1.
     n_nodes : int
-        Nodes of the Gauss-Hermite rule, centred and scaled row by row.
+        Nodes of the Gauss-Hermite rule, centred and scaled row by row. The cost is proportional.
     start : ndarray of shape (N,), optional
-        Modes of an earlier call at a similar eta; saves about two evaluations of the integrand.
+        Modes of an earlier call at a similar eta, which saves about two nodes' worth of work.
 
     Returns
     -------
     ConeMoments
+
+    Notes
+    -----
+    Largest error of a row, in log P and in E[t], over labels as likely as not, contradicted by
+    their scores, or tied with all others (the hardest case). Further out, up to the largest
+    differences of scores, the integrand is closer to a normal density and the rule better.
+
+    ======  ======  ======  ======  ======
+    nodes   K = 3   K = 5   K = 10  K = 50
+    ======  ======  ======  ======  ======
+    12      6e-7    6e-6    8e-5    2e-3
+    16      1e-8    3e-7    9e-6    4e-4
+    32      4e-14   7e-12   6e-9    8e-6
+    64      4e-14   5e-14   7e-14   1e-8
+    ======  ======  ======  ======  ======
     """
     eta, y = _check_cone(eta, y)
     if start is None:
@@ -114,7 +129,8 @@ def label_log_probs(mean: ArrayLike, sd: ArrayLike, *, n_nodes: int = 16) -> Flo
     ----------
     mean, sd : array-like of shape (M, K)
     n_nodes : int
-        Nodes of the Gauss-Hermite rule.
+        Nodes of the Gauss-Hermite rule. Errors of log P seen at 16: 2e-5 while the standard
+        deviations differ by a factor below two, 1e-3 at a factor of four, 1e-2 at ten.
 
     Returns
     -------
@@ -130,6 +146,7 @@ def label_log_probs(mean: ArrayLike, sd: ArrayLike, *, n_nodes: int = 16) -> Flo
     nodes, weights = _centred_rule(n_nodes)
     result = np.empty_like(mean)
     _cone_kernel.label_log_probs(mean, sd, nodes, weights, result)
+    result -= np.logaddexp.reduce(result, axis=1, keepdims=True)
     return result
 
 

@@ -142,12 +142,27 @@ def problem(seed, n_rows=77, n_labels=5, scale=2.0):
 
 def test_a_row_does_not_depend_on_the_others():
     eta, y, _ = problem(1)
-    together = orthant.moments(eta, y)
-    for row in (0, 31, 32, 76):
-        alone = orthant.moments(eta[row : row + 1], y[row : row + 1])
-        assert_allclose(together.log_prob[row], alone.log_prob[0], rtol=1e-9)
-        assert_allclose(together.mean[row], alone.mean[0], rtol=1e-9)
-    assert_allclose(orthant.log_prob(eta, y), together.log_prob, rtol=1e-14)
+    together = orthant.moments(eta, y, n_nodes=8)
+    for row in (0, 63, 64, 76):
+        alone = orthant.moments(eta[row : row + 1], y[row : row + 1], n_nodes=8)
+        assert_allclose(together.log_prob[row], alone.log_prob[0], rtol=1e-14)
+        assert_allclose(together.mean[row], alone.mean[0], rtol=1e-14)
+    assert_allclose(orthant.log_prob(eta, y, n_nodes=8), together.log_prob, rtol=1e-14)
+
+
+@pytest.mark.parametrize(("n_nodes", "tolerance"), [(12, 1e-4), (16, 1e-5), (32, 1e-8)])
+def test_ten_labels_converge_with_the_nodes_as_documented(n_nodes, tolerance):
+    eta, y, _ = problem(7, n_rows=64, n_labels=10)
+    eta[:32] = 0.0
+    eta[np.arange(32), y[:32]] = np.linspace(-6.0, 6.0, 32)  # all others tied
+    log_prob, mean = precise_moments(eta[24], y[24])
+    fine = orthant.moments(eta, y, n_nodes=100)
+    assert_allclose(fine.log_prob[24], log_prob, atol=1e-12)
+    assert_allclose(fine.mean[24], mean, atol=1e-12)
+
+    got = orthant.moments(eta, y, n_nodes=n_nodes)
+    assert_allclose(got.log_prob, fine.log_prob, rtol=0, atol=tolerance)
+    assert_allclose(got.mean, fine.mean, rtol=0, atol=tolerance)
 
 
 def test_warm_start_changes_nothing_but_the_work():
@@ -198,8 +213,8 @@ def test_identities_of_the_cone(data, n_labels):
 def test_label_probabilities_of_two_labels_have_a_closed_form():
     gap = np.linspace(-60.0, 60.0, 41)
     mean = np.column_stack([gap, np.zeros_like(gap)])
-    sd = np.tile([0.9, 1.3], (len(gap), 1))
-    z = gap / np.hypot(0.9, 1.3)
+    sd = np.tile([0.8, 1.6], (len(gap), 1))
+    z = gap / np.hypot(0.8, 1.6)
     expected = np.column_stack([log_ndtr(z), log_ndtr(-z)])
     assert_allclose(orthant.label_log_probs(mean, sd, n_nodes=32), expected, rtol=1e-9, atol=1e-9)
 
@@ -215,7 +230,7 @@ def test_label_probabilities_with_unit_sd_are_those_of_the_cone():
 
 def test_label_probabilities_against_simulation_and_normalised():
     rng = np.random.default_rng(5)
-    mean, sd = rng.normal(size=(6, 4)), rng.uniform(0.3, 3.0, size=(6, 4))
+    mean, sd = rng.normal(size=(6, 4)), rng.uniform(0.8, 2.0, size=(6, 4))
     n_draws = 200_000
     scores = mean + sd * rng.normal(size=(n_draws, 6, 4))
     frequency = (scores.argmax(axis=2)[:, :, None] == np.arange(4)).mean(axis=0)
