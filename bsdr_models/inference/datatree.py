@@ -1,0 +1,190 @@
+"""Draws and a card in, one ``xarray.DataTree`` out, whichever engine made the draws.
+
+Groups (each only if given): ``posterior``, ``sample_stats``, ``log_likelihood``, ``log_prior``,
+``posterior_predictive`` with axes (chain, draw, ...); ``fit`` and ``predictions`` of summaries
+per row, feature, component or iteration; ``observed_data`` and ``constant_data``.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from bsdr_models.card import Card
+from bsdr_models.dims import (
+    CHAIN,
+    COMPONENT,
+    COMPONENT_AUX,
+    DRAW,
+    FEATURE,
+    ITERATION,
+    LABEL,
+    OBS,
+    TERM,
+)
+
+type InferenceMethod = Literal["mean_field", "gibbs", "nuts", "advi", "map"]
+
+SAMPLE_DIMS = (CHAIN, DRAW)
+SAMPLE_GROUPS = frozenset(
+    {"posterior", "sample_stats", "log_likelihood", "log_prior", "posterior_predictive"}
+)
+
+RESTART = "restart"
+
+# What every model reports in ``fit`` and ``predictions``, under the same names.
+SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
+    "latent_mean": (OBS, COMPONENT),
+    "latent_cov": (OBS, COMPONENT, COMPONENT_AUX),
+    "projection_mean": (FEATURE, COMPONENT),
+    "projection_sd": (FEATURE, COMPONENT),
+    "projection_precision_mean": (FEATURE, COMPONENT),
+    "relevance": (COMPONENT,),
+    "feature_relevance": (FEATURE,),
+    "elbo": (ITERATION,),
+    "elbo_terms": (ITERATION, TERM),
+    "restarts": (RESTART,),
+    "y_index": (OBS,),
+    "probability": (OBS, LABEL),
+}
+
+VARIATIONAL_NOTE = (
+    "Independent draws from an approximation, written as one chain: R-hat and effective sample "
+    "size say nothing about its quality."
+)
+
+
+def to_datatree(
+    groups: Mapping[str, Mapping[str, ArrayLike]],
+    *,
+    card: Card,
+    inference_method: InferenceMethod,
+    coords: Mapping[str, Sequence[Any]],
+    config: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    dims: Mapping[str, tuple[str, ...]] | None = None,
+) -> xr.DataTree:
+    """Name every axis, attach coordinates and say where the numbers come from.
+
+    Parameters
+    ----------
+    groups : mapping of group to mapping of variable to array
+        In the sample groups every array begins with (chain, draw).
+    card : Card
+        Gives the dims of the variables of the model.
+    inference_method : str
+        Root attribute. Groups of an approximation are marked, so that nobody reads R-hat off
+        draws that are independent by construction.
+    coords : mapping of dim to labels
+        Where absent, an axis is numbered from 0.
+    config : mapping, optional
+        Arguments of the fit, stored as one JSON string: NetCDF has no nested attributes.
+    attrs : mapping, optional
+        More root attributes: strings, numbers, or lists of these.
+    dims : mapping of variable to dims, optional
+        Overrides the card, for example for a precision shared by a column.
+
+    Returns
+    -------
+    xarray.DataTree
+        Root attributes ``model``, ``inference_method``, ``created_by``, ``created_at``,
+        ``config`` and those given.
+
+    Raises
+    ------
+    ValueError
+        If the dims of a variable are not known, or do not match its axes or coordinates.
+    TypeError
+        If an attribute could not be saved.
+    """
+    known: dict[str, tuple[str, ...]] = dict(SUMMARY_DIMS)
+    known |= {name: variable.dims for name, variable in card.variables.items()}
+    known |= dict(dims or {})
+    # In a sample group the targets are one value per row: the likelihood of a whole row.
+    datasets = {
+        group: _dataset(group, variables, known, coords) for group, variables in groups.items()
+    }
+    if inference_method in ("mean_field", "advi") and "posterior" in datasets:
+        datasets["posterior"].attrs["note"] = VARIATIONAL_NOTE
+    root = {
+        "model": card.name,
+        "inference_method": inference_method,
+        "created_by": f"bsdr_models {_package_version()}",
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": json.dumps(config or {}, default=_as_json, sort_keys=True),
+    }
+    root |= {name: _as_attribute(name, value) for name, value in (attrs or {}).items()}
+    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=root), **datasets})
+
+
+def read_config(tree: xr.DataTree) -> dict[str, Any]:
+    """Arguments of the fit that made a tree."""
+    config: dict[str, Any] = json.loads(tree.attrs["config"])
+    return config
+
+
+def _dataset(
+    group: str,
+    variables: Mapping[str, ArrayLike],
+    known: Mapping[str, tuple[str, ...]],
+    coords: Mapping[str, Sequence[Any]],
+) -> xr.Dataset:
+    arrays = {
+        name: (_variable_dims(group, name, np.ndim(values), known), np.asarray(values))
+        for name, values in variables.items()
+    }
+    sizes = {
+        dim: size
+        for axes, array in arrays.values()
+        for dim, size in zip(axes, array.shape, strict=True)
+    }
+    labels = {
+        dim: np.asarray(coords[dim]) if dim in coords else np.arange(size)
+        for dim, size in sizes.items()
+    }
+    return xr.Dataset(arrays, coords=labels)
+
+
+def _variable_dims(
+    group: str, name: str, ndim: int, known: Mapping[str, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """Axes of one variable; targets and statistics may lack the trailing ones."""
+    leading = SAMPLE_DIMS if group in SAMPLE_GROUPS else ()
+    if group == "sample_stats":
+        axes = known.get(name, ())
+    elif name not in known:
+        raise ValueError(f"{group}/{name}: the dims are neither on the card nor given")
+    else:
+        axes = known[name]
+    if name == "y":  # (obs,) for labels and row-wise likelihoods, (obs, label) for vectors
+        axes = axes[: ndim - len(leading)]
+    if len(leading) + len(axes) != ndim:
+        raise ValueError(f"{group}/{name} has {ndim} axes, expected {(*leading, *axes)}")
+    return (*leading, *axes)
+
+
+def _as_attribute(name: str, value: Any) -> Any:
+    """The value if NetCDF can store it as an attribute: str, number, or a list of these."""
+    value = _as_json(value) if isinstance(value, np.generic | np.ndarray) else value
+    items = value if isinstance(value, list) else [value]
+    if any(isinstance(item, bool) or not isinstance(item, str | int | float) for item in items):
+        raise TypeError(f"attribute {name!r} must be a string, a number or a list, got {value!r}")
+    return value
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{value!r} has no JSON form")
+
+
+def _package_version() -> str:
+    try:
+        return version("bsdr_models")
+    except PackageNotFoundError:  # a source tree on the path, not installed
+        return "uninstalled"

@@ -1,0 +1,136 @@
+"""Names, axes and provenance of what leaves an engine; and that it survives a file."""
+
+import json
+from datetime import datetime
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from bsdr_models.bsdr.card import CARD, PROJECTION_PRECISION_DIMS
+from bsdr_models.inference.datatree import read_config, to_datatree
+from bsdr_models.zoo import ZOO
+
+S, N, D, R, K = 5, 6, 4, 2, 3
+COORDS = {"feature": ["a", "b", "c", "d"], "label": ["x", "yy", "z"], "term": ["prior", "rows"]}
+
+
+@pytest.fixture
+def groups():
+    rng = np.random.default_rng(0)
+    return {
+        "posterior": {
+            "projection": rng.normal(size=(1, S, D, R)),
+            "weights": rng.normal(size=(1, S, R, K)),
+            "projection_precision": rng.gamma(2.0, size=(1, S, R)),
+        },
+        "sample_stats": {"lp": rng.normal(size=(1, S)), "diverging": np.zeros((1, S), bool)},
+        "log_likelihood": {"y": rng.normal(size=(1, S, N))},
+        "fit": {
+            "latent_mean": rng.normal(size=(N, R)),
+            "latent_cov": np.tile(np.eye(R), (N, 1, 1)),
+            "elbo": np.arange(7.0),
+            "elbo_terms": np.zeros((7, 2)),
+            "restarts": np.array([6.0, 5.0]),
+        },
+        "observed_data": {"y": np.arange(N) % K},
+        "constant_data": {"X": rng.normal(size=(N, D))},
+    }
+
+
+def build(groups, **changes):
+    arguments = {
+        "card": CARD,
+        "inference_method": "mean_field",
+        "coords": COORDS,
+        "config": {"n_components": np.int64(R), "priors": {"latent_scale": 1.0}},
+        "attrs": {"projection_prior": "columnwise", "latent_scale": np.float64(0.5)},
+        "dims": {"projection_precision": PROJECTION_PRECISION_DIMS["columnwise"]},
+    }
+    return to_datatree(groups, **(arguments | changes))
+
+
+def test_axes_and_coordinates_by_name(groups):
+    tree = build(groups)
+    assert tree["posterior/projection"].dims == ("chain", "draw", "feature", "component")
+    assert tree["posterior/projection_precision"].dims == ("chain", "draw", "component")
+    assert tree["sample_stats/lp"].dims == ("chain", "draw")
+    assert tree["log_likelihood/y"].dims == ("chain", "draw", "obs")
+    assert tree["fit/latent_cov"].dims == ("obs", "component", "component_aux")
+    assert tree["fit/elbo_terms"].sel(term="rows").dims == ("iteration",)
+    assert tree["observed_data/y"].dims == ("obs",)
+    np.testing.assert_array_equal(
+        tree["posterior/weights"].sel(label="yy"), groups["posterior"]["weights"][..., 1]
+    )
+
+
+def test_vector_targets_have_a_label_axis(groups):
+    groups["observed_data"]["y"] = np.zeros((N, K))
+    tree = build(groups)
+    assert tree["observed_data/y"].dims == ("obs", "label")
+    assert tree["log_likelihood/y"].dims == ("chain", "draw", "obs")
+
+
+def test_provenance(groups):
+    tree = build(groups)
+    assert tree.attrs["model"] == "bsdr"
+    assert tree.attrs["inference_method"] == "mean_field"
+    assert "R-hat" in tree["posterior"].attrs["note"]
+    assert tree.attrs["created_by"].startswith("bsdr_models ")
+    assert datetime.fromisoformat(tree.attrs["created_at"]).tzinfo is not None
+    assert tree.attrs["latent_scale"] == 0.5
+    assert read_config(tree) == {"n_components": R, "priors": {"latent_scale": 1.0}}
+    assert "note" not in build(groups, inference_method="nuts")["posterior"].attrs
+
+
+@pytest.mark.parametrize("store", ["netcdf", "zarr"])
+@pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part")
+def test_a_file_keeps_everything(groups, store, tmp_path):
+    tree = build(groups)
+    path = tmp_path / f"tree.{store}"
+    if store == "netcdf":
+        pytest.importorskip("h5netcdf")
+        tree.to_netcdf(path, engine="h5netcdf")
+        again = xr.open_datatree(path, engine="h5netcdf")
+    else:
+        pytest.importorskip("zarr")
+        tree.to_zarr(path)
+        again = xr.open_datatree(path, engine="zarr")
+    with again:
+        xr.testing.assert_equal(again.load(), tree)
+        assert again.attrs == tree.attrs
+        assert again["posterior"].attrs == tree["posterior"].attrs
+        assert json.loads(again.attrs["config"])["n_components"] == R
+
+
+@pytest.mark.parametrize("value", [None, True, {"a": 1}, [1, None], np.array([True])])
+def test_attributes_that_no_file_can_hold_are_refused(groups, value):
+    with pytest.raises(TypeError, match="attribute 'odd'"):
+        build(groups, attrs={"odd": value})
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "values", "message"),
+    [
+        ("posterior", "unheard_of", np.zeros((1, S)), "neither on the card"),
+        ("posterior", "bias", np.zeros(K), "expected"),
+        ("fit", "latent_mean", np.zeros((1, S, N, R)), "expected"),
+        ("sample_stats", "lp", np.zeros(S), "expected"),
+        ("fit", "feature_relevance", np.zeros(D + 1), "feature"),
+        ("posterior", "bias", np.zeros((1, S + 1, K)), "draw"),
+    ],
+)
+def test_a_wrong_axis_is_named(groups, group, name, values, message):
+    groups[group][name] = values
+    with pytest.raises(ValueError, match=message):
+        build(groups)
+
+
+@pytest.mark.parametrize("card", ZOO, ids=lambda card: card.name)
+def test_cards_are_complete(card):
+    assert set(card.identified) <= set(card.variables)
+    for variable in card.variables.values():
+        assert variable.dims
+        assert variable.symbol
+        assert variable.equation
+        assert variable.description
