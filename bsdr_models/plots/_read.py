@@ -1,0 +1,173 @@
+"""Reading a DataTree: what is missing is named, and what colours the rows is worked out once."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from bsdr_models.dims import COMPONENT, LABEL, OBS
+from bsdr_models.typing import FloatArray, IntArray
+
+TOO_NARROW = "{} are approximate, usually too narrow"
+APPROXIMATE = {"mean_field": "Mean field", "advi": "ADVI"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classes:
+    """Rows belong to classes.
+
+    index
+        Position of each row's class in `names`, (N,).
+    names
+        All classes of the model, (K,).
+    title
+        What the classes are: observed, or predicted.
+    """
+
+    index: IntArray
+    names: tuple[str, ...]
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """Rows carry a number, (N,), and `title` says which."""
+
+    values: FloatArray
+    title: str
+
+
+type Target = Classes | Values | None
+
+
+def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
+    """Dataset of a group.
+
+    Raises
+    ------
+    TypeError
+        If `tree` is not a DataTree.
+    ValueError
+        If the group or one of the variables is missing; the message names it.
+    """
+    if not isinstance(tree, xr.DataTree):
+        raise TypeError(
+            f"expected an xarray.DataTree, got {type(tree).__name__}; "
+            "a fitted estimator keeps its tree in `idata_`"
+        )
+    if group not in tree.children:
+        raise ValueError(f"the tree has no group {group!r}; its groups are {sorted(tree.children)}")
+    dataset = tree[group].to_dataset()
+    missing = [name for name in names if name not in dataset.variables]
+    if missing:
+        engine = tree.attrs.get("inference_method", "unknown")
+        raise ValueError(
+            f"group {group!r} has no variable {', '.join(map(repr, missing))} "
+            f"(inference method: {engine}); its variables are {sorted(map(str, dataset.data_vars))}"
+        )
+    return dataset
+
+
+def check_prob(prob: float) -> None:
+    """Refuse what is no probability of an interval."""
+    if not 0.0 < prob < 1.0:
+        raise ValueError(f"prob must lie in (0, 1), got {prob}")
+
+
+def approximation_note(tree: xr.DataTree, what: str) -> str:
+    """A sentence for plots of uncertainty, where the engine understates it."""
+    engine = APPROXIMATE.get(tree.attrs.get("inference_method", ""))
+    return f" {engine}: {what}." if engine else ""
+
+
+def label_values(tree: xr.DataTree, group: str) -> np.ndarray:
+    """Names of the K labels (or outputs), from the group or from the posterior."""
+    for name in (group, "posterior"):
+        if name in tree.children and LABEL in tree[name].coords:
+            return tree[name].coords[LABEL].values
+    raise ValueError(f"neither group {group!r} nor 'posterior' has the coordinate {LABEL!r}")
+
+
+def component_positions(
+    dataset: xr.Dataset, components: int | tuple[int, ...]
+) -> tuple[tuple[int, ...], list[str]]:
+    """Positions of components in `dataset`, checked, and a name for each.
+
+    A model of one component has one axis, whatever was asked for by default.
+    """
+    n_components = dataset.sizes[COMPONENT]
+    chosen = (components,) if isinstance(components, int) else tuple(components)
+    if n_components == 1 and chosen == (0, 1):
+        chosen = (0,)
+    if len(chosen) not in (1, 2) or not all(0 <= c < n_components for c in chosen):
+        raise ValueError(
+            f"components must be one or two of 0..{n_components - 1}, got {components!r}"
+        )
+    return chosen, [f"component {name}" for name in dataset[COMPONENT].values[list(chosen)]]
+
+
+def class_index(values: np.ndarray, labels: np.ndarray) -> IntArray:
+    """Position in `labels` of each of `values`, both (N,)."""
+    position = {value: i for i, value in enumerate(labels.tolist())}
+    unknown = sorted({str(value) for value in values.tolist() if value not in position})
+    if unknown:
+        raise ValueError(f"y holds labels that the model does not know: {unknown}")
+    return np.array([position[value] for value in values.tolist()], dtype=np.int64)
+
+
+def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) -> Target:
+    """What the rows of `group` are coloured by: their classes, a number, or nothing.
+
+    Parameters
+    ----------
+    tree, group
+        `fit` is coloured by the training labels, `predictions` by the true labels where it has
+        them, else by the predicted ones.
+    label
+        With several outputs (multi-label, regression) the one to show; the first by default.
+    """
+    dataset = read(tree, group)
+    if "y_index" in dataset:
+        names = tuple(str(name) for name in label_values(tree, group))
+        return Classes(index=dataset["y_index"].values, names=names, title="class")
+    if "y" in dataset:
+        y = dataset["y"]
+    elif group == "fit" and "observed_data" in tree.children and "y" in tree["observed_data"]:
+        y = read(tree, "observed_data")["y"]
+    elif "probability" in dataset:
+        return _predicted_target(tree, group, label)
+    else:
+        return None
+    if y.ndim == 2:
+        position = _label_position(tree, group, label)
+        title = str(label_values(tree, group)[position])
+        column = y.values[:, position]
+        if column.dtype.kind in "bi":
+            return Classes(index=column.astype(np.int64), names=("no", "yes"), title=title)
+        return Values(values=column.astype(np.float64), title=title)
+    # Class labels may be floats; only then does the group have probabilities of labels.
+    if y.dtype.kind == "f" and "probability" not in dataset:
+        return Values(values=y.values, title="y")
+    labels = label_values(tree, group)
+    names = tuple(str(name) for name in labels)
+    return Classes(index=class_index(y.values, labels), names=names, title="class")
+
+
+def _predicted_target(tree: xr.DataTree, group: str, label: Hashable | None) -> Target:
+    probability = read(tree, group)["probability"].transpose(OBS, LABEL).values
+    if np.allclose(probability.sum(axis=1), 1.0):
+        names = tuple(str(name) for name in label_values(tree, group))
+        return Classes(index=probability.argmax(axis=1), names=names, title="predicted class")
+    position = _label_position(tree, group, label)
+    title = f"probability of {label_values(tree, group)[position]}"
+    return Values(values=probability[:, position], title=title)
+
+
+def _label_position(tree: xr.DataTree, group: str, label: Hashable | None) -> int:
+    labels: list[Hashable] = label_values(tree, group).tolist()
+    if label is None:
+        return 0
+    if label not in labels:
+        raise ValueError(f"label must be one of {labels}, got {label!r}")
+    return labels.index(label)

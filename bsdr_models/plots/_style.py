@@ -1,0 +1,153 @@
+"""One light style for every plot, applied locally: global settings are never changed.
+
+References
+----------
+.. [1] M. A. Petroff (2021), Accessible color sequences for data visualization, arXiv:2107.02270.
+"""
+
+import textwrap
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patheffects import Normal, Stroke
+
+# Ten colours that stay apart with the common forms of colour blindness [1].
+PALETTE = (
+    "#3f90da",
+    "#ffa90e",
+    "#bd1f01",
+    "#832db6",
+    "#94a4a2",
+    "#a96b59",
+    "#e76300",
+    "#92dadd",
+    "#717581",
+    "#b9ac70",
+)
+# A second sign for the same thing, so that colour is never the only one.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+INK = "#333333"
+GREY = "#8a8a8a"
+PALE = "#d0d0d0"
+PALER = "#e8e8e8"
+POSITIVE, NEGATIVE = PALETTE[0], PALETTE[6]
+NOTE_SIZE = 8.5
+MAX_NAMES = 18  # in one column of a legend
+HALO = [Stroke(linewidth=3.0, foreground="white", alpha=0.8), Normal()]
+SHADES = "viridis"
+
+STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": GREY,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "font.size": 9.5,
+    "grid.color": "#ececec",
+    "grid.linewidth": 0.8,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "legend.title_fontsize": 9,
+    "text.color": INK,
+    "xtick.color": GREY,
+    "xtick.labelcolor": INK,
+    "ytick.color": GREY,
+    "ytick.labelcolor": INK,
+}
+
+
+def styled[**P, T](plot: Callable[P, T]) -> Callable[P, T]:
+    """Run `plot` in the style of the package; the settings of the user come back after it."""
+
+    @wraps(plot)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        with plt.rc_context(STYLE):
+            return plot(*args, **kwargs)
+
+    return wrapper
+
+
+def axes_or_new(
+    ax: Axes | None, *, width: float = 6.4, height: float = 4.8, n_names: int = 1
+) -> Axes:
+    """Return `ax`, or a new one of that size in inches, wider if its legend has many names."""
+    if ax is not None:
+        return ax
+    width += 1.6 * (_n_columns(n_names) - 1)
+    return plt.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def figure_of(ax: Axes) -> Figure:
+    """Return the figure that holds `ax`, subfigures seen through."""
+    figure = ax.get_figure(root=True)
+    if figure is None:
+        raise ValueError("ax belongs to no figure: it was removed")
+    return figure
+
+
+def color(index: int) -> str:
+    """Colour of class `index`; it repeats after ten, with another marker."""
+    return PALETTE[index % len(PALETTE)]
+
+
+def marker(index: int) -> str:
+    """Marker of class `index`: colour and marker together are unique for a hundred classes."""
+    return MARKERS[(index + index // len(PALETTE)) % len(MARKERS)]
+
+
+def ink_on(background: str) -> str:
+    """Dark or white, whichever reads better on that colour."""
+    luminance = np.dot(np.power(to_rgb(background), 2.2), [0.2126, 0.7152, 0.0722])
+    return INK if luminance > 0.3 else "white"
+
+
+def set_title(ax: Axes, title: str, note: str = "") -> None:
+    """Bold title, and under it a small grey note wrapped to the width of the Axes."""
+    figure = figure_of(ax)
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.execute(figure)  # long names beside the Axes have taken their room before we measure
+    points = ax.get_window_extent().width * 72.0 / figure.dpi
+    lines = textwrap.wrap(note, width=max(int(points / (0.54 * NOTE_SIZE)), 24))
+    ax.set_title(title, pad=6.0 + 1.3 * NOTE_SIZE * len(lines))
+    ax.annotate(
+        "\n".join(lines),
+        xy=(0.0, 1.0),
+        xycoords="axes fraction",
+        xytext=(0.0, 4.0),
+        textcoords="offset points",
+        va="bottom",
+        color="#666666",
+        fontsize=NOTE_SIZE,
+        linespacing=1.15,
+    )
+
+
+def add_legend(ax: Axes, *, title: str | None = None) -> None:
+    """Legend beside the Axes where a layout engine makes the room, else inside."""
+    handles, labels = ax.get_legend_handles_labels()
+    columns = _n_columns(len(labels))
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
+    if figure_of(ax).get_layout_engine() is None:
+        place = {"loc": "upper right", "frameon": True}
+    legend = ax.legend(handles, labels, title=title, ncols=columns, alignment="left", **place)
+    for handle in legend.legend_handles:
+        if isinstance(handle, PathCollection):  # points may be small, their legend should not be
+            handle.set_sizes([34.0])
+
+
+def _n_columns(n_names: int) -> int:
+    return 1 + max(n_names - 1, 0) // MAX_NAMES

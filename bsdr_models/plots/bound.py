@@ -1,0 +1,80 @@
+"""The lower bound of a variational fit, early and late."""
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+
+from bsdr_models.dims import ITERATION, TERM
+from bsdr_models.plots._read import read
+from bsdr_models.plots._style import (
+    INK,
+    NOTE_SIZE,
+    POSITIVE,
+    add_legend,
+    axes_or_new,
+    color,
+    set_title,
+    styled,
+)
+
+STROKES = ("-", "--")  # the second for terms six to ten: colours alone are too near
+
+
+@styled
+def plot_bound(tree: xr.DataTree, *, by_term: bool = False, ax: Axes | None = None) -> Axes:
+    """Plot the evidence lower bound over the iterations.
+
+    A bound gains most in its first iterations, and a plain curve then looks flat long before the
+    end. The inset shows the gap to the last value on a logarithmic scale.
+
+    Parameters
+    ----------
+    tree
+        Needs `fit/elbo` (iteration,), or `fit/elbo_terms` (iteration, term).
+    by_term
+        Show each term as its difference from its last value; the terms then add up to the gap of
+        the bound. Single terms may fall, the bound may not.
+    ax
+        Axes to draw on; a new figure by default.
+    """
+    if by_term:
+        return _plot_terms(read(tree, "fit", "elbo_terms")["elbo_terms"], ax)
+    elbo = read(tree, "fit", "elbo")["elbo"]
+    iteration, bound = elbo[ITERATION].values, elbo.values
+    ax = axes_or_new(ax, height=4.2)
+    ax.plot(iteration, bound, color=POSITIVE, linewidth=1.8)
+    ax.set(xlabel="iteration", ylabel="lower bound (nats)")
+    ax.yaxis.set_major_formatter(f"{{x:,.{0 if np.ptp(bound) > 10.0 else 2}f}}")
+    set_title(ax, "Evidence lower bound", f"{bound[-1]:,.2f} nats after {len(bound)} iterations.")
+    gap = bound[-1] - bound[:-1]
+    if np.any(gap > 0.0):
+        inset = ax.inset_axes((0.4, 0.2, 0.56, 0.5))
+        inset.plot(iteration[:-1], np.where(gap > 0.0, gap, np.nan), color=INK, linewidth=1.2)
+        inset.set_yscale("log")
+        inset.set_title("gap to the end (nats)", fontsize=NOTE_SIZE, weight="normal")
+        inset.tick_params(labelsize=NOTE_SIZE - 1.0)
+    return ax
+
+
+def _plot_terms(terms: xr.DataArray, ax: Axes | None) -> Axes:
+    iteration = terms[ITERATION].values
+    values = terms.transpose(ITERATION, TERM).values
+    difference = values - values[-1]
+    ax = axes_or_new(ax, width=7.6, height=4.4)
+    for i, name in enumerate(terms[TERM].values):
+        text = f"{name}  {values[-1, i]:,.1f}"
+        ax.plot(iteration, difference[:, i], STROKES[i // 5 % 2], color=color(i), label=text)
+    whole = f"bound  {values[-1].sum():,.1f}"
+    ax.plot(iteration, difference.sum(axis=1), color=INK, linewidth=2.2, zorder=1.5, label=whole)
+    ax.set_yscale("asinh", linear_width=1.0)
+    decades = 10.0 ** np.arange(1.0 + np.floor(np.log10(1.0 + np.abs(difference).max())))
+    decades = decades[:: 1 + len(decades) // 6]
+    ax.set_yticks([*-decades[::-1], 0.0, *decades])
+    ax.set_yticks([], minor=True)
+    ax.yaxis.set_major_formatter("{x:,.0f}")
+    ax.axhline(0.0, color=INK, linewidth=0.6, zorder=1)
+    ax.set(xlabel="iteration", ylabel="difference from the last value (nats)")
+    add_legend(ax, title="term, last value")
+    note = "Linear within 1 nat of the end, logarithmic beyond."
+    set_title(ax, "Terms of the lower bound", note)
+    return ax

@@ -1,0 +1,223 @@
+"""How good the predicted probabilities are, where the true labels are known."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from scipy.stats import binomtest
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix
+
+from bsdr_models.dims import LABEL, OBS
+from bsdr_models.plots._read import check_prob, class_index, label_values, read
+from bsdr_models.plots._style import (
+    GREY,
+    PALER,
+    POSITIVE,
+    add_legend,
+    axes_or_new,
+    set_title,
+    styled,
+)
+from bsdr_models.typing import BoolArray, FloatArray, IntArray
+
+MAX_WRITTEN = 15  # classes up to which the cells of a confusion matrix hold numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Stated probabilities in B bins, F of them filled.
+
+    edges, count
+        Edges (B + 1,) and statements (B,) of the bins.
+    mean, share
+        Mean stated probability and share that came true, (F,).
+    error, floor
+        Expected calibration error, and about what perfect probabilities would show.
+    """
+
+    edges: FloatArray
+    count: IntArray
+    mean: FloatArray
+    share: FloatArray
+    error: float
+    floor: float
+
+
+@styled
+def plot_confusion(
+    tree: xr.DataTree,
+    *,
+    normalize: Literal["true", "pred", "all"] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot true against predicted classes.
+
+    Parameters
+    ----------
+    tree
+        Needs `probability` (obs, label) and the true `y` (obs,) in group "predictions".
+    normalize
+        Shares instead of counts, as in scikit-learn's `confusion_matrix`.
+    ax
+        Axes to draw on; a new figure by default.
+    """
+    probability, y, names = _known_classes(tree)
+    predicted = probability.argmax(axis=1)
+    table = confusion_matrix(y, predicted, labels=range(len(names)), normalize=normalize)
+    side = float(np.clip(1.9 + 0.5 * len(names), 4.2, 9.0))
+    ax = axes_or_new(ax, width=side + 0.4, height=side)
+    display = ConfusionMatrixDisplay(table, display_labels=names)
+    long_names = max(len(name) for name in names) > 3 and len(names) > 4
+    display.plot(
+        ax=ax,
+        cmap="Blues",
+        colorbar=False,
+        include_values=len(names) <= MAX_WRITTEN,
+        values_format="d" if normalize is None else ".2f",
+        xticks_rotation="vertical" if long_names else "horizontal",
+    )
+    ax.grid(visible=False)
+    ax.set(xlabel="predicted class", ylabel="true class")
+    right = int(np.sum(predicted == y))
+    set_title(ax, "Confusion matrix", f"{right} of {len(y)} rows right ({right / len(y):.1%}).")
+    return ax
+
+
+@styled
+def plot_reliability(
+    tree: xr.DataTree,
+    *,
+    label: Hashable | None = None,
+    n_bins: int = 10,
+    strategy: Literal["uniform", "quantile"] = "uniform",
+    prob: float = 0.9,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Plot how often a prediction of that probability is right.
+
+    The title gives the expected calibration error over bins B,
+
+    .. math::
+        \mathrm{ECE} = \sum_B \frac{n_B}{N}
+            \left| \text{share right}_B - \text{mean probability}_B \right|,
+
+    and beside it the value that perfect probabilities would show with as many rows, since an error
+    of zero is out of reach of a small sample. Bars are Wilson intervals of the binomial share.
+
+    Parameters
+    ----------
+    tree
+        Needs `probability` (obs, label) and the true `y` in group "predictions": (obs,) classes, or
+        (obs, label) yes and no.
+    label
+        Show the probability of this label against all others. By default the probability of the
+        predicted class (classes), or all labels together (multi-label).
+    n_bins, strategy
+        Bins of equal width ("uniform") or of equal counts ("quantile"), as in scikit-learn's
+        `calibration_curve`.
+    prob
+        Probability that an interval holds.
+    ax
+        Axes to draw on; a new figure by default.
+    """
+    check_prob(prob)
+    stated, happened, what = _statements(tree, label)
+    bins = _calibration(stated, happened, n_bins=n_bins, strategy=strategy)
+
+    ax = axes_or_new(ax, width=6.8, height=4.8)
+    ax.bar(
+        bins.edges[:-1],
+        bins.count / len(stated),
+        width=np.diff(bins.edges),
+        align="edge",
+        color=PALER,
+        edgecolor="white",
+        label="share of the rows",
+    )
+    ax.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=1.0, linestyle="--", label="perfect")
+    filled = bins.count[bins.count > 0]
+    intervals = [
+        binomtest(round(share * n), n).proportion_ci(prob, method="wilson")
+        for share, n in zip(bins.share, filled.tolist(), strict=True)
+    ]
+    reach = np.abs(np.array(intervals).T - bins.share)  # (low and high, filled bins)
+    ax.errorbar(
+        bins.mean,
+        bins.share,
+        yerr=reach,
+        fmt="o",
+        color=POSITIVE,
+        ecolor=POSITIVE,
+        capsize=2.5,
+        elinewidth=1.0,
+        markersize=5,
+        label=f"share right, {prob:.0%}",
+    )
+    ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.02), xlabel=what, ylabel="share that was right")
+    add_legend(ax)
+    note = (
+        f"{len(stated)} predictions; perfect probabilities would show about {bins.floor:.3f} here."
+    )
+    set_title(ax, f"Calibration error {bins.error:.3f}", note)
+    return ax
+
+
+def _known_classes(tree: xr.DataTree) -> tuple[FloatArray, IntArray, list[str]]:
+    """Probabilities (M, K), true class positions (M,), and the K names."""
+    predictions = read(tree, "predictions", "probability", "y")
+    labels = label_values(tree, "predictions")
+    if predictions["y"].ndim != 1:
+        raise ValueError("the true labels 'y' in group 'predictions' are not classes (obs,)")
+    index = class_index(predictions["y"].values, labels)
+    probability = predictions["probability"].transpose(OBS, LABEL).values
+    return probability, index, [str(name) for name in labels]
+
+
+def _statements(tree: xr.DataTree, label: Hashable | None) -> tuple[FloatArray, BoolArray, str]:
+    """Stated probabilities, whether the thing happened, and what the thing is."""
+    predictions = read(tree, "predictions", "probability", "y")
+    labels = label_values(tree, "predictions").tolist()
+    if label is not None and label not in labels:
+        raise ValueError(f"label must be one of {labels}, got {label!r}")
+    probability = predictions["probability"].transpose(OBS, LABEL).values.clip(0.0, 1.0)
+    if predictions["y"].ndim == 2:
+        truth = predictions["y"].transpose(OBS, LABEL).values.astype(bool)
+    else:
+        truth = _known_classes(tree)[1][:, None] == np.arange(len(labels))
+    if label is not None:
+        c = labels.index(label)
+        return probability[:, c], truth[:, c], f"probability of {label}"
+    if predictions["y"].ndim == 2:
+        return probability.ravel(), truth.ravel(), "probability of a label"
+    rows, best = np.arange(len(probability)), probability.argmax(axis=1)
+    return probability[rows, best], truth[rows, best], "probability of the predicted class"
+
+
+def _calibration(
+    stated: FloatArray,
+    happened: BoolArray,
+    *,
+    n_bins: int,
+    strategy: Literal["uniform", "quantile"],
+) -> Calibration:
+    share, mean = calibration_curve(happened, stated, n_bins=n_bins, strategy=strategy)
+    edges = np.linspace(0.0, 1.0, n_bins + 1)
+    if strategy == "quantile":
+        edges = np.quantile(stated, edges)
+    bins = np.searchsorted(edges[1:-1], stated)  # as `calibration_curve` assigns them
+    count = np.bincount(bins, minlength=n_bins)
+    # Perfect probabilities: the number right in a bin has this variance, and a normal of that
+    # variance this mean absolute value.
+    variance = np.bincount(bins, weights=stated * (1.0 - stated), minlength=n_bins)
+    return Calibration(
+        edges=edges,
+        count=count,
+        mean=mean,
+        share=share,
+        error=float(count[count > 0] @ np.abs(share - mean)) / len(stated),
+        floor=float(np.sqrt(2.0 / np.pi * variance).sum()) / len(stated),
+    )

@@ -1,0 +1,163 @@
+"""What the latent space is made of: features, components, and which of them count."""
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from scipy.stats import norm
+
+from bsdr_models.dims import COMPONENT, FEATURE
+from bsdr_models.plots._read import (
+    TOO_NARROW,
+    approximation_note,
+    check_prob,
+    component_positions,
+    read,
+)
+from bsdr_models.plots._style import (
+    GREY,
+    INK,
+    NEGATIVE,
+    PALE,
+    POSITIVE,
+    axes_or_new,
+    set_title,
+    styled,
+)
+from bsdr_models.typing import FloatArray, IntArray
+
+ALIVE = 0.01  # share of the between-row variance below which a component counts as switched off
+
+
+@styled
+def plot_loadings(
+    tree: xr.DataTree,
+    component: int = 0,
+    *,
+    n_features: int = 20,
+    prob: float = 0.9,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the features that load most on a component, with intervals.
+
+    Ordered by the absolute posterior mean. The interval is mean +/- z sd; a feature whose interval
+    holds zero is pale.
+
+    Parameters
+    ----------
+    tree
+        Needs `fit/projection_mean` and `fit/projection_sd`, both (feature, component).
+    component
+        Position of the component.
+    n_features
+        How many features to show at most.
+    prob
+        Probability that an interval holds.
+    ax
+        Axes to draw on; a new figure by default.
+    """
+    check_prob(prob)
+    fit = read(tree, "fit", "projection_mean", "projection_sd")
+    (position,), (name,) = component_positions(fit, component)
+    mean = fit["projection_mean"].transpose(FEATURE, COMPONENT).values[:, position]
+    reach = (
+        norm.ppf(0.5 + prob / 2.0)
+        * (fit["projection_sd"].transpose(FEATURE, COMPONENT).values[:, position])
+    )
+    top = _largest(np.abs(mean), n_features)
+    ax = axes_or_new(ax, width=6.0, height=1.5 + 0.22 * len(top))
+    for rank, f in enumerate(top):
+        sign = POSITIVE if mean[f] > 0.0 else NEGATIVE
+        shade = sign if abs(mean[f]) > reach[f] else PALE
+        ax.hlines(rank, mean[f] - reach[f], mean[f] + reach[f], color=shade, linewidth=2.2)
+        ax.plot(mean[f], rank, "o", color=shade, markersize=6, markeredgecolor="white")
+    ax.axvline(0.0, color=GREY, linewidth=1.0, zorder=1)
+    _name_rows(ax, fit, top)
+    ax.set_xlabel(f"loading on {name}")
+    note = f"{prob:.0%} intervals; pale: the interval holds zero."
+    if len(top) < len(mean):
+        note = f"The {len(top)} largest of {len(mean)} features. " + note
+    set_title(
+        ax, f"Loadings of {name}", note + approximation_note(tree, TOO_NARROW.format("intervals"))
+    )
+    return ax
+
+
+@styled
+def plot_relevance(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
+    """Plot how much each component contributes, and count the live ones.
+
+    Relevance is the component's share of the between-row variance of latent times weights. One
+    below one per cent counts as switched off by the prior.
+
+    Parameters
+    ----------
+    tree
+        Needs `fit/relevance` (component,).
+    ax
+        Axes to draw on; a new figure by default.
+    """
+    fit = read(tree, "fit", "relevance")
+    relevance = fit["relevance"].values
+    order = _largest(relevance, len(relevance))
+    alive = relevance[order] >= ALIVE
+    ax = axes_or_new(ax, width=max(4.6, 1.8 + 0.32 * len(order)), height=3.6)
+    shades = np.where(alive, POSITIVE, PALE)
+    bars = ax.bar(range(len(order)), relevance[order], color=shades, width=0.6)
+    if len(order) <= 15:
+        text = [f"{share:.0%}" if share >= ALIVE else f"<{ALIVE:.0%}" for share in relevance[order]]
+        ax.bar_label(bars, text, padding=4, fontsize=8.5)
+    ax.margins(y=0.12)
+    ax.axhline(ALIVE, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
+    ax.set_xticks(range(len(order)), [str(name) for name in fit[COMPONENT].values[order]])
+    ax.grid(axis="x", visible=False)
+    ax.set(xlabel="component", ylabel="share of the variance")
+    note = f"Between-row variance of latent × weights; dashed: {ALIVE:.0%}, below it switched off."
+    set_title(ax, f"{alive.sum()} of {len(order)} components in use", note)
+    return ax
+
+
+@styled
+def plot_feature_relevance(
+    tree: xr.DataTree, *, n_features: int = 20, ax: Axes | None = None
+) -> Axes:
+    """Plot the features that contribute most over all components.
+
+    Made for the rowwise prior, which switches whole features off.
+
+    Parameters
+    ----------
+    tree
+        Needs `fit/feature_relevance` (feature,).
+    n_features
+        How many features to show at most.
+    ax
+        Axes to draw on; a new figure by default.
+    """
+    fit = read(tree, "fit", "feature_relevance")
+    relevance = fit["feature_relevance"].values
+    top = _largest(relevance, n_features)
+    ax = axes_or_new(ax, width=6.0, height=1.3 + 0.22 * len(top))
+    ax.hlines(range(len(top)), 0.0, relevance[top], color=PALE, linewidth=2.0)
+    ax.plot(relevance[top], range(len(top)), "o", color=POSITIVE, markersize=6)
+    ax.set_xlim(left=0.0)
+    _name_rows(ax, fit, top)
+    ax.set_xlabel("relevance")
+    note = f"The {len(top)} largest of {len(relevance)} features." * (len(top) < len(relevance))
+    set_title(ax, "Relevance of the features", note)
+    return ax
+
+
+def _largest(size: FloatArray, limit: int) -> IntArray:
+    """Positions of the largest entries, in falling order; ties keep their order."""
+    return np.argsort(-size, kind="stable")[:limit]
+
+
+def _name_rows(ax: Axes, fit: xr.Dataset, top: IntArray) -> None:
+    """One row per feature, the first on top."""
+    names = fit[FEATURE].values[top]
+    ax.set_yticks(range(len(top)), [str(name) for name in names])
+    ax.set_ylim(len(top) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="y", visible=False)
+    if np.issubdtype(names.dtype, np.number):
+        ax.set_ylabel("feature")

@@ -1,0 +1,46 @@
+"""The numbers behind the pictures."""
+
+from typing import Literal
+
+import numpy as np
+import xarray as xr
+from scipy.special import entr
+
+from bsdr_models.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
+from bsdr_models.plots._read import Classes, Values, label_values, read, read_target
+
+
+def scores_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -> xr.Dataset:
+    r"""Table of the rows: where they lie, how sure that is, their class, and how sure that is.
+
+    Parameters
+    ----------
+    tree
+        Needs `latent_mean` and `latent_cov` in `group`.
+    group
+        "fit" for the training rows, "predictions" for new ones.
+
+    Returns
+    -------
+    Dataset
+        `mean` and `sd` (obs, component) of the positions; `observed` (obs,), the class or value
+        where it is known; and from the class probabilities, where the group has them, `predicted`
+        (obs,), `confidence` (obs,), their largest, and `entropy` (obs,),
+        :math:`-\sum_c p_c \log p_c` in nats. `to_dataframe` makes a data frame of it.
+    """
+    dataset = read(tree, group, "latent_mean", "latent_cov")
+    cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values
+    mean = dataset["latent_mean"].transpose(OBS, COMPONENT)
+    table = xr.Dataset({"mean": mean, "sd": mean.copy(data=np.sqrt(np.diagonal(cov, 0, 1, 2)))})
+    match read_target(tree, group):
+        case Classes(index=index, names=names, title=title) if title != "predicted class":
+            table["observed"] = (OBS, np.array(names)[index])
+        case Values(values=values):
+            table["observed"] = (OBS, values)
+    if "probability" in dataset:
+        probability = dataset["probability"].transpose(OBS, LABEL).values
+        best = probability.argmax(axis=1)
+        table["predicted"] = (OBS, label_values(tree, group)[best])
+        table["confidence"] = (OBS, probability.max(axis=1))
+        table["entropy"] = (OBS, entr(probability).sum(axis=1))
+    return table.drop_vars(LABEL, errors="ignore")

@@ -1,0 +1,188 @@
+"""Synthetic DataTrees with the groups, names and dims that every engine writes.
+
+They are made by plain NumPy from known positions, without any fitting code: what a plot shows can
+then be compared with what went in.
+"""
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.special import softmax
+
+WINE_FEATURES = [
+    "alcohol", "malic acid", "ash", "alcalinity of ash", "magnesium", "total phenols", "flavanoids",
+    "nonflavanoid phenols", "proanthocyanins", "color intensity", "hue", "od280/od315", "proline",
+]  # fmt: skip
+TERMS = ["projection", "latent", "weights", "bias", "scores", "precisions"]
+
+
+def build_fit(
+    *,
+    n_obs=150,
+    n_features=13,
+    n_components=2,
+    labels=("barolo", "grignolino", "barbera"),
+    features=None,
+    target="multiclass",
+    inference_method="mean_field",
+    n_draws=60,
+    n_iterations=200,
+    seed=0,
+):
+    """Tree of a fitted model: rows scattered about class centres in the latent space."""
+    rng = np.random.default_rng(seed)
+    n_labels = len(labels)
+    centres = 4.0 * _spread_centres(n_labels, n_components, rng)
+    index = np.sort(rng.integers(n_labels, size=n_obs))
+    latent_mean = centres[index] + rng.normal(size=(n_obs, n_components)) * np.linspace(
+        1.3, 0.7, n_components
+    )
+    factor = rng.normal(size=(n_obs, n_components, n_components)) * 0.25
+    latent_cov = factor @ factor.mT + 0.15 * np.eye(n_components)
+
+    decay = 0.8 ** np.arange(n_components)
+    sparse = rng.random((n_features, n_components)) < 0.4
+    projection_mean = rng.normal(size=(n_features, n_components)) * decay * (0.05 + 0.6 * sparse)
+    projection_sd = rng.uniform(0.05, 0.2, size=(n_features, n_components))
+    relevance = 10.0 ** -np.linspace(0.0, 3.5, n_components) if n_components > 3 else decay
+    relevance = relevance / relevance.sum()
+    weights = 0.6 * centres.T
+    bias = -0.15 * np.sum(centres**2, axis=1)
+
+    terms, elbo = _bound(n_iterations, rng)
+    coords = {
+        "obs": np.arange(n_obs),
+        "feature": features if features is not None else np.arange(n_features),
+        "component": np.arange(n_components),
+        "component_aux": np.arange(n_components),
+        "label": list(labels),
+    }
+    fit = xr.Dataset(
+        {
+            "latent_mean": (("obs", "component"), latent_mean),
+            "latent_cov": (("obs", "component", "component_aux"), latent_cov),
+            "projection_mean": (("feature", "component"), projection_mean),
+            "projection_sd": (("feature", "component"), projection_sd),
+            "relevance": ("component", relevance),
+            "feature_relevance": ("feature", (projection_mean**2).sum(axis=1)),
+        },
+        coords=coords,
+    )
+    if inference_method == "mean_field":
+        fit["elbo"] = ("iteration", elbo)
+        fit["elbo_terms"] = (("iteration", "term"), terms)
+        fit = fit.assign_coords(term=TERMS, iteration=np.arange(1, n_iterations + 1))
+    if target == "multiclass":
+        fit["y_index"] = ("obs", index)
+        observed = xr.Dataset({"y": ("obs", index)})
+    else:
+        scores = latent_mean @ weights + rng.normal(size=(n_obs, n_labels))
+        y = scores > 0.0 if target == "multilabel" else scores
+        observed = xr.Dataset({"y": (("obs", "label"), y)}, coords={"label": list(labels)})
+    draws = (2, n_draws)
+    posterior = xr.Dataset(
+        {
+            "weights": (
+                ("chain", "draw", "component", "label"),
+                weights + 0.2 * rng.normal(size=(*draws, *weights.shape)),
+            ),
+            "bias": (("chain", "draw", "label"), bias + 0.2 * rng.normal(size=(*draws, n_labels))),
+        },
+        coords={"label": list(labels), "component": np.arange(n_components)},
+    )
+    tree = xr.DataTree.from_dict({"posterior": posterior, "fit": fit, "observed_data": observed})
+    tree.attrs.update(inference_method=inference_method, model="bsdr", latent_scale=1.0)
+    return tree
+
+
+def build_predictions(
+    fit_tree, *, n_obs=80, labels_known=True, target="multiclass", temperature=1.0, seed=1
+):
+    """Tree of predictions on new rows; with temperature 1 the probabilities are exact."""
+    rng = np.random.default_rng(seed)
+    weights = fit_tree["posterior/weights"].mean(("chain", "draw")).values
+    bias = fit_tree["posterior/bias"].mean(("chain", "draw")).values
+    labels = fit_tree["posterior"].coords["label"].values
+    n_components = len(weights)
+    rows = rng.integers(fit_tree["fit"].sizes["obs"], size=n_obs)
+    latent_mean = fit_tree["fit/latent_mean"].values[rows] + rng.normal(size=(n_obs, n_components))
+    latent_cov = np.tile(0.8 * np.eye(n_components), (n_obs, 1, 1))
+    scores = 0.35 * (latent_mean @ weights + bias)
+    if target == "multiclass":
+        truth = softmax(scores, axis=1)
+        y = np.array([rng.choice(len(labels), p=p) for p in truth])
+        stated = softmax(scores / temperature, axis=1)
+        known = ("obs", labels[y])
+    else:
+        stated = 1.0 / (1.0 + np.exp(-scores))
+        known = (("obs", "label"), rng.random(stated.shape) < stated)
+    predictions = xr.Dataset(
+        {
+            "latent_mean": (("obs", "component"), latent_mean),
+            "latent_cov": (("obs", "component", "component_aux"), latent_cov),
+            "probability": (("obs", "label"), stated),
+        },
+        coords={
+            "obs": np.arange(n_obs),
+            "label": labels,
+            "component": np.arange(n_components),
+            "component_aux": np.arange(n_components),
+        },
+    )
+    if labels_known:
+        predictions["y"] = known
+    tree = xr.DataTree.from_dict({"predictions": predictions})
+    tree.attrs.update(fit_tree.attrs)
+    return tree
+
+
+def _spread_centres(n_labels, n_components, rng):
+    """Centres about one unit apart from the middle, the first on a circle where there is one."""
+    if n_components == 1:
+        return np.linspace(-1.2, 1.2, n_labels)[:, None]
+    angle = 2.0 * np.pi * np.arange(n_labels) / n_labels
+    radius = np.where(np.arange(n_labels) % 2, 1.0, 1.7) if n_labels > 5 else np.ones(n_labels)
+    plane = radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+    rest = 0.3 * rng.normal(size=(n_labels, n_components - 2))
+    return np.column_stack([plane, rest])
+
+
+def _bound(n_iterations, rng):
+    """Terms (I, 6) whose sum never falls, fast at first and slow later."""
+    t = np.arange(n_iterations)
+    gain = np.column_stack([np.exp(-t / 3.0), np.exp(-t / 40.0)])
+    size = rng.uniform(0.2, 1.0, size=(2, len(TERMS))) * [[900.0], [12.0]]
+    size[:, 1] *= -0.4  # one term may fall while the bound rises
+    last = -rng.uniform(30.0, 800.0, size=len(TERMS))
+    terms = last - gain @ size
+    return terms, terms.sum(axis=1)
+
+
+@pytest.fixture(autouse=True)
+def headless():
+    """Draw into memory, and leave no figure open."""
+    mpl.use("Agg")
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="session")
+def make_fit():
+    return build_fit
+
+
+@pytest.fixture(scope="session")
+def make_predictions():
+    return build_predictions
+
+
+@pytest.fixture(scope="session")
+def wine():
+    return build_fit(features=WINE_FEATURES)
+
+
+@pytest.fixture(scope="session")
+def wine_predictions(wine):
+    return build_predictions(wine)

@@ -1,0 +1,118 @@
+"""Confusion, reliability and certainty against counts made by hand and by simulation."""
+
+import itertools
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.stats import norm
+
+from bsdr_models.plots import plot_certainty, plot_confusion, plot_reliability
+from bsdr_models.plots.calibration import _calibration
+
+
+def tree_of(probability, y, labels=("a", "b")):
+    predictions = xr.Dataset(
+        {"probability": (("obs", "label"), np.asarray(probability)), "y": ("obs", list(y))},
+        coords={"label": list(labels)},
+    )
+    return xr.DataTree.from_dict({"predictions": predictions})
+
+
+def test_confusion_counts_rows_of_true_and_columns_of_predicted_classes():
+    probability = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]]
+    ax = plot_confusion(tree_of(probability, "abbb"))
+    np.testing.assert_array_equal(ax.images[0].get_array(), [[1, 0], [2, 1]])
+    assert "2 of 4 rows right" in ax.texts[-1].get_text()
+
+
+def test_a_label_that_was_never_learnt_is_named():
+    with pytest.raises(ValueError, match=r"does not know: \['c'\]"):
+        plot_confusion(tree_of([[0.9, 0.1]], "c"))
+
+
+def test_classes_may_be_numbers():
+    ax = plot_confusion(tree_of([[0.9, 0.1], [0.2, 0.8]], [2.5, 1.5], labels=(1.5, 2.5)))
+    np.testing.assert_array_equal(ax.images[0].get_array(), [[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
+def test_calibration_error_is_the_weighted_gap_of_the_bins(strategy):
+    rng = np.random.default_rng(0)
+    stated = rng.beta(3.0, 1.0, size=500)
+    happened = rng.random(500) < stated**1.5
+    got = _calibration(stated, happened, n_bins=8, strategy=strategy)
+    edges = (
+        np.linspace(0, 1, 9)
+        if strategy == "uniform"
+        else np.percentile(stated, 12.5 * np.arange(9))
+    )
+    gaps, counts = [], []
+    for low, high in itertools.pairwise(edges):
+        rows = (stated > low) & (stated <= high) | ((low == edges[0]) & (stated == low))
+        if rows.any():
+            gaps.append(abs(stated[rows].mean() - happened[rows].mean()))
+            counts.append(rows.sum())
+    assert sum(counts) == 500
+    np.testing.assert_allclose(got.error, np.average(gaps, weights=counts), rtol=1e-12)
+    np.testing.assert_array_equal(got.count[got.count > 0], counts)
+
+
+def test_floor_is_the_error_of_perfect_probabilities():
+    """Mean over 400 simulated sets of outcomes; the normal approximation may cost five per cent."""
+    rng = np.random.default_rng(1)
+    stated = rng.beta(2.0, 2.0, size=300)
+    fits = [
+        _calibration(stated, rng.random(300) < stated, n_bins=6, strategy="quantile")
+        for _ in range(400)
+    ]
+    errors = np.array([fit.error for fit in fits])
+    assert abs(errors.mean() - fits[0].floor) < 0.05 * fits[0].floor + 4 * errors.std() / 20.0
+
+
+def test_reliability_bars_solve_wilsons_equation(make_predictions, wine):
+    """The ends are the shares p for which the one seen is z standard errors of p away."""
+    tree = make_predictions(wine, n_obs=400)
+    ax = plot_reliability(tree, n_bins=5, strategy="quantile", prob=0.8)
+    histogram, (points, _, (segments,)) = ax.containers
+    count = 400 * np.array([bar.get_height() for bar in histogram])
+    np.testing.assert_allclose(count, 80, atol=1)
+    ends = np.stack(segments.get_segments())[:, :, 1]
+    share = points.get_ydata()[:, None]
+    error = np.sqrt(ends * (1.0 - ends) / count[:, None])
+    z = norm.ppf(0.9)
+    np.testing.assert_allclose((ends - share)[ends < 1.0], (error * [-z, z])[ends < 1.0], rtol=1e-6)
+
+
+def test_certainty_stacks_probabilities_to_one(wine_predictions):
+    ax = plot_certainty(wine_predictions, rows=[4, 0, 7])
+    probability = wine_predictions["predictions/probability"].values[[4, 0, 7]]
+    bars = [[bar.get_width() for bar in container] for container in ax.containers]
+    np.testing.assert_allclose(np.transpose(bars), probability)
+    ends = [bar.get_x() + bar.get_width() for bar in ax.containers[-1]]
+    np.testing.assert_allclose(ends, 1.0)
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["4", "0", "7"]
+
+
+def test_certainty_runs_from_the_surest_row_to_the_least_sure(make_predictions, wine):
+    tree = make_predictions(wine, n_obs=300)
+    largest = tree["predictions/probability"].values.max(axis=1)
+    rows = [int(text.get_text()) for text in plot_certainty(tree).get_yticklabels()]
+    assert len(rows) == len(set(rows)) == 25
+    assert np.all(np.diff(largest[rows]) <= 0.0)
+    assert largest[rows[0]] == largest.max()
+    assert largest[rows[-1]] == largest.min()
+
+
+@pytest.mark.parametrize("rows", [[], [80], [-1]])
+def test_rows_out_of_range_are_refused(rows, wine_predictions):
+    with pytest.raises(ValueError, match=r"positions in 0\.\.79"):
+        plot_certainty(wine_predictions, rows=rows)
+
+
+def test_certainty_is_for_classes(make_fit, make_predictions):
+    tree = make_predictions(make_fit(target="multilabel"), target="multilabel")
+    with pytest.raises(ValueError, match="not over classes"):
+        plot_certainty(tree)
+    with pytest.raises(ValueError, match="are not classes"):
+        plot_confusion(tree)

@@ -1,0 +1,137 @@
+"""Loadings, relevance, the bound, the table and the style: what is drawn is what went in."""
+
+import itertools
+
+import numpy as np
+import pytest
+import xarray as xr
+from matplotlib.colors import to_hex, to_rgb
+from scipy.stats import entropy, norm
+
+from bsdr_models.plots import (
+    plot_bound,
+    plot_feature_relevance,
+    plot_loadings,
+    plot_relevance,
+    scores_table,
+)
+from bsdr_models.plots._style import MARKERS, PALE, PALETTE, color, marker
+
+
+def test_loadings_show_the_largest_features_with_normal_intervals(make_fit):
+    tree = make_fit(n_features=40, n_components=3)
+    ax = plot_loadings(tree, 1, n_features=7, prob=0.8)
+    mean = tree["fit/projection_mean"].values[:, 1]
+    sd = tree["fit/projection_sd"].values[:, 1]
+    top = [int(text.get_text()) for text in ax.get_yticklabels()]
+    assert len(top) == 7
+    rest = np.delete(np.abs(mean), top)
+    assert np.abs(mean[top]).min() >= rest.max()
+    for f, bar in zip(top, ax.collections, strict=True):
+        ends = bar.get_segments()[0][:, 0]
+        np.testing.assert_allclose(norm.cdf(ends, mean[f], sd[f]), [0.1, 0.9], rtol=1e-9)
+        holds_zero = ends[0] < 0.0 < ends[1]
+        assert (to_hex(bar.get_color()[0]) == PALE) == holds_zero
+
+
+def test_relevance_counts_live_components(make_fit):
+    tree = make_fit(n_components=4)
+    tree["fit"]["relevance"] = xr.DataArray([0.002, 0.6, 0.01, 0.388], dims="component")
+    ax = plot_relevance(tree)
+    assert ax.get_title(loc="left") == "3 of 4 components in use"
+    assert [bar.get_height() for bar in ax.patches] == [0.6, 0.388, 0.01, 0.002]
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "3", "2", "0"]
+    assert to_hex(ax.patches[-1].get_facecolor()) == PALE
+
+
+def test_feature_relevance_shows_the_largest_in_order(wine):
+    ax = plot_feature_relevance(wine, n_features=4)
+    relevance = wine["fit/feature_relevance"]
+    expected = relevance.sortby(-relevance)["feature"].values[:4]
+    assert [text.get_text() for text in ax.get_yticklabels()] == list(expected)
+
+
+def test_inset_shows_the_gap_to_the_end(wine):
+    ax = plot_bound(wine)
+    elbo = wine["fit/elbo"].values
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), elbo)
+    (inset,) = ax.child_axes
+    assert inset.get_yscale() == "log"
+    np.testing.assert_allclose(inset.lines[0].get_ydata(), (elbo.max() - elbo)[:-1])
+
+
+def test_terms_add_up_to_the_gap_of_the_bound(wine):
+    ax = plot_bound(wine, by_term=True)
+    *terms, whole, _ = ax.lines
+    elbo = wine["fit/elbo"].values
+    total = np.sum([line.get_ydata() for line in terms], axis=0)
+    np.testing.assert_allclose(total, elbo - elbo[-1], atol=1e-9)
+    np.testing.assert_allclose(whole.get_ydata(), elbo - elbo[-1], atol=1e-9)
+
+
+def test_a_single_iteration_can_be_drawn(make_fit):
+    tree = make_fit(n_iterations=1)
+    assert plot_bound(tree).lines
+    assert plot_bound(tree, by_term=True).lines
+
+
+def test_an_engine_without_a_bound_is_named(make_fit):
+    with pytest.raises(ValueError, match=r"no variable 'elbo'.*gibbs"):
+        plot_bound(make_fit(inference_method="gibbs"))
+
+
+def test_table_of_training_rows(wine):
+    table = scores_table(wine)
+    assert set(table.data_vars) == {"mean", "sd", "observed"}
+    cov = wine["fit/latent_cov"].values
+    np.testing.assert_allclose(table["sd"].values[:, 1] ** 2, cov[:, 1, 1])
+    labels = wine["posterior"].coords["label"].values
+    np.testing.assert_array_equal(table["observed"], labels[wine["fit/y_index"].values])
+
+
+def test_table_of_new_rows(wine_predictions):
+    table = scores_table(wine_predictions, "predictions")
+    probability = wine_predictions["predictions/probability"]
+    np.testing.assert_allclose(table["entropy"], entropy(probability.values, axis=1))
+    best = probability.idxmax("label")
+    np.testing.assert_array_equal(table["predicted"], best)
+    np.testing.assert_array_equal(table["confidence"], probability.sel(label=best))
+    np.testing.assert_array_equal(table["observed"], wine_predictions["predictions/y"])
+    assert set(table["mean"].dims) == {"obs", "component"}
+
+
+def test_table_without_targets_and_with_values(make_fit, make_predictions, wine):
+    unknown = scores_table(make_predictions(wine, labels_known=False), "predictions")
+    assert "observed" not in unknown
+    regression = make_fit(target="regression", labels=["fat", "protein"])
+    observed = scores_table(regression)["observed"]
+    np.testing.assert_array_equal(observed, regression["observed_data/y"].values[:, 0])
+
+
+def test_a_hundred_classes_differ_in_colour_or_marker():
+    assert len({(color(c), marker(c)) for c in range(len(PALETTE) * len(MARKERS))}) == 100
+
+
+# Machado, Oliveira and Fernandes (2009), severity 1: what each eye sees, in linear RGB.
+EYES = {
+    "normal": np.eye(3),
+    "protan": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
+    "deutan": [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]],
+    "tritan": [[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]],
+}
+
+
+@pytest.mark.parametrize("eye", EYES)
+def test_colours_stay_apart_for_every_eye(eye):
+    """Distances in OKLab; 0.02 is just noticeable, the palette keeps three times that."""
+    to_cone = np.array(
+        [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]
+    )
+    to_lab = np.array(
+        [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+    )
+    rgb = np.array([to_rgb(shade) for shade in PALETTE])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(linear @ np.transpose(EYES[eye]), 0.0, 1.0)
+    lab = np.cbrt(seen @ to_cone.T) @ to_lab.T
+    assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(lab, 2)) > 0.06

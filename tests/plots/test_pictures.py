@@ -1,0 +1,182 @@
+"""Every plot, on easy and awkward trees: it draws, it fits its page, it leaves no trace."""
+
+import itertools
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+
+from bsdr_models import plots
+
+DIGITS = [str(digit) for digit in range(10)]
+LONG = [f"a tumour of type {i}" for i in range(26)]
+
+
+@pytest.fixture(scope="module")
+def trees(make_fit, make_predictions, wine, wine_predictions):
+    digits = make_fit(n_obs=400, n_features=60, n_components=6, labels=DIGITS)
+    many = make_fit(n_obs=520, labels=LONG, n_draws=4)
+    multilabel = make_fit(labels=["red", "dry"], target="multilabel")
+    return {
+        "wine": wine,
+        "wine_new": wine_predictions,
+        "wine_unlabelled": make_predictions(wine, labels_known=False),
+        "digits": digits,
+        "digits_new": make_predictions(digits, n_obs=300),
+        "many": many,
+        "many_new": make_predictions(many, n_obs=300),
+        "long": make_fit(features=[f"a feature of quite a long name, {i}" for i in range(13)]),
+        "one": make_fit(n_components=1, inference_method="gibbs"),
+        "one_value": make_fit(n_components=1, target="regression", labels=["fat", "protein"]),
+        "regression": make_fit(target="regression", labels=["fat", "protein"]),
+        "multilabel": multilabel,
+        "multilabel_new": make_predictions(multilabel, target="multilabel"),
+    }
+
+
+CASES = {
+    "scores": ("wine", plots.plot_scores, {}),
+    "scores of digits": ("digits", plots.plot_scores, {}),
+    "scores of many": ("many", plots.plot_scores, {}),
+    "scores of new rows": ("wine_new", plots.plot_scores, {"group": "predictions"}),
+    "scores, predicted class": ("wine_unlabelled", plots.plot_scores, {"group": "predictions"}),
+    "scores, one component": ("one", plots.plot_scores, {}),
+    "scores, one of six": ("digits", plots.plot_scores, {"components": 3}),
+    "scores, one of many classes": ("many", plots.plot_scores, {"components": 0}),
+    "scores, one component, values": ("one_value", plots.plot_scores, {}),
+    "scores of values": ("regression", plots.plot_scores, {"label": "protein"}),
+    "scores of a label": ("multilabel", plots.plot_scores, {"label": "dry"}),
+    "regions": ("wine", plots.plot_decision_regions, {"resolution": 12, "n_draws": 4}),
+    "regions of digits": ("digits", plots.plot_decision_regions, {"resolution": 12, "n_draws": 4}),
+    "regions of many": ("many", plots.plot_decision_regions, {"resolution": 8, "n_draws": 2}),
+    "loadings": ("wine", plots.plot_loadings, {}),
+    "loadings of digits": ("digits", plots.plot_loadings, {"component": 5}),
+    "loadings of long names": ("long", plots.plot_loadings, {}),
+    "relevance": ("digits", plots.plot_relevance, {}),
+    "feature relevance": ("wine", plots.plot_feature_relevance, {}),
+    "bound": ("wine", plots.plot_bound, {}),
+    "bound by term": ("wine", plots.plot_bound, {"by_term": True}),
+    "confusion": ("wine_new", plots.plot_confusion, {}),
+    "confusion of many": ("many_new", plots.plot_confusion, {"normalize": "true"}),
+    "reliability": ("digits_new", plots.plot_reliability, {}),
+    "reliability of a class": ("wine_new", plots.plot_reliability, {"label": "barbera"}),
+    "reliability of labels": ("multilabel_new", plots.plot_reliability, {"strategy": "quantile"}),
+    "certainty": ("digits_new", plots.plot_certainty, {}),
+    "certainty of two rows": ("digits_new", plots.plot_certainty, {"rows": [3, 1]}),
+    "certainty, many classes": ("many_new", plots.plot_certainty, {"rows": [0]}),
+}
+
+
+def pixels(figure):
+    """Picture as RGB in 0..1, (height, width, 3)."""
+    figure.canvas.draw()
+    return np.asarray(figure.canvas.buffer_rgba())[..., :3] / 255.0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_picture_is_drawn_and_nothing_is_cut_off(case, trees):
+    name, plot, kwargs = CASES[case]
+    before = dict(mpl.rcParams)
+    ax = plot(trees[name], **kwargs)
+    assert isinstance(ax, Axes)
+    assert dict(mpl.rcParams) == before
+
+    figure = ax.get_figure()
+    image = pixels(figure)
+    inked = (image < 0.97).any(axis=2)
+    assert inked.mean() > 0.01
+    inside = ax.get_window_extent()
+    height = image.shape[0]
+    rows = slice(height - int(inside.y1) + 2, height - int(inside.y0) - 2)
+    columns = slice(int(inside.x0) + 2, int(inside.x1) - 2)
+    assert inked[rows, columns].mean() > 0.002
+
+    # The box around all that is drawn, legends and notes included, lies on the page.
+    drawn = figure.get_tightbbox()
+    width, height = figure.get_size_inches()
+    assert drawn.x0 > -0.01
+    assert drawn.y0 > -0.01
+    assert drawn.x1 < width + 0.01
+    assert drawn.y1 < height + 0.01
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_given_axes_are_used(case, trees):
+    name, plot, kwargs = CASES[case]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5), layout="constrained")
+    assert plot(trees[name], ax=right, **kwargs) is right
+    assert plt.get_fignums() == [figure.number]
+    assert right.has_data()
+    assert not left.has_data()
+
+
+@pytest.mark.parametrize(
+    "case", ["loadings", "loadings of digits", "certainty", "scores, one of many classes"]
+)
+def test_names_of_rows_do_not_overlap(case, trees):
+    name, plot, kwargs = CASES[case]
+    ax = plot(trees[name], **kwargs)
+    ax.get_figure().canvas.draw()
+    boxes = [text.get_window_extent() for text in ax.get_yticklabels() if text.get_text()]
+    boxes.sort(key=lambda box: box.y0)
+    assert len(boxes) > 10
+    assert all(low.y1 <= high.y0 + 1.0 for low, high in itertools.pairwise(boxes))
+
+
+def test_legend_stays_inside_without_a_layout_engine(trees):
+    figure, ax = plt.subplots()
+    plots.plot_scores(trees["wine"], ax=ax)
+    figure.canvas.draw()
+    legend = ax.get_legend().get_window_extent()
+    assert legend.x1 <= ax.get_window_extent().x1
+
+
+@pytest.mark.parametrize("case", ["scores", "loadings", "relevance", "bound by term", "certainty"])
+def test_axes_without_names_are_numbered_from_zero(case, trees):
+    name, plot, kwargs = CASES[case]
+    tree = trees[name].copy()
+    for group in {"fit", "predictions"} & set(tree.children):
+        dataset = tree[group].to_dataset()
+        unnamed = ["obs", "feature", "component", "component_aux", "iteration", "term"]
+        tree[group].dataset = dataset.drop_vars(unnamed, errors="ignore")
+    assert plot(tree, **kwargs).has_data()
+
+
+@pytest.mark.parametrize(
+    ("plot", "missing"),
+    [
+        (plots.plot_scores, "'latent_cov'"),
+        (plots.plot_decision_regions, "'y_index'"),
+        (plots.plot_loadings, "'projection_sd'"),
+        (plots.plot_relevance, "'relevance'"),
+        (plots.plot_feature_relevance, "'feature_relevance'"),
+        (plots.plot_bound, "'elbo'"),
+        (plots.scores_table, "'latent_cov'"),
+    ],
+)
+def test_a_missing_variable_is_named(plot, missing, wine):
+    tree = wine.copy()
+    tree["fit"].dataset = tree["fit"].to_dataset().drop_vars(missing.strip("'"))
+    with pytest.raises(ValueError, match=rf"group 'fit' has no variable {missing}"):
+        plot(tree)
+
+
+@pytest.mark.parametrize(
+    "plot", [plots.plot_confusion, plots.plot_reliability, plots.plot_certainty]
+)
+def test_a_missing_group_is_named(plot, wine):
+    with pytest.raises(ValueError, match="no group 'predictions'; its groups are"):
+        plot(wine)
+
+
+def test_plots_of_true_labels_need_them(trees):
+    for plot in (plots.plot_confusion, plots.plot_reliability):
+        with pytest.raises(ValueError, match="no variable 'y'"):
+            plot(trees["wine_unlabelled"])
+
+
+def test_an_estimator_in_place_of_its_tree_is_told_apart():
+    with pytest.raises(TypeError, match="idata_"):
+        plots.plot_scores(object())
