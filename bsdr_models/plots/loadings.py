@@ -122,7 +122,8 @@ def plot_feature_relevance(
 ) -> Axes:
     """Plot the features that contribute most over all components.
 
-    Made for the rowwise prior, which switches whole features off.
+    Relevance is the feature's share of the squared coefficients, projection times weights. Made
+    for the rowwise prior, which switches whole features off.
 
     Parameters
     ----------
@@ -141,7 +142,7 @@ def plot_feature_relevance(
     ax.plot(relevance[top], range(len(top)), "o", color=POSITIVE, markersize=6)
     ax.set_xlim(left=0.0)
     _name_rows(ax, fit, top)
-    ax.set_xlabel("relevance")
+    ax.set_xlabel("share of the squared coefficients")
     note = f"The {len(top)} largest of {len(relevance)} features." * (len(top) < len(relevance))
     set_title(ax, "Relevance of the features", note)
     return ax

@@ -51,6 +51,7 @@ def build_fit(
     weights = 0.6 * centres.T
     bias = -0.15 * np.sum(centres**2, axis=1)
 
+    total = (projection_mean**2).sum()
     terms, elbo = _bound(n_iterations, rng)
     coords = {
         "obs": np.arange(n_obs),
@@ -66,7 +67,7 @@ def build_fit(
             "projection_mean": (("feature", "component"), projection_mean),
             "projection_sd": (("feature", "component"), projection_sd),
             "relevance": ("component", relevance),
-            "feature_relevance": ("feature", (projection_mean**2).sum(axis=1)),
+            "feature_relevance": ("feature", (projection_mean**2).sum(axis=1) / total),
         },
         coords=coords,
     )
@@ -79,7 +80,7 @@ def build_fit(
         observed = xr.Dataset({"y": ("obs", index)})
     else:
         scores = latent_mean @ weights + rng.normal(size=(n_obs, n_labels))
-        y = scores > 0.0 if target == "multilabel" else scores
+        y = (scores > 0.0).astype(np.int64) if target == "multilabel" else scores
         observed = xr.Dataset({"y": (("obs", "label"), y)}, coords={"label": list(labels)})
     draws = (2, n_draws)
     posterior = xr.Dataset(
