@@ -82,6 +82,11 @@ class Design(Protocol):
     ) -> FloatArray:
         """x' S_s x for rows in working coordinates: (M, D) -> (M, R)."""
 
+    def draw_outside(
+        self, precision: FloatArray, *, size: tuple[int, int], rng: np.random.Generator
+    ) -> FloatArray | float:
+        """Draws (S, P, R) of what the coordinates miss, which has its prior; 0 if nothing."""
+
     def coordinates(self, rows: FloatArray) -> FloatArray:
         """Rows in working coordinates: (M, P) -> (M, D)."""
 
@@ -121,6 +126,11 @@ class DenseDesign:
         """X'X, (D, D)."""
         return self.X.T @ self.X
 
+    @cached_property
+    def spectral(self) -> "SpectralDesign":
+        """The same rows in their row space."""
+        return SpectralDesign(self.X)
+
     @property
     def mean_eigenvalue(self) -> float:
         """tr(X'X) / D."""
@@ -128,7 +138,7 @@ class DenseDesign:
 
     def principal_scores(self, n_scores: int) -> FloatArray:
         """Rows along their leading principal axes."""
-        return SpectralDesign(self.X).principal_scores(n_scores)
+        return self.spectral.principal_scores(n_scores)
 
     @property
     def prefers_rows(self) -> bool:
@@ -255,6 +265,12 @@ class DenseDesign:
                 out[:, s] = np.einsum("dm,dm->m", solved, solved)
         return np.ascontiguousarray(np.broadcast_to(out, (rows.shape[0], n_components)))
 
+    def draw_outside(
+        self, precision: FloatArray, *, size: tuple[int, int], rng: np.random.Generator
+    ) -> FloatArray | float:
+        """Nothing: the features miss nothing."""
+        return 0.0
+
     def coordinates(self, rows: FloatArray) -> FloatArray:
         """The rows themselves."""
         return rows
@@ -353,6 +369,16 @@ class SpectralDesign:
     ) -> FloatArray:
         """x' S_s x, (M, R)."""
         return rows**2 @ self._variance(precision, variance)
+
+    def draw_outside(
+        self, precision: FloatArray, *, size: tuple[int, int], rng: np.random.Generator
+    ) -> FloatArray | float:
+        """Prior draws, less their part in the row space."""
+        n_features, rank = self.basis.shape
+        if rank == n_features:
+            return 0.0
+        noise = rng.standard_normal((size[0], n_features, size[1])) / np.sqrt(precision)
+        return noise - self.basis @ (self.basis.T @ noise)
 
     def coordinates(self, rows: FloatArray) -> FloatArray:
         """Rows in the basis of the row space."""

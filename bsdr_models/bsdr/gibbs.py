@@ -1,0 +1,362 @@
+r"""Gibbs sampling for BSDR: every full conditional of the augmented model, all chains at once.
+
+Each ``sample_*`` draws one block given everything else, for C chains along the leading axis of
+every array. Two sweeps are composed of them: ``step`` is the paper's [1]_, Appendix A;
+``step_joint`` draws Q and Z as one block, with Z integrated out of the conditionals of Q, and
+ends with an exact move of the common scale of T, W and b, along which the paper's sweep creeps.
+NumPy and SciPy only.
+
+Letters: Q projection, Z latent, W and b weights and bias, T scores, Phi, Psi, lambda, tau the
+precisions, v = latent_scale**2. The paper stores observations in columns; here X is (N, D).
+
+References
+----------
+.. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
+       IEEE Transactions on Cybernetics 43(6).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.data import Data
+from bsdr_models.numerics import cone_draws, ridge_draws, truncated_normal
+from bsdr_models.numerics.design import DenseDesign
+from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.typing import FloatArray, ProjectionPrior
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """One value of every variable in each chain. C chains, N rows, R components, K labels.
+
+    projection_precision
+        Phi, (C, D, R) entrywise, (C, 1, R) columnwise, (C, D, 1) rowwise.
+    projection
+        Q, (C, D, R).
+    latent
+        Z, (C, N, R).
+    weight_precision, weights
+        Psi and W, (C, R, K).
+    bias_precision, bias
+        lambda and b, (C, K).
+    scores
+        T, (C, N, K); None for regression, where the targets themselves take its place.
+    noise_precision
+        tau, (C, K), for regression; None otherwise, where it is one.
+    """
+
+    projection_precision: FloatArray
+    projection: FloatArray
+    latent: FloatArray
+    weight_precision: FloatArray
+    weights: FloatArray
+    bias_precision: FloatArray
+    bias: FloatArray
+    scores: FloatArray | None = None
+    noise_precision: FloatArray | None = None
+
+
+Step = Callable[..., State]
+
+
+def init(
+    data: Data,
+    priors: Priors,
+    *,
+    n_components: int,
+    projection_prior: ProjectionPrior,
+    n_chains: int,
+    rng: np.random.Generator,
+) -> State:
+    """Random, dispersed states: latent columns of unit variance, standard normal weights.
+
+    Parameters
+    ----------
+    data : Data
+        With a `DenseDesign`: draws are over the features themselves.
+    priors : Priors
+    n_components : int
+        R.
+    projection_prior : {"entrywise", "columnwise", "rowwise"}
+    n_chains : int
+        C.
+    rng : numpy.random.Generator
+
+    Raises
+    ------
+    TypeError
+        If the design is not dense.
+    """
+    design = _dense(data)
+    c, n, d, r, k = n_chains, data.n_rows, data.n_features, n_components, data.n_labels
+    groups = {"entrywise": (c, d, r), "columnwise": (c, 1, r), "rowwise": (c, d, 1)}
+    Q = rng.standard_normal((c, d, r))
+    Z = design.X @ Q
+    size = np.sqrt(np.mean(Z**2, axis=1, keepdims=True))
+    size[size == 0.0] = 1.0
+    state = State(
+        projection_precision=np.ones(groups[projection_prior]),
+        projection=Q / size,
+        latent=Z / size + priors.latent_scale * rng.standard_normal((c, n, r)),
+        weight_precision=np.ones((c, r, k)),
+        weights=rng.standard_normal((c, r, k)),
+        bias_precision=np.ones((c, k)),
+        bias=np.zeros((c, k)),
+    )
+    if data.target == "regression":
+        return replace(state, noise_precision=sample_noise_precision(state, data, priors, rng=rng))
+    return replace(state, scores=sample_scores(state, data, rng=rng))
+
+
+def sample_projection_precision(
+    state: State, priors: Priors, *, rng: np.random.Generator
+) -> FloatArray:
+    r"""Phi given Q: :math:`Ga(a + n/2, b + |q|^2/2)` over the n entries that share a precision."""
+    shape = state.projection_precision.shape
+    shared = tuple(axis for axis, length in enumerate(shape) if length == 1)
+    squares = np.sum(state.projection**2, axis=shared, keepdims=True).reshape(shape)
+    entries = state.projection.size // state.projection_precision.size
+    return _gamma(
+        priors.projection_shape + 0.5 * entries, priors.projection_rate + 0.5 * squares, rng
+    )
+
+
+def sample_projection(
+    state: State, data: Data, priors: Priors, *, rng: np.random.Generator
+) -> FloatArray:
+    r"""Q given Z: columns :math:`N(S_s X^\top z_s / v, S_s)`.
+
+    .. math:: S_s = (\operatorname{diag}\phi_s + X^\top X / v)^{-1}
+    """
+    variance = priors.latent_scale**2
+    return ridge_draws.draw_columns(
+        _dense(data),
+        state.latent / variance,
+        state.projection_precision,
+        np.full(len(state.projection), 1.0 / variance),
+        rng=rng,
+    )
+
+
+def sample_projection_collapsed(
+    state: State, data: Data, priors: Priors, *, rng: np.random.Generator
+) -> FloatArray:
+    r"""Q given T, with Z integrated out, one column after the other.
+
+    With :math:`t_n \sim N(W^\top Q^\top x_n + b,\; \operatorname{diag}(1/\tau) + v W^\top W)` and
+    :math:`M = W \operatorname{diag}(\tau) W^\top`, the rows give Q the precision
+    :math:`X^\top X \otimes A` and the linear term :math:`X^\top L`,
+
+    .. math::
+        A = M (I + v M)^{-1}, \qquad L = (T - b) \operatorname{diag}(\tau) W^\top (I + v M)^{-1}.
+
+    Z has to be drawn next: it no longer belongs to this Q.
+    """
+    design = _dense(data)
+    T, tau = _response(state, data)
+    W_tau = tau * state.weights
+    M = W_tau @ _transpose(state.weights)  # (C, R, R)
+    eye = np.eye(M.shape[-1])
+    shrink = np.linalg.inv(eye + priors.latent_scale**2 * M)
+    A = M @ shrink
+    linear = (T - state.bias[:, None, :]) @ (_transpose(W_tau) @ shrink)  # (C, N, R)
+    Q = state.projection.copy()
+    fitted = design.X @ Q
+    n_precisions = state.projection_precision.shape[2]
+    for s in range(Q.shape[2]):
+        others = A[:, s, :] * (1.0 - eye[s])
+        phi = state.projection_precision[:, :, min(s, n_precisions - 1), None]
+        column = ridge_draws.draw_columns(
+            design, linear[:, :, s, None] - fitted @ others[:, :, None], phi, A[:, s, s], rng=rng
+        )
+        Q[:, :, s, None] = column
+        fitted[:, :, s, None] = design.X @ column
+    return Q
+
+
+def sample_latent(
+    state: State, data: Data, priors: Priors, *, rng: np.random.Generator
+) -> FloatArray:
+    r"""Z given Q, W, b, T: rows :math:`N(S_z l_n, S_z)`.
+
+    .. math::
+        S_z = (I/v + W \operatorname{diag}(\tau) W^\top)^{-1}, \qquad
+        l_n = Q^\top x_n / v + W \operatorname{diag}(\tau) (t_n - b)
+    """
+    variance = priors.latent_scale**2
+    T, tau = _response(state, data)
+    W_tau = tau * state.weights
+    precision = W_tau @ _transpose(state.weights) + np.eye(state.weights.shape[1]) / variance
+    linear = (_dense(data).X @ state.projection) / variance
+    linear += (T - state.bias[:, None, :]) @ _transpose(W_tau)
+    half = np.linalg.inv(cholesky(precision, name="latent precision"))  # S_z = half' half
+    return (linear @ _transpose(half) + rng.standard_normal(linear.shape)) @ half
+
+
+def sample_weight_precision(
+    state: State, priors: Priors, *, rng: np.random.Generator
+) -> FloatArray:
+    r"""Psi given W: :math:`Ga(a + 1/2, b + w^2/2)`."""
+    return _gamma(priors.weight_shape + 0.5, priors.weight_rate + 0.5 * state.weights**2, rng)
+
+
+def sample_bias_precision(state: State, priors: Priors, *, rng: np.random.Generator) -> FloatArray:
+    r"""Lambda given b: :math:`Ga(a + 1/2, b + b_c^2/2)`."""
+    return _gamma(priors.bias_shape + 0.5, priors.bias_rate + 0.5 * state.bias**2, rng)
+
+
+def sample_weights(
+    state: State, data: Data, *, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    r"""b and W given Z, T: one normal for each label, of precision P_c.
+
+    .. math::
+        (b_c, w_c) \sim N(P_c^{-1} \tau_c \tilde Z^\top t_c,\; P_c^{-1}), \qquad
+        P_c = \operatorname{diag}(\lambda_c, \psi_c) + \tau_c \tilde Z^\top \tilde Z,
+        \qquad \tilde Z = [1, Z]
+
+    Returns
+    -------
+    bias : (C, K)
+    weights : (C, R, K)
+    """
+    T, tau = _response(state, data)
+    Z = np.concatenate([np.ones_like(state.latent[:, :, :1]), state.latent], axis=2)
+    prior = np.concatenate([state.bias_precision[:, None, :], state.weight_precision], axis=1)
+    tau = _transpose(tau)[..., None]  # (C, K, 1, 1)
+    precision = tau * (_transpose(Z) @ Z)[:, None]  # (C, K, 1 + R, 1 + R)
+    np.einsum("ckii->cki", precision)[...] += _transpose(prior)
+    linear = tau * _transpose(_transpose(Z) @ T)[..., None]  # (C, K, 1 + R, 1)
+    half = np.linalg.inv(cholesky(precision, name="weight precision"))
+    draw = _transpose(half) @ (half @ linear + rng.standard_normal(linear.shape))
+    return draw[:, :, 0, 0], np.ascontiguousarray(_transpose(draw[:, :, 1:, 0]))
+
+
+def sample_noise_precision(
+    state: State, data: Data, priors: Priors, *, rng: np.random.Generator
+) -> FloatArray:
+    r"""Tau given Z, W, b, for regression: :math:`Ga(a + N/2, b + |y_c - \eta_c|^2/2)`."""
+    squares = np.sum((data.y - _eta(state)) ** 2, axis=1)
+    return _gamma(priors.noise_shape + 0.5 * data.n_rows, priors.noise_rate + 0.5 * squares, rng)
+
+
+def sample_scores(state: State, data: Data, *, rng: np.random.Generator) -> FloatArray:
+    """T given Z, W, b, y: exact draws from the argmax cone, or label by label from a half line."""
+    eta = _eta(state)
+    if data.target == "multiclass":
+        return cone_draws.draw(eta, data.y, rng=rng)
+    sign = np.where(data.y, 1.0, -1.0)
+    return sign * truncated_normal.draw_above(sign * eta, 0.0, rng=rng)
+
+
+def sample_scale(state: State, *, rng: np.random.Generator) -> State:
+    r"""Scale T, W and b by one factor g: nothing that y depends on changes.
+
+    With the Haar measure dg/g, for d scaled entries,
+
+    .. math::
+        g^2 \sim Ga(d/2, S/2), \qquad
+        S = |T - Z W - b|^2 + \sum \psi w^2 + \sum \lambda b^2 .
+    """
+    assert state.scores is not None
+    W, b, T = state.weights, state.bias, state.scores
+    S = np.sum((T - _eta(state)) ** 2, axis=(1, 2))
+    S += np.sum(state.weight_precision * W**2, axis=(1, 2))
+    S += np.sum(state.bias_precision * b**2, axis=1)
+    n_scaled = (T.size + W.size + b.size) // len(T)
+    g = np.sqrt(_gamma(0.5 * n_scaled, 0.5 * S, rng))[:, None]
+    return replace(state, weights=g[:, None] * W, bias=g * b, scores=g[:, None] * T)
+
+
+def step(state: State, data: Data, priors: Priors, *, rng: np.random.Generator) -> State:
+    """One sweep in the order of the paper [1]_, Appendix A; the input is not modified."""
+    state = replace(state, projection_precision=sample_projection_precision(state, priors, rng=rng))
+    state = replace(state, projection=sample_projection(state, data, priors, rng=rng))
+    state = replace(state, latent=sample_latent(state, data, priors, rng=rng))
+    return _sample_response_side(state, data, priors, rng=rng)
+
+
+def step_joint(state: State, data: Data, priors: Priors, *, rng: np.random.Generator) -> State:
+    """One sweep with Q and Z as a block, and the scale move; the input is not modified."""
+    state = replace(state, projection_precision=sample_projection_precision(state, priors, rng=rng))
+    state = replace(state, projection=sample_projection_collapsed(state, data, priors, rng=rng))
+    state = replace(state, latent=sample_latent(state, data, priors, rng=rng))
+    state = _sample_response_side(state, data, priors, rng=rng)
+    return state if state.scores is None else sample_scale(state, rng=rng)
+
+
+def _sample_response_side(
+    state: State, data: Data, priors: Priors, *, rng: np.random.Generator
+) -> State:
+    """The part that both sweeps share: lambda, Psi, (b, W), then T or tau."""
+    state = replace(
+        state,
+        bias_precision=sample_bias_precision(state, priors, rng=rng),
+        weight_precision=sample_weight_precision(state, priors, rng=rng),
+    )
+    bias, weights = sample_weights(state, data, rng=rng)
+    state = replace(state, bias=bias, weights=weights)
+    if data.target == "regression":
+        return replace(state, noise_precision=sample_noise_precision(state, data, priors, rng=rng))
+    return replace(state, scores=sample_scores(state, data, rng=rng))
+
+
+def to_variables(state: State, projection_prior: ProjectionPrior) -> dict[str, FloatArray]:
+    """Values by the names and shapes of the augmented PyMC model, with a leading chain axis."""
+    values = {name: getattr(state, name) for name in State.__dataclass_fields__}
+    squeezed = {"entrywise": (), "columnwise": (1,), "rowwise": (2,)}[projection_prior]
+    values["projection_precision"] = state.projection_precision.squeeze(axis=squeezed)
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def from_variables(values: Mapping[str, FloatArray], projection_prior: ProjectionPrior) -> State:
+    """Inverse of `to_variables`."""
+    shared = {"entrywise": (), "columnwise": (1,), "rowwise": (2,)}[projection_prior]
+    phi = np.expand_dims(values["projection_precision"], axis=shared)
+    return State(**{**values, "projection_precision": phi})
+
+
+def sweep_variables(
+    values: Mapping[str, FloatArray],
+    rng: np.random.Generator,
+    *,
+    data: Data,
+    priors: Priors,
+    projection_prior: ProjectionPrior,
+    step: Step = step_joint,
+) -> dict[str, FloatArray]:
+    """One sweep from variables to variables: the kernel that a PyMC step method drives."""
+    state = from_variables(values, projection_prior)
+    return to_variables(step(state, data, priors, rng=rng), projection_prior)
+
+
+def _dense(data: Data) -> DenseDesign:
+    if not isinstance(data.design, DenseDesign):
+        raise TypeError("Gibbs sampling draws over the features: it needs a DenseDesign")
+    return data.design
+
+
+def _response(state: State, data: Data) -> tuple[FloatArray, FloatArray]:
+    """What is normal given eta, (C, N, K), and its precision, (C, 1, K)."""
+    if state.scores is not None:
+        return state.scores, np.ones_like(state.bias[:, None, :])
+    assert state.noise_precision is not None
+    return np.broadcast_to(data.y, (len(state.bias), *data.y.shape)), state.noise_precision[:, None]
+
+
+def _eta(state: State) -> FloatArray:
+    """Linear predictors Z W + b, (C, N, K)."""
+    return state.latent @ state.weights + state.bias[:, None, :]
+
+
+def _gamma(shape: float, rate: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Gamma of shape and rate."""
+    return rng.gamma(shape, 1.0 / rate)
+
+
+def _transpose(stack: FloatArray) -> FloatArray:
+    """Each matrix of a stack transposed."""
+    return np.swapaxes(stack, -1, -2)

@@ -1,0 +1,78 @@
+r"""Signed permutations that make draws of latent components comparable.
+
+An entry-wise or column-wise prior leaves 2^R R! copies of every posterior: components may be
+permuted and change sign, and not be rotated. Averages over draws mean something only after each
+draw is brought to one copy. Any product over the component axis is unchanged by that.
+"""
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from bsdr_models.typing import FloatArray, IntArray
+
+_N_STARTS = 4
+_MAX_ITER = 50
+
+
+def align(stacked: FloatArray) -> tuple[IntArray, FloatArray]:
+    r"""Order and sign of the components of each draw that agree best with all other draws.
+
+    Minimises :math:`\sum_s \min_\pi |A_s \pi_s - M|^2` over signed permutations :math:`\pi_s` and
+    the reference M, by assignment problems in turn with means. Rows are divided by their median
+    size and each draw by its norm, so that no row and no draw of a heavy tail rules the others.
+
+    Parameters
+    ----------
+    stacked : (S, P, R)
+        For each draw what carries a component axis, for example Q over W' (P = D + K).
+
+    Returns
+    -------
+    order : (S, R)
+        Component of the draw that takes each place.
+    sign : (S, R)
+        1 or -1.
+    """
+    size = np.median(np.abs(stacked), axis=(0, 2))[:, None]
+    scaled = stacked / np.where(size > 0.0, size, 1.0)
+    norm = np.linalg.norm(scaled, axis=(1, 2), keepdims=True)
+    scaled = scaled / np.where(norm > 0.0, norm, 1.0)
+
+    starts = np.linspace(0, len(scaled) - 1, min(_N_STARTS, len(scaled))).astype(int)
+    candidates = [_iterate(scaled, scaled[index]) for index in starts]
+    _, order, sign = max(candidates, key=lambda candidate: candidate[0])
+    return order, sign
+
+
+def apply(draws: FloatArray, order: IntArray, sign: FloatArray) -> FloatArray:
+    """Bring draws to the common order and sign.
+
+    Parameters
+    ----------
+    draws : (S, ..., R)
+        The component axis is the last one.
+    order, sign : (S, R)
+        From :func:`align`. For draws without a sign, such as precisions, pass ones.
+
+    Returns
+    -------
+    (S, ..., R)
+    """
+    between = (len(order),) + (1,) * (draws.ndim - 2) + (order.shape[1],)
+    return np.take_along_axis(draws, order.reshape(between), axis=-1) * sign.reshape(between)
+
+
+def _iterate(scaled: FloatArray, reference: FloatArray) -> tuple[float, IntArray, FloatArray]:
+    """Agreement (higher is better), order and sign, from one reference (P, R)."""
+    order = np.zeros((len(scaled), scaled.shape[2]), dtype=np.int64)
+    sign = np.zeros(order.shape)
+    for _ in range(_MAX_ITER):
+        inner = reference.T @ scaled  # (S, R, R): place, component
+        last_order, last_sign = order, sign
+        order = np.array([linear_sum_assignment(-each)[1] for each in np.abs(inner)])
+        matched = np.take_along_axis(inner, order[:, :, None], axis=2)[:, :, 0]
+        sign = np.where(matched < 0.0, -1.0, 1.0)
+        if np.array_equal(order, last_order) and np.array_equal(sign, last_sign):
+            break
+        reference = apply(scaled, order, sign).mean(axis=0)
+    return float(np.linalg.norm(reference)), order, sign
