@@ -1,1 +1,33 @@
 """BSDR: Bayesian supervised dimensionality reduction (Gönen, 2013)."""
+
+from importlib import import_module
+from typing import Any
+
+_PUBLIC = {
+    "BSDRClassifier": "estimator",
+    "BSDRRegressor": "estimator",
+    "CARD": "card",
+    "PAPER": "priors",
+    "SAMPLING": "priors",
+    "SPARSE": "priors",
+    "Priors": "priors",
+    "build_model": "model",
+}
+
+__all__ = [
+    "CARD",
+    "PAPER",
+    "SAMPLING",
+    "SPARSE",
+    "BSDRClassifier",
+    "BSDRRegressor",
+    "Priors",
+    "build_model",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names, loaded on first use."""
+    if name in _PUBLIC:
+        return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

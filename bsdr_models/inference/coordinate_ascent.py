@@ -176,7 +176,7 @@ def run_coordinate_ascent[S](
     rng: np.random.Generator,
     n_restarts: int = 1,
     max_iter: int = 500,
-    tol: float = 1e-6,
+    tol: float = 1e-3,
     extrapolation: Extrapolation[S] | None = None,
     leap: Leap[S] | None = None,
     callbacks: Sequence[Callback[S]] = (),
@@ -185,7 +185,7 @@ def run_coordinate_ascent[S](
 
     A restart is a sequence of rounds: a leap, if there is one, then three sweeps, the third
     from an extrapolated point, if there is an extrapolation. It has converged when a round
-    gains less than ``tol * (1 + |bound|)``.
+    gains less than ``tol`` nats: a log evidence, of any size of data, is not known better.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def run_coordinate_ascent[S](
     max_iter : int
         Limit of recorded iterations (sweeps and steps of a leap) per restart.
     tol : float
-        Relative gain of a round below which a restart ends.
+        Gain of a round, in nats, below which a restart ends.
     extrapolation : Extrapolation, optional
     leap : callable, optional
         ``leap(state, budget, on_step)`` -> state and its exact bound; makes at most ``budget``
@@ -272,6 +272,6 @@ def _climb[S](
             climb.squarem(extrapolation)
         elif climb.left > 0:
             climb.sweep()
-        if climb.elbo - before < tol * (1.0 + abs(climb.elbo)):
+        if climb.elbo - before < tol:
             return True
     return False

@@ -1,0 +1,181 @@
+"""Samplers of BSDR from data to tree: Gibbs in NumPy, NUTS and ADVI through PyMC."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from sklearn.exceptions import ConvergenceWarning
+
+from bsdr_models.bsdr import gibbs, trees
+from bsdr_models.bsdr.card import CARD
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.trees import Context
+from bsdr_models.data import Data
+from bsdr_models.inference.gibbs import run_gibbs
+from bsdr_models.numerics.design import DenseDesign
+from bsdr_models.typing import FloatArray
+
+# Draws that prediction averages over.
+N_PREDICT = 500
+# Largest R-hat of an identified quantity that passes without a warning.
+R_HAT_LIMIT = 1.05
+# Steps of ADVI for one unit of ``max_iter`` = 500, its default.
+ADVI_STEPS = 10_000
+
+
+def sample(
+    engine: str,
+    context: Context,
+    priors: Priors,
+    *,
+    n_components: int,
+    draws: int,
+    tune: int,
+    chains: int,
+    rng: np.random.Generator,
+    progressbar: bool,
+) -> xr.DataTree:
+    """Posterior of BSDR by a sampler, or by ADVI.
+
+    Parameters
+    ----------
+    engine : {"gibbs", "nuts", "advi"}
+    context : Context
+        Data and names.
+    priors : Priors
+    n_components : int
+    draws, tune, chains : int
+        Kept draws and warm-up per chain; ADVI returns ``draws`` draws in one chain.
+    rng : numpy.random.Generator
+    progressbar : bool
+
+    Returns
+    -------
+    xarray.DataTree
+    """
+    if engine == "gibbs":
+        return _gibbs(context, priors, n_components, draws, tune, chains, rng, progressbar)
+    # PyMC takes most of a second to load and is not needed by the other engines.
+    from bsdr_models.inference import engines
+
+    model = declare(context, priors, n_components=n_components)
+    options: dict[str, Any] = {
+        "card": CARD,
+        "rng": rng,
+        "draws": draws,
+        "progressbar": progressbar,
+    }
+    if engine == "nuts":
+        found = engines.sample_nuts(model, tune=tune, chains=chains, **options)
+    else:
+        found = engines.fit_advi(model, n_iterations=ADVI_STEPS, **options)
+    posterior = found["posterior"].dataset
+    values = {str(name): posterior[name].to_numpy() for name in posterior.data_vars}
+    for derived in CARD.identified:
+        values.pop(derived, None)
+    stats = found["sample_stats"].dataset if "sample_stats" in found.children else {}
+    numbers = {str(name): np.asarray(stats[name]) for name in stats}
+    fit = found["fit"].dataset if "fit" in found.children else {}
+    return trees.draws_tree(
+        values,
+        context,
+        inference_method=found.attrs["inference_method"],
+        latent_scale=priors.latent_scale,
+        sample_stats={k: v for k, v in numbers.items() if v.ndim == 2},
+        fit={str(name): np.asarray(fit[name]) for name in fit if name in ("elbo", "restarts")},
+        attrs={"interrupted": int(found.attrs.get("interrupted", 0))},
+    )
+
+
+def _gibbs(
+    context: Context,
+    priors: Priors,
+    n_components: int,
+    draws: int,
+    tune: int,
+    chains: int,
+    rng: np.random.Generator,
+    progressbar: bool,
+) -> xr.DataTree:
+    data = Data(
+        design=DenseDesign(context.X),
+        y=context.y,
+        n_labels=len(context.labels),
+        target=context.target,
+    )
+    prior = context.projection_prior
+    left_out = {"scores"}
+    if chains * draws * len(context.X) * n_components > trees.MAX_NUMBERS:
+        left_out.add("latent")
+
+    def record(state: gibbs.State) -> Mapping[str, FloatArray]:
+        values = gibbs.to_variables(state, prior)
+        return {name: value for name, value in values.items() if name not in left_out}
+
+    result = run_gibbs(
+        lambda stream: gibbs.init(
+            data,
+            priors,
+            n_components=n_components,
+            projection_prior=prior,
+            n_chains=chains,
+            rng=stream,
+        ),
+        lambda state, stream: gibbs.step_joint(state, data, priors, rng=stream),
+        record=record,
+        draws=draws,
+        tune=tune,
+        rng=rng,
+        progressbar=progressbar,
+    )
+    return trees.draws_tree(
+        dict(result.draws),
+        context,
+        inference_method="gibbs",
+        latent_scale=priors.latent_scale,
+        attrs={"interrupted": int(result.interrupted), "tune": tune},
+    )
+
+
+def declare(context: Context, priors: Priors, *, n_components: int) -> Any:
+    """The PyMC model on the training rows of a fit."""
+    from bsdr_models.bsdr.model import build_model
+
+    return build_model(
+        context.X,
+        context.decoded,
+        n_components=n_components,
+        projection_prior=context.projection_prior,
+        priors=priors,
+        target=context.target,
+    )
+
+
+def warn_unless_converged(tree: xr.DataTree) -> bool:
+    """Whether R-hat of the identified quantities is small; a warning with the figure if not.
+
+    Always False for a single chain, of which nothing can be said.
+    """
+    if tree["posterior"].sizes["chain"] < 2:
+        return False
+    worst = worst_r_hat(tree)
+    if not worst < R_HAT_LIMIT:
+        warnings.warn(
+            f"R-hat of the identified quantities reaches {worst:.2f}: draw more, tighten the "
+            "priors (a larger shape), or use inference='nuts'",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+        return False
+    return True
+
+
+def worst_r_hat(tree: xr.DataTree) -> float:
+    """Largest R-hat over the identified quantities of a tree."""
+    import arviz_stats
+
+    posterior = tree["posterior"].dataset
+    found = arviz_stats.rhat(posterior[list(CARD.identified)])
+    return max(float(found[name].max()) for name in CARD.identified)

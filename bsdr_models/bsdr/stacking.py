@@ -1,0 +1,254 @@
+"""The recommended configuration: several latent scales and the empty model, stacked.
+
+No single latent scale is right: separable classes want a small one, noise wants a large one or no
+model at all, and the variational bound does not tell which. Cross-validation on the training rows
+does: a grid of scales and a model that ignores the features are mixed with the weights that
+maximise the out-of-fold log score. With at least as many features as rows each scale gives two
+candidates, with and without the prior variance of a position in directions that no training row
+has.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from bsdr_models.bsdr import predict
+from bsdr_models.bsdr.fit import fit_mean_field
+from bsdr_models.bsdr.mean_field import Info, State
+from bsdr_models.bsdr.predict import MeanFieldPosterior, NoFeatures, Posterior
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.data import Data, make_data
+from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.inference.coordinate_ascent import FitResult
+from bsdr_models.numerics.stacking import stack_weights
+from bsdr_models.typing import FloatArray, IntArray, ProjectionPrior, Target
+
+# Latent scales that are tried, with more rows than features and with fewer.
+SCALES, SCALES_FEW_ROWS = (0.03, 0.1, 0.3, 1.0), (0.01, 0.03, 0.1)
+# Folds at most; iterations in a fold, where convergence buys nothing that the weights need.
+N_FOLDS, FOLD_ITER = 5, 100
+# Above this many rows one held-out fold is enough to tell the scales apart.
+MANY_ROWS = 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """One converged fit on all training rows.
+
+    posterior
+        For prediction.
+    result
+        Of the driver: bound, restarts, convergence.
+    """
+
+    latent_scale: float
+    posterior: MeanFieldPosterior
+    result: FitResult[State]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """Predictive mixture of fits.
+
+    fits
+        One per latent scale, the one to look at first.
+    components
+        What is mixed, in the order of ``weights``; the last ignores the features.
+    weights
+        (C,), on the simplex.
+    log_scores
+        Mean out-of-fold log score of each component, (C,); NaN where none was computed.
+    """
+
+    fits: tuple[Fit, ...]
+    components: tuple[Posterior, ...]
+    weights: FloatArray
+    log_scores: FloatArray
+
+    def log_average(self, log_prob: Callable[[Posterior], FloatArray]) -> FloatArray:
+        """Log of the weighted mean over components of exp(log_prob(component))."""
+        live = [
+            log_prob(component) + np.log(weight)
+            for component, weight in zip(self.components, self.weights, strict=True)
+            if weight > 0.0
+        ]
+        return logsumexp(live, axis=0)
+
+    @property
+    def empty_weight(self) -> float:
+        """Weight of the component that ignores the features."""
+        return float(self.weights[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Everything that a fit on any subset of the training rows needs.
+
+    X
+        (N, P), scaled.
+    y
+        As in :class:`bsdr_models.data.Data`.
+    options
+        Keyword arguments of :func:`bsdr_models.bsdr.fit.fit_mean_field`.
+    """
+
+    X: FloatArray
+    y: np.ndarray
+    n_labels: int
+    target: Target
+    projection_prior: ProjectionPrior
+    priors: Priors
+    options: dict[str, Any]
+
+    def data(self, rows: IntArray | slice = slice(None)) -> Data:
+        """Some rows, ready for an engine."""
+        return make_data(
+            self.X[rows],
+            self.y[rows],
+            n_labels=self.n_labels,
+            target=self.target,
+            projection_prior=self.projection_prior,
+        )
+
+    def fit(self, data: Data, latent_scale: float, rng: np.random.Generator, **more: Any) -> Fit:
+        """One fit."""
+        priors = replace(self.priors, latent_scale=latent_scale)
+        options = {**self.options, **more}
+        result = fit_mean_field(
+            data, priors, projection_prior=self.projection_prior, rng=rng, **options
+        )
+        posterior = MeanFieldPosterior(
+            state=result.state,
+            design=data.design,
+            latent_scale=latent_scale,
+            target=self.target,
+        )
+        return Fit(latent_scale=latent_scale, posterior=posterior, result=result)
+
+    @property
+    def few_rows(self) -> bool:
+        """Whether there are at least as many features as rows."""
+        return self.X.shape[1] >= self.X.shape[0]
+
+
+def fold_index(y: np.ndarray, target: Target, rng: np.random.Generator) -> IntArray:
+    """Fold of each row, (N,), stratified by class; with fewer folds where a class is small.
+
+    A class of a single row cannot be held out and learnt from at once, so only classes of two or
+    more rows set the number of folds.
+    """
+    n = len(y)
+    if target != "multiclass":
+        return rng.permutation(np.arange(n) % min(N_FOLDS, n))
+    counts = np.bincount(y)
+    counts = counts[counts > 1]
+    n_folds = min(N_FOLDS, int(counts.min())) if counts.size else 1
+    fold = np.empty(n, dtype=np.int64)
+    begin = 0
+    for label in np.unique(y):
+        rows = rng.permutation(np.flatnonzero(y == label))
+        fold[rows] = (begin + np.arange(len(rows))) % n_folds
+        begin += len(rows)
+    return fold
+
+
+def fit_single(
+    problem: Problem, latent_scale: float, rng: np.random.Generator, *, progressbar: bool = False
+) -> Mixture:
+    """One latent scale and nothing else."""
+    total = problem.options["n_restarts"] * problem.options["max_iter"]
+    with ProgressBar(total, "BSDR, mean field", enabled=progressbar) as bar:
+
+        def show(iteration: int, state: State, info: Info) -> None:
+            bar.update(bound=info.elbo)
+
+        fit = problem.fit(problem.data(), latent_scale, rng, callbacks=(show,))
+    return Mixture(
+        fits=(fit,),
+        components=(fit.posterior, NoFeatures.learn(problem.y, problem.n_labels, problem.target)),
+        weights=np.array([1.0, 0.0]),
+        log_scores=np.full(2, np.nan),
+    )
+
+
+def fit_mixture(
+    problem: Problem,
+    rng: np.random.Generator,
+    *,
+    scales: Sequence[float] | None = None,
+    select: bool = False,
+    progressbar: bool = False,
+) -> Mixture:
+    """Stack a grid of latent scales and the empty model, or select the best scale.
+
+    Parameters
+    ----------
+    problem : Problem
+    rng : numpy.random.Generator
+    scales : sequence of float, optional
+        Grid of sigma_z; by default :data:`SCALES` or, with few rows, :data:`SCALES_FEW_ROWS`.
+    select : bool
+        Put all weight on the scale with the best out-of-fold log score.
+    progressbar : bool
+
+    Returns
+    -------
+    Mixture
+    """
+    if scales is None:
+        scales = SCALES_FEW_ROWS if problem.few_rows else SCALES
+    outside = (False, True) if problem.few_rows else (True,)
+    fold_rng, fit_rng = rng.spawn(2)
+    folds = fold_index(problem.y, problem.target, fold_rng)
+    n_folds = int(folds.max()) + 1
+    if n_folds < 2:
+        return fit_single(problem, scales[0], fit_rng)
+    held_out = range(n_folds) if len(folds) <= MANY_ROWS else range(1)
+
+    with ProgressBar((len(held_out) + 1) * len(scales), "BSDR, fits", enabled=progressbar) as bar:
+        scores = []
+        for fold, stream in zip(held_out, fit_rng.spawn(len(held_out)), strict=True):
+            train, test = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+            if problem.target == "multiclass":  # a label that no training row has is not scored
+                test = test[np.isin(problem.y[test], problem.y[train])]
+            data = problem.data(train)
+            more = {"n_restarts": 1, "max_iter": min(FOLD_ITER, problem.options["max_iter"])}
+            components: list[Posterior] = []
+            for scale in scales:
+                fit = problem.fit(data, scale, stream.spawn(1)[0], **more)
+                components += [replace(fit.posterior, outside=flag) for flag in outside]
+                bar.update()
+            components.append(NoFeatures.learn(problem.y[train], problem.n_labels, problem.target))
+            rows, y = problem.X[test], problem.y[test]
+            scores.append([predict.log_predictive(part, rows, y) for part in components])
+        log_prob = np.concatenate(scores, axis=1)  # (C, rows tested)
+        log_scores = log_prob.mean(axis=1)
+        if select:
+            weights = np.zeros(len(log_scores))
+            weights[np.argmax(log_scores[:-1])] = 1.0
+        else:
+            weights = stack_weights(log_prob)
+
+        by_scale = weights[:-1].reshape(len(scales), len(outside)).sum(axis=1)
+        chosen = [i for i in range(len(scales)) if not select or by_scale[i] > 0.0]
+        data = problem.data()
+        fits = {}
+        for i, stream in zip(chosen, fit_rng.spawn(len(chosen)), strict=True):
+            fits[i] = problem.fit(data, scales[i], stream)
+            bar.update()
+    kept = np.repeat(np.isin(np.arange(len(scales)), chosen), len(outside))
+    # With no weight on any scale the best of them is still the one to look at.
+    worth = by_scale if by_scale.any() else log_scores[:-1].reshape(len(scales), -1).max(axis=1)
+    order = sorted(chosen, key=lambda i: -worth[i])
+    return Mixture(
+        fits=tuple(fits[i] for i in order),
+        components=(
+            *(replace(fits[i].posterior, outside=flag) for i in chosen for flag in outside),
+            NoFeatures.learn(problem.y, problem.n_labels, problem.target),
+        ),
+        weights=weights[np.append(kept, True)],
+        log_scores=log_scores[np.append(kept, True)],
+    )

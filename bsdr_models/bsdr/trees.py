@@ -1,0 +1,400 @@
+"""Fits of BSDR as one kind of ``xarray.DataTree``, whichever engine made them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bsdr_models.bsdr import predict
+from bsdr_models.bsdr.card import CARD, PROJECTION_PRECISION_DIMS
+from bsdr_models.bsdr.predict import DrawPosterior, Positions
+from bsdr_models.bsdr.stacking import Fit
+from bsdr_models.inference.datatree import InferenceMethod, to_datatree
+from bsdr_models.numerics.align import align
+from bsdr_models.typing import FloatArray, ProjectionPrior, Target
+
+# Draws of a mean-field fit, and the most numbers of one variable that a tree keeps.
+N_DRAWS, MAX_NUMBERS = 500, 5_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What every tree of a fit says about its data.
+
+    X
+        (N, P), scaled as the model sees it.
+    y
+        As in :class:`bsdr_models.data.Data`.
+    feature_names, labels, obs_names
+        Coordinates.
+    projection_prior, target
+        Of the model.
+    config
+        Arguments of the fit, for the record.
+    """
+
+    X: FloatArray
+    y: np.ndarray
+    feature_names: Sequence[Any]
+    labels: Sequence[Any]
+    projection_prior: ProjectionPrior
+    target: Target
+    config: Mapping[str, Any]
+
+    @property
+    def decoded(self) -> np.ndarray:
+        """Targets as the user gave them: labels, 0 and 1, or scaled outputs."""
+        if self.target == "multiclass":
+            return np.asarray(self.labels)[self.y]
+        return self.y.astype(np.int64) if self.target == "multilabel" else self.y
+
+    def build(
+        self,
+        groups: dict[str, dict[str, Any]],
+        *,
+        inference_method: InferenceMethod,
+        latent_scale: float,
+        n_components: int,
+        attrs: Mapping[str, Any] | None = None,
+        dims: Mapping[str, tuple[str, ...]] | None = None,
+        coords: Mapping[str, Sequence[Any]] | None = None,
+    ) -> xr.DataTree:
+        """Tree with the data groups added."""
+        groups["observed_data"] = {"y": self.decoded}
+        if self.X.size <= MAX_NUMBERS:
+            groups["constant_data"] = {"X": self.X}
+        if self.target == "multiclass":
+            groups["fit"]["y_index"] = self.y
+        precision_dims = PROJECTION_PRECISION_DIMS[self.projection_prior]
+        return to_datatree(
+            groups,
+            card=CARD,
+            inference_method=inference_method,
+            coords={
+                "feature": list(self.feature_names),
+                "label": list(self.labels),
+                "component": list(range(n_components)),
+                "component_aux": list(range(n_components)),
+                **(coords or {}),
+            },
+            dims={
+                "projection_precision": precision_dims,
+                "projection_precision_mean": precision_dims,
+                **(dims or {}),
+            },
+            config=self.config,
+            attrs={
+                "target": self.target,
+                "projection_prior": self.projection_prior,
+                "latent_scale": float(latent_scale),
+                **(attrs or {}),
+            },
+        )
+
+
+def relevance(latent: FloatArray, weights: FloatArray) -> FloatArray:
+    """Share of each component in the variance of the scores over rows, (R,).
+
+    Parameters
+    ----------
+    latent : (N, R)
+    weights : (R, K)
+        Only their differences between labels move a probability.
+    """
+    contrast = weights - weights.mean(axis=1, keepdims=True) if weights.shape[1] > 1 else weights
+    each = latent.var(axis=0) * np.sum(contrast**2, axis=1)
+    total = each.sum()
+    return each / total if total > 0.0 else np.full(len(each), 1.0 / len(each))
+
+
+def feature_relevance(projection: FloatArray, weights: FloatArray) -> FloatArray:
+    """Share of each feature in the squared coefficients Q W, centred over labels: (P,)."""
+    square = np.sum(_contrast(projection @ weights) ** 2, axis=-1)
+    total = square.sum()
+    return square / total if total > 0.0 else np.full(len(square), 1.0 / len(square))
+
+
+def _contrast(values: FloatArray) -> FloatArray:
+    """Centred over the labels (last axis), unless there is one label only."""
+    if values.shape[-1] == 1:
+        return values
+    return values - values.mean(axis=-1, keepdims=True)
+
+
+def mean_field_tree(
+    fit: Fit, context: Context, *, rng: np.random.Generator, attrs: Mapping[str, Any] | None = None
+) -> xr.DataTree:
+    """Tree of one mean-field fit: draws from q, and the variational parameters in ``fit``.
+
+    Parameters
+    ----------
+    fit : Fit
+    context : Context
+    rng : numpy.random.Generator
+        For the draws from q.
+    attrs : mapping, optional
+        More root attributes.
+    """
+    posterior, result = fit.posterior, fit.result
+    state, design = result.state, posterior.design
+    n, r = state.latent.mean.shape
+    p, k = context.X.shape[1], state.weights.mean.shape[1]
+    n_draws = int(np.clip(MAX_NUMBERS // (p * max(r, k)), 20, N_DRAWS))
+    projection = _draw_projection(fit, n_draws, rng)
+    factor = np.linalg.cholesky(state.weights.cov)  # (K, 1 + R, 1 + R)
+    noise = rng.standard_normal((n_draws, k, 1 + r))
+    full = state.weights.mean + np.einsum("kpq,skq->spk", factor, noise)  # (S, 1 + R, K)
+    phi, psi = state.projection_precision, state.weight_precision
+    phi_draws = rng.gamma(phi.shape, size=(n_draws, *phi.shape.shape)) / phi.rate
+    psi_draws = rng.gamma(psi.shape, size=(n_draws, *psi.shape.shape)) / psi.rate
+    draws = {
+        "projection": projection,
+        "weights": full[:, 1:],
+        "bias": full[:, 0],
+        "projection_precision": _drop_tied(phi_draws, context.projection_prior),
+        "weight_precision": psi_draws[:, 1:],
+        "bias_precision": psi_draws[:, 0],
+    }
+    if state.noise_precision is not None:
+        tau = state.noise_precision
+        draws["noise_precision"] = rng.gamma(tau.shape, size=(n_draws, k)) / tau.rate
+    if n * r * n_draws <= MAX_NUMBERS:
+        half = np.linalg.cholesky(state.latent.cov)
+        draws["latent"] = state.latent.mean + rng.standard_normal((n_draws, n, r)) @ half.T
+    draws = {name: values[None] for name, values in draws.items()}
+    loadings = design.loadings(state.projection.mean)
+    weights = state.weights.mean[1:]
+    group = {
+        "latent_mean": state.latent.mean,
+        "latent_cov": np.tile(state.latent.cov, (n, 1, 1)),
+        "projection_mean": loadings,
+        "projection_sd": np.sqrt(design.loading_variance(state.projection.variance, phi.mean)),
+        "relevance": relevance(state.latent.mean, weights),
+        "feature_relevance": feature_relevance(loadings, weights),
+        "elbo": result.elbo,
+        "elbo_terms": np.column_stack(list(result.terms.values())),
+        "restarts": np.array(result.restarts),
+    }
+    if context.projection_prior != "entrywise" or design.n_features == p:
+        group["projection_precision_mean"] = _drop_tied(phi.mean[None], context.projection_prior)[0]
+    return context.build(
+        {"posterior": _with_identified(draws), "fit": group, **_likelihood(draws, fit, context)},
+        inference_method="mean_field",
+        latent_scale=fit.latent_scale,
+        n_components=r,
+        attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)}
+        | dict(attrs or {}),
+        coords={"term": list(result.terms)},
+    )
+
+
+def _draw_projection(fit: Fit, n_draws: int, rng: np.random.Generator) -> FloatArray:
+    """Draws of Q over features from q, (S, P, R)."""
+    state, design = fit.result.state, fit.posterior.design
+    precision, r = state.projection_precision.mean, state.projection.mean.shape[1]
+    inside = design.draw(precision, fit.latent_scale**2, size=(n_draws, r), rng=rng)
+    draws = design.loadings(state.projection.mean + inside)
+    return draws + design.draw_outside(precision, size=(n_draws, r), rng=rng)
+
+
+def _drop_tied(values: FloatArray, projection_prior: ProjectionPrior) -> FloatArray:
+    """Precisions (S, D, R), (S, 1, R) or (S, D, 1) without the axis that is shared."""
+    if projection_prior == "columnwise":
+        return values[:, 0]
+    return values[:, :, 0] if projection_prior == "rowwise" else values
+
+
+def _with_identified(draws: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    """Draws (chain, draw, ...) with the identified quantities added."""
+    return {
+        **draws,
+        "coef": _contrast(draws["projection"] @ draws["weights"]),
+        "bias_centered": _contrast(draws["bias"]),
+    }
+
+
+def _likelihood(
+    draws: Mapping[str, FloatArray], fit: Fit, context: Context
+) -> dict[str, dict[str, FloatArray]]:
+    """Group of pointwise log likelihoods for stored draws."""
+    return log_likelihood_group(
+        draws, context, latent_scale=fit.latent_scale, target=context.target
+    )
+
+
+def log_likelihood_group(
+    draws: Mapping[str, FloatArray], context: Context, *, latent_scale: float, target: Target
+) -> dict[str, dict[str, FloatArray]]:
+    """log p(y_n | x_n, draw) with latent and scores integrated out, (chain, draw, obs).
+
+    The conditional likelihood, given each row's own latent, is not what cross-validation by
+    importance sampling may be built on.
+    """
+    chains, n_draws = draws["bias"].shape[:2]
+    if chains * n_draws * len(context.X) > MAX_NUMBERS:
+        return {}
+    posterior = draw_posterior(draws, latent_scale=latent_scale, target=target)
+    values = predict.log_likelihood(posterior, context.X, context.y)  # (S, N)
+    return {"log_likelihood": {"y": values.reshape(chains, n_draws, -1)}}
+
+
+def draw_posterior(
+    draws: Mapping[str, Any], *, latent_scale: float, target: Target
+) -> DrawPosterior:
+    """Chains stacked, ready to predict: from arrays (chain, draw, ...) or a posterior group."""
+
+    def stacked(name: str) -> FloatArray:
+        values = np.asarray(draws[name])
+        return values.reshape(-1, *values.shape[2:])
+
+    return DrawPosterior(
+        projection=stacked("projection"),
+        weights=stacked("weights"),
+        bias=stacked("bias"),
+        noise_precision=stacked("noise_precision") if "noise_precision" in draws else None,
+        latent_scale=latent_scale,
+        target=target,
+    )
+
+
+# Axis that counts components in each variable of a sampler's draws (chain and draw included).
+COMPONENT_AXES = {"projection": 3, "weights": 2, "weight_precision": 2, "latent": 3}
+
+
+def align_components(
+    draws: dict[str, FloatArray], projection_prior: ProjectionPrior
+) -> dict[str, FloatArray]:
+    """Relabel the components of every draw so that all speak of the same ones.
+
+    Components may permute and flip without changing anything that is identified; each draw is
+    brought to its nearest signed permutation, under which Q W is unchanged.
+    """
+    chains, n_draws, _, r = draws["projection"].shape
+    stacked = np.concatenate([draws["projection"], np.swapaxes(draws["weights"], 2, 3)], axis=2)
+    order, sign = align(stacked.reshape(chains * n_draws, -1, r))
+    order, sign = order.reshape(chains, n_draws, r), sign.reshape(chains, n_draws, r)
+    axes = dict(COMPONENT_AXES)
+    if projection_prior == "entrywise":
+        axes["projection_precision"] = 3
+    elif projection_prior == "columnwise":
+        axes["projection_precision"] = 2
+    out = dict(draws)
+    for name, axis in axes.items():
+        if name not in draws:
+            continue
+        shape = [chains, n_draws] + [1] * (draws[name].ndim - 2)
+        shape[axis] = r
+        out[name] = np.take_along_axis(draws[name], order.reshape(shape), axis=axis)
+        if not name.endswith("precision"):
+            out[name] = out[name] * sign.reshape(shape)
+    return out
+
+
+def draws_tree(
+    draws: dict[str, FloatArray],
+    context: Context,
+    *,
+    inference_method: InferenceMethod,
+    latent_scale: float,
+    sample_stats: Mapping[str, FloatArray] | None = None,
+    fit: Mapping[str, FloatArray] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> xr.DataTree:
+    """Tree of draws (chain, draw, ...) by name, components aligned.
+
+    Parameters
+    ----------
+    draws : dict
+        Must hold projection, weights and bias; without latent, positions come from the
+        projection and the latent scale.
+    context : Context
+    inference_method : str
+    latent_scale : float
+    sample_stats, fit : mapping, optional
+        Added to those groups.
+    attrs : mapping, optional
+        More root attributes.
+    """
+    draws = align_components(draws, context.projection_prior)
+    projection, weights = draws["projection"], draws["weights"]
+    r = projection.shape[3]
+    if "latent" in draws:
+        z = draws["latent"].reshape(-1, *draws["latent"].shape[2:])
+        centred = z - z.mean(axis=0)
+        cov = np.einsum("snr,snq->nrq", centred, centred, optimize=True) / len(z)
+        positions = Positions(mean=z.mean(axis=0), cov=cov)
+        if draws["latent"].size > MAX_NUMBERS:
+            del draws["latent"]
+    else:
+        posterior = draw_posterior(draws, latent_scale=latent_scale, target=context.target)
+        positions = posterior.positions(context.X)
+    mean_weights = weights.mean(axis=(0, 1))
+    loadings = projection.mean(axis=(0, 1))
+    group = {
+        "latent_mean": positions.mean,
+        "latent_cov": positions.cov,
+        "projection_mean": loadings,
+        "projection_sd": projection.std(axis=(0, 1)),
+        "relevance": relevance(positions.mean, mean_weights),
+        "feature_relevance": feature_relevance(loadings, mean_weights),
+        **(fit or {}),
+    }
+    if "projection_precision" in draws:
+        group["projection_precision_mean"] = draws["projection_precision"].mean(axis=(0, 1))
+    groups: dict[str, dict[str, Any]] = {"posterior": _with_identified(draws), "fit": group}
+    if sample_stats:
+        groups["sample_stats"] = dict(sample_stats)
+    groups |= log_likelihood_group(draws, context, latent_scale=latent_scale, target=context.target)
+    return context.build(
+        groups,
+        inference_method=inference_method,
+        latent_scale=latent_scale,
+        n_components=r,
+        attrs={"alignment": "signed permutation", **(attrs or {})},
+    )
+
+
+def predictions_tree(
+    context: Context,
+    *,
+    positions: Positions,
+    values: Mapping[str, np.ndarray],
+    y: Any,
+    inference_method: InferenceMethod,
+    latent_scale: float,
+) -> xr.DataTree:
+    """Tree of predictions for new rows, which the plots read.
+
+    Parameters
+    ----------
+    context : Context
+        Of the fit.
+    positions : Positions
+    values : mapping
+        What was predicted, by name.
+    y : array-like, optional
+        True targets.
+    inference_method, latent_scale
+        Of the fit.
+    """
+    group = {"latent_mean": positions.mean, "latent_cov": positions.cov, **values}
+    if y is not None:
+        group["y"] = np.asarray(y)
+        if len(group["y"]) != len(positions.mean):
+            raise ValueError(f"y has {len(group['y'])} rows, X has {len(positions.mean)}")
+    r = positions.mean.shape[1]
+    return to_datatree(
+        {"predictions": group},
+        card=CARD,
+        inference_method=inference_method,
+        coords={
+            "label": list(context.labels),
+            "component": list(range(r)),
+            "component_aux": list(range(r)),
+        },
+        dims={"predicted": ("obs", "label")[: np.ndim(values.get("predicted", ()))]},
+        config=context.config,
+        attrs={"target": context.target, "latent_scale": float(latent_scale)},
+    )

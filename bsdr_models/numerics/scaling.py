@@ -1,0 +1,72 @@
+"""Centring and scaling that neither overflow nor divide by a rounding error."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bsdr_models.typing import BoolArray, FloatArray
+
+# A feature whose standard deviation is below this share of its size is constant.
+CONSTANT_TOL = 1e-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaler:
+    """Columns x -> (x / peak - mean) / std, with constant columns sent to 0.
+
+    peak
+        Largest magnitude of each training column (1 where it is 0), so that no square overflows.
+    mean, std
+        Of the columns divided by their peak; std is 1 where only centring was asked for.
+    constant
+        Columns without variation in the training rows.
+    """
+
+    peak: FloatArray
+    mean: FloatArray
+    std: FloatArray
+    constant: BoolArray
+
+    @classmethod
+    def fit(cls, X: FloatArray, *, standardize: bool = True) -> "Scaler":
+        """Learn from training rows, (N, P)."""
+        size = np.abs(X).max(axis=0)
+        peak = np.where(size > 0.0, size, 1.0)
+        unit = X / peak
+        mean, std = unit.mean(axis=0), unit.std(axis=0)
+        constant = std <= CONSTANT_TOL * np.maximum(np.abs(mean), CONSTANT_TOL)
+        std = np.where(constant, 1.0, std)
+        return cls(
+            peak=peak,
+            mean=mean,
+            std=std if standardize else 1.0 / peak,
+            constant=constant,
+        )
+
+    def transform(self, X: FloatArray) -> FloatArray:
+        """Scale rows, (M, P).
+
+        Raises
+        ------
+        ValueError
+            If a value is so far from the training rows that its scaled form overflows.
+        """
+        with np.errstate(over="ignore"):
+            scaled = (X / self.peak - self.mean) / self.std
+            scaled[:, self.constant] = 0.0
+        if not np.isfinite(scaled).all():
+            column = int(np.flatnonzero(~np.isfinite(scaled).all(axis=0))[0])
+            raise ValueError(
+                f"a value of column {column} is too far from the training rows to be scaled"
+            )
+        return scaled
+
+    @property
+    def location(self) -> FloatArray:
+        """Centre in the units of the data, (P,)."""
+        return self.mean * self.peak
+
+    @property
+    def scale(self) -> FloatArray:
+        """Divisor in the units of the data, (P,); 1 for constant columns."""
+        return np.where(self.constant, 1.0, self.std * self.peak)

@@ -1,0 +1,25 @@
+"""One kind of random number generator inside, every kind that scikit-learn's users have outside."""
+
+import numpy as np
+
+type RandomState = int | np.random.RandomState | np.random.Generator | None
+
+
+def as_generator(random_state: RandomState) -> np.random.Generator:
+    """Generator from a seed, a generator (used as it is, so that two fits differ), or None.
+
+    Raises
+    ------
+    TypeError
+        If it is none of these.
+    """
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(2**31, size=4))
+    if random_state is None or isinstance(random_state, int | np.integer):
+        return np.random.default_rng(random_state)
+    raise TypeError(
+        "random_state must be None, an int, a RandomState or a Generator, "
+        f"got {type(random_state).__name__}"
+    )
