@@ -9,6 +9,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from scipy import integrate, stats
 from scipy.special import log_ndtr
 
@@ -278,6 +279,32 @@ def test_prior_predictive_labels_are_exchangeable():
         )
     coef = prior.prior["coef"].values[0]
     np.testing.assert_allclose(coef.sum(axis=-1), 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("target", ["multiclass", "multilabel"])
+def test_predictive_and_log_likelihood_groups(target):
+    """Any draws will do for the plumbing: those of the prior, as if they were a posterior."""
+    X, y = toy(target, np.random.default_rng(7))
+    model = build_model(X, y, n_components=R, priors=PRIORS, target=target)
+    prior = pm.sample_prior_predictive(4, model=model, random_seed=3, compile_kwargs=FAST)
+    trace = xr.DataTree.from_dict({"posterior": prior["prior"].to_dataset()})
+    predicted = pm.sample_posterior_predictive(
+        trace, model=model, random_seed=4, progressbar=False, compile_kwargs=FAST
+    )
+    assert predicted["posterior_predictive"]["y"].shape == (1, 4, *y.shape)
+    assert predicted["posterior_predictive"]["y"].dtype == np.int64
+
+    got = pm.compute_log_likelihood(
+        trace, model=model, progressbar=False, extend_inferencedata=False, compile_kwargs=FAST
+    )["y"].values[0]
+    draws = trace["posterior"].isel(chain=0)
+    for s in range(4):
+        eta = draws["latent"][s].values @ draws["weights"][s].values + draws["bias"][s].values
+        if target == "multiclass":
+            expected = [adaptive_log_choice(eta[n], y[n]) for n in range(N)]
+        else:
+            expected = stats.norm.logcdf(np.where(y == 1, eta, -eta))
+        np.testing.assert_allclose(got[s], expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("target", TARGETS)
