@@ -247,7 +247,8 @@ class _BSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 stacklevel=4,
             )
         leading = mixture.fits[0]
-        self._mixture, self._leading = mixture, leading.posterior
+        self._mixture = mixture
+        self._leading: predict.Posterior = leading.posterior
         self.latent_scale_ = leading.latent_scale
         self.lower_bounds_ = leading.result.elbo
         self.n_iter_ = len(self.lower_bounds_)
@@ -281,14 +282,15 @@ class _BSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             progressbar=self.progressbar,
         )
         posterior = trees.draw_posterior(
-            self._tree["posterior"].dataset,
+            self._tree["posterior"].to_dataset(),
             latent_scale=priors.latent_scale,
             target=context.target,
         )
-        self._leading = posterior.thin(sampling.N_PREDICT)
+        posterior = posterior.thin(sampling.N_PREDICT)
+        self._leading = posterior
         self._mixture = Mixture(
             fits=(),
-            components=(self._leading,),
+            components=(posterior,),
             weights=np.ones(1),
             log_scores=np.full(1, np.nan),
         )

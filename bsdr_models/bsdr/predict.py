@@ -115,10 +115,10 @@ class MeanFieldPosterior:
         mean, variance = self._moments(rows)
         weights = self.state.weights
         points = cubature(mean.shape[1]) if integrate_latent else np.zeros((1, mean.shape[1]))
-        noise = 1.0
+        noise = np.ones(weights.mean.shape[1])
         if self.state.noise_precision is not None:
             tau = self.state.noise_precision
-            noise = tau.rate / np.maximum(tau.shape - 1.0, 0.5)
+            noise = tau.rate / np.maximum(tau.shape - 1.0, 0.5)  # E[1 / tau]
         size = max(1, BLOCK // (points.shape[0] * weights.mean.shape[1]))
         for begin in range(0, mean.shape[0], size):
             part = slice(begin, begin + size)

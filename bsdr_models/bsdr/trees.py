@@ -37,8 +37,8 @@ class Context:
 
     X: FloatArray
     y: np.ndarray
-    feature_names: Sequence[Any]
-    labels: Sequence[Any]
+    feature_names: Sequence[Any] | np.ndarray
+    labels: Sequence[Any] | np.ndarray
     projection_prior: ProjectionPrior
     target: Target
     config: Mapping[str, Any]
@@ -241,7 +241,7 @@ def log_likelihood_group(
 
 
 def draw_posterior(
-    draws: Mapping[str, Any], *, latent_scale: float, target: Target
+    draws: Mapping[str, Any] | xr.Dataset, *, latent_scale: float, target: Target
 ) -> DrawPosterior:
     """Chains stacked, ready to predict: from arrays (chain, draw, ...) or a posterior group."""
 
