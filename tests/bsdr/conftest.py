@@ -1,0 +1,388 @@
+"""Toy problems for BSDR, an independent joint density, and the three checks of a mean field.
+
+Nothing here uses the algebra of the package: the projection carries its full covariance, the
+joint is written with SciPy densities, and what is needed of the cones of the scores comes from
+fine plain grids. The checks take the module as an argument, so that
+they can be turned on copies with a planted fault. ``lab`` hands all of this to the tests.
+"""
+
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import log_ndtr, logsumexp, ndtri_exp
+
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.data import Data
+from bsdr_models.numerics.design import DenseDesign, SpectralDesign
+from bsdr_models.numerics.factors import Gamma, NormalColumns, NormalRows, RidgeColumns
+
+# No two hyper-parameters agree, and none is its own inverse.
+PRIORS = Priors(
+    projection_shape=2.5,
+    projection_rate=0.7,
+    weight_shape=1.6,
+    weight_rate=2.2,
+    bias_shape=3.1,
+    bias_rate=0.4,
+    noise_shape=1.7,
+    noise_rate=2.9,
+    latent_scale=0.6,
+)
+# N, D, R, K; with R + 1 all different. The wide ones take the N x N route of the ridge.
+SIZES = {"tall": (11, 5, 2, 4), "wide": (5, 13, 3, 2), "binary": (12, 6, 3, 2)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Data in working coordinates ``X``, (N, D), as the joint density sees them."""
+
+    kind: str
+    target: str
+    n_components: int
+    X: np.ndarray
+    data: Data
+    priors: Priors
+
+    @property
+    def precision_shape(self):
+        d, r = self.X.shape[1], self.n_components
+        return {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}[self.kind]
+
+    def bound(self, mf, state):
+        return mf.info(state, self.data, self.priors).elbo
+
+
+def make_problem(kind, target, size="tall", *, spectral=False, priors=PRIORS, seed=0):
+    """Rows in general position, targets of every kind, all labels present."""
+    n, d, r, k = SIZES[size]
+    assert len({n, d, r, r + 1, k}) == 5
+    rng = np.random.default_rng([17, seed])
+    X = rng.standard_normal((n, d)) + rng.standard_normal(d)
+    design = SpectralDesign(X) if spectral else DenseDesign(X)
+    y = {
+        "multiclass": rng.permutation(np.arange(n) % k),
+        "multilabel": rng.random((n, k)) < 0.5,
+        "regression": 2.0 * rng.standard_normal((n, k)) + 1.0,
+    }[target]
+    data = Data(design=design, y=y, n_labels=k, target=target)
+    X = design.A if spectral else X
+    return Problem(kind=kind, target=target, n_components=r, X=X, data=data, priors=priors)
+
+
+# --------------------------------------------------------------------------------- the joint
+
+
+def log_joint(problem, draws):
+    """Log density of y and of all unknowns, (S,), from the definition of the model."""
+    p, X, y = problem.priors, problem.X, problem.data.y
+    phi, Q, Z = draws["projection_precision"], draws["projection"], draws["latent"]
+    psi, W, T = draws["weight_precision"], draws["weights"], draws["scores"]
+
+    def gamma(x, shape, rate):
+        return stats.gamma.logpdf(x, shape, scale=1.0 / rate)
+
+    def normal(x, mean, scale):
+        return stats.norm.logpdf(x, mean, scale)
+
+    eta = Z @ W[:, 1:] + W[:, :1]
+    parts = [
+        gamma(phi, p.projection_shape, p.projection_rate),
+        normal(Q, 0.0, np.broadcast_to(phi, Q.shape) ** -0.5),
+        normal(Z, X @ Q, p.latent_scale),
+        gamma(psi[:, :1], p.bias_shape, p.bias_rate),
+        gamma(psi[:, 1:], p.weight_shape, p.weight_rate),
+        normal(W, 0.0, psi**-0.5),
+    ]
+    if problem.target == "regression":
+        tau = draws["noise_precision"]
+        parts += [gamma(tau, p.noise_shape, p.noise_rate), normal(y, eta, tau[:, None] ** -0.5)]
+    else:
+        possible = T.argmax(axis=2) == y if problem.target == "multiclass" else (T > 0) == y
+        assert possible.all()
+        parts.append(normal(T, eta, 1.0))
+    return sum(part.reshape(len(Q), -1).sum(axis=1) for part in parts)
+
+
+def draw_q(problem, state, cov, *, size, rng):
+    """Draws of every factor and their log density under q, (S,); cov (R, D, D) is that of Q."""
+    draws, log_q = {}, np.zeros(size)
+
+    def gamma(name, factor):
+        draws[name] = rng.gamma(factor.shape, 1.0 / factor.rate, size=(size, *factor.shape.shape))
+        each = stats.gamma.logpdf(draws[name], factor.shape, scale=1.0 / factor.rate)
+        return each.reshape(size, -1).sum(axis=1)
+
+    def normals(means, covs):
+        """Rows of ``means`` (M, P) with covariances (M, P, P)."""
+        factor = np.linalg.cholesky(covs)
+        noise = rng.standard_normal((size, *means.shape))
+        log_det = np.log(np.einsum("mpp->mp", factor)).sum()
+        log_q = stats.norm.logpdf(noise).reshape(size, -1).sum(axis=1) - log_det
+        return means + np.einsum("mpq,smq->smp", factor, noise), log_q
+
+    log_q += gamma("projection_precision", state.projection_precision)
+    log_q += gamma("weight_precision", state.weight_precision)
+    rows, each = normals(state.projection.mean.T, cov)
+    draws["projection"], log_q = rows.swapaxes(1, 2), log_q + each
+    z = state.latent
+    draws["latent"], each = normals(z.mean, np.broadcast_to(z.cov, (len(z.mean), *z.cov.shape)))
+    log_q += each
+    rows, each = normals(state.weights.mean.T, state.weights.cov)
+    draws["weights"], log_q = rows.swapaxes(1, 2), log_q + each
+    draws["scores"] = None
+    if problem.target == "regression":
+        log_q += gamma("noise_precision", state.noise_precision)
+    else:
+        origin = state.scores.origin
+        draws["scores"] = draw_scores(origin, problem, size=size, rng=rng)
+        log_q += stats.norm.logpdf(draws["scores"], origin).sum(axis=(1, 2))
+        log_q -= cone_truth(origin, problem)[0].sum()
+    return draws, log_q
+
+
+def draw_scores(origin, problem, *, size, rng):
+    """N(origin, I) given the targets, (S, N, K), by inverting distribution functions.
+
+    For a class, first u = t_y - origin_y from its marginal, which has density proportional to
+    phi(u) prod_j Phi(u + origin_y - origin_j); the other scores are then normals below t_y.
+    """
+    y = problem.data.y
+    below = np.log(1.0 - rng.random((size, *origin.shape)))
+    if problem.target == "multilabel":
+        sign = np.where(y, 1.0, -1.0)
+        return origin - sign * ndtri_exp(below + log_ndtr(sign * origin))
+    out = np.empty((size, *origin.shape))
+    grid = np.linspace(-12.0, 12.0, 20_001)
+    for n, (mean, label) in enumerate(zip(origin, y, strict=True)):
+        others = np.delete(mean, label)
+        log_f = stats.norm.logpdf(grid) + log_ndtr(grid[:, None] + mean[label] - others).sum(axis=1)
+        cdf = np.cumsum(np.exp(log_f - log_f.max()))
+        top = mean[label] + np.interp(rng.random(size) * cdf[-1], cdf, grid)
+        out[:, n] = mean + ndtri_exp(below[:, n] + log_ndtr(top[:, None] - mean))
+        out[:, n, label] = top
+    return out
+
+
+def cone_truth(origin, problem):
+    """Log probability (N,) and mean (N, K) of N(origin, I) given the targets.
+
+    The trapezoidal rule on smooth integrands that vanish at both ends is exact to rounding.
+    """
+    y = problem.data.y
+    if problem.target == "multilabel":
+        sign = np.where(y, 1.0, -1.0)
+        log_prob = stats.norm.logcdf(sign * origin)
+        return log_prob.sum(axis=1), origin + sign * np.exp(stats.norm.logpdf(origin) - log_prob)
+    u = np.linspace(-14.0, 14.0, 561)
+    rows = np.arange(len(y))
+    gap = u[:, None, None] + origin[rows, y][:, None] - origin  # (U, N, K)
+    log_cdf = log_ndtr(gap)
+    log_cdf[:, rows, y] = 0.0
+    log_f = stats.norm.logpdf(u)[:, None] + log_cdf.sum(axis=2) + np.log(u[1] - u[0])
+    log_prob = logsumexp(log_f, axis=0)
+    hazard = np.exp(stats.norm.logpdf(gap) - log_ndtr(gap))
+    hazard[:, rows, y] = 0.0
+    shift = -np.einsum("un,unk->nk", np.exp(log_f - log_prob), hazard)
+    shift[rows, y] = -shift.sum(axis=1)
+    return log_prob, origin + shift
+
+
+# --------------------------------------------------------------------------------- the states
+
+
+def summaries(mean, cov, X):
+    """What the package keeps of normals with full covariances (R, D, D)."""
+    return RidgeColumns(
+        mean=mean,
+        variance=np.einsum("rdd->dr", cov).copy(),
+        log_det=np.linalg.slogdet(cov)[1],
+        gram_trace=np.einsum("nd,rde,ne->r", X, cov, X),
+        fitted=X @ mean,
+    )
+
+
+def updates(mf, problem):
+    """Factor by name -> its single update, state -> state."""
+    data, priors = problem.data, problem.priors
+    table = {
+        "projection_precision": lambda s: mf.update_projection_precision(s, priors),
+        "projection": lambda s: mf.update_projection(s, data, priors),
+        "latent": lambda s: mf.update_latent(s, priors),
+        "weight_precision": lambda s: mf.update_weight_precision(s, priors),
+        "weights": lambda s: mf.update_weights(s),
+        "scores": lambda s: mf.update_scores(s, data),
+    }
+    if problem.target == "regression":
+        table["noise_precision"] = lambda s: mf.update_noise_precision(s, priors)
+    return table
+
+
+def updated(mf, problem, state, name):
+    return replace(state, **{name: updates(mf, problem)[name](state)})
+
+
+def ridge_cov(problem, state):
+    """S_s that an update of the projection from this state has, (R, D, D), by dense inverses."""
+    d, r = problem.X.shape[1], problem.n_components
+    phi = np.broadcast_to(state.projection_precision.mean, (d, r))
+    gram = problem.X.T @ problem.X / problem.priors.latent_scale**2
+    return np.array([np.linalg.inv(np.diag(column) + gram) for column in phi.T])
+
+
+def scrambled(mf, problem, rng):
+    """A state of random factors, none of which fits another; and Cov(Q)."""
+    n, d = problem.X.shape
+    r, k = problem.n_components, problem.data.n_labels
+
+    def gammas(shape):
+        return Gamma(shape=rng.uniform(1.0, 4.0, shape), rate=rng.uniform(0.5, 3.0, shape))
+
+    def covs(count, size):
+        root = rng.standard_normal((count, size, size)) / np.sqrt(size)
+        return 0.3 * root @ root.swapaxes(1, 2) + 0.1 * np.eye(size)
+
+    cov, cov_z, cov_w = covs(r, d), covs(1, r)[0], covs(k, 1 + r)
+    start = mf.init(
+        problem.data,
+        problem.priors,
+        n_components=r,
+        projection_prior=problem.kind,
+        rng=rng,
+        start="random",
+    )
+    state = replace(
+        start,
+        projection_precision=gammas(problem.precision_shape),
+        projection=summaries(0.5 * rng.standard_normal((d, r)), cov, problem.X),
+        latent=NormalRows(
+            mean=rng.standard_normal((n, r)), cov=cov_z, log_det=np.linalg.slogdet(cov_z)[1]
+        ),
+        weight_precision=gammas((1 + r, k)),
+        weights=NormalColumns(
+            mean=rng.standard_normal((1 + r, k)), cov=cov_w, log_det=np.linalg.slogdet(cov_w)[1]
+        ),
+        scores=mf.make_scores(0.7 * rng.standard_normal((n, k)), problem.data),
+    )
+    if problem.target == "regression":
+        state = replace(state, noise_precision=gammas(k))
+    return state, cov
+
+
+def unfinished(mf, problem, rng):
+    """A state in the middle of a fit, its factors updated in no order; and Cov(Q).
+
+    Every factor was updated once, and others after it: the scores, for one, have an origin that
+    is no longer their present mean.
+    """
+    state, cov = scrambled(mf, problem, rng)
+    for name in rng.permutation(2 * list(updates(mf, problem))):
+        if name == "projection":
+            cov = ridge_cov(problem, state)
+        state = updated(mf, problem, state, name)
+    return state, cov
+
+
+# --------------------------------------------------------------------------------- the checks
+
+
+def check_monte_carlo(mf, problem, *, seed, size=12_000, max_error=0.1):
+    """The bound is E_q[log joint - log q], to 4 standard errors of at most ``max_error`` nats."""
+    rng = np.random.default_rng([23, seed])
+    state, cov = unfinished(mf, problem, rng)
+    draws, log_q = draw_q(problem, state, cov, size=size, rng=rng)
+    gaps = log_joint(problem, draws) - log_q
+    error = gaps.std() / np.sqrt(size)
+    assert error < max_error, error
+    bound = problem.bound(mf, state)
+    assert abs(gaps.mean() - bound) < 4.0 * error, (bound, gaps.mean(), error)
+
+
+def check_monotone(mf, problem, *, seed, n_updates=30):
+    """No single update lowers the bound, in any order, from any state."""
+    rng = np.random.default_rng([29, seed])
+    state, _ = scrambled(mf, problem, rng)
+    bound = problem.bound(mf, state)
+    for name in rng.choice(list(updates(mf, problem)), n_updates):
+        state = updated(mf, problem, state, name)
+        before, bound = bound, problem.bound(mf, state)
+        assert bound >= before - 1e-9 * abs(before), (name, bound - before)
+
+
+def check_stationary(mf, problem, *, seed, factors=None):
+    """No parameter of a factor that was just updated can be moved to a higher bound."""
+    rng = np.random.default_rng([31, seed])
+    state, _ = unfinished(mf, problem, rng)
+    for name in factors or updates(mf, problem):
+        cov = ridge_cov(problem, state)
+        best = updated(mf, problem, state, name)
+        top = problem.bound(mf, best)
+        for field, shape in parameters(problem, name).items():
+            for index in np.ndindex(shape):
+                if field == "root" and index[-1] > index[-2]:
+                    continue  # lower triangles reach every covariance
+                step = np.zeros(shape)
+                step[index] = 1e-4
+                up, down = (
+                    problem.bound(mf, moved(problem, best, cov, name, field, sign * step))
+                    for sign in (1.0, -1.0)
+                )
+                slope, rise = (up - down) / 2e-4, max(up, down) - top
+                assert abs(slope) < 1e-5, (name, field, index, slope)
+                assert rise < 1e-11 * abs(top), (name, field, index, rise)
+
+
+def parameters(problem, name):
+    """Shapes of the coordinates in which :func:`moved` moves a factor."""
+    n, d = problem.X.shape
+    r, k = problem.n_components, problem.data.n_labels
+    gammas = {
+        "projection_precision": problem.precision_shape,
+        "weight_precision": (1 + r, k),
+        "noise_precision": (k,),
+    }
+    if name in gammas:
+        return {"shape": gammas[name], "rate": gammas[name]}
+    return {
+        "projection": {"mean": (d, r), "root": (r, d, d)},
+        "latent": {"mean": (n, r), "root": (r, r)},
+        "weights": {"mean": (1 + r, k), "root": (k, 1 + r, 1 + r)},
+        "scores": {} if problem.target == "regression" else {"origin": (n, k)},
+    }[name]
+
+
+def moved(problem, state, cov, name, field, step):
+    """The state with one factor moved inside its family; cov (R, D, D) is that of Q.
+
+    Gammas move by a factor 1 + step, means by the step, covariances L L' to
+    L (I + step) (I + step)' L', truncated normals by their untruncated mean.
+    """
+    factor = getattr(state, name)
+    if field in ("shape", "rate"):
+        new = replace(factor, **{field: getattr(factor, field) * (1.0 + step)})
+    elif field == "origin":
+        origin = factor.origin + step
+        log_prob, mean = cone_truth(origin, problem)
+        new = replace(factor, origin=origin, mean=mean, log_prob=log_prob.sum())
+    elif name == "projection":
+        mean = factor.mean + step if field == "mean" else factor.mean
+        new = summaries(mean, _stretch(cov, step) if field == "root" else cov, problem.X)
+    elif field == "mean":
+        new = replace(factor, mean=factor.mean + step)
+    else:
+        stretched = _stretch(factor.cov, step)
+        new = replace(factor, cov=stretched, log_det=np.linalg.slogdet(stretched)[1])
+    return replace(state, **{name: new})
+
+
+def _stretch(cov, step):
+    root = np.linalg.cholesky(cov) @ (np.eye(cov.shape[-1]) + step)
+    return root @ root.swapaxes(-1, -2)
+
+
+@pytest.fixture(scope="session")
+def lab():
+    """Everything above by name."""
+    return SimpleNamespace(**{k: v for k, v in globals().items() if callable(v)}, PRIORS=PRIORS)

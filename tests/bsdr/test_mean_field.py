@@ -1,0 +1,503 @@
+"""The mean field of BSDR: complete, monotone, stationary, exact where it can be, symmetric."""
+
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import gammaln
+
+from bsdr_models.bsdr import mean_field as mf
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.data import Data, make_data
+from bsdr_models.numerics.design import DenseDesign, SpectralDesign
+from bsdr_models.numerics.factors import Gamma, NormalColumns, NormalRows
+
+KINDS = ("entrywise", "columnwise", "rowwise")
+TARGETS = ("multiclass", "multilabel", "regression")
+SIZES = ("tall", "wide", "binary")
+# The columnwise prior comes in both designs.
+DESIGNS = [(kind, False) for kind in KINDS] + [("columnwise", True)]
+
+every_problem = pytest.mark.parametrize(
+    ("kind", "spectral", "target", "size"),
+    [(*design, target, size) for design in DESIGNS for target in TARGETS for size in SIZES],
+)
+
+
+# -------------------------------------------------------------------- the three general checks
+
+
+def test_the_wide_problem_takes_the_row_route(lab):
+    assert lab.make_problem("entrywise", "multiclass", "wide").data.design.prefers_rows
+    assert not lab.make_problem("entrywise", "multiclass", "tall").data.design.prefers_rows
+
+
+@every_problem
+def test_bound_is_the_monte_carlo_expectation(lab, kind, spectral, target, size):
+    """48 comparisons at 4 standard errors: a chance of 0.3 % for a false alarm at other seeds."""
+    problem = lab.make_problem(kind, target, size, spectral=spectral)
+    lab.check_monte_carlo(mf, problem, seed=0)
+    if size == "tall":
+        lab.check_monte_carlo(mf, problem, seed=1)
+
+
+@pytest.mark.slow
+@every_problem
+def test_bound_is_the_monte_carlo_expectation_closely(lab, kind, spectral, target, size):
+    """The same to about 0.03 nats on a bound of about 80."""
+    problem = lab.make_problem(kind, target, size, spectral=spectral)
+    lab.check_monte_carlo(mf, problem, seed=1, size=300_000, max_error=0.03)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@every_problem
+def test_no_single_update_lowers_the_bound(lab, kind, spectral, target, size, seed):
+    problem = lab.make_problem(kind, target, size, spectral=spectral, seed=seed)
+    lab.check_monotone(mf, problem, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("latent_scale", [0.1, 1.0])
+def test_no_single_update_lowers_the_bound_under_sparse_priors(lab, kind, seed, latent_scale):
+    """Precisions run over many orders of magnitude here."""
+    priors = Priors(projection_shape=1e-3, projection_rate=1e-3, latent_scale=latent_scale)
+    size = SIZES[seed % 3]
+    problem = lab.make_problem(kind, "multiclass", size, priors=priors, seed=seed)
+    lab.check_monotone(mf, problem, seed=seed, n_updates=150)
+
+
+@every_problem
+def test_every_update_is_stationary(lab, kind, spectral, target, size):
+    lab.check_stationary(mf, lab.make_problem(kind, target, size, spectral=spectral), seed=0)
+
+
+# -------------------------------------------------------------- exact posteriors and evidences
+#
+# A factor that is known is a point: no variance, and a Gamma of shape 1e9 for a precision. Its
+# own terms of the bound are then left out, and the rest must be the log evidence given it.
+
+
+def known_gamma(value):
+    value = np.asarray(value, dtype=float)
+    return Gamma(shape=np.full_like(value, 1e9), rate=1e9 / value)
+
+
+def known_rows(mean):
+    r = mean.shape[1]
+    return NormalRows(mean=mean, cov=np.zeros((r, r)), log_det=0.0)
+
+
+def known_columns(mean):
+    p, k = mean.shape
+    return NormalColumns(mean=mean, cov=np.zeros((k, p, p)), log_det=np.zeros(k))
+
+
+def gaussian_evidence(y, prior_cov, design, noise_cov):
+    """y = design w + noise: log p(y), E[w | y], Cov[w | y], by conditioning the joint of (w, y)."""
+    cov_y = design @ prior_cov @ design.T + noise_cov
+    gain = np.linalg.solve(cov_y, design @ prior_cov).T
+    evidence = stats.multivariate_normal(np.zeros(len(y)), cov_y).logpdf(y)
+    return evidence, gain @ y, prior_cov - gain @ design @ prior_cov
+
+
+@pytest.mark.parametrize("size", ["tall", "wide"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_projection_is_the_exact_posterior_when_latent_and_precisions_are_known(lab, kind, size):
+    problem = lab.make_problem(kind, "multiclass", size)
+    rng = np.random.default_rng(3)
+    state, _ = lab.scrambled(mf, problem, rng)
+    phi = rng.gamma(2.0, size=problem.precision_shape)
+    state = replace(
+        state, projection_precision=known_gamma(phi), latent=known_rows(state.latent.mean)
+    )
+    state = lab.updated(mf, problem, state, "projection")
+
+    n, d = problem.X.shape
+    noise = problem.priors.latent_scale**2 * np.eye(n)
+    evidence = 0.0
+    for s, column in enumerate(np.broadcast_to(phi, (d, problem.n_components)).T):
+        each, mean, cov = gaussian_evidence(
+            state.latent.mean[:, s], np.diag(1.0 / column), problem.X, noise
+        )
+        evidence += each
+        np.testing.assert_allclose(state.projection.mean[:, s], mean, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(state.projection.variance[:, s], np.diag(cov), rtol=1e-8)
+    terms = mf.elbo_terms(state, problem.data, problem.priors)
+    bound = terms["projection"] + terms["latent"] - state.latent.entropy()
+    np.testing.assert_allclose(bound, evidence, rtol=1e-7)
+
+
+def test_latent_is_the_exact_posterior_when_projection_and_weights_are_known(lab):
+    problem = lab.make_problem("entrywise", "regression")
+    rng = np.random.default_rng(4)
+    state, _ = lab.scrambled(mf, problem, rng)
+    tau = rng.gamma(2.0, size=problem.data.n_labels)
+    d, r = state.projection.mean.shape
+    known = lab.summaries(
+        state.projection.mean, np.zeros((r, d, d)) + 1e-300 * np.eye(d), problem.X
+    )
+    state = replace(
+        state,
+        projection=known,
+        weights=known_columns(state.weights.mean),
+        noise_precision=known_gamma(tau),
+    )
+    state = lab.updated(mf, problem, state, "latent")
+
+    prior_cov = problem.priors.latent_scale**2 * np.eye(r)
+    bias, W = state.weights.mean[0], state.weights.mean[1:]
+    evidence = 0.0
+    for n, (x, y) in enumerate(zip(problem.X, problem.data.y, strict=True)):
+        prior_mean = state.projection.mean.T @ x
+        each, shift, cov = gaussian_evidence(
+            y - bias - W.T @ prior_mean, prior_cov, W.T, np.diag(1.0 / tau)
+        )
+        evidence += each
+        np.testing.assert_allclose(state.latent.mean[n], prior_mean + shift, rtol=1e-8)
+        np.testing.assert_allclose(state.latent.cov, cov, rtol=1e-8, atol=1e-12)
+    terms = mf.elbo_terms(state, problem.data, problem.priors)
+    np.testing.assert_allclose(terms["latent"] + terms["scores"], evidence, rtol=1e-7)
+
+
+def test_weights_are_the_exact_posterior_when_latent_and_precisions_are_known(lab):
+    problem = lab.make_problem("entrywise", "regression")
+    rng = np.random.default_rng(5)
+    state, _ = lab.scrambled(mf, problem, rng)
+    n, r = state.latent.mean.shape
+    tau = rng.gamma(2.0, size=problem.data.n_labels)
+    psi = rng.gamma(2.0, size=(1 + r, problem.data.n_labels))
+    state = replace(
+        state,
+        latent=known_rows(state.latent.mean),
+        noise_precision=known_gamma(tau),
+        weight_precision=known_gamma(psi),
+    )
+    state = lab.updated(mf, problem, state, "weights")
+
+    rows = np.column_stack([np.ones(n), state.latent.mean])
+    evidence = 0.0
+    for c, y in enumerate(problem.data.y.T):
+        each, mean, cov = gaussian_evidence(y, np.diag(1.0 / psi[:, c]), rows, np.eye(n) / tau[c])
+        evidence += each
+        np.testing.assert_allclose(state.weights.mean[:, c], mean, rtol=1e-8)
+        np.testing.assert_allclose(state.weights.cov[c], cov, rtol=1e-8, atol=1e-12)
+    terms = mf.elbo_terms(state, problem.data, problem.priors)
+    np.testing.assert_allclose(terms["weights"] + terms["scores"], evidence, rtol=1e-7)
+
+
+@pytest.mark.parametrize("size", ["tall", "wide"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_bound_is_the_evidence_when_the_weights_vanish(lab, target, kind, size):
+    """Weights and biases held at zero cut y off from Z and Q.
+
+    log p(y) is then -N log K, -N K log 2, or that of normals with one Gamma precision per
+    output; and q(Z) q(Q) misses the prior of (Z, Q) by half the log of the product of the
+    determinants of its conditional precisions over that of its joint precision.
+    """
+    tight = dict.fromkeys(
+        ("projection_shape", "projection_rate", "weight_shape", "bias_shape"), 1e6
+    )
+    priors = Priors(**tight, weight_rate=1e-6, bias_rate=1e-6, noise_shape=1.7, noise_rate=2.9)
+    problem = lab.make_problem(kind, target, size, priors=replace(priors, latent_scale=0.6))
+    (n, d), r, k = problem.X.shape, problem.n_components, problem.data.n_labels
+    state, _ = lab.scrambled(mf, problem, np.random.default_rng(6))
+    for _ in range(3):
+        state = replace(
+            state,
+            latent=replace(state.latent, mean=np.zeros((n, r))),
+            weights=replace(
+                state.weights, mean=np.zeros((1 + r, k)), cov=1e-12 * state.weights.cov
+            ),
+        )
+        state, info = mf.step(state, problem.data, problem.priors)
+
+    y = problem.data.y
+    shape, rate = priors.noise_shape, priors.noise_rate
+    evidence = {
+        "multiclass": -n * np.log(k),
+        "multilabel": -n * k * np.log(2.0),
+        "regression": np.sum(
+            shape * np.log(rate)
+            - gammaln(shape)
+            + gammaln(shape + n / 2)
+            - (shape + n / 2) * np.log(rate + np.sum(np.square(y, dtype=float), axis=0) / 2)
+            - n / 2 * np.log(2.0 * np.pi)
+        ),
+    }[target]
+    v = 0.6**2
+    both = np.block(
+        [
+            [np.eye(d) + problem.X.T @ problem.X / v, -problem.X.T / v],
+            [-problem.X / v, np.eye(n) / v],
+        ]
+    )
+    parts = np.linalg.slogdet(both[:d, :d])[1] + np.linalg.slogdet(both[d:, d:])[1]
+    missed = 0.5 * r * (parts - np.linalg.slogdet(both)[1])
+    assert missed > 1.0
+    np.testing.assert_allclose(info.elbo, evidence - missed, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", ["multiclass", "multilabel"])
+def test_scores_term_is_the_evidence_when_the_scores_have_known_means(lab, target):
+    problem = lab.make_problem("entrywise", target)
+    state, _ = lab.scrambled(mf, problem, np.random.default_rng(7))
+    state = replace(
+        state, latent=known_rows(state.latent.mean), weights=known_columns(state.weights.mean)
+    )
+    state = lab.updated(mf, problem, state, "scores")
+    log_prob, mean = lab.cone_truth(mf.score_mean(state), problem)
+    np.testing.assert_allclose(state.scores.mean, mean, rtol=1e-9, atol=1e-11)
+    terms = mf.elbo_terms(state, problem.data, problem.priors)
+    np.testing.assert_allclose(terms["scores"], log_prob.sum(), rtol=1e-10)
+
+
+# --------------------------------------------------------------------------------- symmetries
+
+
+def run(state, data, priors, n_steps=6):
+    for _ in range(n_steps):
+        state, info = mf.step(state, data, priors)
+    return state, info
+
+
+def take(array, axes):
+    """Reorder along the given axes; an axis of length one is tied and stays."""
+    for axis, order in axes.items():
+        if array.shape[axis] > 1:
+            array = array.take(order, axis=axis)
+    return array
+
+
+def reorder(state, rows, features, components, labels):
+    """The same state under new numbers of everything."""
+    weight_rows = np.append(0, 1 + components)
+    q, z, w, t = state.projection, state.latent, state.weights, state.scores
+
+    def gamma(factor, axes):
+        return Gamma(shape=take(factor.shape, axes), rate=take(factor.rate, axes))
+
+    return replace(
+        state,
+        projection_precision=gamma(state.projection_precision, {0: features, 1: components}),
+        projection=replace(
+            q,
+            mean=take(q.mean, {0: features, 1: components}),
+            variance=take(q.variance, {0: features, 1: components}),
+            log_det=q.log_det[components],
+            gram_trace=q.gram_trace[components],
+            fitted=q.fitted[rows][:, components],
+        ),
+        latent=replace(z, mean=z.mean[rows][:, components], cov=z.cov[components][:, components]),
+        weight_precision=gamma(state.weight_precision, {0: weight_rows, 1: labels}),
+        weights=NormalColumns(
+            mean=w.mean[weight_rows][:, labels],
+            cov=take(w.cov, {0: labels, 1: weight_rows, 2: weight_rows}),
+            log_det=w.log_det[labels],
+        ),
+        scores=replace(
+            t,
+            mean=t.mean[rows][:, labels],
+            origin=t.origin[rows][:, labels],
+            mode=None if t.mode is None else t.mode[rows],
+        ),
+        noise_precision=None
+        if state.noise_precision is None
+        else gamma(state.noise_precision, {0: labels}),
+    )
+
+
+def assert_same(state, other):
+    """Every number of two states, to rounding of some sweeps."""
+    for f in fields(state):
+        value, expected = getattr(state, f.name), getattr(other, f.name)
+        if is_dataclass(value):
+            assert_same(value, expected)
+        elif value is not None:
+            np.testing.assert_allclose(value, expected, rtol=1e-8, atol=1e-9, err_msg=f.name)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbering_of_rows_features_components_and_labels_means_nothing(lab, kind, size, target):
+    problem = lab.make_problem(kind, target, size)
+    (n, d), k = problem.X.shape, problem.data.n_labels
+    rng = np.random.default_rng(8)
+    state, _ = lab.unfinished(mf, problem, rng)
+    orders = [rng.permutation(m) for m in (n, d, problem.n_components, k)]
+    rows, features, _, labels = orders
+    y = problem.data.y[rows]
+    data = Data(
+        design=DenseDesign(problem.X[rows][:, features]),
+        y=np.argsort(labels)[y] if target == "multiclass" else y[:, labels],
+        n_labels=k,
+        target=target,
+    )
+    end, info = run(state, problem.data, problem.priors)
+    other, other_info = run(reorder(state, *orders), data, problem.priors)
+    assert_same(other, reorder(end, *orders))
+    assert other_info.terms == pytest.approx(dict(info.terms), rel=1e-9)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_columnwise_fit_is_the_same_in_features_and_in_spectral_coordinates(lab, target):
+    """More rows than features, full rank: the two models are rotations of each other."""
+    dense = lab.make_problem("columnwise", target, "tall")
+    spectral = lab.make_problem("columnwise", target, "tall", spectral=True)
+    basis = spectral.data.design.basis
+    assert basis.shape == (5, 5)
+    state, cov = lab.unfinished(mf, dense, np.random.default_rng(9))
+    rotated = np.einsum("pd,rpq,qe->rde", basis, cov, basis)
+    start = replace(
+        state, projection=lab.summaries(basis.T @ state.projection.mean, rotated, spectral.X)
+    )
+    end, info = run(state, dense.data, dense.priors, n_steps=30)
+    other, other_info = run(start, spectral.data, spectral.priors, n_steps=30)
+    assert other_info.terms == pytest.approx(dict(info.terms), rel=1e-8)
+    np.testing.assert_allclose(other.latent.mean, end.latent.mean, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(
+        spectral.data.design.loadings(other.projection.mean), end.projection.mean, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        other.projection_precision.mean, end.projection_precision.mean, rtol=1e-8
+    )
+
+
+def test_integrating_out_the_directions_without_rows_tightens_the_bound(lab):
+    """N < D: dropping what no row meets loses no data and one approximation."""
+    dense = lab.make_problem("columnwise", "multiclass", "wide")
+    spectral = lab.make_problem("columnwise", "multiclass", "wide", spectral=True)
+    basis = spectral.data.design.basis
+    assert basis.shape == (13, 5)
+    state, _ = lab.unfinished(mf, dense, np.random.default_rng(10))
+    state, info = run(state, dense.data, dense.priors, n_steps=200)
+    cov = np.einsum("pd,rpq,qe->rde", basis, lab.ridge_cov(dense, state), basis)
+    state = lab.updated(mf, dense, state, "projection")
+    info = mf.info(state, dense.data, dense.priors)
+    inside = lab.summaries(basis.T @ state.projection.mean, cov, spectral.X)
+    reduced = mf.info(replace(state, projection=inside), spectral.data, spectral.priors)
+    assert info.elbo < reduced.elbo
+
+
+def test_rotating_the_features_changes_nothing_under_a_columnwise_prior(lab):
+    problem = lab.make_problem("columnwise", "multiclass", "wide")
+    rotation = stats.ortho_group.rvs(13, random_state=11)
+    bounds = []
+    for X in (problem.X, problem.X @ rotation):
+        data = make_data(X, problem.data.y, n_labels=2, projection_prior="columnwise")
+        state = mf.init(
+            data,
+            problem.priors,
+            n_components=3,
+            projection_prior="columnwise",
+            rng=np.random.default_rng(12),
+        )
+        bounds.append(run(state, data, problem.priors, n_steps=20)[1].elbo)
+    assert bounds[0] == pytest.approx(bounds[1], rel=1e-9)
+
+
+# ------------------------------------------------------------------------- start, step, vector
+
+
+@pytest.mark.parametrize("start", ["discriminant", "pca", "random"])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("kind", "spectral"), DESIGNS)
+def test_init_makes_a_state_that_a_step_improves(lab, kind, spectral, target, start):
+    problem = lab.make_problem(kind, target, "binary", spectral=spectral)
+    n, d = problem.X.shape
+    r, k = 6, problem.data.n_labels  # more components than any start has directions
+    state = mf.init(
+        problem.data,
+        problem.priors,
+        n_components=r,
+        projection_prior=kind,
+        rng=np.random.default_rng(13),
+        start=start,
+    )
+    shape = {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}[kind]
+    assert state.projection_precision.mean.shape == shape
+    assert state.latent.mean.shape == (n, r)
+    assert np.abs(state.latent.mean).max(axis=0).min() > 0.0
+    assert state.scores.mean.shape == (n, k)
+    before = problem.bound(mf, state)
+    _, info = mf.step(state, problem.data, problem.priors)
+    assert before < info.elbo < 0.0
+    assert info.elbo == pytest.approx(sum(info.terms.values()), rel=1e-14)
+
+
+def test_discriminant_start_separates_what_a_principal_axis_does_not():
+    rng = np.random.default_rng(14)
+    y = np.arange(60) % 2
+    X = np.column_stack([2.0 * rng.standard_normal(60), 0.3 * rng.standard_normal(60) + y])
+    data = make_data(X - X.mean(axis=0), y, n_labels=2)
+    score = {
+        start: mf.init(
+            data, Priors(), n_components=1, projection_prior="entrywise", rng=rng, start=start
+        ).latent.mean[:, 0]
+        for start in ("discriminant", "pca")
+    }
+    correlation = {start: abs(np.corrcoef(z, y)[0, 1]) for start, z in score.items()}
+    assert correlation["discriminant"] > 0.8 > 0.3 > correlation["pca"]
+
+
+def test_init_repeats_with_its_stream(lab):
+    problem = lab.make_problem("rowwise", "multiclass")
+    states = [
+        mf.init(
+            problem.data,
+            problem.priors,
+            n_components=4,
+            projection_prior="rowwise",
+            rng=np.random.default_rng(seed),
+        )
+        for seed in (0, 0, 1)
+    ]
+    assert_same(states[0], states[1])
+    assert not np.array_equal(states[0].latent.mean, states[2].latent.mean)
+
+
+@every_problem
+def test_step_is_its_updates_in_order_and_leaves_its_input_alone(lab, kind, spectral, target, size):
+    problem = lab.make_problem(kind, target, size, spectral=spectral)
+    state, _ = lab.unfinished(mf, problem, np.random.default_rng(15))
+    copy = reorder(
+        state,
+        *(np.arange(m) for m in (*problem.X.shape, problem.n_components, problem.data.n_labels)),
+    )
+    end, info = mf.step(state, problem.data, problem.priors)
+    assert_same(state, copy)
+    order = ["projection_precision", "projection", "latent", "weight_precision", "weights"]
+    for name in [*order, *(["noise_precision"] if target == "regression" else []), "scores"]:
+        state = lab.updated(mf, problem, state, name)
+    assert_same(end, state)
+    assert info.elbo == pytest.approx(problem.bound(mf, state), rel=1e-12)
+
+
+@every_problem
+def test_a_sweep_reads_no_more_than_the_packed_vector(lab, kind, spectral, target, size):
+    problem = lab.make_problem(kind, target, size, spectral=spectral)
+    state, _ = lab.unfinished(mf, problem, np.random.default_rng(16))
+    again = mf.unpack(mf.pack(state), state)
+    end, info = mf.step(state, problem.data, problem.priors)
+    other, other_info = mf.step(again, problem.data, problem.priors)
+    assert_same(end, other)
+    assert info.elbo == pytest.approx(other_info.elbo, rel=1e-11)
+
+
+def test_fewer_nodes_are_enough_for_climbing(lab):
+    problem = lab.make_problem("entrywise", "multiclass")
+    state, _ = lab.unfinished(mf, problem, np.random.default_rng(18))
+    exact = mf.update_scores(state, problem.data)
+    coarse = mf.update_scores(state, problem.data, n_nodes=16)
+    assert coarse.log_prob == pytest.approx(exact.log_prob, abs=1e-6)
+
+
+def test_spectral_design_is_what_a_columnwise_prior_gets():
+    X, y = np.eye(4), np.array([0, 1, 0, 1])
+    assert isinstance(
+        make_data(X, y, n_labels=2, projection_prior="columnwise").design, SpectralDesign
+    )
+    assert isinstance(make_data(X, y, n_labels=2, projection_prior="rowwise").design, DenseDesign)
