@@ -9,20 +9,30 @@ of u is proportional to
 g is concave, so it lies below its tangent at any centre c, and :math:`N(g'(c), 1)` is an envelope
 of the density: a draw u is accepted with probability
 :math:`\exp\{g(u) - g(c) - g'(c)(u - c)\}`. It is exact for every c; near the mode it accepts
-most. Given u the other scores are independent normals cut at :math:`t_y`. A row of an unlikely
-label costs what any other row costs, where drawing until the argmax is right would never end.
+most, about :math:`(-f'')^{-1/2} \ge K^{-1/2}` of the draws for f the log density. Given u the
+other scores are independent normals cut at :math:`t_y`. A row of an unlikely label costs what any
+other row costs, where drawing until the argmax is right would never end.
 """
 
-import numpy as np
-from scipy.special import log_ndtr
+import math
 
-from bsdr_models.numerics.truncated_normal import hazard, quantile_below
+import numpy as np
+from numba import njit
+
+from bsdr_models.numerics._cone_kernel import _factor
 from bsdr_models.typing import FloatArray, IntArray
 
-# Newton's method for the mode stops when no row has further to go than this, in standard
-# deviations of its density: the acceptance is then within a few per cent of that at the mode.
+# Newton's method for the mode stops when the mode is nearer than this, in standard deviations
+# of the density: the acceptance is then within a few per cent of that at the mode.
 _CENTRED = 0.3
 _MAX_NEWTON = 60
+# Rejections in a row that cannot happen for finite scores.
+_MAX_PROPOSALS = 1_000_000
+# Above this point cutting a whole normal accepts more often than the tail's own envelope.
+_TAIL = -0.5
+# Below this point h (x + h), which tends to one, would be a difference of large numbers.
+_FAR = -1e4
+_INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 
 def draw(eta: FloatArray, y: IntArray, *, rng: np.random.Generator) -> FloatArray:
@@ -39,60 +49,102 @@ def draw(eta: FloatArray, y: IntArray, *, rng: np.random.Generator) -> FloatArra
     Returns
     -------
     (..., N, K)
-        ``argmax`` along the last axis is y, without ties.
+        ``argmax`` along the last axis is y, without ties. NaN in rows whose means are not finite.
     """
-    k = eta.shape[-1]
-    flat = eta.reshape(-1, k)
-    label = np.broadcast_to(y, eta.shape[:-1]).reshape(-1, 1)
-    rival = (label + np.arange(1, k)) % k  # (M, K - 1)
-    own, others = np.take_along_axis(flat, label, axis=1), np.take_along_axis(flat, rival, axis=1)
-
-    u, log_cdf = _draw_excess(own - others, rng)
-    top = own + u[:, None]
-    below = np.minimum(others + quantile_below(log_cdf, rng=rng), np.nextafter(top, -np.inf))
+    flat = np.ascontiguousarray(eta).reshape(-1, eta.shape[-1])
     t = np.empty_like(flat)
-    np.put_along_axis(t, label, top, axis=1)
-    np.put_along_axis(t, rival, below, axis=1)
+    _draw_rows(flat, np.require(y, np.int64, ["C", "W"]), rng, t)
     return t.reshape(eta.shape)
 
 
-def _draw_excess(margin: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Draws of u, (M,), and log Phi(u + d_j), (M, K - 1), for margins d (M, K - 1)."""
-    centre = _near_mode(margin)
-    at_centre = centre[:, None] + margin
-    slope = hazard(at_centre).sum(axis=1)
-    # Acceptance compares g(u) - slope * u with its value at the centre.
-    level = log_ndtr(at_centre).sum(axis=1) - slope * centre
-
-    u, log_cdf = np.empty_like(centre), np.empty_like(margin)
-    pending = np.arange(len(centre))
-    while pending.size:
-        proposal = slope[pending] + rng.standard_normal(pending.size)
-        log_parts = log_ndtr(proposal[:, None] + margin[pending])
-        log_ratio = log_parts.sum(axis=1) - slope[pending] * proposal - level[pending]
-        accepted = log_ratio > -rng.standard_exponential(pending.size)
-        done = pending[accepted]
-        u[done], log_cdf[done] = proposal[accepted], log_parts[accepted]
-        pending = pending[~accepted]
-    return u, log_cdf
+@njit(cache=True, error_model="numpy")
+def _draw_rows(eta: FloatArray, y: IntArray, rng: np.random.Generator, t: FloatArray) -> None:
+    """Fill t (M, K); the labels y repeat every N rows."""
+    n_labels = eta.shape[1]
+    margin = np.empty(n_labels)
+    tangent = np.empty((2, n_labels))
+    for row in range(eta.shape[0]):
+        label = y[row % len(y)]
+        for j in range(n_labels):
+            margin[j] = eta[row, label] - eta[row, j]
+        top = eta[row, label] + _draw_excess(margin, label, tangent, rng)
+        t[row, label] = top
+        for j in range(n_labels):
+            if j != label:
+                below = eta[row, j] + _draw_below(top - eta[row, j], rng)
+                t[row, j] = min(below, np.nextafter(top, -np.inf))
 
 
-def _near_mode(margin: FloatArray) -> FloatArray:
-    r"""A point close to the mode of -u^2/2 + g(u), (M,).
-
-    The hazard h = g' of one margin exceeds max(0, -x), so the root of the piecewise linear
-    :math:`-u + \sum_j \max(0, -u - d_j)` lies below the mode; from there Newton's steps on the
-    convex, falling derivative stay below it.
-    """
-    n_rivals = margin.shape[1]
-    falls = -np.cumsum(np.sort(margin, axis=1), axis=1) / (1.0 + np.arange(1, n_rivals + 1))
-    u = np.maximum(falls.max(axis=1), 0.0)
-    for _ in range(_MAX_NEWTON):
-        x = u[:, None] + margin
-        h = hazard(x)
-        curvature = 1.0 + np.clip(h * (x + h), 0.0, 1.0).sum(axis=1)
-        step = (h.sum(axis=1) - u) / curvature
-        u = u + step
-        if np.max(step**2 * curvature, initial=0.0) < _CENTRED**2:
+@njit(cache=True, error_model="numpy")
+def _draw_excess(
+    margin: FloatArray, label: int, tangent: FloatArray, rng: np.random.Generator
+) -> float:
+    """One draw of u; NaN if the margins are not finite. ``tangent`` (2, K) is work space."""
+    centre, slope = _near_mode(margin, label, tangent)
+    for _ in range(_MAX_PROPOSALS):
+        u = slope + rng.standard_normal()
+        step = u - centre
+        log_ratio = 0.0
+        for j in range(len(margin)):
+            if j != label:
+                a, b = u + margin[j], centre + margin[j]
+                r, log_part, _h = _factor(a)
+                log_ratio += tangent[1, j] - math.log(r)
+                if a < 0.0 and b < 0.0:  # without the difference of large squares
+                    log_ratio -= step * (0.5 * (a + b) + tangent[0, j])
+                else:
+                    log_ratio += log_part + 0.5 * min(b, 0.0) ** 2 - step * tangent[0, j]
+        if log_ratio > -rng.standard_exponential():
+            return u
+        if math.isnan(log_ratio):
             break
-    return u
+    return math.nan
+
+
+@njit(cache=True, error_model="numpy")
+def _near_mode(margin: FloatArray, label: int, tangent: FloatArray) -> tuple[float, float]:
+    """Where g is touched: c, near the mode of f, and its slope; fills h and log r by margin.
+
+    The hazard h = g' of one margin exceeds max(0, -x), so the start lies below the mode; from
+    there Newton's steps on f', which is convex and falling, never pass it.
+    """
+    u = 0.0
+    for j in range(len(margin)):
+        u = max(u, -0.5 * margin[j])
+    slope = 0.0
+    for _ in range(_MAX_NEWTON):
+        slope, curvature = 0.0, 1.0
+        for j in range(len(margin)):
+            if j != label:
+                x = u + margin[j]
+                r, _log_part, h = _factor(x)
+                h *= _INV_SQRT_2PI
+                slope += h
+                curvature += h * (x + h) if x > _FAR else 1.0
+                tangent[0, j], tangent[1, j] = h, math.log(r)
+        gap = slope - u
+        if gap * gap < _CENTRED * _CENTRED * curvature:
+            break
+        u += gap / curvature
+    return u, slope
+
+
+@njit(cache=True, error_model="numpy")
+def _draw_below(bound: float, rng: np.random.Generator) -> float:
+    """One standard normal below ``bound``; in the tail by an exponential envelope [1]_.
+
+    References
+    ----------
+    .. [1] C. P. Robert (1995). Simulation of truncated normal variables. Statistics and
+           Computing 5.
+    """
+    if not bound <= _TAIL:
+        while True:
+            x = rng.standard_normal()
+            if not x >= bound:
+                return x
+    rate = 0.5 * (math.sqrt(bound * bound + 4.0) - bound)
+    while True:
+        x = bound - rng.standard_exponential() / rate
+        if not 0.5 * (x + rate) ** 2 >= rng.standard_exponential():
+            return x

@@ -6,7 +6,7 @@ from scipy.linalg import lapack
 from bsdr_models.typing import FloatArray
 
 # A matrix that fails to factorise is tried again with these multiples of its mean diagonal.
-JITTERS = (0.0, 1e-12, 1e-10, 1e-8)
+JITTERS = (1e-12, 1e-10, 1e-8)
 
 
 def cholesky(matrix: FloatArray, *, name: str = "matrix") -> FloatArray:
@@ -28,11 +28,15 @@ def cholesky(matrix: FloatArray, *, name: str = "matrix") -> FloatArray:
     numpy.linalg.LinAlgError
         If the matrix is not positive definite even with the largest jitter.
     """
+    try:
+        return np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        pass
     eye = np.eye(matrix.shape[-1])
     scale = np.einsum("...ii->...", matrix)[..., None, None] / matrix.shape[-1]
     for jitter in JITTERS:
         try:
-            return np.linalg.cholesky(matrix + jitter * scale * eye if jitter else matrix)
+            return np.linalg.cholesky(matrix + jitter * scale * eye)
         except np.linalg.LinAlgError:
             continue
     raise np.linalg.LinAlgError(f"{name} is not positive definite")
