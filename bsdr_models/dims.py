@@ -6,6 +6,6 @@ OBS = "obs"
 FEATURE = "feature"
 COMPONENT = "component"
 COMPONENT_AUX = "component_aux"
-LABEL = "label"
+LABEL = "outcome"  # "label" is a name that ArviZ uses inside its tables
 ITERATION = "iteration"
 TERM = "term"

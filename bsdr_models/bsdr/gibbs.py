@@ -344,7 +344,8 @@ def _response(state: State, data: Data) -> tuple[FloatArray, FloatArray]:
     if state.scores is not None:
         return state.scores, np.ones_like(state.bias[:, None, :])
     assert state.noise_precision is not None
-    return np.broadcast_to(data.y, (len(state.bias), *data.y.shape)), state.noise_precision[:, None]
+    y = np.broadcast_to(data.y, (*state.latent.shape[:2], data.n_labels))
+    return y, state.noise_precision[:, None]
 
 
 def _eta(state: State) -> FloatArray:

@@ -88,8 +88,8 @@ def build_model(
         ``scores`` (not for regression), ``*_precision``. Of the marginal face: ``projection``,
         ``latent_offset``, ``weights``, ``bias``, ``noise_precision`` (regression) and
         ``projection_precision`` (columnwise, rowwise); ``latent`` is deterministic there.
-        In both, ``coef`` (feature, label) is Q W and, for ``multiclass``, centred over labels
-        together with ``bias_centered`` (label,): the likelihood sees differences of labels only.
+        In both, ``coef`` (feature, outcome) is Q W and, for ``multiclass``, centred over labels
+        together with ``bias_centered`` (outcome,): the likelihood sees differences of labels only.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def _choice(
 
 
 def _label_set(eta: Tensor, y_data: Tensor, y: np.ndarray, *, augmented: bool) -> None:
-    """y (obs, label) = 1 where the score N(eta, 1) is positive."""
+    """y (obs, outcome) = 1 where the score N(eta, 1) is positive."""
     options = {"signature": "()->()", "dtype": "int64", "observed": y_data, "dims": SCORE_DIMS}
     if augmented:
         T = pm.Normal("scores", eta, 1.0, dims=SCORE_DIMS, initval=2.0 * y - 1.0)
@@ -234,7 +234,7 @@ def _label_set(eta: Tensor, y_data: Tensor, y: np.ndarray, *, augmented: bool) -
 
 
 def _outputs(eta: Tensor, y_data: Tensor, priors: Priors, *, augmented: bool) -> None:
-    """y (obs, label) ~ N(eta, 1/tau), one noise precision per output."""
+    """y (obs, outcome) ~ N(eta, 1/tau), one noise precision per output."""
     tau = _precision(
         "noise_precision",
         priors.noise_shape,

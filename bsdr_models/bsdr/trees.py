@@ -74,7 +74,7 @@ class Context:
             inference_method=inference_method,
             coords={
                 "feature": list(self.feature_names),
-                "label": list(self.labels),
+                "outcome": list(self.labels),
                 "component": list(range(n_components)),
                 "component_aux": list(range(n_components)),
                 **(coords or {}),
@@ -390,11 +390,11 @@ def predictions_tree(
         card=CARD,
         inference_method=inference_method,
         coords={
-            "label": list(context.labels),
+            "outcome": list(context.labels),
             "component": list(range(r)),
             "component_aux": list(range(r)),
         },
-        dims={"predicted": ("obs", "label")[: np.ndim(values.get("predicted", ()))]},
+        dims={"predicted": ("obs", "outcome")[: np.ndim(values.get("predicted", ()))]},
         config=context.config,
         attrs={"target": context.target, "latent_scale": float(latent_scale)},
     )

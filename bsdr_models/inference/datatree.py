@@ -161,7 +161,7 @@ def _variable_dims(
         raise ValueError(f"{group}/{name}: the dims are neither on the card nor given")
     else:
         axes = known[name]
-    if name == "y":  # (obs,) for labels and row-wise likelihoods, (obs, label) for vectors
+    if name == "y":  # (obs,) for labels and row-wise likelihoods, (obs, outcome) for vectors
         axes = axes[: ndim - len(leading)]
     if len(leading) + len(axes) != ndim:
         raise ValueError(f"{group}/{name} has {ndim} axes, expected {(*leading, *axes)}")

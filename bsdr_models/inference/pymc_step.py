@@ -20,11 +20,11 @@ type Kernel = Callable[[Mapping[str, FloatArray], np.random.Generator], Mapping[
 
 
 @dataclass_state
-class GibbsStepState(StepMethodState):  # type: ignore[misc]
+class GibbsStepState(StepMethodState):
     """Nothing but the stream has to be kept between steps."""
 
 
-class GibbsStep(BlockedStep):  # type: ignore[misc]
+class GibbsStep(BlockedStep):
     """Move all variables at once by a kernel with a leading chain axis.
 
     Parameters

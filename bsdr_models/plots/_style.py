@@ -5,7 +5,6 @@ References
 .. [1] M. A. Petroff (2021), Accessible color sequences for data visualization, arXiv:2107.02270.
 """
 
-import textwrap
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -17,6 +16,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
+from matplotlib.textpath import TextPath
 
 # Ten colours that stay apart with the common forms of colour blindness [1].
 PALETTE = (
@@ -39,6 +39,7 @@ PALE = "#d0d0d0"
 PALER = "#e8e8e8"
 POSITIVE, NEGATIVE = PALETTE[0], PALETTE[6]
 NOTE_SIZE = 8.5
+HINTING = 1.13  # letters fitted to pixels are up to this much wider than their outlines
 MAX_NAMES = 18  # in one column of a legend
 HALO = [Stroke(linewidth=3.0, foreground="white", alpha=0.8), Normal()]
 SHADES = "viridis"
@@ -121,7 +122,7 @@ def set_title(ax: Axes, title: str, note: str = "") -> None:
     if layout is not None:
         layout.execute(figure)  # long names beside the Axes have taken their room before we measure
     points = ax.get_window_extent().width * 72.0 / figure.dpi
-    lines = textwrap.wrap(note, width=max(int(points / (0.54 * NOTE_SIZE)), 24))
+    lines = _wrap(note, points)
     ax.set_title(title, pad=6.0 + 1.3 * NOTE_SIZE * len(lines))
     ax.annotate(
         "\n".join(lines),
@@ -134,6 +135,17 @@ def set_title(ax: Axes, title: str, note: str = "") -> None:
         fontsize=NOTE_SIZE,
         linespacing=1.15,
     )
+
+
+def _wrap(text: str, points: float) -> list[str]:
+    """Lines of at most that width, as the font has it."""
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        outline = TextPath((0.0, 0.0), longer, size=NOTE_SIZE)
+        width = HINTING * outline.vertices[:, 0].max()
+        lines[-1:] = [longer] if width <= points or not lines else [lines[-1], word]
+    return lines
 
 
 def add_legend(ax: Axes, *, title: str | None = None) -> None:

@@ -59,7 +59,7 @@ def plot_confusion(
     Parameters
     ----------
     tree
-        Needs `probability` (obs, label) and the true `y` (obs,) in group "predictions".
+        Needs `probability` (obs, outcome) and the true `y` (obs,) in group "predictions".
     normalize
         Shares instead of counts, as in scikit-learn's `confusion_matrix`.
     ax
@@ -111,8 +111,8 @@ def plot_reliability(
     Parameters
     ----------
     tree
-        Needs `probability` (obs, label) and the true `y` in group "predictions": (obs,) classes, or
-        (obs, label) yes and no.
+        Needs `probability` (obs, outcome) and the true `y` in group "predictions": (obs,) classes, or
+        (obs, outcome) yes and no.
     label
         Show the probability of this label against all others. By default the probability of the
         predicted class (classes), or all labels together (multi-label).

@@ -34,7 +34,7 @@ def plot_certainty(
     Parameters
     ----------
     tree
-        Needs `probability` (obs, label) in group "predictions"; its rows sum to one.
+        Needs `probability` (obs, outcome) in group "predictions"; its rows sum to one.
     rows
         Positions of the rows, shown in the order given. By default all rows or, of more than 25,
         25 that are spread evenly from the surest to the least sure.

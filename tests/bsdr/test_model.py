@@ -325,11 +325,11 @@ def test_names_dims_and_coordinates():
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(4, 2)), columns=["width", "length"])
     model = build_model(X, ["b", "a", "c", "a"], n_components=1)
     assert model.coords["feature"] == ("width", "length")
-    assert model.coords["label"] == ("a", "b", "c")
-    assert model.named_vars_to_dims["coef"] == ("feature", "label")
+    assert model.coords["outcome"] == ("a", "b", "c")
+    assert model.named_vars_to_dims["coef"] == ("feature", "outcome")
     np.testing.assert_array_equal(model["y_data"].get_value(), [1, 0, 2, 0])
     assert build_model(X.values, [0.5, 1, 2, 3], n_components=1, target="regression").coords[
-        "label"
+        "outcome"
     ] == ("y0",)
 
 

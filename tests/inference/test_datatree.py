@@ -12,7 +12,7 @@ from bsdr_models.inference.datatree import read_config, to_datatree
 from bsdr_models.zoo import ZOO
 
 S, N, D, R, K = 5, 6, 4, 2, 3
-COORDS = {"feature": ["a", "b", "c", "d"], "label": ["x", "yy", "z"], "term": ["prior", "rows"]}
+COORDS = {"feature": ["a", "b", "c", "d"], "outcome": ["x", "yy", "z"], "term": ["prior", "rows"]}
 
 
 @pytest.fixture
@@ -60,14 +60,14 @@ def test_axes_and_coordinates_by_name(groups):
     assert tree["fit/elbo_terms"].sel(term="rows").dims == ("iteration",)
     assert tree["observed_data/y"].dims == ("obs",)
     np.testing.assert_array_equal(
-        tree["posterior/weights"].sel(label="yy"), groups["posterior"]["weights"][..., 1]
+        tree["posterior/weights"].sel(outcome="yy"), groups["posterior"]["weights"][..., 1]
     )
 
 
 def test_vector_targets_have_a_label_axis(groups):
     groups["observed_data"]["y"] = np.zeros((N, K))
     tree = build(groups)
-    assert tree["observed_data/y"].dims == ("obs", "label")
+    assert tree["observed_data/y"].dims == ("obs", "outcome")
     assert tree["log_likelihood/y"].dims == ("chain", "draw", "obs")
 
 

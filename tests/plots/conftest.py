@@ -58,7 +58,7 @@ def build_fit(
         "feature": features if features is not None else np.arange(n_features),
         "component": np.arange(n_components),
         "component_aux": np.arange(n_components),
-        "label": list(labels),
+        "outcome": list(labels),
     }
     fit = xr.Dataset(
         {
@@ -81,17 +81,20 @@ def build_fit(
     else:
         scores = latent_mean @ weights + rng.normal(size=(n_obs, n_labels))
         y = (scores > 0.0).astype(np.int64) if target == "multilabel" else scores
-        observed = xr.Dataset({"y": (("obs", "label"), y)}, coords={"label": list(labels)})
+        observed = xr.Dataset({"y": (("obs", "outcome"), y)}, coords={"outcome": list(labels)})
     draws = (2, n_draws)
     posterior = xr.Dataset(
         {
             "weights": (
-                ("chain", "draw", "component", "label"),
+                ("chain", "draw", "component", "outcome"),
                 weights + 0.2 * rng.normal(size=(*draws, *weights.shape)),
             ),
-            "bias": (("chain", "draw", "label"), bias + 0.2 * rng.normal(size=(*draws, n_labels))),
+            "bias": (
+                ("chain", "draw", "outcome"),
+                bias + 0.2 * rng.normal(size=(*draws, n_labels)),
+            ),
         },
-        coords={"label": list(labels), "component": np.arange(n_components)},
+        coords={"outcome": list(labels), "component": np.arange(n_components)},
     )
     tree = xr.DataTree.from_dict({"posterior": posterior, "fit": fit, "observed_data": observed})
     tree.attrs.update(inference_method=inference_method, model="bsdr", latent_scale=1.0)
@@ -105,7 +108,7 @@ def build_predictions(
     rng = np.random.default_rng(seed)
     weights = fit_tree["posterior/weights"].mean(("chain", "draw")).values
     bias = fit_tree["posterior/bias"].mean(("chain", "draw")).values
-    labels = fit_tree["posterior"].coords["label"].values
+    labels = fit_tree["posterior"].coords["outcome"].values
     n_components = len(weights)
     rows = rng.integers(fit_tree["fit"].sizes["obs"], size=n_obs)
     latent_mean = fit_tree["fit/latent_mean"].values[rows] + rng.normal(size=(n_obs, n_components))
@@ -118,16 +121,16 @@ def build_predictions(
         known = ("obs", labels[y])
     else:
         stated = 1.0 / (1.0 + np.exp(-scores))
-        known = (("obs", "label"), rng.random(stated.shape) < stated)
+        known = (("obs", "outcome"), rng.random(stated.shape) < stated)
     predictions = xr.Dataset(
         {
             "latent_mean": (("obs", "component"), latent_mean),
             "latent_cov": (("obs", "component", "component_aux"), latent_cov),
-            "probability": (("obs", "label"), stated),
+            "probability": (("obs", "outcome"), stated),
         },
         coords={
             "obs": np.arange(n_obs),
-            "label": labels,
+            "outcome": labels,
             "component": np.arange(n_components),
             "component_aux": np.arange(n_components),
         },

@@ -13,8 +13,8 @@ from bsdr_models.plots.calibration import _calibration
 
 def tree_of(probability, y, labels=("a", "b")):
     predictions = xr.Dataset(
-        {"probability": (("obs", "label"), np.asarray(probability)), "y": ("obs", list(y))},
-        coords={"label": list(labels)},
+        {"probability": (("obs", "outcome"), np.asarray(probability)), "y": ("obs", list(y))},
+        coords={"outcome": list(labels)},
     )
     return xr.DataTree.from_dict({"predictions": predictions})
 

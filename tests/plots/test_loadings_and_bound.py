@@ -85,7 +85,7 @@ def test_table_of_training_rows(wine):
     assert set(table.data_vars) == {"mean", "sd", "observed"}
     cov = wine["fit/latent_cov"].values
     np.testing.assert_allclose(table["sd"].values[:, 1] ** 2, cov[:, 1, 1])
-    labels = wine["posterior"].coords["label"].values
+    labels = wine["posterior"].coords["outcome"].values
     np.testing.assert_array_equal(table["observed"], labels[wine["fit/y_index"].values])
 
 
@@ -93,9 +93,9 @@ def test_table_of_new_rows(wine_predictions):
     table = scores_table(wine_predictions, "predictions")
     probability = wine_predictions["predictions/probability"]
     np.testing.assert_allclose(table["entropy"], entropy(probability.values, axis=1))
-    best = probability.idxmax("label")
+    best = probability.idxmax("outcome")
     np.testing.assert_array_equal(table["predicted"], best)
-    np.testing.assert_array_equal(table["confidence"], probability.sel(label=best))
+    np.testing.assert_array_equal(table["confidence"], probability.sel(outcome=best))
     np.testing.assert_array_equal(table["observed"], wine_predictions["predictions/y"])
     assert set(table["mean"].dims) == {"obs", "component"}
 

@@ -1,0 +1,230 @@
+"""The main job on bundled data: ``python -m bsdr_models.demo``.
+
+Wine, 20 rows of each class for training: the model by mean field, Gibbs and NUTS, beside what a
+user would pick instead, with pictures and the posterior written to a folder.
+"""
+
+import argparse
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import arviz_stats
+import matplotlib
+import numpy as np
+import xarray as xr
+from rich.console import Console
+from rich.table import Table
+from sklearn.cross_decomposition import PLSRegression
+from sklearn.datasets import load_wine
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, log_loss
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from bsdr_models import plots
+from bsdr_models.bsdr.estimator import BSDRClassifier
+from bsdr_models.metrics import expected_calibration_error
+from bsdr_models.typing import FloatArray
+
+N_TRAIN, N_COMPONENTS, SEED = 20, 2, 20
+FEATURE_NAMES = {
+    "od280/od315_of_diluted_wines": "od280/od315",
+    "nonflavanoid_phenols": "nonflav_phenols",
+}
+
+ENGINES: Mapping[str, dict[str, Any]] = {
+    "mean_field": {},
+    "gibbs": {"draws": 1500, "tune": 1500},
+    "nuts": {"draws": 300, "tune": 300, "chains": 2},
+}
+TITLES = {"mean_field": "BSDR, mean field", "gibbs": "BSDR, Gibbs", "nuts": "BSDR, NUTS"}
+
+
+class PLSScores(PLSRegression):
+    """Scores of a partial least squares regression on class indicators (PLS-DA)."""
+
+    def fit(self, X: Any, y: Any) -> "PLSScores":
+        """Fit to one-hot labels."""
+        super().fit(X, OneHotEncoder(sparse_output=False).fit_transform(np.reshape(y, (-1, 1))))
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> FloatArray:
+        """Fit, then the scores of X alone."""
+        return self.fit(X, y).transform(X)
+
+
+def rivals() -> dict[str, Any]:
+    """What a user would pick instead, each with logistic regression on two scores."""
+    lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto", n_components=N_COMPONENTS)
+    reducers = {
+        "shrinkage LDA": lda,
+        "PLS-DA": PLSScores(N_COMPONENTS, scale=False),
+        "PCA": PCA(N_COMPONENTS),
+    }
+    return {
+        f"{name} + logistic regression": make_pipeline(
+            StandardScaler(), reducer, StandardScaler(), LogisticRegression(max_iter=2000)
+        )
+        for name, reducer in reducers.items()
+    }
+
+
+def split(y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Training rows, the same number of each class, and the others."""
+    train = np.concatenate(
+        [rng.permutation(np.flatnonzero(y == label))[:N_TRAIN] for label in np.unique(y)]
+    )
+    return train, np.setdiff1d(np.arange(len(y)), train)
+
+
+def fit_engines(X: Any, y: np.ndarray, console: Console) -> dict[str, BSDRClassifier]:
+    """One estimator per engine, with progress bars."""
+    fitted = {}
+    for engine, options in ENGINES.items():
+        begin = time.perf_counter()
+        model = BSDRClassifier(
+            N_COMPONENTS, inference=engine, progressbar=True, random_state=SEED, **options
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ConvergenceWarning)
+            fitted[engine] = model.fit(X, y)
+        seconds = time.perf_counter() - begin
+        console.print(f"{TITLES[engine]}: {seconds:.1f} s", style="bold")
+        for warning in caught:
+            if issubclass(warning.category, ConvergenceWarning):
+                console.print(f"  warning: {warning.message}", style="yellow")
+    return fitted
+
+
+def identified_table(tree: xr.DataTree) -> Table:
+    """ArviZ's summary of the strongest identified coefficients of a sampler."""
+    posterior = tree["posterior"].to_dataset()
+    strength = np.abs(posterior["coef"].mean(("chain", "draw"))).max("outcome")
+    strongest = strength.sortby(strength, ascending=False)["feature"].values[:4]
+    summary = arviz_stats.summary(
+        posterior[["coef", "bias_centered"]].sel(feature=strongest),
+        ci_prob=0.9,
+        ci_kind="eti",
+        round_to=3,
+    )
+    table = Table(title=f"Identified quantities, {tree.attrs['inference_method']}")
+    table.add_column("quantity")
+    for name in summary.columns:
+        table.add_column(name, justify="right")
+    for name, row in summary.iterrows():
+        table.add_row(str(name), *(f"{value:.3g}" for value in row))
+    return table
+
+
+def score_table(y: np.ndarray, probabilities: Mapping[str, FloatArray]) -> Table:
+    """Accuracy, log loss and calibration of every method on the held-out rows."""
+    table = Table(title=f"Wine, {N_TRAIN} rows per class to learn from, {len(y)} held out")
+    table.add_column("method")
+    for name in ("accuracy", "log loss", "calibration error"):
+        table.add_column(name, justify="right")
+    for name, p in probabilities.items():
+        table.add_row(
+            name,
+            f"{accuracy_score(y, p.argmax(axis=1)):.3f}",
+            f"{log_loss(y, p):.3f}",
+            f"{expected_calibration_error(p, y):.3f}",
+        )
+    return table
+
+
+def certainty_table(
+    rows: np.ndarray, y: np.ndarray, names: np.ndarray, probabilities: Mapping[str, FloatArray]
+) -> Table:
+    """Probability of the true class that each method gives to a few rows."""
+    table = Table(title="How sure is each of the true class? Surest, typical, least sure rows")
+    table.add_column("row (true class)")
+    for name in probabilities:
+        table.add_column(name.replace(" + logistic regression", ""), justify="right")
+    for row in rows:
+        values = [f"{p[row, y[row]]:.3f}" for p in probabilities.values()]
+        table.add_row(f"{row} ({names[y[row]]})", *values)
+    return table
+
+
+def draw_pictures(
+    fitted: Mapping[str, BSDRClassifier], X: Any, y: np.ndarray, folder: Path
+) -> list[Path]:
+    """All pictures of the demo, as PNG files."""
+    import matplotlib.pyplot as plt
+
+    main = fitted["mean_field"]
+    tree, predictions = main.idata_, main.predict_idata(X, y)
+    merged = tree.assign({"predictions": predictions["predictions"]})
+    drawings = {
+        "map_training": lambda ax: plots.plot_scores(tree, ax=ax),
+        "map_held_out": lambda ax: plots.plot_scores(merged, group="predictions", ax=ax),
+        "map_held_out_gibbs": lambda ax: plots.plot_scores(
+            fitted["gibbs"].predict_idata(X, y), group="predictions", ax=ax
+        ),
+        "decision_regions": lambda ax: plots.plot_decision_regions(tree, ax=ax),
+        "loadings": lambda ax: plots.plot_loadings(tree, ax=ax),
+        "relevance": lambda ax: plots.plot_relevance(tree, ax=ax),
+        "bound": lambda ax: plots.plot_bound(tree, ax=ax),
+        "confusion": lambda ax: plots.plot_confusion(merged, ax=ax),
+        "reliability": lambda ax: plots.plot_reliability(merged, ax=ax),
+        "certainty": lambda ax: plots.plot_certainty(merged, ax=ax),
+    }
+    paths = []
+    for name, drawing in drawings.items():
+        figure, ax = plt.subplots(figsize=(7.5, 5.5), layout="constrained")
+        drawing(ax)
+        paths.append(folder / f"{name}.png")
+        figure.savefig(paths[-1], dpi=130)
+        plt.close(figure)
+    return paths
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the demo."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("demo_output"))
+    folder = parser.parse_args(arguments).output
+    folder.mkdir(parents=True, exist_ok=True)
+    matplotlib.use("Agg")
+    console = Console()
+
+    X, y = load_wine(return_X_y=True, as_frame=True)
+    X, y = X.rename(columns=FEATURE_NAMES), y.to_numpy()
+    names = load_wine().target_names
+    train, test = split(y, np.random.default_rng(SEED))
+    X_train, X_test, y_train, y_test = X.iloc[train], X.iloc[test], y[train], y[test]
+
+    fitted = fit_engines(X_train, names[y_train], console)
+    for engine in ("gibbs", "nuts"):
+        console.print(identified_table(fitted[engine].idata_))
+
+    probabilities = {
+        TITLES[engine]: model.predict_proba(X_test) for engine, model in fitted.items()
+    }
+    for name, rival in rivals().items():
+        probabilities[name] = rival.fit(X_train.to_numpy(), y_train).predict_proba(
+            X_test.to_numpy()
+        )
+    console.print(score_table(y_test, probabilities))
+    own = probabilities[TITLES["mean_field"]]
+    order = np.argsort(-own[np.arange(len(y_test)), y_test])
+    shown = order[np.linspace(0, len(order) - 1, 7).astype(int)]
+    console.print(certainty_table(shown, y_test, names, probabilities))
+
+    paths = draw_pictures(fitted, X_test, names[y_test], folder)
+    for engine, model in fitted.items():
+        paths.append(folder / f"wine_{engine}.nc")
+        model.idata_.to_netcdf(paths[-1], engine="h5netcdf")
+    console.print("\nLook at the pictures, then open a posterior with xarray.open_datatree:")
+    for path in paths:
+        console.print(f"  {path}")
+
+
+if __name__ == "__main__":
+    main()
