@@ -111,8 +111,8 @@ def plot_reliability(
     Parameters
     ----------
     tree
-        Needs `probability` (obs, outcome) and the true `y` in group "predictions": (obs,) classes, or
-        (obs, outcome) yes and no.
+        Needs `probability` (obs, outcome) and the true `y` in group "predictions": classes (obs,),
+        or yes and no (obs, outcome).
     label
         Show the probability of this label against all others. By default the probability of the
         predicted class (classes), or all labels together (multi-label).
