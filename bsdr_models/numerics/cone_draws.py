@@ -42,8 +42,8 @@ def draw(eta: FloatArray, y: IntArray, *, rng: np.random.Generator) -> FloatArra
     ----------
     eta : (..., N, K)
         Means; any leading axes (chains).
-    y : (N,)
-        Label in 0..K-1, the same for all leading axes.
+    y : (N,) or (..., N)
+        Label in 0..K-1.
     rng : numpy.random.Generator
 
     Returns
@@ -53,18 +53,18 @@ def draw(eta: FloatArray, y: IntArray, *, rng: np.random.Generator) -> FloatArra
     """
     flat = np.ascontiguousarray(eta).reshape(-1, eta.shape[-1])
     t = np.empty_like(flat)
-    _draw_rows(flat, np.require(y, np.int64, ["C", "W"]), rng, t)
+    _draw_rows(flat, np.broadcast_to(y, eta.shape[:-1]).flatten(), rng, t)
     return t.reshape(eta.shape)
 
 
 @njit(cache=True, error_model="numpy")
 def _draw_rows(eta: FloatArray, y: IntArray, rng: np.random.Generator, t: FloatArray) -> None:
-    """Fill t (M, K); the labels y repeat every N rows."""
+    """Fill t (M, K) for labels y (M,)."""
     n_labels = eta.shape[1]
     margin = np.empty(n_labels)
     tangent = np.empty((2, n_labels))
     for row in range(eta.shape[0]):
-        label = y[row % len(y)]
+        label = y[row]
         for j in range(n_labels):
             margin[j] = eta[row, label] - eta[row, j]
         top = eta[row, label] + _draw_excess(margin, label, tangent, rng)
@@ -112,7 +112,7 @@ def _near_mode(margin: FloatArray, label: int, tangent: FloatArray) -> tuple[flo
     for j in range(len(margin)):
         u = max(u, -0.5 * margin[j])
     slope = 0.0
-    for _ in range(_MAX_NEWTON):
+    for iteration in range(_MAX_NEWTON):
         slope, curvature = 0.0, 1.0
         for j in range(len(margin)):
             if j != label:
@@ -123,8 +123,8 @@ def _near_mode(margin: FloatArray, label: int, tangent: FloatArray) -> tuple[flo
                 curvature += h * (x + h) if x > _FAR else 1.0
                 tangent[0, j], tangent[1, j] = h, math.log(r)
         gap = slope - u
-        if gap * gap < _CENTRED * _CENTRED * curvature:
-            break
+        if gap * gap < _CENTRED * _CENTRED * curvature or iteration == _MAX_NEWTON - 1:
+            break  # the tangent stays the one at u
         u += gap / curvature
     return u, slope
 
