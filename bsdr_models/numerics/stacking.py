@@ -4,8 +4,9 @@ import numpy as np
 
 from bsdr_models.typing import FloatArray
 
-# Updates of the weights; each raises the concave log score.
-N_UPDATES = 300
+# Updates of the weights at most, each of which raises the concave log score, and the change of a
+# weight that ends them. A weight whose optimum is 0 shrinks geometrically, so it takes many.
+MAX_UPDATES, TOL = 3000, 1e-9
 # Smaller weights are dropped: they change no digit that is read, and cost a prediction each.
 NEGLIGIBLE = 1e-4
 
@@ -29,7 +30,10 @@ def stack_weights(log_prob: FloatArray) -> FloatArray:
     """
     prob = np.exp(log_prob - log_prob.max(axis=0))
     weights = np.full(len(prob), 1.0 / len(prob))
-    for _ in range(N_UPDATES):
+    for _ in range(MAX_UPDATES):
+        previous = weights
         weights = weights * np.mean(prob / (weights @ prob), axis=1)
+        if np.abs(weights - previous).max() < TOL:
+            break
     weights[weights < NEGLIGIBLE] = 0.0
     return weights / weights.sum()
