@@ -219,6 +219,8 @@ def fit_mixture(
             components: list[Posterior] = []
             for scale in scales:
                 fit = problem.fit(data, scale, stream.spawn(1)[0], **more)
+                if fit.result.interrupted:
+                    raise KeyboardInterrupt("before there was a fit on all rows")
                 components += [replace(fit.posterior, outside=flag) for flag in outside]
                 bar.update()
             components.append(NoFeatures.learn(problem.y[train], problem.n_labels, problem.target))
@@ -232,23 +234,26 @@ def fit_mixture(
         else:
             weights = stack_weights(log_prob)
 
-        by_scale = weights[:-1].reshape(len(scales), len(outside)).sum(axis=1)
-        chosen = [i for i in range(len(scales)) if not select or by_scale[i] > 0.0]
-        data = problem.data()
-        fits = {}
-        for i, stream in zip(chosen, fit_rng.spawn(len(chosen)), strict=True):
-            fits[i] = problem.fit(data, scales[i], stream)
+        # Every fit of the mixture is one of the grid with weight; the best scale is there to be
+        # looked at even if the empty model has it all.
+        by_scale = weights[:-1].reshape(len(scales), -1).sum(axis=1)
+        best = log_scores[:-1].reshape(len(scales), -1).max(axis=1).argmax()
+        order = [i for i in np.argsort(-by_scale, kind="stable") if by_scale[i] > 0.0] or [best]
+        data, streams = problem.data(), fit_rng.spawn(len(scales))
+        fits: list[Fit] = []
+        for i in order:
+            fits.append(problem.fit(data, scales[i], streams[i]))
             bar.update()
-    kept = np.repeat(np.isin(np.arange(len(scales)), chosen), len(outside))
-    # With no weight on any scale the best of them is still the one to look at.
-    worth = by_scale if by_scale.any() else log_scores[:-1].reshape(len(scales), -1).max(axis=1)
-    order = sorted(chosen, key=lambda i: -worth[i])
+            if fits[-1].result.interrupted:
+                break
+    kept = np.reshape(order[: len(fits)], (-1, 1)) * len(outside) + np.arange(len(outside))
+    kept = np.append(kept, len(weights) - 1)
     return Mixture(
-        fits=tuple(fits[i] for i in order),
+        fits=tuple(fits),
         components=(
-            *(replace(fits[i].posterior, outside=flag) for i in chosen for flag in outside),
+            *(replace(fit.posterior, outside=flag) for fit in fits for flag in outside),
             NoFeatures.learn(problem.y, problem.n_labels, problem.target),
         ),
-        weights=weights[np.append(kept, True)],
-        log_scores=log_scores[np.append(kept, True)],
+        weights=weights[kept] / weights[kept].sum(),
+        log_scores=log_scores[kept],
     )
