@@ -1,0 +1,289 @@
+"""Accuracy and log loss of BSDR beside what people use today.
+
+    python -m benchmarks.accuracy --table few-samples --seeds 0:10
+    python -m benchmarks.accuracy --report
+
+Every fit is one JSON line under ``benchmarks/results``, keyed by everything that determines it,
+so that a stopped run resumes where it was.
+"""
+
+import argparse
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+import sklearn
+
+import bsdr_models
+from benchmarks import baselines, datasets, report
+from benchmarks.datasets import Split
+from bsdr_models import BSDRClassifier
+from bsdr_models.bsdr.priors import SPARSE
+
+RESULTS = Path(__file__).parent / "results" / "accuracy.jsonl"
+N_BINS = 10
+# A component is live when it carries more than this share of the variance of the scores.
+LIVE = 0.01
+
+# Arguments of BSDRClassifier besides n_components and random_state.
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "stated": {"latent_scale": "stack"},
+    "paper, mean field": {"preset": "paper"},
+    "paper, Gibbs": {"preset": "paper", "inference": "gibbs"},
+    "ARD": {
+        "projection_prior": "columnwise",
+        "latent_scale": 1.0,
+        "priors": SPARSE,
+        "max_iter": 1500,
+    },
+}
+CONFIGURATIONS["ARD, random starts"] = {
+    **CONFIGURATIONS["ARD"],
+    "start": "random",
+    "n_restarts": 5,
+}
+RIVALS = ("shrinkage LDA", "PLS-DA", "NCA")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One row of a table.
+
+    source
+        Name of the set, or "noise".
+    scheme
+        "per class", "halves" or "noise": the function of :mod:`benchmarks.datasets`.
+    sizes
+        Its arguments between the name and the repeat.
+    n_components
+        R.
+    """
+
+    source: str
+    scheme: str
+    sizes: tuple[int, ...]
+    n_components: int
+
+    def split(self, repeat: int) -> Split:
+        """Rows of one repeat."""
+        if self.scheme == "noise":
+            return datasets.noise(*self.sizes, repeat)
+        if self.scheme == "halves":
+            return datasets.halves(self.source, repeat)
+        n_train, *n_test = self.sizes
+        return datasets.per_class(self.source, n_train, repeat, *n_test)
+
+    def __str__(self) -> str:
+        size = {"per class": "{0} per class", "halves": "halves", "noise": "{0} x {1}"}
+        return f"{self.source} {size[self.scheme].format(*self.sizes)}, R = {self.n_components}"
+
+
+def _drawn(source: str, n_components: int, *sizes: int) -> Task:
+    return Task(source=source, scheme="per class", sizes=sizes, n_components=n_components)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Tasks, and the methods that are run on them."""
+
+    tasks: tuple[Task, ...]
+    methods: tuple[str, ...]
+
+
+TABLES = {
+    "few-samples": Table(
+        tasks=(
+            *(_drawn("wine", r, 10) for r in (1, 2)),
+            *(_drawn("iris", r, 10) for r in (1, 2)),
+            *(_drawn("breast cancer", r, 20) for r in (1, 2)),
+            _drawn("digits", 2, 10),
+        ),
+        methods=("default", *RIVALS),
+    ),
+    "noise": Table(
+        tasks=tuple(
+            Task(source="noise", scheme="noise", sizes=sizes, n_components=2)
+            for sizes in ((60, 200, 3), (30, 13, 3))
+        ),
+        methods=("default", *RIVALS),
+    ),
+    "real": Table(
+        tasks=(
+            _drawn("vowel", 2, 100),
+            _drawn("mfeat", 2, 100),
+            _drawn("digits", 2, 100),
+            _drawn("usps", 2, 100, 100),
+        ),
+        methods=("default", "stated", "LDA", "shrinkage LDA", "NCA", "PCA"),
+    ),
+    "engines": Table(
+        tasks=tuple(
+            Task(source=source, scheme="halves", sizes=(), n_components=2)
+            for source in ("iris", "wine")
+        ),
+        methods=("paper, mean field", "paper, Gibbs", "default", "full LDA"),
+    ),
+    "ard": Table(
+        tasks=(_drawn("vowel", 8, 100),),
+        methods=("ARD", "ARD, random starts", "default"),
+    ),
+}
+
+
+def scores(probability: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """Accuracy, log loss, Brier score (summed over classes) and expected calibration error."""
+    rows = np.arange(len(y))
+    hit = probability.argmax(axis=1) == y
+    confidence = probability.max(axis=1)
+    bins = np.minimum((confidence * N_BINS).astype(int), N_BINS - 1)
+    gaps = [abs(np.sum(hit[bins == b] - confidence[bins == b])) for b in range(N_BINS)]
+    return {
+        "accuracy": float(hit.mean()),
+        "log_loss": float(-np.log(np.maximum(probability[rows, y], 1e-300)).mean()),
+        "brier": float(np.mean(np.sum((probability - np.eye(probability.shape[1])[y]) ** 2, 1))),
+        "ece": float(sum(gaps) / len(y)),
+    }
+
+
+def evaluate(task: Task, method: str, seed: int) -> dict[str, Any]:
+    """Scores of one method on one split; empty where the method does not exist there."""
+    split = task.split(seed)
+    begin, more = time.process_time(), {}
+    with warnings.catch_warnings():
+        # Stopping at max_iter, no signal in noise, samplers that mix slowly: all are on record.
+        warnings.simplefilter("ignore")
+        if method in CONFIGURATIONS:
+            model = BSDRClassifier(
+                n_components=task.n_components, random_state=seed, **CONFIGURATIONS[method]
+            ).fit(split.X_train, split.y_train)
+            probability, more = model.predict_proba(split.X_test), _on_record(model)
+        elif method == "full LDA":
+            probability = baselines.discriminant(split)
+        else:
+            probability = baselines.probabilities(method, split, task.n_components, seed)
+    if probability is None:
+        return {}
+    seconds = time.process_time() - begin
+    return {**scores(probability, split.y_test), "seconds": round(seconds, 3), **more}
+
+
+def _on_record(model: BSDRClassifier) -> dict[str, Any]:
+    """What a fit says about itself."""
+    norms = np.sqrt(np.sum(model.components_**2, axis=1))
+    record = {
+        "converged": bool(model.converged_),
+        "n_iter": int(model.n_iter_),
+        "latent_scale": float(model.latent_scale_),
+        "live": int(np.sum(model.relevance_ > LIVE)),
+        "live_by_norm": int(np.sum(norms > LIVE * norms.max())),
+    }
+    if len(model.lower_bounds_):
+        record["bound"] = float(model.lower_bounds_[-1])
+        attrs = model.idata_.attrs
+        record["stack"] = [round(float(w), 3) for w in attrs["stack_weights"]]
+    return record
+
+
+@cache
+def code() -> str:
+    """Fingerprint of the modules that a fit runs through."""
+    root = Path(bsdr_models.__file__).parent
+    parts = [*root.glob("*.py")]
+    for folder in ("bsdr", "numerics", "inference"):
+        parts += (root / folder).glob("*.py")
+    digest = hashlib.sha256()
+    for path in sorted(parts):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def key(task: Task, method: str, seed: int) -> dict[str, Any]:
+    """Everything that determines a result."""
+    configuration = CONFIGURATIONS.get(method)
+    return {
+        **asdict(task),
+        "sizes": list(task.sizes),
+        "method": method,
+        "seed": seed,
+        "configuration": repr(configuration),
+        "code": "" if configuration is None else code(),
+        "versions": f"numpy {np.__version__}, scipy {scipy.__version__}, "
+        f"scikit-learn {sklearn.__version__}",
+    }
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """All lines written so far."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines() if line]
+
+
+def run(
+    table: str, seeds: Iterable[int], methods: Iterable[str] | None, path: Path = RESULTS
+) -> None:
+    """Evaluate what is missing of a table, one line per fit."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    done = {json.dumps(line["key"], sort_keys=True) for line in read(path)}
+    for task in TABLES[table].tasks:
+        for method in methods or TABLES[table].methods:
+            for seed in seeds:
+                this = key(task, method, seed)
+                if json.dumps(this, sort_keys=True) in done:
+                    continue
+                result = evaluate(task, method, seed)
+                with path.open("a") as file:
+                    file.write(json.dumps({"key": this, "result": result}) + "\n")
+                shown = {k: result[k] for k in ("accuracy", "log_loss", "seconds") if k in result}
+                print(task, method, seed, shown, flush=True)
+
+
+def write(seeds: Iterable[int], path: Path = RESULTS) -> str:
+    """All tables as Markdown, from the newest line of every task, method and seed."""
+    newest = {}
+    for line in read(path):
+        part = line["key"]
+        task = Task(
+            source=part["source"],
+            scheme=part["scheme"],
+            sizes=tuple(part["sizes"]),
+            n_components=part["n_components"],
+        )
+        row = {"task": str(task), "method": part["method"], "seed": part["seed"]}
+        newest[tuple(row.values())] = {**row, **line["result"]}
+    wanted = set(seeds)
+    rows = [row for row in newest.values() if row["seed"] in wanted]
+    text = []
+    for name, table in TABLES.items():
+        tasks = [str(task) for task in table.tasks]
+        text += [f"### {name}", report.tables(rows, tasks, table.methods)]
+        text += [report.fits(rows, tasks, table.methods)]
+    return "\n\n".join(text) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
+    parser.add_argument("--table", choices=TABLES, action="append", help="may be repeated")
+    parser.add_argument("--methods", nargs="+", help="only these")
+    parser.add_argument("--seeds", default="0:10", help="first:past the last")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--report", action="store_true", help="print the tables as Markdown")
+    arguments = parser.parse_args()
+    seeds = range(*map(int, arguments.seeds.split(":")))
+    for table in arguments.table or ():
+        run(table, seeds, arguments.methods, arguments.results)
+    if arguments.report:
+        print(write(seeds, arguments.results))
+
+
+if __name__ == "__main__":
+    main()

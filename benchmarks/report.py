@@ -1,0 +1,62 @@
+"""Markdown tables from the lines that :mod:`benchmarks.accuracy` has written."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+Row = dict[str, Any]
+
+
+def tables(rows: Sequence[Row], task_order: Sequence[str], methods: Sequence[str]) -> str:
+    """Accuracy and log loss, mean and standard deviation over seeds, a column per method."""
+    lines = [_line(["accuracy %, log loss", *methods]), _line(["---"] * (1 + len(methods)))]
+    for task in task_order:
+        cells = [task]
+        for method in methods:
+            found = [r for r in rows if r["task"] == task and r["method"] == method]
+            cells.append(_cell([r for r in found if "accuracy" in r]))
+        lines.append(_line(cells))
+    return "\n".join(lines)
+
+
+def fits(rows: Sequence[Row], task_order: Sequence[str], methods: Sequence[str]) -> str:
+    """What the fits of BSDR say about themselves."""
+    columns: dict[str, Callable[[Row], float]] = {
+        "ECE": lambda r: r["ece"],
+        "Brier": lambda r: r["brier"],
+        "CPU s": lambda r: r["seconds"],
+        "converged": lambda r: r["converged"],
+        "live columns": lambda r: r["live"],
+        "by norm": lambda r: r["live_by_norm"],
+        "no features": lambda r: r["stack"][-1] if "stack" in r else np.nan,
+        "worst log loss": lambda r: r["log_loss"],
+    }
+    lines = [_line(["task", "method", "seeds", *columns]), _line(["---"] * (3 + len(columns)))]
+    for task in task_order:
+        for method in methods:
+            found = [
+                r for r in rows if r["task"] == task and r["method"] == method and "converged" in r
+            ]
+            if not found:
+                continue
+            values = [np.array([value(r) for r in found], float) for value in columns.values()]
+            cells = [f"{v.mean():.3g}" for v in values[:-1]] + [f"{values[-1].max():.3f}"]
+            lines.append(_line([task, method, str(len(found)), *cells]))
+    return "\n".join(lines)
+
+
+def _cell(rows: Sequence[Row]) -> str:
+    if not rows:
+        return "-"
+    accuracy = 100.0 * np.array([r["accuracy"] for r in rows])
+    loss = np.array([r["log_loss"] for r in rows])
+    ddof = min(1, len(rows) - 1)
+    return (
+        f"{accuracy.mean():.1f} ± {accuracy.std(ddof=ddof):.1f}, "
+        f"{loss.mean():.3f} ± {loss.std(ddof=ddof):.3f}"
+    )
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
