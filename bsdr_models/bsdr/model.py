@@ -372,7 +372,7 @@ def _check_features(X: Any, n_components: int) -> tuple[FloatArray, list[str]]:
 
 
 def _check_target(y: Any, target: Target, *, n_rows: int) -> tuple[np.ndarray, list[Any]]:
-    """Encode y, (N,) of label index or (N, K), and the coordinate ``label``."""
+    """Encode y, (N,) of label index or (N, K), and the names of the labels or outputs."""
     array = np.asarray(y)
     if len(array) != n_rows:
         raise ValueError(f"X has {n_rows} rows and y has {len(array)}")

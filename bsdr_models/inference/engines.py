@@ -1,0 +1,271 @@
+"""PyMC's own engines: a declarative model in, the package's DataTree out.
+
+NUTS explores the posterior of the marginal face of a model; ADVI fits independent normals to it
+on the unconstrained scale [1]_. Both are generic and slower than the hand-written engines: they
+are the reference those are compared with.
+
+References
+----------
+.. [1] A. Kucukelbir et al. (2017). Automatic differentiation variational inference.
+       Journal of Machine Learning Research 18(14).
+"""
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from pymc.variational.approximations import MeanField
+
+from bsdr_models.card import Card
+from bsdr_models.dims import LABEL, OBS
+from bsdr_models.inference.datatree import InferenceMethod, to_datatree
+from bsdr_models.typing import FloatArray
+
+# The bound of one ADVI step is one draw; a start is judged by the mean of its last tenth.
+TAIL_SHARE = 0.1
+
+
+def sample_nuts(
+    model: pm.Model,
+    *,
+    card: Card,
+    rng: np.random.Generator,
+    draws: int = 1000,
+    tune: int = 1000,
+    chains: int = 4,
+    cores: int | None = None,
+    target_accept: float = 0.95,
+    var_names: Sequence[str] | None = None,
+    progressbar: bool = False,
+    config: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> xr.DataTree:
+    """Draw from the posterior by NUTS: nutpie where it is installed, else PyMC's.
+
+    Interrupted by the keyboard it returns the draws that every chain has, and says so in the
+    root attribute ``interrupted``.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        Without latent scores: NUTS needs gradients.
+    card : Card
+    rng : numpy.random.Generator
+    draws, tune, chains, cores : int
+        As in ``pymc.sample``.
+    target_accept : float
+        High by default; the posterior of separable classes has heavy tails.
+    var_names : sequence of str, optional
+        Variables to keep. By default those of the card without a value per row, which would be
+        ``chains * draws * N`` numbers.
+    progressbar : bool
+    config, attrs : mapping, optional
+        Passed to :func:`~bsdr_models.inference.datatree.to_datatree`.
+
+    Returns
+    -------
+    xarray.DataTree
+        ``posterior``, ``sample_stats``, ``observed_data``, ``constant_data``.
+
+    Warns
+    -----
+    UserWarning
+        If a transition diverged: the draws then miss a part of the posterior.
+    """
+    kept = _kept_names(model, card, var_names)
+    with _quiet_pymc(not progressbar):
+        trace = pm.sample(
+            draws,
+            tune=tune,
+            chains=chains,
+            cores=cores,
+            random_seed=int(rng.integers(2**31)),
+            var_names=kept,
+            target_accept=target_accept,
+            progressbar=progressbar,
+            quiet=not progressbar,
+            compute_convergence_checks=False,
+            model=model,
+        )
+    posterior = {name: trace["posterior"][name].values for name in kept}
+    stats = {
+        name: array.values
+        for name, array in trace["sample_stats"].data_vars.items()
+        if array.ndim == 2 and array.dtype.kind in "biuf"
+    }
+    finished = next(iter(posterior.values())).shape[:2]
+    n_divergent = int(stats["diverging"].sum())
+    if n_divergent:
+        warnings.warn(
+            f"{n_divergent} of {finished[0] * finished[1]} transitions diverged; raise "
+            "target_accept, or use a prior with lighter tails",
+            UserWarning,
+            stacklevel=2,
+        )
+    return _tree(
+        model,
+        {"posterior": posterior, "sample_stats": stats},
+        card=card,
+        inference_method="nuts",
+        config=config,
+        attrs={"interrupted": int(finished != (chains, draws)), **(attrs or {})},
+    )
+
+
+def fit_advi(
+    model: pm.Model,
+    *,
+    card: Card,
+    rng: np.random.Generator,
+    n_iterations: int = 10_000,
+    learning_rate: float = 0.02,
+    n_starts: int = 3,
+    draws: int = 1000,
+    var_names: Sequence[str] | None = None,
+    progressbar: bool = False,
+    config: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> xr.DataTree:
+    """Fit independent normals by stochastic gradients (Adam), keep the best of several starts.
+
+    The first start is PyMC's, where all coefficients are zero; the others are drawn from the
+    prior. Interrupted by the keyboard it returns the best start until then.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        Without latent scores.
+    card : Card
+    rng : numpy.random.Generator
+    n_iterations, learning_rate
+        Of Adam. PyMC's default optimiser is far from converged after as many steps.
+    n_starts : int
+    draws : int
+        Independent draws from the approximation, written as one chain.
+    var_names, progressbar, config, attrs
+        As in :func:`sample_nuts`.
+
+    Returns
+    -------
+    xarray.DataTree
+        ``posterior``, ``fit`` with the noisy bound of the best start (``elbo``) and the mean of
+        the last tenth of the bound of every start (``restarts``), ``observed_data``,
+        ``constant_data``.
+    """
+    kept = _kept_names(model, card, var_names)
+    best: MeanField | None = None
+    restarts: list[float] = []
+    with model, _quiet_pymc(not progressbar):
+        for start in _starts(model, n_starts, rng):
+            approximation = pm.fit(
+                n_iterations,
+                method="advi",
+                start=start,
+                obj_optimizer=pm.adam(learning_rate=learning_rate),
+                random_seed=int(rng.integers(2**31)),
+                progressbar=progressbar,
+            )
+            restarts.append(_final_elbo(approximation))
+            if best is None or restarts[-1] > _final_elbo(best):
+                best = approximation
+            interrupted = len(approximation.hist) < n_iterations
+            if interrupted:
+                break
+        assert best is not None
+        trace = best.sample(draws, random_seed=int(rng.integers(2**31)))
+    return _tree(
+        model,
+        {
+            "posterior": {name: trace["posterior"][name].values for name in kept},
+            "fit": {"elbo": -best.hist, "restarts": np.array(restarts)},
+        },
+        card=card,
+        inference_method="advi",
+        config=config,
+        attrs={"interrupted": int(interrupted), **(attrs or {})},
+    )
+
+
+def _starts(
+    model: pm.Model, n_starts: int, rng: np.random.Generator
+) -> Iterator[dict[str, np.ndarray] | None]:
+    """PyMC's start, then draws from the prior."""
+    if n_starts < 1:
+        raise ValueError(f"n_starts must be at least 1, got {n_starts}")
+    yield None
+    for _ in range(n_starts - 1):
+        values = pm.draw(model.free_RVs, random_seed=int(rng.integers(2**31)), mode="FAST_COMPILE")
+        names = (variable.name for variable in model.free_RVs)
+        yield dict(zip(names, values, strict=True))
+
+
+def _final_elbo(approximation: MeanField) -> float:
+    history: FloatArray = approximation.hist
+    return float(-history[-max(1, int(TAIL_SHARE * len(history))) :].mean())
+
+
+def _kept_names(model: pm.Model, card: Card, var_names: Sequence[str] | None) -> list[str]:
+    """Names to record: those asked for, else all of the card that have no axis ``obs``."""
+    available = [v.name for v in (*model.free_RVs, *model.deterministics)]
+    if var_names is None:
+        row_wise = {name for name in available if OBS in model.named_vars_to_dims.get(name, ())}
+        return [name for name in available if name in card.variables and name not in row_wise]
+    unknown = sorted(set(var_names) - set(available))
+    if unknown:
+        raise ValueError(f"the model has no variables {unknown}; it has {available}")
+    return list(var_names)
+
+
+def _tree(
+    model: pm.Model,
+    groups: dict[str, dict[str, np.ndarray]],
+    *,
+    card: Card,
+    inference_method: InferenceMethod,
+    config: Mapping[str, Any] | None,
+    attrs: Mapping[str, Any],
+) -> xr.DataTree:
+    coords = {name: list(values) for name, values in model.coords.items() if values is not None}
+    groups["observed_data"] = {
+        variable.name: _decoded(variable, model, coords) for variable in model.observed_RVs
+    }
+    groups["constant_data"] = {
+        variable.name: variable.get_value()
+        for variable in model.data_vars
+        if variable.name in card.variables
+    }
+    return to_datatree(
+        groups,
+        card=card,
+        inference_method=inference_method,
+        coords=coords,
+        config=config,
+        attrs=attrs,
+        dims={name: tuple(axes) for name, axes in model.named_vars_to_dims.items()},
+    )
+
+
+def _decoded(variable: Any, model: pm.Model, coords: Mapping[str, Sequence[Any]]) -> np.ndarray:
+    """Observed values; a vector of integers is an index into the labels."""
+    values: np.ndarray = model.rvs_to_values[variable].eval()
+    if values.ndim == 1 and values.dtype.kind == "i":
+        return np.asarray(coords[LABEL])[values]
+    return values
+
+
+@contextmanager
+def _quiet_pymc(quiet: bool) -> Iterator[None]:
+    """``pm.fit`` reports its loss through the logger even without a progress bar."""
+    logger = logging.getLogger("pymc")
+    level = logger.level
+    if quiet:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,236 @@
+"""PyMC's engines against a conjugate posterior, and what their trees hold."""
+
+import logging
+from functools import partial
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+from bsdr_models.bsdr.card import CARD
+from bsdr_models.bsdr.model import build_model
+from bsdr_models.card import Card, Variable
+from bsdr_models.dims import LABEL
+from bsdr_models.inference import engines
+from bsdr_models.inference.engines import fit_advi, sample_nuts
+
+FAST = {"mode": "FAST_COMPILE"}
+
+TOY = Card(
+    name="toy",
+    paper="",
+    citation_bibtex="",
+    variables={
+        "bias": Variable(dims=("outcome",), symbol="b", equation="", description=""),
+        "latent": Variable(dims=("obs",), symbol="z", equation="", description=""),
+        "y": Variable(dims=("obs", "outcome"), symbol="y", equation="", description=""),
+    },
+    identified=("bias",),
+    engines=("nuts", "advi"),
+    is_generative=True,
+)
+
+
+@pytest.fixture(scope="module")
+def y():
+    return np.random.default_rng(0).normal([1.0, -2.0], 1.0, size=(8, 2))
+
+
+@pytest.fixture(scope="module")
+def model(y):
+    """b ~ N(0, 1), y ~ N(b, 1): posterior N(sum y / (N + 1), 1 / (N + 1)) for each label."""
+    with pm.Model(coords={"obs": range(len(y)), "outcome": ["left", "right"]}) as model:
+        b = pm.Normal("bias", dims="outcome")
+        pm.Deterministic("latent", 0.0 * b[0] + np.zeros(len(y)), dims="obs")
+        pm.Normal("y", b, 1.0, observed=y, dims=("obs", "outcome"))
+    return model
+
+
+@pytest.fixture
+def fast_nuts(monkeypatch):
+    """PyMC's sampler without compilation."""
+    fast = partial(pm.sample, nuts_sampler="pymc", compile_kwargs=FAST)
+    monkeypatch.setattr(engines.pm, "sample", fast)
+
+
+@pytest.fixture
+def fast_fit(monkeypatch):
+    monkeypatch.setattr(engines.pm, "fit", partial(pm.fit, compile_kwargs=FAST))
+
+
+def exact(y):
+    return y.sum(axis=0) / (len(y) + 1), (len(y) + 1) ** -0.5
+
+
+def test_nuts_finds_a_conjugate_posterior(model, y, fast_nuts, capfd):
+    tree = sample_nuts(
+        model,
+        card=TOY,
+        rng=np.random.default_rng(1),
+        draws=400,
+        tune=300,
+        chains=2,
+        cores=1,
+        target_accept=0.8,
+        config={"n_components": 1},
+        attrs={"projection_prior": "entrywise"},
+    )
+    bias = tree["posterior/bias"]
+    mean, sd = exact(y)
+    assert bias.dims == ("chain", "draw", "outcome")
+    # NUTS has at least 100 effective draws of a normal here: four standard errors.
+    np.testing.assert_allclose(bias.mean(("chain", "draw")), mean, atol=4 * sd / 10)
+    np.testing.assert_allclose(bias.std(("chain", "draw")), sd, rtol=0.3)
+    assert "latent" not in tree["posterior"]
+    assert tree["sample_stats/diverging"].dims == ("chain", "draw")
+    np.testing.assert_array_equal(tree["observed_data/y"], y)
+    assert tree.attrs["inference_method"] == "nuts"
+    assert tree.attrs["projection_prior"] == "entrywise"
+    assert tree.attrs["interrupted"] == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_seed_decides_the_draws(model, fast_nuts):
+    def draw(seed):
+        tree = sample_nuts(
+            model,
+            card=TOY,
+            rng=np.random.default_rng(seed),
+            draws=5,
+            tune=20,
+            chains=1,
+            cores=1,
+        )
+        return tree["posterior/bias"].values
+
+    np.testing.assert_array_equal(draw(3), draw(3))
+    assert not np.array_equal(draw(3), draw(4))
+
+
+def test_interrupted_nuts_keeps_what_it_has(model, monkeypatch):
+    def stop(trace, draw):
+        if not draw.tuning and draw.draw_idx >= 50 + 19:
+            raise KeyboardInterrupt
+
+    fast = partial(pm.sample, nuts_sampler="pymc", compile_kwargs=FAST, callback=stop)
+    monkeypatch.setattr(engines.pm, "sample", fast)
+    tree = sample_nuts(
+        model, card=TOY, rng=np.random.default_rng(2), draws=500, tune=50, chains=1, cores=1
+    )
+    assert tree.attrs["interrupted"] == 1
+    assert 1 <= tree["posterior"].sizes["draw"] <= 20
+
+
+def test_divergences_are_not_silent(monkeypatch):
+    """Neal's funnel, with long steps."""
+    with pm.Model(coords={"outcome": range(5)}) as funnel:
+        scale = pm.Normal("log_scale", 0.0, 3.0)
+        pm.Normal("bias", 0.0, pm.math.exp(scale), dims="outcome")
+    fast = partial(pm.sample, nuts_sampler="pymc", compile_kwargs=FAST)
+    monkeypatch.setattr(engines.pm, "sample", fast)
+    with pytest.warns(UserWarning, match="transitions diverged"):
+        sample_nuts(
+            funnel,
+            card=TOY,
+            rng=np.random.default_rng(5),
+            draws=300,
+            tune=100,
+            chains=1,
+            cores=1,
+            target_accept=0.5,
+        )
+
+
+def test_advi_is_exact_for_independent_normals(model, y, fast_fit, capfd):
+    tree = fit_advi(
+        model,
+        card=TOY,
+        rng=np.random.default_rng(1),
+        n_iterations=600,
+        learning_rate=0.05,
+        n_starts=2,
+        draws=2000,
+    )
+    mean, sd = exact(y)
+    bias = tree["posterior/bias"]
+    assert bias.sizes["chain"] == 1
+    # Adam jitters by about the learning rate, an eighth of sd; draws add 4 sd / sqrt(2000).
+    np.testing.assert_allclose(bias.mean(("chain", "draw")), mean, atol=0.15)
+    np.testing.assert_allclose(bias.std(("chain", "draw")), sd, rtol=0.25)
+    assert "approximation" in tree["posterior"].attrs["note"]
+    elbo, restarts = tree["fit/elbo"].values, tree["fit/restarts"].values
+    assert elbo.shape == (600,)
+    assert restarts.shape == (2,)
+    np.testing.assert_allclose(elbo[-60:].mean(), restarts.max())
+    # q is the posterior, so the bound is the log evidence: y_c ~ N(0, I + 1 1').
+    n = len(y)
+    quadratic = (y**2).sum(axis=0) - y.sum(axis=0) ** 2 / (n + 1)
+    evidence = -0.5 * (quadratic + np.log(n + 1) + n * np.log(2 * np.pi)).sum()
+    np.testing.assert_allclose(restarts, evidence, atol=0.2)
+    assert tree.attrs["inference_method"] == "advi"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_interrupted_advi_keeps_the_best_start(model, monkeypatch):
+    def stop(approximation, losses, iteration):
+        if iteration == 40:
+            raise KeyboardInterrupt
+
+    fast = partial(pm.fit, compile_kwargs=FAST, callbacks=[stop])
+    monkeypatch.setattr(engines.pm, "fit", fast)
+    tree = fit_advi(
+        model, card=TOY, rng=np.random.default_rng(2), n_iterations=100, n_starts=3, draws=10
+    )
+    assert tree.attrs["interrupted"] == 1
+    assert tree["fit"].sizes["restart"] == 1
+    assert 1 <= tree["fit"].sizes["iteration"] <= 40
+
+
+def prior_as_posterior(draws, *, model, **unused):
+    """A stand-in for ``pm.sample`` where only names and axes matter."""
+    prior = pm.sample_prior_predictive(draws, model=model, random_seed=1, compile_kwargs=FAST)
+    diverging = xr.Dataset({"diverging": (("chain", "draw"), np.zeros((1, draws), bool))})
+    return xr.DataTree.from_dict(
+        {"posterior": prior["prior"].to_dataset(), "sample_stats": diverging}
+    )
+
+
+def test_bsdr_tree_has_identified_quantities_and_label_names(monkeypatch):
+    monkeypatch.setattr(engines.pm, "sample", prior_as_posterior)
+    X = np.random.default_rng(0).normal(size=(6, 2))
+    labels = ["cat", "ant", "bee", "ant", "bee", "cat"]
+    model = build_model(X, labels, n_components=1, projection_prior="columnwise")
+    tree = sample_nuts(model, card=CARD, rng=np.random.default_rng(0), draws=5, chains=1)
+    assert set(tree["posterior"].data_vars) == {
+        "projection",
+        "projection_precision",
+        "weights",
+        "bias",
+        "coef",
+        "bias_centered",
+    }
+    assert tree["posterior/projection_precision"].dims == ("chain", "draw", "component")
+    np.testing.assert_array_equal(tree["posterior"].coords[LABEL], ["ant", "bee", "cat"])
+    np.testing.assert_array_equal(tree["observed_data/y"], labels)
+    np.testing.assert_array_equal(tree["constant_data/X"], X)
+
+
+def test_rows_are_kept_on_request_only(model):
+    assert engines._kept_names(model, TOY, None) == ["bias"]
+    assert engines._kept_names(model, TOY, ["latent"]) == ["latent"]
+    with pytest.raises(ValueError, match="no variables"):
+        engines._kept_names(model, TOY, ["slope"])
+
+
+def test_the_logger_speaks_again_afterwards():
+    logger = logging.getLogger("pymc")
+    before = logger.level
+    with engines._quiet_pymc(True):
+        assert not logger.isEnabledFor(logging.INFO)
+    assert logger.level == before
+
+
+def test_a_start_is_needed(model):
+    with pytest.raises(ValueError, match="n_starts"):
+        fit_advi(model, card=TOY, rng=np.random.default_rng(0), n_starts=0)
