@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,11 +14,18 @@ from sklearn.base import (
     RegressorMixin,
     TransformerMixin,
 )
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from bsdr_models.bsdr import predict, sampling, trees
+from bsdr_models.bsdr.checks import (
+    check_choice,
+    check_count,
+    check_tol,
+    encode_labels,
+    fit_scaler,
+    warn_not_converged,
+)
 from bsdr_models.bsdr.priors import PAPER, SAMPLING, Priors
 from bsdr_models.bsdr.stacking import Mixture, Problem, fit_mixture, fit_single
 from bsdr_models.bsdr.trees import Context
@@ -119,42 +127,49 @@ class _BSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     # ---------------------------------------------------------------- fitting
 
+    def _forget(self) -> None:
+        """Be unfitted until the fit that begins has succeeded."""
+        self.__dict__.pop("_mixture", None)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_mixture")
+
     def _settings(self) -> Settings:
         """Arguments with None replaced, all checked."""
-        _check_choice("preset", self.preset, ("recommended", "paper"))
-        _check_choice("inference", self.inference, ("mean_field", "gibbs", "nuts", "advi"))
+        check_choice("preset", self.preset, ("recommended", "paper"))
+        check_choice("inference", self.inference, ("mean_field", "gibbs", "nuts", "advi"))
         settings = resolve(self.preset, self.inference)
         given = {
             name: getattr(self, name)
             for name in ("projection_prior", "latent_scale", "priors", "start", "tol")
             if getattr(self, name) is not None
         }
-        if "latent_scale" in given and isinstance(given["latent_scale"], int | float):
+        if not isinstance(given.get("latent_scale", "stack"), str):
             given.setdefault("tol", 1e-3)
         settings = replace(settings, **given)
-        _check_choice(
+        check_choice(
             "projection_prior",
             settings.projection_prior,
             ("entrywise", "columnwise", "rowwise"),
         )
-        _check_choice("start", settings.start, ("discriminant", "pca", "random"))
+        check_choice("start", settings.start, ("discriminant", "pca", "random"))
         if isinstance(settings.latent_scale, str):
-            _check_choice("latent_scale", settings.latent_scale, ("stack", "estimate"))
+            check_choice("latent_scale", settings.latent_scale, ("stack", "estimate"))
             if self.inference != "mean_field":
                 raise ValueError(
                     f"latent_scale={settings.latent_scale!r} needs inference='mean_field'; "
                     f"give a number for inference={self.inference!r}"
                 )
-        elif not (np.isfinite(settings.latent_scale) and settings.latent_scale > 0.0):
-            raise ValueError(f"latent_scale must be positive, got {settings.latent_scale!r}")
+        elif not (isinstance(settings.latent_scale, Real) and 0.0 < settings.latent_scale < np.inf):
+            raise ValueError(
+                f"latent_scale must be 'stack', 'estimate' or a positive finite number, "
+                f"got {settings.latent_scale!r}"
+            )
         if not isinstance(settings.priors, Priors):
             raise ValueError(f"priors must be a Priors, got {type(settings.priors).__name__}")
-        if not (np.isfinite(settings.tol) and settings.tol >= 0.0):
-            raise ValueError(f"tol must be a number of nats >= 0, got {settings.tol!r}")
+        check_tol(settings.tol)
         for name in ("n_components", "n_restarts", "max_iter", "draws", "tune", "chains"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise ValueError(f"{name} must be a positive integer, got {value!r}")
+            check_count(name, getattr(self, name))
         return settings
 
     def _fit(self, X: FloatArray, y: np.ndarray, *, target: Target, labels: np.ndarray) -> Self:
@@ -164,17 +179,8 @@ class _BSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise ValueError(
                 f"n_components={self.n_components} must be at most n_features={X.shape[1]}"
             )
-        self._scaler = Scaler.fit(X, standardize=self.standardize)
+        self._scaler = fit_scaler(X, standardize=self.standardize)
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
-        if self._scaler.constant.all():
-            raise ValueError("X has no variation: all rows are equal")
-        if self._scaler.constant.any():
-            warnings.warn(
-                f"{int(self._scaler.constant.sum())} of {X.shape[1]} features are constant in "
-                "the training rows and are ignored",
-                UserWarning,
-                stacklevel=3,
-            )
         rng = as_generator(self.random_state)
         fit_rng, tree_rng = rng.spawn(2)
         self._tree_seed = int(tree_rng.integers(2**63))
@@ -257,14 +263,8 @@ class _BSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         state = leading.result.state
         loadings = leading.posterior.design.loadings(state.projection.mean)
         self._name_results(loadings, state.latent.mean, state.weights.mean[1:])
-        if not self.converged_:
-            warnings.warn(
-                f"mean field stopped after max_iter={self.max_iter} iterations before a round "
-                f"gained less than tol={settings.tol:g} nats; the result is usable, a larger "
-                "max_iter makes it exact",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+        if not (self.converged_ or self.interrupted_):
+            warn_not_converged(self.max_iter, settings.tol, stacklevel=5)
 
     def _fit_draws(self, settings: Settings, rng: np.random.Generator) -> None:
         context = self._context
@@ -477,23 +477,13 @@ class BSDRClassifier(ClassifierMixin, _BSDR):
             If the input is not finite, the labels are not classes, there is only one class, no
             feature varies, or an argument is out of range.
         """
+        self._forget()
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, multi_output=True)
         check_classification_targets(y)
         if type_of_target(y) == "multilabel-indicator":
             return self._fit_multilabel(X, np.asarray(y))
         y = column_or_1d(y, warn=True)
-        self.classes_, index = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"y has one class only, {self.classes_[0]!r}; at least two classes are needed"
-            )
-        counts = np.bincount(index)
-        if counts.min() == 1:
-            warnings.warn(
-                f"class {self.classes_[counts.argmin()]!r} has a single row",
-                UserWarning,
-                stacklevel=2,
-            )
+        self.classes_, index = encode_labels(y)
         return self._fit(X, index, target="multiclass", labels=self.classes_)
 
     def _fit_multilabel(self, X: FloatArray, Y: np.ndarray) -> Self:
@@ -631,6 +621,7 @@ max_iter, tol, integrate_latent, standardize, draws, tune, chains, progressbar, 
             If the input is not finite, an output or every feature is constant, or an argument
             is out of range.
         """
+        self._forget()
         X, y = validate_data(
             self,
             X,
@@ -698,8 +689,3 @@ max_iter, tol, integrate_latent, standardize, draws, tune, chains, progressbar, 
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {choices}, got {value!r}")
