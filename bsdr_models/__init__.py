@@ -10,11 +10,12 @@ from typing import Any
 _PUBLIC = {
     "BSDRClassifier": "bsdr_models.bsdr.estimator",
     "BSDRRegressor": "bsdr_models.bsdr.estimator",
+    "MNPClassifier": "bsdr_models.bsdr.mnp",
     "Priors": "bsdr_models.bsdr.priors",
     "ZOO": "bsdr_models.zoo",
 }
 
-__all__ = ["ZOO", "BSDRClassifier", "BSDRRegressor", "Priors"]
+__all__ = ["ZOO", "BSDRClassifier", "BSDRRegressor", "MNPClassifier", "Priors"]
 
 
 def __getattr__(name: str) -> Any:

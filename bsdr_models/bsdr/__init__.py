@@ -7,6 +7,7 @@ _PUBLIC = {
     "BSDRClassifier": "estimator",
     "BSDRRegressor": "estimator",
     "CARD": "card",
+    "MNPClassifier": "mnp",
     "PAPER": "priors",
     "SAMPLING": "priors",
     "SPARSE": "priors",
@@ -21,6 +22,7 @@ __all__ = [
     "SPARSE",
     "BSDRClassifier",
     "BSDRRegressor",
+    "MNPClassifier",
     "Priors",
     "build_model",
 ]
