@@ -1,0 +1,315 @@
+"""Every full conditional of the Gibbs sampler against the joint density.
+
+A normal block is an affine map of the normals it consumes. ``Probe`` hands out zeros to chain 0
+and a unit vector to each other chain, so that one call reveals the mean and a root of the
+covariance, both exactly; the shape and rate of Gamma blocks are recorded. The log ratio of the
+conditional at two points then has to equal that of the joint, which knows no conditionals.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bsdr_models.bsdr import gibbs
+from bsdr_models.bsdr.model import build_model
+from bsdr_models.data import Data
+from bsdr_models.numerics.design import SpectralDesign
+
+KINDS = ("entrywise", "columnwise", "rowwise")
+TARGETS = ("multiclass", "multilabel", "regression")
+SIZES = ("tall", "wide")
+
+
+class Probe:
+    """Stands for a generator: unit vectors for normals, the mean for Gammas, which it records."""
+
+    def __init__(self, n_chains):
+        self.n_chains, self.used, self.gammas = n_chains, 0, []
+
+    def standard_normal(self, shape):
+        out = np.zeros(shape)
+        by_chain = out.reshape(self.n_chains, -1)
+        for i in range(by_chain.shape[1]):
+            if 1 + self.used + i < self.n_chains:
+                by_chain[1 + self.used + i, i] = 1.0
+        self.used += by_chain.shape[1]
+        return out
+
+    def gamma(self, shape, scale):
+        self.gammas.append((shape, 1.0 / scale))
+        return shape * scale
+
+
+def tile(state, n_chains):
+    """The first chain of a state, many times."""
+    fields = {name: getattr(state, name) for name in gibbs.State.__dataclass_fields__}
+    return gibbs.State(
+        **{
+            name: None if value is None else np.repeat(value[:1], n_chains, axis=0)
+            for name, value in fields.items()
+        }
+    )
+
+
+def some_state(problem, *, n_chains=1, seed=0, sweeps=2):
+    """A state that is consistent with y and in no special position."""
+    rng = np.random.default_rng([41, seed])
+    state = gibbs.init(
+        problem.data,
+        problem.priors,
+        n_components=problem.n_components,
+        projection_prior=problem.kind,
+        n_chains=n_chains,
+        rng=rng,
+    )
+    for _ in range(sweeps):
+        state = gibbs.step(state, problem.data, problem.priors, rng=rng)
+    return state
+
+
+def log_joint(lab, problem, state):
+    """Log joint density of each chain, (C,), by plain SciPy densities."""
+    return lab.log_joint(
+        problem,
+        {
+            "projection_precision": state.projection_precision,
+            "projection": state.projection,
+            "latent": state.latent,
+            "weight_precision": np.concatenate(
+                [state.bias_precision[:, None], state.weight_precision], axis=1
+            ),
+            "weights": np.concatenate([state.bias[:, None], state.weights], axis=1),
+            "scores": state.scores,
+            "noise_precision": state.noise_precision,
+        },
+    )
+
+
+def normal_law(draw, n_noise):
+    """Mean (P,) and covariance (P, P) of a block from ``draw(probe, n_chains)`` (C, ...)."""
+    draws = draw(Probe(1 + n_noise), 1 + n_noise).reshape(1 + n_noise, -1)
+    root = draws[1:] - draws[0]
+    return draws[0], root.T @ root
+
+
+def check_normal_block(lab, problem, state, draw, put, *, n_noise, seed):
+    """log q(a) - log q(b) = log joint(a) - log joint(b) for four points of the block."""
+    rng = np.random.default_rng([43, seed])
+    mean, cov = normal_law(draw, n_noise)
+    points = mean + 2.0 * rng.standard_normal((4, len(mean)))
+    log_q = stats.multivariate_normal(mean, cov, allow_singular=False).logpdf(points)
+    joint = log_joint(lab, problem, put(tile(state, 4), points))
+    scale = np.abs(joint).max()
+    np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=1e-9 * scale)
+
+
+@pytest.fixture(params=[(k, t, s) for k in KINDS for t in TARGETS for s in SIZES], ids="-".join)
+def problem(request, lab):
+    kind, target, size = request.param
+    return lab.make_problem(kind, target, size)
+
+
+def test_projection(lab, problem):
+    state = some_state(problem)
+    n, d = problem.X.shape
+    r = problem.n_components
+
+    def draw(probe, c):
+        return gibbs.sample_projection(tile(state, c), problem.data, problem.priors, rng=probe)
+
+    def put(many, points):
+        return replace(many, projection=points.reshape(-1, d, r))
+
+    check_normal_block(lab, problem, state, draw, put, n_noise=d * r + n * r, seed=1)
+
+
+def test_latent(lab, problem):
+    state = some_state(problem)
+    n, r = len(problem.X), problem.n_components
+
+    def draw(probe, c):
+        return gibbs.sample_latent(tile(state, c), problem.data, problem.priors, rng=probe)
+
+    def put(many, points):
+        return replace(many, latent=points.reshape(-1, n, r))
+
+    check_normal_block(lab, problem, state, draw, put, n_noise=n * r, seed=2)
+
+
+def test_weights_and_bias_as_one_block(lab, problem):
+    state = some_state(problem)
+    r, k = problem.n_components, problem.data.n_labels
+
+    def draw(probe, c):
+        bias, weights = gibbs.sample_weights(tile(state, c), problem.data, rng=probe)
+        return np.concatenate([bias[:, None], weights], axis=1)
+
+    def put(many, points):
+        both = points.reshape(-1, 1 + r, k)
+        return replace(many, bias=both[:, 0], weights=both[:, 1:])
+
+    check_normal_block(lab, problem, state, draw, put, n_noise=(1 + r) * k, seed=3)
+
+
+def test_precisions(lab, problem):
+    state = some_state(problem)
+    data, priors = problem.data, problem.priors
+    samplers = {
+        "projection_precision": lambda rng: gibbs.sample_projection_precision(
+            state, priors, rng=rng
+        ),
+        "weight_precision": lambda rng: gibbs.sample_weight_precision(state, priors, rng=rng),
+        "bias_precision": lambda rng: gibbs.sample_bias_precision(state, priors, rng=rng),
+    }
+    if problem.target == "regression":
+        samplers["noise_precision"] = lambda rng: gibbs.sample_noise_precision(
+            state, data, priors, rng=rng
+        )
+    for name, sample in samplers.items():
+        probe = Probe(1)
+        mean = sample(probe)
+        ((shape, rate),) = probe.gammas
+        assert mean.shape == getattr(state, name).shape
+
+        points = mean * np.random.default_rng(44).uniform(0.2, 3.0, size=(4, *mean.shape[1:]))
+        log_q = stats.gamma.logpdf(points, shape, scale=1.0 / rate).reshape(4, -1).sum(axis=1)
+        joint = log_joint(lab, problem, replace(tile(state, 4), **{name: points}))
+        atol = 1e-9 * np.abs(joint).max()
+        np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=atol, err_msg=name)
+
+
+@pytest.mark.parametrize("target", ["multiclass", "multilabel"])
+def test_scores(lab, target):
+    """Monte Carlo: means of the draws against quadrature over the cone, 4.5 standard errors."""
+    problem = lab.make_problem("entrywise", target)
+    state = tile(some_state(problem), 20_000)
+    T = gibbs.sample_scores(state, problem.data, rng=np.random.default_rng(45))
+    eta = state.latent[0] @ state.weights[0] + state.bias[0]
+    error = T.std(axis=0) / np.sqrt(len(T))
+    _, expected = lab.cone_truth(eta, problem)
+    np.testing.assert_array_less(np.abs(T.mean(axis=0) - expected), 4.5 * error)
+
+
+def test_collapsed_projection_keeps_its_marginal(lab, problem):
+    """One pass over the columns, Q -> A Q + c + B e, maps N(m, V) onto itself.
+
+    N(m, V) is the posterior of Q given T with Z integrated out, from dense matrices: T is normal
+    with mean X Q W + b and covariance diag(1/tau) + v W'W in each row.
+    """
+    state = some_state(problem)
+    n, d = problem.X.shape
+    r, k = problem.n_components, problem.data.n_labels
+    size, n_noise = d * r, d * r + n * r
+
+    W, phi = state.weights[0], np.broadcast_to(state.projection_precision[0], (d, r))
+    T = problem.data.y if state.scores is None else state.scores[0]
+    noise = np.ones(k) if state.noise_precision is None else 1.0 / state.noise_precision[0]
+    cov = np.diag(noise) + problem.priors.latent_scale**2 * W.T @ W
+    J = np.einsum("nd,rk->nkdr", problem.X, W).reshape(n, k, size)
+    weighted = np.einsum("kl,nls->nks", np.linalg.inv(cov), J)
+    V = np.linalg.inv(np.diag(phi.ravel()) + np.einsum("nks,nkt->st", J, weighted))
+    m = V @ np.einsum("nks,nk->s", weighted, T - state.bias[0])
+
+    def draw(probe, starts):
+        many = replace(tile(state, len(starts)), projection=starts.reshape(-1, d, r))
+        out = gibbs.sample_projection_collapsed(many, problem.data, problem.priors, rng=probe)
+        return out.reshape(len(starts), size)
+
+    starts = np.vstack([np.zeros(size), np.eye(size)])
+    moved = draw(SilentNormals(), starts)
+    c, A = moved[0], (moved[1:] - moved[0]).T
+    noisy = draw(Probe(1 + n_noise), np.zeros((1 + n_noise, size)))
+    B = (noisy[1:] - noisy[0]).T
+    np.testing.assert_allclose(A @ m + c, m, atol=1e-8 * np.abs(m).max())
+    np.testing.assert_allclose(A @ V @ A.T + B @ B.T, V, atol=1e-8 * np.abs(V).max())
+    assert np.abs(np.linalg.eigvals(A)).max() < 1.0  # it moves: the identity would pass as well
+    np.testing.assert_allclose(A.reshape(size, d, r)[:, :, 0], 0.0, atol=1e-10)  # drawn first
+
+
+class SilentNormals:
+    """All normals are zero."""
+
+    def standard_normal(self, shape):
+        return np.zeros(shape)
+
+
+@pytest.mark.parametrize("target", ["multiclass", "multilabel"])
+def test_scale_move_follows_the_joint_along_its_orbit(lab, target):
+    """Density of g in g(T, W, b): joint times g^(d - 1), d the number of scaled entries."""
+    problem = lab.make_problem("entrywise", target)
+    state = some_state(problem)
+    probe = Probe(1)
+    moved = gibbs.sample_scale(state, rng=probe)
+    ((shape, rate),) = probe.gammas
+    factor = moved.bias / state.bias
+    np.testing.assert_allclose(factor, np.sqrt(shape / rate)[:, None] * np.ones_like(factor))
+    np.testing.assert_allclose(moved.scores / state.scores, factor[0, 0])
+    np.testing.assert_allclose(moved.weights / state.weights, factor[0, 0])
+
+    g = np.array([0.3, 0.8, 1.1, 2.0])
+    many = tile(state, 4)
+    orbit = replace(
+        many,
+        scores=g[:, None, None] * many.scores,
+        weights=g[:, None, None] * many.weights,
+        bias=g[:, None] * many.bias,
+    )
+    d = state.scores.size + state.weights.size + state.bias.size
+    expected = log_joint(lab, problem, orbit) + (d - 1) * np.log(g)
+    got = stats.gamma.logpdf(g**2, shape, scale=1.0 / rate) + np.log(2.0 * g)
+    np.testing.assert_allclose(np.diff(got), np.diff(expected), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("kind", "target"), list(zip(KINDS, TARGETS, strict=True)))
+def test_variables_are_those_of_the_declared_model(lab, kind, target):
+    """The compiled augmented model takes them, and its log density moves like the joint."""
+    problem = lab.make_problem(kind, target)
+    state = some_state(problem, n_chains=3)
+    values = gibbs.to_variables(state, kind)
+    model = build_model(
+        problem.X,
+        problem.data.y,
+        n_components=problem.n_components,
+        projection_prior=kind,
+        priors=problem.priors,
+        target=target,
+        augmented=True,
+    )
+    assert set(values) == {variable.name for variable in model.value_vars}
+    logp = model.compile_logp(mode="FAST_COMPILE")
+    got = [float(logp({name: value[c] for name, value in values.items()})) for c in range(3)]
+    expected = log_joint(lab, problem, state)
+    np.testing.assert_allclose(got, expected, rtol=1e-9)
+
+    back = gibbs.from_variables(values, kind)
+    for name in gibbs.State.__dataclass_fields__:
+        np.testing.assert_array_equal(getattr(back, name), getattr(state, name))
+
+
+@pytest.mark.parametrize("sweep", [gibbs.step, gibbs.step_joint])
+def test_sweeps_do_not_touch_their_input_and_agree_with_y(lab, sweep):
+    problem = lab.make_problem("rowwise", "multiclass")
+    state = some_state(problem, n_chains=3)
+    copy = {k: v.copy() for k, v in gibbs.to_variables(state, "rowwise").items()}
+    new = sweep(state, problem.data, problem.priors, rng=np.random.default_rng(46))
+    for name, value in gibbs.to_variables(state, "rowwise").items():
+        np.testing.assert_array_equal(value, copy[name])
+        assert np.all(gibbs.to_variables(new, "rowwise")[name] != value), name
+    np.testing.assert_array_equal(new.scores.argmax(axis=2), np.tile(problem.data.y, (3, 1)))
+
+
+def test_a_design_in_other_coordinates_is_refused(lab):
+    problem = lab.make_problem("columnwise", "multiclass", spectral=True)
+    assert isinstance(problem.data, Data)
+    assert isinstance(problem.data.design, SpectralDesign)
+    with pytest.raises(TypeError, match="DenseDesign"):
+        some_state(problem)
+
+
+def test_constant_features_do_not_upset_the_start(lab):
+    problem = lab.make_problem("entrywise", "multiclass")
+    problem.data.design.X[:] = 0.0
+    values = gibbs.to_variables(some_state(problem, sweeps=0), "entrywise")
+    assert all(np.isfinite(value).all() for value in values.values())

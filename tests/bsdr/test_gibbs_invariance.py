@@ -1,0 +1,237 @@
+"""Geweke's question [1]_, asked of both sweeps: do they leave the joint distribution alone?
+
+Unknowns and y are drawn from the joint exactly, one independent pair for each chain. Sweeps given
+y must not change the distribution of any function of unknowns and y, so its mean difference
+between the last and the first state is zero within its standard error. All chains run as one
+batch. The priors are heavy enough for all moments below to exist.
+
+References
+----------
+.. [1] J. Geweke (2004). Getting it right: joint distribution tests of posterior simulators.
+       Journal of the American Statistical Association 99.
+"""
+
+import numpy as np
+import pytest
+
+from bsdr_models.bsdr import gibbs
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.data import Data
+from bsdr_models.numerics.design import DenseDesign
+
+PRIORS = Priors(
+    projection_shape=7.0,
+    projection_rate=5.0,
+    weight_shape=8.0,
+    weight_rate=11.0,
+    bias_shape=9.0,
+    bias_rate=4.0,
+    noise_shape=7.0,
+    noise_rate=6.0,
+    latent_scale=0.7,
+)
+R, K = 2, 3
+# N, D: the ridge by features and by rows.
+SIZES = {"tall": (5, 3), "wide": (3, 5)}
+KINDS = ("entrywise", "columnwise", "rowwise")
+TARGETS = ("multiclass", "multilabel", "regression")
+SWEEPS = {"paper": gibbs.step, "joint": gibbs.step_joint}
+# Standard errors. About 20 functions in each of 36 runs: 4.5 is passed with 99.5 %.
+BOUND = 4.5
+
+
+def draw_joint(kind, target, size, *, n_chains, rng):
+    """Exact draws of unknowns and y; y has a chain axis."""
+    (n, d), c, p = SIZES[size], n_chains, PRIORS
+    X = np.random.default_rng(51).standard_normal((n, d))
+    group = {"entrywise": (d, R), "columnwise": (1, R), "rowwise": (d, 1)}[kind]
+    phi = rng.gamma(p.projection_shape, 1.0 / p.projection_rate, (c, *group))
+    Q = rng.standard_normal((c, d, R)) / np.sqrt(phi)
+    Z = X @ Q + p.latent_scale * rng.standard_normal((c, n, R))
+    psi = rng.gamma(p.weight_shape, 1.0 / p.weight_rate, (c, R, K))
+    lam = rng.gamma(p.bias_shape, 1.0 / p.bias_rate, (c, K))
+    W = rng.standard_normal((c, R, K)) / np.sqrt(psi)
+    b = rng.standard_normal((c, K)) / np.sqrt(lam)
+    tau = rng.gamma(p.noise_shape, 1.0 / p.noise_rate, (c, K))
+    regression = target == "regression"
+    noise = 1.0 / np.sqrt(tau)[:, None] if regression else 1.0
+    T = Z @ W + b[:, None] + noise * rng.standard_normal((c, n, K))
+    y = {"multiclass": T.argmax(axis=2), "multilabel": T > 0.0, "regression": T}[target]
+    state = gibbs.State(
+        projection_precision=phi,
+        projection=Q,
+        latent=Z,
+        weight_precision=psi,
+        weights=W,
+        bias_precision=lam,
+        bias=b,
+        scores=None if regression else T,
+        noise_precision=tau if regression else None,
+    )
+    return state, Data(design=DenseDesign(X), y=y, n_labels=K, target=target)
+
+
+def functions(state, data):
+    """Functions of unknowns and y, each (C,)."""
+    X, Q, Z = data.design.X, state.projection, state.latent
+    W, b = state.weights, state.bias
+    y = data.y
+    if data.target == "multiclass":
+        y = np.eye(K)[y]
+    found = {
+        "log phi": np.log(state.projection_precision),
+        "phi": state.projection_precision,
+        "log psi": np.log(state.weight_precision),
+        "log lambda": np.log(state.bias_precision),
+        "q^2": Q**2,
+        "q^2 phi": Q**2 * state.projection_precision,
+        "w^2": W**2,
+        "b^2": b**2,
+        "b y": b[:, None] * y,
+        "z^2": Z**2,
+        "|z - Q'x|^2": (Z - X @ Q) ** 2,
+        "z Q'x": Z * (X @ Q),
+        "y W'z": y * (Z @ W),
+        "y W'Q'x": y * (X @ Q @ W),
+        "eta^2": (Z @ W + b[:, None]) ** 2,
+        "|q1|^2 < |q2|^2": (Q[:, :, 0] ** 2).sum(axis=1) < (Q[:, :, 1] ** 2).sum(axis=1),
+        "q1 w1 y2": Q[:, 0, :1] * W[:, 0, :1] * y[:, 0, 1:2],
+    }
+    if state.scores is not None:
+        T = state.scores
+        found |= {
+            "t^2": T**2,
+            "t eta": T * (Z @ W + b[:, None]),
+            "t y": T * y,
+            "t < 0.5": T < 0.5,
+        }
+    else:
+        found["log tau"] = np.log(state.noise_precision)
+        found["|y - eta|^2 tau"] = (y - Z @ W - b[:, None]) ** 2 * state.noise_precision[:, None]
+    return {
+        name: np.asarray(value, dtype=float).reshape(len(Q), -1).mean(axis=1)
+        for name, value in found.items()
+    }
+
+
+def drifts(sweep, kind, target, size, *, n_chains, n_sweeps, seed):
+    """Mean change of each function in standard errors."""
+    rng = np.random.default_rng([53, seed])
+    state, data = draw_joint(kind, target, size, n_chains=n_chains, rng=rng)
+    before = functions(state, data)
+    for _ in range(n_sweeps):
+        state = sweep(state, data, PRIORS, rng=rng)
+    after = functions(state, data)
+    changes = {name: after[name] - before[name] for name in before}
+    assert all(change.std() > 0.0 for change in changes.values())
+    return {
+        name: float(change.mean() / (change.std() / np.sqrt(n_chains)))
+        for name, change in changes.items()
+    }
+
+
+def worst(drift):
+    name = max(drift, key=lambda key: abs(drift[key]))
+    return name, drift[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_sweep_keeps_the_joint(sweep, kind, target, size):
+    drift = drifts(SWEEPS[sweep], kind, target, size, n_chains=20_000, n_sweeps=12, seed=1)
+    assert abs(worst(drift)[1]) < BOUND, worst(drift)
+
+
+FAST = {
+    "paper": ("entrywise", "multiclass", "tall"),
+    "joint": ("rowwise", "multilabel", "wide"),
+}
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_sweep_keeps_the_joint_in_a_short_run(sweep):
+    drift = drifts(SWEEPS[sweep], *FAST[sweep], n_chains=4000, n_sweeps=6, seed=2)
+    assert abs(worst(drift)[1]) < BOUND, worst(drift)
+
+
+# Faults, each planted in one conditional.
+
+
+def a_whole_degree_of_freedom(monkeypatch):
+    """Shape a + n in place of a + n / 2."""
+    gamma = gibbs._gamma
+    monkeypatch.setattr(
+        gibbs,
+        "sample_weight_precision",
+        lambda state, priors, *, rng: gamma(
+            priors.weight_shape + 1.0, priors.weight_rate + 0.5 * state.weights**2, rng
+        ),
+    )
+
+
+def latent_from_an_old_projection(monkeypatch):
+    """Z is not drawn after the collapsed draw of Q, but before it."""
+    sample = gibbs.sample_projection_collapsed
+    old = {}
+
+    def projection(state, data, priors, *, rng):
+        old["latent"] = SAMPLE_LATENT(state, data, priors, rng=rng)
+        return sample(state, data, priors, rng=rng)
+
+    monkeypatch.setattr(gibbs, "sample_projection_collapsed", projection)
+    monkeypatch.setattr(gibbs, "sample_latent", lambda *args, rng: old["latent"])
+
+
+def scale_without_its_measure(monkeypatch):
+    """g^2 from Ga(d/2 - 1/2): the density of g with dg, not with the Haar measure dg / g."""
+    gamma = gibbs._gamma
+    sample = gibbs.sample_scale
+
+    def move(state, *, rng):
+        with monkeypatch.context() as patch:
+            patch.setattr(gibbs, "_gamma", lambda shape, rate, rng: gamma(shape - 0.5, rate, rng))
+            return sample(state, rng=rng)
+
+    monkeypatch.setattr(gibbs, "sample_scale", move)
+
+
+def variance_for_scale(monkeypatch):
+    """T given too wide a latent: latent_scale taken for its square."""
+    sample = gibbs.sample_latent
+    wrong = Priors(latent_scale=PRIORS.latent_scale**0.5)
+    monkeypatch.setattr(
+        gibbs,
+        "sample_latent",
+        lambda state, data, priors, *, rng: sample(state, data, wrong, rng=rng),
+    )
+
+
+def bias_apart_from_weights(monkeypatch):
+    """b kept from one block draw and W from another: their covariance is lost."""
+    sample = gibbs.sample_weights
+
+    def draw(state, data, *, rng):
+        return sample(state, data, rng=rng)[0], sample(state, data, rng=rng)[1]
+
+    monkeypatch.setattr(gibbs, "sample_weights", draw)
+
+
+SAMPLE_LATENT = gibbs.sample_latent
+FAULTS = {
+    a_whole_degree_of_freedom: "paper",
+    bias_apart_from_weights: "paper",
+    variance_for_scale: "paper",
+    latent_from_an_old_projection: "joint",
+    scale_without_its_measure: "joint",
+}
+
+
+@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
+def test_planted_fault_is_found(plant, monkeypatch):
+    plant(monkeypatch)
+    sweep = SWEEPS[FAULTS[plant]]
+    drift = drifts(sweep, "entrywise", "multiclass", "tall", n_chains=4000, n_sweeps=6, seed=3)
+    assert abs(worst(drift)[1]) > BOUND + 1.0, worst(drift)
