@@ -39,6 +39,7 @@ class ProgressBar:
         self.description = description
         self.enabled = enabled
         self._progress: Progress | None = None
+        self._fields: dict[str, object] = {}
         self._pending = 0
         self._last = 0.0
 
@@ -52,9 +53,8 @@ class ProgressBar:
                 TimeRemainingColumn(),
                 TextColumn("{task.fields[note]}"),
             )
-            self._task = self._progress.add_task(self.description, total=self.total, note="")
+            self._progress.add_task(self.description, total=self.total, note="")
             self._progress.start()
-            self._note = ""
         return self
 
     def __exit__(
@@ -73,14 +73,14 @@ class ProgressBar:
         if self._progress is None:
             return
         self._pending += advance
-        if fields:
-            self._note = " ".join(f"{name}={_format(value)}" for name, value in fields.items())
+        self._fields = fields
         if time.monotonic() - self._last > _SECONDS_BETWEEN_UPDATES:
             self._flush()
 
     def _flush(self) -> None:
         assert self._progress is not None
-        self._progress.update(self._task, advance=self._pending, note=self._note)
+        note = " ".join(f"{name}={_format(value)}" for name, value in self._fields.items())
+        self._progress.update(self._progress.task_ids[0], advance=self._pending, note=note)
         self._pending = 0
         self._last = time.monotonic()
 

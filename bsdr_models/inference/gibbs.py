@@ -77,6 +77,8 @@ def run_gibbs[S](
     ------
     FloatingPointError
         If a value is not finite; the message names the variables and the sweep.
+    RuntimeError
+        If a callback ends the run before the first draw.
     ValueError
         If a count is out of range.
 
@@ -111,6 +113,8 @@ def run_gibbs[S](
             if n_draws == 0:
                 raise
             interrupted = True
+    if n_draws == 0:
+        raise RuntimeError("a callback ended the run before the first draw")
     kept = {name: values[:, :n_draws] for name, values in store.items()}
     return GibbsResult(draws=kept, n_draws=n_draws, interrupted=interrupted, state=state)
 

@@ -1,0 +1,158 @@
+"""The Gibbs driver, on a bivariate normal whose answer is known."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from bsdr_models.inference import callbacks
+from bsdr_models.inference.gibbs import run_gibbs
+
+RHO = 0.6
+CHAINS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    x: np.ndarray  # (C,)
+    y: np.ndarray  # (C, 2)
+
+
+def init(rng):
+    return Pair(x=rng.normal(size=CHAINS), y=np.zeros((CHAINS, 2)))
+
+
+def step(state, rng):
+    """Full conditionals of (x, y_1) with correlation RHO; y_2 counts sweeps."""
+    sd = np.sqrt(1.0 - RHO**2)
+    y = np.stack([RHO * state.x + sd * rng.normal(size=CHAINS), state.y[:, 1] + 1], axis=1)
+    x = RHO * y[:, 0] + sd * rng.normal(size=CHAINS)
+    return replace(state, x=x, y=y)
+
+
+def record(state):
+    return {"x": state.x, "y": state.y}
+
+
+def run(seed=1, *, draws=40, tune=10, thin=1, step=step, **options):
+    rng = np.random.default_rng(seed)
+    return run_gibbs(
+        init, step, record=record, draws=draws, tune=tune, thin=thin, rng=rng, **options
+    )
+
+
+def test_draws_have_the_target_law():
+    result = run(draws=20_000, tune=50)
+    x, y = result.draws["x"].ravel(), result.draws["y"][..., 0].ravel()
+    # An autoregression of coefficient RHO**2 has (1 + RHO**2) / (1 - RHO**2) = 2.1 draws per one.
+    error = np.sqrt(2.2 / len(x))
+    assert abs(x.mean()) < 4.5 * error
+    assert abs(np.corrcoef(x, y)[0, 1] - RHO) < 4.5 * error
+
+
+def test_shapes_and_which_sweeps_are_kept():
+    result = run(draws=7, tune=5, thin=3)
+    assert result.draws["x"].shape == (CHAINS, 7)
+    assert result.draws["y"].shape == (CHAINS, 7, 2)
+    np.testing.assert_array_equal(result.draws["y"][0, :, 1], 5 + 3 * np.arange(1, 8))
+    assert (result.n_draws, result.interrupted) == (7, False)
+    np.testing.assert_array_equal(result.state.x, result.draws["x"][:, -1])
+
+
+def test_thinning_keeps_the_same_chain():
+    dense, thin = run(draws=30), run(draws=10, thin=3)
+    np.testing.assert_array_equal(thin.draws["x"], dense.draws["x"][:, 2::3])
+
+
+def test_seed_decides_and_the_callers_stream_is_not_consumed():
+    np.testing.assert_array_equal(run(seed=4).draws["x"], run(seed=4).draws["x"])
+    assert np.all(run(seed=4).draws["x"] != run(seed=5).draws["x"])
+    rng = np.random.default_rng(6)
+    run_gibbs(init, step, record=record, draws=3, tune=0, rng=rng)
+    assert rng.random() == np.random.default_rng(6).random()
+
+
+def test_kept_draws_do_not_follow_arrays_that_are_reused():
+    buffer = np.zeros(CHAINS)
+
+    def reusing(state, rng):
+        new = step(state, rng)
+        buffer[:] = new.x
+        return replace(new, x=buffer)
+
+    np.testing.assert_array_equal(run(step=reusing).draws["x"], run().draws["x"])
+
+
+def interrupt_at(sweep):
+    def stepping(state, rng):
+        if state.y[0, 1] == sweep:
+            raise KeyboardInterrupt
+        return step(state, rng)
+
+    return stepping
+
+
+def test_interrupt_keeps_the_draws_so_far():
+    result = run(step=interrupt_at(25))
+    assert result.interrupted
+    assert result.n_draws == 15
+    np.testing.assert_array_equal(result.draws["x"], run().draws["x"][:, :15])
+    assert result.state.y[0, 1] == 25
+
+
+def test_interrupt_before_the_first_draw_is_an_interrupt():
+    with pytest.raises(KeyboardInterrupt):
+        run(step=interrupt_at(10))
+
+
+def test_callbacks_see_every_sweep_and_may_stop():
+    seen = []
+
+    def stop_at_30(sweep, state):
+        seen.append((sweep, state.y[0, 1]))
+        return sweep == 30
+
+    result = run(callbacks=(stop_at_30,))
+    assert seen == [(i, i) for i in range(1, 31)]
+    assert (result.n_draws, result.interrupted) == (20, True)
+
+
+def test_a_stop_before_the_first_draw_is_an_error():
+    with pytest.raises(RuntimeError, match="before the first draw"):
+        run(callbacks=(lambda sweep, state: sweep == 3,))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_named(value):
+    def breaking(state, rng):
+        new = step(state, rng)
+        return replace(new, x=np.full(CHAINS, value)) if new.y[0, 1] == 12 else new
+
+    with pytest.raises(FloatingPointError, match=r"sweep 12: x$"):
+        run(step=breaking)
+
+
+def test_counts_are_checked():
+    for counts in ({"draws": 0}, {"tune": -1}, {"thin": 0}):
+        with pytest.raises(ValueError, match="positive"):
+            run(**counts)
+
+
+def test_progress_bar_is_silent_unless_asked(capfd):
+    quiet = run(progressbar=False)
+    assert capfd.readouterr() == ("", "")
+    loud = run(progressbar=True)
+    out, err = capfd.readouterr()
+    assert "50/50" in out + err
+    np.testing.assert_array_equal(loud.draws["x"], quiet.draws["x"])
+
+
+def test_progress_bar_shows_fields_and_ends_with_the_block(capfd):
+    bar = callbacks.ProgressBar(10, "Mean field")
+    with bar:
+        bar.update(4, elbo=-12.3456789, stage="warm-up")
+    out, err = capfd.readouterr()
+    for word in ("Mean field", "4/10", "elbo=-12.3457", "stage=warm-up"):
+        assert word in out + err, word
+    bar.update(1)
+    assert capfd.readouterr() == ("", "")
