@@ -47,8 +47,8 @@ def sample_nuts(
 ) -> xr.DataTree:
     """Draw from the posterior by NUTS: nutpie where it is installed, else PyMC's.
 
-    Interrupted by the keyboard it returns the draws that every chain has, and says so in the
-    root attribute ``interrupted``.
+    Interrupted by the keyboard it returns the chains and draws that are complete, and says so in
+    the root attribute ``interrupted``.
 
     Parameters
     ----------
@@ -98,6 +98,7 @@ def sample_nuts(
         for name, array in trace["sample_stats"].data_vars.items()
         if array.ndim == 2 and array.dtype.kind in "biuf"
     }
+    posterior, stats = _complete(posterior, stats)
     finished = next(iter(posterior.values())).shape[:2]
     n_divergent = int(stats["diverging"].sum())
     if n_divergent:
@@ -189,6 +190,32 @@ def fit_advi(
         config=config,
         attrs={"interrupted": int(interrupted), **(attrs or {})},
     )
+
+
+def _complete(
+    posterior: dict[str, np.ndarray], stats: dict[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Chains and draws without gaps: interrupted, nutpie pads with NaN what it has not drawn.
+
+    Of k chains of at least m draws, those with the largest k m are kept.
+    """
+    drawn = np.logical_and.reduce(
+        [np.isfinite(a).all(axis=tuple(range(2, a.ndim))) for a in posterior.values()]
+    )
+    if drawn.all() and drawn.size:
+        return posterior, stats
+    lengths = drawn.sum(axis=1)
+    longest = np.argsort(-lengths, kind="stable")
+    n_chains = 1 + int(np.argmax(lengths[longest] * np.arange(1, len(lengths) + 1)))
+    chains = np.sort(longest[:n_chains])
+    n_draws = int(lengths[chains].min())
+    if n_draws == 0:
+        raise KeyboardInterrupt("interrupted before the first draw")
+
+    def cut(group: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: array[chains, :n_draws] for name, array in group.items()}
+
+    return cut(posterior), cut(stats)
 
 
 def _starts(

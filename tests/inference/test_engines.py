@@ -122,6 +122,25 @@ def test_interrupted_nuts_keeps_what_it_has(model, monkeypatch):
     assert 1 <= tree["posterior"].sizes["draw"] <= 20
 
 
+@pytest.mark.parametrize(
+    ("lengths", "chains", "n_draws"),
+    [([7, 0, 5], [0, 2], 5), ([9, 1, 1], [0], 9), ([4, 4, 3], [0, 1, 2], 3)],
+)
+def test_chains_that_were_cut_short_are_trimmed(lengths, chains, n_draws):
+    """Of the runs that nutpie pads with NaN, as many draws as possible are kept."""
+    bias = np.full((3, 9, 2), np.nan)
+    for chain, length in enumerate(lengths):
+        bias[chain, :length] = chain
+    posterior, stats = engines._complete({"bias": bias}, {"lp": bias[..., 0]})
+    assert posterior["bias"].shape == (len(chains), n_draws, 2)
+    np.testing.assert_array_equal(stats["lp"][:, -1], chains)
+
+
+def test_nothing_drawn_is_an_interrupt():
+    with pytest.raises(KeyboardInterrupt):
+        engines._complete({"bias": np.full((2, 3), np.nan)}, {})
+
+
 def test_divergences_are_not_silent(monkeypatch):
     """Neal's funnel, with long steps."""
     with pm.Model(coords={"outcome": range(5)}) as funnel:
