@@ -16,6 +16,7 @@ import matplotlib
 import numpy as np
 import xarray as xr
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.datasets import load_wine
@@ -37,6 +38,7 @@ FEATURE_NAMES = {
     "od280/od315_of_diluted_wines": "od280/od315",
     "nonflavanoid_phenols": "nonflav_phenols",
 }
+CULTIVARS = np.array(["Barolo", "Grignolino", "Barbera"])
 
 ENGINES: Mapping[str, dict[str, Any]] = {
     "mean_field": {},
@@ -68,7 +70,7 @@ def rivals() -> dict[str, Any]:
         "PCA": PCA(N_COMPONENTS),
     }
     return {
-        f"{name} + logistic regression": make_pipeline(
+        f"{name} + logistic": make_pipeline(
             StandardScaler(), reducer, StandardScaler(), LogisticRegression(max_iter=2000)
         )
         for name, reducer in reducers.items()
@@ -105,20 +107,21 @@ def fit_engines(X: Any, y: np.ndarray, console: Console) -> dict[str, BSDRClassi
 def identified_table(tree: xr.DataTree) -> Table:
     """ArviZ's summary of the strongest identified coefficients of a sampler."""
     posterior = tree["posterior"].to_dataset()
-    strength = np.abs(posterior["coef"].mean(("chain", "draw"))).max("outcome")
-    strongest = strength.sortby(strength, ascending=False)["feature"].values[:4]
+    strength = abs(posterior["coef"].mean(("chain", "draw"))).max("outcome")
+    strongest = strength.sortby(strength, ascending=False)["feature"].values[:3]
     summary = arviz_stats.summary(
         posterior[["coef", "bias_centered"]].sel(feature=strongest),
         ci_prob=0.9,
         ci_kind="eti",
         round_to=3,
     )
-    table = Table(title=f"Identified quantities, {tree.attrs['inference_method']}")
-    table.add_column("quantity")
-    for name in summary.columns:
-        table.add_column(name, justify="right")
-    for name, row in summary.iterrows():
-        table.add_row(str(name), *(f"{value:.3g}" for value in row))
+    columns = ["mean", "sd", "eti90_lb", "eti90_ub", "ess_bulk", "ess_tail", "r_hat"]
+    table = Table(title=f"Identified quantities, {TITLES[tree.attrs['inference_method']]}")
+    table.add_column("quantity", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, row in summary[columns].iterrows():
+        table.add_row(escape(str(name)), *(f"{value:.3g}" for value in row))
     return table
 
 
@@ -145,7 +148,7 @@ def certainty_table(
     table = Table(title="How sure is each of the true class? Surest, typical, least sure rows")
     table.add_column("row (true class)")
     for name in probabilities:
-        table.add_column(name.replace(" + logistic regression", ""), justify="right")
+        table.add_column(name.replace(" + logistic", ""), justify="right")
     for row in rows:
         values = [f"{p[row, y[row]]:.3f}" for p in probabilities.values()]
         table.add_row(f"{row} ({names[y[row]]})", *values)
@@ -192,11 +195,11 @@ def main(arguments: list[str] | None = None) -> None:
     folder = parser.parse_args(arguments).output
     folder.mkdir(parents=True, exist_ok=True)
     matplotlib.use("Agg")
-    console = Console()
+    console = Console(width=100)
 
     X, y = load_wine(return_X_y=True, as_frame=True)
     X, y = X.rename(columns=FEATURE_NAMES), y.to_numpy()
-    names = load_wine().target_names
+    names = CULTIVARS
     train, test = split(y, np.random.default_rng(SEED))
     X_train, X_test, y_train, y_test = X.iloc[train], X.iloc[test], y[train], y[test]
 

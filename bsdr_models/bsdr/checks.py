@@ -5,6 +5,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models.numerics.scaling import Scaler
@@ -23,13 +24,19 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
     """
     classes, index = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise ValueError(f"y has one class only, {classes[0]!r}; at least two classes are needed")
+        raise ValueError(
+            f"y has one class only, {classes.tolist()[0]!r}; at least two classes are needed"
+        )
     counts = np.bincount(index)
     if counts.min() == 1:
-        warnings.warn(
-            f"class {classes[counts.argmin()]!r} has a single row", UserWarning, stacklevel=3
-        )
+        label = classes.tolist()[counts.argmin()]
+        warnings.warn(f"class {label!r} has a single row", UserWarning, stacklevel=3)
     return classes, index
+
+
+def dense_targets(y: Any) -> np.ndarray:
+    """Targets as an array; a sparse indicator matrix is made dense."""
+    return y.toarray() if issparse(y) else np.asarray(y)
 
 
 def fit_scaler(X: FloatArray, *, standardize: bool) -> Scaler:

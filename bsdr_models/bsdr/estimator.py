@@ -15,13 +15,14 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d, validate_data
 
 from bsdr_models.bsdr import predict, sampling, trees
 from bsdr_models.bsdr.checks import (
     check_choice,
     check_count,
     check_tol,
+    dense_targets,
     encode_labels,
     fit_scaler,
     warn_not_converged,
@@ -245,10 +246,10 @@ class _BSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             mixture = fit_single(
                 problem, float(settings.latent_scale), rng, progressbar=self.progressbar
             )
-        if settings.latent_scale == "stack" and mixture.empty_weight > NO_SIGNAL:
+        if settings.latent_scale == "stack" and mixture.no_features_weight > NO_SIGNAL:
             warnings.warn(
                 "the targets are not predictable from X by this model: cross-validation gives "
-                f"the model without features a weight of {mixture.empty_weight:.2f}",
+                f"the model without features a weight of {mixture.no_features_weight:.2f}",
                 UserWarning,
                 stacklevel=4,
             )
@@ -261,7 +262,7 @@ class _BSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.converged_ = all(fit.result.converged for fit in mixture.fits)
         self.interrupted_ = any(fit.result.interrupted for fit in mixture.fits)
         state = leading.result.state
-        loadings = leading.posterior.design.loadings(state.projection.mean)
+        loadings = leading.posterior.data.design.loadings(state.projection.mean)
         self._name_results(loadings, state.latent.mean, state.weights.mean[1:])
         if not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, settings.tol, stacklevel=5)
@@ -322,13 +323,19 @@ class _BSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 mixture.fits[0],
                 self._context,
                 rng=np.random.default_rng(self._tree_seed),
-                attrs={
-                    "stack_latent_scales": [fit.latent_scale for fit in mixture.fits],
-                    "stack_weights": [float(w) for w in mixture.weights],
-                    "stack_log_scores": [float(s) for s in mixture.log_scores],
-                },
+                attrs=self._attrs(),
             )
         return self._tree
+
+    def _attrs(self) -> dict[str, Any]:
+        """What a tree says about the fit."""
+        mixture = self._mixture
+        attrs: dict[str, Any] = {"latent_scale": float(self.latent_scale_)}
+        if len(mixture.weights) > 1:
+            attrs["stack_latent_scales"] = [fit.latent_scale for fit in mixture.fits]
+            attrs["stack_weights"] = [float(weight) for weight in mixture.weights]
+            attrs["no_features_weight"] = mixture.no_features_weight
+        return attrs
 
     @property
     def model_(self) -> Any:
@@ -479,9 +486,10 @@ class BSDRClassifier(ClassifierMixin, _BSDR):
         """
         self._forget()
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, multi_output=True)
+        y = dense_targets(y)
         check_classification_targets(y)
         if type_of_target(y) == "multilabel-indicator":
-            return self._fit_multilabel(X, np.asarray(y))
+            return self._fit_multilabel(X, y)
         y = column_or_1d(y, warn=True)
         self.classes_, index = encode_labels(y)
         return self._fit(X, index, target="multiclass", labels=self.classes_)
@@ -570,7 +578,7 @@ class BSDRClassifier(ClassifierMixin, _BSDR):
             values={"probability": self.predict_proba(X), "predicted": self.predict(X)},
             y=y,
             inference_method=self.inference,
-            latent_scale=self.latent_scale_,
+            attrs=self._attrs(),
         )
 
     def __sklearn_tags__(self) -> Any:
@@ -631,6 +639,8 @@ max_iter, tol, integrate_latent, standardize, draws, tune, chains, progressbar, 
             multi_output=True,
             y_numeric=True,
         )
+        y = dense_targets(y)
+        assert_all_finite(y, input_name="y")  # None became NaN
         self._one_output = y.ndim == 1
         Y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
         self._output_scaler = Scaler.fit(Y)
@@ -664,13 +674,19 @@ max_iter, tol, integrate_latent, standardize, draws, tune, chains, progressbar, 
 
     def _moments(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of the mixture, in the units of y: (M, K)."""
-        mean, square = 0.0, 0.0
-        for part, weight in zip(self._mixture.components, self._mixture.weights, strict=True):
-            if weight > 0.0:
-                m, s = predict.score_moments(part, rows, integrate_latent=self.integrate_latent)
-                mean, square = mean + weight * m, square + weight * (s**2 + m**2)
-        std = np.sqrt(square - mean**2)
-        return mean * self.y_scale_ + self.y_mean_, std * self.y_scale_
+        mixture = self._mixture
+        weights = mixture.weights[mixture.weights > 0.0]
+        means, stds = zip(
+            *(
+                predict.score_moments(part, rows, integrate_latent=self.integrate_latent)
+                for part, weight in zip(mixture.components, mixture.weights, strict=True)
+                if weight > 0.0
+            ),
+            strict=True,
+        )
+        mean = np.tensordot(weights, means, axes=1)
+        variance = np.tensordot(weights, np.square(stds) + np.square(means - mean), axes=1)
+        return mean * self.y_scale_ + self.y_mean_, np.sqrt(variance) * self.y_scale_
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
         """Positions and predictions of new rows as a DataTree, for the plots."""
@@ -682,7 +698,7 @@ max_iter, tol, integrate_latent, standardize, draws, tune, chains, progressbar, 
             values={"prediction": mean, "prediction_sd": std},
             y=y,
             inference_method=self.inference,
-            latent_scale=self.latent_scale_,
+            attrs=self._attrs(),
         )
 
     def __sklearn_tags__(self) -> Any:

@@ -23,9 +23,10 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp, ndtri
 from scipy.stats import qmc
 
+from bsdr_models.bsdr import information
 from bsdr_models.bsdr.mean_field import State
+from bsdr_models.data import Data
 from bsdr_models.numerics import orthant
-from bsdr_models.numerics.design import Design
 from bsdr_models.typing import FloatArray, Target
 
 # Quasi-random points over a latent position, and per draw of a sampler.
@@ -70,36 +71,63 @@ class MeanFieldPosterior:
 
     state
         Factors of q.
-    design
-        The training rows as an operator; new rows enter through its coordinates.
+    data
+        The training rows, through whose coordinates new rows enter, and their targets.
     latent_scale
         sigma_z.
-    target
-        Kind of response.
     outside
-        Whether a position also carries the prior variance of the projection in directions that
+        Whether predictions also carry the prior variance of the projection in directions that
         no training row has. Only matters with more features than rows.
     """
 
     state: State
-    design: Design
+    data: Data
     latent_scale: float
-    target: Target
     outside: bool = True
 
+    @property
+    def target(self) -> Target:
+        """Kind of response."""
+        return self.data.target
+
     def positions(self, rows: FloatArray) -> Positions:
-        """z* ~ N(E[Q]' x*, sigma_z**2 + x*' S_s x*), independent over components under q."""
-        mean, variance = self._moments(rows)
+        """Where new rows lie: mean E[Q]' x*, covariance with all that is known to be unknown.
+
+        The variance of Q is that of :mod:`bsdr_models.bsdr.information`: under q itself a
+        position would be far too sure.
+        """
+        inside = self.data.design.coordinates(rows)
+        variance = information.row_variance(inside, self.state, self.data, self.latent_scale)
+        variance = variance + self._outside_variance(rows) + self.latent_scale**2
+        mean = inside @ self.state.projection.mean
         return Positions(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
 
+    def training_positions(self) -> Positions:
+        """Where the training rows lie, given their labels too.
+
+        Under q, the covariance given Q; what Q adds reaches z_n through Cov(z | Q) / sigma_z**2.
+        """
+        latent, v = self.state.latent, self.latent_scale**2
+        rows = self.data.design.rows
+        variance = information.row_variance(rows, self.state, self.data, self.latent_scale)
+        carry = latent.cov / v
+        cov = latent.cov + np.einsum("rs,ns,qs->nrq", carry, variance, carry)
+        return Positions(mean=latent.mean, cov=cov)
+
+    def _outside_variance(self, rows: FloatArray) -> FloatArray:
+        """Prior variance of Q' x from directions that no training row has, (M, R) or (M, 1)."""
+        precision = self.state.projection_precision.mean
+        return self.data.design.outside(rows)[:, None] / precision.mean(axis=0)
+
     def _moments(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and marginal variance of the positions, each (M, R)."""
-        inside = self.design.coordinates(rows)
+        """Mean and marginal variance of the positions under q, each (M, R)."""
+        design = self.data.design
+        inside = design.coordinates(rows)
         mean = inside @ self.state.projection.mean
         precision = self.state.projection_precision.mean
-        variance = self.design.row_variance(inside, precision, self.latent_scale**2, mean.shape[1])
+        variance = design.row_variance(inside, precision, self.latent_scale**2, mean.shape[1])
         if self.outside:
-            variance = variance + self.design.outside(rows)[:, None] / precision.mean(axis=0)
+            variance = variance + self._outside_variance(rows)
         return mean, variance + self.latent_scale**2
 
     def scores(
@@ -199,7 +227,8 @@ class NoFeatures:
         Log frequencies (K,), each count raised by one; of "on" for ``"multilabel"``. None for
         real targets.
     mean, std
-        Of real targets, (K,); None for labels.
+        Of real targets, (K,), the sum of squares raised by one (targets have unit variance);
+        None for labels.
     """
 
     target: Target
@@ -211,7 +240,9 @@ class NoFeatures:
     def learn(cls, y: np.ndarray, n_labels: int, target: Target) -> "NoFeatures":
         """From training targets, as in :class:`bsdr_models.data.Data`."""
         if target == "regression":
-            return cls(target=target, mean=y.mean(axis=0), std=y.std(axis=0, ddof=1) + 1e-12)
+            mean = y.mean(axis=0)
+            variance = (1.0 + np.sum((y - mean) ** 2, axis=0)) / len(y)
+            return cls(target=target, mean=mean, std=np.sqrt(variance))
         if target == "multilabel":
             return cls(target=target, log_prob=np.log((y.sum(axis=0) + 1.0) / (len(y) + 2.0)))
         counts = np.bincount(y, minlength=n_labels) + 1.0

@@ -78,7 +78,7 @@ class Mixture:
         return logsumexp(live, axis=0)
 
     @property
-    def empty_weight(self) -> float:
+    def no_features_weight(self) -> float:
         """Weight of the component that ignores the features."""
         return float(self.weights[-1])
 
@@ -120,12 +120,7 @@ class Problem:
         result = fit_mean_field(
             data, priors, projection_prior=self.projection_prior, rng=rng, **options
         )
-        posterior = MeanFieldPosterior(
-            state=result.state,
-            design=data.design,
-            latent_scale=latent_scale,
-            target=self.target,
-        )
+        posterior = MeanFieldPosterior(state=result.state, data=data, latent_scale=latent_scale)
         return Fit(latent_scale=latent_scale, posterior=posterior, result=result)
 
     @property

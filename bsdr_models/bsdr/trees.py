@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bsdr_models.bsdr import predict
+from bsdr_models.bsdr import information, predict
 from bsdr_models.bsdr.card import CARD, PROJECTION_PRECISION_DIMS
 from bsdr_models.bsdr.predict import DrawPosterior, Positions
 from bsdr_models.bsdr.stacking import Fit
@@ -138,7 +138,7 @@ def mean_field_tree(
         More root attributes.
     """
     posterior, result = fit.posterior, fit.result
-    state, design = result.state, posterior.design
+    state, design = result.state, posterior.data.design
     n, r = state.latent.mean.shape
     p, k = context.X.shape[1], state.weights.mean.shape[1]
     n_draws = int(np.clip(MAX_NUMBERS // (p * max(r, k)), 20, N_DRAWS))
@@ -168,9 +168,11 @@ def mean_field_tree(
     weights = state.weights.mean[1:]
     group = {
         "latent_mean": state.latent.mean,
-        "latent_cov": np.tile(state.latent.cov, (n, 1, 1)),
+        "latent_cov": posterior.training_positions().cov,
         "projection_mean": loadings,
-        "projection_sd": np.sqrt(design.loading_variance(state.projection.variance, phi.mean)),
+        "projection_sd": np.sqrt(
+            information.loading_variance(state, posterior.data, fit.latent_scale)
+        ),
         "relevance": relevance(state.latent.mean, weights),
         "feature_relevance": feature_relevance(loadings, weights),
         "elbo": result.elbo,
@@ -192,7 +194,7 @@ def mean_field_tree(
 
 def _draw_projection(fit: Fit, n_draws: int, rng: np.random.Generator) -> FloatArray:
     """Draws of Q over features from q, (S, P, R)."""
-    state, design = fit.result.state, fit.posterior.design
+    state, design = fit.result.state, fit.posterior.data.design
     precision, r = state.projection_precision.mean, state.projection.mean.shape[1]
     inside = design.draw(precision, fit.latent_scale**2, size=(n_draws, r), rng=rng)
     draws = design.loadings(state.projection.mean + inside)
@@ -363,7 +365,7 @@ def predictions_tree(
     values: Mapping[str, np.ndarray],
     y: Any,
     inference_method: InferenceMethod,
-    latent_scale: float,
+    attrs: Mapping[str, Any],
 ) -> xr.DataTree:
     """Tree of predictions for new rows, which the plots read.
 
@@ -376,8 +378,10 @@ def predictions_tree(
         What was predicted, by name.
     y : array-like, optional
         True targets.
-    inference_method, latent_scale
+    inference_method : str
         Of the fit.
+    attrs : mapping
+        Root attributes.
     """
     group = {"latent_mean": positions.mean, "latent_cov": positions.cov, **values}
     if y is not None:
@@ -396,5 +400,5 @@ def predictions_tree(
         },
         dims={"predicted": ("obs", "outcome")[: np.ndim(values.get("predicted", ()))]},
         config=context.config,
-        attrs={"target": context.target, "latent_scale": float(latent_scale)},
+        attrs={"target": context.target, **attrs},
     )

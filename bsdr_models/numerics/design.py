@@ -42,6 +42,10 @@ class Design(Protocol):
         """D."""
 
     @property
+    def rows(self) -> FloatArray:
+        """Training rows in working coordinates, (N, D)."""
+
+    @property
     def mean_eigenvalue(self) -> float:
         """tr(X'X) / D."""
 
@@ -99,6 +103,12 @@ class Design(Protocol):
     def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
         """Marginal variances over features, of (D, R) in working coordinates: (P, R)."""
 
+    def weighted(self, weights: FloatArray) -> "DenseDesign":
+        """Working rows times sqrt(weights), (N,)."""
+
+    def weighted_variance(self, weights: FloatArray, precision: FloatArray) -> FloatArray:
+        """Diagonal over features of (diag phi + X' diag(weights) X)^-1, phi (D,): (P,)."""
+
 
 class DenseDesign:
     """X itself; the working coordinates are the features.
@@ -130,6 +140,11 @@ class DenseDesign:
     def spectral(self) -> "SpectralDesign":
         """The same rows in their row space."""
         return SpectralDesign(self.X)
+
+    @property
+    def rows(self) -> FloatArray:
+        """X."""
+        return self.X
 
     @property
     def mean_eigenvalue(self) -> float:
@@ -287,6 +302,15 @@ class DenseDesign:
         """The variances themselves."""
         return variance
 
+    def weighted(self, weights: FloatArray) -> "DenseDesign":
+        """Rows times sqrt(weights)."""
+        return DenseDesign(self.X * np.sqrt(weights)[:, None])
+
+    def weighted_variance(self, weights: FloatArray, precision: FloatArray) -> FloatArray:
+        """Diagonal of (diag phi + X' diag(weights) X)^-1."""
+        target = np.zeros((self.n_rows, 1))
+        return self.weighted(weights).ridge(target, precision[:, None], 1.0).variance[:, 0]
+
 
 class SpectralDesign:
     """Row space of X, X = U S V', in which the Gram matrix is diagonal; working rows are U S.
@@ -315,6 +339,11 @@ class SpectralDesign:
     def n_features(self) -> int:
         """The rank r of X."""
         return self.A.shape[1]
+
+    @property
+    def rows(self) -> FloatArray:
+        """U S."""
+        return self.A
 
     @property
     def mean_eigenvalue(self) -> float:
@@ -397,6 +426,15 @@ class SpectralDesign:
         """Marginal variances over features; what lies outside the row space has its prior."""
         squares = self.basis**2
         return squares @ variance + (1.0 - squares.sum(axis=1))[:, None] / precision
+
+    def weighted(self, weights: FloatArray) -> DenseDesign:
+        """Working rows times sqrt(weights)."""
+        return DenseDesign(self.A * np.sqrt(weights)[:, None])
+
+    def weighted_variance(self, weights: FloatArray, precision: FloatArray) -> FloatArray:
+        """Diagonal over features; what lies outside the row space has its prior."""
+        inside = self.weighted(weights).row_variance(self.basis, precision[:, None], 1.0, 1)[:, 0]
+        return inside + (1.0 - np.sum(self.basis**2, axis=1)) / precision[0]
 
 
 def _row_space(X: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -8,6 +8,8 @@ from bsdr_models.typing import BoolArray, FloatArray
 
 # A feature whose standard deviation is below this share of its size is constant.
 CONSTANT_TOL = 1e-8
+# Scaled values beyond this are refused: their squares, summed and multiplied, would overflow.
+TOO_LARGE = 1e100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +51,16 @@ class Scaler:
         Raises
         ------
         ValueError
-            If a value is so far from the training rows that its scaled form overflows.
+            If a scaled value is too large to compute with.
         """
         with np.errstate(over="ignore"):
             scaled = (X / self.peak - self.mean) / self.std
-            scaled[:, self.constant] = 0.0
-        if not np.isfinite(scaled).all():
-            column = int(np.flatnonzero(~np.isfinite(scaled).all(axis=0))[0])
+        scaled[:, self.constant] = 0.0
+        if (largest := np.abs(scaled).max(axis=0, initial=0.0)).max(initial=0.0) > TOO_LARGE:
             raise ValueError(
-                f"a value of column {column} is too far from the training rows to be scaled"
+                f"column {largest.argmax()} holds values too large to compute with, "
+                f"{largest.max():.3g} after scaling: far from the training rows, or not "
+                "standardised"
             )
         return scaled
 

@@ -10,6 +10,8 @@ from bsdr_models.dims import COMPONENT, LABEL, OBS
 from bsdr_models.typing import FloatArray, IntArray
 
 TOO_NARROW = "{} are approximate, usually too narrow"
+# Weight of the model without features above which a map is said to show nothing.
+NO_SIGNAL = 0.5
 APPROXIMATE = {"mean_field": "Mean field", "advi": "ADVI"}
 
 
@@ -75,10 +77,14 @@ def check_prob(prob: float) -> None:
         raise ValueError(f"prob must lie in (0, 1), got {prob}")
 
 
-def approximation_note(tree: xr.DataTree, what: str) -> str:
-    """A sentence for plots of uncertainty, where the engine understates it."""
+def caveats(tree: xr.DataTree, what: str) -> str:
+    """What a reader of a map has to know: no signal, or an engine that understates uncertainty."""
     engine = APPROXIMATE.get(tree.attrs.get("inference_method", ""))
-    return f" {engine}: {what}." if engine else ""
+    note = f" {engine}: {what}." if engine else ""
+    weight = tree.attrs.get("no_features_weight", 0.0)
+    if weight > NO_SIGNAL:
+        note += f" No signal: cross-validation gives a model without features weight {weight:.2f}."
+    return note
 
 
 def label_values(tree: xr.DataTree, group: str) -> np.ndarray:

@@ -8,7 +8,7 @@ from scipy.stats import norm
 from bsdr_models.dims import COMPONENT, FEATURE
 from bsdr_models.plots._read import (
     TOO_NARROW,
-    approximation_note,
+    caveats,
     check_prob,
     component_positions,
     read,
@@ -76,9 +76,7 @@ def plot_loadings(
     note = f"{prob:.0%} intervals; pale: the interval holds zero."
     if len(top) < len(mean):
         note = f"The {len(top)} largest of {len(mean)} features. " + note
-    set_title(
-        ax, f"Loadings of {name}", note + approximation_note(tree, TOO_NARROW.format("intervals"))
-    )
+    set_title(ax, f"Loadings of {name}", note + caveats(tree, TOO_NARROW.format("intervals")))
     return ax
 
 

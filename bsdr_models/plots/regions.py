@@ -13,7 +13,7 @@ from bsdr_models.numerics.orthant import label_log_probs
 from bsdr_models.plots._ellipses import spread_rows
 from bsdr_models.plots._read import (
     Classes,
-    approximation_note,
+    caveats,
     component_positions,
     read,
     read_target,
@@ -89,9 +89,7 @@ def plot_decision_regions(
     note += " Lines: 90% and (dotted) 50%. Points: training rows."
     if latent.shape[1] > 2:
         note += " A slice: other components at their mean."
-    set_title(
-        ax, "Most probable class", note + approximation_note(tree, "probabilities are approximate")
-    )
+    set_title(ax, "Most probable class", note + caveats(tree, "probabilities are approximate"))
     return ax
 
 

@@ -18,7 +18,7 @@ from bsdr_models.plots._read import (
     Classes,
     Target,
     Values,
-    approximation_note,
+    caveats,
     check_prob,
     component_positions,
     read,
@@ -108,9 +108,7 @@ def plot_scores(
     ax.set_xlabel(names[0])
     title = "Training rows" if group == "fit" else "New rows"
     what = "ellipses" if len(chosen) == 2 else "intervals"
-    set_title(
-        ax, f"{title} in the latent space", note + approximation_note(tree, TOO_NARROW.format(what))
-    )
+    set_title(ax, f"{title} in the latent space", note + caveats(tree, TOO_NARROW.format(what)))
     return ax
 
 
