@@ -29,7 +29,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from bsdr_models import plots
-from bsdr_models.bsdr.estimator import BSDRClassifier
+from bsdr_models.bsdr.estimator import BSDRClassifier, Inference
 from bsdr_models.metrics import expected_calibration_error
 from bsdr_models.typing import FloatArray
 
@@ -40,7 +40,7 @@ FEATURE_NAMES = {
 }
 CULTIVARS = np.array(["Barolo", "Grignolino", "Barbera"])
 
-ENGINES: Mapping[str, dict[str, Any]] = {
+ENGINES: Mapping[Inference, dict[str, Any]] = {
     "mean_field": {},
     "gibbs": {"draws": 1500, "tune": 1500},
     "nuts": {"draws": 300, "tune": 300, "chains": 2},
