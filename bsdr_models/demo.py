@@ -87,7 +87,7 @@ def split(y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarr
 
 def fit_engines(X: Any, y: np.ndarray, console: Console) -> dict[str, BSDRClassifier]:
     """One estimator per engine, with progress bars."""
-    fitted = {}
+    fitted: dict[str, BSDRClassifier] = {}
     for engine, options in ENGINES.items():
         begin = time.perf_counter()
         model = BSDRClassifier(
