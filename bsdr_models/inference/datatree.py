@@ -105,7 +105,6 @@ def to_datatree(
     known: dict[str, tuple[str, ...]] = dict(SUMMARY_DIMS)
     known |= {name: variable.dims for name, variable in card.variables.items()}
     known |= dict(dims or {})
-    # In a sample group the targets are one value per row: the likelihood of a whole row.
     datasets = {
         group: _dataset(group, variables, known, coords) for group, variables in groups.items()
     }
