@@ -1,0 +1,120 @@
+"""Four roads to one posterior: both Gibbs sweeps, PyMC driving the kernel, and NUTS.
+
+The classes overlap, so that every one of them mixes. NUTS works on another representation: the
+scores and the precisions are integrated out and the latent positions are offsets. Compared are
+means and mean squares of what is identified, within 4 Monte Carlo standard errors.
+"""
+
+from functools import partial
+
+import numpy as np
+import pymc as pm
+import pytest
+from arviz_stats.base import array_stats
+
+from bsdr_models.bsdr import gibbs
+from bsdr_models.bsdr.model import build_model
+from bsdr_models.bsdr.priors import SAMPLING
+from bsdr_models.data import Data
+from bsdr_models.inference.gibbs import run_gibbs
+from bsdr_models.inference.pymc_step import GibbsStep
+from bsdr_models.numerics.design import DenseDesign
+
+N, D, R, K = 40, 3, 2, 3
+KINDS = ("entrywise", "columnwise", "rowwise")
+NAMES = ["coef", "bias_centered"]
+
+
+def problem(kind):
+    """Overlapping classes: the scores have as much noise as signal."""
+    rng = np.random.default_rng(61)
+    X = rng.standard_normal((N, D))
+    y = (X @ rng.standard_normal((D, K)) + 1.5 * rng.standard_normal((N, K))).argmax(axis=1)
+    assert np.bincount(y).min() >= 8
+    declare = partial(build_model, X, y, n_components=R, projection_prior=kind, priors=SAMPLING)
+    return Data(design=DenseDesign(X), y=y, n_labels=K), declare
+
+
+def by_numpy(kind, step, *, seed):
+    data, _ = problem(kind)
+
+    def record(state):
+        W, b = state.weights, state.bias
+        contrast = W - W.mean(axis=-1, keepdims=True)
+        return {
+            "coef": state.projection @ contrast,
+            "bias_centered": b - b.mean(axis=-1, keepdims=True),
+        }
+
+    result = run_gibbs(
+        lambda rng: gibbs.init(
+            data, SAMPLING, n_components=R, projection_prior=kind, n_chains=8, rng=rng
+        ),
+        lambda state, rng: step(state, data, SAMPLING, rng=rng),
+        record=record,
+        draws=4000,
+        tune=500,
+        thin=2,
+        rng=np.random.default_rng(seed),
+    )
+    return result.draws
+
+
+def by_pymc(kind, *, seed):
+    data, declare = problem(kind)
+    kernel = partial(gibbs.sweep_variables, data=data, priors=SAMPLING, projection_prior=kind)
+    with declare(augmented=True) as model:
+        step = GibbsStep(model.value_vars, kernel)
+        return sample(seed, draws=6000, tune=300, step=step)
+
+
+def by_nuts(kind, *, seed):
+    _, declare = problem(kind)
+    with declare():
+        return sample(seed, draws=1500, tune=800, target_accept=0.95)
+
+
+def sample(seed, **options):
+    trace = pm.sample(
+        chains=2,
+        cores=1,
+        random_seed=seed,
+        var_names=NAMES,
+        progressbar=False,
+        quiet=True,
+        compute_convergence_checks=False,
+        **options,
+    )
+    return {name: trace["posterior"][name].values for name in NAMES}
+
+
+def summaries(draws):
+    """Mean and its standard error of each identified quantity and of its square."""
+    flat = np.concatenate(
+        [draws[name].reshape(*draws[name].shape[:2], -1) for name in NAMES], axis=2
+    )
+    both = np.concatenate([flat, flat**2], axis=2)
+    error = [array_stats.mcse(values) for values in np.moveaxis(both, 2, 0)]
+    rhat = [array_stats.rhat(values) for values in np.moveaxis(flat, 2, 0)]
+    assert max(rhat) < 1.03, max(rhat)
+    return both.mean(axis=(0, 1)), np.array(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_samplers_agree(kind):
+    found = {
+        "paper": summaries(by_numpy(kind, gibbs.step, seed=62)),
+        "joint": summaries(by_numpy(kind, gibbs.step_joint, seed=63)),
+        "pymc": summaries(by_pymc(kind, seed=64)),
+        "nuts": summaries(by_nuts(kind, seed=65)),
+    }
+    for first, second in (
+        ("paper", "joint"),
+        ("joint", "pymc"),
+        ("paper", "nuts"),
+        ("joint", "nuts"),
+    ):
+        (a, error_a), (b, error_b) = found[first], found[second]
+        z = (a - b) / np.hypot(error_a, error_b)
+        assert np.abs(z).max() < 4.0, (first, second, z.round(1))
