@@ -272,6 +272,6 @@ def _climb[S](
             climb.squarem(extrapolation)
         elif climb.left > 0:
             climb.sweep()
-        if climb.elbo - before < tol:
+        if not climb.stopped and climb.elbo - before < tol:
             return True
     return False

@@ -1,0 +1,382 @@
+"""The driver of coordinate ascent, on a quadratic bound whose answer is known."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from bsdr_models.inference.coordinate_ascent import (
+    LEAP_EVALUATIONS,
+    Extrapolation,
+    FallingBoundError,
+    run_coordinate_ascent,
+)
+
+# The bound is TOP - x'Ax/2, so close to a ridge that coordinate ascent crawls along it.
+A = np.array([[1.0, 0.98, 0.1], [0.98, 1.0, 0.1], [0.1, 0.1, 1.0]])
+TOP = 5.0
+START = np.array([3.0, -2.0, 1.0])
+
+
+@dataclass(frozen=True)
+class Info:
+    elbo: float
+    terms: dict
+
+
+def info(x, *, lie=0.0):
+    parts = {"first": TOP - 0.5 * x[0] * (A[0] @ x), "rest": -0.5 * x[1:] @ A[1:] @ x + lie}
+    return Info(elbo=sum(parts.values()), terms=parts)
+
+
+def step(x):
+    """Each coordinate at its optimum given the others, in turn."""
+    x = x.copy()
+    for i in range(x.size):
+        x[i] -= A[i] @ x / A[i, i]
+    return x, info(x)
+
+
+def fit(step=step, **settings):
+    settings = {"rng": np.random.default_rng(0), "tol": 1e-9, "max_iter": 20_000} | settings
+    init = settings.pop("init", lambda rng, restart: START)
+    return run_coordinate_ascent(init, step, **settings)
+
+
+PLAIN = Extrapolation(pack=lambda x: x, unpack=lambda vector, x: vector)
+
+
+def assert_rises(result):
+    assert np.all(np.diff(result.elbo) >= 0.0)
+    np.testing.assert_allclose(sum(result.terms.values()), result.elbo, rtol=1e-12)
+
+
+# ------------------------------------------------------------------------------- convergence
+
+
+def test_climbs_to_the_top_and_says_so():
+    result = fit()
+    assert result.converged
+    assert not result.interrupted
+    assert_rises(result)
+    assert result.elbo[-1] == info(result.state).elbo
+    assert TOP - result.elbo[-1] < 1e-6
+    assert result.restarts == (result.elbo[-1],)
+    gains = np.diff(result.elbo)
+    assert gains[-1] < 1e-9 <= gains[:-1].min()
+
+
+@pytest.mark.parametrize("accelerated", [False, True])
+@pytest.mark.parametrize("max_iter", [1, 2, 3, 7])
+def test_stops_at_the_limit_and_says_so(max_iter, accelerated):
+    result = fit(max_iter=max_iter, extrapolation=PLAIN if accelerated else None)
+    assert len(result.elbo) == max_iter
+    assert not result.converged
+    assert_rises(result)
+
+
+def test_tolerance_is_a_gain_in_nats_whatever_the_bound():
+    def far(x):
+        x, at = step(x)
+        return x, Info(elbo=at.elbo - 1e6, terms=at.terms | {"constant": -1e6})
+
+    assert len(fit(far, tol=1e-3).elbo) == len(fit(tol=1e-3).elbo)
+
+
+# ---------------------------------------------------------------------------------- restarts
+
+
+def two_tops(x):
+    """Half way to the nearer of two tops: 0 at -1 and 1 at +1."""
+    x = 0.5 * (x + np.sign(x))
+    elbo = float(x > 0) - (abs(x) - 1.0) ** 2
+    return x, Info(elbo=elbo, terms={"all": elbo})
+
+
+def test_the_best_restart_is_kept_and_all_are_reported():
+    starts = [-3.0, 0.1, -0.2, 2.0]
+    result = fit(two_tops, init=lambda rng, restart: starts[restart], n_restarts=4)
+    assert result.state == pytest.approx(1.0, abs=1e-3)
+    assert result.restarts == pytest.approx((0.0, 1.0, 0.0, 1.0), abs=1e-6)
+    assert result.elbo[-1] == max(result.restarts)
+    assert result.converged
+
+
+def test_restarts_have_streams_of_their_own_that_repeat():
+    def run(seed, n_restarts):
+        drawn = []
+
+        def init(rng, restart):
+            drawn.append(rng.normal())
+            return drawn[-1]
+
+        fit(two_tops, init=init, n_restarts=n_restarts, rng=np.random.default_rng(seed))
+        return drawn
+
+    assert len(set(run(3, 5))) == 5
+    assert run(3, 5) == run(3, 5)
+    assert run(3, 5)[:2] == run(3, 2)
+
+
+def test_convergence_is_that_of_the_best_restart():
+    """The better start is the one that runs into the limit."""
+    starts = [-1.0, 1e6]
+    result = fit(two_tops, init=lambda rng, restart: starts[restart], n_restarts=2, max_iter=3)
+    assert result.restarts[0] > result.restarts[1]
+    assert result.converged
+    starts = [-1.0, 4.0]
+    result = fit(two_tops, init=lambda rng, restart: starts[restart], n_restarts=2, max_iter=4)
+    assert result.restarts[0] < result.restarts[1]
+    assert not result.converged
+
+
+# -------------------------------------------------------------------------------- extrapolation
+
+
+def test_extrapolation_saves_most_sweeps():
+    plain, fast = fit(), fit(extrapolation=PLAIN)
+    assert_rises(fast)
+    assert fast.converged
+    assert TOP - fast.elbo[-1] < 1e-6
+    assert len(fast.elbo) < 0.2 * len(plain.elbo)
+
+
+def raising(error):
+    def unpack(vector, x):
+        raise error("no such state")
+
+    return unpack
+
+
+@pytest.mark.parametrize(
+    "unpack",
+    [
+        lambda vector, x: 100.0 * vector + 50.0,
+        lambda vector, x: np.full_like(vector, np.nan),
+        lambda vector, x: np.full_like(vector, 1e200),
+        raising(np.linalg.LinAlgError),
+        raising(FloatingPointError),
+        raising(ValueError),
+    ],
+)
+def test_an_extrapolation_that_does_not_pay_changes_nothing(unpack):
+    guarded = fit(extrapolation=Extrapolation(pack=PLAIN.pack, unpack=unpack), max_iter=50)
+    plain = fit(max_iter=50)
+    np.testing.assert_array_equal(guarded.elbo, plain.elbo)
+    np.testing.assert_array_equal(guarded.state, plain.state)
+
+
+def test_a_vector_that_does_not_move_is_not_extrapolated():
+    still = Extrapolation(pack=lambda x: np.zeros(2), unpack=raising(AssertionError))
+    np.testing.assert_array_equal(fit(extrapolation=still, max_iter=9).elbo, fit(max_iter=9).elbo)
+
+
+# --------------------------------------------------------------------------------------- faults
+
+
+def falling(at):
+    """A step that from its ``at``-th call on loses 0.01 nats in one term and gains in another."""
+    calls = 0
+
+    def faulty(x):
+        nonlocal calls
+        calls += 1
+        x, right = step(x)
+        drop = 100.0 if calls >= at else 0.0
+        terms = {"sound": right.elbo + 0.1 * drop, "broken": -drop}
+        return x, Info(elbo=sum(terms.values()), terms=terms)
+
+    return faulty
+
+
+@pytest.mark.parametrize("extrapolation", [None, PLAIN])
+def test_a_falling_bound_is_an_error_that_names_the_term(extrapolation):
+    with pytest.raises(FallingBoundError, match=r"fell by 9\d.*broken -100") as caught:
+        fit(falling(6), extrapolation=extrapolation)
+    assert "sound" not in str(caught.value)
+
+
+def test_rounding_is_not_a_fall():
+    noise = np.random.default_rng(1)
+
+    def noisy(x):
+        x, at = step(x)
+        return x, Info(elbo=at.elbo + 1e-12 * noise.standard_normal(), terms=at.terms)
+
+    assert fit(noisy, tol=1e-10).converged
+
+
+def test_a_bound_that_is_no_number_is_an_error_that_names_the_term():
+    def faulty(x):
+        return x, Info(elbo=np.nan, terms={"sound": 1.0, "broken": np.nan, "too": np.inf})
+
+    with pytest.raises(FloatingPointError, match=r"not finite: broken, too$"):
+        fit(faulty)
+
+
+# ------------------------------------------------------------------------------------ interrupts
+
+
+def interrupted_at(call, step=step):
+    calls = 0
+
+    def stepping(x):
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise KeyboardInterrupt
+        return step(x)
+
+    return stepping
+
+
+def test_an_interrupt_keeps_what_was_reached():
+    result = fit(interrupted_at(6))
+    assert result.interrupted
+    assert not result.converged
+    assert len(result.elbo) == 5
+    np.testing.assert_array_equal(result.state, fit(max_iter=5).state)
+    assert result.elbo[-1] == info(result.state).elbo
+
+
+def test_an_interrupt_ends_all_restarts_and_keeps_the_best():
+    n_first = len(fit(two_tops, init=lambda rng, restart: 4.0).elbo)
+    result = fit(
+        interrupted_at(n_first + 3, two_tops),
+        init=lambda rng, restart: [4.0, -4.0, 4.0][restart],
+        n_restarts=3,
+    )
+    assert result.interrupted
+    assert len(result.restarts) == 2
+    assert result.state == pytest.approx(1.0, abs=1e-3)
+    assert result.converged  # the one that is returned was
+
+
+def test_an_interrupt_before_anything_was_reached_goes_through():
+    with pytest.raises(KeyboardInterrupt):
+        fit(interrupted_at(1))
+
+
+# ------------------------------------------------------------------------------------- callbacks
+
+
+def test_callbacks_see_every_iteration():
+    seen = []
+    result = fit(
+        extrapolation=PLAIN, max_iter=8, callbacks=[lambda i, x, at: seen.append((i, x, at))]
+    )
+    assert [i for i, _, _ in seen] == list(range(1, 9))
+    np.testing.assert_array_equal([at.elbo for _, _, at in seen], result.elbo)
+    np.testing.assert_array_equal(seen[-1][1], result.state)
+    assert all(at.elbo == info(x).elbo for _, x, at in seen)
+
+
+@pytest.mark.parametrize("accelerated", [False, True])
+@pytest.mark.parametrize("last", [1, 2, 3, 4, 5])
+def test_a_callback_stops_and_the_others_are_still_called(last, accelerated):
+    count = []
+    result = fit(
+        extrapolation=PLAIN if accelerated else None,
+        callbacks=[lambda i, x, at: i == last, lambda i, x, at: count.append(i)],
+    )
+    assert len(result.elbo) == last == len(count)
+    assert not result.converged
+    assert not result.interrupted
+
+
+# ------------------------------------------------------------------------------------------ leaps
+
+
+def honest_leap(x, budget, on_step):
+    """Straight to the top in four moves."""
+    for share in (0.5, 0.2, 0.1, 0.0):
+        if on_step(share * x, info(share * x)):
+            break
+    return share * x, info(share * x)
+
+
+def test_a_leap_is_kept_when_it_pays():
+    result = fit(leap=honest_leap)
+    assert result.converged
+    assert_rises(result)
+    assert len(result.elbo) < 10
+    assert result.elbo[-1] == TOP
+
+
+def test_a_leap_may_stop_half_way():
+    result = fit(leap=honest_leap, callbacks=[lambda i, x, at: i == 3])
+    assert len(result.elbo) == 3
+    first, _ = step(START)
+    np.testing.assert_allclose(result.state, 0.2 * first)
+
+
+def test_being_stopped_early_in_a_round_is_not_convergence():
+    def slow_start(x, budget, on_step):
+        for share in (1.0 - 1e-12, 0.5, 0.0):
+            if on_step(share * x, info(share * x)):
+                break
+        return share * x, info(share * x)
+
+    result = fit(leap=slow_start, callbacks=[lambda i, x, at: i == 2])
+    assert len(result.elbo) == 2
+    assert not result.converged
+
+
+def test_a_leap_has_a_budget():
+    budgets = []
+
+    def leap(x, budget, on_step):
+        budgets.append(budget)
+        return x, info(x)
+
+    fit(leap=leap, max_iter=5)
+    assert budgets == [4, 3, 2, 1]
+    budgets.clear()
+    fit(leap=leap, max_iter=400)
+    assert max(budgets) == LEAP_EVALUATIONS
+
+
+def lying_leap(x, budget, on_step):
+    """Promises much on the way and ends below where it began."""
+    for lie in (10.0, 20.0):
+        on_step(2.0 * x, info(2.0 * x, lie=lie))
+    return 2.0 * x, info(2.0 * x)
+
+
+def silent_leap(x, budget, on_step):
+    """Better than its start, but no step of it was taken."""
+    return 0.5 * x, info(0.5 * x)
+
+
+def descending_leap(x, budget, on_step):
+    on_step(2.0 * x, info(2.0 * x))
+    return 2.0 * x, info(2.0 * x)
+
+
+@pytest.mark.parametrize("leap", [lying_leap, silent_leap, descending_leap])
+@pytest.mark.parametrize("extrapolation", [None, PLAIN])
+def test_a_leap_that_does_not_pay_leaves_no_trace(leap, extrapolation):
+    result = fit(leap=leap, extrapolation=extrapolation, max_iter=30)
+    plain = fit(extrapolation=extrapolation, max_iter=30)
+    np.testing.assert_array_equal(result.elbo, plain.elbo)
+    np.testing.assert_array_equal(result.state, plain.state)
+
+
+def test_a_leap_that_lies_to_the_end_is_found_out_by_the_next_sweep():
+    def leap(x, budget, on_step):
+        on_step(x, info(x, lie=3.0))
+        return x, info(x, lie=3.0)
+
+    with pytest.raises(FallingBoundError, match="rest"):
+        fit(leap=leap)
+
+
+def test_an_interrupt_inside_a_leap_keeps_the_steps_taken():
+    def leap(x, budget, on_step):
+        on_step(0.5 * x, info(0.5 * x))
+        raise KeyboardInterrupt
+
+    result = fit(leap=leap)
+    assert result.interrupted
+    assert len(result.elbo) == 2
+    assert result.elbo[-1] == info(result.state).elbo
