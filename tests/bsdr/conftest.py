@@ -7,7 +7,8 @@ they can be turned on copies with a planted fault. ``lab`` hands all of this to 
 """
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -380,6 +381,15 @@ def moved(problem, state, cov, name, field, step):
 def _stretch(cov, step):
     root = np.linalg.cholesky(cov) @ (np.eye(cov.shape[-1]) + step)
     return root @ root.swapaxes(-1, -2)
+
+
+def planted(module, old, new):
+    """A copy of a module with one edit of its source."""
+    source = Path(module.__file__).read_text()
+    assert source.count(old) == 1, f"where to plant the fault is gone: {old}"
+    copy = ModuleType(f"faulty_{module.__name__}")
+    exec(compile(source.replace(old, new), copy.__name__, "exec"), copy.__dict__)
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -45,9 +45,9 @@ def test_bound_is_the_monte_carlo_expectation(lab, kind, spectral, target, size)
 @pytest.mark.slow
 @every_problem
 def test_bound_is_the_monte_carlo_expectation_closely(lab, kind, spectral, target, size):
-    """The same to about 0.03 nats on a bound of about 80."""
+    """The same with a standard error of about 0.02 nats, on bounds of about 80."""
     problem = lab.make_problem(kind, target, size, spectral=spectral)
-    lab.check_monte_carlo(mf, problem, seed=1, size=300_000, max_error=0.03)
+    lab.check_monte_carlo(mf, problem, seed=1, size=100_000, max_error=0.04)
 
 
 @pytest.mark.parametrize("seed", range(4))

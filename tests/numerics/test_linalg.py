@@ -1,0 +1,70 @@
+"""Cholesky factors and inverses, well and badly conditioned."""
+
+import numpy as np
+import pytest
+
+from bsdr_models.numerics.linalg import JITTERS, cholesky, factorise_inplace, inv_spd
+
+
+def with_spectrum(eigenvalues, rng):
+    """A symmetric matrix with these eigenvalues in random directions."""
+    q, _ = np.linalg.qr(rng.standard_normal((len(eigenvalues),) * 2))
+    return (q * eigenvalues) @ q.T
+
+
+@pytest.mark.parametrize("stack", [(), (4,), (2, 3)])
+def test_inverse_and_log_determinant_follow_from_the_spectrum(stack):
+    rng = np.random.default_rng(0)
+    spectra = rng.uniform(0.1, 10.0, (*stack, 5))
+    flat = [
+        with_spectrum(s, np.random.default_rng(i)) for i, s in enumerate(spectra.reshape(-1, 5))
+    ]
+    inverses = [
+        with_spectrum(1.0 / s, np.random.default_rng(i))
+        for i, s in enumerate(spectra.reshape(-1, 5))
+    ]
+    matrix = np.reshape(flat, (*stack, 5, 5))
+    inverse, log_det = inv_spd(matrix)
+    np.testing.assert_allclose(inverse, np.reshape(inverses, (*stack, 5, 5)), rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(log_det, -np.log(spectra).sum(axis=-1), rtol=1e-12)
+    np.testing.assert_array_equal(inverse, np.swapaxes(inverse, -1, -2))
+    factor = cholesky(matrix)
+    np.testing.assert_allclose(factor @ np.swapaxes(factor, -1, -2), matrix, atol=1e-13)
+    np.testing.assert_array_equal(factor, np.tril(factor))
+
+
+def test_a_good_matrix_gets_no_jitter():
+    matrix = with_spectrum(np.array([1e-6, 1.0, 1e6]), np.random.default_rng(1))
+    np.testing.assert_array_equal(cholesky(matrix), np.linalg.cholesky(matrix))
+
+
+def test_a_matrix_that_rounding_made_indefinite_gets_a_little():
+    matrix = with_spectrum(np.array([-1e-11, 1.0, 2.0]), np.random.default_rng(2))
+    with pytest.raises(np.linalg.LinAlgError):
+        np.linalg.cholesky(matrix)
+    factor = cholesky(matrix)
+    added = factor @ factor.T - matrix
+    np.testing.assert_allclose(added, added[0, 0] * np.eye(3), atol=1e-15)
+    assert 1e-11 < added[0, 0] <= JITTERS[1] * 1.001
+
+
+def test_an_indefinite_matrix_is_named():
+    matrix = with_spectrum(np.array([-1e-3, 1.0, 2.0]), np.random.default_rng(3))
+    for attempt in (cholesky, inv_spd):
+        with pytest.raises(np.linalg.LinAlgError, match="row covariance is not positive definite"):
+            attempt(matrix, name="row covariance")
+    with pytest.raises(np.linalg.LinAlgError, match="row covariance is not positive definite"):
+        factorise_inplace(np.asfortranarray(matrix), name="row covariance")
+
+
+def test_factorising_in_place_reads_the_lower_triangle_only():
+    rng = np.random.default_rng(4)
+    spectrum = rng.uniform(0.5, 3.0, 30)
+    matrix = with_spectrum(spectrum, rng)
+    given = np.asfortranarray(np.tril(matrix) + np.triu(np.full((30, 30), np.nan), 1))
+    factor, log_det = factorise_inplace(given, name="matrix")
+    np.testing.assert_allclose(factor @ factor.T, matrix, atol=1e-13)
+    np.testing.assert_array_equal(factor, np.tril(factor))
+    assert log_det == pytest.approx(np.log(spectrum).sum(), rel=1e-12)
+    assert np.shares_memory(factor, given)
+    assert factor.flags.f_contiguous

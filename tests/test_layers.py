@@ -1,0 +1,223 @@
+"""Imports go one way, and the table below says which.
+
+It is by module name; the first pattern that matches counts, and a module that none
+matches has no place yet. ``inside`` are patterns of this package's own modules, ``outside`` are
+libraries beside the standard one. Both hold for every import, wherever it stands; ``lazy`` ones
+may stand in a function only, so that what they load is loaded when it is asked for.
+"""
+
+import ast
+import subprocess
+import sys
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+import bsdr_models
+
+ROOT = Path(bsdr_models.__file__).parent
+PAPERS = ("bsdr",)
+BASE = ("typing", "dims", "random", "card", "metrics")
+NUMERICS = ("numerics.*", "data")
+DRIVERS = tuple(
+    f"inference.{name}" for name in ("protocols", "coordinate_ascent", "gibbs", "callbacks")
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    modules: tuple[str, ...]
+    inside: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ("numpy",)
+    lazy: tuple[str, ...] = ()
+
+
+def paper_layers(paper):
+    """Ranks 3 and 4: a paper sees its own folder and what lies below, never another paper."""
+    return (
+        Layer(modules=(f"{paper}.card", f"{paper}.priors"), inside=BASE),
+        Layer(
+            modules=tuple(
+                f"{paper}.{name}" for name in ("mean_field", "collapsed", "information", "gibbs")
+            ),
+            inside=(f"{paper}.priors", f"{paper}.mean_field", *BASE, *NUMERICS),
+            outside=("numpy", "scipy"),
+        ),
+        Layer(
+            modules=(f"{paper}.predict",),
+            inside=(
+                *(f"{paper}.{name}" for name in ("priors", "mean_field", "information", "gibbs")),
+                *BASE,
+                *NUMERICS,
+            ),
+            outside=("numpy", "scipy", "xarray"),
+        ),
+        Layer(
+            modules=(f"{paper}.model",),
+            inside=(f"{paper}.priors", *BASE, *NUMERICS),
+            outside=("numpy", "pymc", "pytensor"),
+        ),
+        Layer(
+            modules=(f"{paper}", f"{paper}.*"),
+            inside=(f"{paper}.*", *BASE, *NUMERICS, *DRIVERS, "inference.datatree"),
+            outside=("numpy", "scipy", "sklearn", "xarray"),
+            lazy=(f"{paper}.model", "inference.engines", "inference.pymc_step", "arviz_stats"),
+        ),
+    )
+
+
+LAYERS = (
+    Layer(modules=BASE, inside=BASE),
+    Layer(
+        modules=(*NUMERICS, "numerics"),
+        inside=(*BASE, *NUMERICS),
+        outside=("numpy", "scipy", "numba", "llvmlite"),
+    ),
+    Layer(
+        modules=(*DRIVERS, "inference"),
+        inside=(*BASE, *NUMERICS, *DRIVERS),
+        outside=("numpy", "rich"),
+    ),
+    Layer(
+        modules=("inference.datatree",),
+        inside=(*BASE, *NUMERICS),
+        outside=("numpy", "xarray", "arviz_base"),
+    ),
+    Layer(
+        modules=("inference.engines", "inference.pymc_step"),
+        inside=(*BASE, *NUMERICS, "inference.*"),
+        outside=("numpy", "scipy", "xarray", "arviz_base", "pymc", "nutpie"),
+    ),
+    *(layer for paper in PAPERS for layer in paper_layers(paper)),
+    Layer(
+        modules=("plots", "plots.*"),
+        inside=("typing", "dims", "metrics", "numerics.*", "plots.*"),
+        outside=("numpy", "scipy", "matplotlib", "sklearn", "xarray"),
+    ),
+    Layer(modules=("zoo",), inside=("card", *(f"{paper}.card" for paper in PAPERS))),
+    Layer(modules=("",)),  # the package itself imports when a name is asked for
+    Layer(
+        modules=("demo", "datasets", "persistence", "__main__"),
+        inside=("*",),
+        outside=("numpy", "scipy", "sklearn", "xarray", "arviz*", "matplotlib", "rich"),
+        lazy=("pymc",),
+    ),
+)
+NEVER_BELOW_THE_MODEL = {"pymc", "pytensor", "arviz", "arviz_base", "sklearn", "matplotlib"}
+
+
+def module_name(path):
+    """Name below the package; empty for the package itself."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def imports(path):
+    """(name of the module, whether inside a function) for every import of a file."""
+    tree = ast.parse(path.read_text())
+    inner = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: relative import"
+            # `from package import module` names a module, `from module import thing` does not.
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if _is_module(name) else node.module for name in whole]
+        else:
+            continue
+        yield from ((name, id(node) in inner) for name in names)
+
+
+def _is_module(name):
+    return name.removeprefix("bsdr_models.") in MODULES and name.startswith("bsdr_models.")
+
+
+def matches(name, patterns):
+    return any(fnmatch(name, pattern) for pattern in patterns)
+
+
+def layer_of(name):
+    found = [layer for layer in LAYERS if matches(name, layer.modules)]
+    assert found, f"{name} has no layer: give it one in this table"
+    return found[0]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_module_imports_only_from_its_layers(name):
+    layer = layer_of(name)
+    for target, inner in imports(MODULES[name]):
+        top, _, rest = target.partition(".")
+        if top in sys.stdlib_module_names:
+            continue
+        short, allowed = (rest, layer.inside) if top == "bsdr_models" else (top, layer.outside)
+        if matches(short, layer.lazy):
+            assert inner, f"{name} loads {target} at its import"
+        else:
+            assert matches(short, allowed), f"{name} imports {target}"
+
+
+def test_the_table_reaches_every_layer():
+    """A pattern that matches nothing guards nothing; those of rank 5 may be still to come."""
+    for layer in LAYERS[:-1]:
+        assert any(layer_of(name) is layer for name in MODULES), layer.modules
+
+
+def run_fresh(code):
+    """Run code in a new interpreter; what it prints."""
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    ).stdout
+
+
+def test_importing_the_package_is_quick_and_loads_little():
+    """Under a second of processor time, counted from an interpreter that has done nothing."""
+    code = """
+import sys, time
+import bsdr_models
+print(time.process_time(), *{name.partition(".")[0] for name in sys.modules})
+"""
+    seconds, *loaded = run_fresh(code).split()
+    assert "bsdr_models" in loaded
+    assert not set(loaded) & (NEVER_BELOW_THE_MODEL | {"scipy", "numba", "xarray", "rich"})
+    assert float(seconds) < 1.0
+
+
+def test_a_mean_field_fit_needs_neither_pymc_nor_scikit_learn():
+    code = """
+import sys
+import numpy as np
+from bsdr_models.bsdr import collapsed, mean_field
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.data import make_data
+from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
+
+rng = np.random.default_rng(0)
+y = np.arange(30) % 3
+data = make_data(rng.standard_normal((30, 4)) + y[:, None], y, n_labels=3)
+result = run_coordinate_ascent(
+    lambda rng, restart: mean_field.init(
+        data, Priors(), n_components=2, projection_prior="entrywise", rng=rng
+    ),
+    lambda state: mean_field.step(state, data, Priors()),
+    leap=lambda state, budget, on_step: collapsed.maximise(
+        state, data, Priors(), max_evaluations=budget, on_step=on_step
+    ),
+    rng=rng,
+)
+assert result.converged
+print(*{name.partition(".")[0] for name in sys.modules})
+"""
+    loaded = run_fresh(code).split()
+    assert "scipy" in loaded
+    assert not set(loaded) & (NEVER_BELOW_THE_MODEL | {"xarray"})
