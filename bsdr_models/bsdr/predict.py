@@ -4,6 +4,8 @@ Everything here works row by row, so that a row's result does not depend on its 
 time linear in the number of rows. Scores of one row share its latent position and are therefore
 correlated; the position is integrated by a fixed set of quasi-random normals, the same for all
 rows, and the scores given the position in closed form or by one-dimensional quadrature [1]_.
+Real targets need no points: given the parameters they are normal, with a covariance of low rank
+beyond the noise.
 
 Letters: M new rows, S points over which the position (and the draw of the parameters) is
 averaged, R components, K labels.
@@ -17,20 +19,20 @@ References
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp, ndtri
-from scipy.stats import qmc
+from scipy.special import log_ndtr, logsumexp
 
 from bsdr_models.bsdr import information
 from bsdr_models.bsdr.mean_field import State
 from bsdr_models.data import Data
 from bsdr_models.numerics import orthant
+from bsdr_models.numerics.factors import LOG_2PI
+from bsdr_models.numerics.probit_product import log_mean, normal_points
 from bsdr_models.typing import FloatArray, Target
 
-# Quasi-random points over a latent position, and per draw of a sampler.
-N_POINTS, N_POINTS_PER_DRAW = 32, 4
+# Quasi-random points over a latent position; per draw of a sampler at least, and over all draws.
+N_POINTS, N_POINTS_PER_DRAW, N_POINTS_ALL_DRAWS = 32, 4, 1024
 # Scores held at once: blocks of rows keep memory flat.
 BLOCK = 1 << 19
 
@@ -54,15 +56,37 @@ class Positions:
         return np.sqrt(np.einsum("mrr->mr", self.cov))
 
 
-@cache
-def cubature(n_components: int, n_points: int = N_POINTS) -> FloatArray:
-    """Scrambled Sobol normals with mean exactly 0 and variance exactly 1: (S, R)."""
-    sobol = qmc.Sobol(n_components, scramble=True, rng=np.random.default_rng(20130601))
-    points = ndtri(sobol.random(n_points))
-    points -= points.mean(axis=0)
-    points /= points.std(axis=0)
-    points.flags.writeable = False
-    return points
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """Predictive distribution of real targets: for each row a mixture of S normals.
+
+    mean
+        (M, S, K).
+    noise
+        Variances of independent parts, (M or 1, S, K).
+    loadings
+        L, (M or 1, S, R, K), of what the outputs share: L' L is added to the covariance.
+    """
+
+    mean: FloatArray
+    noise: FloatArray
+    loadings: FloatArray
+
+    def log_density(self, y: FloatArray) -> FloatArray:
+        """Log densities of the parts of each mixture at y, (M, K): (M, S)."""
+        gap = y[:, None] - self.mean
+        half = self.loadings / np.sqrt(self.noise)[..., None, :]
+        inner = half @ np.swapaxes(half, -1, -2) + np.eye(half.shape[-2])  # (M or 1, S, R, R)
+        seen = (half @ (gap / np.sqrt(self.noise))[..., None])[..., 0]
+        square = np.sum(gap**2 / self.noise, axis=-1)
+        square -= np.einsum("msr,msr->ms", seen, np.linalg.solve(inner, seen[..., None])[..., 0])
+        log_det = np.linalg.slogdet(inner)[1] + np.log(self.noise).sum(axis=-1)
+        return -0.5 * (square + log_det + gap.shape[-1] * LOG_2PI)
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of each output, (M, K)."""
+        variance = self.noise + np.sum(self.loadings**2, axis=-2)
+        return self.mean.mean(axis=1), np.sqrt(variance.mean(axis=1) + self.mean.var(axis=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,22 +162,35 @@ class MeanFieldPosterior:
         Yields
         ------
         mean, std : (m, S, K)
-            With unit-variance probit noise, or the noise of real targets, included.
+            With the unit-variance noise of the probit included.
         """
         mean, variance = self._moments(rows)
         weights = self.state.weights
-        points = cubature(mean.shape[1]) if integrate_latent else np.zeros((1, mean.shape[1]))
-        noise = np.ones(weights.mean.shape[1])
-        if self.state.noise_precision is not None:
-            tau = self.state.noise_precision
-            noise = tau.rate / np.maximum(tau.shape - 1.0, 0.5)  # E[1 / tau]
+        r = mean.shape[1]
+        points = normal_points(r, N_POINTS) if integrate_latent else np.zeros((1, r))
         size = max(1, BLOCK // (points.shape[0] * weights.mean.shape[1]))
         for begin in range(0, mean.shape[0], size):
             part = slice(begin, begin + size)
             z = mean[part, None, :] + np.sqrt(variance[part, None, :]) * points
             full = np.concatenate([np.ones((*z.shape[:-1], 1)), z], axis=-1)  # (m, S, 1 + R)
             spread = np.einsum("msp,kpq,msq->msk", full, weights.cov, full, optimize=True)
-            yield full @ weights.mean, np.sqrt(noise + spread)
+            yield full @ weights.mean, np.sqrt(1.0 + spread)
+
+    def outputs(self, rows: FloatArray, *, integrate_latent: bool = True) -> Iterator[Outputs]:
+        """Real targets of new rows, by blocks: normal, with the exact moments under q."""
+        mean, variance = self._moments(rows)
+        if not integrate_latent:
+            variance = np.zeros_like(variance)
+        weights, tau = self.state.weights, self.state.noise_precision
+        assert tau is not None
+        full = np.column_stack([np.ones(len(mean)), mean])  # (M, 1 + R)
+        noise = tau.rate / np.maximum(tau.shape - 1.0, 0.5)  # E[1 / tau]
+        noise = noise + np.einsum("mp,kpq,mq->mk", full, weights.cov, full, optimize=True)
+        noise += variance @ weights.variance[1:]
+        loadings = np.sqrt(variance)[:, :, None] * weights.mean[1:]  # (M, R, K)
+        yield Outputs(
+            mean=(full @ weights.mean)[:, None], noise=noise[:, None], loadings=loadings[:, None]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,21 +239,39 @@ class DrawPosterior:
     def scores(
         self, rows: FloatArray, *, integrate_latent: bool = True
     ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Means and standard deviations of the scores at the points, by blocks of rows."""
-        r = self.projection.shape[2]
-        points = cubature(r, N_POINTS_PER_DRAW) if integrate_latent else np.zeros((1, r))
-        noise = self.latent_scale * np.einsum("jr,srk->sjk", points, self.weights)
-        offset = (noise + self.bias[:, None, :]).reshape(-1, self.bias.shape[1])
+        """Means and standard deviations of the scores at the points, by blocks of rows.
+
+        Every draw of the parameters has points of its own, so that together they cover the
+        latent position densely.
+        """
+        n_draws, r, k = self.weights.shape
+        points = np.zeros((n_draws, 1, r))
+        if integrate_latent:
+            each = max(N_POINTS_PER_DRAW, -(-N_POINTS_ALL_DRAWS // n_draws))
+            points = normal_points(r, n_draws * each).reshape(n_draws, each, r)
+        offset = self.latent_scale * (points @ self.weights) + self.bias[:, None, :]
+        for _, linear in self._linear(rows, offset.size):
+            mean = (linear[:, :, None] + offset).reshape(len(linear), -1, k)
+            yield mean, np.ones_like(mean)
+
+    def outputs(self, rows: FloatArray, *, integrate_latent: bool = True) -> Iterator[Outputs]:
+        """Real targets of new rows, by blocks: one normal for every draw, exactly."""
+        assert self.noise_precision is not None
+        scale = self.latent_scale if integrate_latent else 0.0
+        for _, linear in self._linear(rows, self.weights.size):
+            yield Outputs(
+                mean=linear + self.bias,
+                noise=1.0 / self.noise_precision[None],
+                loadings=scale * self.weights[None],
+            )
+
+    def _linear(self, rows: FloatArray, size_per_row: int) -> Iterator[tuple[slice, FloatArray]]:
+        """Blocks of rows and their X Q W, (m, S, K), so many that memory stays flat."""
         coef = self.projection @ self.weights  # (S, D, K)
-        std = np.ones_like(self.bias)
-        if self.noise_precision is not None:
-            std = 1.0 / np.sqrt(self.noise_precision)
-        std = np.repeat(std, len(points), axis=0)
-        size = max(1, BLOCK // offset.size)
-        for begin in range(0, rows.shape[0], size):
-            linear = np.einsum("md,sdk->msk", rows[begin : begin + size], coef, optimize=True)
-            mean = np.repeat(linear, len(points), axis=1) + offset
-            yield mean, np.broadcast_to(std, mean.shape)
+        size = max(1, BLOCK // size_per_row)
+        for begin in range(0, len(rows), size):
+            part = slice(begin, begin + size)
+            yield part, np.einsum("md,sdk->msk", rows[part], coef, optimize=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,62 +359,71 @@ def log_predictive(
         if posterior.log_prob is not None:
             on = posterior.log_prob
             return np.where(y, on, np.log1p(-np.exp(on))).sum(axis=1)
-        assert posterior.mean is not None
-        assert posterior.std is not None
-        return _normal_log_density(y, posterior.mean, posterior.std)
+        return _outputs_without_features(posterior, rows).log_density(y)[:, 0]
     out, begin = [], 0
+    if posterior.target == "regression":
+        for part in posterior.outputs(rows, integrate_latent=integrate_latent):
+            out.append(_log_mean(part.log_density(y[begin : begin + len(part.mean)])))
+            begin += len(part.mean)
+        return np.concatenate(out)
     for mean, std in posterior.scores(rows, integrate_latent=integrate_latent):
-        part = y[begin : begin + len(mean), None, :]
+        sign = np.where(y[begin : begin + len(mean), None], 1.0, -1.0)
         begin += len(mean)
-        if posterior.target == "multilabel":
-            each = log_ndtr(np.where(part, 1.0, -1.0) * mean / std).sum(axis=2)
-        else:
-            each = _normal_log_density(part, mean, std)
-        out.append(_log_mean(each))
+        out.append(_log_mean(log_ndtr(sign * mean / std).sum(axis=2)))
     return np.concatenate(out)
 
 
 def log_likelihood(posterior: DrawPosterior, rows: FloatArray, y: np.ndarray) -> FloatArray:
     """Log p(y_n | x_n, draw) with the latent and the scores integrated out: (S, M)."""
-    n_draws, out, begin = len(posterior.bias), [], 0
-    for mean, std in posterior.scores(rows):
-        m, s, k = mean.shape
-        part = y[begin : begin + m, None]
-        begin += m
-        if posterior.target == "multiclass":
-            labels = np.repeat(part[:, 0], s)
-            each = orthant.log_prob(mean.reshape(-1, k), labels, n_nodes=16).reshape(m, s)
-        elif posterior.target == "multilabel":
-            each = log_ndtr(np.where(part, 1.0, -1.0) * mean / std).sum(axis=2)
+    if posterior.target == "regression":
+        out, begin = [], 0
+        for outputs in posterior.outputs(rows):
+            out.append(outputs.log_density(y[begin : begin + len(outputs.mean)]).T)
+            begin += len(outputs.mean)
+        return np.concatenate(out, axis=1)
+    loadings = posterior.latent_scale * np.swapaxes(posterior.weights, 1, 2)  # (S, K, R)
+    n_draws, k, r = loadings.shape
+    out = []
+    for part, linear in posterior._linear(rows, n_draws * k * (1 + r)):
+        eta = np.swapaxes(linear + posterior.bias, 0, 1)  # (S, m, K)
+        if posterior.target == "multilabel":
+            sign = np.where(y[part], 1.0, -1.0)  # (m, K)
+            c, d = sign[..., None] * loadings[:, None], sign * eta
         else:
-            each = _normal_log_density(part, mean, std)
-        out.append(_log_mean(np.swapaxes(each.reshape(m, n_draws, -1), 1, 2)))
-    return np.concatenate(out).T
+            label = y[part, None]
+            others = np.arange(k - 1) + (np.arange(k - 1) >= label)  # (m, K - 1)
+            rows_ = np.arange(len(label))[:, None]
+            d = eta[:, rows_, label] - eta[:, rows_, others]
+            c = loadings[:, label] - loadings[:, others]
+            c = np.concatenate([np.ones((*d.shape, 1)), c], axis=-1)  # what t_y itself adds
+        each = log_mean(c.reshape(-1, *c.shape[2:]), d.reshape(-1, d.shape[2]))
+        out.append(each.reshape(n_draws, -1))
+    return np.concatenate(out, axis=1)
 
 
 def score_moments(
     posterior: Posterior, rows: FloatArray, *, integrate_latent: bool = True
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and standard deviation of the scores (or real targets) of new rows, each (M, K)."""
+    """Mean and standard deviation of the real targets of new rows, each (M, K)."""
     if isinstance(posterior, NoFeatures):
-        assert posterior.mean is not None
-        assert posterior.std is not None
-        return (
-            np.tile(posterior.mean, (rows.shape[0], 1)),
-            np.tile(posterior.std, (rows.shape[0], 1)),
-        )
-    means, stds = [], []
-    for mean, std in posterior.scores(rows, integrate_latent=integrate_latent):
-        means.append(mean.mean(axis=1))
-        stds.append(np.sqrt((std**2).mean(axis=1) + mean.var(axis=1)))
+        return _outputs_without_features(posterior, rows).moments()
+    parts = posterior.outputs(rows, integrate_latent=integrate_latent)
+    means, stds = zip(*(part.moments() for part in parts), strict=True)
     return np.concatenate(means), np.concatenate(stds)
+
+
+def _outputs_without_features(posterior: NoFeatures, rows: FloatArray) -> Outputs:
+    """The same normal for every row."""
+    assert posterior.mean is not None
+    assert posterior.std is not None
+    shape = (len(rows), 1, len(posterior.mean))
+    return Outputs(
+        mean=np.broadcast_to(posterior.mean, shape),
+        noise=np.broadcast_to(posterior.std**2, shape),
+        loadings=np.zeros((1, 1, 0, len(posterior.mean))),
+    )
 
 
 def _log_mean(log_p: FloatArray) -> FloatArray:
     """Log of the mean over points, (m, S, ...) -> (m, ...)."""
     return logsumexp(log_p, axis=1) - np.log(log_p.shape[1])
-
-
-def _normal_log_density(y: FloatArray, mean: FloatArray, std: FloatArray) -> FloatArray:
-    """Log density of independent normals, summed over the last axis."""
-    return -0.5 * (((y - mean) / std) ** 2 + np.log(2.0 * np.pi * std**2)).sum(axis=-1)

@@ -1,0 +1,424 @@
+"""Predictions against brute force: draws of everything from the posterior, and counting.
+
+Monte Carlo comparisons are at 4 standard errors plus the stated error of the quadrature.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import log_ndtr, logsumexp
+from scipy.stats import multivariate_normal, norm
+
+from bsdr_models.bsdr import predict
+from bsdr_models.bsdr.fit import fit_mean_field
+from bsdr_models.bsdr.predict import DrawPosterior, MeanFieldPosterior, NoFeatures
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.stacking import Mixture
+from bsdr_models.data import make_data
+
+N_DRAWS = 200_000
+TARGETS = ("multiclass", "multilabel", "regression")
+SCALES = {"small": 0.1, "large": 0.8}
+
+
+def toy(target, *, n=24, d=4, r=2, k=3, seed=0):
+    """Features and targets with signal: X (N, D), y."""
+    rng = np.random.default_rng([41, seed])
+    X = rng.standard_normal((n, d))
+    eta = X @ rng.standard_normal((d, r)) @ rng.standard_normal((r, k))
+    eta = eta + 0.7 * rng.standard_normal((n, k))
+    y = {"multiclass": eta.argmax(axis=1), "multilabel": eta > 0.0, "regression": eta}[target]
+    return X, y
+
+
+def mean_field(target, *, prior="entrywise", latent_scale=0.5, n_iter=40, **sizes):
+    X, y = toy(target, **sizes)
+    data = make_data(X, y, n_labels=3, target=target, projection_prior=prior)
+    result = fit_mean_field(
+        data,
+        Priors(latent_scale=latent_scale),
+        n_components=2,
+        projection_prior=prior,
+        rng=np.random.default_rng(0),
+        max_iter=n_iter,
+    )
+    return X, MeanFieldPosterior(state=result.state, data=data, latent_scale=latent_scale)
+
+
+def projection_moments(X, posterior):
+    """E[Q] (D, R) and Cov(Q) (R, D, D) under q, by dense inverses over the features."""
+    state, v = posterior.state, posterior.latent_scale**2
+    d, r = X.shape[1], state.latent.mean.shape[1]
+    phi = np.broadcast_to(state.projection_precision.mean, (d, r))
+    cov = np.array([np.linalg.inv(np.diag(column) + X.T @ X / v) for column in phi.T])
+    mean = np.stack([s @ X.T @ z / v for s, z in zip(cov, state.latent.mean.T, strict=True)], 1)
+    return mean, cov
+
+
+def draw_scores(X, posterior, row, rng, size=N_DRAWS):
+    """Positions (S, R) and linear predictors (S, K) of a new row, by draws from q."""
+    mean, cov = projection_moments(X, posterior)
+    Q = np.stack(
+        [rng.multivariate_normal(m, c, size=size) for m, c in zip(mean.T, cov, strict=True)], 2
+    )
+    z = np.einsum("d,sdr->sr", row, Q) + posterior.latent_scale * rng.standard_normal(
+        (size, Q.shape[2])
+    )
+    w = posterior.state.weights
+    full = np.stack(
+        [rng.multivariate_normal(m, c, size=size) for m, c in zip(w.mean.T, w.cov, strict=True)], 2
+    )
+    return z, full[:, 0] + np.einsum("sr,srk->sk", z, full[:, 1:])
+
+
+def random_draws(target, *, size=30, d=4, r=2, k=3, latent_scale=0.8, seed=0):
+    """A posterior of draws that scatter about one value."""
+    rng = np.random.default_rng([43, seed])
+    return DrawPosterior(
+        projection=0.7 * rng.standard_normal((d, r)) + 0.2 * rng.standard_normal((size, d, r)),
+        weights=1.2 * rng.standard_normal((r, k)) + 0.3 * rng.standard_normal((size, r, k)),
+        bias=0.4 * rng.standard_normal((size, k)),
+        noise_precision=rng.gamma(5.0, 0.5, size=(size, k)) if target == "regression" else None,
+        latent_scale=latent_scale,
+        target=target,
+    )
+
+
+def scores_of_draws(posterior, row, rng, size):
+    """Linear predictors (S', K) at ``size`` random latents of every draw, and their draw (S',)."""
+    n_draws, r, _ = posterior.weights.shape
+    index = np.repeat(np.arange(n_draws), size)
+    z = np.einsum("d,sdr->sr", row, posterior.projection)[index]
+    z = z + posterior.latent_scale * rng.standard_normal((len(index), r))
+    return np.einsum("sr,srk->sk", z, posterior.weights[index]) + posterior.bias[index], index
+
+
+def hermite(n_dims, n_nodes=40):
+    """Nodes (G, P) and weights (G,) of N(0, I)."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+    grid = np.stack(np.meshgrid(*[nodes] * n_dims, indexing="ij"), axis=-1)
+    return grid.reshape(-1, n_dims), np.prod(
+        np.meshgrid(*[weights / weights.sum()] * n_dims, indexing="ij"), axis=0
+    ).ravel()
+
+
+# ------------------------------------------------------------------------------- mean field
+
+
+@pytest.mark.parametrize("latent_scale", SCALES.values(), ids=SCALES)
+@pytest.mark.parametrize("prior", ["entrywise", "columnwise", "rowwise"])
+def test_label_probabilities_are_frequencies_under_q(prior, latent_scale):
+    X, posterior = mean_field("multiclass", prior=prior, latent_scale=latent_scale)
+    rng = np.random.default_rng(1)
+    rows = 1.5 * rng.standard_normal((3, 4))
+    got = np.exp(predict.label_log_probabilities(posterior, rows))
+    np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
+    for row, probability in zip(rows, got, strict=True):
+        _, eta = draw_scores(X, posterior, row, rng)
+        label = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
+        frequency = np.bincount(label, minlength=3) / N_DRAWS
+        np.testing.assert_allclose(probability, frequency, atol=4 * 0.5 / N_DRAWS**0.5 + 4e-3)
+
+
+def test_fewer_rows_than_features_leave_their_prior_variance_outside():
+    """Row-space coordinates against dense algebra over all features."""
+    X, posterior = mean_field("multiclass", prior="columnwise", n=9, d=20, latent_scale=0.5)
+    rng = np.random.default_rng(2)
+    row = rng.standard_normal(20)
+    z, eta = draw_scores(X, posterior, row, rng, size=50_000)
+    label = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
+    frequency = np.bincount(label, minlength=3) / len(label)
+    got = np.exp(predict.label_log_probabilities(posterior, row[None]))[0]
+    np.testing.assert_allclose(got, frequency, atol=4 * 0.5 / len(label) ** 0.5 + 4e-3)
+
+    inside = replace(posterior, outside=False)
+    narrow = X.T @ np.linalg.lstsq(X.T, row, rcond=None)[0]  # the part in the row space
+    np.testing.assert_allclose(
+        predict.label_log_probabilities(inside, row[None]),
+        predict.label_log_probabilities(posterior, narrow[None]),
+        rtol=1e-6,
+    )
+    positions = posterior.positions(row[None])
+    np.testing.assert_allclose(
+        positions.mean[0], z.mean(axis=0), atol=4 * z.std(axis=0).max() / len(z) ** 0.5
+    )
+
+
+def test_multilabel_predictions_are_frequencies_under_q():
+    """Marginally by `label_log_probabilities`, jointly by `log_predictive`."""
+    X, posterior = mean_field("multilabel")
+    rng = np.random.default_rng(3)
+    row = rng.standard_normal(4)
+    _, eta = draw_scores(X, posterior, row, rng)
+    on = eta + rng.standard_normal(eta.shape) > 0.0
+    got = np.exp(predict.label_log_probabilities(posterior, row[None]))[0]
+    tolerance = 4 * 0.5 / N_DRAWS**0.5 + 4e-3
+    np.testing.assert_allclose(got, on.mean(axis=0), atol=tolerance)
+    for y in np.array([[0, 0, 0], [1, 0, 1], [1, 1, 1]], dtype=bool):
+        joint = np.exp(predict.log_predictive(posterior, row[None], y[None]))[0]
+        np.testing.assert_allclose(joint, (on == y).all(axis=1).mean(), atol=tolerance)
+
+
+def test_regression_moments_are_those_of_draws_from_q():
+    X, posterior = mean_field("regression")
+    rng = np.random.default_rng(4)
+    row = rng.standard_normal(4)
+    _, eta = draw_scores(X, posterior, row, rng)
+    tau = posterior.state.noise_precision
+    noise = rng.gamma(tau.shape, 1.0 / tau.rate, size=eta.shape) ** -0.5
+    y = eta + noise * rng.standard_normal(eta.shape)
+    mean, std = predict.score_moments(posterior, row[None])
+    np.testing.assert_allclose(mean[0], y.mean(axis=0), atol=4 * y.std() / N_DRAWS**0.5)
+    np.testing.assert_allclose(std[0], y.std(axis=0), rtol=0.015)
+
+    mean, std = predict.score_moments(posterior, row[None], integrate_latent=False)
+    plug_in = posterior.positions(row[None]).mean @ posterior.state.weights.mean[1:]
+    np.testing.assert_allclose(mean[0], plug_in[0] + posterior.state.weights.mean[0])
+    assert (std < y.std(axis=0)).all()
+
+
+def test_regression_density_has_these_moments():
+    """The joint density of the outputs integrates to one, with the moments reported."""
+    _, posterior = mean_field("regression")
+    row = np.random.default_rng(5).standard_normal((1, 4))
+    mean, std = predict.score_moments(posterior, row)
+    nodes, weights = hermite(3, 24)
+    y = mean + 1.3 * std * nodes
+    log_q = norm.logpdf(y, mean, 1.3 * std).sum(axis=1)
+    each = weights * np.exp(predict.log_predictive(posterior, np.tile(row, (len(y), 1)), y) - log_q)
+    np.testing.assert_allclose(each.sum(), 1.0, atol=1e-3)
+    np.testing.assert_allclose(each @ y, mean[0], atol=2e-3)
+    np.testing.assert_allclose(np.sqrt(each @ (y - mean) ** 2), std[0], rtol=2e-3)
+
+
+def test_plug_in_puts_the_position_at_its_mean():
+    _, posterior = mean_field("multiclass")
+    rows = np.random.default_rng(6).standard_normal((5, 4))
+    z, w = posterior.positions(rows).mean, posterior.state.weights
+    full = np.column_stack([np.ones(5), z])
+    variance = 1.0 + np.einsum("mp,kpq,mq->mk", full, w.cov, full)
+    rng = np.random.default_rng(7)
+    got = np.exp(predict.label_log_probabilities(posterior, rows, integrate_latent=False))
+    for mean, var, probability in zip(full @ w.mean, variance, got, strict=True):
+        label = (mean + np.sqrt(var) * rng.standard_normal((N_DRAWS, 3))).argmax(axis=1)
+        frequency = np.bincount(label, minlength=3) / N_DRAWS
+        np.testing.assert_allclose(probability, frequency, atol=4 * 0.5 / N_DRAWS**0.5)
+    integrated = np.exp(predict.label_log_probabilities(posterior, rows))
+    assert integrated.max(axis=1).mean() < got.max(axis=1).mean()  # it is less sure
+
+
+# ------------------------------------------------------------------------------------- draws
+
+
+@pytest.mark.parametrize("r", [1, 2, 4])
+def test_draws_give_label_frequencies(r):
+    posterior = random_draws("multiclass", r=r)
+    rng = np.random.default_rng(8)
+    rows = rng.standard_normal((3, 4))
+    got = np.exp(predict.label_log_probabilities(posterior, rows))
+    np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
+    for row, probability in zip(rows, got, strict=True):
+        eta, _ = scores_of_draws(posterior, row, rng, 6000)
+        label = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
+        frequency = np.bincount(label, minlength=3) / len(label)
+        np.testing.assert_allclose(probability, frequency, atol=4 * 0.5 / len(label) ** 0.5 + 6e-3)
+
+
+def test_draws_give_joint_frequencies_of_labels():
+    posterior = random_draws("multilabel")
+    rng = np.random.default_rng(9)
+    row = rng.standard_normal(4)
+    eta, _ = scores_of_draws(posterior, row, rng, 6000)
+    on = eta + rng.standard_normal(eta.shape) > 0.0
+    tolerance = 4 * 0.5 / len(on) ** 0.5 + 6e-3
+    got = np.exp(predict.label_log_probabilities(posterior, row[None]))[0]
+    np.testing.assert_allclose(got, on.mean(axis=0), atol=tolerance)
+    for y in np.array([[0, 0, 1], [1, 0, 1], [1, 1, 0]], dtype=bool):
+        joint = np.exp(predict.log_predictive(posterior, row[None], y[None]))[0]
+        np.testing.assert_allclose(joint, (on == y).all(axis=1).mean(), atol=tolerance)
+
+
+def test_positions_of_draws_have_their_moments():
+    posterior = random_draws("multiclass", size=400)
+    rng = np.random.default_rng(10)
+    rows = rng.standard_normal((3, 4))
+    z = np.einsum("md,sdr->msr", rows, posterior.projection)
+    got = posterior.positions(rows)
+    np.testing.assert_allclose(got.mean, z.mean(axis=1), rtol=1e-10)
+    for cov, each in zip(got.cov, z, strict=True):
+        expected = np.cov(each.T, bias=True) + 0.8**2 * np.eye(2)
+        np.testing.assert_allclose(cov, expected, rtol=1e-10)
+    np.testing.assert_allclose(got.std**2, np.einsum("mrr->mr", got.cov))
+
+
+def test_log_likelihood_of_labels_is_the_integral_over_the_latent():
+    """Draw by draw, by tensor quadrature over position and score; improbable labels included."""
+    posterior = random_draws("multiclass", size=12)
+    rng = np.random.default_rng(11)
+    rows, y = 1.5 * rng.standard_normal((10, 4)), np.arange(10) % 3
+    got = predict.log_likelihood(posterior, rows, y)
+    assert got.shape == (12, 10)
+    nodes, weights = hermite(3, 30)
+    expected = np.empty((12, 10))
+    for s in range(12):
+        for n in range(10):
+            z = rows[n] @ posterior.projection[s] + 0.8 * nodes[:, :2]
+            eta = z @ posterior.weights[s] + posterior.bias[s]
+            top = eta[:, y[n]] + nodes[:, 2]
+            others = np.delete(eta, y[n], axis=1)
+            log_p = log_ndtr(top[:, None] - others).sum(axis=1)
+            expected[s, n] = logsumexp(log_p, b=weights)
+    assert expected.min() < -6.0
+    assert np.sqrt(np.mean((got - expected) ** 2)) < 0.03
+    assert np.abs(got - expected).max() < 0.2
+
+
+def test_log_likelihood_of_label_sets_is_the_integral_over_the_latent():
+    posterior = random_draws("multilabel", size=12)
+    rng = np.random.default_rng(12)
+    rows, y = 1.5 * rng.standard_normal((10, 4)), rng.random((10, 3)) < 0.5
+    nodes, weights = hermite(2, 60)
+    z = np.einsum("md,sdr->smr", rows, posterior.projection)[:, :, None] + 0.8 * nodes
+    eta = np.einsum("smgr,srk->smgk", z, posterior.weights) + posterior.bias[:, None, None]
+    sign = np.where(y, 1.0, -1.0)[:, None]
+    expected = logsumexp(log_ndtr(sign * eta).sum(axis=-1), b=weights, axis=-1)
+    error = predict.log_likelihood(posterior, rows, y) - expected
+    assert np.sqrt(np.mean(error**2)) < 0.03
+    assert np.abs(error).max() < 0.2
+
+
+def test_log_likelihood_of_two_labels_is_a_probit():
+    posterior = random_draws("multiclass", size=20, k=2)
+    rng = np.random.default_rng(13)
+    rows, y = rng.standard_normal((6, 4)), np.arange(6) % 2
+    gap = posterior.weights[..., 1] - posterior.weights[..., 0]  # (S, R)
+    mean = np.einsum("md,sdr,sr->sm", rows, posterior.projection, gap)
+    mean = mean + (posterior.bias[:, 1] - posterior.bias[:, 0])[:, None]
+    scale = np.sqrt(2.0 + 0.8**2 * np.sum(gap**2, axis=1))[:, None]
+    expected = norm.logcdf(np.where(y == 1, mean, -mean) / scale)
+    np.testing.assert_allclose(predict.log_likelihood(posterior, rows, y), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_log_likelihood_of_real_targets_is_the_multivariate_normal(k):
+    posterior = random_draws("regression", size=7, k=k)
+    rng = np.random.default_rng(14)
+    rows, y = rng.standard_normal((5, 4)), rng.standard_normal((5, k))
+    got = predict.log_likelihood(posterior, rows, y)
+    for s in range(7):
+        W = posterior.weights[s]
+        cov = np.diag(1.0 / posterior.noise_precision[s]) + 0.8**2 * W.T @ W
+        for n in range(5):
+            mean = rows[n] @ posterior.projection[s] @ W + posterior.bias[s]
+            expected = multivariate_normal(mean, cov).logpdf(y[n])
+            np.testing.assert_allclose(got[s, n], expected, rtol=1e-10)
+    np.testing.assert_allclose(
+        predict.log_predictive(posterior, rows, y), logsumexp(got, axis=0) - np.log(7), rtol=1e-10
+    )
+
+
+def test_regression_moments_of_draws():
+    posterior = random_draws("regression")
+    rng = np.random.default_rng(15)
+    row = rng.standard_normal(4)
+    eta, index = scores_of_draws(posterior, row, rng, 6000)
+    y = eta + posterior.noise_precision[index] ** -0.5 * rng.standard_normal(eta.shape)
+    mean, std = predict.score_moments(posterior, row[None])
+    np.testing.assert_allclose(mean[0], y.mean(axis=0), atol=4 * y.std() / len(y) ** 0.5)
+    np.testing.assert_allclose(std[0], y.std(axis=0), rtol=0.01)
+    plug_in, narrow = predict.score_moments(posterior, row[None], integrate_latent=False)
+    np.testing.assert_allclose(plug_in, mean, rtol=1e-12)
+    assert (narrow < std).all()
+
+
+def test_thinning_keeps_draws_evenly():
+    posterior = random_draws("regression", size=30)
+    thin = posterior.thin(4)
+    for name in ("projection", "weights", "bias", "noise_precision"):
+        np.testing.assert_array_equal(getattr(thin, name), getattr(posterior, name)[[0, 9, 19, 29]])
+    assert len(posterior.thin(100).bias) == 30
+
+
+# --------------------------------------------------------------------------------- every kind
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", ["mean_field", "draws", "no_features"])
+def test_a_row_does_not_depend_on_its_batch(kind, target, monkeypatch):
+    """Also across the blocks into which rows are cut."""
+    X, y = toy(target)
+    posterior = {
+        "mean_field": lambda: mean_field(target, n_iter=5)[1],
+        "draws": lambda: random_draws(target),
+        "no_features": lambda: NoFeatures.learn(y, 3, target),
+    }[kind]()
+
+    def outputs(rows, targets):
+        if target == "regression":
+            yield from predict.score_moments(posterior, rows)
+        else:
+            yield predict.label_log_probabilities(posterior, rows)
+        yield predict.log_predictive(posterior, rows, targets)
+        if kind == "draws":
+            yield predict.log_likelihood(posterior, rows, targets).T
+
+    together = list(outputs(X, y))
+    alone = [list(outputs(X[n : n + 1], y[n : n + 1])) for n in range(len(X))]
+    monkeypatch.setattr(predict, "BLOCK", 3000)
+    for i, (values, blocked) in enumerate(zip(together, outputs(X, y), strict=True)):
+        assert np.isfinite(values).all()
+        np.testing.assert_allclose(values, np.concatenate([each[i] for each in alone]), rtol=1e-9)
+        np.testing.assert_allclose(values, blocked, rtol=1e-9)
+
+
+def test_without_features_labels_have_their_frequencies():
+    counts = NoFeatures.learn(np.array([0, 0, 0, 2]), 3, "multiclass")
+    np.testing.assert_allclose(np.exp(counts.log_prob), np.array([4, 1, 2]) / 7)
+    on = NoFeatures.learn(np.array([[1, 0], [1, 1]], dtype=bool), 2, "multilabel")
+    np.testing.assert_allclose(np.exp(on.log_prob), [3 / 4, 2 / 4])
+    rows, y = np.zeros((2, 5)), np.array([[1, 0], [0, 0]], dtype=bool)
+    np.testing.assert_allclose(
+        np.exp(predict.log_predictive(on, rows, y)), [3 / 4 * 2 / 4, 1 / 4 * 2 / 4]
+    )
+
+
+@pytest.mark.parametrize("n", [1, 2, 500])
+def test_without_features_real_targets_are_normal(n):
+    y = np.random.default_rng(16).standard_normal((n, 2))
+    model = NoFeatures.learn(y, 2, "regression")
+    mean, std = predict.score_moments(model, np.zeros((3, 7)))
+    assert mean.shape == std.shape == (3, 2)
+    np.testing.assert_allclose(mean[0], y.mean(axis=0))
+    if n == 500:
+        np.testing.assert_allclose(std[0], y.std(axis=0), rtol=0.01)
+    assert (std > 0.5).all()  # a single row does not make it sure
+    new = np.array([[0.3, -1.0]])
+    expected = norm.logpdf(new, mean[:1], std[:1]).sum()
+    np.testing.assert_allclose(predict.log_predictive(model, np.zeros((1, 7)), new), expected)
+
+
+def test_a_mixture_averages_probabilities():
+    X, y = toy("multiclass")
+    parts = (random_draws("multiclass"), NoFeatures.learn(y, 3, "multiclass"))
+    p = [np.exp(predict.label_log_probabilities(part, X)) for part in parts]
+
+    def average(*weights):
+        mixture = Mixture(
+            fits=(), components=parts, weights=np.array(weights), log_scores=np.zeros(2)
+        )
+        asked = []
+
+        def log_prob(part):
+            asked.append(part)
+            return predict.label_log_probabilities(part, X)
+
+        return np.exp(mixture.log_average(log_prob)), asked, mixture.no_features_weight
+
+    got, asked, empty = average(0.3, 0.7)
+    np.testing.assert_allclose(got, 0.3 * p[0] + 0.7 * p[1], rtol=1e-10)
+    assert len(asked) == 2
+    assert empty == 0.7
+    got, asked, _ = average(1.0, 0.0)
+    np.testing.assert_allclose(got, p[0], rtol=1e-10)
+    assert len(asked) == 1  # what has no weight costs nothing
