@@ -44,7 +44,7 @@ def plot_bound(tree: xr.DataTree, *, by_term: bool = False, ax: Axes | None = No
     ax = axes_or_new(ax, height=4.2)
     ax.plot(iteration, bound, color=POSITIVE, linewidth=1.8)
     ax.set(xlabel="iteration", ylabel="lower bound (nats)")
-    ax.yaxis.set_major_formatter(f"{{x:,.{0 if np.ptp(bound) > 10.0 else 2}f}}")
+    ax.yaxis.set_major_formatter("{x:,.9g}")  # as many digits as the ticks have
     set_title(ax, "Evidence lower bound", f"{bound[-1]:,.2f} nats after {len(bound)} iterations.")
     gap = bound[-1] - bound[:-1]
     if np.any(gap > 0.0):
