@@ -309,7 +309,7 @@ class _BSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _name_results(self, loadings: FloatArray, latent: FloatArray, weights: FloatArray) -> None:
         self.components_ = loadings.T
-        self.relevance_ = trees.relevance(latent, weights)
+        self.relevance_ = trees.relevance(latent, self._context.contrast(weights))
 
     # ---------------------------------------------------------------- after the fit
 

@@ -50,6 +50,15 @@ class Context:
             return np.asarray(self.labels)[self.y]
         return self.y.astype(np.int64) if self.target == "multilabel" else self.y
 
+    def contrast(self, values: FloatArray) -> FloatArray:
+        """Centred over classes (last axis), of whose scores only differences are identified.
+
+        Each label of a multi-label problem, and each real output, stands for itself.
+        """
+        if self.target == "multiclass":
+            return values - values.mean(axis=-1, keepdims=True)
+        return values
+
     def build(
         self,
         groups: dict[str, dict[str, Any]],
@@ -94,33 +103,26 @@ class Context:
         )
 
 
-def relevance(latent: FloatArray, weights: FloatArray) -> FloatArray:
+def relevance(latent: FloatArray, contrast: FloatArray) -> FloatArray:
     """Share of each component in the variance of the scores over rows, (R,).
 
     Parameters
     ----------
     latent : (N, R)
-    weights : (R, K)
-        Only their differences between labels move a probability.
+    contrast : (R, K)
+        Weights, centred where only their differences count.
     """
-    contrast = weights - weights.mean(axis=1, keepdims=True) if weights.shape[1] > 1 else weights
-    each = latent.var(axis=0) * np.sum(contrast**2, axis=1)
-    total = each.sum()
-    return each / total if total > 0.0 else np.full(len(each), 1.0 / len(each))
+    return _shares(latent.var(axis=0) * np.sum(contrast**2, axis=1))
 
 
-def feature_relevance(projection: FloatArray, weights: FloatArray) -> FloatArray:
-    """Share of each feature in the squared coefficients Q W, centred over labels: (P,)."""
-    square = np.sum(_contrast(projection @ weights) ** 2, axis=-1)
-    total = square.sum()
-    return square / total if total > 0.0 else np.full(len(square), 1.0 / len(square))
+def feature_relevance(projection: FloatArray, contrast: FloatArray) -> FloatArray:
+    """Share of each feature in the squared coefficients Q W, given W centred: (P,)."""
+    return _shares(np.sum((projection @ contrast) ** 2, axis=-1))
 
 
-def _contrast(values: FloatArray) -> FloatArray:
-    """Centred over the labels (last axis), unless there is one label only."""
-    if values.shape[-1] == 1:
-        return values
-    return values - values.mean(axis=-1, keepdims=True)
+def _shares(values: FloatArray) -> FloatArray:
+    total = values.sum()
+    return values / total if total > 0.0 else np.full(len(values), 1.0 / len(values))
 
 
 def mean_field_tree(
@@ -165,7 +167,7 @@ def mean_field_tree(
         draws["latent"] = state.latent.mean + rng.standard_normal((n_draws, n, r)) @ half.T
     draws = {name: values[None] for name, values in draws.items()}
     loadings = design.loadings(state.projection.mean)
-    weights = state.weights.mean[1:]
+    contrast = context.contrast(state.weights.mean[1:])
     group = {
         "latent_mean": state.latent.mean,
         "latent_cov": posterior.training_positions().cov,
@@ -173,8 +175,8 @@ def mean_field_tree(
         "projection_sd": np.sqrt(
             information.loading_variance(state, posterior.data, fit.latent_scale)
         ),
-        "relevance": relevance(state.latent.mean, weights),
-        "feature_relevance": feature_relevance(loadings, weights),
+        "relevance": relevance(state.latent.mean, contrast),
+        "feature_relevance": feature_relevance(loadings, contrast),
         "elbo": result.elbo,
         "elbo_terms": np.column_stack(list(result.terms.values())),
         "restarts": np.array(result.restarts),
@@ -182,7 +184,11 @@ def mean_field_tree(
     if context.projection_prior != "entrywise" or design.n_features == p:
         group["projection_precision_mean"] = _drop_tied(phi.mean[None], context.projection_prior)[0]
     return context.build(
-        {"posterior": _with_identified(draws), "fit": group, **_likelihood(draws, fit, context)},
+        {
+            "posterior": _with_identified(draws, context),
+            "fit": group,
+            **_likelihood(draws, fit, context),
+        },
         inference_method="mean_field",
         latent_scale=fit.latent_scale,
         n_components=r,
@@ -208,13 +214,12 @@ def _drop_tied(values: FloatArray, projection_prior: ProjectionPrior) -> FloatAr
     return values[:, :, 0] if projection_prior == "rowwise" else values
 
 
-def _with_identified(draws: dict[str, FloatArray]) -> dict[str, FloatArray]:
+def _with_identified(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:
     """Draws (chain, draw, ...) with the identified quantities added."""
-    return {
-        **draws,
-        "coef": _contrast(draws["projection"] @ draws["weights"]),
-        "bias_centered": _contrast(draws["bias"]),
-    }
+    out = {**draws, "coef": context.contrast(draws["projection"] @ draws["weights"])}
+    if context.target == "multiclass":
+        out["bias_centered"] = context.contrast(draws["bias"])
+    return out
 
 
 def _likelihood(
@@ -332,20 +337,23 @@ def draws_tree(
     else:
         posterior = draw_posterior(draws, latent_scale=latent_scale, target=context.target)
         positions = posterior.positions(context.X)
-    mean_weights = weights.mean(axis=(0, 1))
+    contrast = context.contrast(weights.mean(axis=(0, 1)))
     loadings = projection.mean(axis=(0, 1))
     group = {
         "latent_mean": positions.mean,
         "latent_cov": positions.cov,
         "projection_mean": loadings,
         "projection_sd": projection.std(axis=(0, 1)),
-        "relevance": relevance(positions.mean, mean_weights),
-        "feature_relevance": feature_relevance(loadings, mean_weights),
+        "relevance": relevance(positions.mean, contrast),
+        "feature_relevance": feature_relevance(loadings, contrast),
         **(fit or {}),
     }
     if "projection_precision" in draws:
         group["projection_precision_mean"] = draws["projection_precision"].mean(axis=(0, 1))
-    groups: dict[str, dict[str, Any]] = {"posterior": _with_identified(draws), "fit": group}
+    groups: dict[str, dict[str, Any]] = {
+        "posterior": _with_identified(draws, context),
+        "fit": group,
+    }
     if sample_stats:
         groups["sample_stats"] = dict(sample_stats)
     groups |= log_likelihood_group(draws, context, latent_scale=latent_scale, target=context.target)
