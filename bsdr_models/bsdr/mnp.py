@@ -78,12 +78,26 @@ def init(data: Data) -> State:
     )
 
 
+def update_weight_precision(state: State, priors: Priors) -> Gamma:
+    """Optimal q(psi, lambda) given E[w**2]."""
+    return mean_field.weight_gamma(state.weights.mean_square, priors)
+
+
+def update_weights(state: State, data: Data) -> RidgeColumns:
+    """Optimal q(b, W): a ridge regression of each score, its precisions those of psi."""
+    return data.design.ridge(state.scores.mean, state.weight_precision.mean, 1.0)
+
+
+def update_scores(state: State, data: Data) -> Scores:
+    """Optimal q(T), truncated to the cones of the labels."""
+    return mean_field.make_scores(state.weights.fitted, data, start=state.scores.mode)
+
+
 def step(state: State, data: Data, priors: Priors) -> tuple[State, Info]:
-    """One sweep of coordinate ascent: precisions, weights, scores. The bound never falls."""
-    psi = mean_field.weight_gamma(state.weights.mean_square, priors)
-    w = data.design.ridge(state.scores.mean, psi.mean, 1.0)
-    t = mean_field.make_scores(w.fitted, data, start=state.scores.mode)
-    state = State(weight_precision=psi, weights=w, scores=t)
+    """One sweep of coordinate ascent. The bound never falls; the input is not modified."""
+    state = replace(state, weight_precision=update_weight_precision(state, priors))
+    state = replace(state, weights=update_weights(state, data))
+    state = replace(state, scores=update_scores(state, data))
     terms = elbo_terms(state, priors)
     return state, Info(elbo=sum(terms.values()), terms=terms)
 
