@@ -33,7 +33,7 @@ class Scaler:
     def fit(cls, X: FloatArray, *, standardize: bool = True) -> "Scaler":
         """Learn from training rows, (N, P)."""
         size = np.abs(X).max(axis=0)
-        peak = np.where(size > 0.0, size, 1.0)
+        peak = np.where(size > 0.0, np.maximum(size, np.finfo(np.float64).tiny), 1.0)
         unit = X / peak
         mean, std = unit.mean(axis=0), unit.std(axis=0)
         constant = std <= CONSTANT_TOL * np.maximum(np.abs(mean), CONSTANT_TOL)

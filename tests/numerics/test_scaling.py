@@ -1,0 +1,113 @@
+"""Scaling against exact rational arithmetic, at sizes where plain formulas overflow."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from bsdr_models.numerics.scaling import Scaler
+
+
+def exact(column):
+    """(x - mean) / std without rounding, from the squares."""
+    values = [Fraction(float(v)) for v in column]
+    mean = sum(values) / len(values)
+    square = sum((v - mean) ** 2 for v in values) / len(values)
+    return [np.sign(v - mean) * float((v - mean) ** 2 / square) ** 0.5 for v in values]
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-200, 1e-12, 1.0, 1e12, 1e200, 1.7e308])
+def test_standardises_at_any_size(size):
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, (9, 3)) * size
+    scaler = Scaler.fit(X)
+    got = scaler.transform(X)
+    for column, values in zip(X.T, got.T, strict=True):
+        np.testing.assert_allclose(values, exact(column), rtol=1e-12)
+    np.testing.assert_allclose(got.std(axis=0), 1.0)
+    assert not scaler.constant.any()
+
+
+def test_an_offset_leaves_what_precision_there_is():
+    X = 1e6 + np.random.default_rng(1).standard_normal((20, 2))
+    got = Scaler.fit(X).transform(X)
+    for column, values in zip(X.T, got.T, strict=True):
+        np.testing.assert_allclose(values, exact(column), atol=1e-9)
+
+
+def test_location_and_scale_are_in_the_units_of_the_data():
+    X = np.random.default_rng(2).normal(3.0, 1.0, (50, 3)) * [1e-12, 1.0, 1e12]
+    scaler = Scaler.fit(X)
+    np.testing.assert_allclose(scaler.location, X.mean(axis=0))
+    np.testing.assert_allclose(scaler.scale, X.std(axis=0))
+    np.testing.assert_allclose(
+        scaler.transform(X), (X - scaler.location) / scaler.scale, atol=1e-12
+    )
+
+
+def test_centring_alone():
+    X = np.random.default_rng(3).normal(3.0, 5.0, (30, 2))
+    scaler = Scaler.fit(X, standardize=False)
+    np.testing.assert_allclose(scaler.transform(X), X - X.mean(axis=0), atol=1e-13)
+    np.testing.assert_allclose(scaler.scale, 1.0)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -3.7, 1e-300, 1e300, 0.1])
+@pytest.mark.parametrize("standardize", [True, False])
+def test_a_constant_column_becomes_zero_wherever_new_rows_lie(value, standardize):
+    """0.1 * 3 / 3 is not 0.1: the standard deviation of a constant may be a rounding error."""
+    X = np.column_stack([np.full(7, value), np.arange(7.0)])
+    scaler = Scaler.fit(X, standardize=standardize)
+    np.testing.assert_array_equal(scaler.constant, [True, False])
+    new = np.array([[5.0, 1.0], [-1e300, 2.0]])
+    np.testing.assert_array_equal(scaler.transform(new)[:, 0], 0.0)
+    np.testing.assert_allclose(scaler.scale[0], 1.0)
+
+
+def test_variation_below_the_tolerance_is_none():
+    wobble = np.random.default_rng(4).standard_normal(50)
+    X = np.column_stack([1.0 + 1e-10 * wobble, 1.0 + 1e-6 * wobble])
+    np.testing.assert_array_equal(Scaler.fit(X).constant, [True, False])
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_values_too_large_to_compute_with_are_refused_by_name(standardize):
+    X = np.random.default_rng(5).standard_normal((10, 4))
+    scaler = Scaler.fit(X, standardize=standardize)
+    new = X.copy()
+    new[3, 2] = 1e155
+    with pytest.raises(ValueError, match="column 2 holds values too large"):
+        scaler.transform(new)
+    new[3, 2] = 1e90
+    assert np.isfinite(scaler.transform(new)).all()
+
+
+def test_centring_alone_refuses_training_rows_that_are_too_large():
+    X = 1e200 * np.random.default_rng(6).standard_normal((10, 2))
+    with pytest.raises(ValueError, match="not standardised"):
+        Scaler.fit(X, standardize=False).transform(X)
+
+
+def test_no_rows():
+    scaler = Scaler.fit(np.eye(3))
+    assert scaler.transform(np.empty((0, 3))).shape == (0, 3)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    X=arrays(np.float64, (6, 2), elements=st.floats(allow_nan=False, allow_infinity=False)),
+    standardize=st.booleans(),
+)
+def test_any_finite_rows_are_scaled_or_refused(X, standardize):
+    """Never a NaN, never a warning; at most sqrt(n) standard deviations from the mean."""
+    scaler = Scaler.fit(X, standardize=standardize)
+    if not standardize and np.abs(X).max() > 1e99:
+        return
+    got = scaler.transform(X)
+    assert np.isfinite(got).all()
+    if standardize:
+        assert np.abs(got).max() <= np.sqrt(6.0) * (1.0 + 1e-6)
+        live = ~scaler.constant
+        np.testing.assert_allclose(got[:, live].std(axis=0), 1.0, rtol=1e-6)
