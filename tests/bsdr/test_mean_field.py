@@ -8,6 +8,7 @@ from scipy import stats
 from scipy.special import gammaln
 
 from bsdr_models.bsdr import mean_field as mf
+from bsdr_models.bsdr.fit import fit_mean_field
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import Data, make_data
 from bsdr_models.numerics.design import DenseDesign, SpectralDesign
@@ -45,16 +46,16 @@ def test_bound_is_the_monte_carlo_expectation(lab, kind, spectral, target, size)
 @pytest.mark.slow
 @every_problem
 def test_bound_is_the_monte_carlo_expectation_closely(lab, kind, spectral, target, size):
-    """The same with a standard error of about 0.02 nats, on bounds of about 80."""
+    """The same with a standard error of 0.01 to 0.05 nats, on bounds of about 80."""
     problem = lab.make_problem(kind, target, size, spectral=spectral)
-    lab.check_monte_carlo(mf, problem, seed=1, size=100_000, max_error=0.04)
+    lab.check_monte_carlo(mf, problem, seed=1, size=100_000, max_error=0.05)
 
 
-@pytest.mark.parametrize("seed", range(4))
 @every_problem
-def test_no_single_update_lowers_the_bound(lab, kind, spectral, target, size, seed):
-    problem = lab.make_problem(kind, target, size, spectral=spectral, seed=seed)
-    lab.check_monotone(mf, problem, seed=seed)
+def test_no_single_update_lowers_the_bound(lab, kind, spectral, target, size):
+    for seed in range(4):
+        problem = lab.make_problem(kind, target, size, spectral=spectral, seed=seed)
+        lab.check_monotone(mf, problem, seed=seed)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -485,6 +486,30 @@ def test_a_sweep_reads_no_more_than_the_packed_vector(lab, kind, spectral, targe
     other, other_info = mf.step(again, problem.data, problem.priors)
     assert_same(end, other)
     assert info.elbo == pytest.approx(other_info.elbo, rel=1e-11)
+
+
+@pytest.mark.parametrize("quasi_newton", [False, True])
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_accelerated_fit_gets_as_far_as_many_plain_sweeps(lab, target, quasi_newton):
+    problem = lab.make_problem("rowwise", target, "tall")
+    settings = {"n_components": problem.n_components, "projection_prior": "rowwise"}
+    result = fit_mean_field(
+        problem.data,
+        problem.priors,
+        **settings,
+        rng=np.random.default_rng(19),
+        tol=1e-7,
+        quasi_newton=quasi_newton,
+    )
+    assert result.converged
+    assert np.diff(result.elbo).min() > -1e-6
+    assert result.elbo[-1] == pytest.approx(problem.bound(mf, result.state), abs=1e-6)
+    # The driver gives its first restart the first child of the stream.
+    stream = np.random.default_rng(19).spawn(1)[0]
+    state = mf.init(problem.data, problem.priors, **settings, rng=stream)
+    _, info = run(state, problem.data, problem.priors, n_steps=1_000)
+    assert len(result.elbo) < 500
+    assert result.elbo[-1] > info.elbo - 1e-3
 
 
 def test_fewer_nodes_are_enough_for_climbing(lab):
