@@ -49,6 +49,16 @@ class Design(Protocol):
     def mean_eigenvalue(self) -> float:
         """tr(X'X) / D."""
 
+    @property
+    def eigenvalues(self) -> FloatArray:
+        """Non-zero eigenvalues of X'X, (r,)."""
+
+    def filter(self, B: FloatArray, gain: FloatArray) -> FloatArray:
+        """f_j(X'X) b_j for each column: (D, R) -> (D, R).
+
+        ``gain``, (r, R), holds f_j at the eigenvalues; f_j(0) = 1.
+        """
+
     def principal_scores(self, n_scores: int) -> FloatArray:
         """Rows along their leading principal axes: (N, min(n_scores, rank))."""
 
@@ -150,6 +160,16 @@ class DenseDesign:
     def mean_eigenvalue(self) -> float:
         """tr(X'X) / D."""
         return float(np.vdot(self.X, self.X)) / self.n_features
+
+    @property
+    def eigenvalues(self) -> FloatArray:
+        """Non-zero eigenvalues of X'X."""
+        return self.spectral.eigenvalues
+
+    def filter(self, B: FloatArray, gain: FloatArray) -> FloatArray:
+        """Change B along the principal axes of X."""
+        basis = self.spectral.basis
+        return B + basis @ ((gain - 1.0) * (basis.T @ B))
 
     def principal_scores(self, n_scores: int) -> FloatArray:
         """Rows along their leading principal axes."""
@@ -349,6 +369,10 @@ class SpectralDesign:
     def mean_eigenvalue(self) -> float:
         """tr(X'X) / D."""
         return float(self.eigenvalues.mean())
+
+    def filter(self, B: FloatArray, gain: FloatArray) -> FloatArray:
+        """Multiply: the principal axes are the coordinates."""
+        return gain * B
 
     def principal_scores(self, n_scores: int) -> FloatArray:
         """Rows along their leading principal axes."""

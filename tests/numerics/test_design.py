@@ -77,3 +77,23 @@ def test_spectral_design_refuses_other_priors():
     design = SpectralDesign(np.random.default_rng(0).standard_normal((9, 4)))
     with pytest.raises(ValueError, match="columnwise"):
         design.ridge(np.zeros((9, 2)), np.ones((4, 2)), 1.0)
+
+
+@pytest.mark.parametrize("shape", [(30, 6), (6, 30), (9, 9)])
+def test_filter_is_a_function_of_the_gram_matrix(shape):
+    """Column j becomes (I + j X'X)^-1 b_j, in the coordinates of either design."""
+    rng = np.random.default_rng(6)
+    X, B = rng.standard_normal(shape), rng.standard_normal((shape[1], 3))
+    strength = np.array([0.0, 0.5, 2.0])
+    expected = np.column_stack(
+        [
+            np.linalg.solve(np.eye(shape[1]) + g * X.T @ X, b)
+            for g, b in zip(strength, B.T, strict=True)
+        ]
+    )
+    dense = DenseDesign(X)
+    gain = 1.0 / (1.0 + np.outer(dense.eigenvalues, strength))
+    np.testing.assert_allclose(dense.filter(B, gain), expected, atol=1e-12)
+    spectral = SpectralDesign(X)
+    inside = spectral.filter(spectral.basis.T @ B, gain)
+    np.testing.assert_allclose(inside, spectral.basis.T @ expected, atol=1e-12)
