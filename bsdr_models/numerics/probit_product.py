@@ -100,21 +100,27 @@ def _log_means(
                 for q in range(p + 1, n_dims):
                     shift -= factor[q, p] * (at[q] - a[q])
                 at[p] = a[p] + shift / factor[p, p]
-                value += 0.5 * (points[s, p] ** 2 - at[p] ** 2)
+                value += 0.5 * (points[s, p] - at[p]) * (points[s, p] + at[p])
             for j in range(n_factors):
                 x = d[j]
                 for p in range(n_dims):
                     x += c[j, p] * at[p]
-                r, log_part, _ = _factor(x)
-                value += log_part - np.log(r)
+                value += _log_probit(x)
             log_f[s] = value
             top = max(top, value)
-        total = 0.0
+        below = 0.0  # so summed, a probability next to 1 keeps its distance from it
         for s in range(n_points):
-            total += np.exp(log_f[s] - top)
-        out[row] = top + np.log(total / n_points)
+            below += np.expm1(log_f[s] - top)
+        out[row] = top + np.log1p(below / n_points)
         for p in range(n_dims):
             out[row] -= np.log(factor[p, p])
+
+
+@njit(forceinline=True, **_OPTIONS)
+def _log_probit(x: float) -> float:
+    """Compute log Phi(x) with its relative accuracy in both tails."""
+    r, _, _ = _factor(-abs(x))  # log Phi(-|x|) = -x^2 / 2 - log r
+    return np.log1p(-np.exp(-0.5 * x * x) / r) if x > 0.0 else -0.5 * x * x - np.log(r)
 
 
 @njit(**_OPTIONS)

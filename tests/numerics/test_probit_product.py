@@ -72,6 +72,15 @@ def test_keeps_its_accuracy_where_no_point_of_the_prior_falls(d):
     np.testing.assert_allclose(got, expected, atol=0.06)
 
 
+def test_a_certain_label_keeps_its_distance_from_certainty():
+    """Leave-one-out weights are differences of numbers like -1e-20."""
+    d = np.array([[6.0, 7.0], [9.0, 9.5], [20.0, 25.0]])
+    exact = norm.logcdf(d).sum(axis=1)
+    got = log_mean(np.full((3, 2, 2), 1e-9), d)
+    np.testing.assert_allclose(got, exact, rtol=1e-6)
+    assert (got < 0.0).all()
+
+
 def test_rows_do_not_depend_on_their_batch():
     rng = np.random.default_rng(2)
     c, d = rng.standard_normal((6, 3, 2)), rng.standard_normal((6, 3))
