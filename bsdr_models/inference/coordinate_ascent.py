@@ -18,8 +18,9 @@ import numpy as np
 
 from bsdr_models.typing import FloatArray
 
-# A plain step that lowers the bound by more than this share of it is a fault of the model.
-FALL_TOL = 1e-7
+# A plain step that lowers the bound by more than this share of it is a fault of the model; less
+# can be rounding, where a small latent scale makes the row covariance ill-conditioned.
+FALL_TOL = 1e-6
 # Largest number of steps of a leap between two sweeps.
 LEAP_EVALUATIONS = 150
 
@@ -216,11 +217,15 @@ def run_coordinate_ascent[S](
         If a plain step lowers the bound beyond rounding.
     FloatingPointError
         If the bound is not finite.
+    ValueError
+        If a count is not positive.
 
     Notes
     -----
     An interrupt (Ctrl-C) ends the fit and keeps what was reached, once one step was made.
     """
+    if n_restarts < 1 or max_iter < 1:
+        raise ValueError(f"n_restarts and max_iter must be positive, got {n_restarts=}, {max_iter=}")
     best: _Climb[S] | None = None
     best_converged = interrupted = False
     finals: list[float] = []

@@ -10,7 +10,7 @@ SHRINKAGE = 0.1
 
 
 def label_indicators(y: IntArray, n_labels: int) -> FloatArray:
-    """One column per class, scaled so that every class has the same weight: (N, K)."""
+    """One column per class, each of unit length: (N, K)."""
     indicator = np.equal.outer(y, np.arange(n_labels)).astype(np.float64)
     return indicator / np.sqrt(np.maximum(indicator.sum(axis=0), 1.0))
 
@@ -35,7 +35,7 @@ def discriminant_scores(design: Design, Y: FloatArray, n_scores: int) -> FloatAr
     Returns
     -------
     (N, min(n_scores, K))
-        Each with mean 0; zero columns where there is no direction left.
+        Zero columns where there is no direction left.
     """
     Y = Y - Y.mean(axis=0)
     shrinkage = design.mean_eigenvalue * SHRINKAGE / (1.0 - SHRINKAGE)
