@@ -225,7 +225,9 @@ def run_coordinate_ascent[S](
     An interrupt (Ctrl-C) ends the fit and keeps what was reached, once one step was made.
     """
     if n_restarts < 1 or max_iter < 1:
-        raise ValueError(f"n_restarts and max_iter must be positive, got {n_restarts=}, {max_iter=}")
+        raise ValueError(
+            f"n_restarts and max_iter must be positive, got {n_restarts=}, {max_iter=}"
+        )
     best: _Climb[S] | None = None
     best_converged = interrupted = False
     finals: list[float] = []
