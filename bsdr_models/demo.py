@@ -29,7 +29,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from bsdr_models import plots
-from bsdr_models.bsdr.estimator import BSDRClassifier, Inference
+from bsdr_models.bsdr.estimator import BSDRClassifier
+from bsdr_models.bsdr.settings import Inference
 from bsdr_models.metrics import expected_calibration_error
 from bsdr_models.typing import FloatArray
 

@@ -1,0 +1,329 @@
+"""What the estimators of BSDR share: scaling, engines, positions, the tree."""
+
+import warnings
+from dataclasses import replace
+from numbers import Real
+from typing import Any, Literal, Self
+
+import numpy as np
+import xarray as xr
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
+
+from bsdr_models.bsdr import predict, sampling, trees
+from bsdr_models.bsdr.checks import (
+    check_choice,
+    check_count,
+    check_tol,
+    fit_scaler,
+    warn_not_converged,
+)
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.settings import Inference, Preset, Settings, resolve
+from bsdr_models.bsdr.stacking import Mixture, Problem, fit_mixture, fit_single
+from bsdr_models.bsdr.trees import Context
+from bsdr_models.random import RandomState, as_generator
+from bsdr_models.typing import FloatArray, ProjectionPrior, Target
+
+# Weight of the model without features above which a mixture says that there is no signal.
+NO_SIGNAL = 0.5
+
+
+class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Scaling, engines, positions and the tree; a subclass validates targets and predicts."""
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        preset: Preset = "recommended",
+        inference: Inference = "mean_field",
+        projection_prior: ProjectionPrior | None = None,
+        latent_scale: float | Literal["stack", "estimate"] | None = None,
+        priors: Priors | None = None,
+        start: Literal["discriminant", "pca", "random"] | None = None,
+        n_restarts: int = 1,
+        max_iter: int = 500,
+        tol: float | None = None,
+        integrate_latent: bool = True,
+        standardize: bool = True,
+        draws: int = 1000,
+        tune: int = 1000,
+        chains: int = 4,
+        progressbar: bool = False,
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_components = n_components
+        self.preset = preset
+        self.inference = inference
+        self.projection_prior = projection_prior
+        self.latent_scale = latent_scale
+        self.priors = priors
+        self.start = start
+        self.n_restarts = n_restarts
+        self.max_iter = max_iter
+        self.tol = tol
+        self.integrate_latent = integrate_latent
+        self.standardize = standardize
+        self.draws = draws
+        self.tune = tune
+        self.chains = chains
+        self.progressbar = progressbar
+        self.random_state = random_state
+
+    # ---------------------------------------------------------------- fitting
+
+    def _forget(self) -> None:
+        """Be unfitted until the fit that begins has succeeded."""
+        self.__dict__.pop("_mixture", None)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_mixture")
+
+    def _settings(self) -> Settings:
+        """Arguments with None replaced, all checked."""
+        check_choice("preset", self.preset, ("recommended", "paper"))
+        check_choice("inference", self.inference, ("mean_field", "gibbs", "nuts", "advi"))
+        settings = resolve(self.preset, self.inference)
+        given = {
+            name: getattr(self, name)
+            for name in ("projection_prior", "latent_scale", "priors", "start", "tol")
+            if getattr(self, name) is not None
+        }
+        if not isinstance(given.get("latent_scale", "stack"), str):
+            given.setdefault("tol", 1e-3)
+        settings = replace(settings, **given)
+        check_choice(
+            "projection_prior",
+            settings.projection_prior,
+            ("entrywise", "columnwise", "rowwise"),
+        )
+        check_choice("start", settings.start, ("discriminant", "pca", "random"))
+        if isinstance(settings.latent_scale, str):
+            check_choice("latent_scale", settings.latent_scale, ("stack", "estimate"))
+            if self.inference != "mean_field":
+                raise ValueError(
+                    f"latent_scale={settings.latent_scale!r} needs inference='mean_field'; "
+                    f"give a number for inference={self.inference!r}"
+                )
+        elif not (isinstance(settings.latent_scale, Real) and 0.0 < settings.latent_scale < np.inf):
+            raise ValueError(
+                f"latent_scale must be 'stack', 'estimate' or a positive finite number, "
+                f"got {settings.latent_scale!r}"
+            )
+        if not isinstance(settings.priors, Priors):
+            raise ValueError(f"priors must be a Priors, got {type(settings.priors).__name__}")
+        check_tol(settings.tol)
+        for name in ("n_components", "n_restarts", "max_iter", "draws", "tune", "chains"):
+            check_count(name, getattr(self, name))
+        return settings
+
+    def _fit(self, X: FloatArray, y: np.ndarray, *, target: Target, labels: np.ndarray) -> Self:
+        """Fit to validated features and to targets in the form of the engines."""
+        settings = self._settings()
+        if self.n_components > X.shape[1]:
+            raise ValueError(
+                f"n_components={self.n_components} must be at most n_features={X.shape[1]}"
+            )
+        self._scaler = fit_scaler(X, standardize=self.standardize)
+        self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
+        rng = as_generator(self.random_state)
+        fit_rng, tree_rng = rng.spawn(2)
+        self._tree_seed = int(tree_rng.integers(2**63))
+        names = getattr(self, "feature_names_in_", None)
+        self._context = Context(
+            X=self._scaler.transform(X),
+            y=y,
+            feature_names=[f"x{i}" for i in range(X.shape[1])] if names is None else names,
+            labels=labels,
+            projection_prior=settings.projection_prior,
+            target=target,
+            config=self._config(settings),
+        )
+        self._tree: xr.DataTree | None = None
+        fit = self._fit_mean_field if self.inference == "mean_field" else self._fit_draws
+        # The matrices are small: more threads cost more than they bring, and change the rounding.
+        with threadpool_limits(limits=1, user_api="blas"):
+            fit(settings, fit_rng)
+        self._n_features_out = self.n_components
+        return self
+
+    def _config(self, settings: Settings) -> dict[str, Any]:
+        """Arguments for the record, without the random state."""
+        config = self.get_params(deep=False)
+        config.pop("random_state")
+        for name in ("projection_prior", "latent_scale", "start", "tol"):
+            config[name] = getattr(settings, name)
+        config["priors"] = {
+            name: getattr(settings.priors, name) for name in Priors.__dataclass_fields__
+        }
+        return config
+
+    def _problem(self, settings: Settings) -> Problem:
+        context = self._context
+        return Problem(
+            X=context.X,
+            y=context.y,
+            n_labels=len(context.labels),
+            target=context.target,
+            projection_prior=settings.projection_prior,
+            priors=settings.priors,
+            options={
+                "n_components": self.n_components,
+                "start": settings.start,
+                "n_restarts": self.n_restarts,
+                "max_iter": self.max_iter,
+                "tol": settings.tol,
+                "quasi_newton": not isinstance(settings.latent_scale, str),
+            },
+        )
+
+    def _fit_mean_field(self, settings: Settings, rng: np.random.Generator) -> None:
+        problem = self._problem(settings)
+        if isinstance(settings.latent_scale, str):
+            mixture = fit_mixture(
+                problem,
+                rng,
+                select=settings.latent_scale == "estimate",
+                progressbar=self.progressbar,
+            )
+        else:
+            mixture = fit_single(
+                problem, float(settings.latent_scale), rng, progressbar=self.progressbar
+            )
+        if settings.latent_scale == "stack" and mixture.no_features_weight > NO_SIGNAL:
+            warnings.warn(
+                "the targets are not predictable from X by this model: cross-validation gives "
+                f"the model without features a weight of {mixture.no_features_weight:.2f}",
+                UserWarning,
+                stacklevel=4,
+            )
+        leading = mixture.fits[0]
+        self._mixture = mixture
+        self._leading: predict.Posterior = leading.posterior
+        self.latent_scale_ = leading.latent_scale
+        self.lower_bounds_ = leading.result.elbo
+        self.n_iter_ = len(self.lower_bounds_)
+        self.converged_ = all(fit.result.converged for fit in mixture.fits)
+        self.interrupted_ = any(fit.result.interrupted for fit in mixture.fits)
+        state = leading.result.state
+        loadings = leading.posterior.data.design.loadings(state.projection.mean)
+        self._name_results(loadings, state.latent.mean, state.weights.mean[1:])
+        if not (self.converged_ or self.interrupted_):
+            warn_not_converged(self.max_iter, settings.tol, stacklevel=5)
+
+    def _fit_draws(self, settings: Settings, rng: np.random.Generator) -> None:
+        context = self._context
+        assert not isinstance(settings.latent_scale, str)
+        priors = replace(settings.priors, latent_scale=float(settings.latent_scale))
+        self._tree = sampling.sample(
+            self.inference,
+            context,
+            priors,
+            n_components=self.n_components,
+            draws=self.draws,
+            tune=self.tune,
+            chains=self.chains,
+            rng=rng,
+            progressbar=self.progressbar,
+        )
+        posterior = trees.draw_posterior(
+            self._tree["posterior"].to_dataset(),
+            latent_scale=priors.latent_scale,
+            target=context.target,
+        )
+        posterior = posterior.thin(sampling.N_PREDICT)
+        self._leading = posterior
+        self._mixture = Mixture(
+            fits=(),
+            components=(posterior,),
+            weights=np.ones(1),
+            log_scores=np.full(1, np.nan),
+        )
+        self.latent_scale_ = priors.latent_scale
+        fit = self._tree["fit"]
+        self.lower_bounds_ = fit["elbo"].to_numpy() if "elbo" in fit else np.array([])
+        self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + self.tune
+        self.interrupted_ = bool(self._tree.attrs.get("interrupted", 0))
+        self.converged_ = sampling.warn_unless_converged(self._tree)
+        self._name_results(
+            fit["projection_mean"].to_numpy(),
+            fit["latent_mean"].to_numpy(),
+            self._tree["posterior"]["weights"].mean(("chain", "draw")).to_numpy(),
+        )
+
+    def _name_results(self, loadings: FloatArray, latent: FloatArray, weights: FloatArray) -> None:
+        self.components_ = loadings.T
+        self.relevance_ = trees.relevance(latent, self._context.contrast(weights))
+
+    # ---------------------------------------------------------------- after the fit
+
+    @property
+    def idata_(self) -> xr.DataTree:
+        """Posterior draws, fit and data as a DataTree for ArviZ and the plots."""
+        check_is_fitted(self)
+        if self._tree is None:
+            mixture = self._mixture
+            self._tree = trees.mean_field_tree(
+                mixture.fits[0],
+                self._context,
+                rng=np.random.default_rng(self._tree_seed),
+                attrs=self._attrs(),
+            )
+        return self._tree
+
+    def _attrs(self) -> dict[str, Any]:
+        """What a tree says about the fit."""
+        mixture = self._mixture
+        attrs: dict[str, Any] = {"latent_scale": float(self.latent_scale_)}
+        if len(mixture.weights) > 1:
+            attrs["stack_latent_scales"] = [fit.latent_scale for fit in mixture.fits]
+            attrs["stack_weights"] = [float(weight) for weight in mixture.weights]
+            attrs["no_features_weight"] = mixture.no_features_weight
+        return attrs
+
+    @property
+    def model_(self) -> Any:
+        """The model as a ``pymc.Model`` on the training rows, scaled as the fit saw them."""
+        check_is_fitted(self)
+        return sampling.declare(self._context, self._priors_used(), n_components=self.n_components)
+
+    def _priors_used(self) -> Priors:
+        return replace(self._settings().priors, latent_scale=self.latent_scale_)
+
+    def _rows(self, X: Any) -> FloatArray:
+        """New rows, validated and scaled."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return self._scaler.transform(X)
+
+    def transform(
+        self, X: Any, *, return_cov: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Positions of rows in the latent space.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        return_cov : bool
+            Also return the uncertainty of each position.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_samples, n_components)
+            Posterior predictive mean of the position [1]_, Section II-B3.
+        cov : ndarray of shape (n_samples, n_components, n_components)
+            Its covariance, if ``return_cov``. Mean field makes it too narrow.
+        """
+        positions = self._leading_positions(self._rows(X))
+        return (positions.mean, positions.cov) if return_cov else positions.mean
+
+    def _leading_positions(self, rows: FloatArray) -> predict.Positions:
+        assert not isinstance(self._leading, predict.NoFeatures)
+        return self._leading.positions(rows)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        return tags
