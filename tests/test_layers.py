@@ -63,7 +63,7 @@ def paper_layers(paper):
         Layer(
             modules=(f"{paper}", f"{paper}.*"),
             inside=(f"{paper}.*", *BASE, *NUMERICS, *DRIVERS, "inference.datatree"),
-            outside=("numpy", "scipy", "sklearn", "xarray"),
+            outside=("numpy", "scipy", "sklearn", "threadpoolctl", "xarray"),
             lazy=(f"{paper}.model", "inference.engines", "inference.pymc_step", "arviz_stats"),
         ),
     )
