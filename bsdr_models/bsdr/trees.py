@@ -406,7 +406,7 @@ def predictions_tree(
             "component": list(range(r)),
             "component_aux": list(range(r)),
         },
-        dims={"predicted": ("obs", "outcome")[: np.ndim(values.get("predicted", ()))]},
+        dims={name: ("obs", "outcome")[: np.ndim(value)] for name, value in values.items()},
         config=context.config,
         attrs={"target": context.target, **attrs},
     )

@@ -1,0 +1,388 @@
+"""The trees that fits become: names, axes, contents, files, ArviZ and every plot."""
+
+import json
+import warnings
+
+import arviz as az
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from sklearn.exceptions import ConvergenceWarning
+
+from bsdr_models import BSDRClassifier, BSDRRegressor, plots
+from bsdr_models.bsdr import predict, trees
+from bsdr_models.bsdr.trees import align_components, draw_posterior
+
+N, D, R, K = 40, 5, 2, 3
+FEATURES = [f"gene_{i}" for i in range(D)]
+TARGETS = ("multiclass", "multilabel", "regression")
+FAST = ("mean_field", "gibbs")
+SLOW = ("nuts", "advi")
+every_engine = pytest.mark.parametrize(
+    "engine", [*FAST, *(pytest.param(engine, marks=pytest.mark.slow) for engine in SLOW)]
+)
+every_target = pytest.mark.parametrize("target", TARGETS)
+
+
+def toy(target):
+    rng = np.random.default_rng(61)
+    X = 10.0 + 3.0 * rng.standard_normal((N, D))
+    scores = (X - 10.0) @ rng.standard_normal((D, K)) + 4.0 * rng.standard_normal((N, K))
+    y = {
+        "multiclass": np.array(["ham", "spam", "tofu"], dtype=object)[scores.argmax(axis=1)],
+        "multilabel": (scores > 0.0).astype(int),
+        "regression": scores,
+    }[target]
+    return pd.DataFrame(X, columns=FEATURES), y
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Estimator by engine and target, each fitted once."""
+    cache = {}
+
+    def fit(engine, target):
+        if (engine, target) not in cache:
+            kind = BSDRRegressor if target == "regression" else BSDRClassifier
+            model = kind(
+                R, inference=engine, draws=60, tune=60, chains=2, max_iter=100, random_state=0
+            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                warnings.filterwarnings("ignore", module="pymc|pytensor|arviz")
+                cache[engine, target] = model.fit(*toy(target))
+        return cache[engine, target]
+
+    return fit
+
+
+@every_target
+@every_engine
+def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
+    model = fitted(engine, target)
+    tree = model.idata_
+    outcomes = {
+        "multiclass": ["ham", "spam", "tofu"],
+        "multilabel": [0, 1, 2],
+        "regression": ["y0", "y1", "y2"],
+    }[target]
+    posterior = tree["posterior"]
+    dims = {
+        "projection": ("feature", "component"),
+        "weights": ("component", "outcome"),
+        "bias": ("outcome",),
+        "weight_precision": ("component", "outcome"),
+        "bias_precision": ("outcome",),
+        "latent": ("obs", "component"),
+        "coef": ("feature", "outcome"),
+        "bias_centered": ("outcome",),
+        "projection_precision": (
+            ("component",) if engine == "mean_field" else ("feature", "component")
+        ),
+    }
+    if target == "regression":
+        dims["noise_precision"] = ("outcome",)
+    if target != "multiclass":  # each outcome stands for itself
+        del dims["bias_centered"]
+    if engine in SLOW:
+        dims = {name: axes for name, axes in dims.items() if name in posterior}
+        assert {"projection", "weights", "bias", "coef"} <= set(dims)
+    for name, axes in dims.items():
+        assert posterior[name].dims == ("chain", "draw", *axes), name
+        assert np.isfinite(posterior[name]).all(), name
+    assert set(posterior.data_vars) == set(dims)
+    assert posterior["feature"].values.tolist() == FEATURES
+    assert posterior["outcome"].values.tolist() == outcomes
+    assert posterior.sizes["component"] == R
+
+    fit = tree["fit"]
+    for name, axes in {
+        "latent_mean": ("obs", "component"),
+        "latent_cov": ("obs", "component", "component_aux"),
+        "projection_mean": ("feature", "component"),
+        "projection_sd": ("feature", "component"),
+        "relevance": ("component",),
+        "feature_relevance": ("feature",),
+    }.items():
+        assert fit[name].dims == axes, name
+        assert np.isfinite(fit[name]).all(), name
+    assert ("y_index" in fit) == (target == "multiclass")
+    for name in ("relevance", "feature_relevance"):
+        np.testing.assert_allclose(fit[name].sum(), 1.0)
+    assert np.linalg.eigvalsh(fit["latent_cov"].values).min() > 0.0
+    np.testing.assert_allclose(model.components_, fit["projection_mean"].T, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(model.relevance_, fit["relevance"], rtol=1e-6, atol=1e-9)
+
+    likelihood = tree["log_likelihood/y"]
+    assert likelihood.dims == ("chain", "draw", "obs")
+    assert np.isfinite(likelihood).all()
+
+
+@every_target
+@every_engine
+def test_what_a_tree_says_of_itself(fitted, engine, target):
+    model = fitted(engine, target)
+    tree = model.idata_
+    assert tree is model.idata_  # made once
+    assert tree.attrs["inference_method"] == engine
+    assert tree.attrs["model"] == "bsdr"
+    assert tree.attrs["target"] == target
+    assert tree.attrs["created_by"].startswith("bsdr_models ")
+    assert tree.attrs["interrupted"] == 0
+    assert tree.attrs["latent_scale"] == model.latent_scale_
+    config = json.loads(tree.attrs["config"])
+    assert config["n_components"] == R
+    assert config["inference"] == engine
+    assert config["priors"]["projection_shape"] == (1.0 if engine == "mean_field" else 5.0)
+    approximate = engine in ("mean_field", "advi")
+    assert ("note" in tree["posterior"].attrs) == approximate
+    assert tree["posterior"].sizes["chain"] == (1 if approximate else 2)
+    if engine == "mean_field":
+        weights = tree.attrs["stack_weights"]
+        np.testing.assert_allclose(sum(weights), 1.0)
+        assert tree.attrs["no_features_weight"] == weights[-1]
+        assert tree.attrs["stack_latent_scales"][0] == model.latent_scale_
+        np.testing.assert_array_equal(tree["fit/elbo"], model.lower_bounds_)
+        np.testing.assert_allclose(tree["fit/elbo_terms"].sum("term"), tree["fit/elbo"])
+
+
+@every_target
+@pytest.mark.parametrize("engine", FAST)
+def test_the_data_are_kept_as_the_model_saw_them(fitted, engine, target):
+    X, y = toy(target)
+    model = fitted(engine, target)
+    observed = model.idata_["observed_data/y"]
+    if target == "regression":
+        np.testing.assert_allclose(observed * model.y_scale_ + model.y_mean_, y)
+    else:
+        np.testing.assert_array_equal(observed, y)
+    scaled = (X - X.mean()) / X.std(ddof=0)
+    np.testing.assert_allclose(model.idata_["constant_data/X"], scaled)
+    if target == "multiclass":
+        np.testing.assert_array_equal(model.classes_[model.idata_["fit/y_index"]], y)
+
+
+@every_target
+@pytest.mark.parametrize("engine", FAST)
+def test_identified_quantities_and_likelihoods_belong_to_the_draws(fitted, engine, target):
+    tree = fitted(engine, target).idata_
+    posterior = tree["posterior"].dataset
+    coef = xr.dot(posterior["projection"], posterior["weights"], dim="component")
+    if target == "multiclass":
+        coef = coef - coef.mean("outcome")
+        bias = posterior["bias"] - posterior["bias"].mean("outcome")
+        xr.testing.assert_allclose(posterior["bias_centered"], bias)
+    xr.testing.assert_allclose(posterior["coef"], coef.transpose(*posterior["coef"].dims))
+
+    draws = draw_posterior(posterior, latent_scale=tree.attrs["latent_scale"], target=target)
+    y = tree["fit/y_index"] if target == "multiclass" else tree["observed_data/y"]
+    expected = predict.log_likelihood(draws, tree["constant_data/X"].values, y.values)
+    got = tree["log_likelihood/y"].stack(s=("chain", "draw")).transpose("s", "obs")
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+@every_target
+def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
+    tree = fitted("mean_field", target).idata_
+    posterior, fit = tree["posterior"].dataset, tree["fit"].dataset
+    n = posterior.sizes["draw"]
+    assert n >= 100
+    for name, centre in (("projection", "projection_mean"), ("latent", "latent_mean")):
+        error = posterior[name].std("draw") / np.sqrt(n)
+        gap = posterior[name].mean(("chain", "draw")) - fit[centre]
+        assert float((np.abs(gap) / error).max()) < 4.5
+
+
+def test_fewer_rows_than_features():
+    rng = np.random.default_rng(62)
+    X, y = rng.standard_normal((10, 60)), np.arange(10) % 2
+    X[:, :10] += 2.0 * y[:, None]
+    model = BSDRClassifier(1, random_state=0).fit(X, y)
+    posterior = model.idata_["posterior"]
+    assert posterior["projection"].shape == (1, posterior.sizes["draw"], 60, 1)
+    spread = posterior["projection"].std(("chain", "draw"))
+    prior = float(model.idata_["fit/projection_precision_mean"][0]) ** -0.5
+    assert 0.5 * prior < spread.median() < 1.5 * prior  # 50 of 60 directions have their prior
+
+
+@pytest.mark.parametrize(("missing", "limit"), [("log_likelihood", 10_000), ("constant_data", 150)])
+def test_what_is_too_large_is_left_out(monkeypatch, missing, limit):
+    monkeypatch.setattr(trees, "MAX_NUMBERS", limit)
+    model = BSDRClassifier(R, latent_scale=0.3, max_iter=30, tol=10.0).fit(*toy("multiclass"))
+    tree = model.idata_
+    assert missing not in tree.children
+    assert "latent" not in tree["posterior"]
+    assert tree["posterior"].sizes["draw"] >= 20
+    az.summary(tree, var_names=["coef"])
+
+
+def test_alignment_undoes_permutations_and_flips():
+    rng = np.random.default_rng(63)
+    chains, n_draws, r = 2, 30, 3
+    size = (chains, n_draws)
+    draws = {
+        "projection": 2.0 * rng.standard_normal((7, r)) + 0.1 * rng.standard_normal((*size, 7, r)),
+        "weights": 2.0 * rng.standard_normal((r, K)) + 0.1 * rng.standard_normal((*size, r, K)),
+        "latent": rng.standard_normal((*size, 4, r)),
+        "weight_precision": rng.random((*size, r, K)),
+        "projection_precision": rng.random((*size, 7, r)),
+        "bias": rng.standard_normal((*size, K)),
+    }
+    mixed = {name: values.copy() for name, values in draws.items()}
+    for index in np.ndindex(size):
+        order, sign = rng.permutation(r), rng.choice([-1.0, 1.0], r)
+        for name, axis in {**trees.COMPONENT_AXES, "projection_precision": 3}.items():
+            values = draws[name][index].take(order, axis=axis - 2)
+            if not name.endswith("precision"):
+                shape = [1] * values.ndim
+                shape[axis - 2] = r
+                values = values * sign.reshape(shape)
+            mixed[name][index] = values
+    got = align_components(mixed, "entrywise")
+    for name in ("projection", "weights"):
+        assert got[name].std(axis=(0, 1)).max() < 0.2  # it was 2 before
+        assert mixed[name].std(axis=(0, 1)).max() > 1.0
+    coef = draws["projection"] @ draws["weights"]
+    np.testing.assert_allclose(got["projection"] @ got["weights"], coef, rtol=1e-10)
+    np.testing.assert_allclose(
+        got["latent"] @ got["weights"], draws["latent"] @ draws["weights"], rtol=1e-10
+    )
+    # A precision goes with the entry that it belongs to.
+    pairs = np.sort((got["projection"] ** 2 * got["projection_precision"]).sum(axis=(2, 3)))
+    expected = np.sort((draws["projection"] ** 2 * draws["projection_precision"]).sum(axis=(2, 3)))
+    np.testing.assert_allclose(pairs, expected, rtol=1e-10)
+    np.testing.assert_array_equal(got["bias"], draws["bias"])
+
+
+# ------------------------------------------------------------------------------------- files
+
+
+@every_target
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("kind", ["netcdf", "zarr"])
+def test_files_give_the_tree_back(fitted, engine, target, kind, tmp_path):
+    model = fitted(engine, target)
+    X, y = toy(target)
+    for i, tree in enumerate((model.idata_, model.predict_idata(X, y))):
+        path = tmp_path / f"{i}.{kind}"
+        if kind == "netcdf":
+            tree.to_netcdf(path)
+            with xr.open_datatree(path) as file:
+                back = file.load()
+        else:
+            tree.to_zarr(path, consolidated=False)
+            back = xr.open_datatree(path, engine="zarr", consolidated=False).load()
+        assert back.equals(tree)
+        assert set(back.attrs) == set(tree.attrs)
+        for name, value in tree.attrs.items():
+            np.testing.assert_array_equal(back.attrs[name], value)
+
+
+# ------------------------------------------------------------------------------------- ArviZ
+
+
+@every_engine
+@every_target
+def test_arviz_summarises_the_posterior(fitted, engine, target):
+    tree = fitted(engine, target).idata_
+    table = az.summary(tree, var_names=["coef", "bias"])
+    assert len(table) == D * K + K
+    assert np.isfinite(table["mean"].astype(float)).all()
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
+@every_target
+@pytest.mark.parametrize("engine", FAST)
+def test_leave_one_out_runs_on_every_row(fitted, engine, target):
+    """Rows count once, whatever the number of outcomes."""
+    tree = fitted(engine, target).idata_
+    result = az.loo(tree, pointwise=True)
+    assert result.n_data_points == N
+    assert np.isfinite(result.elpd)
+    assert result.elpd < 0.0
+    lppd = tree["log_likelihood/y"].stack(s=("chain", "draw"))
+    best = float((np.log(np.exp(lppd).mean("s"))).sum())
+    assert result.elpd < best
+
+
+# ------------------------------------------------------------------------------- predictions
+
+
+@every_target
+@every_engine
+def test_predictions_are_those_of_the_methods(fitted, engine, target):
+    model = fitted(engine, target)
+    X, y = toy(target)
+    new, known = X.iloc[:7], y[:7]
+    tree = model.predict_idata(new, known)
+    group = tree["predictions"]
+    mean, cov = model.transform(new, return_cov=True)
+    np.testing.assert_array_equal(group["latent_mean"], mean)
+    np.testing.assert_array_equal(group["latent_cov"], cov)
+    np.testing.assert_array_equal(group["y"], known)
+    if target == "regression":
+        for name, values in zip(
+            ("prediction", "prediction_sd"), model.predict(new, return_std=True), strict=True
+        ):
+            assert group[name].dims == ("obs", "outcome")
+            np.testing.assert_array_equal(group[name], values)
+    else:
+        assert group["probability"].dims == ("obs", "outcome")
+        np.testing.assert_array_equal(group["probability"], model.predict_proba(new))
+        np.testing.assert_array_equal(group["predicted"], model.predict(new))
+    assert tree.attrs["inference_method"] == engine
+    assert "y" not in model.predict_idata(new)["predictions"]
+    with pytest.raises(ValueError, match="y has 6 rows, X has 7"):
+        model.predict_idata(new, known[:6])
+
+
+# ------------------------------------------------------------------------------------- plots
+
+
+@pytest.fixture
+def headless():
+    mpl.use("Agg")
+    yield
+    plt.close("all")
+
+
+@every_target
+@every_engine
+def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
+    tree = fitted(engine, target).idata_
+    plots.plot_scores(tree, ellipses="obs")
+    if target == "multiclass":
+        plots.plot_scores(tree)
+        plots.plot_decision_regions(tree)
+    plots.plot_loadings(tree)
+    plots.plot_relevance(tree)
+    plots.plot_feature_relevance(tree)
+    if "elbo" in tree["fit"]:
+        plots.plot_bound(tree)
+        plots.plot_bound(tree, by_term="elbo_terms" in tree["fit"])
+    assert plots.scores_table(tree)["mean"].shape == (N, R)
+
+
+@every_target
+@every_engine
+def test_every_plot_draws_real_predictions(fitted, headless, engine, target):
+    X, y = toy(target)
+    tree = fitted(engine, target).predict_idata(X, y)
+    plots.plot_scores(tree, group="predictions", ellipses="obs")
+    assert plots.scores_table(tree, "predictions")["mean"].shape == (N, R)
+    if target != "regression":
+        plots.plot_reliability(tree)
+    if target == "multiclass":
+        plots.plot_confusion(tree)
+        plots.plot_certainty(tree)
+
+
+def test_plots_draw_one_component_and_many(headless):
+    X, y = toy("multiclass")
+    for r in (1, 4):
+        model = BSDRClassifier(r, latent_scale=0.3, max_iter=40, tol=1.0).fit(X, y)
+        plots.plot_scores(model.idata_, components=(0, r - 1))
+        plots.plot_relevance(model.idata_)
