@@ -1,0 +1,99 @@
+"""The notebooks run, and what is committed of them is complete, small and free of the machine."""
+
+import importlib.util
+import re
+import socket
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+MAX_BYTES = 1_000_000
+MAX_LINES = 40  # of a cell
+
+# Absolute paths of any system, and characters that only a terminal understands.
+TRACES = re.compile(
+    r"(?<![\w.:/])/(?:home|root|tmp|work|usr|opt|Users|private)/|\b[A-Z]:\\|\x1b|\r"
+)
+
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def load_tool():
+    spec = importlib.util.spec_from_file_location("tool", ROOT / "tools" / "execute_notebooks.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    return tool
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def written(notebook: NotebookNode) -> str:
+    """Everything that a reader sees, without the pictures."""
+    parts = [cell.source for cell in notebook.cells]
+    for cell in code_cells(notebook):
+        for output in cell.outputs:
+            parts.append(output.get("text", ""))
+            parts += [
+                text for kind, text in output.get("data", {}).items() if kind.startswith("text/")
+            ]
+    return "\n".join(parts)
+
+
+def test_there_is_a_notebook():
+    assert [path.name for path in NOTEBOOKS] == ["01_bsdr.ipynb"]
+
+
+@each_notebook
+def test_committed_in_order_without_errors(path):
+    cells = code_cells(nbformat.read(path, as_version=4))
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    kinds = {output.output_type for cell in cells for output in cell.outputs}
+    assert "error" not in kinds
+    assert any("image/png" in out.get("data", {}) for cell in cells for out in cell.outputs)
+
+
+@each_notebook
+def test_small(path):
+    assert path.stat().st_size < MAX_BYTES
+    longest = max(len(c.source.splitlines()) for c in code_cells(nbformat.read(path, as_version=4)))
+    assert longest <= MAX_LINES
+
+
+@each_notebook
+def test_names_no_machine(path):
+    text = written(nbformat.read(path, as_version=4))
+    found = TRACES.search(text)
+    assert found is None, text[max(found.start() - 40, 0) : found.end() + 40]
+    for name in (str(ROOT), str(Path.home()), socket.gethostname()):
+        if len(name) > 3:
+            assert name not in text
+
+
+@pytest.mark.parametrize("trace", ["in /tmp/x.py:3", '"/home/a', r"C:\me", "a\x1b[0m", "1%\r2%"])
+def test_traces_are_seen(trace):
+    assert TRACES.search(trace)
+
+
+@pytest.mark.parametrize("text", ["P(y / x)", "petal/home/", "https://a.org/tmp/b", "a/b/tmp/"])
+def test_what_is_no_trace(text):
+    assert not TRACES.search(text)
+
+
+@pytest.mark.slow
+@each_notebook
+def test_runs(path, tmp_path):
+    copy = tmp_path / path.name
+    copy.write_bytes(path.read_bytes())
+    load_tool().main([str(copy)])  # raises if a cell fails
+    assert copy.stat().st_size < MAX_BYTES
+    before, after = (nbformat.read(p, as_version=4) for p in (path, copy))
+    assert [c.source for c in after.cells] == [c.source for c in before.cells]
+    shown = [[[o.output_type for o in c.outputs] for c in code_cells(n)] for n in (before, after)]
+    assert list(map(len, shown[0])) == list(map(len, shown[1]))
+    assert TRACES.search(written(after)) is None
