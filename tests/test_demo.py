@@ -1,0 +1,29 @@
+"""The demo runs from its command line and leaves what it promises."""
+
+import matplotlib.image
+import numpy as np
+import pytest
+import xarray as xr
+
+from bsdr_models import demo
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_demo_writes_pictures_and_posteriors(tmp_path, monkeypatch, capsys):
+    # NUTS has tests of its own; compiling its model would be most of the time here.
+    short = {"mean_field": {}, "gibbs": {"draws": 50, "tune": 50}}
+    monkeypatch.setattr(demo, "ENGINES", short)
+    demo.main(["--output", str(tmp_path / "out")])
+
+    printed = capsys.readouterr().out
+    assert "shrinkage LDA" in printed
+    assert "How sure" in printed
+    assert "coef[" in printed
+    pictures = sorted((tmp_path / "out").glob("*.png"))
+    assert len(pictures) == 10
+    for path in pictures:
+        assert np.unique(matplotlib.image.imread(path).reshape(-1, 4), axis=0).shape[0] > 20
+    with xr.open_datatree(tmp_path / "out" / "wine_gibbs.nc", engine="h5netcdf") as tree:
+        assert tree.attrs["inference_method"] == "gibbs"
+        assert tree["posterior"].sizes["draw"] == 50
