@@ -209,8 +209,8 @@ def fit_mixture(
     fold_rng, fit_rng = rng.spawn(2)
     folds = fold_index(problem.y, problem.target, fold_rng)
     n_folds = int(folds.max()) + 1
-    if n_folds < 2:
-        return fit_single(problem, scales[0], fit_rng)
+    if n_folds < 2:  # nothing to choose by: the scale that claims least
+        return fit_single(problem, max(scales), fit_rng)
     held_out = range(n_folds) if len(folds) <= MANY_ROWS else range(1)
 
     with ProgressBar((len(held_out) + 1) * len(grid), "BSDR, fits", enabled=progressbar) as bar:
