@@ -199,8 +199,8 @@ def main(arguments: list[str] | None = None) -> None:
     console = Console(width=100)
 
     X, y = load_wine(return_X_y=True, as_frame=True)
-    X, y = X.rename(columns=FEATURE_NAMES), y.to_numpy()
-    names = CULTIVARS
+    X, labels = X.rename(columns=FEATURE_NAMES), CULTIVARS[y]
+    names, y = np.unique(labels, return_inverse=True)  # columns of probabilities are sorted
     train, test = split(y, np.random.default_rng(SEED))
     X_train, X_test, y_train, y_test = X.iloc[train], X.iloc[test], y[train], y[test]
 

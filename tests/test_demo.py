@@ -19,6 +19,10 @@ def test_demo_writes_pictures_and_posteriors(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "shrinkage LDA" in printed
     assert "How sure" in printed
+    (row,) = [line for line in printed.splitlines() if line.startswith("│ BSDR, mean field")]
+    accuracy, log_loss, _ = (float(cell) for cell in row.strip("│").split("│")[1:])
+    assert accuracy > 0.9
+    assert log_loss < 0.25
     assert "coef[" in printed
     pictures = sorted((tmp_path / "out").glob("*.png"))
     assert len(pictures) == 10
