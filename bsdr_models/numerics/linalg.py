@@ -1,12 +1,15 @@
 """Cholesky factors, inverses and log determinants of symmetric positive definite matrices."""
 
 import numpy as np
+from numba import njit
 from scipy.linalg import lapack
 
 from bsdr_models.typing import FloatArray
 
 # A matrix that fails to factorise is tried again with these multiples of its mean diagonal.
 JITTERS = (1e-12, 1e-10, 1e-8)
+# Up to this order plain compiled loops beat a call of LAPACK for every matrix of a stack.
+_SMALL = 48
 
 
 def cholesky(matrix: FloatArray, *, name: str = "matrix") -> FloatArray:
@@ -57,10 +60,51 @@ def inv_spd(matrix: FloatArray, *, name: str = "matrix") -> tuple[FloatArray, Fl
     log_det : (...)
         log |inverse|.
     """
+    if matrix.shape[-1] <= _SMALL:
+        inverse, log_det = np.empty(matrix.shape), np.empty(matrix.shape[:-2])
+        stack = np.ascontiguousarray(matrix).reshape(-1, *matrix.shape[-2:])
+        if _invert_stack(stack, inverse.reshape(stack.shape), log_det.reshape(-1)):
+            return inverse, log_det
     factor = cholesky(matrix, name=name)
     half = np.linalg.inv(factor)
     log_det = -2.0 * np.log(np.einsum("...ii->...i", factor)).sum(axis=-1)
     return np.swapaxes(half, -1, -2) @ half, log_det
+
+
+@njit(cache=True, error_model="numpy")
+def _invert_stack(matrix: FloatArray, inverse: FloatArray, log_det: FloatArray) -> bool:
+    """Fill ``inverse`` (M, P, P) and ``log_det`` (M,); False at the first that has no factor."""
+    n_matrices, order, _ = matrix.shape
+    half = np.empty((order, order))  # the lower factor, then its inverse
+    for m in range(n_matrices):
+        log_det[m] = 0.0
+        for i in range(order):
+            for j in range(i + 1):
+                rest = matrix[m, i, j]
+                for k in range(j):
+                    rest -= half[i, k] * half[j, k]
+                if j < i:
+                    half[i, j] = rest / half[j, j]
+                elif rest > 0.0:
+                    half[i, i] = np.sqrt(rest)
+                    log_det[m] -= np.log(rest)
+                else:
+                    return False
+        for j in range(order):
+            half[j, j] = 1.0 / half[j, j]
+            for i in range(j + 1, order):
+                rest = 0.0
+                for k in range(j, i):
+                    rest -= half[i, k] * half[k, j]
+                half[i, j] = rest / half[i, i]
+        for i in range(order):
+            for j in range(i + 1):
+                total = 0.0
+                for k in range(i, order):
+                    total += half[k, i] * half[k, j]
+                inverse[m, i, j] = total
+                inverse[m, j, i] = total
+    return True
 
 
 def factorise_inplace(matrix: FloatArray, *, name: str) -> tuple[FloatArray, float]:

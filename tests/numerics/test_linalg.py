@@ -68,3 +68,13 @@ def test_factorising_in_place_reads_the_lower_triangle_only():
     assert log_det == pytest.approx(np.log(spectrum).sum(), rel=1e-12)
     assert np.shares_memory(factor, given)
     assert factor.flags.f_contiguous
+
+
+@pytest.mark.parametrize("order", [1, 2, 48, 49])
+def test_inverses_of_small_and_of_larger_orders(order):
+    rng = np.random.default_rng(5)
+    root = rng.standard_normal((3, order, order + 2))
+    matrix = root @ np.swapaxes(root, 1, 2) + np.eye(order)
+    inverse, log_det = inv_spd(matrix)
+    np.testing.assert_allclose(inverse @ matrix, np.tile(np.eye(order), (3, 1, 1)), atol=1e-10)
+    np.testing.assert_allclose(log_det, -np.linalg.slogdet(matrix)[1], rtol=1e-12, atol=1e-12)
