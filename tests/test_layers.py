@@ -41,7 +41,7 @@ def paper_layers(paper):
         Layer(
             modules=tuple(
                 f"{paper}.{name}"
-                for name in ("mean_field", "collapsed", "frozen", "information", "gibbs")
+                for name in ("mean_field", "frozen", "information", "gibbs")
             ),
             inside=(f"{paper}.priors", f"{paper}.mean_field", *BASE, *NUMERICS),
             outside=("numpy", "scipy"),
