@@ -295,7 +295,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     def _rows(self, X: Any) -> FloatArray:
         """New rows, validated and scaled."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         return self._scaler.transform(X)
 
     def transform(

@@ -117,7 +117,9 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
             feature varies, or an argument is out of range.
         """
         self._forget()
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, multi_output=True)
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, order="C", ensure_min_samples=2, multi_output=True
+        )
         y = dense_targets(y)
         check_classification_targets(y)
         if type_of_target(y) == "multilabel-indicator":
@@ -267,6 +269,7 @@ max_iter, tol, integrate_latent, standardize, draws, tune, chains, progressbar, 
             X,
             y,
             dtype=np.float64,
+            order="C",
             ensure_min_samples=2,
             multi_output=True,
             y_numeric=True,
@@ -274,7 +277,7 @@ max_iter, tol, integrate_latent, standardize, draws, tune, chains, progressbar, 
         y = dense_targets(y)
         assert_all_finite(y, input_name="y")  # None became NaN
         self._one_output = y.ndim == 1
-        Y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+        Y = np.ascontiguousarray(y, dtype=np.float64).reshape(len(X), -1)
         self._output_scaler = Scaler.fit(Y)
         if self._output_scaler.constant.any():
             raise ValueError(

@@ -224,7 +224,7 @@ class MNPClassifier(ClassifierMixin, BaseEstimator):
             feature varies, or an argument is out of range.
         """
         self.__dict__.pop("_state", None)
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        X, y = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
         check_classification_targets(y)
         priors = PAPER if self.priors is None else self.priors
         if not isinstance(priors, Priors):
@@ -269,7 +269,7 @@ class MNPClassifier(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes)
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         rows, w = _with_ones(self._scaler.transform(X)), self._state.weights
         precision = self._state.weight_precision.mean
         variance = self._design.row_variance(rows, precision, 1.0, precision.shape[1])
