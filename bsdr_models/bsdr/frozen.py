@@ -40,7 +40,7 @@ from bsdr_models.typing import FloatArray
 # Quadrature nodes while climbing; the sweeps that follow use more.
 N_NODES = 16
 # Rounds of the fixed point for the covariances, and the relative change that ends it sooner.
-N_INNER, INNER_TOL = 30, 1e-10
+N_INNER, INNER_TOL = 30, 1e-6
 # Pairs of steps and gradients that L-BFGS remembers.
 MEMORY = 10
 
@@ -138,9 +138,9 @@ def gradient(state: State, priors: Priors) -> Gradient:
     cov = np.einsum("k,kpq->pq", tau, w.cov)
     fitted = (z.mean - q.fitted) / priors.latent_scale**2
     latent = slope @ w.mean[1:].T - fitted - z.mean @ cov[1:, 1:] - cov[0, 1:]
-    weights = np.vstack([slope.sum(axis=0), z.mean.T @ slope])
-    weights = weights - state.weight_precision.mean * w.mean
-    weights[1:] -= z.mean.shape[0] * (z.cov @ w.mean[1:]) * tau
+    weights = -state.weight_precision.mean * w.mean
+    weights[0] += slope.sum(axis=0)
+    weights[1:] += z.mean.T @ slope - z.mean.shape[0] * (z.cov @ w.mean[1:]) * tau
     projection = -state.projection_precision.mean * q.mean
     return Gradient(projection=projection, fitted=fitted, latent=latent, weights=weights)
 

@@ -232,7 +232,9 @@ def update_weights(state: State) -> NormalColumns:
     """Optimal q(b, W), jointly per label [1]_, Eq. (9)."""
     tau = noise_mean(state)
     cov, log_det = weights_cov(latent_moment(state.latent), state.weight_precision, tau)
-    drive = np.vstack([state.scores.mean.sum(axis=0), state.latent.mean.T @ state.scores.mean])
+    drive = np.empty_like(state.weights.mean)
+    drive[0] = state.scores.mean.sum(axis=0)
+    drive[1:] = state.latent.mean.T @ state.scores.mean
     return NormalColumns(mean=np.einsum("kpq,qk->pk", cov, drive * tau), cov=cov, log_det=log_det)
 
 
@@ -314,15 +316,17 @@ def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
     phi, q, z = state.projection_precision, state.projection, state.latent
     psi, w = state.weight_precision, state.weights
     n, r = z.mean.shape
-    distance = float(np.sum((z.mean - q.fitted) ** 2)) + n * float(np.trace(z.cov))
+    gap = z.mean - q.fitted
+    distance = float(np.vdot(gap, gap)) + n * float(np.trace(z.cov))
     distance += float(q.gram_trace.sum())
-    weight_log_prior = 0.5 * np.sum(psi.mean_log - LOG_2PI - psi.mean * (w.mean**2 + w.variance))
+    weight_log_prior = psi.mean_log - LOG_2PI - psi.mean * (w.mean**2 + w.variance)
+    weight_log_prior = 0.5 * weight_log_prior.sum()
     terms = {
         "projection_precision": phi.expected_log_prior(
             priors.projection_shape, priors.projection_rate
         )
         + phi.entropy(),
-        "projection": 0.5 * float(np.sum(phi.mean_log - LOG_2PI - phi.mean * q.mean_square))
+        "projection": 0.5 * float((phi.mean_log - LOG_2PI - phi.mean * q.mean_square).sum())
         + q.entropy(),
         "latent": -0.5 * (n * r * (LOG_2PI + np.log(v)) + distance / v) + z.entropy(),
         "bias_precision": _gamma_term(psi, slice(0, 1), priors.bias_shape, priors.bias_rate),

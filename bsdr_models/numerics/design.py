@@ -216,8 +216,7 @@ class DenseDesign:
 
     def _feature_factor(self, phi: FloatArray, variance: float) -> tuple[FloatArray, float]:
         """Lower factor L of diag(phi) + X'X / v = L L', and its log determinant."""
-        matrix = np.array(self.gram, order="F")
-        matrix /= variance
+        matrix = self.gram.T / variance  # the transpose, for LAPACK's order of the axes
         matrix.reshape(-1, order="A")[:: self.n_features + 1] += phi
         return factorise_inplace(matrix, name="projection precision")
 
@@ -236,11 +235,12 @@ class DenseDesign:
 
     def _row_factor(self, phi: FloatArray, variance: float) -> tuple[FloatArray, FloatArray, float]:
         """V = L^-1 X diag(phi)^-1/2 with L L' = v I + X diag(1/phi) X'; L; log|L L'|."""
-        half = np.asfortranarray(self.X / np.sqrt(phi))
-        matrix = blas.dsyrk(1.0, half, lower=1)
+        half = self.X * (1.0 / np.sqrt(phi))  # BLAS is given the transpose, to keep its order
+        matrix = blas.dsyrk(1.0, half.T, trans=1, lower=1)
         matrix.reshape(-1, order="A")[:: self.n_rows + 1] += variance
         factor, log_det = factorise_inplace(matrix, name="row covariance")
-        return blas.dtrsm(1.0, factor, half, lower=1, overwrite_b=1), factor, log_det
+        solved = blas.dtrsm(1.0, factor, half.T, side=1, lower=1, trans_a=1, overwrite_b=1)
+        return solved.T, factor, log_det
 
     def _ridge_by_rows(
         self, target: FloatArray, phi: FloatArray, variance: float

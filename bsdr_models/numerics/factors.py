@@ -37,12 +37,12 @@ class Gamma:
     def entropy(self) -> float:
         """Entropy in nats, summed over the entries."""
         a = self.shape
-        return float(np.sum(a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)))
+        return float((a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)).sum())
 
     def expected_log_prior(self, shape: float, rate: float) -> float:
         """E[log Gamma(x; shape, rate)], summed over the entries."""
         each = (shape - 1.0) * self.mean_log - rate * self.mean
-        return float(np.sum(each)) + each.size * (shape * np.log(rate) - float(gammaln(shape)))
+        return float(each.sum()) + each.size * (shape * np.log(rate) - float(gammaln(shape)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ References
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -150,6 +151,7 @@ def label_log_probs(mean: ArrayLike, sd: ArrayLike, *, n_nodes: int = 16) -> Flo
     return result
 
 
+@lru_cache(maxsize=32)
 def _centred_rule(n_nodes: int) -> tuple[FloatArray, FloatArray]:
     """Nodes v and log weights log w + v^2/2: the rule for exp(f) rather than exp(f + v^2/2)."""
     nodes, weights = gauss_hermite(n_nodes)

@@ -103,11 +103,11 @@ def test_gradient_is_right_under_other_priors(lab, kind, priors):
         (" - cov[0, 1:]", "", "multiclass"),
         ("- z.mean @ cov[1:, 1:]", "", "multiclass"),
         ("z.mean.shape[0] * (z.cov @ w.mean[1:])", "(z.cov @ w.mean[1:])", "multilabel"),
-        ("- state.weight_precision.mean * w.mean", "- w.mean", "multiclass"),
+        ("-state.weight_precision.mean * w.mean", "-w.mean", "multiclass"),
         ("slope = tau * (", "slope = (", "regression"),
         ("-state.projection_precision.mean * q.mean", "-q.mean", "multiclass"),
         ("@ w.mean[1:].T - fitted", "@ w.mean[1:].T", "multiclass"),
-        ("N_INNER, INNER_TOL = 30, 1e-10", "N_INNER, INNER_TOL = 1, 1e-10", "multilabel"),
+        ("N_INNER, INNER_TOL = 30, 1e-6", "N_INNER, INNER_TOL = 1, 1e-10", "multilabel"),
     ],
 )
 def test_differences_see_a_wrong_gradient(lab, old, new, target):
@@ -270,4 +270,4 @@ def test_the_frame_whitens_what_is_quadratic(lab, kind, spectral, size):
         step = np.zeros_like(x)
         step[:free] = rng.standard_normal(free)
         curvature = bound(x + step) - 2.0 * bound(x) + bound(x - step)
-        assert curvature == pytest.approx(-step @ step, rel=1e-7)
+        assert curvature == pytest.approx(-step @ step, rel=10 * frozen.INNER_TOL)
