@@ -29,6 +29,9 @@ class _Pls(PLSRegression):
     def fit(self, X, y):
         return super().fit(X, np.eye(y.max() + 1)[y])
 
+    def fit_transform(self, X, y):
+        return self.fit(X, y).transform(X)
+
 
 def _nca(n_components: int, n_features: int, seed: int) -> object:
     nca = NeighborhoodComponentsAnalysis(n_components, max_iter=200, random_state=seed)
