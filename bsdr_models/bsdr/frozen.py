@@ -35,6 +35,7 @@ from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import Data
 from bsdr_models.numerics.design import Design
 from bsdr_models.numerics.factors import NormalColumns, NormalRows
+from bsdr_models.numerics.whitening import Whitener
 from bsdr_models.typing import FloatArray
 
 # Quadrature nodes while climbing; the sweeps that follow use more.
@@ -231,16 +232,14 @@ class _Frame:
     """Coordinates in which the posterior of the free means is about spherical.
 
     With phi_s the geometric mean of column s and g_j, u_j the eigenpairs of the R x R matrix
-    phi^-1/2 (I / v - S_z / v^2) phi^-1/2, the projection is F(theta) with
+    phi^-1/2 (I / v - S_z / v^2) phi^-1/2, the projection is
 
-        F(theta) = sum_j (I + g_j X'X)^-1/2 theta_j (phi^-1/2 u_j)'.
+        sum_j F_j theta_j (phi^-1/2 u_j)',   F_j F_j' = (I + g_j X'X)^-1.
 
-    design
-        X.
     start
         The reference point.
-    gain
-        (I + g_j X'X)^-1/2 at the eigenvalues of X'X, (r, R).
+    whitener
+        F.
     turn
         Columns phi^-1/2 u_j, (R, R).
     regression
@@ -249,9 +248,8 @@ class _Frame:
         Cholesky factors of Cov(z) (R, R) and Cov(b, w_c) (K, 1+R, 1+R).
     """
 
-    design: Design
     start: State
-    gain: FloatArray
+    whitener: Whitener
     turn: FloatArray
     regression: FloatArray
     latent_factor: FloatArray
@@ -267,9 +265,8 @@ class _Frame:
         scale = np.exp(-0.5 * np.broadcast_to(log_phi, r))
         value, vector = np.linalg.eigh(scale[:, None] * (np.eye(r) - regression) * scale / v)
         return cls(
-            design=design,
             start=state,
-            gain=1.0 / np.sqrt(1.0 + np.outer(design.eigenvalues, np.maximum(value, 0.0))),
+            whitener=design.whitener(np.maximum(value, 0.0)),
             turn=scale[:, None] * vector,
             regression=regression,
             latent_factor=np.linalg.cholesky(state.latent.cov),
@@ -279,7 +276,7 @@ class _Frame:
     def pack(self) -> FloatArray:
         """Coordinates of the reference point."""
         q = self.start.projection
-        theta = self.design.filter(np.linalg.solve(self.turn, q.mean.T).T, 1.0 / self.gain)
+        theta = self.whitener.coordinates(np.linalg.solve(self.turn, q.mean.T).T)
         rest = self.start.latent.mean - q.fitted @ self.regression
         z = solve_triangular(self.latent_factor, rest.T, lower=True)
         w = np.linalg.solve(self.weights_factor, self.start.weights.mean.T[..., None])
@@ -291,16 +288,16 @@ class _Frame:
         n = self.start.latent.mean.shape[0]
         p, k = self.start.weights.mean.shape
         theta, z, w = np.split(x, [d * r, d * r + n * r])
-        projection = self.design.filter(theta.reshape(d, r), self.gain) @ self.turn.T
-        fitted = self.design.project(projection)
+        turned, turned_fit = self.whitener.unfold(theta.reshape(d, r))
+        projection, fitted = turned @ self.turn.T, turned_fit @ self.turn.T
         latent = fitted @ self.regression + (self.latent_factor @ z.reshape(r, n)).T
         weights = (self.weights_factor @ w.reshape(k, p, 1))[..., 0].T
         return projection, fitted, latent, weights
 
     def pull(self, grad: Gradient) -> FloatArray:
         """Gradient in the coordinates."""
-        q = grad.projection + self.design.back(grad.fitted + grad.latent @ self.regression)
-        theta = self.design.filter(q @ self.turn, self.gain)
+        fitted = grad.fitted + grad.latent @ self.regression
+        theta = self.whitener.fold(grad.projection @ self.turn, fitted @ self.turn)
         z = self.latent_factor.T @ grad.latent.T
         w = np.swapaxes(self.weights_factor, 1, 2) @ grad.weights.T[..., None]
         return np.concatenate([theta.ravel(), z.ravel(), w.ravel()])

@@ -319,8 +319,8 @@ def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
     gap = z.mean - q.fitted
     distance = float(np.vdot(gap, gap)) + n * float(np.trace(z.cov))
     distance += float(q.gram_trace.sum())
-    weight_log_prior = psi.mean_log - LOG_2PI - psi.mean * (w.mean**2 + w.variance)
-    weight_log_prior = 0.5 * weight_log_prior.sum()
+    each = psi.mean_log - LOG_2PI - psi.mean * (w.mean**2 + w.variance)
+    weight_log_prior = 0.5 * each.sum()
     terms = {
         "projection_precision": phi.expected_log_prior(
             priors.projection_shape, priors.projection_rate

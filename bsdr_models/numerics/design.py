@@ -20,10 +20,11 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg import blas, lapack, solve_triangular, svd
+from scipy.linalg import blas, eigh, lapack, solve_triangular, svd
 
 from bsdr_models.numerics.factors import RidgeColumns
 from bsdr_models.numerics.linalg import factorise_inplace
+from bsdr_models.numerics.whitening import RotatedWhitener, RowSpaceWhitener, Whitener, gains
 from bsdr_models.typing import FloatArray
 
 # Directions in which the rows vary less than this share of their largest direction are absent.
@@ -49,15 +50,8 @@ class Design(Protocol):
     def mean_eigenvalue(self) -> float:
         """tr(X'X) / D."""
 
-    @property
-    def eigenvalues(self) -> FloatArray:
-        """Non-zero eigenvalues of X'X, (r,)."""
-
-    def filter(self, B: FloatArray, gain: FloatArray) -> FloatArray:
-        """f_j(X'X) b_j for each column: (D, R) -> (D, R).
-
-        ``gain``, (r, R), holds f_j at the eigenvalues; f_j(0) = 1.
-        """
+    def whitener(self, strength: FloatArray) -> Whitener:
+        """Map that whitens columns of precision I + g_j X'X, for g (R,), not negative."""
 
     def principal_scores(self, n_scores: int) -> FloatArray:
         """Rows along their leading principal axes: (N, min(n_scores, rank))."""
@@ -161,15 +155,20 @@ class DenseDesign:
         """tr(X'X) / D."""
         return float(np.vdot(self.X, self.X)) / self.n_features
 
-    @property
-    def eigenvalues(self) -> FloatArray:
-        """Non-zero eigenvalues of X'X."""
-        return self.spectral.eigenvalues
+    @cached_property
+    def _axes(self) -> tuple[FloatArray, FloatArray]:
+        """Eigenvalues (D,) and eigenvectors (D, D) of X'X."""
+        values, vectors = eigh(self.gram, check_finite=False)
+        return np.maximum(values, 0.0), vectors
 
-    def filter(self, B: FloatArray, gain: FloatArray) -> FloatArray:
-        """Change B along the principal axes of X."""
-        basis = self.spectral.basis
-        return B + basis @ ((gain - 1.0) * (basis.T @ B))
+    def whitener(self, strength: FloatArray) -> Whitener:
+        """Map that whitens columns; see :class:`Design`."""
+        if self.n_features <= self.n_rows:
+            values, basis = self._axes
+            return RotatedWhitener(rows=self.X, basis=basis, gain=gains(values, strength))
+        spectral = self.spectral
+        gain = gains(spectral.eigenvalues, strength)
+        return RowSpaceWhitener(scores=spectral.A, basis=spectral.basis, gain=gain)
 
     def principal_scores(self, n_scores: int) -> FloatArray:
         """Rows along their leading principal axes."""
@@ -370,9 +369,9 @@ class SpectralDesign:
         """tr(X'X) / D."""
         return float(self.eigenvalues.mean())
 
-    def filter(self, B: FloatArray, gain: FloatArray) -> FloatArray:
-        """Multiply: the principal axes are the coordinates."""
-        return gain * B
+    def whitener(self, strength: FloatArray) -> Whitener:
+        """Map that whitens columns; see :class:`Design`."""
+        return RotatedWhitener(rows=self.A, basis=None, gain=gains(self.eigenvalues, strength))
 
     def principal_scores(self, n_scores: int) -> FloatArray:
         """Rows along their leading principal axes."""
