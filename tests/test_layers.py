@@ -40,8 +40,7 @@ def paper_layers(paper):
         Layer(modules=(f"{paper}.card", f"{paper}.priors"), inside=BASE),
         Layer(
             modules=tuple(
-                f"{paper}.{name}"
-                for name in ("mean_field", "frozen", "information", "gibbs")
+                f"{paper}.{name}" for name in ("mean_field", "frozen", "information", "gibbs")
             ),
             inside=(f"{paper}.priors", f"{paper}.mean_field", *BASE, *NUMERICS),
             outside=("numpy", "scipy"),
