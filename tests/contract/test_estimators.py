@@ -33,8 +33,8 @@ FEW_DRAWS = {"inference": "gibbs", "draws": 20, "tune": 20, "chains": 2}
 @explained
 @parametrize_with_checks(
     [
-        BSDRClassifier(max_iter=20, random_state=0),  # the default engine, cut short
-        BSDRRegressor(max_iter=20, random_state=0),
+        BSDRClassifier(max_iter=8, random_state=0),  # the default engine, cut short
+        BSDRRegressor(max_iter=8, random_state=0),
         MNPClassifier(),
     ]
 )
