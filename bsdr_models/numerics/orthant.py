@@ -22,6 +22,10 @@ from bsdr_models.numerics import _cone_kernel
 from bsdr_models.numerics.quadrature import gauss_hermite
 from bsdr_models.typing import FloatArray, IntArray
 
+# Scores this many standard deviations below the best are as impossible as any: further out the
+# square of the distance swallows the digits that the quadrature needs.
+_FAR = 1e7
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConeMoments:
@@ -144,6 +148,8 @@ def label_log_probs(mean: ArrayLike, sd: ArrayLike, *, n_nodes: int = 16) -> Flo
     _check_finite("sd", sd)
     if mean.size and sd.min() <= 0.0:
         raise ValueError("sd must be positive")
+    best, scale = mean.max(axis=1, keepdims=True), sd.max(axis=1, keepdims=True)
+    mean = np.maximum(mean - best, -_FAR * scale)
     nodes, weights = _centred_rule(n_nodes)
     result = np.empty_like(mean)
     _cone_kernel.label_log_probs(mean, sd, nodes, weights, result)
