@@ -1,0 +1,399 @@
+"""The estimators as their users meet them: what they promise, and that they are any good."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from scipy.special import logit
+from scipy.stats import norm
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import log_loss, r2_score
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from bsdr_models import BSDRClassifier, BSDRRegressor, Priors
+from bsdr_models.bsdr import predict
+from bsdr_models.bsdr.priors import PAPER, SAMPLING
+from bsdr_models.bsdr.settings import resolve
+
+quick = pytest.mark.filterwarnings("ignore:mean field stopped after max_iter")
+short_chains = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")
+
+
+@pytest.fixture(scope="module")
+def wine():
+    """Train and test rows: 60 and 118."""
+    X, y = load_wine(return_X_y=True)
+    return train_test_split(X, y, train_size=60, stratify=y, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def wine_model(wine):
+    return BSDRClassifier(random_state=0).fit(wine[0], wine[2])
+
+
+@pytest.fixture(scope="module")
+def overlapping():
+    """Three classes of which two overlap, in 5 features."""
+    rng = np.random.default_rng(91)
+    y = np.arange(90) % 3
+    X = rng.standard_normal((90, 5)) + 2.0 * np.eye(3)[y] @ rng.standard_normal((3, 5))
+    return X, y
+
+
+# ------------------------------------------------------------------------------------- wine
+
+
+def test_wine_by_the_default(wine, wine_model):
+    """As accurate as shrinkage LDA, and better calibrated than a map by LDA."""
+    train, test, y_train, y_test = wine
+    lda = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.1))
+    lda.fit(train, y_train)
+    assert wine_model.score(test, y_test) > 0.95
+    assert wine_model.score(test, y_test) >= lda.score(test, y_test) - 0.02
+    assert log_loss(y_test, wine_model.predict_proba(test)) < 0.15
+    assert wine_model.converged_
+    assert wine_model._mixture.no_features_weight < 0.05
+
+
+@quick
+@pytest.mark.parametrize("prior", ["entrywise", "columnwise", "rowwise"])
+@pytest.mark.parametrize("latent_scale", [0.1, 1.0])
+def test_wine_by_one_scale(wine, prior, latent_scale):
+    train, test, y_train, y_test = wine
+    model = BSDRClassifier(projection_prior=prior, latent_scale=latent_scale, random_state=0)
+    model.fit(train, y_train)
+    assert model.score(test, y_test) > 0.93
+    assert log_loss(y_test, model.predict_proba(test)) < 0.35
+    assert model.latent_scale_ == latent_scale
+    bounds = model.lower_bounds_
+    assert np.all(np.diff(bounds) >= -1e-7 * np.abs(bounds[:-1]))
+
+
+@short_chains
+def test_wine_by_gibbs(wine):
+    train, test, y_train, y_test = wine
+    model = BSDRClassifier(inference="gibbs", draws=150, tune=150, chains=2, random_state=0)
+    model.fit(train, y_train)
+    assert model.score(test, y_test) > 0.93
+    assert log_loss(y_test, model.predict_proba(test)) < 0.35
+
+
+@short_chains
+def test_gibbs_and_mean_field_agree_where_mean_field_is_good(overlapping):
+    """Same model, same priors; mean field is the surer of the two."""
+    X, y = overlapping
+    common = {"projection_prior": "entrywise", "latent_scale": 0.5, "priors": SAMPLING}
+    gibbs = BSDRClassifier(
+        inference="gibbs", draws=500, tune=300, chains=4, random_state=0, **common
+    ).fit(X, y)
+    mean_field = BSDRClassifier(random_state=0, **common).fit(X, y)
+    gap = np.abs(gibbs.predict_proba(X) - mean_field.predict_proba(X))
+    assert gap.max() < 0.15
+    assert gap.mean() < 0.05
+    assert np.mean(gibbs.predict(X) == mean_field.predict(X)) > 0.9
+
+
+def test_the_map_keeps_what_the_labels_need(wine, wine_model):
+    """Two columns are as good as all thirteen."""
+    train, test, y_train, y_test = wine
+    on_map = LogisticRegression().fit(wine_model.transform(train), y_train)
+    assert on_map.score(wine_model.transform(test), y_test) > 0.95
+
+
+# ------------------------------------------------------------------------------- attributes
+
+
+def test_fitted_attributes(wine, wine_model):
+    train = wine[0]
+    assert wine_model.classes_.tolist() == [0, 1, 2]
+    assert wine_model.n_features_in_ == 13
+    assert wine_model.components_.shape == (2, 13)
+    np.testing.assert_allclose(wine_model.mean_, train.mean(axis=0))
+    np.testing.assert_allclose(wine_model.scale_, train.std(axis=0))
+    assert wine_model.relevance_.shape == (2,)
+    np.testing.assert_allclose(wine_model.relevance_.sum(), 1.0)
+    assert wine_model.n_iter_ == len(wine_model.lower_bounds_)
+    assert not wine_model.interrupted_
+    assert wine_model.latent_scale_ in (0.03, 0.1, 0.3, 1.0)
+
+
+def test_positions_are_a_linear_map_of_scaled_features(wine, wine_model):
+    test = wine[1]
+    scaled = (test - wine_model.mean_) / wine_model.scale_
+    mean, cov = wine_model.transform(test, return_cov=True)
+    np.testing.assert_allclose(mean, scaled @ wine_model.components_.T, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(wine_model.transform(test), mean)
+    smallest = np.linalg.eigvalsh(cov)[:, 0]
+    assert (smallest > wine_model.latent_scale_**2).all()
+    far = wine_model.transform(train_far(wine), return_cov=True)[1]
+    assert np.trace(far[0]) > 10.0 * np.trace(cov[0])  # less is known far away
+
+
+def train_far(wine):
+    return wine[0].mean(axis=0) + 30.0 * (wine[0][:1] - wine[0].mean(axis=0))
+
+
+@short_chains
+def test_positions_of_draws_are_a_linear_map_too(overlapping):
+    X, y = overlapping
+    model = BSDRClassifier(inference="gibbs", draws=60, tune=60, chains=2, random_state=0)
+    model.fit(X, y)
+    scaled = (X - model.mean_) / model.scale_
+    np.testing.assert_allclose(model.transform(X), scaled @ model.components_.T, atol=1e-9)
+    assert model.n_iter_ == 120
+    assert model.lower_bounds_.size == 0
+
+
+def test_centring_alone(overlapping):
+    X, y = overlapping
+    model = BSDRClassifier(standardize=False, latent_scale=0.3, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(model.scale_, 1.0)
+    np.testing.assert_allclose(model.transform(X), (X - X.mean(axis=0)) @ model.components_.T)
+
+
+def test_the_declared_model_has_the_rows_and_priors_of_the_fit(overlapping):
+    X, y = overlapping
+    model = BSDRClassifier(latent_scale=0.3, max_iter=60, tol=10.0, random_state=0).fit(X, y)
+    declared = model.model_
+    assert dict(declared.dim_lengths)["obs"].eval() == 90
+    assert {"projection", "weights", "bias", "y"} <= set(declared.named_vars)
+    shapes = declared.eval_rv_shapes()
+    assert tuple(shapes["projection"]) == (5, 2)
+
+
+# -------------------------------------------------------------------------------- arguments
+
+
+def test_presets():
+    recommended = resolve("recommended", "mean_field")
+    assert recommended.projection_prior == "columnwise"
+    assert recommended.latent_scale == "stack"
+    assert recommended.priors == PAPER
+    for inference in ("gibbs", "nuts", "advi"):
+        sampler = resolve("recommended", inference)
+        assert sampler.latent_scale == 1.0
+        assert sampler.priors == SAMPLING
+    paper = resolve("paper", "mean_field")
+    assert paper == resolve("paper", "gibbs")
+    assert paper.projection_prior == "entrywise"
+    assert paper.latent_scale == 1.0
+    assert paper.priors == PAPER
+
+
+@quick
+def test_arguments_overrule_the_preset(overlapping):
+    X, y = overlapping
+    priors = Priors(weight_rate=2.0, latent_scale=7.0)
+    model = BSDRClassifier(
+        preset="paper",
+        projection_prior="rowwise",
+        latent_scale=0.5,
+        priors=priors,
+        tol=0.5,
+        max_iter=20,
+        random_state=0,
+    ).fit(X, y)
+    config = json.loads(model.idata_.attrs["config"])
+    assert config["projection_prior"] == "rowwise"
+    assert config["priors"]["weight_rate"] == 2.0
+    assert config["tol"] == 0.5
+    assert model.latent_scale_ == 0.5  # the argument, not the one inside the priors
+    assert model.idata_["posterior/projection_precision"].dims[2:] == ("feature",)
+    assert "random_state" not in config
+
+
+@quick
+def test_estimated_scale_is_one_of_the_grid_and_not_mixed(overlapping):
+    X, y = overlapping
+    model = BSDRClassifier(latent_scale="estimate", max_iter=30, random_state=0).fit(X, y)
+    assert model.latent_scale_ in (0.03, 0.1, 0.3, 1.0)
+    assert sorted(model._mixture.weights)[-1] == 1.0
+    assert len(model._mixture.fits) == 1
+
+
+def test_restarts_keep_the_highest_bound(overlapping):
+    X, y = overlapping
+    model = BSDRClassifier(
+        latent_scale=0.3, start="random", n_restarts=3, random_state=0, max_iter=200
+    ).fit(X, y)
+    finals = model.idata_["fit/restarts"].values
+    assert len(finals) == 3
+    assert model.lower_bounds_[-1] == finals.max()
+
+
+def test_starts_differ_and_the_discriminant_one_is_good(overlapping):
+    X, y = overlapping
+    first = {}
+    for start in ("discriminant", "pca", "random"):
+        model = BSDRClassifier(latent_scale=0.3, start=start, random_state=0).fit(X, y)
+        first[start] = model.lower_bounds_[0]
+    assert len(set(first.values())) == 3
+    assert max(first, key=first.get) == "discriminant"
+
+
+def test_progress_is_shown_on_demand(overlapping, capsys):
+    X, y = overlapping
+    arguments = {"latent_scale": 0.3, "max_iter": 60, "tol": 1.0, "random_state": 0}
+    quiet = BSDRClassifier(**arguments).fit(X, y)
+    assert capsys.readouterr().out == ""
+    shown = BSDRClassifier(**arguments, progressbar=True).fit(X, y)
+    assert "mean field" in capsys.readouterr().out
+    np.testing.assert_array_equal(shown.predict_proba(X), quiet.predict_proba(X))
+
+
+def test_noise_is_reported():
+    rng = np.random.default_rng(92)
+    X, y = rng.standard_normal((60, 6)), rng.permutation(np.arange(60) % 2)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "mean field stopped")
+        with pytest.warns(UserWarning, match="not predictable from X.*weight of"):
+            model = BSDRClassifier(random_state=0, max_iter=60).fit(X, y)
+    assert model.predict_proba(X).max() < 0.8
+    new = rng.standard_normal((200, 6))
+    assert log_loss(np.arange(200) % 2, model.predict_proba(new)) < 0.75  # chance is 0.69
+
+
+# ------------------------------------------------------------------------------ predictions
+
+
+def test_ways_of_saying_the_same(wine, wine_model):
+    test = wine[1]
+    log_p = wine_model.predict_log_proba(test)
+    np.testing.assert_allclose(np.exp(log_p), wine_model.predict_proba(test))
+    np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1.0)
+    np.testing.assert_array_equal(wine_model.predict(test), log_p.argmax(axis=1))
+    np.testing.assert_array_equal(wine_model.decision_function(test), log_p)
+
+
+def test_two_classes_decide_by_log_odds(overlapping):
+    X, y = overlapping
+    labels = np.where(y == 0, "yes", "no")
+    model = BSDRClassifier(1, latent_scale=0.3, random_state=0).fit(X, labels)
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(
+        model.decision_function(X), np.log(p[:, 1] / p[:, 0]), rtol=1e-6, atol=1e-9
+    )
+    np.testing.assert_array_equal(model.predict(X), np.where(p[:, 1] > 0.5, "yes", "no"))
+
+
+def test_integrating_the_position_makes_predictions_less_sure(overlapping):
+    X, y = overlapping
+    arguments = {"latent_scale": 1.0, "random_state": 0}
+    integrated = BSDRClassifier(**arguments).fit(X, y)
+    plug_in = BSDRClassifier(**arguments, integrate_latent=False).fit(X, y)
+    np.testing.assert_array_equal(integrated.transform(X), plug_in.transform(X))
+    sure = plug_in.predict_proba(X).max(axis=1).mean()
+    assert integrated.predict_proba(X).max(axis=1).mean() < sure
+
+
+def test_probabilities_are_calibrated():
+    """Labels drawn from the model: of what has probability p, a share p is so."""
+    rng = np.random.default_rng(93)
+    X = rng.standard_normal((1200, 4))
+    eta = X @ rng.standard_normal((4, 2)) @ rng.standard_normal((2, 3))
+    y = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
+    model = BSDRClassifier(latent_scale=0.1, random_state=0).fit(X[:400], y[:400])
+    p = model.predict_proba(X[400:])
+    on = np.eye(3)[y[400:]]
+    for low in np.arange(0.0, 1.0, 0.2):
+        chosen = (p >= low) & (p < low + 0.2)
+        n = chosen.sum()
+        assert n > 100
+        assert abs(p[chosen].mean() - on[chosen].mean()) < 4.0 * 0.5 / np.sqrt(n) + 0.02
+
+
+# ------------------------------------------------------------------------------- multi-label
+
+
+def test_labels_that_do_not_exclude_each_other():
+    rng = np.random.default_rng(94)
+    X = rng.standard_normal((200, 6))
+    eta = 2.0 * X @ rng.standard_normal((6, 2)) @ rng.standard_normal((2, 4))
+    Y = (eta + rng.standard_normal(eta.shape) > 0.0).astype(int)
+    model = BSDRClassifier(latent_scale=0.3, random_state=0).fit(X[:120], Y[:120])
+    assert model.classes_.tolist() == [0, 1, 2, 3]
+    p = model.predict_proba(X[120:])
+    assert p.shape == (80, 4)
+    assert np.mean((p > 0.5) == Y[120:]) > 0.8
+    assert not np.allclose(p.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(model.predict(X[120:]), p > 0.5)
+    odds = model.decision_function(X[120:])
+    unsure = np.abs(p - 0.5) < 0.4999
+    np.testing.assert_allclose(odds[unsure], logit(p[unsure]), rtol=1e-6, atol=1e-9)
+    all_right = ((p > 0.5) == Y[120:]).all(axis=1)
+    assert model.score(X[120:], Y[120:]) == all_right.mean()
+
+
+def test_certain_labels_have_finite_odds():
+    X = np.linspace(-30.0, 30.0, 40)[:, None]
+    Y = np.column_stack([X[:, 0] > 0, X[:, 0] > 3]).astype(int)
+    model = BSDRClassifier(1, latent_scale=0.03, random_state=0, max_iter=2000).fit(X, Y)
+    far = np.array([[-1e6], [1e6]])
+    assert np.isfinite(model.decision_function(far)).all()
+    assert (model.predict(far) == [[0, 0], [1, 1]]).all()
+
+
+# ------------------------------------------------------------------------------- regression
+
+
+def test_reduced_rank_regression():
+    """Five outputs that share two directions: better than outputs on their own with few rows."""
+    rng = np.random.default_rng(95)
+    X = rng.standard_normal((330, 12))
+    clean = 5.0 + X @ rng.standard_normal((12, 2)) @ rng.standard_normal((2, 5))
+    Y = clean + rng.standard_normal(clean.shape)
+    model = BSDRRegressor(2, random_state=0).fit(X[:30], Y[:30])
+    plain = LinearRegression().fit(X[:30], Y[:30])
+    error = np.mean((model.predict(X[30:]) - clean[30:]) ** 2)
+    assert error < 0.8 * np.mean((plain.predict(X[30:]) - clean[30:]) ** 2)
+    assert model.predict(X).shape == (330, 5)
+    np.testing.assert_allclose(model.y_mean_, Y[:30].mean(axis=0))
+    np.testing.assert_allclose(model.y_scale_, Y[:30].std(axis=0))
+
+
+@short_chains
+@pytest.mark.parametrize("inference", ["mean_field", "gibbs"])
+def test_intervals_of_real_targets_cover(inference):
+    rng = np.random.default_rng(96)
+    X = rng.standard_normal((660, 5))
+    y = 100.0 + 10.0 * (X @ rng.standard_normal(5) + rng.standard_normal(660))
+    model = BSDRRegressor(
+        1, inference=inference, draws=200, tune=200, chains=2, random_state=0
+    ).fit(X[:60], y[:60])
+    mean, std = model.predict(X[60:], return_std=True)
+    assert r2_score(y[60:], mean) > 0.5
+    inside = np.abs(y[60:] - mean) < norm.ppf(0.95) * std
+    assert abs(inside.mean() - 0.9) < 4.0 * np.sqrt(0.09 / 600) + 0.02
+    np.testing.assert_array_equal(model.predict(X[60:]), mean)
+
+
+def test_diabetes():
+    X, y = load_diabetes(return_X_y=True)
+    train, test, y_train, y_test = train_test_split(X, y, train_size=200, random_state=0)
+    model = BSDRRegressor(2, random_state=0).fit(train, y_train)
+    least_squares = LinearRegression().fit(train, y_train).score(test, y_test)
+    assert model.score(test, y_test) > least_squares - 0.03
+
+
+def test_the_density_of_a_real_target_integrates_to_one():
+    rng = np.random.default_rng(97)
+    X = rng.standard_normal((40, 3))
+    y = X @ rng.standard_normal(3) + rng.standard_normal(40)
+    model = BSDRRegressor(1, random_state=0).fit(X, y)
+    mean, std = model.predict(X[:1], return_std=True)
+    grid = np.linspace(mean[0] - 12.0 * std[0], mean[0] + 12.0 * std[0], 4001)
+    rows = np.tile(model._rows(X[:1]), (len(grid), 1))
+    scaled = ((grid - model.y_mean_) / model.y_scale_)[:, None]
+    density = (
+        np.exp(model._mixture.log_average(lambda part: predict.log_predictive(part, rows, scaled)))
+        / model.y_scale_[0]
+    )
+    step = grid[1] - grid[0]
+    np.testing.assert_allclose(density.sum() * step, 1.0, rtol=1e-6)
+    np.testing.assert_allclose(density @ grid * step, mean[0], atol=1e-6)
+    np.testing.assert_allclose(np.sqrt(density @ (grid - mean[0]) ** 2 * step), std[0], rtol=1e-5)
