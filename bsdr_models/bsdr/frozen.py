@@ -95,24 +95,25 @@ def complete(
     """
     tau = mean_field.noise_mean(state)
     noise = state.noise_precision
-    z = replace(state.latent, mean=latent)
     w = replace(state.weights, mean=weights)
-    square = weights**2
-    variance = w.variance
-    mean = latent @ weights[1:] + weights[0]
-    residual = np.sum((state.scores.mean - mean) ** 2, axis=0)
-    size = np.sum(mean**2, axis=0)
+    square, variance = weights**2, w.variance
+    fixed = mean_field.latent_moment(
+        NormalRows(mean=latent, cov=np.zeros_like(state.latent.cov), log_det=0.0)
+    )
+    if noise is not None:
+        residual = np.sum((state.scores.mean - latent @ weights[1:] - weights[0]) ** 2, axis=0)
+        explained = np.einsum("pk,pq,qk->k", weights, fixed, weights)
     for _ in range(N_INNER):
         second = mean_field.second_moment(w)
         cov, log_det = mean_field.latent_cov(second, tau, priors)
-        z = NormalRows(mean=latent, cov=cov, log_det=log_det)
+        moment = fixed.copy()
+        moment[1:, 1:] += len(latent) * cov
         psi = mean_field.weight_gamma(square + variance, priors)
-        moment = mean_field.latent_moment(z)
         w_cov, w_log_det = mean_field.weights_cov(moment, psi, tau)
         w = NormalColumns(mean=weights, cov=w_cov, log_det=w_log_det)
         if noise is not None:
-            spread = np.einsum("kpq,pq->k", mean_field.second_moment(w), moment) - size
-            noise = mean_field.noise_gamma(residual + spread, latent.shape[0], priors)
+            spread = np.einsum("kpq,pq->k", mean_field.second_moment(w), moment) - explained
+            noise = mean_field.noise_gamma(residual + spread, len(latent), priors)
             tau = noise.mean
         change = np.max(np.abs(w.variance / variance - 1.0))
         variance = w.variance
@@ -121,7 +122,7 @@ def complete(
     state = replace(
         state,
         projection=replace(state.projection, mean=projection, fitted=fitted),
-        latent=z,
+        latent=NormalRows(mean=latent, cov=cov, log_det=log_det),
         weight_precision=mean_field.weight_gamma(square + variance, priors),
         weights=w,
         noise_precision=noise,
@@ -135,7 +136,7 @@ def gradient(state: State, priors: Priors) -> Gradient:
     """Partial derivatives of the bound at a state made by :func:`complete`."""
     tau = mean_field.noise_mean(state)
     q, z, w = state.projection, state.latent, state.weights
-    slope = tau * (state.scores.mean - mean_field.score_mean(state))  # (N, K)
+    slope = tau * (state.scores.mean - state.scores.origin)  # (N, K)
     cov = np.einsum("k,kpq->pq", tau, w.cov)
     fitted = (z.mean - q.fitted) / priors.latent_scale**2
     latent = slope @ w.mean[1:].T - fitted - z.mean @ cov[1:, 1:] - cov[0, 1:]
