@@ -1,0 +1,61 @@
+"""The least that a sweep must do: bare BLAS and LAPACK calls, and a count for the cone."""
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from benchmarks.timing import Work
+from bsdr_models.data import Data
+from bsdr_models.numerics.design import DenseDesign
+from bsdr_models.typing import FloatArray
+
+# Seconds of the cone moments per row, other class and node.
+CONE_SECONDS = 4e-9
+
+
+def cone_seconds(data: Data, n_nodes: int) -> float:
+    """Counted, not measured: what a vectorised kernel may take."""
+    return CONE_SECONDS * data.n_rows * (data.n_labels - 1) * n_nodes
+
+
+def products(X: FloatArray, n_components: int) -> Work:
+    """The two products with X, (N, D)."""
+    rng = np.random.default_rng(0)
+    projection = rng.standard_normal((X.shape[1], n_components))
+    latent = rng.standard_normal((X.shape[0], n_components))
+    return Work(run=lambda _: (X @ projection, X.T @ latent))
+
+
+def factorisations(data: Data, precision: FloatArray, variance: float) -> Work:
+    """For every distinct phi_s, (D, 1) or (D, R): Cholesky factor and triangular inverse.
+
+    With few rows the three calls of Woodbury's identity: product, Cholesky factor, solution.
+    """
+    design = data.design
+    if not isinstance(design, DenseDesign):
+        return Work(run=lambda _: None)
+    if design.prefers_rows:
+        return Work(
+            prepare=lambda: [np.asfortranarray(design.X / np.sqrt(phi)) for phi in precision.T],
+            run=lambda rows: [_by_rows(X, variance) for X in rows],
+        )
+    return Work(
+        prepare=lambda: [
+            np.asfortranarray(design.gram / variance + np.diag(phi)) for phi in precision.T
+        ],
+        run=lambda matrices: [_by_features(matrix) for matrix in matrices],
+    )
+
+
+def _by_features(matrix: FloatArray) -> None:
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
+    assert info == 0
+    _, info = lapack.dtrtri(factor, lower=1, overwrite_c=1)
+    assert info == 0
+
+
+def _by_rows(X: FloatArray, variance: float) -> None:
+    start = np.eye(len(X), order="F")
+    matrix = blas.dsyrk(1.0, X, variance, start, lower=1, overwrite_c=1)
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
+    assert info == 0
+    blas.dtrsm(1.0, factor, X, lower=1, overwrite_b=1)

@@ -1,0 +1,169 @@
+"""Time and peak memory of whole fits, each in a process of its own."""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_wine
+from threadpoolctl import threadpool_limits
+
+from bsdr_models import BSDRClassifier
+
+MIB = 1024.0**2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A fit and what it may take; ``None`` where nothing is promised.
+
+    sizes
+        N, D, K of made-up data; Wine if empty.
+    arguments
+        Of BSDRClassifier.
+    seconds, mib
+        Limits: wall time of the fit, memory above the data.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+    sizes: tuple[int, ...] = ()
+    seconds: float | None = None
+    mib: float | None = None
+
+
+LONG = (100_000, 64, 10)
+# Iterations where memory is the question.
+FEW = 30
+WIDE = (300, 15_000, 5)
+CASES = (
+    Case(name="Wine, one fit", arguments={"latent_scale": 1.0}, seconds=1.0),
+    Case(name="Wine, the default", arguments={}, seconds=5.0),
+    Case(
+        name="N = 100 000, D = 64, entrywise",
+        arguments={
+            "latent_scale": 1.0,
+            "projection_prior": "entrywise",
+            "n_components": 5,
+            "max_iter": FEW,
+        },
+        sizes=LONG,
+        mib=1024.0,
+    ),
+    Case(
+        name="N = 100 000, D = 64, the default",
+        arguments={"n_components": 5, "max_iter": FEW},
+        sizes=LONG,
+        mib=1024.0,
+    ),
+    *(
+        Case(
+            name=f"N = 300, D = 15 000, {prior}",
+            arguments={"latent_scale": 1.0, "projection_prior": prior, "n_components": 4},
+            sizes=WIDE,
+            seconds=120.0,
+            mib=4096.0,
+        )
+        for prior in ("entrywise", "columnwise", "rowwise")
+    ),
+    Case(
+        name="N = 300, D = 15 000, the default",
+        arguments={"n_components": 4},
+        sizes=WIDE,
+        seconds=120.0,
+        mib=4096.0,
+    ),
+)
+
+
+def rows(sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Normal features of which a few differ in mean between the classes."""
+    if not sizes:
+        return load_wine(return_X_y=True)
+    n, d, k = sizes
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d))
+    y = rng.integers(k, size=n)
+    live = min(d, 40) // 2
+    X[:, :live] += rng.standard_normal((k, live))[y]
+    return X, y
+
+
+def peak() -> float:
+    """Largest resident memory of this process so far, MiB."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux hands the peak of a parent on to getrusage
+        line = next(row for row in status.read_text().splitlines() if row.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024.0
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size / (MIB if sys.platform == "darwin" else 1024.0)
+
+
+def child(case: Case) -> dict[str, float]:
+    """Fit and predict the training rows, in this process."""
+    X, y = rows(case.sizes)
+    before, wall, cpu = peak(), time.perf_counter(), time.process_time()
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of convergence: it is reported
+        model = BSDRClassifier(**case.arguments, random_state=0).fit(X, y)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    accuracy = float(np.mean(model.predict(X) == y))
+    bounds = model.lower_bounds_
+    assert accuracy > 0.9, "the fit has not learnt the rows"
+    assert np.all(np.diff(bounds) > -1e-6 * np.abs(bounds[1:])), "the bound fell"
+    return {
+        "wall": wall,
+        "cpu": cpu,
+        "mib": peak() - before,
+        "data": X.nbytes / MIB,
+        "iterations": model.n_iter_,
+        "converged": model.converged_,
+    }
+
+
+def measure(case: Case) -> list[str]:
+    """One line of the table."""
+    command = [sys.executable, "-m", "benchmarks.footprint", json.dumps(asdict(case))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{case.name}: {done.stderr}")
+    result = json.loads(done.stdout)
+    time_ok = case.seconds is None or result["wall"] < case.seconds
+    mib_ok = case.mib is None or result["mib"] < case.mib
+    limits = ["-" if case.seconds is None else f"{case.seconds:.0f} s"]
+    limits += ["-" if case.mib is None else f"{case.mib:.0f}"]
+    return [
+        case.name,
+        f"{result['cpu']:.2f}",
+        f"{result['wall']:.2f}",
+        limits[0] + ("" if time_ok else " **missed**"),
+        f"{result['mib']:.0f}",
+        limits[1] + ("" if mib_ok else " **missed**"),
+        f"{result['data']:.0f}",
+        f"{result['iterations']}{'' if result['converged'] else ', not converged'}",
+    ]
+
+
+def report() -> str:
+    """Markdown table of all cases."""
+    head = ["fit", "CPU s", "wall s", "limit", "MiB above the data", "limit", "data MiB"]
+    lines = [[*head, "iterations"], ["---"] * 8]
+    for case in CASES:
+        lines.append(measure(case))
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return (
+        "### Time and memory of whole fits\n\n"
+        "`BSDRClassifier.fit` and `predict` on the training rows, each in a fresh process: time of "
+        "the first fit after import, compiled kernels cached; largest resident memory less that "
+        f"before the fit.\n\n{table}\n"
+    )
+
+
+if __name__ == "__main__":
+    print(json.dumps(child(Case(**json.loads(sys.argv[1])))))

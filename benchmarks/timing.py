@@ -1,0 +1,81 @@
+"""Medians of CPU times, which other processes hardly move, and what they were measured on."""
+
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy
+import scipy
+from threadpoolctl import threadpool_info
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Something to time.
+
+    run
+        What is timed; takes what ``prepare`` returns.
+    prepare
+        Called before every run, outside the clock.
+    """
+
+    run: Callable[[Any], object]
+    prepare: Callable[[], Any] = lambda: None
+
+
+def medians(
+    *work: Work, seconds: float = 2.0, repeats: tuple[int, int] = (5, 201)
+) -> tuple[float, ...]:
+    """Median CPU time of each of several things, measured in turns.
+
+    Turns share what the machine does meanwhile, so that ratios wander less than the times.
+
+    Parameters
+    ----------
+    work : Work
+        Each is run once before, to fill caches.
+    seconds : float
+        Total after which no further turn is begun, once there were enough.
+    repeats : (int, int)
+        Fewest and most turns.
+    """
+    times: list[list[float]] = [[] for _ in work]
+    spent = 0.0
+    while len(times[0]) <= repeats[0] or (spent < seconds and len(times[0]) <= repeats[1]):
+        for each, record in zip(work, times, strict=True):
+            argument = each.prepare()
+            start = time.process_time()
+            each.run(argument)
+            record.append(time.process_time() - start)
+            spent += record[-1]
+    return tuple(statistics.median(record[1:]) for record in times)
+
+
+def machine() -> str:
+    """Processor, libraries and threads, for the head of a report."""
+    blas = {
+        f"{lib['internal_api']} {lib['version']}"
+        for lib in threadpool_info()
+        if lib["user_api"] == "blas"
+    }
+    versions = f"NumPy {numpy.__version__}, SciPy {scipy.__version__}, numba {numba.__version__}"
+    return (
+        f"{_processor()}; Python {platform.python_version()}, {versions}; {', '.join(sorted(blas))}"
+    )
+
+
+def _processor() -> str:
+    """Model and vector extensions where the system tells them."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return platform.machine()
+    facts = dict(line.split(":", 1) for line in info.read_text().splitlines() if ":" in line)
+    facts = {name.strip(): value.strip() for name, value in facts.items()}
+    flags = facts.get("flags", "").split()
+    vectors = next((v for v in ("avx512f", "avx2") if v in flags), "no AVX2")
+    return f"{facts.get('model name', platform.machine())} ({vectors})"

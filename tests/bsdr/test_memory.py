@@ -1,0 +1,57 @@
+"""No array of D x D x R in a fit, none of N x N in prediction."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from bsdr_models import BSDRClassifier
+from bsdr_models.bsdr import frozen
+from bsdr_models.bsdr import mean_field as mf
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.data import make_data
+
+FLOAT = 8
+
+
+def peak(work):
+    """Bytes that a call had at most, above what was there."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("shape", [(320, 300), (150, 1200)])
+@pytest.mark.parametrize("kind", ["entrywise", "columnwise", "rowwise"])
+def test_sweeps_and_climbs_hold_a_few_matrices_whatever_the_number_of_components(kind, shape):
+    rng, r = np.random.default_rng(0), 24
+    X, y = rng.standard_normal(shape), rng.permutation(np.arange(shape[0]) % 3)
+
+    def fit():
+        data, priors = make_data(X, y, n_labels=3, projection_prior=kind), Priors()
+        state = mf.init(data, priors, n_components=r, projection_prior=kind, rng=rng)
+        state, _ = mf.step(state, data, priors)
+        state, _ = frozen.maximise(state, data, priors, max_evaluations=3)
+        mf.step(state, data, priors)
+
+    fit()  # compiles
+    n, d = shape
+    vectors = (2 * frozen.MEMORY + 20) * r * (n + d)  # of L-BFGS, and what a state holds
+    limit = FLOAT * (vectors + 6 * n * d)
+    one_matrix_for_each_component = FLOAT * r * min(n, d) * d
+    assert limit < 0.8 * one_matrix_for_each_component
+    assert peak(fit) < limit
+
+
+def test_prediction_needs_memory_in_proportion_to_the_rows():
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((60, 4))
+    model = BSDRClassifier(latent_scale=0.5, max_iter=60, random_state=0)
+    model.fit(X, (X[:, 0] > 0.0).astype(int))
+    rows = rng.standard_normal((8000, 4))
+    model.predict_proba(rows)
+    assert peak(lambda: model.predict_proba(rows)) < FLOAT * len(rows) ** 2 / 8
+    assert peak(lambda: model.transform(rows)) < FLOAT * len(rows) ** 2 / 8
