@@ -25,7 +25,6 @@ def fits(rows: Sequence[Row], task_order: Sequence[str], methods: Sequence[str])
     columns: dict[str, Callable[[Row], float]] = {
         "ECE": lambda r: r["ece"],
         "Brier": lambda r: r["brier"],
-        "CPU s": lambda r: r["seconds"],
         "converged": lambda r: r["converged"],
         "live columns": lambda r: r["live"],
         "by norm": lambda r: r["live_by_norm"],

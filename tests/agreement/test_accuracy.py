@@ -40,10 +40,10 @@ def test_noise_is_called_noise(task):
     [("vowel", 0.92, 0.35), ("mfeat", 0.94, 0.28), ("digits", 0.74, 0.77), ("usps", 0.70, 1.00)],
 )
 def test_real_data(source, accuracy, log_loss):
-    """The default loses at most a point against the stated figures; splits vary by two."""
+    """The stated figures are met by the default; a mean of two splits varies by 1.5 points."""
     (task,) = (task for task in TABLES["real"].tasks if task.source == source)
     found = [evaluate(task, "default", seed) for seed in range(2)]
-    assert np.mean([f["accuracy"] for f in found]) > accuracy - 0.01 - 0.02
+    assert np.mean([f["accuracy"] for f in found]) > accuracy - 0.02
     assert np.mean([f["log_loss"] for f in found]) < log_loss + 0.05
 
 
@@ -57,8 +57,8 @@ def test_mean_field_agrees_with_gibbs_and_lda(task):
 
 @needs_archives
 def test_relevance_determination_on_vowel():
-    """The paper: 98.5 % with four of eight columns; one split varies by 0.3."""
+    """The paper has 98.5 % with four of eight columns; a mean of three splits varies by 0.15."""
     (task,) = TABLES["ard"].tasks
-    found = evaluate(task, "ARD", 0)
-    assert found["accuracy"] > 0.98 - 0.006
-    assert found["live"] < task.n_components
+    found = [evaluate(task, "ARD, 160 iterations", seed) for seed in SEEDS]
+    assert np.mean([f["accuracy"] for f in found]) > 0.98
+    assert np.mean([f["live"] for f in found]) == pytest.approx(4.0, abs=1.0)
