@@ -49,10 +49,14 @@ def test_real_data(source, accuracy, log_loss):
 
 @pytest.mark.parametrize("task", TABLES["engines"].tasks, ids=str)
 def test_mean_field_agrees_with_gibbs_and_lda(task):
-    """Means of ten splits agree within a point or two; three have a standard error of one."""
+    """Engines of one model within a point, the default within one s.d. of LDA (1.3 to 1.6).
+
+    The mean of three splits has a standard error of one point.
+    """
     mean_field = mean_over_splits(task, "mean field", "accuracy")
     assert abs(mean_field - mean_over_splits(task, "Gibbs", "accuracy")) < 0.01 + 0.02
-    assert mean_field > mean_over_splits(task, "full LDA", "accuracy") - 0.01 - 0.02
+    default, rival = (mean_over_splits(task, m, "accuracy") for m in ("default", "full LDA"))
+    assert default > rival - 0.013 - 0.01
 
 
 @needs_archives
