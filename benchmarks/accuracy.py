@@ -27,9 +27,9 @@ from benchmarks import baselines, datasets, report
 from benchmarks.datasets import Split
 from bsdr_models import BSDRClassifier
 from bsdr_models.bsdr.priors import SPARSE
+from bsdr_models.metrics import expected_calibration_error
 
 RESULTS = Path(__file__).parent / "results" / "accuracy.jsonl"
-N_BINS = 10
 # A component is live when it carries more than this share of the variance of the scores.
 LIVE = 0.01
 
@@ -152,15 +152,11 @@ TABLES = {
 def scores(probability: np.ndarray, y: np.ndarray) -> dict[str, float]:
     """Accuracy, log loss, Brier score (summed over classes) and expected calibration error."""
     rows = np.arange(len(y))
-    hit = probability.argmax(axis=1) == y
-    confidence = probability.max(axis=1)
-    bins = np.minimum((confidence * N_BINS).astype(int), N_BINS - 1)
-    gaps = [abs(np.sum(hit[bins == b] - confidence[bins == b])) for b in range(N_BINS)]
     return {
-        "accuracy": float(hit.mean()),
+        "accuracy": float(np.mean(probability.argmax(axis=1) == y)),
         "log_loss": float(-np.log(np.maximum(probability[rows, y], 1e-300)).mean()),
         "brier": float(np.mean(np.sum((probability - np.eye(probability.shape[1])[y]) ** 2, 1))),
-        "ece": float(sum(gaps) / len(y)),
+        "ece": expected_calibration_error(probability, y),
     }
 
 

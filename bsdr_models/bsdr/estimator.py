@@ -46,7 +46,7 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
     n_restarts : int, default=1
         Restarts of mean field; the highest bound is kept.
     max_iter : int, default=500
-        Iterations of mean field per restart; of ADVI, a multiple of it.
+        Iterations of mean field per restart.
     tol : float, optional
         Mean field stops when a round gains less than this many nats.
     integrate_latent : bool, default=True
@@ -173,7 +173,9 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_labels)
         """
-        log_p = self.predict_log_proba(X)
+        return self._most_probable(self.predict_log_proba(X))
+
+    def _most_probable(self, log_p: FloatArray) -> np.ndarray:
         if self._context.target == "multilabel":
             return (log_p > np.log(0.5)).astype(int)
         return self.classes_[log_p.argmax(axis=1)]
@@ -204,12 +206,11 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         xarray.DataTree
             With group ``predictions``: latent_mean, latent_cov, probability, predicted, y.
         """
-        rows = self._rows(X)
-        positions = self._leading_positions(rows)
+        log_p = self.predict_log_proba(X)
         return trees.predictions_tree(
             self._context,
-            positions=positions,
-            values={"probability": self.predict_proba(X), "predicted": self.predict(X)},
+            positions=self._leading_positions(self._rows(X)),
+            values={"probability": np.exp(log_p), "predicted": self._most_probable(log_p)},
             y=y,
             inference_method=self.inference,
             attrs=self._attrs(),

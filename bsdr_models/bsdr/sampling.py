@@ -21,7 +21,7 @@ from bsdr_models.typing import FloatArray
 N_PREDICT = 500
 # Largest R-hat of an identified quantity that passes without a warning.
 R_HAT_LIMIT = 1.05
-# Steps of ADVI for one unit of ``max_iter`` = 500, its default.
+# Steps of ADVI from each of its starts.
 ADVI_STEPS = 10_000
 
 

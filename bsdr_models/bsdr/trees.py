@@ -12,7 +12,7 @@ from bsdr_models.bsdr.card import CARD, PROJECTION_PRECISION_DIMS
 from bsdr_models.bsdr.predict import DrawPosterior, Positions
 from bsdr_models.bsdr.stacking import Fit
 from bsdr_models.inference.datatree import InferenceMethod, to_datatree
-from bsdr_models.numerics.align import align
+from bsdr_models.numerics import align
 from bsdr_models.typing import FloatArray, ProjectionPrior, Target
 
 # Draws of a mean-field fit, and the most numbers of one variable that a tree keeps.
@@ -280,8 +280,7 @@ def align_components(
     """
     chains, n_draws, _, r = draws["projection"].shape
     stacked = np.concatenate([draws["projection"], np.swapaxes(draws["weights"], 2, 3)], axis=2)
-    order, sign = align(stacked.reshape(chains * n_draws, -1, r))
-    order, sign = order.reshape(chains, n_draws, r), sign.reshape(chains, n_draws, r)
+    order, sign = align.align(stacked.reshape(chains * n_draws, -1, r))
     axes = dict(COMPONENT_AXES)
     if projection_prior == "entrywise":
         axes["projection_precision"] = 3
@@ -291,11 +290,10 @@ def align_components(
     for name, axis in axes.items():
         if name not in draws:
             continue
-        shape = [chains, n_draws] + [1] * (draws[name].ndim - 2)
-        shape[axis] = r
-        out[name] = np.take_along_axis(draws[name], order.reshape(shape), axis=axis)
-        if not name.endswith("precision"):
-            out[name] = out[name] * sign.reshape(shape)
+        last = np.moveaxis(draws[name], axis, -1)
+        signs = np.ones_like(sign) if name.endswith("precision") else sign
+        moved = align.apply(last.reshape(chains * n_draws, *last.shape[2:]), order, signs)
+        out[name] = np.moveaxis(moved.reshape(last.shape), -1, axis)
     return out
 
 
