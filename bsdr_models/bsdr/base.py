@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
 from bsdr_models.bsdr import predict, sampling, trees
-from bsdr_models.bsdr.checks import (
+from bsdr_models.checks import (
     check_choice,
     check_count,
     check_tol,

@@ -10,7 +10,7 @@ from sklearn.utils.validation import assert_all_finite, column_or_1d, validate_d
 
 from bsdr_models.bsdr import predict, trees
 from bsdr_models.bsdr.base import BaseBSDR
-from bsdr_models.bsdr.checks import dense_targets, encode_labels
+from bsdr_models.checks import dense_targets, encode_labels
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.typing import FloatArray
 

@@ -22,7 +22,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bsdr_models.bsdr import mean_field
-from bsdr_models.bsdr.checks import (
+from bsdr_models.checks import (
     check_count,
     check_tol,
     encode_labels,

@@ -1,0 +1,31 @@
+"""BM2PCA: Bayesian maximum margin principal component analysis (Du et al., 2015)."""
+
+from importlib import import_module
+from typing import Any
+
+_PUBLIC = {
+    "BM2PCAClassifier": "estimator",
+    "BM2PCARegressor": "regressor",
+    "CARD": "card",
+    "PAPER": "priors",
+    "SAMPLING": "priors",
+    "Priors": "priors",
+    "build_model": "model",
+}
+
+__all__ = [
+    "CARD",
+    "PAPER",
+    "SAMPLING",
+    "BM2PCAClassifier",
+    "BM2PCARegressor",
+    "Priors",
+    "build_model",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names, loaded on first use."""
+    if name in _PUBLIC:
+        return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
