@@ -18,8 +18,11 @@ import pytest
 import bsdr_models
 
 ROOT = Path(bsdr_models.__file__).parent
-PAPERS = ("bsdr",)
+PAPERS = ("bsdr", "bm2pca")
 BASE = ("typing", "dims", "random", "card", "metrics")
+# Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
+STEPS = ("mean_field", "frozen", "information", "gibbs")
+STEPS += ("margins", "views", "rotation", "metric", "subspace", "one_vs_rest")
 NUMERICS = ("numerics.*", "data")
 DRIVERS = tuple(
     f"inference.{name}" for name in ("protocols", "coordinate_ascent", "gibbs", "callbacks")
@@ -39,16 +42,14 @@ def paper_layers(paper):
     return (
         Layer(modules=(f"{paper}.card", f"{paper}.priors"), inside=BASE),
         Layer(
-            modules=tuple(
-                f"{paper}.{name}" for name in ("mean_field", "frozen", "information", "gibbs")
-            ),
-            inside=(f"{paper}.priors", f"{paper}.mean_field", *BASE, *NUMERICS),
+            modules=tuple(f"{paper}.{name}" for name in STEPS),
+            inside=(*(f"{paper}.{name}" for name in ("priors", *STEPS)), *BASE, *NUMERICS),
             outside=("numpy", "scipy"),
         ),
         Layer(
             modules=(f"{paper}.predict",),
             inside=(
-                *(f"{paper}.{name}" for name in ("priors", "mean_field", "information", "gibbs")),
+                *(f"{paper}.{name}" for name in ("priors", *STEPS)),
                 *BASE,
                 *NUMERICS,
             ),
@@ -61,7 +62,7 @@ def paper_layers(paper):
         ),
         Layer(
             modules=(f"{paper}", f"{paper}.*"),
-            inside=(f"{paper}.*", *BASE, *NUMERICS, *DRIVERS, "inference.datatree"),
+            inside=(f"{paper}.*", "checks", *BASE, *NUMERICS, *DRIVERS, "inference.datatree"),
             outside=("numpy", "scipy", "sklearn", "threadpoolctl", "xarray"),
             lazy=(f"{paper}.model", "inference.engines", "inference.pymc_step", "arviz_stats"),
         ),
@@ -90,6 +91,7 @@ LAYERS = (
         inside=(*BASE, *NUMERICS, "inference.*"),
         outside=("numpy", "scipy", "xarray", "arviz_base", "pymc", "nutpie"),
     ),
+    Layer(modules=("checks",), inside=(*BASE, *NUMERICS), outside=("numpy", "scipy", "sklearn")),
     *(layer for paper in PAPERS for layer in paper_layers(paper)),
     Layer(
         modules=("plots", "plots.*"),

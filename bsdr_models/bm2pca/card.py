@@ -86,7 +86,7 @@ CARD = Card(
                 dims=(OBS, LABEL),
                 symbol="lambda",
                 equation="phi = int N(C (1 - y f); -lambda, lambda) dlambda",
-                description="Scale that makes the hinge a mixture of normals; augmented model only.",
+                description="Scale that makes the hinge a mixture of normals; augmented only.",
             ),
             "scores": Variable(
                 dims=(OBS, LABEL),

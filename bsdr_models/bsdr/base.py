@@ -12,6 +12,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
 from bsdr_models.bsdr import predict, sampling, trees
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.settings import Inference, Preset, Settings, resolve
+from bsdr_models.bsdr.stacking import Mixture, Problem, fit_mixture, fit_single
+from bsdr_models.bsdr.trees import Context
 from bsdr_models.checks import (
     check_choice,
     check_count,
@@ -19,10 +23,6 @@ from bsdr_models.checks import (
     fit_scaler,
     warn_not_converged,
 )
-from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.settings import Inference, Preset, Settings, resolve
-from bsdr_models.bsdr.stacking import Mixture, Problem, fit_mixture, fit_single
-from bsdr_models.bsdr.trees import Context
 from bsdr_models.random import RandomState, as_generator
 from bsdr_models.typing import FloatArray, ProjectionPrior, Target
 

@@ -22,6 +22,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bsdr_models.bsdr import mean_field
+from bsdr_models.bsdr.mean_field import Info, Scores
+from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.checks import (
     check_count,
     check_tol,
@@ -29,8 +31,6 @@ from bsdr_models.checks import (
     fit_scaler,
     warn_not_converged,
 )
-from bsdr_models.bsdr.mean_field import Info, Scores
-from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.data import Data
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
