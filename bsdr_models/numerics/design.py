@@ -344,7 +344,7 @@ class SpectralDesign:
     """
 
     def __init__(self, X: FloatArray) -> None:
-        values, basis = _row_space(np.asarray(X, dtype=np.float64))
+        values, basis = row_space(np.asarray(X, dtype=np.float64))
         self.basis = basis
         self.eigenvalues = values**2
         self.A = np.ascontiguousarray(X @ basis)
@@ -460,7 +460,7 @@ class SpectralDesign:
         return inside + (1.0 - np.sum(self.basis**2, axis=1)) / precision[0]
 
 
-def _row_space(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+def row_space(X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Non-zero singular values (r,) and right singular vectors (P, r), by the smaller side."""
     n, p = X.shape
     if n >= p:

@@ -44,6 +44,14 @@ class Gamma:
         each = (shape - 1.0) * self.mean_log - rate * self.mean
         return float(each.sum()) + each.size * (shape * np.log(rate) - float(gammaln(shape)))
 
+    def negative_divergence(self, shape: float, rate: float) -> FloatArray:
+        """E[log Gamma(x; shape, rate)] plus entropy of every entry: minus KL from the prior."""
+        a, log_x = self.shape, self.mean_log
+        prior = (shape - 1.0) * log_x - rate * self.mean + shape * np.log(rate) - gammaln(shape)
+        entropy = a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)
+        found: FloatArray = prior + entropy
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormalRows:

@@ -1,0 +1,487 @@
+r"""Mean-field variational inference for BM2PCA.
+
+q factorises as q(t) q(W) q(r) q(tau), one such set per view, and q(Z) q(eta) q(nu) q(lambda).
+Every ``update_*`` returns the optimal factor with the others held fixed; ``step`` runs them once;
+``bound_terms`` is the exact bound, all constants included, of the pseudo-posterior: the margin
+factors are no likelihood of the labels, so the bound compares starts and rotations, never costs.
+NumPy and SciPy only.
+
+P problems that share their rows are fitted at once: one per class for one-vs-rest, several costs
+at a time in a cross-validation. Each has K outcomes; K = 1 is the paper's model, K > 1 shares one
+subspace. Rows without a label take part in the features alone.
+
+Departures from the printed updates [1]_, which let the bound fall: the argument of q(lambda) is
+E[(1 - y f)**2], not (1 - y E[f])**2; the pull of a label on z is C (1 + C E[1/lambda]) y; the
+moment E[eta_0 eta] holds their covariance; the shape of q(nu) gains (R + 1) / 2.
+
+References
+----------
+.. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
+       component analysis. AAAI.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from bsdr_models.bm2pca import views
+from bsdr_models.bm2pca.margins import Margins
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.views import Moments, View, ViewState
+from bsdr_models.numerics.factors import Gamma
+from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.numerics.row_covariances import RowCovariances, shared_axes, stacked
+from bsdr_models.typing import FloatArray
+
+Start = Literal["label", "pca", "random"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """Rows and targets of P problems.
+
+    views
+        The rows, each view's own features.
+    margins
+        Targets, (P, N, K) for the rows that are not pooled.
+    """
+
+    views: tuple[View, ...]
+    margins: Margins
+
+    @property
+    def n_pooled(self) -> int:
+        """Rows without a label that are held as sums."""
+        pool = self.views[0].pool
+        return 0 if pool is None else pool.n
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pooled:
+    """q of the latents of pooled rows: z_n ~ N(B x_n + b, S).
+
+    map
+        B, (P, R, D).
+    shift
+        b, (P, R).
+    cov
+        S, (P, R, R).
+    log_det
+        log |S|, (P,).
+    """
+
+    map: FloatArray
+    shift: FloatArray
+    cov: FloatArray
+    log_det: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latent:
+    """q(Z): one normal per row.
+
+    mean
+        (P, N, R).
+    cov
+        S_n, in the cheapest exact form.
+    pooled
+        The same for pooled rows.
+    moments
+        What each view needs of q(Z).
+    second
+        Sum over all rows of E[z z'], (P, R, R).
+    """
+
+    mean: FloatArray
+    cov: RowCovariances
+    pooled: Pooled | None
+    moments: tuple[Moments, ...]
+    second: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """q(eta): one normal per outcome over [bias; weights].
+
+    mean
+        (P, 1 + R, K).
+    cov
+        (P, K, 1 + R, 1 + R).
+    log_det
+        log |cov|, (P, K).
+    """
+
+    mean: FloatArray
+    cov: FloatArray
+    log_det: FloatArray
+
+    @property
+    def second(self) -> FloatArray:
+        """E[eta eta'], (P, K, 1 + R, 1 + R)."""
+        mean = np.swapaxes(self.mean, 1, 2)
+        return self.cov + mean[..., :, None] * mean[..., None, :]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """All factors of q. P problems, N rows, R components, K outcomes.
+
+    views
+        t, W, r, tau of each view.
+    latent
+        Z.
+    weights
+        eta, bias first.
+    weight_precision
+        nu, Gammas (P, K).
+    slack
+        s of q(lambda), (P, N, K); for real targets (2, P, N, K).
+    """
+
+    views: tuple[ViewState, ...]
+    latent: Latent
+    weights: Weights
+    weight_precision: Gamma
+    slack: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Info:
+    """Lower bound in nats after the step, summed over problems, and its terms by factor name."""
+
+    elbo: float
+    terms: Mapping[str, float]
+
+
+def init(
+    data: Data,
+    priors: Priors,
+    *,
+    n_components: int,
+    rng: np.random.Generator,
+    start: Start = "label",
+) -> State:
+    """State to start from: latent positions from ``start``, the other factors to match.
+
+    Parameters
+    ----------
+    data : Data
+    priors : Priors
+    n_components : int
+        R.
+    rng : numpy.random.Generator
+    start : {"label", "pca", "random"}
+        Leading components from the targets, principal axes, or standard normals; what a start
+        has no direction for is standard normal.
+    """
+    p, n, k = data.margins.y.shape
+    mean = np.tile(rng.standard_normal((n, n_components)), (p, 1, 1))
+    if start == "label":
+        found = _target_scores(data.margins.y)[..., :n_components]
+        mean[..., : found.shape[-1]] = found
+    elif start == "pca":
+        found = _principal_scores(data, n_components)
+        mean[..., : found.shape[-1]] = found
+    ones = np.ones((p, n_components))
+    view_states = []
+    for view in data.views:
+        scale = view.n_observed / max(
+            view.square - view.total @ view.total / view.count.mean(), 1e-300
+        )
+        d, j = view.total.size, view.count.size
+        view_states.append(
+            ViewState(
+                loadings=views.Loadings(
+                    mean=np.zeros((p, d, n_components)),
+                    cov=np.tile(np.eye(n_components) / scale, (p, j, 1, 1)),
+                    log_det=np.full((p, j), -n_components * np.log(scale)),
+                ),
+                loading_precision=Gamma(shape=ones, rate=ones / scale),
+                offset=views.Offset(
+                    mean=np.tile(view.total / np.maximum(view.count, 1.0), (p, 1)),
+                    variance=np.tile(1.0 / (scale * np.maximum(view.count, 1.0)), (p, 1)),
+                ),
+                noise_precision=Gamma(shape=np.ones(p), rate=np.full(p, 1.0 / scale)),
+            )
+        )
+    eye = np.eye(n_components)
+    cov = shared_axes(np.tile(eye, (p, 1, 1)), np.zeros((p, *eye.shape)), np.zeros((p, n)))
+    pooled = None
+    if data.n_pooled:
+        d = data.views[0].total.size
+        pooled = Pooled(
+            map=np.zeros((p, n_components, d)),
+            shift=np.zeros((p, n_components)),
+            cov=np.tile(eye, (p, 1, 1)),
+            log_det=np.zeros(p),
+        )
+    weights = _ridge_weights(mean, data.margins.y)
+    state = State(
+        views=tuple(view_states),
+        latent=make_latent(mean, cov, pooled, data),
+        weights=weights,
+        weight_precision=Gamma(shape=np.ones((p, k)), rate=np.ones((p, k))),
+        slack=np.ones((p, n, k)),
+    )
+    return replace(state, slack=update_slack(state, data))
+
+
+def _target_scores(y: FloatArray) -> FloatArray:
+    """Targets as latent positions: y itself, or the leading axes of several, (P, N, <= K)."""
+    if y.shape[-1] == 1:
+        return y
+    u, s, _ = np.linalg.svd(y - y.mean(axis=1, keepdims=True), full_matrices=False)
+    live = s[:, :] > 1e-9 * s[:, :1]
+    rank = int(live.sum(axis=1).min())
+    return u[..., :rank] * np.sqrt(y.shape[1])
+
+
+def _principal_scores(data: Data, n_components: int) -> FloatArray:
+    """Unit-variance scores along the principal axes of all views together, (N, <= R)."""
+    gram = 0.0
+    for view in data.views:
+        rows = view.X.toarray() if not isinstance(view.X, np.ndarray) else view.X
+        centred = rows - view.total / np.maximum(view.count, 1.0)
+        if view.mask is not None:
+            centred = centred * view.mask
+        gram = gram + centred @ centred.T / max(float(np.vdot(centred, centred)), 1e-300)
+    values, vectors = np.linalg.eigh(gram)
+    rank = min(n_components, int((values > 1e-12 * values[-1]).sum()))
+    return vectors[:, ::-1][:, :rank] * np.sqrt(len(vectors))
+
+
+def _ridge_weights(mean: FloatArray, y: FloatArray) -> Weights:
+    """Weights that fit the targets from the starting positions, vaguely."""
+    full = with_ones(mean)
+    q = full.shape[-1]
+    precision = np.swapaxes(full, 1, 2) @ full + np.eye(q)
+    found = np.linalg.solve(precision, np.swapaxes(full, 1, 2) @ y)
+    p, k = len(y), y.shape[-1]
+    return Weights(
+        mean=found,
+        cov=np.tile(0.01 * np.eye(q), (p, k, 1, 1)),
+        log_det=np.full((p, k), q * np.log(0.01)),
+    )
+
+
+def with_ones(mean: FloatArray) -> FloatArray:
+    """[1, z], (..., N, 1 + R)."""
+    return np.concatenate([np.ones((*mean.shape[:-1], 1)), mean], axis=-1)
+
+
+def make_latent(mean: FloatArray, cov: RowCovariances, pooled: Pooled | None, data: Data) -> Latent:
+    """q(Z) with the sums that the views need of it."""
+    total, second = mean.sum(axis=1), np.swapaxes(mean, 1, 2) @ mean + cov.total()
+    found: list[Moments] = []
+    for view in data.views:
+        cross = view.back(mean)
+        if view.mask is not None:
+            p, n, r = mean.shape
+            each = (mean[..., :, None] * mean[..., None, :] + cov.dense()).reshape(p, n, r * r)
+            found.append(
+                Moments(
+                    total=view.mask.T @ mean,
+                    second=(view.mask.T @ each).reshape(p, -1, r, r),
+                    cross=cross,
+                )
+            )
+            continue
+        if pooled is not None and view.pool is not None:
+            pool_total, pool_second, pool_cross = _pooled_sums(pooled, view.pool)
+            total, second, cross = total + pool_total, second + pool_second, cross + pool_cross
+        found.append(Moments(total=total[:, None], second=second[:, None], cross=cross))
+    return Latent(mean=mean, cov=cov, pooled=pooled, moments=tuple(found), second=second)
+
+
+def _pooled_sums(pooled: Pooled, pool: views.Pool) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sums of E[z], E[z z'] and x E[z]' over pooled rows, from the sums of the rows alone."""
+    B, b, n = pooled.map, pooled.shift, pool.n
+    moved = B @ pool.total  # (P, R)
+    cross = pool.gram @ np.swapaxes(B, 1, 2) + pool.total[:, None] * b[:, None, :]  # (P, D, R)
+    total = moved + n * b
+    second = B @ pool.gram @ np.swapaxes(B, 1, 2) + n * (b[:, :, None] * b[:, None, :] + pooled.cov)
+    mixed = moved[:, :, None] * b[:, None, :]
+    return total, second + mixed + np.swapaxes(mixed, 1, 2), cross
+
+
+def update_loadings(state: State, data: Data) -> tuple[ViewState, ...]:
+    """Optimal q(W) of every view; see :func:`bsdr_models.bm2pca.views.loadings`."""
+    return tuple(
+        replace(own, loadings=views.loadings(own, moments, view))
+        for own, moments, view in _each(state, data)
+    )
+
+
+def update_loading_precision(state: State, data: Data, priors: Priors) -> tuple[ViewState, ...]:
+    """Optimal q(r) of every view."""
+    return tuple(
+        replace(own, loading_precision=views.loading_precision(own, view, priors))
+        for own, _, view in _each(state, data)
+    )
+
+
+def update_offset(state: State, data: Data, priors: Priors) -> tuple[ViewState, ...]:
+    """Optimal q(t) of every view."""
+    return tuple(
+        replace(own, offset=views.offset(own, moments, view, priors))
+        for own, moments, view in _each(state, data)
+    )
+
+
+def update_noise_precision(state: State, data: Data, priors: Priors) -> tuple[ViewState, ...]:
+    """Optimal q(tau) of every view."""
+    return tuple(
+        replace(own, noise_precision=views.noise_precision(own, moments, view, priors))
+        for own, moments, view in _each(state, data)
+    )
+
+
+def _each(state: State, data: Data) -> Iterator[tuple[ViewState, Moments, View]]:
+    return zip(state.views, state.latent.moments, data.views, strict=True)
+
+
+def update_latent(state: State, data: Data) -> Latent:
+    r"""Optimal q(Z).
+
+    With w and g the weights and pulls of the margins,
+
+    .. math::
+        S_n^{-1} = I + \sum_v E[\tau_v] E[W_v^\top W_v] + \sum_c w_{nc} E[\eta_c \eta_c^\top],
+        \quad
+        m_n = S_n \{\sum_v E[\tau_v] M_v^\top (x_n - E[t_v])
+        + \sum_c (g_{nc} E[\eta_c] - w_{nc} E[\eta_{c0} \eta_c])\}
+    """
+    weights, pulls = data.margins.weights(state.slack), data.margins.pulls(state.slack)
+    second = state.weights.second
+    forms, crossed = second[..., 1:, 1:], second[..., 0, 1:]  # (P, K, R, R), (P, K, R)
+    r = forms.shape[-1]
+    base = np.eye(r) + sum(
+        views.latent_precision(own, view) for own, view in zip(state.views, data.views, strict=True)
+    )
+    drive = pulls @ np.swapaxes(state.weights.mean[:, 1:], 1, 2) - weights @ crossed
+    for own, view in zip(state.views, data.views, strict=True):
+        drive = drive + views.latent_drive(own, view)
+    cov: RowCovariances
+    if base.shape[1] == 1 and weights.shape[-1] == 1:
+        axes = shared_axes(base[:, 0], forms[:, 0], weights[..., 0])
+        mean = ((drive @ axes.axes) * axes.scales) @ np.swapaxes(axes.axes, 1, 2)
+        cov = axes
+    else:
+        p, n, k = weights.shape
+        precision = (weights @ forms.reshape(p, k, r * r)).reshape(p, n, r, r) + base
+        cov = stacked(precision)
+        mean = np.einsum("pnrs,pns->pnr", cov.cov, drive)
+    return make_latent(mean, cov, _pooled(state, data, base), data)
+
+
+def _pooled(state: State, data: Data, base: FloatArray) -> Pooled | None:
+    """Optimal q of pooled rows, whose features alone speak."""
+    if not data.n_pooled:
+        return None
+    own = state.views[0]
+    cov, log_det = inv_spd(base[:, 0], name="latent precision")
+    tau = own.noise_precision.mean[:, None, None]
+    matrix = tau * cov @ np.swapaxes(own.loadings.mean, 1, 2)  # (P, R, D)
+    return Pooled(
+        map=matrix,
+        shift=-np.einsum("prd,pd->pr", matrix, own.offset.mean),
+        cov=cov,
+        log_det=log_det,
+    )
+
+
+def update_weights(state: State, data: Data) -> Weights:
+    r"""Optimal q(eta), sums over labelled rows.
+
+    .. math::
+        S_c^{-1} = E[\nu_c] I + \sum_n w_{nc} E[\tilde z_n \tilde z_n^\top], \qquad
+        \mu_c = S_c \sum_n g_{nc} E[\tilde z_n]
+    """
+    weights, pulls = data.margins.weights(state.slack), data.margins.pulls(state.slack)
+    full = with_ones(state.latent.mean)  # (P, N, 1 + R)
+    q = full.shape[-1]
+    precision = state.weight_precision.mean[..., None, None] * np.eye(q)
+    precision[..., 1:, 1:] += state.latent.cov.weighted(weights)
+    full_t = np.swapaxes(full, 1, 2)
+    for c in range(weights.shape[-1]):
+        precision[:, c] += full_t @ (weights[..., c, None] * full)
+    cov, log_det = inv_spd(precision, name="weight precision")
+    mean = np.einsum("pkqs,psk->pqk", cov, full_t @ pulls)
+    return Weights(mean=mean, cov=cov, log_det=log_det)
+
+
+def update_weight_precision(state: State, priors: Priors) -> Gamma:
+    """Optimal q(nu): Ga(a_nu + (R + 1) / 2, b_nu + tr E[eta eta'] / 2)."""
+    square = np.einsum("pkqq->pk", state.weights.second)
+    q = state.weights.mean.shape[1]
+    return Gamma(
+        shape=np.full_like(square, priors.weight_shape + 0.5 * q),
+        rate=priors.weight_rate + 0.5 * square,
+    )
+
+
+def update_slack(state: State, data: Data) -> FloatArray:
+    """Optimal q(lambda), by s = sqrt E[u**2]."""
+    return data.margins.scales(*score_moments(state))
+
+
+def score_moments(state: State) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of f under q, each (P, N, K)."""
+    weights, latent = state.weights, state.latent
+    full = with_ones(latent.mean)
+    variance = latent.cov.quadratic(weights.second[..., 1:, 1:])
+    for c in range(variance.shape[-1]):
+        variance[..., c] += np.einsum("pnq,pnq->pn", full @ weights.cov[:, c], full)
+    return full @ weights.mean, variance
+
+
+def step(state: State, data: Data, priors: Priors) -> tuple[State, Info]:
+    """One sweep of coordinate ascent. The bound never falls; the input is not modified."""
+    state = sweep(state, data, priors)
+    return state, info(state, data, priors)
+
+
+def sweep(state: State, data: Data, priors: Priors) -> State:
+    """All updates once."""
+    state = replace(state, views=update_loadings(state, data))
+    state = replace(state, views=update_loading_precision(state, data, priors))
+    state = replace(state, views=update_offset(state, data, priors))
+    state = replace(state, views=update_noise_precision(state, data, priors))
+    state = replace(state, latent=update_latent(state, data))
+    state = replace(state, weights=update_weights(state, data))
+    state = replace(state, weight_precision=update_weight_precision(state, priors))
+    return replace(state, slack=update_slack(state, data))
+
+
+def info(state: State, data: Data, priors: Priors) -> Info:
+    """The exact bound at any state."""
+    terms = {name: float(v.sum()) for name, v in bound_terms(state, data, priors).items()}
+    return Info(elbo=sum(terms.values()), terms=terms)
+
+
+def bound_terms(state: State, data: Data, priors: Priors) -> dict[str, FloatArray]:
+    """Terms of the bound: for each factor E[log p(it | parents)] plus entropy, in nats, (P,).
+
+    Terms of several views are added up.
+    """
+    terms: dict[str, FloatArray] = {}
+    for own, moments, view in _each(state, data):
+        for name, value in views.bound_terms(own, moments, view, priors).items():
+            terms[name] = terms.get(name, 0.0) + value
+    latent, weights, nu = state.latent, state.weights, state.weight_precision
+    n, r = latent.mean.shape[1:]
+    entropy = 0.5 * latent.cov.log_det
+    if latent.pooled is not None:
+        entropy = entropy + 0.5 * data.n_pooled * latent.pooled.log_det
+    square = np.einsum("prr->p", latent.second)
+    terms["latent"] = entropy + 0.5 * (n + data.n_pooled) * r - 0.5 * square
+    each = weights.mean.shape[1] * (nu.mean_log + 1.0) + weights.log_det
+    each = each - nu.mean * np.einsum("pkqq->pk", weights.second)
+    terms["weights"] = 0.5 * each.sum(axis=1)
+    terms["weight_precision"] = nu.negative_divergence(priors.weight_shape, priors.weight_rate).sum(
+        axis=1
+    )
+    terms["margins"] = data.margins.bound(*score_moments(state), state.slack)
+    return terms

@@ -1,0 +1,355 @@
+r"""One view of the rows, x_n ~ N(W z_n + t, I / tau), and the factors that belong to it.
+
+A view is complete or has missing entries. In a complete one all features share the covariance of
+their loadings, so their axis has length J = 1; with missing entries J = D. Every formula below is
+written once, J being broadcast over the features.
+
+Shapes: P problems, N rows, D features in working coordinates, R components.
+
+References
+----------
+.. [1] C. M. Bishop (1999). Variational principal components. ICANN.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.sparse import csr_array, issparse
+
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.numerics.design import row_space
+from bsdr_models.numerics.factors import LOG_2PI, Gamma
+from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.typing import FloatArray
+
+# Sparse rows are reduced to their own space where its basis has no more numbers than this.
+MAX_BASIS = 30_000_000
+# Directions of sparse rows whose share of the largest variance is below this are rounding.
+GRAM_TOL = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Rows that only the features speak of, by the sums that say all about them.
+
+    n
+        Number of rows.
+    total
+        Sum of the rows, (D,).
+    gram
+        Sum of x x', (D, D).
+    """
+
+    n: int
+    total: FloatArray
+    gram: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Rows of one view.
+
+    X
+        (N, D), dense or CSR; 0 where an entry is missing.
+    mask
+        1 where an entry is there, (N, D); None for a complete view.
+    n_features
+        Number of features: D, or more where the rows are held in coordinates of their own space.
+    basis
+        (n_features, D), orthonormal, from working coordinates to features; None for the identity.
+    count
+        Rows with this feature, (J,), pooled ones included.
+    total
+        Sum of the rows, (D,), pooled ones included.
+    square
+        Sum of the squares of all entries.
+    pool
+        Unlabelled rows that are not in X.
+    """
+
+    X: FloatArray | csr_array
+    mask: FloatArray | None
+    n_features: int
+    basis: FloatArray | None
+    count: FloatArray
+    total: FloatArray
+    square: float
+    pool: Pool | None = None
+
+    @property
+    def copies(self) -> int:
+        """Features for which an entry of the axis J stands."""
+        return self.n_features if self.mask is None else 1
+
+    @property
+    def n_observed(self) -> float:
+        """Number of observed entries."""
+        return float(self.copies * self.count.sum())
+
+    def project(self, B: FloatArray) -> FloatArray:
+        """X @ B for a stack B (P, D, R): (P, N, R)."""
+        if issparse(self.X) and len(B) > 1:
+            p, d, r = B.shape
+            flat = self.X @ np.swapaxes(B, 0, 1).reshape(d, p * r)
+            return np.ascontiguousarray(np.swapaxes(flat.reshape(-1, p, r), 0, 1))
+        if len(B) == 1:
+            return np.asarray(self.X @ B[0])[None]
+        return np.asarray(self.X @ B)
+
+    def back(self, A: FloatArray) -> FloatArray:
+        """X.T @ A for a stack A (P, N, R): (P, D, R)."""
+        if issparse(self.X) and len(A) > 1:
+            p, n, r = A.shape
+            flat = self.X.T @ np.swapaxes(A, 0, 1).reshape(n, p * r)
+            return np.ascontiguousarray(np.swapaxes(flat.reshape(-1, p, r), 0, 1))
+        if len(A) == 1:
+            return np.asarray(self.X.T @ A[0])[None]
+        return np.asarray(self.X.T @ A)
+
+    def to_features(self, B: FloatArray) -> FloatArray:
+        """From working coordinates (..., D, R) to features (..., n_features, R)."""
+        return B if self.basis is None else np.asarray(self.basis @ B)
+
+
+def make_view(X: FloatArray | csr_array, *, n_pooled: int = 0) -> View:
+    """Wrap rows: NaN is missing, wide rows are reduced to their own space, the last are pooled.
+
+    Parameters
+    ----------
+    X : (N, P)
+        Sparse rows stay sparse and are never centred.
+    n_pooled : int
+        So many rows at the end have no label; they are kept as sums. Complete views only.
+    """
+    n, p = X.shape
+    if not issparse(X):
+        present = ~np.isnan(X)
+        if not present.all():
+            filled = np.where(present, X, 0.0)
+            return View(
+                X=filled,
+                mask=present.astype(np.float64),
+                n_features=p,
+                basis=None,
+                count=present.sum(axis=0).astype(np.float64),
+                total=filled.sum(axis=0),
+                square=float(np.vdot(filled, filled)),
+            )
+    basis = None
+    if p > n and (not issparse(X) or n * p <= MAX_BASIS):
+        basis = _sparse_row_space(X) if issparse(X) else row_space(X)[1]
+        X = np.ascontiguousarray(X @ basis)
+    total = np.asarray(X.sum(axis=0), dtype=np.float64).ravel()
+    square = float((X.multiply(X) if issparse(X) else X * X).sum())
+    pool = None
+    if n_pooled:
+        rest = X[n - n_pooled :]
+        gram = rest.T @ rest
+        pool = Pool(
+            n=n_pooled,
+            total=np.asarray(rest.sum(axis=0)).ravel(),
+            gram=gram.toarray() if issparse(gram) else gram,
+        )
+        X = X[: n - n_pooled]
+    return View(
+        X=X,
+        mask=None,
+        n_features=p,
+        basis=basis,
+        count=np.array([float(n)]),
+        total=total,
+        square=square,
+        pool=pool,
+    )
+
+
+def _sparse_row_space(X: csr_array) -> FloatArray:
+    """Orthonormal basis of the row space of wide sparse rows, from X X' alone."""
+    values, vectors = eigh((X @ X.T).toarray())
+    keep = values > GRAM_TOL * values[-1]
+    return np.asarray(X.T @ (vectors[:, keep] / np.sqrt(values[keep])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """What a view needs to know of q(Z), sums running over the rows that have a feature.
+
+    total
+        Sum of E[z], (P, J, R).
+    second
+        Sum of E[z z'], (P, J, R, R).
+    cross
+        Sum of x E[z]', (P, D, R).
+    """
+
+    total: FloatArray
+    second: FloatArray
+    cross: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loadings:
+    """q(W): one normal per feature.
+
+    mean
+        (P, D, R).
+    cov
+        (P, J, R, R).
+    log_det
+        log |cov|, (P, J).
+    """
+
+    mean: FloatArray
+    cov: FloatArray
+    log_det: FloatArray
+
+    def second(self, view: View) -> FloatArray:
+        """E[W'W], (P, R, R)."""
+        spread = view.copies * self.cov.sum(axis=1)
+        return np.swapaxes(self.mean, 1, 2) @ self.mean + spread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """q(t): independent normals, mean (P, D), variance (P, J)."""
+
+    mean: FloatArray
+    variance: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewState:
+    """Factors of one view.
+
+    loadings
+        W.
+    loading_precision
+        r, Gammas (P, R).
+    offset
+        t.
+    noise_precision
+        tau, Gammas (P,).
+    """
+
+    loadings: Loadings
+    loading_precision: Gamma
+    offset: Offset
+    noise_precision: Gamma
+
+
+def loadings(state: ViewState, moments: Moments, view: View) -> Loadings:
+    r"""Optimal q(W).
+
+    .. math::
+        S_j = (\operatorname{diag} E[r] + E[\tau] \sum_{n \in O_j} E[z_n z_n^\top])^{-1}, \quad
+        M_j = E[\tau] S_j \sum_{n \in O_j} (x_{nj} - E[t_j]) E[z_n]
+    """
+    tau = state.noise_precision.mean
+    eye = np.eye(moments.second.shape[-1])
+    precision = state.loading_precision.mean[:, None, None, :] * eye
+    precision = precision + tau[:, None, None, None] * moments.second
+    cov, log_det = inv_spd(precision, name="loading precision")
+    drive = moments.cross - state.offset.mean[..., None] * moments.total
+    drive = drive * tau[:, None, None]
+    if view.mask is None:
+        return Loadings(mean=drive @ cov[:, 0], cov=cov, log_det=log_det)
+    mean = np.einsum("pdr,pdrs->pds", drive, cov)
+    return Loadings(mean=mean, cov=cov, log_det=log_det)
+
+
+def loading_precision(state: ViewState, view: View, priors: Priors) -> Gamma:
+    """Optimal q(r): Ga(a_r + d / 2, b_r + E|W_i|**2 / 2)."""
+    square = np.einsum("prr->pr", state.loadings.second(view))
+    return Gamma(
+        shape=np.full_like(square, priors.loading_shape + 0.5 * view.n_features),
+        rate=priors.loading_rate + 0.5 * square,
+    )
+
+
+def offset(state: ViewState, moments: Moments, view: View, priors: Priors) -> Offset:
+    """Optimal q(t): what the rows leave after W E[z], shrunk by its prior."""
+    tau = state.noise_precision.mean[:, None]
+    variance = 1.0 / (priors.offset_precision + view.count * tau)
+    rest = view.total - np.einsum("pdr,pdr->pd", state.loadings.mean, _over_features(moments, view))
+    return Offset(mean=variance * tau * rest, variance=variance)
+
+
+def _over_features(moments: Moments, view: View) -> FloatArray:
+    shape = (len(moments.total), view.total.size, moments.total.shape[-1])
+    return np.broadcast_to(moments.total, shape)
+
+
+def residual(state: ViewState, moments: Moments, view: View) -> FloatArray:
+    """R = E of the squared distance between the observed entries and W z + t, (P,)."""
+    mean, center = state.loadings.mean, state.offset
+    spread = np.einsum("pjrs,pjrs->p", state.loadings.cov, moments.second)
+    if view.mask is None:
+        gram = np.swapaxes(mean, 1, 2) @ mean
+        fitted = np.einsum("prs,prs->p", gram, moments.second[:, 0])
+        centre_square = view.count * np.einsum("pd,pd->p", center.mean, center.mean)
+    else:
+        fitted = np.einsum("pdr,pdrs,pds->p", mean, moments.second, mean, optimize=True)
+        centre_square = np.einsum("d,pd->p", view.count, center.mean**2)
+    drive = moments.cross - center.mean[..., None] * moments.total
+    found: FloatArray = (
+        view.square
+        - 2.0 * center.mean @ view.total
+        + centre_square
+        - 2.0 * np.einsum("pdr,pdr->p", mean, drive)
+        + fitted
+        + view.copies * (spread + center.variance @ view.count)
+    )
+    return found
+
+
+def noise_precision(state: ViewState, moments: Moments, view: View, priors: Priors) -> Gamma:
+    """Optimal q(tau): Ga(a_tau + |O| / 2, b_tau + R / 2)."""
+    found = residual(state, moments, view)
+    return Gamma(
+        shape=np.full_like(found, priors.noise_shape + 0.5 * view.n_observed),
+        rate=priors.noise_rate + 0.5 * np.maximum(found, 0.0),
+    )
+
+
+def latent_precision(state: ViewState, view: View) -> FloatArray:
+    """What the view adds to the precision of z_n: (P, 1, R, R), or (P, N, R, R) with gaps."""
+    tau = state.noise_precision.mean[:, None, None, None]
+    if view.mask is None:
+        return tau * state.loadings.second(view)[:, None]
+    mean, cov = state.loadings.mean, state.loadings.cov
+    p, d, r = mean.shape
+    second = (mean[..., :, None] * mean[..., None, :] + cov).reshape(p, d, r * r)
+    return tau * (view.mask @ second).reshape(p, -1, r, r)
+
+
+def latent_drive(state: ViewState, view: View) -> FloatArray:
+    """What the view adds to the linear term of z_n, (P, N, R)."""
+    mean, center = state.loadings.mean, state.offset.mean[..., None] * state.loadings.mean
+    seen = center.sum(axis=1, keepdims=True) if view.mask is None else view.mask @ center
+    return state.noise_precision.mean[:, None, None] * (view.project(mean) - seen)
+
+
+def bound_terms(
+    state: ViewState, moments: Moments, view: View, priors: Priors
+) -> dict[str, FloatArray]:
+    """Terms of the bound that belong to the view, each (P,)."""
+    W, t, r, tau = state.loadings, state.offset, state.loading_precision, state.noise_precision
+    d, copies, delta = view.n_features, view.copies, priors.offset_precision
+    n_components = W.mean.shape[-1]
+    square = np.einsum("prr->pr", W.second(view))
+    log_prior = 0.5 * d * (r.mean_log - LOG_2PI).sum(axis=1) - 0.5 * (r.mean * square).sum(axis=1)
+    entropy = 0.5 * copies * W.log_det.sum(axis=1) + 0.5 * d * n_components * (1.0 + LOG_2PI)
+    centre = np.einsum("pd,pd->p", t.mean, t.mean) + copies * t.variance.sum(axis=1)
+    misfit = tau.mean * residual(state, moments, view)
+    return {
+        "features": 0.5 * view.n_observed * (tau.mean_log - LOG_2PI) - 0.5 * misfit,
+        "offset": 0.5 * d * (np.log(delta) + 1.0)
+        - 0.5 * delta * centre
+        + 0.5 * copies * np.log(t.variance).sum(axis=1),
+        "loadings": log_prior + entropy,
+        "loading_precision": r.negative_divergence(priors.loading_shape, priors.loading_rate).sum(
+            axis=1
+        ),
+        "noise_precision": tau.negative_divergence(priors.noise_shape, priors.noise_rate),
+    }
