@@ -112,7 +112,9 @@ class View:
         return B if self.basis is None else np.asarray(self.basis @ B)
 
 
-def make_view(X: FloatArray | csr_array, *, n_pooled: int = 0) -> View:
+def make_view(
+    X: FloatArray | csr_array, *, n_pooled: int = 0, n_features: int | None = None
+) -> View:
     """Wrap rows: NaN is missing, wide rows are reduced to their own space, the last are pooled.
 
     Parameters
@@ -121,6 +123,8 @@ def make_view(X: FloatArray | csr_array, *, n_pooled: int = 0) -> View:
         Sparse rows stay sparse and are never centred.
     n_pooled : int
         So many rows at the end have no label; they are kept as sums. Complete views only.
+    n_features : int, optional
+        Features of the model, if X already holds coordinates of a subspace of them.
     """
     n, p = X.shape
     if not issparse(X):
@@ -155,7 +159,7 @@ def make_view(X: FloatArray | csr_array, *, n_pooled: int = 0) -> View:
     return View(
         X=X,
         mask=None,
-        n_features=p,
+        n_features=p if n_features is None else n_features,
         basis=basis,
         count=np.array([float(n)]),
         total=total,
