@@ -485,3 +485,56 @@ def bound_terms(state: State, data: Data, priors: Priors) -> dict[str, FloatArra
     )
     terms["margins"] = data.margins.bound(*score_moments(state), state.slack)
     return terms
+
+
+def pack(state: State) -> FloatArray:
+    """What the next sweep reads, as a vector, for extrapolation; positive numbers by their log.
+
+    Loadings are the first that a sweep replaces, and covariances follow the means in one sweep.
+    """
+    return np.concatenate([part.ravel() for part in _parts(state)])
+
+
+def _parts(state: State) -> list[FloatArray]:
+    latent = state.latent
+    parts = [latent.mean, state.weights.mean, np.log(state.weight_precision.mean)]
+    parts.append(np.log(state.slack))
+    if latent.pooled is not None:
+        parts += [latent.pooled.map, latent.pooled.shift]
+    for own in state.views:
+        parts.append(own.offset.mean)
+        parts += [np.log(own.loading_precision.mean), np.log(own.noise_precision.mean)]
+    return parts
+
+
+def unpack(vector: FloatArray, state: State, data: Data) -> State:
+    """State like the given one with the values of :func:`pack`; a sweep makes it consistent."""
+    old = _parts(state)
+    pieces = np.split(vector, np.cumsum([part.size for part in old])[:-1])
+    parts = iter([piece.reshape(part.shape) for piece, part in zip(pieces, old, strict=True)])
+    mean = next(parts)
+    weights = replace(state.weights, mean=next(parts))
+    weight_precision = _with_log_mean(state.weight_precision, next(parts))
+    slack = np.exp(next(parts))
+    pooled = state.latent.pooled
+    if pooled is not None:
+        pooled = replace(pooled, map=next(parts), shift=next(parts))
+    return State(
+        views=tuple(
+            replace(
+                own,
+                offset=replace(own.offset, mean=next(parts)),
+                loading_precision=_with_log_mean(own.loading_precision, next(parts)),
+                noise_precision=_with_log_mean(own.noise_precision, next(parts)),
+            )
+            for own in state.views
+        ),
+        latent=make_latent(mean, state.latent.cov, pooled, data),
+        weights=weights,
+        weight_precision=weight_precision,
+        slack=slack,
+    )
+
+
+def _with_log_mean(factor: Gamma, log_mean: FloatArray) -> Gamma:
+    return Gamma(shape=factor.shape, rate=factor.shape / np.exp(log_mean))
