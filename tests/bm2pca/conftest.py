@@ -1,0 +1,432 @@
+"""Toy problems for BM2PCA, an independent joint density, and the three checks of a mean field.
+
+Nothing here uses the algebra of the package: the joint is written with SciPy densities over all
+features, rows and slack scales, whatever the form in which the package holds the rows. The checks
+look names up in the modules at every call, so that they see a fault that was planted there.
+``lab`` hands all of this to the tests.
+"""
+
+from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.sparse import csr_array
+
+from bsdr_models.bm2pca import mean_field as mf
+from bsdr_models.bm2pca.margins import Hinge, Tube
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.views import Loadings, Offset, ViewState, make_view
+from bsdr_models.numerics.factors import Gamma
+from bsdr_models.numerics.row_covariances import StackedCovariances
+
+# No two hyper-parameters agree, and none is its own inverse.
+PRIORS = Priors(
+    loading_shape=2.5,
+    loading_rate=0.7,
+    noise_shape=1.7,
+    noise_rate=2.9,
+    weight_shape=1.6,
+    weight_rate=2.2,
+    offset_precision=0.6,
+)
+# R, with R + 1, the rows, features, problems (2) and outcomes (5) all different.
+N_COMPONENTS = 3
+CASES = {
+    "binary": {},
+    "batch": {"problems": 2},
+    "shared": {"outcomes": 5, "blank": 0.3},
+    "shared batch": {"problems": 2, "outcomes": 5},
+    "pooled": {"pooled": 4},
+    "pooled shared batch": {"problems": 2, "outcomes": 5, "blank": 0.3, "pooled": 4},
+    "tube": {"tube": True},
+    "tube shared": {"tube": True, "outcomes": 5, "blank": 0.3},
+    "gaps": {"gaps": 0.3},
+    "gaps shared batch": {"problems": 2, "outcomes": 5, "blank": 0.3, "gaps": 0.3},
+    "views": {"features": (6, 8)},
+    "views with gaps": {"features": (6, 8), "gaps": 0.3, "problems": 2},
+    "wide": {"features": (13,), "rows": 7},
+    "wide pooled batch": {"features": (13,), "rows": 7, "pooled": 4, "problems": 2},
+    "sparse": {"sparse": True},
+    "sparse batch": {"sparse": True, "problems": 2, "pooled": 4},
+    "sparse wide": {"sparse": True, "features": (13,), "rows": 7},
+}
+VIEW_FACTORS = ("loadings", "loading_precision", "offset", "noise_precision")
+FACTORS = (*VIEW_FACTORS, "latent", "weights", "weight_precision", "slack")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Rows as the joint density sees them, and as the package holds them in ``data``.
+
+    ``X``: all rows of each view over all features, NaN where there is no entry. ``y``: targets
+    (P, N, K), 0 where there is none; the rows after the first N are pooled. ``known``: where.
+    """
+
+    X: tuple[np.ndarray, ...]
+    y: np.ndarray
+    known: np.ndarray
+    cost: np.ndarray
+    epsilon: float | None
+    n_components: int
+    data: mf.Data
+    priors: Priors
+
+    def bound(self, state):
+        return mf.info(state, self.data, self.priors).elbo
+
+
+def make_problem(
+    case="binary", *, priors=PRIORS, seed=0, n_components=N_COMPONENTS, cost=(0.8, 1.3)
+):
+    """Rows in general position, targets of both signs, gaps in the last view only."""
+    spec = {
+        "problems": 1,
+        "outcomes": 1,
+        "blank": 0.0,
+        "pooled": 0,
+        "tube": False,
+        "gaps": 0.0,
+        "features": (6,),
+        "rows": 9,
+        "sparse": False,
+    } | CASES[case]
+    rng = np.random.default_rng([17, seed])
+    n, pooled = spec["rows"], spec["pooled"]
+    X = [rng.standard_normal((n + pooled, d)) + rng.standard_normal(d) for d in spec["features"]]
+    if spec["gaps"]:
+        X[-1][rng.random(X[-1].shape) < spec["gaps"]] = np.nan
+    if spec["sparse"]:
+        X[0][rng.random(X[0].shape) < 0.5] = 0.0
+    shape = (spec["problems"], n, spec["outcomes"])
+    known = rng.random(shape) >= spec["blank"]
+    y = rng.permuted(
+        np.broadcast_to(np.where(np.arange(n) % 2, 1.0, -1.0), (*shape[::2], n)), axis=2
+    )
+    y = known * np.swapaxes(y, 1, 2)
+    cost = np.array(cost)[: spec["problems"], None, None]
+    epsilon = None
+    if spec["tube"]:
+        epsilon = 0.4
+        y = known * (1.5 * rng.standard_normal(shape) + 0.5)
+        margins = Tube(y=y, observed=known, cost=cost, epsilon=epsilon)
+    else:
+        margins = Hinge(y=y, cost=cost)
+    views = tuple(make_view(csr_array(x) if spec["sparse"] else x, n_pooled=pooled) for x in X)
+    return Problem(
+        X=tuple(X),
+        y=y,
+        known=known,
+        cost=cost,
+        epsilon=epsilon,
+        n_components=n_components,
+        data=mf.Data(views=views, margins=margins),
+        priors=priors,
+    )
+
+
+# --------------------------------------------------------------------------------- the joint
+
+
+def log_joint(problem, draws):
+    """Log density of rows, targets and all unknowns, (S,), from the definition of the model."""
+    p, Z, eta, lam = problem.priors, draws["latent"], draws["weights"], draws["slack"]
+    nu = draws["weight_precision"]
+    size, n = len(Z), problem.y.shape[1]
+
+    def gamma(x, shape, rate):
+        return stats.gamma.logpdf(x, shape, scale=1.0 / rate)
+
+    def normal(x, mean, precision):
+        return stats.norm.logpdf(x, mean, np.asarray(precision) ** -0.5)
+
+    parts = [
+        normal(Z, 0.0, 1.0),
+        gamma(nu, p.weight_shape, p.weight_rate),
+        normal(eta, 0.0, nu[:, :, None]),
+    ]
+    for X, own in zip(problem.X, draws["views"], strict=True):
+        W, r, t, tau = (own[name] for name in VIEW_FACTORS)
+        seen = ~np.isnan(X)
+        fitted = Z @ W.swapaxes(2, 3) + t[:, :, None]
+        parts += [
+            gamma(r, p.loading_shape, p.loading_rate),
+            normal(W, 0.0, r[:, :, None]),
+            normal(t, 0.0, p.offset_precision),
+            gamma(tau, p.noise_shape, p.noise_rate),
+            normal(X[seen], fitted[..., seen], tau[..., None]),
+        ]
+    y, C = problem.y, problem.cost
+    f = Z[:, :, :n] @ eta[:, :, 1:] + eta[:, :, :1]  # (S, P, N, K)
+    if problem.epsilon is None:
+        u = C * (1.0 - y * f)
+    else:
+        u = np.stack([C * (y - f - problem.epsilon), C * (f - y - problem.epsilon)], axis=1)
+        constant = np.broadcast_to(np.log(2.0 * problem.epsilon + 1.0 / C), y.shape)
+        parts.append(np.full(size, -constant[problem.known].sum()))
+    # exp(-2 max(0, u)) is the integral of N(u; -lambda, lambda) over lambda.
+    parts.append(stats.norm.logpdf(u, -lam, np.sqrt(lam))[..., problem.known])
+    return sum(part.reshape(size, -1).sum(axis=1) for part in parts)
+
+
+def draw_q(problem, state, *, size, rng):
+    """Draws of every factor over all features and rows, and their log density under q, (S,)."""
+    log_q = np.zeros(size)
+
+    def gamma(factor):
+        x = rng.gamma(factor.shape, 1.0 / factor.rate, size=(size, *factor.shape.shape))
+        each = stats.gamma.logpdf(x, factor.shape, scale=1.0 / factor.rate)
+        np.add(log_q, each.reshape(size, -1).sum(axis=1), out=log_q)
+        return x
+
+    def normals(means, covs):
+        """Normals with means (..., M) and covariances (..., M, M)."""
+        factor = np.broadcast_to(np.linalg.cholesky(covs), (*means.shape, means.shape[-1]))
+        noise = rng.standard_normal((size, *means.shape))
+        log_det = np.log(np.einsum("...mm->...m", factor)).sum()
+        each = stats.norm.logpdf(noise).reshape(size, -1).sum(axis=1) - log_det
+        np.add(log_q, each, out=log_q)
+        return means + np.einsum("...mq,s...q->s...m", factor, noise)
+
+    draws = {"views": []}
+    for own, view in zip(state.views, problem.data.views, strict=True):
+        t = own.offset
+        draws["views"].append(
+            {
+                "loadings": normals(view.to_features(own.loadings.mean), own.loadings.cov),
+                "loading_precision": gamma(own.loading_precision),
+                "offset": normals(view.to_features(t.mean[..., None]), t.variance[..., None, None])[
+                    ..., 0
+                ],
+                "noise_precision": gamma(own.noise_precision),
+            }
+        )
+    z = state.latent
+    Z = normals(z.mean, z.cov.dense())
+    if z.pooled is not None:
+        view, X = problem.data.views[0], problem.X[0][problem.y.shape[1] :]
+        X = X if view.basis is None else X @ view.basis
+        mean = X @ z.pooled.map.swapaxes(1, 2) + z.pooled.shift[:, None]
+        Z = np.concatenate([Z, normals(mean, z.pooled.cov[:, None])], axis=2)
+    draws["latent"] = Z
+    eta = normals(state.weights.mean.swapaxes(1, 2), state.weights.cov)
+    draws["weights"] = eta.swapaxes(2, 3)
+    draws["weight_precision"] = gamma(state.weight_precision)
+    # GIG(1/2, 1, s**2) is the law of 1 / v for an inverse Gaussian v of mean 1 / s and shape 1.
+    v = rng.wald(1.0 / state.slack, 1.0, size=(size, *state.slack.shape))
+    draws["slack"] = 1.0 / v
+    each = stats.invgauss.logpdf(v, 1.0 / state.slack) + 2.0 * np.log(v)
+    log_q += each[..., problem.known].reshape(size, -1).sum(axis=1)
+    return draws, log_q
+
+
+# --------------------------------------------------------------------------------- the states
+
+
+def updates(problem):
+    """Factor by name -> its single update, state -> state."""
+    data, priors = problem.data, problem.priors
+    return {
+        "loadings": lambda s: replace(s, views=mf.update_loadings(s, data)),
+        "loading_precision": lambda s: replace(
+            s, views=mf.update_loading_precision(s, data, priors)
+        ),
+        "offset": lambda s: replace(s, views=mf.update_offset(s, data, priors)),
+        "noise_precision": lambda s: replace(s, views=mf.update_noise_precision(s, data, priors)),
+        "latent": lambda s: replace(s, latent=mf.update_latent(s, data)),
+        "weights": lambda s: replace(s, weights=mf.update_weights(s, data)),
+        "weight_precision": lambda s: replace(
+            s, weight_precision=mf.update_weight_precision(s, priors)
+        ),
+        "slack": lambda s: replace(s, slack=mf.update_slack(s, data)),
+    }
+
+
+def updated(problem, state, *names):
+    for name in names:
+        state = updates(problem)[name](state)
+    return state
+
+
+def random_covs(rng, *shape):
+    root = rng.standard_normal((*shape, shape[-1])) / np.sqrt(shape[-1])
+    return 0.3 * root @ root.swapaxes(-1, -2) + 0.1 * np.eye(shape[-1])
+
+
+def log_dets(cov):
+    return np.linalg.slogdet(cov)[1]
+
+
+def stacked(cov):
+    return StackedCovariances(cov=cov, log_det=log_dets(cov).sum(axis=1))
+
+
+def scrambled(problem, rng):
+    """A state of random factors, none of which fits another."""
+    (p, n, k), r = problem.y.shape, problem.n_components
+
+    def gammas(*shape):
+        return Gamma(shape=rng.uniform(1.0, 4.0, shape), rate=rng.uniform(0.5, 3.0, shape))
+
+    own = []
+    for view in problem.data.views:
+        d, j = view.total.size, view.count.size
+        cov = random_covs(rng, p, j, r)
+        own.append(
+            ViewState(
+                loadings=Loadings(
+                    mean=0.5 * rng.standard_normal((p, d, r)), cov=cov, log_det=log_dets(cov)
+                ),
+                loading_precision=gammas(p, r),
+                offset=Offset(
+                    mean=rng.standard_normal((p, d)), variance=rng.uniform(0.1, 0.5, (p, j))
+                ),
+                noise_precision=gammas(p),
+            )
+        )
+    pooled = None
+    if problem.data.n_pooled:
+        cov = random_covs(rng, p, r)
+        pooled = mf.Pooled(
+            map=0.3 * rng.standard_normal((p, r, problem.data.views[0].total.size)),
+            shift=rng.standard_normal((p, r)),
+            cov=cov,
+            log_det=log_dets(cov),
+        )
+    mean = rng.standard_normal((p, n, r))
+    cov = random_covs(rng, p, k, 1 + r)
+    sides = (p, n, k) if problem.epsilon is None else (2, p, n, k)
+    return mf.State(
+        views=tuple(own),
+        latent=mf.make_latent(mean, stacked(random_covs(rng, p, n, r)), pooled, problem.data),
+        weights=mf.Weights(mean=rng.standard_normal((p, 1 + r, k)), cov=cov, log_det=log_dets(cov)),
+        weight_precision=gammas(p, k),
+        slack=rng.uniform(0.5, 3.0, sides),
+    )
+
+
+def unfinished(problem, rng):
+    """A state in the middle of a fit: every factor updated twice, in no order."""
+    return updated(problem, scrambled(problem, rng), *rng.permutation(2 * FACTORS))
+
+
+# --------------------------------------------------------------------------------- the checks
+
+
+def check_monte_carlo(problem, *, seed, size=16_000, max_error=0.1):
+    """The bound is E_q[log joint - log q], to 4 standard errors of at most ``max_error`` nats."""
+    rng = np.random.default_rng([23, seed])
+    state = unfinished(problem, rng)
+    draws, log_q = draw_q(problem, state, size=size, rng=rng)
+    gaps = log_joint(problem, draws) - log_q
+    error = gaps.std() / np.sqrt(size)
+    assert error < max_error, error
+    bound = problem.bound(state)
+    assert abs(gaps.mean() - bound) < 4.0 * error, (bound, gaps.mean(), error)
+
+
+def check_monotone(problem, *, seed, n_updates=40, start=None):
+    """No single update lowers the bound, in any order, from any state."""
+    rng = np.random.default_rng([29, seed])
+    state = scrambled(problem, rng)
+    if start is not None:
+        state = mf.init(
+            problem.data, problem.priors, n_components=problem.n_components, rng=rng, start=start
+        )
+    bound = problem.bound(state)
+    for name in rng.choice(FACTORS, n_updates):
+        state = updated(problem, state, name)
+        before, bound = bound, problem.bound(state)
+        assert bound >= before - 1e-9 * abs(before), (name, bound - before)
+
+
+def check_stationary(problem, *, seed, n_directions=4, step=1e-4):
+    """No parameter of a factor that was just updated can be moved to a higher bound."""
+    rng = np.random.default_rng([31, seed])
+    state = unfinished(problem, rng)
+    for name in FACTORS:
+        best = updated(problem, state, name)
+        top = problem.bound(best)
+        for what, shape, move in moves_of(problem, best, name):
+            for _ in range(n_directions):
+                direction = step * rng.standard_normal(shape)
+                up, down = problem.bound(move(direction)), problem.bound(move(-direction))
+                slope, rise = (up - down) / (2.0 * step), max(up, down) - top
+                assert abs(slope) < 1e-5, (name, what, slope)
+                assert rise < 1e-11 * abs(top), (name, what, rise)
+
+
+def moves_of(problem, state, name):
+    """Parameters of one factor: name, shape, and the state with that parameter moved by a step."""
+    data, z = problem.data, state.latent
+    if name == "slack":
+        s = state.slack
+        yield "scale", s.shape, lambda step: replace(state, slack=s * (1.0 + step))
+    elif name == "latent":
+
+        def latent(mean=z.mean, cov=z.cov, pooled=z.pooled):
+            return replace(state, latent=mf.make_latent(mean, cov, pooled, data))
+
+        dense = z.cov.dense()
+        yield "mean", z.mean.shape, lambda step: latent(mean=z.mean + step)
+        yield "cov", dense.shape, lambda step: latent(cov=stacked(stretched(dense, step)))
+        if z.pooled is not None:
+            for what, shape, move in moves(z.pooled):
+                yield what, shape, lambda step, move=move: latent(pooled=move(step))
+    elif name in VIEW_FACTORS:
+        for v, own in enumerate(state.views):
+            for what, shape, move in moves(getattr(own, name)):
+
+                def whole(step, v=v, own=own, move=move):
+                    new = replace(own, **{name: move(step)})
+                    return replace(state, views=(*state.views[:v], new, *state.views[v + 1 :]))
+
+                yield f"{what} of view {v}", shape, whole
+    else:
+        for what, shape, move in moves(getattr(state, name)):
+            yield what, shape, lambda step, move=move: replace(state, **{name: move(step)})
+
+
+def moves(factor):
+    """The same for a factor alone.
+
+    Positive numbers move by a factor 1 + step, means by the step, covariances L L' to
+    L (I + step) (I + step)' L'.
+    """
+    for f in fields(factor):
+        value = getattr(factor, f.name)
+        if f.name in ("shape", "rate", "variance"):
+
+            def move(step, name=f.name, value=value):
+                return replace(factor, **{name: value * (1.0 + step)})
+        elif f.name in ("mean", "map", "shift"):
+
+            def move(step, name=f.name, value=value):
+                return replace(factor, **{name: value + step})
+        elif f.name == "cov":
+
+            def move(step, value=value):
+                cov = stretched(value, step)
+                return replace(factor, cov=cov, log_det=log_dets(cov))
+        else:
+            continue
+        yield f.name, value.shape, move
+
+
+def stretched(cov, step):
+    root = np.linalg.cholesky(cov) @ (np.eye(cov.shape[-1]) + step)
+    return root @ root.swapaxes(-1, -2)
+
+
+@pytest.fixture(scope="session")
+def lab():
+    """Everything above by name."""
+    names = {k: v for k, v in globals().items() if callable(v)}
+    return SimpleNamespace(**names, PRIORS=PRIORS, CASES=CASES, FACTORS=FACTORS)
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    """Every kind of problem in turn."""
+    return request.param
