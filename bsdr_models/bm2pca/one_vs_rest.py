@@ -1,0 +1,393 @@
+r"""One max-margin classifier for each label in the nuisance metric: mean field, all conjugate.
+
+The latent position of a row is its place a_n in the metric of :mod:`bsdr_models.bm2pca.metric`,
+which no label has touched, and a classifier has all of its R directions at its disposal. With
+:math:`\tilde a = [1; a]` and :math:`\tilde g_c = [e_c; g_c]`,
+
+.. math::
+    \tilde g_c \sim N(0, I/\nu_c), \qquad \nu_c \sim Ga(a_\nu, b_\nu), \qquad
+    \phi_{nc} = e^{-2C \max(0,\, 1 - y_{nc} f_{nc})}, \qquad f_{nc} = \tilde g_c^\top \tilde a_n,
+
+and the slack scales lambda of the paper make every factor of
+q(weights) q(weight_precision) q(slack_scale) conjugate. A label is a problem of its own; they
+are solved side by side. Every ``update_*`` returns the optimal factor with the others held
+fixed, in any order; ``elbo_terms`` is the exact bound given the metric, by label.
+
+q(weights) keeps only the summaries that a sweep needs; no (1 + R) x (1 + R) matrix is stored.
+
+References
+----------
+.. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
+       component analysis. AAAI.
+.. [2] N. G. Polson, S. L. Scott (2011). Data augmentation for support vector machines. Bayesian
+       Analysis 6(1).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from scipy.special import digamma, gammaln
+
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.numerics.factors import LOG_2PI, Gamma
+from bsdr_models.numerics.weighted_ridge import WeightedRidge
+from bsdr_models.typing import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """Rows in the metric and their labels.
+
+    ridge
+        The ridge problems that the rows a~ = [1; a], (N, 1 + R), give rise to.
+    Y
+        Signs, (N, K); 0 where there is no label.
+    """
+
+    ridge: WeightedRidge
+    Y: FloatArray
+
+    @property
+    def labelled(self) -> BoolArray:
+        """(N, K)."""
+        return self.Y != 0.0
+
+
+def make_data(A: FloatArray, Y: FloatArray) -> Data:
+    """Rows in metric coordinates, (N, R), with their signs, (N, K)."""
+    return Data(ridge=WeightedRidge(rows=with_one(A)), Y=Y)
+
+
+def with_one(A: FloatArray) -> FloatArray:
+    """a~ = [1; a] of each row, (N, 1 + R)."""
+    return np.column_stack([np.ones(len(A)), A])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """q(g~_c) = N(mu_c, S_c), S_c = (p_c I + A~' diag(h_c) A~)^-1, by what a sweep needs of it.
+
+    mean
+        mu, (1 + R, K). Row 0 is the bias.
+    prior_precision
+        p, (K,): E[nu] when the factor was made.
+    row_precision
+        h, (N, K): C**2 E[1/lambda] when the factor was made.
+    trace
+        tr S_c, (K,).
+    log_det
+        log |S_c|, (K,).
+    fitted
+        a~'mu, (N, K).
+    fitted_variance
+        a~'S a~, (N, K).
+    """
+
+    mean: FloatArray
+    prior_precision: FloatArray
+    row_precision: FloatArray
+    trace: FloatArray
+    log_det: FloatArray
+    fitted: FloatArray
+    fitted_variance: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """All factors of q. N rows, R coordinates, K labels.
+
+    weights
+        g~ = [e; g].
+    weight_precision
+        nu, Gammas (K,).
+    slack
+        sqrt(chi), (N, K), of q(lambda) = GIG(1/2, 1, chi): E[1/lambda] = 1 / sqrt(chi). One
+        where there is no label.
+    """
+
+    weights: Weights
+    weight_precision: Gamma
+    slack: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Info:
+    """Lower bound in nats after the step, and its terms by factor name; and it by label, (K,)."""
+
+    elbo: float
+    terms: Mapping[str, float]
+    by_label: FloatArray
+
+
+def init(data: Data, cost: float) -> State:
+    """State to start from: no scores, slacks as large as that makes them."""
+    (n, p), k = data.ridge.rows.shape, data.Y.shape[1]
+    nothing = Weights(
+        mean=np.zeros((p, k)),
+        prior_precision=np.ones(k),
+        row_precision=np.zeros((n, k)),
+        trace=np.full(k, float(p)),
+        log_det=np.zeros(k),
+        fitted=np.zeros((n, k)),
+        fitted_variance=np.zeros((n, k)),
+    )
+    return State(
+        weights=nothing,
+        weight_precision=Gamma(shape=np.ones(k), rate=np.ones(k)),
+        slack=np.where(data.labelled, cost, 1.0),
+    )
+
+
+def update_weights(
+    state: State, data: Data, cost: float, *, labels: IntArray | None = None
+) -> Weights:
+    r"""Optimal q(g~) of some labels, or of all.
+
+    .. math::
+        S_c = (E[\nu_c] I + C^2 \sum_n w_{nc} \tilde a_n \tilde a_n^\top)^{-1}, \qquad
+        \mu_c = S_c \sum_n C (1 + C w_{nc}) y_{nc} \tilde a_n, \qquad w = E[1/\lambda]
+
+    Parameters
+    ----------
+    state : State
+    data : Data
+    cost : float
+        C.
+    labels : (J,), optional
+        Those whose factor is computed; the others keep theirs.
+    """
+    old = state.weights
+    labels = np.arange(data.Y.shape[1]) if labels is None else labels
+    precision = old.prior_precision.copy()
+    precision[labels] = state.weight_precision.mean[labels]
+    h = old.row_precision.copy()
+    h[:, labels] = np.where(data.labelled, cost**2 / state.slack, 0.0)[:, labels]
+    linear = cost * (1.0 + cost / state.slack) * data.Y
+    found = [data.ridge.solve(precision[c], h[:, c], linear[:, c]) for c in labels]
+    mean, variance = old.mean.copy(), old.fitted_variance.copy()
+    trace, log_det = old.trace.copy(), old.log_det.copy()
+    fitted = old.fitted.copy()
+    for c, ridge in zip(labels, found, strict=True):
+        mean[:, c], variance[:, c] = ridge.mean, ridge.row_variance
+        trace[c], log_det[c] = ridge.trace, ridge.log_det
+    fitted[:, labels] = data.ridge.rows @ mean[:, labels]
+    return Weights(
+        mean=mean,
+        prior_precision=precision,
+        row_precision=h,
+        trace=trace,
+        log_det=log_det,
+        fitted=fitted,
+        fitted_variance=variance,
+    )
+
+
+def update_weight_precision(state: State, priors: Priors) -> Gamma:
+    """Optimal q(nu): Ga(a_nu + (R + 1)/2, b_nu + E|g~|**2 / 2)."""
+    square = _mean_square(state.weights)
+    shape = np.full_like(square, priors.weight_shape + 0.5 * len(state.weights.mean))
+    return Gamma(shape=shape, rate=priors.weight_rate + 0.5 * square)
+
+
+def _mean_square(weights: Weights) -> FloatArray:
+    """E|g~_c|**2, (K,)."""
+    return np.sum(weights.mean**2, axis=0) + weights.trace
+
+
+def update_slack(state: State, data: Data, cost: float) -> FloatArray:
+    """Optimal q(lambda): chi = C**2 E[(1 - y f)**2]; its square root, one without a label."""
+    return np.where(data.labelled, cost * np.sqrt(_squared_gap(state.weights, data)), 1.0)
+
+
+def _squared_gap(weights: Weights, data: Data) -> FloatArray:
+    """E[(1 - y f)**2], (N, K)."""
+    return (1.0 - data.Y * weights.fitted) ** 2 + weights.fitted_variance
+
+
+def step(
+    state: State, data: Data, priors: Priors, cost: float, *, labels: IntArray | None = None
+) -> tuple[State, Info]:
+    """One sweep of coordinate ascent. The bound of no label falls; the input is not modified."""
+    state = replace(state, weights=update_weights(state, data, cost, labels=labels))
+    state = replace(state, weight_precision=update_weight_precision(state, priors))
+    state = replace(state, slack=update_slack(state, data, cost))
+    return state, info(state, data, priors, cost)
+
+
+def info(state: State, data: Data, priors: Priors, cost: float) -> Info:
+    """The exact bound at any state."""
+    terms = elbo_terms(state, data, priors, cost)
+    by_label = sum(terms.values(), np.zeros(data.Y.shape[1]))
+    return Info(
+        elbo=float(by_label.sum()),
+        terms={name: float(term.sum()) for name, term in terms.items()},
+        by_label=by_label,
+    )
+
+
+def elbo_terms(state: State, data: Data, priors: Priors, cost: float) -> dict[str, FloatArray]:
+    r"""Terms of the bound given the metric, by factor name and label, each (K,).
+
+    The labels and q(lambda) share a term, in which E[log lambda] cancels: with s = sqrt(chi),
+
+    .. math::
+        \sum_n \{ -C (1 - y_n E[f_n]) - \tfrac12 (C^2 E[(1 - y_n f_n)^2] / s_n + s_n) \} .
+    """
+    weights, nu = state.weights, state.weight_precision
+    size = len(weights.mean)
+    margin = -cost * (1.0 - data.Y * weights.fitted)
+    margin = margin - 0.5 * (cost**2 * _squared_gap(weights, data) / state.slack + state.slack)
+    prior = 0.5 * (size * (nu.mean_log - LOG_2PI) - nu.mean * _mean_square(weights))
+    entropy = 0.5 * (size * (LOG_2PI + 1.0) + weights.log_det)
+    return {
+        "labels": np.where(data.labelled, margin, 0.0).sum(axis=0),
+        "weights": prior + entropy,
+        "weight_precision": _gamma_term(nu, priors.weight_shape, priors.weight_rate),
+    }
+
+
+def _gamma_term(q: Gamma, shape: float, rate: float) -> FloatArray:
+    """E[log Gamma(x; shape, rate)] plus the entropy of q(x), entry by entry."""
+    prior = (shape - 1.0) * q.mean_log - rate * q.mean + shape * np.log(rate) - gammaln(shape)
+    a = q.shape
+    return prior + a - np.log(q.rate) + gammaln(a) + (1.0 - a) * digamma(a)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Where the ascent ended.
+
+    state
+        The last state.
+    elbo
+        Bound after each sweep, (n_sweeps,).
+    terms
+        The last bound by factor name.
+    converged
+        Whether the bound of every label settled.
+    """
+
+    state: State
+    elbo: FloatArray
+    terms: Mapping[str, float]
+    converged: bool
+
+
+def fit(data: Data, priors: Priors, *, cost: float, tol: float = 1e-6, max_iter: int = 300) -> Fit:
+    """Climb until a round of three sweeps gains no label more than ``tol`` of its bound.
+
+    The third sweep of a round starts from a point extrapolated along the first two (SQUAREM
+    [1]_), label by label, and is kept by the labels whose bound it raised.
+
+    Parameters
+    ----------
+    data : Data
+    priors : Priors
+        Only its ``weight_shape`` and ``weight_rate`` are used.
+    cost : float
+        C.
+    tol : float
+        Relative gain below which a label is left alone.
+    max_iter : int
+        Limit of sweeps.
+
+    References
+    ----------
+    .. [1] R. Varadhan, C. Roland (2008). Simple and globally convergent methods for accelerating
+           the convergence of any EM algorithm. Scandinavian Journal of Statistics 35(2).
+    """
+    state = init(data, cost)
+    labels = np.arange(data.Y.shape[1])
+    trace: list[Info] = []
+    reached = np.full(len(labels), -np.inf)
+    while len(labels) and len(trace) < max_iter:
+        path, ends = [state], []
+        for _ in range(min(2, max_iter - len(trace))):
+            state, now = step(state, data, priors, cost, labels=labels)
+            path.append(state)
+            ends.append(now)
+        if len(trace) + len(ends) < max_iter:
+            far, there = step(_extrapolate(*path), data, priors, cost, labels=labels)
+            better = there.by_label > now.by_label
+            state = _choose(better, far, state)
+            now = info(state, data, priors, cost)
+            ends.append(now)
+        trace.extend(ends)
+        gain = now.by_label - reached
+        reached = now.by_label
+        labels = labels[(gain > tol * np.abs(reached))[labels]]
+    return Fit(
+        state=state,
+        elbo=np.array([now.elbo for now in trace]),
+        terms=trace[-1].terms,
+        converged=not len(labels),
+    )
+
+
+def _extrapolate(start: State, first: State, second: State) -> State:
+    """Precisions and slacks, which are all that a sweep reads, further along the last two steps."""
+    points = [
+        np.log(np.vstack([state.weight_precision.mean, state.slack]))
+        for state in (start, first, second)
+    ]
+    change = points[1] - points[0]
+    curvature = points[2] - points[1] - change
+    size = np.linalg.norm(curvature, axis=0)
+    length = np.linalg.norm(change, axis=0)
+    alpha = np.maximum(np.divide(length, size, out=np.ones_like(size), where=size > 0.0), 1.0)
+    end = points[0] + 2.0 * alpha * change + alpha**2 * curvature
+    shape = second.weight_precision.shape
+    with np.errstate(over="ignore"):
+        return replace(
+            second,
+            weight_precision=Gamma(shape=shape, rate=shape * np.exp(-end[0])),
+            slack=np.exp(end[1:]),
+        )
+
+
+def _choose(better: BoolArray, new: State, old: State) -> State:
+    """The labels of one state where they are better, of the other elsewhere."""
+
+    def mix[T: (Weights, Gamma)](a: T, b: T) -> T:
+        names = [field.name for field in fields(a)]
+        return replace(b, **{n: np.where(better, getattr(a, n), getattr(b, n)) for n in names})
+
+    return State(
+        weights=mix(new.weights, old.weights),
+        weight_precision=mix(new.weight_precision, old.weight_precision),
+        slack=np.where(better, new.slack, old.slack),
+    )
+
+
+def predict(
+    state: State, data: Data, A: FloatArray, outside: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    r"""Mean and variance of the scores of new rows under q.
+
+    .. math::
+        E[f] = \mu_c^\top \tilde a, \qquad
+        \operatorname{var} f = \tilde a^\top S_c \tilde a + |a_\perp|^2 / E[\nu_c]
+
+    Directions of feature space that no training row has a part in keep their prior; all that
+    matters of them is the squared length of a new row along them.
+
+    Parameters
+    ----------
+    state : State
+    data : Data
+        Of the fit.
+    A : (M, R)
+        New rows in metric coordinates.
+    outside : (M,)
+        Squared metric length of what these miss.
+
+    Returns
+    -------
+    mean, variance : (M, K)
+    """
+    weights, rows = state.weights, with_one(A)
+    variance = np.multiply.outer(outside, 1.0 / weights.prior_precision)
+    for c, precision in enumerate(weights.prior_precision):
+        variance[:, c] += data.ridge.variance(rows, precision, weights.row_precision[:, c])
+    return rows @ weights.mean, variance

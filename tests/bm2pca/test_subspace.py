@@ -1,0 +1,219 @@
+"""The shared subspace: its objective, its maximum by another route, and what a row adds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import optimize
+from scipy.sparse.linalg import aslinearoperator
+
+from bsdr_models.bm2pca import subspace as ss
+from bsdr_models.bm2pca.subspace import Settings, State
+
+# No number is its own inverse and no two agree.
+SETTINGS = Settings(cost=3.5, latent_variance=0.02, projection_precision=0.6, weight_precision=1.4)
+
+COST, SPREAD = SETTINGS.cost, np.sqrt(SETTINGS.latent_variance)
+
+
+def make_problem(seed=0, n=40, r=6, k=3, n_labels=3):
+    rng = np.random.default_rng([43, seed])
+    y = np.arange(n) % n_labels
+    A = rng.standard_normal((n, r)) + 1.5 * rng.standard_normal((n_labels, r))[y]
+    A /= np.sqrt(np.mean(np.sum(A**2, axis=1)))
+    Y = np.where(np.equal.outer(y, np.arange(n_labels)), 1.0, -1.0)
+    Y[rng.random(Y.shape) < 0.1] = 0.0
+    Y[:2] = 0.0
+    state = State(
+        projection=rng.standard_normal((r, k)), weights=rng.standard_normal((1 + k, n_labels))
+    )
+    return A, Y, state, rng
+
+
+def flat(*arrays):
+    return np.concatenate([a.ravel() for a in arrays])
+
+
+def unflat(point, like):
+    size = like.projection.size
+    return State(
+        projection=point[:size].reshape(like.projection.shape),
+        weights=point[size:].reshape(like.weights.shape),
+    )
+
+
+# ------------------------------------------------------------------------------- the objective
+
+
+def test_objective_is_the_bound_with_latents_drawn():
+    """-C E[u] - C sqrt(E[u**2]) per label, E over draws of z, and the log priors."""
+    A, Y, state, rng = make_problem()
+    n_draws = 200_000
+    expected, error = 0.0, 0.0
+    for a, y in zip(A[:6], Y[:6], strict=True):
+        z = a @ state.projection + SPREAD * rng.standard_normal((n_draws, 3))
+        u = 1.0 - y * (z @ state.weights[1:] + state.weights[0])
+        each = -COST * (u.mean(axis=0) + np.sqrt((u**2).mean(axis=0)))
+        expected += each[y != 0.0].sum()
+        error += COST**2 * (u.std(axis=0) ** 2).sum() * 4.0 / n_draws
+    expected -= 0.3 * np.sum(state.projection**2) + 0.7 * np.sum(state.weights**2)
+    found = ss.objective(state, A[:6], Y[:6], SETTINGS)[0]
+    assert abs(found - expected) < 4.0 * np.sqrt(error)
+    assert np.sqrt(error) < 0.1
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, Settings()])
+def test_gradient_is_that_of_finite_differences(settings):
+    A, Y, state, _ = make_problem()
+    _, *slopes = ss.objective(state, A, Y, settings)
+    expected = optimize.approx_fprime(
+        flat(state.projection, state.weights),
+        lambda point: ss.objective(unflat(point, state), A, Y, settings)[0],
+        1e-7,
+    )
+    np.testing.assert_allclose(flat(*slopes), expected, rtol=1e-4, atol=2e-4)
+
+
+def test_gradient_is_finite_without_weights_and_on_the_margin():
+    A, Y, state, _ = make_problem()
+    state = replace(state, weights=np.zeros_like(state.weights))
+    state.weights[0] = 1.0
+    value, *slopes = ss.objective(state, A, np.ones_like(Y), SETTINGS)
+    assert np.isfinite(value)
+    assert np.isfinite(flat(*slopes)).all()
+
+
+# ----------------------------------------------------------------------------------- the climb
+
+
+def conjugate_sweep(state, A, Y, settings, check):
+    """Majorise-minimise: each column of H, then of Q, a ridge regression for fixed 1 / (C D)."""
+    C, v = settings.cost, settings.latent_variance
+    labelled = Y != 0.0
+    Q, H = state.projection.copy(), state.weights.copy()
+
+    def weights_now():
+        u = 1.0 - Y * (A @ Q @ H[1:] + H[0])
+        return np.where(labelled, 1.0 / (C * np.sqrt(u**2 + v * np.sum(H[1:] ** 2, axis=0))), 0.0)
+
+    w = weights_now()
+    rows = np.column_stack([np.ones(len(A)), A @ Q])
+    spread = v * np.diag(np.append(0.0, np.ones(Q.shape[1])))
+    for c in range(Y.shape[1]):
+        P = C**2 * (rows.T @ (w[:, [c]] * rows) + w[:, c].sum() * spread)
+        P += settings.weight_precision * np.eye(len(P))
+        H[:, c] = np.linalg.solve(P, rows.T @ (C * (1.0 + C * w[:, c]) * Y[:, c]))
+    check(State(projection=Q, weights=H))
+    for j in range(Q.shape[1]):
+        w = weights_now()
+        rest = A @ Q @ H[1:] + H[0] - np.multiply.outer(A @ Q[:, j], H[1 + j])
+        P = C**2 * A.T @ ((w @ H[1 + j] ** 2)[:, None] * A)
+        P += settings.projection_precision * np.eye(len(P))
+        drive = C * (1.0 + C * w) * Y - C**2 * w * rest
+        Q[:, j] = np.linalg.solve(P, A.T @ (drive @ H[1 + j]))
+        check(State(projection=Q, weights=H))
+    return State(projection=Q, weights=H)
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, Settings()])
+def test_conjugate_sweeps_rise_to_the_same_maximum(settings):
+    A, Y, _, _ = make_problem()
+    state = ss.start(A, Y, 2, settings)
+    values = [ss.objective(state, A, Y, settings)[0]]
+
+    def check(new):
+        values.append(ss.objective(new, A, Y, settings)[0])
+        assert values[-1] >= values[-2] - 1e-9 * abs(values[-2])
+
+    for _ in range(1500):
+        state = conjugate_sweep(state, A, Y, settings, check)
+    fit = ss.fit(A, Y, n_components=2, settings=settings)
+    assert fit.converged
+    assert fit.objective[0] == values[0]
+    assert fit.objective[-1] == pytest.approx(values[-1], abs=1e-3)
+    assert np.diff(fit.objective).min() >= -1e-9
+    np.testing.assert_allclose(fit.state.scores(A), state.scores(A), atol=0.02)
+
+
+def test_fit_is_stationary():
+    A, Y, _, _ = make_problem()
+    fit = ss.fit(A, Y, n_components=3, settings=SETTINGS, tol=1e-8)
+    _, *slopes = ss.objective(fit.state, A, Y, SETTINGS)
+    assert np.abs(flat(*slopes)).max() < 1e-3
+
+
+def test_start_is_the_plane_of_the_class_means():
+    A, _, _, _ = make_problem()
+    y = np.arange(40) % 3
+    Y = np.where(np.equal.outer(y, np.arange(3)), 1.0, -1.0)
+    start = ss.start(A, Y, 2, SETTINGS)
+    means = np.array([A[y == c].mean(axis=0) for c in range(3)])
+    centred = means - means.mean(axis=0)
+    Q = start.projection
+    np.testing.assert_allclose(Q @ np.linalg.lstsq(Q, centred.T)[0], centred.T, atol=1e-10)
+    np.testing.assert_allclose(np.mean((A @ Q) ** 2, axis=0), 1.0, rtol=1e-10)
+    Z = np.column_stack([np.ones(40), A @ Q])
+    residual = Z.T @ (Y - Z @ start.weights) - SETTINGS.weight_precision * start.weights
+    np.testing.assert_allclose(residual, 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("n_labels", "expected"), [(2, 1), (3, 2), (1, 1)])
+def test_no_more_components_than_the_labels_span(n_labels, expected):
+    A, _, _, _ = make_problem()
+    if n_labels == 1:
+        Y = np.where(np.arange(40) % 2 == 0, 1.0, -1.0)[:, None]
+    else:
+        Y = np.where(np.equal.outer(np.arange(40) % n_labels, np.arange(n_labels)), 1.0, -1.0)
+    fit = ss.fit(A, Y, n_components=10)
+    assert fit.state.projection.shape == (6, expected)
+    assert np.all(np.isfinite(fit.state.scores(A)))
+
+
+def test_an_operator_serves_as_well_as_its_array():
+    A, Y, _, _ = make_problem()
+    one = ss.fit(A, Y, n_components=2, settings=SETTINGS)
+    other = ss.fit(aslinearoperator(A), Y, n_components=2, settings=SETTINGS)
+    np.testing.assert_allclose(one.state.scores(A), other.state.scores(A), atol=1e-8)
+    S = ss.weight_covariance(other.state, aslinearoperator(A), Y, SETTINGS)
+    variance = ss.score_variance(other.state, aslinearoperator(A), S, SETTINGS)
+    np.testing.assert_allclose(variance, ss.score_variance(one.state, A, S, SETTINGS), atol=1e-8)
+
+
+def test_rows_without_label_change_nothing():
+    A, Y, _, _ = make_problem()
+    labelled = (Y != 0.0).any(axis=1)
+    assert not labelled.all()
+    one = ss.fit(A, Y, n_components=2, settings=SETTINGS)
+    other = ss.fit(A[labelled], Y[labelled], n_components=2, settings=SETTINGS)
+    np.testing.assert_allclose(one.state.scores(A), other.state.scores(A), atol=1e-5)
+
+
+# ---------------------------------------------------------------------------------- the spread
+
+
+def test_weight_covariance_is_the_curvature_of_the_augmented_joint():
+    """E over z and 1/lambda of the log joint in h_c is a quadratic; its Hessian by draws of z."""
+    A, Y, state, rng = make_problem()
+    S = ss.weight_covariance(state, A, Y, SETTINGS)
+    z = A @ state.projection + SPREAD * rng.standard_normal((20_000, len(A), 3))
+    for c in range(3):
+        labelled = Y[:, c] != 0.0
+        rows = np.concatenate([np.ones((20_000, len(A), 1)), z], axis=2)
+        u = 1.0 - Y[:, c] * (rows @ state.weights[:, c])
+        w = labelled / (COST * np.sqrt(np.mean(u**2, axis=0)))
+        expected = COST**2 * np.einsum("n,snp,snq->pq", w, rows, rows, optimize=True) / 20_000
+        expected += 1.4 * np.eye(4)
+        np.testing.assert_allclose(np.linalg.inv(S[c]), expected, rtol=0.01, atol=0.5)
+
+
+def test_scores_have_the_moments_of_their_factors():
+    A, Y, state, rng = make_problem()
+    S = ss.weight_covariance(state, A, Y, SETTINGS)
+    variance = ss.score_variance(state, A[:3], S, SETTINGS)
+    n_draws = 100_000
+    for c in range(3):
+        h = rng.multivariate_normal(state.weights[:, c], S[c], size=n_draws)
+        z = A[:3] @ state.projection + SPREAD * rng.standard_normal((n_draws, 3, 3))
+        f = h[:, :1] + np.einsum("snk,sk->sn", z, h[:, 1:])
+        np.testing.assert_allclose(f.mean(axis=0), state.scores(A[:3])[:, c], atol=0.03)
+        np.testing.assert_allclose(f.var(axis=0), variance[:, c], rtol=0.04)

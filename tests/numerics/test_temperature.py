@@ -1,0 +1,81 @@
+"""One temperature for all scores: the optimum, its edges and what it leaves alone."""
+
+import numpy as np
+import pytest
+from scipy import optimize
+from scipy.special import log_softmax
+
+from bsdr_models.numerics import temperature
+from bsdr_models.numerics.temperature import fit_temperature, log_probabilities
+
+
+def make_scores(n=200, k=4, T=0.3, seed=0):
+    """Labels drawn from softmax(scores / T)."""
+    rng = np.random.default_rng([31, seed])
+    scores = rng.standard_normal((n, k)) + rng.standard_normal((n, 1))
+    y = np.argmax(scores / T + rng.gumbel(size=(n, k)), axis=1)
+    return scores, y
+
+
+def log_loss(scores, y, T):
+    return -log_softmax(scores / T, axis=1)[np.arange(len(y)), y].sum()
+
+
+@pytest.mark.parametrize("k", [2, 4, 9])
+def test_minimises_the_log_loss_and_that_of_one_row_without_a_label(k):
+    scores, y = make_scores(k=k)
+    n = len(y)
+
+    def loss(T):
+        even = -log_softmax(scores / T, axis=1).mean(axis=1).sum()
+        return n / (n + 1) * log_loss(scores, y, T) + even / (n + 1)
+
+    best = optimize.minimize_scalar(
+        loss, bounds=(0.01, 10.0), method="bounded", options={"xatol": 1e-9}
+    )
+    assert fit_temperature(scores, y) == pytest.approx(best.x, rel=1e-4)
+
+
+def test_finds_the_temperature_that_made_the_labels():
+    scores, y = make_scores(n=20_000)
+    assert fit_temperature(scores, y) == pytest.approx(0.3, rel=0.05)
+
+
+def test_follows_the_unit_of_the_scores_and_no_shift_of_a_row():
+    scores, y = make_scores()
+    T = fit_temperature(scores, y)
+    assert fit_temperature(1e6 * scores, y) == pytest.approx(1e6 * T, rel=1e-8)
+    assert fit_temperature(scores + 5.0 * np.arange(len(y))[:, None], y) == pytest.approx(T)
+
+
+def test_one_column_is_a_logistic_score_of_the_second_class():
+    scores, y = make_scores(k=2)
+    single = scores[:, 1:] - scores[:, :1]
+    T = fit_temperature(single, y)
+    assert fit_temperature(scores, y) == pytest.approx(T)
+    np.testing.assert_allclose(
+        log_probabilities(single, T)[:, 1], -np.log1p(np.exp(-single[:, 0] / T)), atol=1e-14
+    )
+
+
+def test_rows_that_are_all_right_do_not_give_certainty():
+    """Of n right rows the next is wrong with a probability of about 1 / n, as Laplace has it."""
+    n, k = 50, 3
+    scores = np.tile([1.0, 0.0, 0.0], (n, 1))
+    T = fit_temperature(scores, np.zeros(n, dtype=int))
+    wrong = 1.0 - np.exp(log_probabilities(scores, T)[0, 0])
+    assert wrong == pytest.approx((k - 1) / k / (n + 1), rel=1e-6)
+
+
+def test_extremes_stay_in_range():
+    scores, y = make_scores()
+    wrong = fit_temperature(-scores, y)
+    spread = np.std(scores - scores.mean(axis=1, keepdims=True))
+    assert wrong == pytest.approx(temperature.RANGE * spread, rel=0.1)
+    assert fit_temperature(np.ones((5, 3)), np.zeros(5, dtype=int)) == 1.0
+    assert fit_temperature(np.empty((0, 3)), np.empty(0, dtype=int)) == 1.0
+
+
+def test_log_probabilities_of_far_scores_are_finite():
+    scores = np.array([[0.0, 1e5], [1e5, 0.0]])
+    np.testing.assert_array_equal(log_probabilities(scores, 0.1), [[-1e6, 0.0], [0.0, -1e6]])
