@@ -49,6 +49,27 @@ def test_kullback_leibler_of_a_gamma_to_itself_is_zero():
     assert factor.expected_log_prior(2.2, 0.4) + factor.entropy() == pytest.approx(0.0, abs=1e-12)
 
 
+def test_negative_divergence_is_that_of_every_entry():
+    """Against the divergence by quadrature, and the sums that other methods give."""
+    rng = np.random.default_rng(4)
+    shape, rate = rng.uniform(0.5, 30.0, (2, 3)), rng.uniform(0.1, 30.0, (2, 3))
+    factor = Gamma(shape=shape, rate=rate)
+    found = factor.negative_divergence(1.3, 0.2)
+    assert found.shape == (2, 3)
+    prior = stats.gamma(1.3, scale=1.0 / 0.2)
+    for value, a, b in zip(found.ravel(), shape.ravel(), rate.ravel(), strict=True):
+        q = stats.gamma(a, scale=1.0 / b)
+        u = np.log(a / b) + np.linspace(-45.0 / a - 5.0, 5.0, 20_001)  # log x
+        x = np.exp(u)
+        gap = prior.logpdf(x) - q.logpdf(x)
+        assert value == pytest.approx(np.trapezoid(np.exp(q.logpdf(x) + u) * gap, u), rel=1e-6)
+    expected = factor.expected_log_prior(1.3, 0.2) + factor.entropy()
+    assert found.sum() == pytest.approx(expected, rel=1e-12)
+    assert np.all(found < 0.0)
+    same = Gamma(shape=np.array([1.3]), rate=np.array([0.2]))
+    assert same.negative_divergence(1.3, 0.2)[0] == pytest.approx(0.0, abs=1e-14)
+
+
 def test_normal_rows_share_a_covariance():
     rng = np.random.default_rng(1)
     cov = random_covs(rng, 3)

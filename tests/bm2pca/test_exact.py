@@ -1,0 +1,316 @@
+"""Factors of BM2PCA against exact posteriors and evidences, where the rest is known.
+
+A factor that is known is a point: no covariance, and a Gamma of shape 1e9 for a precision. Its
+own terms of the bound are left out, and what remains must be the log evidence given it. At a
+known slack scale s, a margin factor is exp{-(u + s)^2 / 2s}: the normal density of a measurement
+-s of u with variance s, but for a constant.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+from scipy.special import gammaln
+
+from bsdr_models.bm2pca import mean_field as mf
+from bsdr_models.bm2pca.margins import Hinge
+from bsdr_models.bm2pca.views import make_view
+from bsdr_models.numerics.factors import Gamma
+from bsdr_models.numerics.row_covariances import StackedCovariances
+
+LOG_2PI = np.log(2.0 * np.pi)
+
+
+def known_gamma(value):
+    value = np.asarray(value, dtype=float)
+    return Gamma(shape=np.full_like(value, 1e9), rate=1e9 / value)
+
+
+def known(lab, problem, rng):
+    """A state of points, away from any optimum."""
+    state = lab.scrambled(problem, rng)
+    own = tuple(
+        replace(
+            view,
+            loadings=replace(
+                view.loadings,
+                cov=0.0 * view.loadings.cov,
+                log_det=0.0 * view.loadings.log_det,
+            ),
+            loading_precision=known_gamma(view.loading_precision.mean),
+            offset=replace(view.offset, variance=0.0 * view.offset.variance + 1e-300),
+            noise_precision=known_gamma(view.noise_precision.mean),
+        )
+        for view in state.views
+    )
+    z, w = state.latent, state.weights
+    flat = StackedCovariances(cov=0.0 * z.cov.dense(), log_det=0.0 * z.cov.log_det)
+    pooled = z.pooled and replace(z.pooled, cov=0.0 * z.pooled.cov, log_det=0.0 * z.pooled.log_det)
+    return replace(
+        state,
+        views=own,
+        latent=mf.make_latent(z.mean, flat, pooled, problem.data),
+        weights=replace(w, cov=0.0 * w.cov, log_det=0.0 * w.log_det),
+        weight_precision=known_gamma(state.weight_precision.mean),
+    )
+
+
+def conditioned(y, prior_cov, design, noise):
+    """y = design w + noise of these variances: log p(y), E[w | y], Cov[w | y], from their joint."""
+    cov_y = design @ prior_cov @ design.T + np.diag(noise)
+    gain = np.linalg.solve(cov_y, design @ prior_cov).T
+    evidence = stats.multivariate_normal(np.zeros(len(y)), cov_y).logpdf(y)
+    return evidence, gain @ y, prior_cov - gain @ design @ prior_cov
+
+
+def measurements(problem, state, p, n, c):
+    """Margins of (n, c) as measurements y = slope f + noise; and the log constant of them all."""
+    if not problem.known[p, n, c]:
+        return [], [], [], 0.0
+    y, C, s = problem.y[p, n, c], problem.cost[p, 0, 0], np.atleast_1d(state.slack[..., p, n, c])
+    if problem.epsilon is None:
+        at_zero, slopes, constant = [C], [-C * y], 0.0
+    else:
+        at_zero, slopes = [C * (y - problem.epsilon), C * (-y - problem.epsilon)], [-C, C]
+        constant = -np.log(2.0 * problem.epsilon + 1.0 / C)
+    return -s - at_zero, slopes, s, constant + 0.5 * np.log(2.0 * np.pi * s).sum()
+
+
+def bound_without(state, problem, *names):
+    terms = mf.bound_terms(state, problem.data, problem.priors)
+    return sum(terms[name] for name in names)
+
+
+def features(problem, state, p):
+    """Points W, t and tau of each view in problem p, over all features."""
+    for X, own, view in zip(problem.X, state.views, problem.data.views, strict=True):
+        t = view.to_features(own.offset.mean[p][:, None])[:, 0]
+        W = view.to_features(own.loadings.mean)[p]
+        yield X, W, t, own.noise_precision.mean[p], own
+
+
+def all_means(problem, state, p):
+    """Means of the latents of all rows of problem p."""
+    z = state.latent
+    if z.pooled is None:
+        return z.mean[p]
+    X, basis = problem.X[0][problem.y.shape[1] :], problem.data.views[0].basis
+    X = X if basis is None else X @ basis
+    return np.concatenate([z.mean[p], X @ z.pooled.map[p].T + z.pooled.shift[p]])
+
+
+def close(value, expected):
+    np.testing.assert_allclose(value, expected, rtol=1e-7, atol=1e-9)
+
+
+def test_latent_is_the_exact_posterior_when_the_rest_is_known(lab, case):
+    problem = lab.make_problem(case)
+    state = lab.updated(problem, known(lab, problem, np.random.default_rng(2)), "latent")
+    bound = bound_without(state, problem, "features", "latent", "margins")
+    n_rows, covs = problem.y.shape[1], state.latent.cov.dense()
+    for p, bias_and_weights in enumerate(state.weights.mean):
+        means, evidence = all_means(problem, state, p), 0.0
+        for n, found in enumerate(means):
+            y, rows, noise = [], [], []
+            for X, W, t, tau, _ in features(problem, state, p):
+                seen = ~np.isnan(X[n])
+                y.append((X[n] - t)[seen])
+                rows.append(W[seen])
+                noise.append(np.full(seen.sum(), 1.0 / tau))
+            for c, (e0, *eta) in enumerate(bias_and_weights.T) if n < n_rows else ():
+                value, slope, s, constant = measurements(problem, state, p, n, c)
+                y.append(np.subtract(value, np.multiply(slope, e0)))
+                rows.append(np.multiply.outer(slope, eta).reshape(-1, len(eta)))
+                noise.append(s)
+                evidence += constant
+            prior = np.eye(problem.n_components)
+            each, mean, cov = conditioned(
+                *(np.concatenate(y), prior), np.concatenate(rows), np.concatenate(noise)
+            )
+            evidence += each
+            close(found, mean)
+            close(covs[p, n] if n < n_rows else state.latent.pooled.cov[p], cov)
+        close(bound[p], evidence)
+
+
+def test_weights_are_the_exact_posterior_when_the_rest_is_known(lab, case):
+    problem = lab.make_problem(case)
+    state = lab.updated(problem, known(lab, problem, np.random.default_rng(3)), "weights")
+    bound = bound_without(state, problem, "weights", "margins")
+    for p, Z in enumerate(state.latent.mean):
+        evidence = 0.0
+        for c, nu in enumerate(state.weight_precision.mean[p]):
+            y, rows, noise = [], [], []
+            for n, z in enumerate(Z):
+                value, slope, s, constant = measurements(problem, state, p, n, c)
+                y.append(value)
+                rows.append(np.multiply.outer(slope, np.append(1.0, z)).reshape(-1, 1 + len(z)))
+                noise.append(s)
+                evidence += constant
+            prior = np.eye(1 + problem.n_components) / nu
+            each, mean, cov = conditioned(
+                np.concatenate(y), prior, np.concatenate(rows), np.concatenate(noise)
+            )
+            evidence += each
+            close(state.weights.mean[p, :, c], mean)
+            close(state.weights.cov[p, c], cov)
+        close(bound[p], evidence)
+
+
+def test_loadings_are_the_exact_posterior_when_the_rest_is_known(lab, case):
+    problem = lab.make_problem(case)
+    state = lab.updated(problem, known(lab, problem, np.random.default_rng(4)), "loadings")
+    bound = bound_without(state, problem, "features", "loadings")
+    for p in range(len(problem.y)):
+        Z, evidence = all_means(problem, state, p), 0.0
+        for X, W, t, tau, own in features(problem, state, p):
+            prior = np.diag(1.0 / own.loading_precision.mean[p])
+            covs = np.broadcast_to(own.loadings.cov[p], (len(W), *prior.shape))
+            for j, x in enumerate(X.T):
+                seen = ~np.isnan(x)
+                each, mean, cov = conditioned(
+                    x[seen] - t[j], prior, Z[seen], np.full(seen.sum(), 1.0 / tau)
+                )
+                evidence += each
+                close(W[j], mean)
+                close(covs[j], cov)
+        close(bound[p], evidence)
+
+
+def test_offset_is_the_exact_posterior_when_the_rest_is_known(lab, case):
+    problem = lab.make_problem(case)
+    state = lab.updated(problem, known(lab, problem, np.random.default_rng(5)), "offset")
+    bound = bound_without(state, problem, "features", "offset")
+    prior = np.eye(1) / problem.priors.offset_precision
+    for p in range(len(problem.y)):
+        Z, evidence = all_means(problem, state, p), 0.0
+        for X, W, t, tau, own in features(problem, state, p):
+            variance = np.broadcast_to(own.offset.variance[p], t.shape)
+            for j, gap in enumerate((X - Z @ W.T).T):
+                seen = ~np.isnan(gap)
+                each, mean, cov = conditioned(
+                    gap[seen], prior, np.ones((seen.sum(), 1)), np.full(seen.sum(), 1.0 / tau)
+                )
+                evidence += each
+                close(t[j], mean[0])
+                close(variance[j], cov[0, 0])
+        close(bound[p], evidence)
+
+
+def gamma_evidence(shape, rate, count, square):
+    """Log density of normals of one Gamma precision, by their number and sum of squares."""
+    a, b = shape + 0.5 * count, rate + 0.5 * square
+    constant = shape * np.log(rate) - gammaln(shape) - 0.5 * count * LOG_2PI
+    return constant + gammaln(a) - a * np.log(b)
+
+
+def test_precisions_give_the_exact_evidence_of_what_they_scale(lab, case):
+    problem, prior = lab.make_problem(case), lab.PRIORS
+    state = known(lab, problem, np.random.default_rng(6))
+    state = lab.updated(problem, state, "noise_precision", "loading_precision", "weight_precision")
+    terms = mf.bound_terms(state, problem.data, problem.priors)
+    r = problem.n_components
+    for p, weights in enumerate(state.weights.mean):
+        Z, noise, columns, n_loadings = all_means(problem, state, p), 0.0, 0.0, 0
+        for X, W, t, _, _ in features(problem, state, p):
+            gaps = X - Z @ W.T - t
+            count, square = np.sum(~np.isnan(gaps)), np.nansum(gaps**2)
+            noise += gamma_evidence(prior.noise_shape, prior.noise_rate, count, square)
+            squares = np.sum(W**2, axis=0)
+            columns += gamma_evidence(
+                prior.loading_shape, prior.loading_rate, len(W), squares
+            ).sum()
+            n_loadings += W.size
+        close(terms["features"][p] + terms["noise_precision"][p], noise)
+        entropy = 0.5 * n_loadings * (1.0 + LOG_2PI)
+        close(terms["loadings"][p] + terms["loading_precision"][p] - entropy, columns)
+        squares = np.sum(weights**2, axis=0)
+        expected = gamma_evidence(prior.weight_shape, prior.weight_rate, 1 + r, squares).sum()
+        entropy = 0.5 * weights.size * (1.0 + LOG_2PI)
+        close(terms["weights"][p] + terms["weight_precision"][p] - entropy, expected)
+
+
+def test_margins_of_known_scores_are_the_pseudo_likelihood(lab, case):
+    """Without uncertainty of f, <|u|> <= sqrt<u**2> is an equality."""
+    problem = lab.make_problem(case)
+    state = lab.updated(problem, known(lab, problem, np.random.default_rng(7)), "slack")
+    w = state.weights.mean
+    f = state.latent.mean @ w[:, 1:] + w[:, :1]
+    y, C = problem.y, problem.cost
+    if problem.epsilon is None:
+        each = -2.0 * C * np.maximum(0.0, 1.0 - y * f)
+    else:
+        each = -2.0 * C * np.maximum(0.0, np.abs(y - f) - problem.epsilon)
+        each = each - np.log(2.0 * problem.epsilon + 1.0 / C)
+    close(bound_without(state, problem, "margins"), (each * problem.known).sum(axis=(1, 2)))
+
+
+# --------------------------------------------------------- the pseudo-evidence of the classifier
+
+
+def classifier(lab, *, Z, y, nu, cost):
+    """A state with known Z and nu, its weights and slack scales at a fixed point; and the bound."""
+    n, r = Z.shape
+    data = mf.Data(
+        views=(make_view(np.random.default_rng(0).standard_normal((n, r + 1))),),
+        margins=Hinge(y=y[None, :, None], cost=np.full((1, 1, 1), cost)),
+    )
+    state = mf.init(data, lab.PRIORS, n_components=r, rng=np.random.default_rng(0))
+    flat = StackedCovariances(cov=np.zeros((1, n, r, r)), log_det=np.zeros(1))
+    state = replace(
+        state,
+        latent=mf.make_latent(Z[None], flat, None, data),
+        weight_precision=known_gamma([[nu]]),
+    )
+    for _ in range(500):
+        state = replace(state, weights=mf.update_weights(state, data))
+        state = replace(state, slack=mf.update_slack(state, data))
+    terms = mf.bound_terms(state, data, lab.PRIORS)
+    return state, float(terms["weights"][0] + terms["margins"][0])
+
+
+@pytest.mark.parametrize("cost", [0.2, 1.0, 5.0])
+def test_bound_of_a_small_classifier_beside_its_pseudo_evidence(lab, cost):
+    """The best over q is the best over s of a Gaussian evidence, and just below the integral."""
+    Z, y, nu = np.array([[0.4], [-1.1], [0.9]]), np.array([1.0, -1.0, -1.0]), 0.7
+    state, bound = classifier(lab, Z=Z, y=y, nu=nu, cost=cost)
+    rows = np.column_stack([np.ones(3), Z[:, 0]])
+
+    def evidence_at(log_s):
+        s = np.exp(log_s)
+        slopes = (-cost * y)[:, None] * rows
+        found = conditioned(-s - cost, np.eye(2) / nu, slopes, s)[0]
+        return -found - 0.5 * np.log(2.0 * np.pi * s).sum()
+
+    best = optimize.minimize(
+        evidence_at, np.zeros(3), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}
+    )
+    assert bound == pytest.approx(-best.fun, abs=1e-9)
+    np.testing.assert_allclose(state.slack[0, :, 0], np.exp(best.x), rtol=1e-5)
+
+    grid = np.linspace(-9.0, 9.0, 901)
+    f = grid[:, None, None] + grid[:, None] * Z[:, 0]  # bias, weight, row
+    log_density = stats.norm.logpdf(grid, 0.0, nu**-0.5)
+    log_f = (
+        log_density[:, None] + log_density - 2.0 * cost * np.maximum(0.0, 1.0 - y * f).sum(axis=2)
+    )
+    evidence = np.log(np.exp(log_f).sum()) + 2.0 * np.log(grid[1] - grid[0])
+    assert 0.0 < evidence - bound < 1.0  # of -2 to -25
+
+
+def test_bound_of_rows_far_from_their_margin_is_the_evidence(lab):
+    """There the pseudo-likelihood is log-linear, exp{-2 C sum (1 - y f)}, and eta stays normal."""
+    rng = np.random.default_rng(8)
+    n, cost, nu = 60, 150.0, 2e5
+    Z, y = 0.3 * rng.standard_normal((n, 2)), np.where(rng.random(n) < 0.8, 1.0, -1.0)
+    state, bound = classifier(lab, Z=Z, y=y, nu=nu, cost=cost)
+    rows = np.column_stack([np.ones(n), Z])
+    pull = 2.0 * cost * rows.T @ y
+    mean, variance = rows @ pull / nu, np.sum(rows**2, axis=1) / nu
+    assert np.all((1.0 - y * mean) / np.sqrt(variance) > 50.0)
+    evidence = -2.0 * cost * n + pull @ pull / (2.0 * nu)
+    lost = np.sum(0.5 * cost * variance / (1.0 - y * mean))  # sqrt<u**2> - <u>, to first order
+    assert evidence - bound == pytest.approx(lost, rel=0.05)
+    assert lost < 0.03 < 100.0 < pull @ pull / (2.0 * nu)
+    np.testing.assert_allclose(state.weights.mean[0, :, 0], pull / nu, rtol=1e-3)

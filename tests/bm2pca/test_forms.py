@@ -1,0 +1,310 @@
+"""The mean field of BM2PCA gives one answer in every form, and has the symmetries of the model."""
+
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bsdr_models.bm2pca import mean_field as mf
+from bsdr_models.bm2pca import views
+from bsdr_models.bm2pca.margins import Hinge
+from bsdr_models.numerics.row_covariances import AxisCovariances, StackedCovariances
+
+
+def run(state, data, priors, n_sweeps=6):
+    for _ in range(n_sweeps):
+        state = mf.sweep(state, data, priors)
+    return state
+
+
+def assert_same(state, other, rtol=1e-9):
+    """Every number of two states, to rounding of some sweeps; covariances in any form."""
+    for f in fields(state):
+        value, expected = getattr(state, f.name), getattr(other, f.name)
+        if isinstance(value, AxisCovariances | StackedCovariances):
+            value, expected = value.dense(), expected.dense()
+        elif isinstance(value, tuple):
+            for own, wanted in zip(value, expected, strict=True):
+                assert_same(own, wanted, rtol)
+            continue
+        elif is_dataclass(value):
+            assert_same(value, expected, rtol)
+            continue
+        elif value is None:
+            continue
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(value, expected, rtol=rtol, atol=rtol * scale, err_msg=f.name)
+
+
+def same_terms(state, data, other, other_data, priors):
+    terms = mf.bound_terms(state, data, priors)
+    expected = mf.bound_terms(other, other_data, priors)
+    for name, value in terms.items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+def whole_view(X, n_features=None):
+    """Rows as they are: not reduced, nothing pooled."""
+    return views.View(
+        X=X,
+        mask=None,
+        n_features=n_features or X.shape[1],
+        basis=None,
+        count=np.array([float(len(X))]),
+        total=X.sum(axis=0),
+        square=float(np.sum(X**2)),
+    )
+
+
+def with_views(problem, *own):
+    return replace(problem, data=replace(problem.data, views=own))
+
+
+@pytest.mark.parametrize("case", ["sparse", "sparse wide"])
+def test_sparse_rows_are_dense_rows(lab, case, monkeypatch):
+    """Also where wide sparse rows are not reduced, for a basis of too many numbers."""
+    monkeypatch.setattr(views, "MAX_BASIS", 0)
+    sparse = lab.make_problem(case)
+    assert sparse.data.views[0].basis is None
+    dense = with_views(sparse, whole_view(sparse.X[0]))
+    state = lab.scrambled(sparse, np.random.default_rng(4))
+    end = run(state, sparse.data, sparse.priors)
+    other = run(state, dense.data, dense.priors)
+    assert_same(end, other)
+    same_terms(end, sparse.data, other, dense.data, sparse.priors)
+
+
+@pytest.mark.parametrize("case", ["wide", "sparse wide"])
+def test_wide_rows_lose_nothing_in_their_own_space(lab, case):
+    """Loadings and offset start in the span of the rows, and stay there."""
+    reduced = lab.make_problem(case)
+    basis = reduced.data.views[0].basis
+    assert basis.shape == (13, 7)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(7), atol=1e-12)
+    whole = with_views(reduced, whole_view(reduced.X[0]))
+    state = lab.scrambled(reduced, np.random.default_rng(5))
+    own = state.views[0]
+    lifted = replace(
+        own,
+        loadings=replace(own.loadings, mean=basis @ own.loadings.mean),
+        offset=replace(own.offset, mean=own.offset.mean @ basis.T),
+    )
+    z = state.latent
+    other = replace(state, views=(lifted,), latent=mf.make_latent(z.mean, z.cov, None, whole.data))
+    end = run(state, reduced.data, reduced.priors, 20)
+    other = run(other, whole.data, whole.priors, 20)
+    same_terms(end, reduced.data, other, whole.data, reduced.priors)
+    np.testing.assert_allclose(end.latent.mean, other.latent.mean, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        basis @ end.views[0].loadings.mean, other.views[0].loadings.mean, rtol=1e-8, atol=1e-10
+    )
+
+
+def problem_alone(state, p):
+    """One of the problems of a state."""
+    changed = {}
+    for f in fields(state):
+        value = getattr(state, f.name)
+        if isinstance(value, tuple):
+            changed[f.name] = tuple(problem_alone(own, p) for own in value)
+        elif is_dataclass(value):
+            changed[f.name] = problem_alone(value, p)
+        elif value is not None:
+            changed[f.name] = value[p : p + 1]
+    return replace(state, **changed)
+
+
+@pytest.mark.parametrize(
+    "case", ["batch", "gaps shared batch", "wide pooled batch", "sparse batch"]
+)
+def test_problems_side_by_side_are_problems_apart(lab, case):
+    """Of different targets and costs."""
+    both = lab.make_problem(case)
+    state = lab.scrambled(both, np.random.default_rng(6))
+    end = run(state, both.data, both.priors)
+    margins = both.data.margins
+    assert margins.cost[0] != margins.cost[1]
+    bounds = []
+    for p in range(2):
+        alone = replace(
+            both.data, margins=Hinge(y=margins.y[p : p + 1], cost=margins.cost[p : p + 1])
+        )
+        other = run(problem_alone(state, p), alone, both.priors)
+        assert_same(problem_alone(end, p), other)
+        bounds.append(mf.info(other, alone, both.priors).elbo)
+    assert mf.info(end, both.data, both.priors).elbo == pytest.approx(sum(bounds), rel=1e-10)
+
+
+@pytest.mark.parametrize("case", ["pooled", "pooled shared batch", "wide pooled batch"])
+def test_pooled_rows_are_rows_without_labels(lab, case):
+    pooled = lab.make_problem(case)
+    p, n, k = pooled.y.shape
+    extra = pooled.data.n_pooled
+    assert extra == 4
+    blank = np.zeros((p, extra, k))
+    view = views.make_view(pooled.X[0])
+    assert view.pool is None
+    rows = replace(
+        pooled,
+        data=mf.Data(
+            views=(view,),
+            margins=Hinge(y=np.concatenate([pooled.y, blank], axis=1), cost=pooled.cost),
+        ),
+    )
+    state = lab.unfinished(pooled, np.random.default_rng(7))
+    ones = np.ones((p, extra, k))
+    other = replace(state, slack=np.concatenate([state.slack, ones], axis=1))
+    # What the loadings need of q(Z) is the same before an update of it gives the rows a mean each.
+    state = replace(state, latent=mf.update_latent(state, pooled.data))
+    other = replace(other, latent=mf.update_latent(other, rows.data))
+    for _ in range(5):
+        same_terms(state, pooled.data, other, rows.data, pooled.priors)
+        state = run(state, pooled.data, pooled.priors, 1)
+        other = run(other, rows.data, rows.priors, 1)
+    assert_same(state.views[0], other.views[0])
+    assert_same(state.weights, other.weights)
+    np.testing.assert_allclose(state.latent.mean, other.latent.mean[:, :n], rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", ["binary", "shared batch", "tube shared"])
+def test_a_mask_without_gaps_is_a_complete_view(lab, case):
+    complete = lab.make_problem(case)
+    (view,) = complete.data.views
+    d = view.total.size
+    mask = replace(view, mask=np.ones(view.X.shape), count=np.full(d, view.count[0]))
+    masked = with_views(complete, mask)
+    state = lab.scrambled(complete, np.random.default_rng(8))
+    (own,) = state.views
+    spread = replace(
+        own,
+        loadings=replace(
+            own.loadings,
+            cov=own.loadings.cov.repeat(d, axis=1),
+            log_det=own.loadings.log_det.repeat(d, axis=1),
+        ),
+        offset=replace(own.offset, variance=own.offset.variance.repeat(d, axis=1)),
+    )
+    z = state.latent
+    other = replace(state, views=(spread,), latent=mf.make_latent(z.mean, z.cov, None, masked.data))
+    end = run(state, complete.data, complete.priors)
+    other = run(other, masked.data, masked.priors)
+    same_terms(end, complete.data, other, masked.data, complete.priors)
+    np.testing.assert_allclose(end.latent.mean, other.latent.mean, rtol=1e-9)
+    np.testing.assert_allclose(end.latent.cov.dense(), other.latent.cov.dense(), rtol=1e-9)
+
+
+def test_one_view_in_two_halves_of_equal_precisions(lab):
+    """Given r and tau, a model of all features and one of two halves are the same."""
+    whole = lab.make_problem("shared")
+    X, first = whole.X[0], slice(0, 2)
+    halves = with_views(whole, *(views.make_view(x) for x in (X[:, first], X[:, 2:])))
+    state = lab.scrambled(whole, np.random.default_rng(9))
+
+    def split(own):
+        for half in (first, slice(2, None)):
+            yield replace(
+                own,
+                loadings=replace(own.loadings, mean=own.loadings.mean[:, half]),
+                offset=replace(own.offset, mean=own.offset.mean[:, half]),
+            )
+
+    z = state.latent
+    other = replace(
+        state,
+        views=tuple(split(state.views[0])),
+        latent=mf.make_latent(z.mean, z.cov, None, halves.data),
+    )
+    for name in ("loadings", "offset", "latent", "weights", "slack") * 2:
+        state, other = lab.updated(whole, state, name), lab.updated(halves, other, name)
+    assert_same(state.weights, other.weights)
+    for own, expected in zip(other.views, split(state.views[0]), strict=True):
+        assert_same(own, expected)
+    terms = mf.bound_terms(state, whole.data, whole.priors)
+    found = mf.bound_terms(other, halves.data, halves.priors)
+    for name in ("features", "offset", "loadings", "latent", "weights", "margins"):
+        np.testing.assert_allclose(found[name], terms[name], rtol=1e-10)
+    for name in ("loading_precision", "noise_precision"):
+        np.testing.assert_allclose(found[name], 2.0 * terms[name], rtol=1e-10)
+
+
+# --------------------------------------------------------------------------------- symmetries
+
+
+def test_a_rotation_of_the_latent_space_rotates_the_fit_while_no_loading_precision_does(lab, case):
+    """With one E[r] for all components, W R', R z and R eta are as good."""
+    problem = lab.make_problem(case)
+    rotation = stats.ortho_group.rvs(problem.n_components, random_state=10)
+    state = lab.scrambled(problem, np.random.default_rng(10))
+
+    def level(own):
+        r = own.loading_precision
+        return replace(
+            own, loading_precision=replace(r, shape=0 * r.shape + 2, rate=0 * r.rate + 1)
+        )
+
+    state = replace(state, views=tuple(level(own) for own in state.views))
+    z, w = state.latent, state.weights
+    full = np.pad(rotation, ((1, 0), (1, 0)))
+    full[0, 0] = 1.0
+    pooled = z.pooled and replace(
+        z.pooled,
+        map=rotation @ z.pooled.map,
+        shift=z.pooled.shift @ rotation.T,
+        cov=rotation @ z.pooled.cov @ rotation.T,
+    )
+    turned = replace(
+        state,
+        views=tuple(
+            replace(
+                own,
+                loadings=replace(
+                    own.loadings,
+                    mean=own.loadings.mean @ rotation.T,
+                    cov=rotation @ own.loadings.cov @ rotation.T,
+                ),
+            )
+            for own in state.views
+        ),
+        latent=mf.make_latent(
+            z.mean @ rotation.T,
+            z.cov.transformed(np.tile(rotation, (len(z.mean), 1, 1))),
+            pooled,
+            problem.data,
+        ),
+        weights=replace(w, mean=full @ w.mean, cov=full @ w.cov @ full.T),
+    )
+    same_terms(turned, problem.data, state, problem.data, problem.priors)
+    names = [name for name in lab.FACTORS if name != "loading_precision"]
+    state, turned = lab.updated(problem, state, *names), lab.updated(problem, turned, *names)
+    same_terms(turned, problem.data, state, problem.data, problem.priors)
+    np.testing.assert_allclose(turned.latent.mean @ rotation, state.latent.mean, atol=1e-9)
+
+
+@pytest.mark.parametrize("start", ["label", "random"])
+def test_a_rotation_of_the_features_changes_nothing(lab, start):
+    """Nor does the basis in which wide rows are held."""
+    for case in ("shared batch", "wide"):
+        problem = lab.make_problem(case)
+        (X,) = problem.X
+        rotation = stats.ortho_group.rvs(X.shape[1], random_state=11)
+        bounds = []
+        for rows in (X, X @ rotation):
+            data = replace(problem.data, views=(views.make_view(rows),))
+            rng = np.random.default_rng(11)
+            state = mf.init(data, problem.priors, n_components=2, rng=rng, start=start)
+            state = run(state, data, problem.priors, 15)
+            bounds.append(mf.info(state, data, problem.priors).elbo)
+        assert bounds[0] == pytest.approx(bounds[1], rel=1e-9)
+
+
+def test_labels_of_opposite_sign_have_opposite_weights(lab):
+    problem = lab.make_problem("shared batch")
+    flipped = replace(problem.data, margins=Hinge(y=-problem.y, cost=problem.cost))
+    state = lab.scrambled(problem, np.random.default_rng(12))
+    other = replace(state, weights=replace(state.weights, mean=-state.weights.mean))
+    end = run(state, problem.data, problem.priors)
+    other = run(other, flipped, problem.priors)
+    same_terms(end, problem.data, other, flipped, problem.priors)
+    np.testing.assert_allclose(other.weights.mean, -end.weights.mean, rtol=1e-9)
+    np.testing.assert_allclose(other.latent.mean, end.latent.mean, rtol=1e-9, atol=1e-10)

@@ -1,0 +1,119 @@
+"""The mean field of BM2PCA: complete, monotone, stationary; where it starts, what a step is."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from bsdr_models.bm2pca import mean_field as mf
+from bsdr_models.bm2pca.priors import PAPER
+
+STARTS = ("label", "pca", "random")
+
+
+# -------------------------------------------------------------------- the three general checks
+
+
+def test_the_cases_take_every_form(lab):
+    """Both kinds of row covariances, reduced and whole rows, sparse and dense, gaps and pools."""
+    found = set()
+    for case in lab.CASES:
+        problem = lab.make_problem(case)
+        state = lab.unfinished(problem, np.random.default_rng(0))
+        found.add(type(state.latent.cov).__name__)
+        for view in problem.data.views:
+            found.add(type(view.X).__name__)
+            found |= {"mask"} if view.mask is not None else set()
+            found |= {"basis"} if view.basis is not None else set()
+            found |= {"pool"} if view.pool is not None else set()
+    forms = {"AxisCovariances", "StackedCovariances", "ndarray", "csr_array"}
+    assert found == forms | {"mask", "basis", "pool"}
+
+
+def test_bound_is_the_monte_carlo_expectation(lab, case):
+    """17 comparisons at 4 standard errors: a chance of 0.1 % for a false alarm at other seeds."""
+    lab.check_monte_carlo(lab.make_problem(case), seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_bound_is_the_monte_carlo_expectation_closely(lab, case, seed):
+    """The same with a standard error of 0.03 nats, on bounds of -100 to -500."""
+    lab.check_monte_carlo(lab.make_problem(case, seed=seed), seed=seed, size=20_000, max_error=0.03)
+
+
+@pytest.mark.parametrize("start", [None, *STARTS])
+def test_no_single_update_lowers_the_bound(lab, case, start):
+    for seed in range(2):
+        lab.check_monotone(lab.make_problem(case, seed=seed), seed=seed, start=start)
+
+
+@pytest.mark.parametrize("cost", [(0.01, 40.0), (10.0, 1000.0)])
+def test_no_single_update_lowers_the_bound_under_the_flat_priors_of_the_paper(lab, case, cost):
+    """Precisions run over many orders of magnitude here."""
+    problem = lab.make_problem(case, priors=PAPER, cost=cost)
+    lab.check_monotone(problem, seed=3, n_updates=120, start="label")
+
+
+def test_every_update_is_stationary(lab, case):
+    lab.check_stationary(lab.make_problem(case), seed=0)
+
+
+# ------------------------------------------------------------------------------- start and step
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("n_components", [1, 7])
+def test_init_makes_a_state_that_a_step_improves(lab, case, start, n_components):
+    """Also with more components than the start has directions."""
+    problem = lab.make_problem(case, n_components=n_components)
+    rng = np.random.default_rng(13)
+    state = mf.init(problem.data, problem.priors, n_components=n_components, rng=rng, start=start)
+    p, n, k = problem.y.shape
+    assert state.latent.mean.shape == (p, n, n_components)
+    assert state.weights.mean.shape == (p, 1 + n_components, k)
+    assert np.abs(state.latent.mean).max(axis=1).min() > 0.0
+    before = problem.bound(state)
+    _, info = mf.step(state, problem.data, problem.priors)
+    assert before < info.elbo < 0.0
+    assert info.elbo == pytest.approx(sum(info.terms.values()), rel=1e-14)
+
+
+def test_init_repeats_with_its_stream(lab):
+    problem = lab.make_problem("shared batch")
+    means = [
+        mf.init(
+            problem.data, problem.priors, n_components=8, rng=np.random.default_rng(seed)
+        ).latent.mean
+        for seed in (0, 0, 1)
+    ]
+    np.testing.assert_array_equal(means[0], means[1])
+    assert not np.array_equal(means[0], means[2])
+
+
+def test_label_start_is_the_labels_and_random_elsewhere(lab):
+    one = lab.make_problem("batch")
+    state = mf.init(one.data, one.priors, n_components=3, rng=np.random.default_rng(14))
+    np.testing.assert_array_equal(state.latent.mean[..., :1], one.y)
+    several = lab.make_problem("tube shared", n_components=6)
+    state = mf.init(several.data, several.priors, n_components=6, rng=np.random.default_rng(14))
+    found = state.latent.mean[0, :, :5]
+    centred = several.y[0] - several.y[0].mean(axis=0)
+    np.testing.assert_allclose(found.T @ found, len(found) * np.eye(5), atol=1e-9)
+    np.testing.assert_allclose(found @ (found.T @ centred) / len(found), centred, atol=1e-9)
+
+
+def test_step_is_its_updates_in_order_and_leaves_its_input_alone(lab, case):
+    problem = lab.make_problem(case)
+    state = lab.unfinished(problem, np.random.default_rng(15))
+    before = pickle.dumps(state)
+    end, info = mf.step(state, problem.data, problem.priors)
+    assert pickle.dumps(state) == before
+    for same in (
+        mf.sweep(state, problem.data, problem.priors),
+        lab.updated(problem, state, *lab.FACTORS),
+    ):
+        terms = mf.info(same, problem.data, problem.priors).terms
+        assert terms == pytest.approx(dict(info.terms), rel=1e-10)
+        np.testing.assert_allclose(same.latent.mean, end.latent.mean, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(same.slack, end.slack, rtol=1e-9)

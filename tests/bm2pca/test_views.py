@@ -1,0 +1,159 @@
+"""Views of BM2PCA: what is kept of rows, whatever their form."""
+
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, random_array
+
+from bsdr_models.bm2pca import mean_field as mf
+from bsdr_models.bm2pca import views
+from bsdr_models.bm2pca.margins import Hinge
+from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.views import make_view
+
+FORMS = {"tall": (9, 5), "wide": (6, 14), "square": (7, 7)}
+
+
+def rows(form, *, sparse=False, seed=0):
+    rng = np.random.default_rng([43, seed])
+    X = rng.standard_normal(FORMS[form]) + rng.standard_normal(FORMS[form][1])
+    return X * (rng.random(X.shape) < 0.6) if sparse else X
+
+
+def dense(X):
+    return X if isinstance(X, np.ndarray) else X.toarray()
+
+
+@pytest.mark.parametrize("n_pooled", [0, 3])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_complete_view_has_the_sums_of_its_rows(form, sparse, n_pooled):
+    X = rows(form, sparse=sparse)
+    (n, d), first = X.shape, len(X) - n_pooled
+    view = make_view(csr_array(X) if sparse else X, n_pooled=n_pooled)
+    assert (view.basis is not None) == (form == "wide")
+    assert isinstance(view.X, np.ndarray) == (not sparse or form == "wide")
+    basis = np.eye(d) if view.basis is None else view.basis
+    np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-12)
+    np.testing.assert_allclose(dense(view.X) @ basis.T, X[:first], atol=1e-12)
+    np.testing.assert_allclose(basis @ view.total, X.sum(axis=0), atol=1e-12)
+    assert view.square == pytest.approx(np.sum(X**2), rel=1e-12)
+    np.testing.assert_array_equal(view.count, [n])
+    assert (view.n_features, view.copies, view.n_observed) == (d, d, n * d)
+    assert view.mask is None
+    if n_pooled:
+        rest = X[first:]
+        assert view.pool.n == n_pooled
+        np.testing.assert_allclose(basis @ view.pool.total, rest.sum(axis=0), atol=1e-12)
+        np.testing.assert_allclose(basis @ view.pool.gram @ basis.T, rest.T @ rest, atol=1e-11)
+    else:
+        assert view.pool is None
+
+
+def test_a_view_with_gaps_counts_what_is_there():
+    X = rows("wide")
+    rng = np.random.default_rng(1)
+    gone = rng.random(X.shape) < 0.3
+    gone[2], gone[:, 4] = True, True  # a row and a feature without any entry
+    X[gone] = np.nan
+    view = make_view(X)
+    assert view.basis is None
+    assert (view.n_features, view.copies, view.n_observed) == (14, 1, np.sum(~gone))
+    np.testing.assert_array_equal(view.mask, ~gone)
+    np.testing.assert_array_equal(view.count, np.sum(~gone, axis=0))
+    np.testing.assert_array_equal(view.X[gone], 0.0)
+    np.testing.assert_allclose(view.total, np.nansum(X, axis=0))
+    assert view.square == pytest.approx(np.nansum(X**2))
+
+
+@pytest.mark.parametrize("n_problems", [1, 3])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_products_with_stacks_are_those_of_each(sparse, n_problems):
+    X = rows("tall", sparse=sparse)
+    view = make_view(csr_array(X) if sparse else X)
+    rng = np.random.default_rng(2)
+    A, B = rng.standard_normal((n_problems, 9, 2)), rng.standard_normal((n_problems, 5, 2))
+    assert view.project(B).shape == (n_problems, 9, 2)
+    assert view.back(A).shape == (n_problems, 5, 2)
+    for p in range(n_problems):
+        np.testing.assert_allclose(view.project(B)[p], X @ B[p], atol=1e-13)
+        np.testing.assert_allclose(view.back(A)[p], X.T @ A[p], atol=1e-13)
+
+
+def test_rows_in_given_coordinates_keep_the_count_of_their_features():
+    X = rows("wide")
+    reduced = make_view(X)
+    given = make_view(X @ reduced.basis, n_features=14)
+    assert given.basis is None
+    assert (given.n_features, given.copies, given.n_observed) == (14, 14, 6 * 14)
+    np.testing.assert_allclose(given.X, reduced.X, atol=1e-12)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_repeated_rows_span_no_more(sparse):
+    X = rows("wide", sparse=sparse)[[0, 1, 2, 0, 1, 2]]
+    view = make_view(csr_array(X) if sparse else X)
+    assert view.basis.shape == (14, 3)
+    np.testing.assert_allclose(view.X @ view.basis.T, X, atol=1e-7)
+
+
+def test_a_row_and_a_feature_without_entries_follow_their_priors():
+    X = rows("tall")
+    X[2], X[:, 4] = np.nan, np.nan
+    y = np.where(np.arange(9) % 2, 1.0, -1.0)[None, :, None]
+    y[0, 2] = 0.0
+    data = mf.Data(views=(make_view(X),), margins=Hinge(y=y, cost=np.full((1, 1, 1), 2.0)))
+    state = mf.init(data, PAPER, n_components=2, rng=np.random.default_rng(3))
+    for _ in range(5):
+        state = mf.sweep(state, data, PAPER)
+    state = replace(state, views=mf.update_loadings(state, data))
+    state = replace(state, views=mf.update_offset(state, data, PAPER))
+    (own,) = state.views
+    np.testing.assert_array_equal(own.loadings.mean[0, 4], 0.0)
+    np.testing.assert_allclose(
+        own.loadings.cov[0, 4], np.diag(1.0 / own.loading_precision.mean[0]), rtol=1e-12
+    )
+    assert own.offset.mean[0, 4] == 0.0
+    assert own.offset.variance[0, 4] == pytest.approx(1.0 / PAPER.offset_precision)
+    np.testing.assert_allclose(state.latent.mean[0, 2], 0.0, atol=1e-14)
+    np.testing.assert_allclose(state.latent.cov.dense()[0, 2], np.eye(2), atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(4000, 3000), (300, 40_000)])
+def test_sparse_rows_are_never_written_out(shape, monkeypatch):
+    """Nor centred: a few sweeps hold a fraction of the dense matrix."""
+    monkeypatch.setattr(views, "MAX_BASIS", 0)
+    n, d = shape
+    X = csr_array(random_array(shape, density=1e-3, format="csr", rng=np.random.default_rng(4)))
+    y = np.where(np.arange(n) % 2, 1.0, -1.0)[None, :, None]
+
+    def fit():
+        data = mf.Data(views=(make_view(X),), margins=Hinge(y=y, cost=np.full((1, 1, 1), 2.0)))
+        state = mf.init(data, PAPER, n_components=2, rng=np.random.default_rng(5))
+        for _ in range(2):
+            state, _ = mf.step(state, data, PAPER)
+
+    tracemalloc.start()
+    fit()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.1 * n * d * 8
+
+
+@pytest.mark.parametrize("shift", [0.0, 100.0])
+def test_rows_far_from_their_origin_still_climb(shift):
+    """A thousand noise standard deviations off; R is a difference of sums of squares."""
+    rng = np.random.default_rng(6)
+    Z = rng.standard_normal((40, 2))
+    X = Z @ rng.standard_normal((2, 8)) + 0.1 * rng.standard_normal((40, 8)) + shift
+    margins = Hinge(y=np.sign(Z[None, :, :1]), cost=np.full((1, 1, 1), 10.0))
+    data = mf.Data(views=(make_view(X),), margins=margins)
+    state = mf.init(data, PAPER, n_components=3, rng=np.random.default_rng(7))
+    bounds = []
+    for _ in range(100):
+        state, info = mf.step(state, data, PAPER)
+        bounds.append(info.elbo)
+    assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[1:]))
+    assert state.views[0].noise_precision.mean[0] == pytest.approx(100.0, rel=0.2)
