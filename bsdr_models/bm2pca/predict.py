@@ -17,9 +17,9 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.mean_field import Latent, Weights, with_ones
+from bsdr_models.bm2pca.mean_field import Weights, with_ones
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.bm2pca.views import View, ViewState
+from bsdr_models.bm2pca.views import Moments, View, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.typing import FloatArray, IntArray
 
@@ -135,17 +135,23 @@ class Generative:
         return mean, cov
 
     def _complete(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
-        p, r = self.shape
-        precision, drive = np.tile(np.eye(r), (p, 1, 1)), 0.0
+        (p, r), drive = self.shape, 0.0
         for part in self.parts:
             tau, own = part.noise_precision[:, None, None], part.of(rows)
-            precision = precision + tau * part.second
             centre = np.einsum("pd,pdr->pr", part.offset, part.loadings)[:, None]
             seen = np.stack([np.asarray(own @ loadings) for loadings in part.loadings])
             drive = drive + tau * (seen - centre)
-        cov = np.linalg.inv(precision)
+        cov = self._complete_cov()
         shape = (p, rows.shape[0], r, r)
         return drive @ cov, np.broadcast_to(cov[:, None], shape)
+
+    def _complete_cov(self) -> FloatArray:
+        """S of a row without gaps, (P, R, R)."""
+        p, r = self.shape
+        precision = np.tile(np.eye(r), (p, 1, 1))
+        for part in self.parts:
+            precision = precision + part.noise_precision[:, None, None] * part.second
+        return np.linalg.inv(precision)
 
     def _incomplete(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         p, r = self.shape
@@ -166,12 +172,18 @@ class Generative:
 
     def projection(self) -> FloatArray:
         """Linear map from complete rows, less their centre, to positions: (P, D, R) stacked."""
-        p, r = self.shape
-        precision = np.tile(np.eye(r), (p, 1, 1))
-        for part in self.parts:
-            precision = precision + part.noise_precision[:, None, None] * part.second
-        cov = np.linalg.inv(precision)
+        cov = self._complete_cov()
         pieces = [part.noise_precision[:, None, None] * part.loadings @ cov for part in self.parts]
+        return self._side_by_side(pieces)
+
+    def projection_sd(self) -> FloatArray:
+        """Standard deviation of the projection's entries, from q(W) alone: (P, D, R)."""
+        cov = self._complete_cov()
+        pieces = []
+        for part in self.parts:
+            spread = cov[:, None] @ part.cov @ cov[:, None]  # (P, J, R, R)
+            own = part.noise_precision[:, None, None] * np.sqrt(np.einsum("pjrr->pjr", spread))
+            pieces.append(np.broadcast_to(own, part.loadings.shape))
         return self._side_by_side(pieces)
 
     def offset(self) -> FloatArray:
@@ -191,6 +203,33 @@ class Generative:
         for part, piece in zip(self.parts, pieces, strict=True):
             out[:, part.columns] = piece
         return out
+
+    def coefficients(
+        self,
+        loadings: Sequence[FloatArray],
+        offsets: Sequence[FloatArray],
+        precisions: Sequence[FloatArray],
+        weights: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Linear effect of the features on the mean score, (D, P K), and intercept, (P K,).
+
+        Parameters
+        ----------
+        loadings, offsets, precisions : sequences
+            One draw of W (P, D, R), t (P, D) and tau (P,) of each view.
+        weights : (P, 1 + R, K)
+            One draw of eta.
+        """
+        r = weights.shape[1] - 1
+        scaled = [tau[:, None, None] * W for W, tau in zip(loadings, precisions, strict=True)]
+        precision = np.eye(r) + sum(
+            np.swapaxes(W, 1, 2) @ own for W, own in zip(loadings, scaled, strict=True)
+        )
+        direction = np.linalg.solve(precision, weights[:, 1:])
+        coef = [own @ direction for own in scaled]
+        shift = sum(np.einsum("pd,pdk->pk", t, own) for t, own in zip(offsets, coef, strict=True))
+        intercept: FloatArray = weights[:, 0] - shift
+        return outcomes_side_by_side(self._side_by_side(coef)), intercept.ravel()
 
     def reconstruct(self, positions: FloatArray) -> FloatArray:
         """E[x] at latent positions (P, M, R), averaged over problems: (M, D)."""
@@ -222,14 +261,35 @@ class MarginPosterior:
     generative: Generative
     weights: Weights
 
+    def latent(self, rows: Rows) -> FloatArray:
+        """Mean positions, (M, R P)."""
+        mean, _ = self.generative.positions(rows)
+        return outcomes_side_by_side(mean)
+
     def positions(self, rows: Rows) -> Positions:
         """Where rows lie, the components of all problems side by side: R times P of them."""
         return side_by_side(*self.generative.positions(rows))
 
+    def score_means(self, rows: Rows) -> FloatArray:
+        """Mean of f under q, (M, P K)."""
+        mean, _ = self.generative.positions(rows)
+        return outcomes_side_by_side(with_ones(mean) @ self.weights.mean)
+
     def score_moments(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f under q, each (M, P K)."""
         mean, cov = self.generative.positions(rows)
-        return stack_outcomes(*score_moments(mean, cov, self.weights))
+        first, second = score_moments(mean, cov, self.weights)
+        return outcomes_side_by_side(first), outcomes_side_by_side(second)
+
+    @property
+    def projection(self) -> FloatArray:
+        """Linear map from complete scaled rows to positions, (D, R P)."""
+        return outcomes_side_by_side(self.generative.projection())
+
+    @property
+    def projection_sd(self) -> FloatArray:
+        """Standard deviation of its entries, from q(W) alone, (D, R P)."""
+        return outcomes_side_by_side(self.generative.projection_sd())
 
 
 def score_moments(
@@ -254,10 +314,9 @@ def score_moments(
     return full @ weights.mean, own + spread
 
 
-def stack_outcomes(mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Outcomes of all problems side by side: (P, M, K) -> (M, P K)."""
-    flat = [np.moveaxis(part, 0, 1).reshape(part.shape[1], -1) for part in (mean, variance)]
-    return flat[0], flat[1]
+def outcomes_side_by_side(values: FloatArray) -> FloatArray:
+    """Columns of all problems side by side: (P, M, K) -> (M, P K)."""
+    return np.moveaxis(values, 0, 1).reshape(values.shape[1], -1)
 
 
 def side_by_side(mean: FloatArray, cov: FloatArray) -> Positions:
@@ -268,19 +327,19 @@ def side_by_side(mean: FloatArray, cov: FloatArray) -> Positions:
     out = np.zeros((m, p, r, p, r))
     for index in range(p):
         out[:, index, :, index] = cov[index]
-    return Positions(
-        mean=np.moveaxis(mean, 0, 1).reshape(m, p * r), cov=out.reshape(m, p * r, p * r)
-    )
+    return Positions(mean=outcomes_side_by_side(mean), cov=out.reshape(m, p * r, p * r))
 
 
-def fit_decoder(latent: Latent, data: Sequence[View], priors: Priors) -> tuple[ViewState, ...]:
+def fit_decoder(
+    latent: Sequence[Moments], data: Sequence[View], priors: Priors
+) -> tuple[ViewState, ...]:
     """Factors t, W, r, tau of every view with q(Z) held fixed, by coordinate ascent.
 
     For a fit whose positions were found without a generative part.
     """
     found = []
-    for moments, view in zip(latent.moments, data, strict=True):
-        p, _, r = latent.mean.shape
+    for moments, view in zip(latent, data, strict=True):
+        p, _, r = moments.total.shape
         size = view.n_observed / max(view.square, 1e-300)
         state = ViewState(
             loadings=views.Loadings(

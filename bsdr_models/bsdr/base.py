@@ -23,6 +23,7 @@ from bsdr_models.checks import (
     fit_scaler,
     warn_not_converged,
 )
+from bsdr_models.numerics.relevance import relevance
 from bsdr_models.random import RandomState, as_generator
 from bsdr_models.typing import FloatArray, ProjectionPrior, Target
 
@@ -255,7 +256,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def _name_results(self, loadings: FloatArray, latent: FloatArray, weights: FloatArray) -> None:
         self.components_ = loadings.T
-        self.relevance_ = trees.relevance(latent, self._context.contrast(weights))
+        self.relevance_ = relevance(latent, self._context.contrast(weights))
 
     # ---------------------------------------------------------------- after the fit
 

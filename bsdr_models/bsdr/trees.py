@@ -13,6 +13,7 @@ from bsdr_models.bsdr.predict import DrawPosterior, Positions
 from bsdr_models.bsdr.stacking import Fit
 from bsdr_models.inference.datatree import InferenceMethod, to_datatree
 from bsdr_models.numerics import align
+from bsdr_models.numerics.relevance import feature_relevance, relevance
 from bsdr_models.typing import FloatArray, ProjectionPrior, Target
 
 # Draws of a mean-field fit, and the most numbers of one variable that a tree keeps.
@@ -101,28 +102,6 @@ class Context:
                 **(attrs or {}),
             },
         )
-
-
-def relevance(latent: FloatArray, contrast: FloatArray) -> FloatArray:
-    """Share of each component in the variance of the scores over rows, (R,).
-
-    Parameters
-    ----------
-    latent : (N, R)
-    contrast : (R, K)
-        Weights, centred where only their differences count.
-    """
-    return _shares(latent.var(axis=0) * np.sum(contrast**2, axis=1))
-
-
-def feature_relevance(projection: FloatArray, contrast: FloatArray) -> FloatArray:
-    """Share of each feature in the squared coefficients Q W, given W centred: (P,)."""
-    return _shares(np.sum((projection @ contrast) ** 2, axis=-1))
-
-
-def _shares(values: FloatArray) -> FloatArray:
-    total = values.sum()
-    return values / total if total > 0.0 else np.full(len(values), 1.0 / len(values))
 
 
 def mean_field_tree(

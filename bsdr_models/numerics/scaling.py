@@ -1,6 +1,6 @@
-"""Centring and scaling that neither overflow nor divide by a rounding error."""
+"""Centring and scaling that neither overflow nor divide by a rounding error; NaN is missing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,11 +31,10 @@ class Scaler:
 
     @classmethod
     def fit(cls, X: FloatArray, *, standardize: bool = True) -> "Scaler":
-        """Learn from training rows, (N, P)."""
-        size = np.abs(X).max(axis=0)
+        """Learn from training rows, (N, P); a column without any entry is constant."""
+        size = np.fmax.reduce(np.abs(X), axis=0, initial=0.0)
         peak = np.where(size > 0.0, np.maximum(size, np.finfo(np.float64).tiny), 1.0)
-        unit = X / peak
-        mean, std = unit.mean(axis=0), unit.std(axis=0)
+        mean, std = _moments(X / peak)
         constant = std <= CONSTANT_TOL * np.maximum(np.abs(mean), CONSTANT_TOL)
         std = np.where(constant, 1.0, std)
         return cls(
@@ -56,13 +55,28 @@ class Scaler:
         with np.errstate(over="ignore"):
             scaled = (X / self.peak - self.mean) / self.std
         scaled[:, self.constant] = 0.0
-        if (largest := np.abs(scaled).max(axis=0, initial=0.0)).max(initial=0.0) > TOO_LARGE:
+        largest = np.fmax.reduce(np.abs(scaled), axis=0, initial=0.0)
+        if largest.max(initial=0.0) > TOO_LARGE:
             raise ValueError(
                 f"column {largest.argmax()} holds values too large to compute with, "
                 f"{largest.max():.3g} after scaling: far from the training rows, or not "
                 "standardised"
             )
         return scaled
+
+    def with_common_scale(self, X: FloatArray) -> "Scaler":
+        """The same centring with one divisor for all columns, the root mean square of X."""
+        unit = self.transform(X)
+        present = ~np.isnan(unit)
+        peak = float(np.abs(unit[present]).max(initial=0.0))
+        if peak == 0.0:
+            return self
+        size = peak * np.sqrt(np.mean((unit[present] / peak) ** 2))
+        return replace(self, std=self.std * size)
+
+    def inverse(self, scaled: FloatArray) -> FloatArray:
+        """Rows in the units of the data from scaled ones, (M, P)."""
+        return (scaled * np.where(self.constant, 0.0, self.std) + self.mean) * self.peak
 
     @property
     def location(self) -> FloatArray:
@@ -73,3 +87,14 @@ class Scaler:
     def scale(self) -> FloatArray:
         """Divisor in the units of the data, (P,); 1 for constant columns."""
         return np.where(self.constant, 1.0, self.std * self.peak)
+
+
+def _moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation of the entries of each column, 0 where there are none."""
+    present = ~np.isnan(X)
+    if present.all():
+        return X.mean(axis=0), X.std(axis=0)
+    count = np.maximum(present.sum(axis=0), 1)
+    mean = np.where(present, X, 0.0).sum(axis=0) / count
+    square = np.where(present, (X - mean) ** 2, 0.0).sum(axis=0) / count
+    return mean, np.sqrt(square)

@@ -1,0 +1,222 @@
+"""What the estimators of BM2PCA share: scaling, views, gaps, positions, reconstruction."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bsdr_models.bm2pca import paper, predict
+from bsdr_models.bm2pca.predict import Generative, Rows
+from bsdr_models.bm2pca.priors import PAPER, Priors
+from bsdr_models.bm2pca.task import Learned, Task
+from bsdr_models.bm2pca.views import Moments, make_view
+from bsdr_models.checks import check_count, check_tol, fit_scaler
+from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.random import as_generator
+from bsdr_models.typing import FloatArray, IntArray
+
+validate_rows = partial(
+    validate_data,
+    dtype=np.float64,
+    order="C",
+    accept_sparse="csr",
+    ensure_all_finite="allow-nan",
+)
+
+
+class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Scaling, views, positions and reconstruction; a subclass validates targets and predicts."""
+
+    def _forget(self) -> None:
+        """Be unfitted until the fit that begins has succeeded."""
+        for name in ("_learned", "_tree", "_lazy_completer", "_lazy_decoder"):
+            self.__dict__.pop(name, None)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_learned")
+
+    def _check_counts(self) -> Priors:
+        """Arguments that every estimator has, checked; the hyper-parameters."""
+        for name in ("n_components", "n_restarts", "max_iter", "draws", "tune", "chains"):
+            if hasattr(self, name):
+                check_count(name, getattr(self, name))
+        check_tol(self.tol)
+        priors = self._default_priors() if self.priors is None else self.priors
+        if not isinstance(priors, Priors):
+            raise ValueError(f"priors must be a bm2pca Priors, got {type(priors).__name__}")
+        return priors
+
+    def _default_priors(self) -> Priors:
+        return PAPER
+
+    def _columns(self, n_features: int) -> tuple[IntArray | None, ...]:
+        """Features of each view."""
+        if self.views is None:
+            return (None,)
+        names = np.asarray(self.views)
+        if names.shape != (n_features,):
+            raise ValueError(
+                f"views must name the view of each of the {n_features} features, got an array of "
+                f"shape {names.shape}"
+            )
+        groups = tuple(np.flatnonzero(names == name) for name in np.unique(names))
+        return groups if len(groups) > 1 else (None,)
+
+    def _scale(self, X: Rows) -> Rows:
+        """Learn the scaling of training rows and apply it; sparse rows are left as they are."""
+        if issparse(X):
+            if not np.isfinite(X.data).all():
+                raise ValueError("sparse X contains NaN or infinity")
+            if X.nnz == 0 or not X.data.any():
+                raise ValueError("X has no variation: all rows are equal")
+            self._scaler: Scaler | None = None
+            self.mean_, self.scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
+            return csr_array(X)
+        if (empty := np.isnan(X).all(axis=1)).any():
+            raise ValueError(f"row {int(empty.argmax())} of X has no entry at all")
+        scaler = fit_scaler(X, standardize=self.standardize)
+        self._scaler = scaler if self.standardize else scaler.with_common_scale(X)
+        self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
+        return self._scaler.transform(X)
+
+    def _rows(self, X: Any) -> Rows:
+        """New rows, validated, scaled, and completed where the fit needs that."""
+        check_is_fitted(self)
+        X = validate_rows(self, X, reset=False)
+        if issparse(X):
+            if not np.isfinite(X.data).all():
+                raise ValueError("sparse X contains NaN or infinity")
+            return csr_array(X) if self._scaler is None else self._scaler.transform(X.toarray())
+        rows = X if self._scaler is None else self._scaler.transform(X)
+        if np.isnan(rows).any() and self._learned.generative is None:
+            return self._completer.impute(rows)
+        return rows
+
+    @property
+    def _completer(self) -> Generative:
+        """Model of the features by which gaps are filled."""
+        if self._learned.generative is not None:
+            return self._learned.generative
+        if not hasattr(self, "_lazy_completer"):
+            rng = np.random.default_rng(self._seed)
+            self._lazy_completer = paper.fit_completer(self._observed, rng)
+        return self._lazy_completer
+
+    @property
+    def _decoder(self) -> Generative:
+        """Model that goes from positions back to features."""
+        if self._learned.generative is not None:
+            return self._learned.generative
+        if not hasattr(self, "_lazy_decoder"):
+            self._lazy_decoder = _decode(self._learned, self._task)
+        return self._lazy_decoder
+
+    def transform(
+        self, X: Any, *, return_cov: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Positions of rows in the latent space.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            NaN where an entry is missing; a view that is absent is NaN throughout.
+        return_cov : bool
+            Also return the uncertainty of each position.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_samples, n_components)
+            Mean of the position given the features alone.
+        cov : ndarray of shape (n_samples, n_components, n_components)
+            Its covariance, if ``return_cov``; too narrow, as mean field is.
+        """
+        rows = self._rows(X)
+        if not return_cov:
+            return self._learned.posterior.latent(rows)
+        found = self._learned.posterior.positions(rows)
+        return found.mean, found.cov
+
+    def inverse_transform(self, Z: Any) -> FloatArray:
+        """Features at latent positions: E[W] z + E[t] of the generative part.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n_samples, n_components)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        Z = np.asarray(Z, dtype=np.float64)
+        if Z.ndim != 2 or Z.shape[1] != self._n_features_out:
+            raise ValueError(
+                f"Z must have shape (n_samples, {self._n_features_out}), got {Z.shape}"
+            )
+        if not np.isfinite(Z).all():
+            raise ValueError("Z contains NaN or infinity")
+        generative = self._decoder
+        p, r = generative.shape
+        rows = generative.reconstruct(np.moveaxis(Z.reshape(len(Z), p, r), 1, 0))
+        return rows if self._scaler is None else self._scaler.inverse(rows)
+
+    def impute(self, X: Any) -> FloatArray:
+        """Rows with every NaN replaced by its mean given the entries that are there.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Observed entries are returned as they are.
+        """
+        check_is_fitted(self)
+        X = validate_rows(self, X, accept_sparse=False, reset=False)
+        gaps = np.isnan(X)
+        if not gaps.any():
+            return X
+        rows = X if self._scaler is None else self._scaler.transform(X)
+        filled = self._completer.impute(rows)
+        filled = filled if self._scaler is None else self._scaler.inverse(filled)
+        return np.where(gaps, filled, X)
+
+    def _name_results(self, learned: Learned) -> None:
+        self.components_ = learned.posterior.projection.T
+        self._n_features_out = len(self.components_)
+        self.lower_bounds_ = learned.elbo
+        self.n_iter_ = len(self.lower_bounds_)
+        self.converged_, self.interrupted_ = learned.converged, learned.interrupted
+
+    def _feature_names(self) -> np.ndarray:
+        names = getattr(self, "feature_names_in_", None)
+        return np.array([f"x{i}" for i in range(self.n_features_in_)]) if names is None else names
+
+    def _spawn(self) -> tuple[np.random.Generator, np.random.Generator]:
+        """Streams of the cross-validation and of the fit; the seed of what is made later."""
+        select, fit, later = as_generator(self.random_state).spawn(3)
+        self._seed = int(later.integers(2**63))
+        return select, fit
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _decode(learned: Learned, task: Task) -> Generative:
+    """Generative part for positions that were found without one."""
+    found = learned.posterior.positions(task.X)
+    mean, cov = found.mean[None], found.cov[None]
+    view = make_view(task.X)
+    second = np.swapaxes(mean, 1, 2) @ mean + cov.sum(axis=1)
+    moments = Moments(
+        total=mean.sum(axis=1)[:, None], second=second[:, None], cross=view.back(mean)
+    )
+    states = predict.fit_decoder((moments,), (view,), task.priors)
+    return Generative.of(states, (view,), (None,))

@@ -1,0 +1,104 @@
+"""What the arguments of the classifier stand for that are left at None, and what is compared."""
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+
+from bsdr_models.checks import check_choice
+
+Variant = Literal["label_free", "paper"]
+Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
+
+# Candidates of a cross-validation; the costs are the paper's.
+COSTS = (10.0, 20.0, 30.0, 40.0)
+SWEEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)
+SCALES = (1.0, 10.0, 100.0, np.inf)
+# Settings where nothing can be held out, or no time is to be spent on it.
+COST, N_SWEEPS, SCALE = 10.0, 3, 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One setting of a fit.
+
+    cost
+        C.
+    n_sweeps
+        Of the paper's variant; None to convergence.
+    scale
+        Of the metric, of the label-free variant.
+    """
+
+    cost: float
+    n_sweeps: int | None = None
+    scale: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """What is compared: every cost with every number of sweeps, or with every scale."""
+
+    costs: tuple[float, ...]
+    sweeps: tuple[int, ...] = ()
+    scales: tuple[float, ...] = ()
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """All of them, costs first."""
+        if self.scales:
+            return [Candidate(cost=c, scale=s) for c in self.costs for s in self.scales]
+        if self.sweeps:
+            return [Candidate(cost=c, n_sweeps=s) for c in self.costs for s in self.sweeps]
+        return [Candidate(cost=c) for c in self.costs]
+
+    @property
+    def fallback(self) -> Candidate:
+        """The setting where nothing can be held out."""
+
+        def nearest(values: tuple[Any, ...], wanted: float) -> Any:
+            return wanted if wanted in values else values[0]
+
+        return Candidate(
+            cost=nearest(self.costs, COST),
+            n_sweeps=nearest(self.sweeps, N_SWEEPS) if self.sweeps else None,
+            scale=nearest(self.scales, SCALE) if self.scales else None,
+        )
+
+
+def make_grid(variant: Variant, C: Any, n_sweeps: Any, metric_scale: Any) -> Grid:
+    """Candidates of the arguments of a classifier.
+
+    Raises
+    ------
+    ValueError
+        If one is out of range.
+    """
+    costs = COSTS if isinstance(C, str) and C == "cv" else None
+    if C is None:
+        costs = COSTS if variant == "paper" else (COST,)
+    if costs is None:
+        costs = (check_positive("C", C, " or 'cv'"),)
+    if variant == "label_free":
+        if isinstance(metric_scale, str):
+            check_choice("metric_scale", metric_scale, ("cv",))
+            return Grid(costs=costs, scales=SCALES)
+        if metric_scale != np.inf:
+            metric_scale = check_positive("metric_scale", metric_scale, ", numpy.inf or 'cv'")
+        return Grid(costs=costs, scales=(float(metric_scale),))
+    if isinstance(n_sweeps, str):
+        check_choice("n_sweeps", n_sweeps, ("cv", "converged"))
+        return Grid(costs=costs, sweeps=SWEEPS if n_sweeps == "cv" else ())
+    if isinstance(n_sweeps, bool) or not isinstance(n_sweeps, int | np.integer) or n_sweeps < 1:
+        raise ValueError(
+            f"n_sweeps must be a positive integer, 'cv' or 'converged', got {n_sweeps!r}"
+        )
+    return Grid(costs=costs, sweeps=(int(n_sweeps),))
+
+
+def check_positive(name: str, value: Any, also: str = "") -> float:
+    """A positive finite number, or a ValueError that says so."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < np.inf:
+        raise ValueError(f"{name} must be a positive finite number{also}, got {value!r}")
+    return float(value)

@@ -1,0 +1,126 @@
+"""What is to be learned, and what a fit of either variant offers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+import numpy as np
+import xarray as xr
+from scipy.sparse import issparse
+
+from bsdr_models.bm2pca.mean_field import Start, State
+from bsdr_models.bm2pca.predict import Generative, Positions, Rows
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.numerics.design import row_space
+from bsdr_models.typing import FloatArray, IntArray
+
+Strategy = Literal["shared", "one_vs_rest"]
+
+
+class Posterior(Protocol):
+    """What prediction needs of a fit; rows are (M, P), scaled."""
+
+    def latent(self, rows: Rows) -> FloatArray:
+        """Mean positions, (M, R)."""
+
+    def positions(self, rows: Rows) -> Positions:
+        """Positions with their covariances."""
+
+    def score_means(self, rows: Rows) -> FloatArray:
+        """Mean scores, (M, K)."""
+
+    def score_moments(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the scores, each (M, K)."""
+
+    @property
+    def projection(self) -> FloatArray:
+        """Linear map from scaled features to positions, (P, R)."""
+
+    @property
+    def projection_sd(self) -> FloatArray:
+        """Standard deviation of its entries, as far as the fit knows it, (P, R)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Rows and targets of a fit, and what does not change while settings are compared.
+
+    X
+        (N, P), scaled, NaN where an entry is missing; or sparse.
+    Y
+        Signs, (N, K); 0 where there is no label.
+    columns
+        Features of each view; None for one view of all.
+    n_features
+        Features of each view, where X holds coordinates of a subspace of them.
+    n_components
+        R, of each problem.
+    strategy
+        One subspace for all outcomes, or one for each.
+    start
+        Of the paper's variant.
+    priors
+        Hyper-parameters.
+    """
+
+    X: Rows
+    Y: FloatArray
+    columns: tuple[IntArray | None, ...] = (None,)
+    n_features: tuple[int | None, ...] = (None,)
+    n_components: int
+    strategy: Strategy
+    start: Start
+    priors: Priors
+
+    @property
+    def complete(self) -> bool:
+        """Whether no entry is missing."""
+        return issparse(self.X) or not np.isnan(self.X).any()
+
+    def subset(self, rows: IntArray) -> "Task":
+        """The same with some of the rows."""
+        return replace(self, X=self.X[rows], Y=self.Y[rows])
+
+    def reduced(self) -> "Task":
+        """Wide rows in coordinates of their own span, which every subset of them shares."""
+        n, p = self.X.shape
+        if issparse(self.X) or p <= n or len(self.columns) > 1 or not self.complete:
+            return self
+        return replace(self, X=self.X @ row_space(self.X)[1], n_features=(p,))
+
+    def signs_by_problem(self) -> FloatArray:
+        """Targets as the engine wants them: (K, N, 1) one-vs-rest, (1, N, K) shared."""
+        if self.strategy == "shared":
+            return np.ascontiguousarray(self.Y[None])
+        return np.ascontiguousarray(self.Y.T[:, :, None])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """A fit.
+
+    posterior
+        For new rows.
+    generative
+        Its model of the features, which reconstructs and completes rows; None where there is none.
+    elbo, terms
+        Bound (or objective) after each iteration, and the last one by name.
+    converged, interrupted
+        As for :class:`bsdr_models.inference.coordinate_ascent.FitResult`.
+    restarts
+        Final bound of every restart.
+    state
+        All factors of q, for the paper's variant by mean field.
+    tree
+        Draws, for a sampler.
+    """
+
+    posterior: Posterior
+    generative: Generative | None
+    elbo: FloatArray
+    terms: Mapping[str, FloatArray]
+    converged: bool
+    interrupted: bool = False
+    restarts: tuple[float, ...] = ()
+    state: State | None = None
+    tree: xr.DataTree | None = None

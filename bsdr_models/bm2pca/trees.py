@@ -1,0 +1,304 @@
+"""Fits of BM2PCA as one kind of ``xarray.DataTree``, whichever variant and engine made them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy.sparse import issparse
+
+from bsdr_models.bm2pca.card import CARD
+from bsdr_models.bm2pca.label_free import OneVsRestPosterior, SubspacePosterior
+from bsdr_models.bm2pca.mean_field import State
+from bsdr_models.bm2pca.predict import MarginPosterior, Positions, Rows
+from bsdr_models.bm2pca.task import Learned
+from bsdr_models.dims import COMPONENT, COMPONENT_AUX, FEATURE, LABEL, OBS, TERM
+from bsdr_models.inference.datatree import InferenceMethod, to_datatree
+from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.relevance import feature_relevance, relevance
+from bsdr_models.typing import FloatArray, IntArray
+
+# Draws of a fit, and the most numbers of one variable that a tree keeps.
+N_DRAWS, MAX_NUMBERS = 500, 5_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What every tree of a fit says about its data.
+
+    X
+        (N, P), scaled as the model sees it, NaN where an entry is missing; or sparse.
+    y
+        Targets as the user gave them, (N,) or (N, K).
+    index
+        Class of each row, (N,), -1 without a label; None unless the targets are classes.
+    feature_names, labels
+        Coordinates; labels are those of the classes.
+    target
+        ``"multiclass"``, ``"multilabel"`` or ``"regression"``.
+    config
+        Arguments of the fit, for the record.
+    attrs
+        Root attributes of every tree.
+    """
+
+    X: Rows
+    y: np.ndarray
+    index: IntArray | None
+    feature_names: Sequence[Any] | np.ndarray
+    labels: Sequence[Any] | np.ndarray
+    target: str
+    config: Mapping[str, Any]
+    attrs: Mapping[str, Any]
+
+    def per_class(self, values: FloatArray) -> FloatArray:
+        """Weights or biases (..., K) of the scores, one for each class.
+
+        Two classes share one score: the first has none of its own.
+        """
+        if self.target == "multiclass" and len(self.labels) == 2:
+            return np.concatenate([np.zeros_like(values), values], axis=-1)
+        return values
+
+    def contrast(self, weights: FloatArray) -> FloatArray:
+        """Weights centred over classes, of whose scores only differences decide."""
+        if self.target == "multiclass":
+            return weights - weights.mean(axis=-1, keepdims=True)
+        return weights
+
+    def build(
+        self,
+        groups: dict[str, dict[str, Any]],
+        *,
+        inference_method: InferenceMethod,
+        n_components: int,
+        attrs: Mapping[str, Any] | None = None,
+        dims: Mapping[str, tuple[str, ...]] | None = None,
+        coords: Mapping[str, Sequence[Any]] | None = None,
+    ) -> xr.DataTree:
+        """Tree with the coordinates of the fit."""
+        return to_datatree(
+            groups,
+            card=CARD,
+            inference_method=inference_method,
+            coords={
+                FEATURE: list(self.feature_names),
+                LABEL: list(self.labels),
+                COMPONENT: list(range(n_components)),
+                COMPONENT_AUX: list(range(n_components)),
+                **(coords or {}),
+            },
+            dims=dims,
+            config=self.config,
+            attrs={"target": self.target, **self.attrs, **(attrs or {})},
+        )
+
+    def data_groups(self) -> dict[str, dict[str, Any]]:
+        """Observed targets, and the features unless there are too many numbers."""
+        groups: dict[str, dict[str, Any]] = {"observed_data": {"y": self.y}}
+        if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
+            groups["constant_data"] = {"X": self.X}
+        return groups
+
+
+def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) -> xr.DataTree:
+    """Tree of a fit by mean field: draws from q in ``posterior``, its summaries in ``fit``.
+
+    Parameters
+    ----------
+    learned : Learned
+    context : Context
+    rng : numpy.random.Generator
+        For the draws.
+    """
+    posterior = learned.posterior
+    projection, weights = posterior.projection, mean_weights(learned)
+    contrast = context.contrast(context.per_class(weights))
+    group: dict[str, Any] = {
+        "projection_mean": projection,
+        "projection_sd": posterior.projection_sd,
+        "feature_relevance": feature_relevance(projection, contrast),
+        "elbo": learned.elbo,
+    }
+    r = projection.shape[1]
+    if context.X.shape[0] * r * r <= MAX_NUMBERS:
+        positions = posterior.positions(context.X)
+        group |= {"latent_mean": positions.mean, "latent_cov": positions.cov}
+    else:
+        group["latent_mean"] = posterior.latent(context.X)
+    group["relevance"] = relevance(group["latent_mean"], contrast)
+    coords: dict[str, Sequence[Any]] = {}
+    if len(learned.terms) > 1 and all(len(v) == len(learned.elbo) for v in learned.terms.values()):
+        group["elbo_terms"] = np.column_stack(list(learned.terms.values()))
+        coords[TERM] = list(learned.terms)
+    if learned.restarts:
+        group["restarts"] = np.array(learned.restarts)
+    if context.index is not None:
+        group["y_index"] = context.index
+    draws = {name: values[None] for name, values in _draw(learned, context, rng).items()}
+    return context.build(
+        {"posterior": draws, "fit": group, **context.data_groups()},
+        inference_method="mean_field",
+        n_components=r,
+        attrs={"converged": int(learned.converged), "interrupted": int(learned.interrupted)},
+        coords=coords,
+    )
+
+
+def mean_weights(learned: Learned) -> FloatArray:
+    """Weights of the scores over all components, (R, K): block-diagonal for one-vs-rest."""
+    posterior = learned.posterior
+    if isinstance(posterior, SubspacePosterior):
+        return posterior.state.weights[1:]
+    if isinstance(posterior, MarginPosterior):
+        return _blocks(posterior.weights.mean[:, 1:])
+    return np.eye(posterior.projection.shape[1])
+
+
+def _blocks(weights: FloatArray) -> FloatArray:
+    """Weights (P, R, K) of independent problems as those of one: (P R, P K)."""
+    p, r, k = weights.shape
+    out = np.zeros((p, r, p, k))
+    out[np.arange(p), :, np.arange(p)] = weights
+    return out.reshape(p * r, p * k)
+
+
+def _draw(learned: Learned, context: Context, rng: np.random.Generator) -> dict[str, FloatArray]:
+    """Draws of the identified quantities, and of weights and loadings where there is one set."""
+    posterior = learned.posterior
+    p, k = posterior.projection.shape[0], mean_weights(learned).shape[1]
+    n_draws = int(np.clip(MAX_NUMBERS // (p * k), 20, N_DRAWS))
+    if isinstance(posterior, MarginPosterior):
+        assert learned.state is not None
+        draws = draw_margin(learned.state, posterior, n_draws, rng)
+    elif isinstance(posterior, SubspacePosterior):
+        draws = _draw_subspace(posterior, n_draws, rng)
+    else:
+        assert isinstance(posterior, OneVsRestPosterior)
+        draws = _draw_one_vs_rest(posterior, n_draws, rng)
+    for name in ("coef", "intercept", "weights", "bias", "weight_precision"):
+        if name in draws and draws[name].shape[-1] != len(context.labels):
+            if name == "weight_precision":
+                del draws[name]  # of one score, not of two classes
+            else:
+                draws[name] = context.per_class(draws[name])
+    return draws
+
+
+def draw_margin(
+    state: State, posterior: MarginPosterior, n_draws: int, rng: np.random.Generator
+) -> dict[str, FloatArray]:
+    """Draws from q of the paper's variant, by name, (S, ...)."""
+    generative, weights = posterior.generative, posterior.weights
+    p, r = generative.shape
+    single = p == 1 and len(generative.parts) == 1
+    factors = [np.linalg.cholesky(part.cov) for part in generative.parts]  # (P, J, R, R)
+    half = np.linalg.cholesky(weights.cov)  # (P, K, 1 + R, 1 + R)
+    found: dict[str, list[FloatArray]] = {}
+    for _ in range(n_draws):
+        noise = rng.standard_normal((p, weights.mean.shape[2], 1 + r))
+        eta = weights.mean + np.einsum("pkqs,pks->pqk", half, noise)
+        loadings, offsets, precisions = [], [], []
+        for part, factor, own in zip(generative.parts, factors, state.views, strict=True):
+            noise = rng.standard_normal(part.loadings.shape)
+            if factor.shape[1] == 1:
+                noise = noise @ np.swapaxes(factor[:, 0], 1, 2)
+            else:
+                noise = np.einsum("pdrs,pds->pdr", factor, noise)
+            loadings.append(part.loadings + noise)
+            spread = rng.standard_normal(part.offset.shape) * np.sqrt(own.offset.variance)
+            offsets.append(part.offset + spread)
+            tau = own.noise_precision
+            precisions.append(rng.gamma(tau.shape) / tau.rate)
+        coef, intercept = generative.coefficients(loadings, offsets, precisions, eta)
+        values = {"coef": coef, "intercept": intercept}
+        if single:
+            values |= {
+                "weights": eta[0, 1:],
+                "bias": eta[0, 0],
+                "loadings": loadings[0][0],
+                "offset": offsets[0][0],
+                "noise_precision": precisions[0][0],
+            }
+        for name, value in values.items():
+            found.setdefault(name, []).append(value)
+    draws = {name: np.stack(values) for name, values in found.items()}
+    if single:
+        for name, gamma in (
+            ("loading_precision", state.views[0].loading_precision),
+            ("weight_precision", state.weight_precision),
+        ):
+            draws[name] = rng.gamma(gamma.shape[0], size=(n_draws, gamma.shape.shape[1]))
+            draws[name] /= gamma.rate[0]
+        if draws["loadings"].size > MAX_NUMBERS:
+            del draws["loadings"]
+    return draws
+
+
+def _draw_subspace(
+    posterior: SubspacePosterior, n_draws: int, rng: np.random.Generator
+) -> dict[str, FloatArray]:
+    """Draws of the classifier given the subspace."""
+    H, half = posterior.state.weights, np.linalg.cholesky(posterior.weight_cov)
+    noise = rng.standard_normal((n_draws, *half.shape[:2]))
+    full = H + np.einsum("kpq,skq->spk", half, noise)  # (S, 1 + R, K)
+    projection = posterior.projection
+    coef = projection @ full[:, 1:]
+    centre = posterior.metric.axes.mean @ coef
+    return {
+        "weights": full[:, 1:],
+        "bias": full[:, 0],
+        "coef": coef,
+        "intercept": full[:, 0] - centre,
+    }
+
+
+def _draw_one_vs_rest(
+    posterior: OneVsRestPosterior, n_draws: int, rng: np.random.Generator
+) -> dict[str, FloatArray]:
+    """Draws of the classifiers in the axes that training rows have."""
+    metric, weights, ridge = posterior.metric, posterior.state.weights, posterior.data.ridge
+    coef, intercept = [], []
+    for label, precision in enumerate(weights.prior_precision):
+        cov = ridge.covariance(precision, weights.row_precision[:, label])
+        noise = rng.standard_normal((len(cov), n_draws))
+        full = weights.mean[:, label, None] + cholesky(cov, name="weight covariance") @ noise
+        coef.append(metric.back(full[1:]).T)  # (S, P)
+        intercept.append(full[0] - coef[-1] @ metric.axes.mean)
+    return {"coef": np.stack(coef, axis=-1), "intercept": np.stack(intercept, axis=-1)}
+
+
+def predictions_tree(
+    context: Context,
+    *,
+    positions: Positions,
+    values: Mapping[str, np.ndarray],
+    y: Any,
+    inference_method: InferenceMethod,
+) -> xr.DataTree:
+    """Tree of predictions for new rows, which the plots read.
+
+    Parameters
+    ----------
+    context : Context
+        Of the fit.
+    positions : Positions
+    values : mapping
+        What was predicted, by name.
+    y : array-like, optional
+        True targets.
+    inference_method : str
+        Of the fit.
+    """
+    group = {"latent_mean": positions.mean, "latent_cov": positions.cov, **values}
+    if y is not None:
+        group["y"] = np.asarray(y)
+        if len(group["y"]) != len(positions.mean):
+            raise ValueError(f"y has {len(group['y'])} rows, X has {len(positions.mean)}")
+    return context.build(
+        {"predictions": group},
+        inference_method=inference_method,
+        n_components=positions.mean.shape[1],
+        dims={name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()},
+    )

@@ -1,0 +1,34 @@
+"""Shares of components and features in what a linear classifier does."""
+
+import numpy as np
+
+from bsdr_models.typing import FloatArray
+
+
+def relevance(latent: FloatArray, contrast: FloatArray) -> FloatArray:
+    """Share of each component in the variance of the scores over rows, (R,).
+
+    Parameters
+    ----------
+    latent : (N, R)
+    contrast : (R, K)
+        Weights, centred where only their differences count.
+    """
+    return _shares(latent.var(axis=0) * np.sum(contrast**2, axis=1))
+
+
+def feature_relevance(projection: FloatArray, contrast: FloatArray) -> FloatArray:
+    """Share of each feature in the squared coefficients of the scores: (P,).
+
+    Parameters
+    ----------
+    projection : (P, R)
+    contrast : (R, K)
+        As in :func:`relevance`.
+    """
+    return _shares(np.sum((projection @ contrast) ** 2, axis=-1))
+
+
+def _shares(values: FloatArray) -> FloatArray:
+    total = values.sum()
+    return values / total if total > 0.0 else np.full(len(values), 1.0 / len(values))
