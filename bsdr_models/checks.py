@@ -1,15 +1,20 @@
-"""What the estimators ask of their input: errors and warnings that name the cause."""
+"""What the estimators ask of their input and of their fits: errors and warnings with the cause."""
 
 import warnings
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.typing import FloatArray, IntArray
+
+# Largest R-hat of an identified quantity that passes without a warning.
+R_HAT_LIMIT = 1.05
 
 
 def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
@@ -88,3 +93,30 @@ def warn_not_converged(max_iter: int, tol: float, *, stacklevel: int = 3) -> Non
         ConvergenceWarning,
         stacklevel=stacklevel,
     )
+
+
+def warn_unless_mixed(tree: xr.DataTree, names: Sequence[str], *, stacklevel: int = 3) -> bool:
+    """Whether R-hat of some variables is small; a warning with the figure if not.
+
+    Always False for a single chain, of which nothing can be said.
+    """
+    if tree["posterior"].sizes["chain"] < 2:
+        return False
+    worst = worst_r_hat(tree, names)
+    if not worst < R_HAT_LIMIT:
+        warnings.warn(
+            f"R-hat of the identified quantities reaches {worst:.2f}: draw more, tighten the "
+            "priors (a larger shape), or use inference='nuts'",
+            ConvergenceWarning,
+            stacklevel=stacklevel,
+        )
+        return False
+    return True
+
+
+def worst_r_hat(tree: xr.DataTree, names: Sequence[str]) -> float:
+    """Largest R-hat of some variables of a tree; NaN counts as the worst."""
+    import arviz_stats
+
+    found = arviz_stats.rhat(tree["posterior"].dataset[list(names)])
+    return float(np.max([np.max(found[name].values) for name in names]))

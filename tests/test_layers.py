@@ -22,7 +22,7 @@ PAPERS = ("bsdr", "bm2pca")
 BASE = ("typing", "dims", "random", "card", "metrics")
 # Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
 STEPS = ("mean_field", "frozen", "information", "gibbs")
-STEPS += ("margins", "views", "rotation", "metric", "subspace", "one_vs_rest")
+STEPS += ("margins", "views", "rotation", "metric", "subspace", "one_vs_rest", "generative")
 NUMERICS = ("numerics.*", "data")
 DRIVERS = tuple(
     f"inference.{name}" for name in ("protocols", "coordinate_ascent", "gibbs", "callbacks")
@@ -91,7 +91,12 @@ LAYERS = (
         inside=(*BASE, *NUMERICS, "inference.*"),
         outside=("numpy", "scipy", "xarray", "arviz_base", "pymc", "nutpie"),
     ),
-    Layer(modules=("checks",), inside=(*BASE, *NUMERICS), outside=("numpy", "scipy", "sklearn")),
+    Layer(
+        modules=("checks",),
+        inside=(*BASE, *NUMERICS),
+        outside=("numpy", "scipy", "sklearn", "xarray"),
+        lazy=("arviz_stats",),
+    ),
     *(layer for paper in PAPERS for layer in paper_layers(paper)),
     Layer(
         modules=("plots", "plots.*"),

@@ -8,8 +8,8 @@ from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bsdr_models.bm2pca import paper, predict
-from bsdr_models.bm2pca.predict import Generative, Rows
+from bsdr_models.bm2pca import generative, paper
+from bsdr_models.bm2pca.generative import Generative, Rows
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.task import Learned, Task
 from bsdr_models.bm2pca.views import Moments, make_view
@@ -218,5 +218,5 @@ def _decode(learned: Learned, task: Task) -> Generative:
     moments = Moments(
         total=mean.sum(axis=1)[:, None], second=second[:, None], cross=view.back(mean)
     )
-    states = predict.fit_decoder((moments,), (view,), task.priors)
+    states = generative.fit_decoder((moments,), (view,), task.priors)
     return Generative.of(states, (view,), (None,))

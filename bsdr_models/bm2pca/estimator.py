@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from bsdr_models.bm2pca import label_free, paper, sampling, selection, trees
 from bsdr_models.bm2pca.base import BaseBM2PCA, validate_rows
+from bsdr_models.bm2pca.card import CARD
 from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import PAPER, SAMPLING, Priors
 from bsdr_models.bm2pca.settings import Candidate, Grid, Inference, Variant, make_grid
@@ -22,6 +23,7 @@ from bsdr_models.checks import (
     dense_targets,
     encode_labels,
     warn_not_converged,
+    warn_unless_mixed,
 )
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.numerics.relevance import relevance
@@ -250,7 +252,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             learned = sampling.fit(
                 self._task,
                 self.inference,
-                cost=chosen.cost,
+                margins=paper.make_margins(self._task, [chosen.cost]),
                 draws=self.draws,
                 tune=self.tune,
                 chains=self.chains,
@@ -259,12 +261,16 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             )
         self._name_results(learned)
         self._learned = learned
-        self._tree = learned.tree
+        self._tree: xr.DataTree | None = None
         self._context = self._describe()
+        if learned.sampled is not None:
+            self._tree = trees.draws_tree(learned, self._context, inference_method=self.inference)
+            self.converged_ = warn_unless_mixed(self._tree, CARD.identified, stacklevel=5)
         weights = self._context.per_class(trees.mean_weights(learned))
         latent = learned.posterior.latent(self._task.X)
         self.relevance_ = relevance(latent, self._context.contrast(weights))
-        if chosen.n_sweeps is None and not (self.converged_ or self.interrupted_):
+        mean_field = self.inference == "mean_field" and chosen.n_sweeps is None
+        if mean_field and not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol, stacklevel=4)
 
     def _describe(self) -> trees.Context:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bsdr_models.bm2pca import one_vs_rest, subspace
+from bsdr_models.bm2pca.generative import Rows
 from bsdr_models.bm2pca.metric import Metric, Spectrum
-from bsdr_models.bm2pca.predict import Positions, Rows
+from bsdr_models.bm2pca.predict import Positions
 from bsdr_models.bm2pca.task import Learned, Task
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.typing import FloatArray, IntArray

@@ -8,9 +8,10 @@ import numpy as np
 
 from bsdr_models.bm2pca import mean_field
 from bsdr_models.bm2pca.fit import fit_mean_field
+from bsdr_models.bm2pca.generative import Generative
 from bsdr_models.bm2pca.margins import Hinge
 from bsdr_models.bm2pca.mean_field import Data, State
-from bsdr_models.bm2pca.predict import Generative, MarginPosterior
+from bsdr_models.bm2pca.predict import MarginPosterior
 from bsdr_models.bm2pca.task import Learned, Task
 from bsdr_models.bm2pca.views import make_view
 from bsdr_models.typing import FloatArray, IntArray
@@ -39,10 +40,15 @@ def make_data(task: Task, costs: Sequence[float], *, pool: bool = True) -> Data:
         )
         for columns, n_features in zip(task.columns, task.n_features, strict=True)
     )
-    y = ordered.subset(np.arange(len(order) - pooled)).signs_by_problem()
-    stack = np.tile(y, (len(costs), 1, 1))
+    explicit = ordered.subset(np.arange(len(order) - pooled))
+    return Data(views=views, margins=make_margins(explicit, costs))
+
+
+def make_margins(task: Task, costs: Sequence[float]) -> Hinge:
+    """Margins of all problems, one set for each cost."""
+    y = task.signs_by_problem()
     cost = np.repeat(np.asarray(costs, dtype=np.float64), len(y))[:, None, None]
-    return Data(views=views, margins=Hinge(y=stack, cost=cost))
+    return Hinge(y=np.tile(y, (len(costs), 1, 1)), cost=cost)
 
 
 def path_scores(

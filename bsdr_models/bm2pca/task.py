@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
-import xarray as xr
 from scipy.sparse import issparse
 
+from bsdr_models.bm2pca.generative import Generative, Rows
 from bsdr_models.bm2pca.mean_field import Start, State
-from bsdr_models.bm2pca.predict import Generative, Positions, Rows
+from bsdr_models.bm2pca.predict import DrawPosterior, Positions
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.design import row_space
 from bsdr_models.typing import FloatArray, IntArray
@@ -96,6 +96,27 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """Draws of one engine.
+
+    draws
+        By name, (chain, draw, ...), components aligned.
+    posterior
+        For prediction.
+    sample_stats, fit
+        What the engine says of itself.
+    interrupted
+        Whether the user stopped it.
+    """
+
+    draws: Mapping[str, FloatArray]
+    posterior: DrawPosterior
+    sample_stats: Mapping[str, FloatArray]
+    fit: Mapping[str, FloatArray]
+    interrupted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
     """A fit.
 
@@ -111,7 +132,7 @@ class Learned:
         Final bound of every restart.
     state
         All factors of q, for the paper's variant by mean field.
-    tree
+    sampled
         Draws, for a sampler.
     """
 
@@ -123,4 +144,4 @@ class Learned:
     interrupted: bool = False
     restarts: tuple[float, ...] = ()
     state: State | None = None
-    tree: xr.DataTree | None = None
+    sampled: Sampled | None = None

@@ -9,9 +9,10 @@ import xarray as xr
 from scipy.sparse import issparse
 
 from bsdr_models.bm2pca.card import CARD
+from bsdr_models.bm2pca.generative import Rows
 from bsdr_models.bm2pca.label_free import OneVsRestPosterior, SubspacePosterior
 from bsdr_models.bm2pca.mean_field import State
-from bsdr_models.bm2pca.predict import MarginPosterior, Positions, Rows
+from bsdr_models.bm2pca.predict import DrawPosterior, MarginPosterior, Positions
 from bsdr_models.bm2pca.task import Learned
 from bsdr_models.dims import COMPONENT, COMPONENT_AUX, FEATURE, LABEL, OBS, TERM
 from bsdr_models.inference.datatree import InferenceMethod, to_datatree
@@ -146,11 +147,57 @@ def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) ->
     )
 
 
+def draws_tree(
+    learned: Learned, context: Context, *, inference_method: InferenceMethod
+) -> xr.DataTree:
+    """Tree of a sampler's draws, components aligned."""
+    assert learned.sampled is not None
+    sampled, posterior = learned.sampled, learned.posterior
+    positions, projection = posterior.positions(context.X), posterior.projection
+    contrast = context.contrast(context.per_class(mean_weights(learned)))
+    group: dict[str, Any] = {
+        "latent_mean": positions.mean,
+        "latent_cov": positions.cov,
+        "projection_mean": projection,
+        "projection_sd": posterior.projection_sd,
+        "relevance": relevance(positions.mean, contrast),
+        "feature_relevance": feature_relevance(projection, contrast),
+        **sampled.fit,
+    }
+    if context.index is not None:
+        group["y_index"] = context.index
+    draws = _for_classes(dict(sampled.draws), context)
+    if draws["loadings"].size > MAX_NUMBERS:
+        del draws["loadings"]
+    groups = {"posterior": draws, "fit": group, **context.data_groups()}
+    if sampled.sample_stats:
+        groups["sample_stats"] = dict(sampled.sample_stats)
+    return context.build(
+        groups,
+        inference_method=inference_method,
+        n_components=projection.shape[1],
+        attrs={"interrupted": int(learned.interrupted), "alignment": "rotation"},
+    )
+
+
+def _for_classes(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:
+    """Draws whose last axis counts scores, with one column for each of two classes."""
+    for name in ("coef", "intercept", "weights", "bias"):
+        if name in draws and draws[name].shape[-1] != len(context.labels):
+            draws[name] = context.per_class(draws[name])
+    precision = draws.get("weight_precision")
+    if precision is not None and precision.shape[-1] != len(context.labels):
+        del draws["weight_precision"]  # of one score, not of two classes
+    return draws
+
+
 def mean_weights(learned: Learned) -> FloatArray:
     """Weights of the scores over all components, (R, K): block-diagonal for one-vs-rest."""
     posterior = learned.posterior
     if isinstance(posterior, SubspacePosterior):
         return posterior.state.weights[1:]
+    if isinstance(posterior, DrawPosterior):
+        return posterior.weights[:, 1:].mean(axis=0)
     if isinstance(posterior, MarginPosterior):
         return _blocks(posterior.weights.mean[:, 1:])
     return np.eye(posterior.projection.shape[1])
@@ -177,13 +224,7 @@ def _draw(learned: Learned, context: Context, rng: np.random.Generator) -> dict[
     else:
         assert isinstance(posterior, OneVsRestPosterior)
         draws = _draw_one_vs_rest(posterior, n_draws, rng)
-    for name in ("coef", "intercept", "weights", "bias", "weight_precision"):
-        if name in draws and draws[name].shape[-1] != len(context.labels):
-            if name == "weight_precision":
-                del draws[name]  # of one score, not of two classes
-            else:
-                draws[name] = context.per_class(draws[name])
-    return draws
+    return _for_classes(draws, context)
 
 
 def draw_margin(

@@ -1,17 +1,16 @@
 """Samplers of BSDR from data to tree: Gibbs in NumPy, NUTS and ADVI through PyMC."""
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models.bsdr import gibbs, trees
 from bsdr_models.bsdr.card import CARD
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.trees import Context
+from bsdr_models.checks import warn_unless_mixed
 from bsdr_models.data import Data
 from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.numerics.design import DenseDesign
@@ -19,8 +18,6 @@ from bsdr_models.typing import FloatArray
 
 # Draws that prediction averages over.
 N_PREDICT = 500
-# Largest R-hat of an identified quantity that passes without a warning.
-R_HAT_LIMIT = 1.05
 # Steps of ADVI from each of its starts.
 ADVI_STEPS = 10_000
 
@@ -154,31 +151,14 @@ def declare(context: Context, priors: Priors, *, n_components: int) -> Any:
 
 
 def warn_unless_converged(tree: xr.DataTree) -> bool:
-    """Whether R-hat of the identified quantities is small; a warning with the figure if not.
-
-    Always False for a single chain, of which nothing can be said.
-    """
-    if tree["posterior"].sizes["chain"] < 2:
-        return False
-    worst = worst_r_hat(tree)
-    if not worst < R_HAT_LIMIT:
-        warnings.warn(
-            f"R-hat of the identified quantities reaches {worst:.2f}: draw more, tighten the "
-            "priors (a larger shape), or use inference='nuts'",
-            ConvergenceWarning,
-            stacklevel=5,
-        )
-        return False
-    return True
+    """Whether R-hat of the identified quantities is small; a warning with the figure if not."""
+    return warn_unless_mixed(tree, identified_names(tree), stacklevel=6)
 
 
-def worst_r_hat(tree: xr.DataTree) -> float:
-    """Largest R-hat over the identified quantities of a tree."""
-    import arviz_stats
-
+def identified_names(tree: xr.DataTree) -> list[str]:
+    """Variables of a tree of which diagnostics mean something."""
     posterior = tree["posterior"].dataset
     names = [name for name in CARD.identified if name in posterior]
     if "bias_centered" not in names:  # without classes the bias is identified as it is
         names.append("bias")
-    found = arviz_stats.rhat(posterior[names])
-    return max(float(found[name].max()) for name in names)
+    return names

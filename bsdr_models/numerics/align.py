@@ -1,4 +1,4 @@
-r"""Signed permutations that make draws of latent components comparable.
+r"""Signed permutations and rotations that make draws of latent components comparable.
 
 An entry-wise or column-wise prior leaves 2^R R! copies of every posterior: components may be
 permuted and change sign, and not be rotated. Averages over draws mean something only after each
@@ -12,6 +12,8 @@ from bsdr_models.typing import FloatArray, IntArray
 
 _N_STARTS = 4
 _MAX_ITER = 50
+# Relative gain in agreement below which rotations have settled.
+_ROTATION_TOL = 1e-10
 
 
 def align(stacked: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -76,3 +78,40 @@ def _iterate(scaled: FloatArray, reference: FloatArray) -> tuple[float, IntArray
             break
         reference = apply(scaled, order, sign).mean(axis=0)
     return float(np.linalg.norm(reference)), order, sign
+
+
+def rotations(stacked: FloatArray) -> FloatArray:
+    r"""Orthogonal matrices under which the components of all draws agree best.
+
+    For models whose prior leaves every rotation free: minimises
+    :math:`\sum_s |A_s O_s - M|^2` over orthogonal :math:`O_s` and the reference M, by generalised
+    Procrustes analysis [1]_. Rows are divided by their root mean square over draws, of which no
+    rotation changes anything. M is left in its principal axes, largest first.
+
+    Parameters
+    ----------
+    stacked : (S, P, R)
+        For each draw what carries a component axis, for example W over the classifier's weights.
+
+    Returns
+    -------
+    (S, R, R)
+
+    References
+    ----------
+    .. [1] J. C. Gower (1975). Generalized Procrustes analysis. Psychometrika 40(1).
+    """
+    size = np.sqrt(np.mean(stacked**2, axis=(0, 2)))[:, None]
+    scaled = stacked / np.where(size > 0.0, size, 1.0)
+    reference = scaled[-1]
+    found = np.empty((len(scaled), scaled.shape[2], scaled.shape[2]))
+    agreement = -np.inf
+    for _ in range(_MAX_ITER):
+        u, _, vt = np.linalg.svd(np.swapaxes(scaled, 1, 2) @ reference)
+        found = u @ vt
+        reference = np.mean(scaled @ found, axis=0)
+        before, agreement = agreement, float(np.linalg.norm(reference))
+        if agreement - before <= _ROTATION_TOL * agreement:
+            break
+    _, _, axes = np.linalg.svd(reference, full_matrices=False)
+    return found @ axes.T

@@ -1,0 +1,242 @@
+"""Samplers of BM2PCA from data to fit: Gibbs in NumPy, NUTS and ADVI through PyMC."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy.sparse import issparse
+
+from bsdr_models.bm2pca import gibbs
+from bsdr_models.bm2pca.card import CARD
+from bsdr_models.bm2pca.margins import Margins, Tube
+from bsdr_models.bm2pca.predict import DrawPosterior
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.task import Learned, Sampled, Task
+from bsdr_models.inference.gibbs import run_gibbs
+from bsdr_models.numerics import align
+from bsdr_models.typing import FloatArray
+
+# Draws that prediction averages over.
+N_PREDICT = 300
+# Steps of ADVI from each of its starts.
+ADVI_STEPS = 10_000
+# Most numbers of one variable that is kept of every draw.
+MAX_NUMBERS = 20_000_000
+# Axis that counts components in each variable, chain and draw included.
+COMPONENT_AXES: Mapping[str, int] = {"loadings": 3, "weights": 2, "latent": 3}
+
+
+def sample(
+    engine: str,
+    X: FloatArray,
+    margins: Margins,
+    priors: Priors,
+    *,
+    n_components: int,
+    draws: int,
+    tune: int,
+    chains: int,
+    rng: np.random.Generator,
+    progressbar: bool,
+) -> Sampled:
+    """Posterior of the paper's model with one subspace.
+
+    Parameters
+    ----------
+    engine : {"gibbs", "nuts", "advi"}
+    X : (N, D)
+        Complete scaled rows.
+    margins : Hinge or Tube
+        Targets of one problem, (1, N, K).
+    priors : Priors
+    n_components : int
+    draws, tune, chains : int
+        Kept draws and warm-up per chain; ADVI returns ``draws`` draws in one chain.
+    rng : numpy.random.Generator
+    progressbar : bool
+
+    Returns
+    -------
+    Sampled
+    """
+    if engine == "gibbs":
+        values, stats, fit, interrupted = _gibbs(
+            X, margins, priors, n_components, draws, tune, chains, rng, progressbar
+        )
+    else:
+        values, stats, fit, interrupted = _pymc(
+            engine, X, margins, priors, n_components, draws, tune, chains, rng, progressbar
+        )
+    values = align_components(values)
+    stacked = {
+        name: values[name].reshape(-1, *values[name].shape[2:])
+        for name in ("loadings", "offset", "noise_precision", "weights", "bias")
+    }
+    total = len(stacked["bias"])
+    kept = np.unique(np.linspace(0, total - 1, min(N_PREDICT, total)).astype(int))
+    weights = np.concatenate([stacked["bias"][:, None], stacked["weights"]], axis=1)
+    return Sampled(
+        draws=values,
+        posterior=DrawPosterior(
+            loadings=stacked["loadings"][kept],
+            offset=stacked["offset"][kept],
+            noise_precision=stacked["noise_precision"][kept],
+            weights=weights[kept],
+        ),
+        sample_stats=stats,
+        fit=fit,
+        interrupted=interrupted,
+    )
+
+
+type _Output = tuple[dict[str, FloatArray], dict[str, FloatArray], dict[str, FloatArray], bool]
+
+
+def _gibbs(
+    X: FloatArray,
+    margins: Margins,
+    priors: Priors,
+    n_components: int,
+    draws: int,
+    tune: int,
+    chains: int,
+    rng: np.random.Generator,
+    progressbar: bool,
+) -> _Output:
+    problem = gibbs.Problem(X=X, margins=margins)
+    size = chains * draws * len(X) * n_components
+    left_out = {"slack_scale", "slack_scale_lower", "scores"}
+    if size > MAX_NUMBERS:
+        left_out.add("latent")
+
+    def record(state: gibbs.State) -> Mapping[str, FloatArray]:
+        values = gibbs.to_variables(state, problem)
+        return {name: value for name, value in values.items() if name not in left_out}
+
+    result = run_gibbs(
+        lambda stream: gibbs.init(
+            problem, priors, n_components=n_components, n_chains=chains, rng=stream
+        ),
+        lambda state, stream: gibbs.step(state, problem, priors, rng=stream),
+        record=record,
+        draws=draws,
+        tune=tune,
+        rng=rng,
+        progressbar=progressbar,
+    )
+    return dict(result.draws), {}, {}, result.interrupted
+
+
+def _pymc(
+    engine: str,
+    X: FloatArray,
+    margins: Margins,
+    priors: Priors,
+    n_components: int,
+    draws: int,
+    tune: int,
+    chains: int,
+    rng: np.random.Generator,
+    progressbar: bool,
+) -> _Output:
+    # PyMC takes most of a second to load and is not needed by the other engines.
+    from bsdr_models.inference import engines
+
+    model = declare(X, margins, priors, n_components=n_components)
+    options: dict[str, Any] = {
+        "card": CARD,
+        "rng": rng,
+        "draws": draws,
+        "progressbar": progressbar,
+    }
+    if engine == "nuts":
+        found = engines.sample_nuts(model, tune=tune, chains=chains, **options)
+    else:
+        found = engines.fit_advi(model, n_iterations=ADVI_STEPS, **options)
+    values = _arrays(found, "posterior")
+    stats = {k: v for k, v in _arrays(found, "sample_stats").items() if v.ndim == 2}
+    fit = {k: v for k, v in _arrays(found, "fit").items() if k in ("elbo", "restarts")}
+    return values, stats, fit, bool(found.attrs.get("interrupted", 0))
+
+
+def _arrays(tree: xr.DataTree, group: str) -> dict[str, FloatArray]:
+    if group not in tree.children:
+        return {}
+    dataset = tree[group].dataset
+    return {str(name): np.asarray(dataset[name]) for name in dataset.data_vars}
+
+
+def declare(X: FloatArray, margins: Margins, priors: Priors, *, n_components: int) -> Any:
+    """The PyMC model on the training rows of a fit."""
+    from bsdr_models.bm2pca.model import build_model
+
+    cost = float(margins.cost.ravel()[0])
+    options: dict[str, Any] = {"n_components": n_components, "C": cost, "priors": priors}
+    if isinstance(margins, Tube):
+        return build_model(X, margins.y[0], target="regression", epsilon=margins.epsilon, **options)
+    return build_model(X, margins.y[0], target="signs", **options)
+
+
+def align_components(draws: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    """Rotate the components of every draw so that all speak of the same ones.
+
+    Products over the component axis, among them W z and eta' z, are unchanged. The precisions of
+    columns of the loadings do not survive a rotation and are left out.
+    """
+    chains, n_draws, _, r = draws["loadings"].shape
+    stacked = np.concatenate([draws["loadings"], np.swapaxes(draws["weights"], 2, 3)], axis=2)
+    turn = align.rotations(stacked.reshape(chains * n_draws, -1, r))
+    out = {name: values for name, values in draws.items() if name != "loading_precision"}
+    for name, axis in COMPONENT_AXES.items():
+        if name in draws:
+            last = np.moveaxis(draws[name], axis, -1)
+            flat = last.reshape(chains * n_draws, -1, r) @ turn
+            out[name] = np.moveaxis(flat.reshape(last.shape), -1, axis)
+    return out
+
+
+def fit(
+    task: Task,
+    engine: str,
+    *,
+    margins: Margins,
+    draws: int,
+    tune: int,
+    chains: int,
+    rng: np.random.Generator,
+    progressbar: bool,
+) -> Learned:
+    """The paper's model by a sampler.
+
+    Raises
+    ------
+    ValueError
+        If the rows are sparse, incomplete or of several views, which only mean field can do with.
+    """
+    if issparse(task.X) or not task.complete or len(task.columns) > 1:
+        raise ValueError(
+            f"inference={engine!r} needs complete dense rows of one view; use "
+            "inference='mean_field' for sparse or missing entries and for several views"
+        )
+    sampled = sample(
+        engine,
+        task.X,
+        margins,
+        task.priors,
+        n_components=task.n_components,
+        draws=draws,
+        tune=tune,
+        chains=chains,
+        rng=rng,
+        progressbar=progressbar,
+    )
+    return Learned(
+        posterior=sampled.posterior,
+        generative=sampled.posterior.generative(),
+        elbo=np.asarray(sampled.fit.get("elbo", np.array([]))),
+        terms={},
+        converged=False,
+        interrupted=sampled.interrupted,
+        sampled=sampled,
+    )
