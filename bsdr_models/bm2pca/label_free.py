@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bsdr_models.bm2pca import one_vs_rest, subspace
+from bsdr_models.bm2pca import one_vs_rest, one_vs_rest_fit, subspace
 from bsdr_models.bm2pca.generative import Rows
 from bsdr_models.bm2pca.metric import Metric, Spectrum
 from bsdr_models.bm2pca.predict import Positions
@@ -165,7 +165,7 @@ def path_scores(
             found.append(fitted.state.scores(A))
         else:
             data = one_vs_rest.make_data(metric.A, own.Y)
-            mean = one_vs_rest.fit(data, task.priors, cost=cost).state.weights.mean
+            mean = one_vs_rest_fit.fit(data, task.priors, cost=cost).state.weights.mean
             found.append(A @ mean[1:] + mean[0])
     return np.stack(found)
 
@@ -175,7 +175,7 @@ def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> Learned:
     metric = metric_of(learn_spectrum(task), scale)
     if task.strategy == "one_vs_rest":
         data = one_vs_rest.make_data(metric.A, task.Y)
-        climb = one_vs_rest.fit(data, task.priors, cost=cost, max_iter=max_iter)
+        climb = one_vs_rest_fit.fit(data, task.priors, cost=cost, max_iter=max_iter)
         return Learned(
             posterior=OneVsRestPosterior(metric=metric, state=climb.state, data=data),
             generative=None,

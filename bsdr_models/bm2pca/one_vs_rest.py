@@ -24,7 +24,7 @@ References
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import digamma, gammaln
@@ -252,112 +252,6 @@ def _gamma_term(q: Gamma, shape: float, rate: float) -> FloatArray:
     prior = (shape - 1.0) * q.mean_log - rate * q.mean + shape * np.log(rate) - gammaln(shape)
     a = q.shape
     return prior + a - np.log(q.rate) + gammaln(a) + (1.0 - a) * digamma(a)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """Where the ascent ended.
-
-    state
-        The last state.
-    elbo
-        Bound after each sweep, (n_sweeps,).
-    terms
-        The last bound by factor name.
-    converged
-        Whether the bound of every label settled.
-    """
-
-    state: State
-    elbo: FloatArray
-    terms: Mapping[str, float]
-    converged: bool
-
-
-def fit(data: Data, priors: Priors, *, cost: float, tol: float = 1e-6, max_iter: int = 300) -> Fit:
-    """Climb until a round of three sweeps gains no label more than ``tol`` of its bound.
-
-    The third sweep of a round starts from a point extrapolated along the first two (SQUAREM
-    [1]_), label by label, and is kept by the labels whose bound it raised.
-
-    Parameters
-    ----------
-    data : Data
-    priors : Priors
-        Only its ``weight_shape`` and ``weight_rate`` are used.
-    cost : float
-        C.
-    tol : float
-        Relative gain below which a label is left alone.
-    max_iter : int
-        Limit of sweeps.
-
-    References
-    ----------
-    .. [1] R. Varadhan, C. Roland (2008). Simple and globally convergent methods for accelerating
-           the convergence of any EM algorithm. Scandinavian Journal of Statistics 35(2).
-    """
-    state = init(data, cost)
-    labels = np.arange(data.Y.shape[1])
-    trace: list[Info] = []
-    reached = np.full(len(labels), -np.inf)
-    while len(labels) and len(trace) < max_iter:
-        path, ends = [state], []
-        for _ in range(min(2, max_iter - len(trace))):
-            state, now = step(state, data, priors, cost, labels=labels)
-            path.append(state)
-            ends.append(now)
-        if len(trace) + len(ends) < max_iter:
-            far, there = step(_extrapolate(*path), data, priors, cost, labels=labels)
-            better = there.by_label > now.by_label
-            state = _choose(better, far, state)
-            now = info(state, data, priors, cost)
-            ends.append(now)
-        trace.extend(ends)
-        gain = now.by_label - reached
-        reached = now.by_label
-        labels = labels[(gain > tol * np.abs(reached))[labels]]
-    return Fit(
-        state=state,
-        elbo=np.array([now.elbo for now in trace]),
-        terms=trace[-1].terms,
-        converged=not len(labels),
-    )
-
-
-def _extrapolate(start: State, first: State, second: State) -> State:
-    """Precisions and slacks, which are all that a sweep reads, further along the last two steps."""
-    points = [
-        np.log(np.vstack([state.weight_precision.mean, state.slack]))
-        for state in (start, first, second)
-    ]
-    change = points[1] - points[0]
-    curvature = points[2] - points[1] - change
-    size = np.linalg.norm(curvature, axis=0)
-    length = np.linalg.norm(change, axis=0)
-    alpha = np.maximum(np.divide(length, size, out=np.ones_like(size), where=size > 0.0), 1.0)
-    end = points[0] + 2.0 * alpha * change + alpha**2 * curvature
-    shape = second.weight_precision.shape
-    with np.errstate(over="ignore"):
-        return replace(
-            second,
-            weight_precision=Gamma(shape=shape, rate=shape * np.exp(-end[0])),
-            slack=np.exp(end[1:]),
-        )
-
-
-def _choose(better: BoolArray, new: State, old: State) -> State:
-    """The labels of one state where they are better, of the other elsewhere."""
-
-    def mix[T: (Weights, Gamma)](a: T, b: T) -> T:
-        names = [field.name for field in fields(a)]
-        return replace(b, **{n: np.where(better, getattr(a, n), getattr(b, n)) for n in names})
-
-    return State(
-        weights=mix(new.weights, old.weights),
-        weight_precision=mix(new.weight_precision, old.weight_precision),
-        slack=np.where(better, new.slack, old.slack),
-    )
 
 
 def predict(
