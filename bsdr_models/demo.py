@@ -1,7 +1,7 @@
 """The main job on bundled data: ``python -m bsdr_models.demo``.
 
-Wine, 20 rows of each class for training: the model by mean field, Gibbs and NUTS, beside what a
-user would pick instead, with pictures and the posterior written to a folder.
+Wine, 20 rows of each class for training: BSDR by mean field, Gibbs and NUTS, and BM2PCA, beside
+what a user would pick instead, with pictures and the posterior written to a folder.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from bsdr_models import plots
+from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.bsdr.settings import Inference
 from bsdr_models.metrics import expected_calibration_error
@@ -47,6 +48,7 @@ ENGINES: Mapping[Inference, dict[str, Any]] = {
     "nuts": {"draws": 300, "tune": 300, "chains": 2},
 }
 TITLES = {"mean_field": "BSDR, mean field", "gibbs": "BSDR, Gibbs", "nuts": "BSDR, NUTS"}
+MARGIN_TITLE = "BM2PCA"
 
 
 class PLSScores(PLSRegression):
@@ -105,6 +107,14 @@ def fit_engines(X: Any, y: np.ndarray, console: Console) -> dict[str, BSDRClassi
     return fitted
 
 
+def fit_margins(X: Any, y: np.ndarray, console: Console) -> BM2PCAClassifier:
+    """The other model of the zoo, settings and temperature by cross-validation."""
+    begin = time.perf_counter()
+    model = BM2PCAClassifier(N_COMPONENTS, progressbar=True, random_state=SEED).fit(X, y)
+    console.print(f"{MARGIN_TITLE}: {time.perf_counter() - begin:.1f} s", style="bold")
+    return model
+
+
 def identified_table(tree: xr.DataTree) -> Table:
     """ArviZ's summary of the strongest identified coefficients of a sampler."""
     posterior = tree["posterior"].to_dataset()
@@ -147,7 +157,7 @@ def certainty_table(
 ) -> Table:
     """Probability of the true class that each method gives to a few rows."""
     table = Table(title="How sure is each of the true class? Surest, typical, least sure rows")
-    table.add_column("row (true class)")
+    table.add_column("row (true class)", no_wrap=True)
     for name in probabilities:
         table.add_column(name.replace(" + logistic", ""), justify="right")
     for row in rows:
@@ -157,7 +167,11 @@ def certainty_table(
 
 
 def draw_pictures(
-    fitted: Mapping[str, BSDRClassifier], X: Any, y: np.ndarray, folder: Path
+    fitted: Mapping[str, BSDRClassifier],
+    margins: BM2PCAClassifier,
+    X: Any,
+    y: np.ndarray,
+    folder: Path,
 ) -> list[Path]:
     """All pictures of the demo, as PNG files."""
     import matplotlib.pyplot as plt
@@ -171,6 +185,10 @@ def draw_pictures(
         "map_held_out_gibbs": lambda ax: plots.plot_scores(
             fitted["gibbs"].predict_idata(X, y), group="predictions", ax=ax
         ),
+        "map_held_out_bm2pca": lambda ax: plots.plot_scores(
+            margins.predict_idata(X, y), group="predictions", ax=ax
+        ),
+        "decision_regions_bm2pca": lambda ax: plots.plot_decision_regions(margins.idata_, ax=ax),
         "decision_regions": lambda ax: plots.plot_decision_regions(tree, ax=ax),
         "loadings": lambda ax: plots.plot_loadings(tree, ax=ax),
         "relevance": lambda ax: plots.plot_relevance(tree, ax=ax),
@@ -205,6 +223,7 @@ def main(arguments: list[str] | None = None) -> None:
     X_train, X_test, y_train, y_test = X.iloc[train], X.iloc[test], y[train], y[test]
 
     fitted = fit_engines(X_train, names[y_train], console)
+    margins = fit_margins(X_train, names[y_train], console)
     for engine in fitted:
         if engine != "mean_field":  # one chain of independent draws has nothing to diagnose
             console.print(identified_table(fitted[engine].idata_))
@@ -212,6 +231,7 @@ def main(arguments: list[str] | None = None) -> None:
     probabilities = {
         TITLES[engine]: model.predict_proba(X_test) for engine, model in fitted.items()
     }
+    probabilities[MARGIN_TITLE] = margins.predict_proba(X_test)
     for name, rival in rivals().items():
         probabilities[name] = rival.fit(X_train.to_numpy(), y_train).predict_proba(
             X_test.to_numpy()
@@ -222,10 +242,12 @@ def main(arguments: list[str] | None = None) -> None:
     shown = order[np.linspace(0, len(order) - 1, 7).astype(int)]
     console.print(certainty_table(shown, y_test, names, probabilities))
 
-    paths = draw_pictures(fitted, X_test, names[y_test], folder)
+    paths = draw_pictures(fitted, margins, X_test, names[y_test], folder)
     for engine, model in fitted.items():
         paths.append(folder / f"wine_{engine}.nc")
         model.idata_.to_netcdf(paths[-1], engine="h5netcdf")
+    paths.append(folder / "wine_bm2pca.nc")
+    margins.idata_.to_netcdf(paths[-1], engine="h5netcdf")
     console.print("\nLook at the pictures, then open a posterior with xarray.open_datatree:")
     for path in paths:
         console.print(f"  {path}")

@@ -286,6 +286,9 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             "C": float(self.C_),
             "temperature": float(self.temperature_),
             "link": "softmax",
+            "objective": "objective"
+            if self.variant == "label_free"
+            else "bound of the pseudo-posterior",
         }
         if self.variant == "label_free":
             attrs["metric_scale"] = float(self.metric_scale_)

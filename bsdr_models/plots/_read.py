@@ -20,7 +20,7 @@ class Classes:
     """Rows belong to classes.
 
     index
-        Position of each row's class in `names`, (N,).
+        Position of each row's class in `names`, (N,); -1 for a row without a label.
     names
         All classes of the model, (K,).
     title
@@ -30,6 +30,10 @@ class Classes:
     index: IntArray
     names: tuple[str, ...]
     title: str
+
+    def name(self, position: int) -> str:
+        """Name of a class."""
+        return self.names[position] if position >= 0 else "no label"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

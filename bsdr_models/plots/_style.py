@@ -100,12 +100,16 @@ def figure_of(ax: Axes) -> Figure:
 
 
 def color(index: int) -> str:
-    """Colour of class `index`; it repeats after ten, with another marker."""
+    """Colour of class `index`; it repeats after ten, with another marker. Grey below zero."""
+    if index < 0:
+        return GREY
     return PALETTE[index % len(PALETTE)]
 
 
 def marker(index: int) -> str:
     """Marker of class `index`: colour and marker together are unique for a hundred classes."""
+    if index < 0:
+        return "o"
     return MARKERS[(index + index // len(PALETTE)) % len(MARKERS)]
 
 

@@ -43,9 +43,10 @@ def plot_bound(tree: xr.DataTree, *, by_term: bool = False, ax: Axes | None = No
     iteration, bound = elbo[ITERATION].values, elbo.values
     ax = axes_or_new(ax, height=4.2)
     ax.plot(iteration, bound, color=POSITIVE, linewidth=1.8)
-    ax.set(xlabel="iteration", ylabel="lower bound (nats)")
+    name = tree.attrs.get("objective", "evidence lower bound")
+    ax.set(xlabel="iteration", ylabel=f"{name} (nats)")
     ax.yaxis.set_major_formatter("{x:,.9g}")  # as many digits as the ticks have
-    set_title(ax, "Evidence lower bound", f"{bound[-1]:,.2f} nats after {len(bound)} iterations.")
+    set_title(ax, name.capitalize(), f"{bound[-1]:,.2f} nats after {len(bound)} iterations.")
     gap = bound[-1] - bound[:-1]
     if np.any(gap > 0.0):
         inset = ax.inset_axes((0.4, 0.2, 0.56, 0.5))

@@ -7,6 +7,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from scipy.ndimage import zoom
+from scipy.special import softmax
 
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW, LABEL, OBS
 from bsdr_models.numerics.orthant import label_log_probs
@@ -44,8 +45,9 @@ def plot_decision_regions(
         P(y = c \mid z) = \operatorname{mean}_s P(\arg\max_k t_k = c), \qquad
         t \sim N(z W_s + b_s, I)
 
-    over posterior draws s. It is the answer for a row known to lie *at* z: the uncertainty of a
-    row's own position, which predictions include, is what the ellipses of `plot_scores` show.
+    over posterior draws s. A model without a likelihood of its own has softmax(f / T) in its place,
+    f the scores and T the temperature on the tree. It is the answer for a row known to lie *at*
+    z: the uncertainty of a row's own position is what the ellipses of `plot_scores` show.
 
     Parameters
     ----------
@@ -99,6 +101,9 @@ def class_probability(tree: xr.DataTree, positions: FloatArray, *, n_draws: int)
     weights = posterior["weights"].transpose(CHAIN, DRAW, COMPONENT, LABEL).values
     bias = posterior["bias"].transpose(CHAIN, DRAW, LABEL).values
     weights, bias = weights.reshape(-1, *weights.shape[2:]), bias.reshape(-1, bias.shape[-1])
+    if tree.attrs.get("link") == "softmax":  # calibrated on mean scores, as predictions are
+        scores = positions @ weights.mean(axis=0) + bias.mean(axis=0)
+        return np.asarray(softmax(scores / tree.attrs["temperature"], axis=1))
     draws = spread_rows(np.zeros(len(bias), dtype=np.int64), n_draws)
     total = np.zeros((len(positions), bias.shape[1]))
     for s in draws:

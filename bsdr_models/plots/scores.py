@@ -117,10 +117,10 @@ def draw_points(ax: Axes, mean: FloatArray, target: Target) -> None:
     size = float(np.clip(12000.0 / len(mean), 10.0, 34.0))
     scatter = partial(ax.scatter, s=size, edgecolors="white", linewidths=0.014 * size, zorder=3)
     match target:
-        case Classes(index=index, names=names):
+        case Classes(index=index):
             for c in np.unique(index).tolist():
                 points = mean[index == c]
-                scatter(*points.T, color=color(c), marker=marker(c), label=names[c])
+                scatter(*points.T, color=color(c), marker=marker(c), label=target.name(c))
         case Values(values=values, title=title):
             points = scatter(*mean.T, c=values, cmap=SHADES)
             figure_of(ax).colorbar(points, ax=ax, label=title, pad=0.02)
@@ -185,7 +185,7 @@ def _draw_row_ellipses(ax: Axes, vertices: FloatArray, colors: FloatArray) -> No
 def _draw_class_ellipses(
     ax: Axes, mean: FloatArray, cov: FloatArray, target: Classes, prob: float
 ) -> None:
-    present = np.unique(target.index).tolist()
+    present = np.unique(target.index[target.index >= 0]).tolist()
     moments = [mixture_moments(mean[target.index == c], cov[target.index == c]) for c in present]
     centres = np.stack([centre for centre, _ in moments])
     vertices = outline(centres, np.stack([total for _, total in moments]), prob=prob)
