@@ -74,8 +74,8 @@ def path_scores(
         state = mean_field.sweep(state, data, task.priors)
         if sweep in sweeps:
             mean = margin_posterior(state, data, task).score_means(rows)
-            found.append(mean.reshape(len(rows), len(costs), -1))
-    return np.moveaxis(np.stack(found), 2, 0).reshape(-1, len(rows), task.Y.shape[1])
+            found.append(mean.reshape(rows.shape[0], len(costs), -1))
+    return np.moveaxis(np.stack(found), 2, 0).reshape(-1, rows.shape[0], task.Y.shape[1])
 
 
 def margin_posterior(state: State, data: Data, task: Task) -> MarginPosterior:
