@@ -187,8 +187,8 @@ def init(
     ones = np.ones((p, n_components))
     view_states = []
     for view in data.views:
-        scale = view.n_observed / max(
-            view.square - view.total @ view.total / view.count.mean(), 1e-300
+        scale = max(view.n_observed, 1.0) / max(
+            view.square - view.total @ view.total / max(view.count.mean(), 1.0), 1e-300
         )
         d, j = view.total.size, view.count.size
         view_states.append(

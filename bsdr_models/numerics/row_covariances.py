@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.numerics.linalg import cholesky, inv_spd
 from bsdr_models.typing import FloatArray
 
 
@@ -144,7 +144,7 @@ def shared_axes(base: FloatArray, form: FloatArray, weights: FloatArray) -> Axis
         B, symmetric positive semi-definite.
     weights : (P, N)
     """
-    half = np.linalg.inv(np.linalg.cholesky(base))
+    half = np.linalg.inv(cholesky(base, name="latent precision"))
     half_t = np.swapaxes(half, -1, -2)
     values, vectors = np.linalg.eigh(half @ form @ half_t)
     values = np.maximum(values, 0.0)
