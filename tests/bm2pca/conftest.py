@@ -15,9 +15,10 @@ from scipy import stats
 from scipy.sparse import csr_array
 
 from bsdr_models.bm2pca import mean_field as mf
+from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.margins import Hinge, Tube
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.bm2pca.views import Loadings, Offset, ViewState, make_view
+from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.row_covariances import StackedCovariances
 
@@ -113,7 +114,7 @@ def make_problem(
         margins = Tube(y=y, observed=known, cost=cost, epsilon=epsilon)
     else:
         margins = Hinge(y=y, cost=cost)
-    views = tuple(make_view(csr_array(x) if spec["sparse"] else x, n_pooled=pooled) for x in X)
+    held = tuple(views.make_view(csr_array(x) if spec["sparse"] else x, n_pooled=pooled) for x in X)
     return Problem(
         X=tuple(X),
         y=y,
@@ -121,7 +122,7 @@ def make_problem(
         cost=cost,
         epsilon=epsilon,
         n_components=n_components,
-        data=mf.Data(views=views, margins=margins),
+        data=mf.Data(views=held, margins=margins),
         priors=priors,
     )
 
@@ -323,7 +324,7 @@ def check_monte_carlo(problem, *, seed, max_error=0.1, size=4_000):
         draws, log_q = draw_q(problem, state, size=size, rng=rng)
         gaps = np.append(gaps, log_joint(problem, draws) - log_q)
         error = gaps.std() / np.sqrt(len(gaps))
-        assert len(gaps) < 1000 / max_error**2, "the gaps have no variance to speak of"
+        assert len(gaps) < 400 / max_error**2, f"no mean of such tails: {error}"
     bound = problem.bound(state)
     assert abs(gaps.mean() - bound) < 4.0 * error, (bound, gaps.mean(), error)
 

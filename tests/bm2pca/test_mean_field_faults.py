@@ -1,0 +1,528 @@
+"""The checks of the mean field see: each catches faults planted around the code.
+
+A fault wraps one function, method or property. With it are recorded the checks that fail:
+``monte_carlo`` (the bound is wrong), ``monotone`` (an update lowers it), ``stationary`` (an update
+is not the best). The others pass all the same, which is why there are three. At the same problems
+and seeds the code itself passes, in test_mean_field.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bsdr_models.bm2pca import mean_field as mf
+from bsdr_models.bm2pca import views
+from bsdr_models.bm2pca.margins import Hinge, Tube
+from bsdr_models.numerics.factors import Gamma
+from bsdr_models.numerics.row_covariances import AxisCovariances
+
+LOG_2PI = np.log(2.0 * np.pi)
+CHECKS = ("monte_carlo", "monotone", "stationary")
+ALL, BOUND, CLIMB, BEST = CHECKS, CHECKS[:1], CHECKS[1:], CHECKS[2:]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``plant``: an owner, a name in it, and what makes the faulty thing of the sound one."""
+
+    what: str
+    caught: tuple[str, ...]
+    plant: tuple[Any, str, Callable]
+    case: str = "binary"
+
+
+def after(owner, name, change):
+    """Change what comes out: ``change(result, *arguments)``."""
+    return owner, name, lambda sound: lambda *args, **kwargs: change(sound(*args, **kwargs), *args)
+
+
+def before(owner, name, change):
+    """Change what goes in: ``change(*arguments)`` gives the new arguments."""
+    return owner, name, lambda sound: lambda *args: sound(*change(*args))
+
+
+def computed(owner, name, change):
+    """Change a property: ``change(value, self)``."""
+    return owner, name, lambda sound: property(lambda self: change(sound.fget(self), self))
+
+
+def term(name, extra):
+    """Add ``extra(state, data)`` to a term of the bound."""
+    return after(
+        mf, "bound_terms", lambda terms, *args: terms | {name: terms[name] + extra(*args[:2])}
+    )
+
+
+def view_term(name, extra):
+    """Add ``extra(state of the view, view)`` to a term of the bound of a view."""
+    return after(
+        views,
+        "bound_terms",
+        lambda terms, own, moments, view, _: terms | {name: terms[name] + extra(own, view)},
+    )
+
+
+def kept(**change):
+    """Change what a view keeps of its rows: functions of the view, by field."""
+    return after(
+        views,
+        "make_view",
+        lambda view, *_: replace(view, **{name: new(view) for name, new in change.items()}),
+    )
+
+
+def gamma(owner, name, shape=lambda *_: 0.0, rate=lambda *_: 0.0):
+    """Add to the shape and the rate of an update of a Gamma."""
+    return after(
+        owner,
+        name,
+        lambda q, *args: replace(q, shape=q.shape + shape(*args), rate=q.rate + rate(*args)),
+    )
+
+
+def every_row(view):
+    return replace(view, count=0.0 * view.count + len(view.X))
+
+
+def hidden(view):
+    """Features that working coordinates do not show."""
+    return view.n_features - view.total.size
+
+
+def loading_spread(view, own):
+    return view.copies * own.loadings.cov.sum(axis=1)
+
+
+def uncrossed(second, weights):
+    """E[eta eta'] with E[e0] E[eta] in its corner."""
+    second = second.copy()
+    second[..., 0, 1:] -= weights.cov[..., 0, 1:]
+    second[..., 1:, 0] -= weights.cov[..., 1:, 0]
+    return second
+
+
+def certain_pool(sound):
+    """Sums over pooled rows as if their positions were certain."""
+
+    def faulty(mean, cov, pooled, data):
+        certain = replace(pooled, cov=0.0 * pooled.cov)
+        return replace(sound(mean, cov, certain, data), pooled=pooled)
+
+    return faulty
+
+
+PRINTED = [
+    Fault(
+        "square of the mean slack for its mean square",
+        ALL,
+        before(Hinge, "scales", lambda self, mean, variance: (self, mean, 0.0 * variance)),
+    ),
+    Fault(
+        "C (1 + w + C w) for C (1 + C w) in the pull of a label",
+        CLIMB,
+        after(Hinge, "pulls", lambda pull, self, s: pull + self.cost * self.y / s),
+    ),
+    Fault(
+        "shape of nu without the bias",
+        CLIMB,
+        gamma(mf, "update_weight_precision", shape=lambda *_: -0.5),
+    ),
+    Fault("E[e0] E[eta] for E[e0 eta]", BEST, computed(mf.Weights, "second", uncrossed)),
+]
+BOUND_FAULTS = [
+    Fault(
+        "log 2 pi of the features dropped",
+        BOUND,
+        view_term("features", lambda own, view: 0.5 * view.n_observed * LOG_2PI),
+    ),
+    Fault(
+        "entries of wide rows counted in working coordinates",
+        BOUND,
+        view_term("features", lambda own, view: -0.5 * view.count[0] * hidden(view) * LOG_2PI),
+        "wide",
+    ),
+    Fault(
+        "working coordinates for features, everywhere",
+        BOUND,
+        computed(views.View, "copies", lambda copies, view: view.total.size),
+        "wide",
+    ),
+    Fault(
+        "entropy of the loadings counted once",
+        ("monte_carlo", "stationary"),
+        view_term(
+            "loadings", lambda own, view: -0.5 * (view.copies - 1) * own.loadings.log_det[:, 0]
+        ),
+    ),
+    Fault("precision of the offset prior dropped", BOUND, term("offset", lambda *_: 1.5)),
+    Fault(
+        "variance of the offset missing from its prior",
+        ALL,
+        view_term("offset", lambda own, view: 0.3 * view.copies * own.offset.variance[:, 0]),
+    ),
+    Fault(
+        "d S_w missing from R, everywhere",
+        ALL,
+        after(
+            views,
+            "residual",
+            lambda R, own, moments, view: (
+                R - np.einsum("prs,pjrs->p", loading_spread(view, own), moments.second)
+            ),
+        ),
+    ),
+    Fault(
+        "variance of the offset missing from R, everywhere",
+        ALL,
+        after(
+            views,
+            "residual",
+            lambda R, own, moments, view: R - view.copies * (own.offset.variance @ view.count),
+        ),
+    ),
+    Fault(
+        "S_w missing from E[W'W], everywhere",
+        ALL,
+        after(
+            views.Loadings,
+            "second",
+            lambda value, self, view: value - view.copies * self.cov.sum(axis=1),
+        ),
+    ),
+    Fault(
+        "rate of a Gamma prior missing from its normaliser",
+        BOUND,
+        after(Gamma, "negative_divergence", lambda value, self, a, b: value - a * np.log(b)),
+        "shared",
+    ),
+    Fault(
+        "sign of log rate in the entropy of a Gamma",
+        ALL,
+        after(
+            Gamma, "negative_divergence", lambda value, self, a, b: value + 2.0 * np.log(self.rate)
+        ),
+    ),
+    Fault(
+        "half a nat per component dropped from the latents",
+        BOUND,
+        term("latent", lambda state, data: -0.5 * state.latent.mean[0].size),
+    ),
+    Fault(
+        "entropy of pooled rows dropped",
+        ALL,
+        term("latent", lambda state, data: -0.5 * data.n_pooled * state.latent.pooled.log_det),
+        "pooled",
+    ),
+    Fault(
+        "pooled rows missing from the count of latents",
+        BOUND,
+        term("latent", lambda state, data: -0.5 * data.n_pooled * state.latent.mean.shape[2]),
+        "pooled",
+    ),
+    Fault(
+        "log determinant of the axes counted for one row",
+        ("monte_carlo", "monotone"),
+        computed(
+            AxisCovariances,
+            "log_det",
+            lambda value, self: value - (self.scales.shape[1] - 1) * self.axes_log_det,
+        ),
+    ),
+    Fault(
+        "entropy of the weights missing",
+        ALL,
+        term("weights", lambda state, data: -0.5 * state.weights.log_det.sum(axis=1)),
+    ),
+    Fault(
+        "bias missing from the count of weights",
+        BEST,
+        term("weights", lambda state, data: -0.5 * state.weight_precision.mean_log.sum(axis=1)),
+        "shared",
+    ),
+    Fault(
+        "s for E[lambda] = s + 1",
+        BOUND,
+        term("margins", lambda state, data: 0.5 * np.abs(data.margins.y).sum(axis=(1, 2))),
+    ),
+    Fault(
+        "linear part of the margins dropped",
+        ALL,
+        after(
+            Hinge,
+            "bound",
+            lambda value, self, mean, variance, s: (
+                value + np.sum(self.cost * (1.0 - self.y * mean), axis=(1, 2))
+            ),
+        ),
+    ),
+    Fault(
+        "S_eta missing from Var f, everywhere",
+        ALL,
+        before(
+            mf,
+            "score_moments",
+            lambda s: (replace(s, weights=replace(s.weights, cov=0.0 * s.weights.cov)),),
+        ),
+    ),
+    Fault(
+        "S_n missing from Var f, everywhere",
+        ALL,
+        after(AxisCovariances, "quadratic", lambda value, *_: 0.0 * value),
+    ),
+    Fault(
+        "normaliser of the tube dropped",
+        BOUND,
+        after(
+            Tube,
+            "bound",
+            lambda value, self, *_: (
+                value
+                + np.sum(self.observed * np.log(2.0 * self.epsilon + 1.0 / self.cost), axis=(1, 2))
+            ),
+        ),
+        "tube shared",
+    ),
+    Fault(
+        "2 C epsilon of the tube dropped",
+        BOUND,
+        after(
+            Tube,
+            "bound",
+            lambda value, self, *_: (
+                value - np.sum(self.observed * 2.0 * self.cost * self.epsilon, axis=(1, 2))
+            ),
+        ),
+        "tube shared",
+    ),
+]
+ROW_FAULTS = [
+    Fault(
+        "squares of pooled rows forgotten",
+        BOUND,
+        kept(square=lambda view: float(np.sum(view.X**2))),
+        "pooled",
+    ),
+    Fault(
+        "pooled rows missing from the count of rows",
+        BOUND,
+        kept(count=lambda view: view.count - view.pool.n),
+        "pooled",
+    ),
+    Fault(
+        "pooled rows missing from the total",
+        BOUND,
+        kept(total=lambda view: view.total - view.pool.total),
+        "pooled",
+    ),
+    Fault(
+        "all rows counted for a feature with gaps",
+        BOUND,
+        kept(count=lambda view: every_row(view).count),
+        "gaps",
+    ),
+    Fault(
+        "missing entries taken for zeros",
+        BOUND,
+        kept(
+            mask=lambda view: 0.0 * view.mask + 1.0,
+            count=lambda view: every_row(view).count,
+        ),
+        "gaps",
+    ),
+    Fault(
+        "a direction of wide rows dropped",
+        BOUND,
+        after(views, "row_space", lambda found, X: (found[0][1:], found[1][:, 1:])),
+        "wide",
+    ),
+    Fault(
+        "moments of an older q(Z)",
+        ("monte_carlo", "monotone"),
+        after(
+            mf, "update_latent", lambda new, state, _: replace(new, moments=state.latent.moments)
+        ),
+    ),
+    Fault(
+        "sums over pooled rows without their covariance",
+        ALL,
+        (mf, "make_latent", certain_pool),
+        "pooled",
+    ),
+]
+UPDATE_FAULTS = [
+    Fault(
+        "working coordinates for features in the shape of r",
+        CLIMB,
+        gamma(views, "loading_precision", shape=lambda own, view, _: -0.5 * hidden(view)),
+        "wide",
+    ),
+    Fault(
+        "scale for rate in the update of r",
+        BEST,
+        gamma(
+            views,
+            "loading_precision",
+            rate=lambda own, view, p: 1.0 / p.loading_rate - p.loading_rate,
+        ),
+    ),
+    Fault(
+        "R for R / 2 in the rate of tau",
+        CLIMB,
+        gamma(
+            views,
+            "noise_precision",
+            rate=lambda own, moments, view, _: 0.5 * views.residual(own, moments, view),
+        ),
+    ),
+    Fault(
+        "missing entries counted in the shape of tau",
+        CLIMB,
+        gamma(
+            views,
+            "noise_precision",
+            shape=lambda own, moments, view, _: 0.5 * (view.mask.size - view.n_observed),
+        ),
+        "gaps",
+    ),
+    Fault(
+        "all rows in the precision of an offset with gaps",
+        CLIMB,
+        before(views, "offset", lambda own, moments, view, p: (own, moments, every_row(view), p)),
+        "gaps",
+    ),
+    Fault(
+        "sign of the offset in the update of z",
+        CLIMB,
+        before(
+            views,
+            "latent_drive",
+            lambda own, view: (
+                replace(own, offset=replace(own.offset, mean=-own.offset.mean)),
+                view,
+            ),
+        ),
+    ),
+    Fault(
+        "offset of missing entries taken from z",
+        BEST,
+        before(
+            views,
+            "latent_drive",
+            lambda own, view: (own, replace(view, mask=0.0 * view.mask + 1.0)),
+        ),
+        "gaps",
+    ),
+    Fault(
+        "second view missing from the precision of z",
+        CLIMB,
+        after(views, "latent_precision", lambda value, own, view: value * (view.total.size == 6)),
+        "views",
+    ),
+    Fault(
+        "jitter on the precision of z",
+        BEST,
+        before(mf, "shared_axes", lambda base, *rest: (base + 1e-4 * np.eye(3), *rest)),
+    ),
+    Fault(
+        "jitter on the precision of z, several outcomes",
+        BEST,
+        before(mf, "stacked", lambda precision: (precision + 1e-4 * np.eye(3),)),
+        "shared",
+    ),
+    Fault(
+        "unweighted sum of the covariances of z in the update of the weights",
+        CLIMB,
+        before(AxisCovariances, "weighted", lambda self, weights: (self, 0.0 * weights + 1.0)),
+    ),
+    Fault(
+        "sum of z z' without their covariances in the update of the weights",
+        CLIMB,
+        after(AxisCovariances, "weighted", lambda value, *_: 0.0 * value),
+    ),
+    Fault(
+        "bias missing from the rate of nu",
+        CLIMB,
+        gamma(
+            mf,
+            "update_weight_precision",
+            rate=lambda state, _: -0.5 * state.weights.second[..., 0, 0],
+        ),
+    ),
+    Fault(
+        "1 / E[lambda] for E[1 / lambda]",
+        CLIMB,
+        before(Hinge, "weights", lambda self, s: (self, s + 1.0)),
+    ),
+    Fault(
+        "C for C**2 in the weights of the margins",
+        CLIMB,
+        after(Hinge, "weights", lambda value, self, s: value / self.cost),
+    ),
+    Fault(
+        "cost of the second problem for both",
+        BEST,
+        after(Hinge, "weights", lambda value, self, s: value / self.cost**2 * self.cost[1] ** 2),
+        "batch",
+    ),
+    Fault(
+        "rows without a label weighted as if they had one",
+        CLIMB,
+        after(Hinge, "weights", lambda value, self, s: self.cost**2 / s),
+        "shared",
+    ),
+    Fault("labels of the wrong sign", CLIMB, after(Hinge, "pulls", lambda value, *_: -value)),
+    Fault(
+        "sides of the tube swapped",
+        CLIMB,
+        before(Tube, "pulls", lambda self, s: (self, s[::-1])),
+        "tube",
+    ),
+    Fault(
+        "one side of the tube missing from its weights",
+        CLIMB,
+        after(Tube, "weights", lambda value, self, s: self.observed * self.cost**2 / s[0]),
+        "tube",
+    ),
+    Fault(
+        "each side of the tube with the scale of the other",
+        CLIMB,
+        after(Tube, "scales", lambda value, *_: value[::-1]),
+        "tube",
+    ),
+]
+
+
+def fails(lab, fault, check):
+    """Whether a check fails."""
+    try:
+        getattr(lab, f"check_{check}")(lab.make_problem(fault.case), seed=0)
+    except AssertionError:
+        return True
+    return False
+
+
+every_fault = pytest.mark.parametrize(
+    "fault", [*PRINTED, *BOUND_FAULTS, *ROW_FAULTS, *UPDATE_FAULTS], ids=lambda fault: fault.what
+)
+
+
+def plant(fault, monkeypatch):
+    owner, name, wrap = fault.plant
+    monkeypatch.setattr(owner, name, wrap(vars(owner)[name]))
+
+
+@every_fault
+def test_planted_fault_is_caught(lab, fault, monkeypatch):
+    """By the last of the checks recorded, which is the cheapest."""
+    plant(fault, monkeypatch)
+    assert fails(lab, fault, fault.caught[-1])
+
+
+@pytest.mark.slow
+@every_fault
+def test_planted_fault_is_caught_by_these_checks_alone(lab, fault, monkeypatch):
+    plant(fault, monkeypatch)
+    assert tuple(check for check in CHECKS if fails(lab, fault, check)) == fault.caught
