@@ -1,14 +1,22 @@
-"""One mean-field fit: the model's steps handed to the driver of coordinate ascent."""
+"""One mean-field fit: the model's steps handed to the driver of coordinate ascent.
+
+Alone, sweeps crawl along changes of coordinates of the latent space and along valleys of the
+bound: hence the rotations (:mod:`bsdr_models.bm2pca.rotation`) and the extrapolations.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from bsdr_models.bm2pca import mean_field
+from bsdr_models.bm2pca import mean_field, rotation
 from bsdr_models.bm2pca.mean_field import Data, Start, State
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.inference.coordinate_ascent import Extrapolation, FitResult, run_coordinate_ascent
+
+# Rounds before the first rotation. Columns of loadings that have not found a direction yet are
+# switched off if they are told apart sooner, and do not come back.
+PLAIN_ROUNDS = 3
 
 
 def fit_mean_field(
@@ -21,10 +29,10 @@ def fit_mean_field(
     n_restarts: int = 1,
     max_iter: int = 500,
     tol: float = 1e-3,
-    extrapolate: bool = True,
+    accelerate: bool = True,
     callbacks: Sequence[Any] = (),
 ) -> FitResult[State]:
-    """Maximise the bound of BM2PCA.
+    """Maximise the bound of BM2PCA: rounds of a rotation and four sweeps, one extrapolated.
 
     Parameters
     ----------
@@ -40,9 +48,9 @@ def fit_mean_field(
         Sweeps per restart.
     tol : float
         Gain of the bound per round, in nats and summed over problems, that counts as none.
-    extrapolate : bool
-        Reach the top of the bound sooner, by SQUAREM; else plain sweeps, whose number is then a
-        meaningful choice.
+    accelerate : bool
+        Climb by rotations and SQUAREM as well; else by plain sweeps, whose number is then a
+        choice that means something.
     callbacks : sequence of callables
         Called with (iteration, state, info).
 
@@ -50,8 +58,11 @@ def fit_mean_field(
     -------
     FitResult
     """
+    rounds = 0
 
     def init(stream: np.random.Generator, restart: int) -> State:
+        nonlocal rounds
+        rounds = 0
         return mean_field.init(
             data,
             priors,
@@ -59,6 +70,15 @@ def fit_mean_field(
             rng=stream,
             start=start if restart == 0 else "random",
         )
+
+    def leap(state: State, budget: int, on_step: Any) -> tuple[State, mean_field.Info]:
+        nonlocal rounds
+        rounds += 1
+        if rounds > PLAIN_ROUNDS:
+            state = rotation.rotate(state, data, priors)
+        state, info = mean_field.step(state, data, priors)
+        on_step(state, info)
+        return state, info
 
     squarem = Extrapolation(
         pack=mean_field.pack,
@@ -71,6 +91,7 @@ def fit_mean_field(
         n_restarts=n_restarts,
         max_iter=max_iter,
         tol=tol,
-        extrapolation=squarem if extrapolate else None,
+        extrapolation=squarem if accelerate else None,
+        leap=leap if accelerate else None,
         callbacks=callbacks,
     )

@@ -105,7 +105,7 @@ def fit(
         n_restarts=n_restarts,
         max_iter=max_iter,
         tol=tol,
-        extrapolate=tol > 0.0,
+        accelerate=tol > 0.0,
         callbacks=callbacks,
     )
     posterior = margin_posterior(result.state, data, task)

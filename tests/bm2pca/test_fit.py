@@ -1,11 +1,11 @@
-"""Climbs of BM2PCA: what is extrapolated, where a climb ends, that restarts are told apart."""
+"""Climbs of BM2PCA: what is accelerated, where a climb ends, that restarts are told apart."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca import mean_field, views
+from bsdr_models.bm2pca import mean_field, rotation, views
 from bsdr_models.bm2pca.fit import fit_mean_field
 from bsdr_models.bm2pca.margins import Hinge, Tube
 from bsdr_models.bm2pca.priors import PAPER
@@ -63,8 +63,8 @@ def test_unpacking_what_was_packed_leaves_the_next_sweep_as_it_was(kind):
     assert got.terms == pytest.approx(expected.terms, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("extrapolate", [False, True])
-def test_a_fit_climbs_and_says_so(extrapolate):
+@pytest.mark.parametrize("accelerate", [False, True])
+def test_a_fit_climbs_and_says_so(accelerate):
     data = make_data("plain")
     result = fit_mean_field(
         data,
@@ -72,14 +72,14 @@ def test_a_fit_climbs_and_says_so(extrapolate):
         n_components=R,
         rng=np.random.default_rng(0),
         max_iter=3000,
-        extrapolate=extrapolate,
+        accelerate=accelerate,
     )
     assert result.converged
     assert np.all(np.diff(result.elbo) >= -1e-9 * np.abs(result.elbo[1:]))
     assert result.elbo[-1] == pytest.approx(mean_field.info(result.state, data, PAPER).elbo)
 
 
-def test_extrapolation_takes_fewer_sweeps_to_the_same_height():
+def test_acceleration_takes_fewer_sweeps_to_the_same_height():
     data = make_data("plain")
     found = [
         fit_mean_field(
@@ -89,9 +89,9 @@ def test_extrapolation_takes_fewer_sweeps_to_the_same_height():
             rng=np.random.default_rng(0),
             max_iter=5000,
             tol=1e-6,
-            extrapolate=extrapolate,
+            accelerate=accelerate,
         ).elbo
-        for extrapolate in (False, True)
+        for accelerate in (False, True)
     ]
     plain, fast = found
     assert fast[-1] > plain[-1] - 1e-2
@@ -119,3 +119,27 @@ def test_the_first_restart_has_the_start_that_was_asked_for():
     for stream, start, got in zip((first, second), ("pca", "random"), starts, strict=True):
         state = mean_field.init(data, PAPER, n_components=R, rng=stream, start=start)
         assert got == pytest.approx(mean_field.step(state, data, PAPER)[1].elbo)
+
+
+def test_no_rotation_before_the_columns_have_found_a_direction(monkeypatch):
+    data, sweeps, turned_at = make_data("plain"), [], []
+    rotate = rotation.rotate
+
+    def watched(state, *arguments):
+        turned_at.append(len(sweeps))
+        return rotate(state, *arguments)
+
+    monkeypatch.setattr(rotation, "rotate", watched)
+    fit_mean_field(
+        data,
+        PAPER,
+        n_components=R,
+        rng=np.random.default_rng(0),
+        n_restarts=2,
+        max_iter=60,
+        tol=0.0,
+        callbacks=[lambda iteration, state, info: sweeps.append(iteration)],
+    )
+    first, second = (next(t for t in turned_at if t > begin) for begin in (0, 60))
+    assert 10 <= first < 20
+    assert 70 <= second < 80
