@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from scipy.sparse import csr_array, hstack, issparse
 
 from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.margins import Margins
@@ -33,6 +34,7 @@ from bsdr_models.bm2pca.views import Moments, View, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.numerics.row_covariances import RowCovariances, shared_axes, stacked
+from bsdr_models.numerics.row_space import centred_gram, squared_distance
 from bsdr_models.typing import FloatArray
 
 Start = Literal["label", "pca", "random"]
@@ -187,9 +189,8 @@ def init(
     ones = np.ones((p, n_components))
     view_states = []
     for view in data.views:
-        scale = max(view.n_observed, 1.0) / max(
-            view.square - view.total @ view.total / max(view.count.mean(), 1.0), 1e-300
-        )
+        centre_square = float(view.total @ view.total) / max(float(view.count.mean()), 1.0)
+        scale = max(view.n_observed, 1.0) / max(view.square - centre_square, 1e-300)
         d, j = view.total.size, view.count.size
         view_states.append(
             ViewState(
@@ -239,17 +240,36 @@ def _target_scores(y: FloatArray) -> FloatArray:
 
 
 def _principal_scores(data: Data, n_components: int) -> FloatArray:
-    """Unit-variance scores along the principal axes of all views together, (N, <= R)."""
-    gram = 0.0
+    """Unit-variance scores along the principal axes of all views together, (N, <= R).
+
+    By the Gram matrix of the smaller side; sparse rows are neither centred nor written out.
+    """
+    blocks, centres = [], []
     for view in data.views:
-        rows = view.X.toarray() if not isinstance(view.X, np.ndarray) else view.X
-        centred = rows - view.total / np.maximum(view.count, 1.0)
+        rows, centre = view.X, view.total / np.maximum(view.count, 1.0)
         if view.mask is not None:
-            centred = centred * view.mask
-        gram = gram + centred @ centred.T / max(float(np.vdot(centred, centred)), 1e-300)
-    values, vectors = np.linalg.eigh(gram)
-    rank = min(n_components, int((values > 1e-12 * values[-1]).sum()))
-    return vectors[:, ::-1][:, :rank] * np.sqrt(len(vectors))
+            rows, centre = (rows - centre) * view.mask, np.zeros(len(centre))
+        size = np.sqrt(max(float(squared_distance(rows, centre).sum()), 1e-300))
+        blocks.append(rows / size)
+        centres.append(centre / size)
+    centre = np.concatenate(centres)
+    if any(issparse(block) for block in blocks):
+        stack = hstack([csr_array(block) for block in blocks], format="csr")
+    else:
+        stack = np.concatenate(blocks, axis=1)
+    n, d = stack.shape
+    if d > n:
+        values, vectors = np.linalg.eigh(centred_gram(stack, centre))
+        rank = min(n_components, int((values > 1e-12 * values.max(initial=0.0)).sum()))
+        return vectors[:, ::-1][:, :rank] * np.sqrt(n)
+    total = np.asarray(stack.sum(axis=0)).ravel()
+    products = stack.T @ stack
+    products = products.toarray() if issparse(products) else products
+    shift = np.multiply.outer(centre, total - 0.5 * n * centre)
+    values, vectors = np.linalg.eigh(products - shift - shift.T)
+    rank = min(n_components, int((values > 1e-12 * values.max(initial=0.0)).sum()))
+    axes = vectors[:, ::-1][:, :rank] * np.sqrt(n / values[::-1][:rank])
+    return np.asarray(stack @ axes - centre @ axes)
 
 
 def _ridge_weights(mean: FloatArray, y: FloatArray) -> Weights:

@@ -145,7 +145,7 @@ def make_view(
         basis = _sparse_row_space(X) if issparse(X) else row_space(X)[1]
         X = np.ascontiguousarray(X @ basis)
     total = np.asarray(X.sum(axis=0), dtype=np.float64).ravel()
-    square = float((X.multiply(X) if issparse(X) else X * X).sum())
+    square = float((X * X if isinstance(X, np.ndarray) else X.multiply(X)).sum())
     pool = None
     if n_pooled:
         rest = X[n - n_pooled :]
@@ -153,7 +153,7 @@ def make_view(
         pool = Pool(
             n=n_pooled,
             total=np.asarray(rest.sum(axis=0)).ravel(),
-            gram=gram.toarray() if issparse(gram) else gram,
+            gram=gram if isinstance(gram, np.ndarray) else gram.toarray(),
         )
         X = X[: n - n_pooled]
     return View(

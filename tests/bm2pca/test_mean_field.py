@@ -1,12 +1,14 @@
 """The mean field of BM2PCA: complete, monotone, stationary; where it starts, what a step is."""
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
 from bsdr_models.bm2pca import mean_field as mf
+from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.margins import Hinge
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.views import make_view
@@ -159,6 +161,32 @@ def test_label_start_is_the_labels_and_random_elsewhere(lab):
     centred = several.y[0] - several.y[0].mean(axis=0)
     np.testing.assert_allclose(found.T @ found, len(found) * np.eye(5), atol=1e-9)
     np.testing.assert_allclose(found @ (found.T @ centred) / len(found), centred, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", ["binary", "wide", "sparse", "sparse wide", "views", "batch"])
+def test_principal_start_is_the_principal_axes_of_all_views(lab, case, monkeypatch):
+    """Of rows that are centred, each view with the same weight; sparse rows without a basis too."""
+    monkeypatch.setattr(views, "MAX_BASIS", 0)
+    problem = lab.make_problem(case)
+    state = mf.init(
+        problem.data, problem.priors, n_components=3, rng=np.random.default_rng(16), start="pca"
+    )
+    centred = [X - X.mean(axis=0) for X in problem.X]
+    rows = np.hstack([X / np.linalg.norm(X) for X in centred])
+    axes = np.linalg.svd(rows)[0][:, :3] * np.sqrt(len(rows))
+    for found in state.latent.mean:
+        np.testing.assert_allclose(np.abs(axes.T @ found), len(rows) * np.eye(3), atol=1e-8)
+
+
+def test_principal_start_forms_no_matrix_of_rows_by_rows():
+    X = np.random.default_rng(17).standard_normal((3000, 4))
+    margins = Hinge(y=np.sign(X[None, :, :1]), cost=np.ones((1, 1, 1)))
+    data = mf.Data(views=(make_view(X),), margins=margins)
+    tracemalloc.start()
+    mf.init(data, PAPER, n_components=2, rng=np.random.default_rng(18), start="pca")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * X.nbytes
 
 
 def test_step_is_its_updates_in_order_and_leaves_its_input_alone(lab, case):
