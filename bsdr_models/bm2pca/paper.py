@@ -9,7 +9,7 @@ import numpy as np
 from bsdr_models.bm2pca import mean_field
 from bsdr_models.bm2pca.fit import fit_mean_field
 from bsdr_models.bm2pca.generative import Generative
-from bsdr_models.bm2pca.margins import Hinge
+from bsdr_models.bm2pca.margins import Margins
 from bsdr_models.bm2pca.mean_field import Data, State
 from bsdr_models.bm2pca.predict import MarginPosterior
 from bsdr_models.bm2pca.task import Learned, Task
@@ -26,7 +26,7 @@ def make_data(task: Task, costs: Sequence[float], *, pool: bool = True) -> Data:
 
     These are pooled where sums say the same for less.
     """
-    labelled = (task.Y != 0.0).any(axis=1)
+    labelled = task.observed.any(axis=1)
     order = np.concatenate([np.flatnonzero(labelled), np.flatnonzero(~labelled)])
     n_free = int(np.count_nonzero(~labelled))
     width = min(task.X.shape)
@@ -44,11 +44,11 @@ def make_data(task: Task, costs: Sequence[float], *, pool: bool = True) -> Data:
     return Data(views=views, margins=make_margins(explicit, costs))
 
 
-def make_margins(task: Task, costs: Sequence[float]) -> Hinge:
+def make_margins(task: Task, costs: Sequence[float]) -> Margins:
     """Margins of all problems, one set for each cost."""
-    y = task.signs_by_problem()
+    y = task.targets_by_problem()
     cost = np.repeat(np.asarray(costs, dtype=np.float64), len(y))[:, None, None]
-    return Hinge(y=np.tile(y, (len(costs), 1, 1)), cost=cost)
+    return task.margins(np.tile(y, (len(costs), 1, 1)), cost)
 
 
 def path_scores(
@@ -123,7 +123,7 @@ def fit(
 
 def fit_completer(task: Task, rng: np.random.Generator) -> Generative:
     """Model of the features alone, without labels, by which incomplete rows are completed."""
-    free = replace(task, Y=np.zeros((task.X.shape[0], 1)), strategy="shared")
+    free = replace(task, Y=np.zeros((task.X.shape[0], 1)), epsilon=None, strategy="shared")
     data = make_data(free, [1.0], pool=False)
     n_components = min(N_COMPLETE, min(task.X.shape) - 1)
     state = mean_field.init(

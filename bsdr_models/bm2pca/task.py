@@ -8,11 +8,12 @@ import numpy as np
 from scipy.sparse import issparse
 
 from bsdr_models.bm2pca.generative import Generative, Rows
+from bsdr_models.bm2pca.margins import Hinge, Margins, Tube
 from bsdr_models.bm2pca.mean_field import Start, State
 from bsdr_models.bm2pca.predict import DrawPosterior, Positions
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.design import row_space
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.typing import BoolArray, FloatArray, IntArray
 
 Strategy = Literal["shared", "one_vs_rest"]
 
@@ -48,7 +49,10 @@ class Task:
     X
         (N, P), scaled, NaN where an entry is missing; or sparse.
     Y
-        Signs, (N, K); 0 where there is no label.
+        Signs, (N, K), 0 where there is no label; or real targets, NaN where there is none.
+    epsilon
+        Half width of the tube around real targets, (P, 1, 1) where problems differ; None for
+        signs.
     columns
         Features of each view; None for one view of all.
     n_features
@@ -65,12 +69,27 @@ class Task:
 
     X: Rows
     Y: FloatArray
+    epsilon: float | FloatArray | None = None
     columns: tuple[IntArray | None, ...] = (None,)
     n_features: tuple[int | None, ...] = (None,)
     n_components: int
     strategy: Strategy
     start: Start
     priors: Priors
+
+    @property
+    def observed(self) -> BoolArray:
+        """Where there is a target, (N, K)."""
+        return self.Y != 0.0 if self.epsilon is None else ~np.isnan(self.Y)
+
+    def margins(self, y: FloatArray, cost: FloatArray) -> Margins:
+        """Factors of targets (P, N, K) for costs (P, 1, 1)."""
+        if self.epsilon is None:
+            return Hinge(y=y, cost=cost)
+        observed = ~np.isnan(y)
+        return Tube(
+            y=np.where(observed, y, 0.0), observed=observed, cost=cost, epsilon=self.epsilon
+        )
 
     @property
     def complete(self) -> bool:
@@ -88,7 +107,7 @@ class Task:
             return self
         return replace(self, X=self.X @ row_space(self.X)[1], n_features=(p,))
 
-    def signs_by_problem(self) -> FloatArray:
+    def targets_by_problem(self) -> FloatArray:
         """Targets as the engine wants them: (K, N, 1) one-vs-rest, (1, N, K) shared."""
         if self.strategy == "shared":
             return np.ascontiguousarray(self.Y[None])
