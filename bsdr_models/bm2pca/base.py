@@ -1,19 +1,23 @@
 """What the estimators of BM2PCA share: scaling, views, gaps, positions, reconstruction."""
 
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bsdr_models.bm2pca import generative, paper
+from bsdr_models.bm2pca import generative, paper, trees
 from bsdr_models.bm2pca.generative import Generative, Rows
 from bsdr_models.bm2pca.priors import PAPER, Priors
-from bsdr_models.bm2pca.task import Learned, Task
+from bsdr_models.bm2pca.task import Learned, Strategy, Task
+from bsdr_models.bm2pca.trees import Context
 from bsdr_models.bm2pca.views import Moments, make_view
 from bsdr_models.checks import check_count, check_tol, fit_scaler
+from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.random import as_generator
 from bsdr_models.typing import FloatArray, IntArray
@@ -26,14 +30,30 @@ validate_rows = partial(
     ensure_all_finite="allow-nan",
 )
 
+# What a fit leaves beside the attributes whose names end in an underscore.
+PRIVATE = (
+    "_learned",
+    "_context",
+    "_tree",
+    "_observed",
+    "_task",
+    "_scaler",
+    "_output_scaler",
+    "_seed",
+    "_lazy_completer",
+    "_lazy_decoder",
+)
+
 
 class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Scaling, views, positions and reconstruction; a subclass validates targets and predicts."""
 
     def _forget(self) -> None:
-        """Be unfitted until the fit that begins has succeeded."""
-        for name in ("_learned", "_tree", "_lazy_completer", "_lazy_decoder"):
-            self.__dict__.pop(name, None)
+        """Be unfitted, and keep no result of an earlier fit, until this one has succeeded."""
+        arguments = self.get_params(deep=False)
+        for name in [name for name in vars(self) if name not in arguments]:
+            if name.endswith("_") or name in PRIVATE:
+                delattr(self, name)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learned")
@@ -64,6 +84,29 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             )
         groups = tuple(np.flatnonzero(names == name) for name in np.unique(names))
         return groups if len(groups) > 1 else (None,)
+
+    def _make_task(
+        self,
+        X: Rows,
+        Y: FloatArray,
+        *,
+        priors: Priors,
+        strategy: Strategy = "shared",
+        epsilon: float | None = None,
+    ) -> Task:
+        """Task of validated rows, scaled, and of targets in the form of the engines."""
+        columns = self._columns(X.shape[1])
+        return Task(
+            X=self._scale(X),
+            Y=Y,
+            epsilon=epsilon,
+            columns=columns,
+            n_features=(None,) * len(columns),
+            n_components=min(self.n_components, X.shape[1]),
+            strategy=strategy,
+            start=self.start,
+            priors=priors,
+        )
 
     def _scale(self, X: Rows) -> Rows:
         """Learn the scaling of training rows and apply it; sparse rows are left as they are."""
@@ -185,12 +228,34 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         filled = filled if self._scaler is None else self._scaler.inverse(filled)
         return np.where(gaps, filled, X)
 
-    def _name_results(self, learned: Learned) -> None:
+    def _adopt(self, learned: Learned, context: Context) -> None:
+        """Take the results of a fit, and name them."""
+        self._learned, self._context = learned, context
+        self._tree: xr.DataTree | None = None
+        weights = context.per_class(trees.mean_weights(learned))
+        latent = learned.posterior.latent(self._task.X)
+        self.relevance_ = relevance(latent, context.contrast(weights))
         self.components_ = learned.posterior.projection.T
         self._n_features_out = len(self.components_)
         self.lower_bounds_ = learned.elbo
         self.n_iter_ = len(self.lower_bounds_)
         self.converged_, self.interrupted_ = learned.converged, learned.interrupted
+
+    @property
+    def idata_(self) -> xr.DataTree:
+        """Posterior draws, fit and data as a DataTree for ArviZ and the plots."""
+        check_is_fitted(self)
+        if self._tree is None:
+            rng = np.random.default_rng(self._seed)
+            self._tree = trees.fit_tree(self._learned, self._context, rng=rng)
+        return self._tree
+
+    def _config(self, priors: Priors) -> dict[str, Any]:
+        """Arguments for the record, without the random state."""
+        config = self.get_params(deep=False)
+        for name in ("random_state", "views"):
+            del config[name]
+        return {**config, "priors": asdict(priors)}
 
     def _feature_names(self) -> np.ndarray:
         names = getattr(self, "feature_names_in_", None)

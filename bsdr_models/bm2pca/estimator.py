@@ -1,14 +1,14 @@
 """Scikit-learn classifier of BM2PCA: validate, choose settings, delegate, name the results."""
 
 import warnings
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import xarray as xr
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import column_or_1d
 from threadpoolctl import threadpool_limits
 
 from bsdr_models.bm2pca import label_free, paper, sampling, selection, trees
@@ -26,7 +26,6 @@ from bsdr_models.checks import (
     warn_unless_mixed,
 )
 from bsdr_models.inference.callbacks import ProgressBar
-from bsdr_models.numerics.relevance import relevance
 from bsdr_models.random import RandomState
 from bsdr_models.typing import FloatArray, IntArray
 
@@ -110,19 +109,8 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         grid, priors = self._settings()
         signs, groups = self._encode(y)
         self._y, self._groups = dense_targets(y), groups
-        columns = self._columns(X.shape[1])
-        scaled = self._scale(X)
         select_rng, fit_rng = self._spawn()
-        self._observed = Task(
-            X=scaled,
-            Y=signs,
-            columns=columns,
-            n_features=(None,) * len(columns),
-            n_components=min(self.n_components, X.shape[1]),
-            strategy=self.strategy,
-            start=self.start,
-            priors=priors,
-        )
+        self._observed = self._make_task(X, signs, priors=priors, strategy=self.strategy)
         # The matrices are small: more threads cost more than they bring, and change the rounding.
         with threadpool_limits(limits=1, user_api="blas"):
             self._task = self._complete(self._observed)
@@ -259,26 +247,17 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
                 rng=rng,
                 progressbar=self.progressbar,
             )
-        self._name_results(learned)
-        self._learned = learned
-        self._tree: xr.DataTree | None = None
-        self._context = self._describe()
+        self._adopt(learned, self._describe())
         if learned.sampled is not None:
             self._tree = trees.draws_tree(learned, self._context, inference_method=self.inference)
             self.converged_ = warn_unless_mixed(self._tree, CARD.identified, stacklevel=5)
-        weights = self._context.per_class(trees.mean_weights(learned))
-        latent = learned.posterior.latent(self._task.X)
-        self.relevance_ = relevance(latent, self._context.contrast(weights))
         mean_field = self.inference == "mean_field" and chosen.n_sweeps is None
         if mean_field and not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol, stacklevel=4)
 
     def _describe(self) -> trees.Context:
         """What trees say of the data and of the fit."""
-        config = self.get_params(deep=False)
-        for name in ("random_state", "priors", "views", "unlabeled"):
-            del config[name]
-        config["priors"] = asdict(self._task.priors)
+        config = self._config(self._task.priors)
         config["unlabeled"] = None if self.unlabeled is None else str(self.unlabeled)
         attrs: dict[str, Any] = {
             "variant": self.variant,
@@ -385,15 +364,6 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         if not self._exclusive:
             return (log_p > np.log(0.5)).astype(int)
         return self.classes_[log_p.argmax(axis=1)]
-
-    @property
-    def idata_(self) -> xr.DataTree:
-        """Posterior draws, fit and data as a DataTree for ArviZ and the plots."""
-        check_is_fitted(self)
-        if self._tree is None:
-            rng = np.random.default_rng(self._seed)
-            self._tree = trees.fit_tree(self._learned, self._context, rng=rng)
-        return self._tree
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
         """Positions and probabilities of new rows as a DataTree, for the plots.

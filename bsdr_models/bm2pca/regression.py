@@ -1,0 +1,164 @@
+r"""Real targets: the tube as a density, and how wide and how steep it should be.
+
+.. math::
+    p(y \mid f) = e^{-2 C \max(0, |y - f| - \epsilon)} / (2 \epsilon + 1 / C)
+
+is normalised, unlike the factors of a classifier, so the bound of a fit is one of a proper
+evidence and may choose C and epsilon; held-out squared errors may as well. Candidates are
+compared after so many plain sweeps, all of them side by side.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bsdr_models.bm2pca import mean_field, paper
+from bsdr_models.bm2pca.mean_field import Data, State
+from bsdr_models.bm2pca.settings import check_positive
+from bsdr_models.bm2pca.task import Task
+from bsdr_models.checks import check_choice
+from bsdr_models.typing import FloatArray, IntArray
+
+# Candidates, for outputs of unit variance, and the setting where there is nothing to compare.
+COSTS = (1.0, 2.0, 4.0, 8.0, 16.0)
+EPSILONS = (0.0, 0.1, 0.3)
+COST, EPSILON = 3.0, 0.1
+# Sweeps of a comparison: held-out errors have settled by then.
+SWEEPS = 50
+# Imagined held-out residuals of the expected size, which temper a calibration by few rows.
+PSEUDO_ROWS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tubes:
+    """Settings that are compared, and by what.
+
+    settings
+        Pairs of C and epsilon.
+    criterion
+        ``"bound"`` or ``"cv"``; None if there is one setting only.
+    """
+
+    settings: tuple[tuple[float, float], ...]
+    criterion: str | None
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """C of every setting."""
+        return tuple(cost for cost, _ in self.settings)
+
+    @property
+    def widths(self) -> FloatArray:
+        """Epsilon of every setting, (G, 1, 1)."""
+        return np.array([width for _, width in self.settings])[:, None, None]
+
+    @property
+    def fallback(self) -> tuple[float, float]:
+        """The setting where nothing can be held out: the one nearest to the default."""
+        return min(self.settings, key=lambda each: abs(each[0] - COST) + abs(each[1] - EPSILON))
+
+
+def make_tubes(C: Any, epsilon: Any) -> Tubes:
+    """Candidates of the arguments of a regressor.
+
+    Raises
+    ------
+    ValueError
+        If one is out of range, or the two are to be chosen by different criteria.
+    """
+    asked = {value for value in (C, epsilon) if isinstance(value, str)}
+    for name, value in (("C", C), ("epsilon", epsilon)):
+        if isinstance(value, str):
+            check_choice(name, value, ("bound", "cv"))
+    if len(asked) > 1:
+        raise ValueError(f"C={C!r} and epsilon={epsilon!r} must be chosen by the same criterion")
+    costs = COSTS if isinstance(C, str) else (check_positive("C", C, ", 'bound' or 'cv'"),)
+    if isinstance(epsilon, str):
+        widths: tuple[float, ...] = EPSILONS
+    elif isinstance(epsilon, int | float) and not isinstance(epsilon, bool) and epsilon == 0:
+        widths = (0.0,)
+    else:
+        widths = (check_positive("epsilon", epsilon, " or 0, 'bound' or 'cv'"),)
+    return Tubes(
+        settings=tuple((c, w) for c in costs for w in widths),
+        criterion=asked.pop() if asked else None,
+    )
+
+
+def noise_variance(cost: float | FloatArray, epsilon: float | FloatArray) -> FloatArray:
+    r"""Variance of y about f in the density of the tube.
+
+    .. math::
+        \frac{2 \epsilon^3 / 3 + \epsilon^2 / C + \epsilon / C^2 + 1 / (2 C^3)}{2 \epsilon + 1 / C}
+    """
+    c, e = np.asarray(cost), np.asarray(epsilon)
+    total = 2.0 * e**3 / 3.0 + e**2 / c + e / c**2 + 0.5 / c**3
+    return np.asarray(total / (2.0 * e + 1.0 / c))
+
+
+def _climb(task: Task, tubes: Tubes, rng: np.random.Generator) -> tuple[State, Data, Task]:
+    """State of every setting after ``SWEEPS`` sweeps from one start."""
+    wide = replace(task, epsilon=tubes.widths)
+    data = paper.make_data(wide, tubes.costs)
+    state = mean_field.init(
+        data, task.priors, n_components=task.n_components, rng=rng, start=task.start
+    )
+    for _ in range(SWEEPS):
+        state = mean_field.sweep(state, data, task.priors)
+    return state, data, wide
+
+
+def bounds(task: Task, tubes: Tubes, rng: np.random.Generator) -> FloatArray:
+    """Bound on the log evidence under every setting, (G,)."""
+    state, data, _ = _climb(task, tubes, rng)
+    return sum(
+        mean_field.bound_terms(state, data, task.priors).values(), np.zeros(len(tubes.settings))
+    )
+
+
+def held_out(
+    task: Task, tubes: Tubes, fold: IntArray, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Predictive mean and variance of rows from fits without them, each (G, N, K).
+
+    NaN for rows that are never held out.
+
+    Parameters
+    ----------
+    task : Task
+    tubes : Tubes
+    fold : (N,) of int
+        -1 for rows that are never held out.
+    rng : numpy.random.Generator
+    """
+    shape = (len(tubes.settings), *task.Y.shape)
+    mean, variance = np.full(shape, np.nan), np.full(shape, np.nan)
+    for number in np.unique(fold[fold >= 0]):
+        test = np.flatnonzero(fold == number)
+        state, data, own = _climb(task.subset(np.flatnonzero(fold != number)), tubes, rng)
+        posterior = paper.margin_posterior(state, data, own)
+        for found, values in zip(
+            (mean, variance), posterior.score_moments(task.X[test]), strict=True
+        ):
+            found[:, test] = np.moveaxis(values.reshape(len(test), shape[0], -1), 1, 0)
+    return mean, variance + noise_variance(np.array(tubes.costs)[:, None, None], tubes.widths)
+
+
+def squared_errors(Y: FloatArray, mean: FloatArray) -> FloatArray:
+    """Mean squared error of held-out targets under every setting, (G,)."""
+    square = (Y - mean) ** 2
+    return np.array([each[~np.isnan(each)].mean() for each in square])
+
+
+def calibration(Y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+    """Factors that give standard deviations the size of held-out residuals, (K,).
+
+    Parameters
+    ----------
+    Y, mean, variance : (N, K)
+        NaN where there is no target or no prediction.
+    """
+    ratio = (Y - mean) ** 2 / variance
+    count = np.sum(~np.isnan(ratio), axis=0)
+    return np.sqrt((np.nansum(ratio, axis=0) + PSEUDO_ROWS) / (count + PSEUDO_ROWS))
