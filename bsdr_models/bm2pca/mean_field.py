@@ -38,6 +38,7 @@ from bsdr_models.numerics.row_space import centred_gram, squared_distance
 from bsdr_models.typing import FloatArray
 
 Start = Literal["label", "pca", "random"]
+type Scores = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,17 +381,21 @@ def update_latent(state: State, data: Data) -> Latent:
     base = np.eye(r) + sum(
         views.latent_precision(own, view) for own, view in zip(state.views, data.views, strict=True)
     )
-    drive = pulls @ np.swapaxes(state.weights.mean[:, 1:], 1, 2) - weights @ crossed
+    sides = np.concatenate([pulls, weights], axis=-1)
+    drive = sides @ np.concatenate([np.swapaxes(state.weights.mean[:, 1:], 1, 2), -crossed], axis=1)
     for own, view in zip(state.views, data.views, strict=True):
-        drive = drive + views.latent_drive(own, view)
+        drive += views.latent_drive(own, view)
     cov: RowCovariances
     if base.shape[1] == 1 and weights.shape[-1] == 1:
         axes = shared_axes(base[:, 0], forms[:, 0], weights[..., 0])
-        mean = ((drive @ axes.axes) * axes.scales) @ np.swapaxes(axes.axes, 1, 2)
+        inside = drive @ axes.axes
+        inside *= axes.scales
+        mean = inside @ np.swapaxes(axes.axes, 1, 2)
         cov = axes
     else:
         p, n, k = weights.shape
-        precision = (weights @ forms.reshape(p, k, r * r)).reshape(p, n, r, r) + base
+        precision = (weights @ forms.reshape(p, k, r * r)).reshape(p, n, r, r)
+        precision += base
         cov = stacked(precision)
         mean = np.einsum("pnrs,pns->pnr", cov.cov, drive)
     return make_latent(mean, cov, _pooled(state, data, base), data)
@@ -447,7 +452,7 @@ def update_slack(state: State, data: Data) -> FloatArray:
     return data.margins.scales(*score_moments(state))
 
 
-def score_moments(state: State) -> tuple[FloatArray, FloatArray]:
+def score_moments(state: State) -> Scores:
     """Mean and variance of f under q, each (P, N, K)."""
     weights, latent = state.weights, state.latent
     full = with_ones(latent.mean)
@@ -459,29 +464,38 @@ def score_moments(state: State) -> tuple[FloatArray, FloatArray]:
 
 def step(state: State, data: Data, priors: Priors) -> tuple[State, Info]:
     """One sweep of coordinate ascent. The bound never falls; the input is not modified."""
-    state = sweep(state, data, priors)
-    return state, info(state, data, priors)
+    state = _all_but_slack(state, data, priors)
+    scores = score_moments(state)
+    state = replace(state, slack=data.margins.scales(*scores))
+    return state, info(state, data, priors, scores=scores)
 
 
 def sweep(state: State, data: Data, priors: Priors) -> State:
     """All updates once."""
+    state = _all_but_slack(state, data, priors)
+    return replace(state, slack=update_slack(state, data))
+
+
+def _all_but_slack(state: State, data: Data, priors: Priors) -> State:
     state = replace(state, views=update_loadings(state, data))
     state = replace(state, views=update_loading_precision(state, data, priors))
     state = replace(state, views=update_offset(state, data, priors))
     state = replace(state, views=update_noise_precision(state, data, priors))
     state = replace(state, latent=update_latent(state, data))
     state = replace(state, weights=update_weights(state, data))
-    state = replace(state, weight_precision=update_weight_precision(state, priors))
-    return replace(state, slack=update_slack(state, data))
+    return replace(state, weight_precision=update_weight_precision(state, priors))
 
 
-def info(state: State, data: Data, priors: Priors) -> Info:
-    """The exact bound at any state."""
-    terms = {name: float(v.sum()) for name, v in bound_terms(state, data, priors).items()}
+def info(state: State, data: Data, priors: Priors, *, scores: Scores | None = None) -> Info:
+    """The exact bound at any state; ``scores`` are its :func:`score_moments` where known."""
+    found = bound_terms(state, data, priors, scores=scores)
+    terms = {name: float(value.sum()) for name, value in found.items()}
     return Info(elbo=sum(terms.values()), terms=terms)
 
 
-def bound_terms(state: State, data: Data, priors: Priors) -> dict[str, FloatArray]:
+def bound_terms(
+    state: State, data: Data, priors: Priors, *, scores: Scores | None = None
+) -> dict[str, FloatArray]:
     """Terms of the bound: for each factor E[log p(it | parents)] plus entropy, in nats, (P,).
 
     Terms of several views are added up.
@@ -503,7 +517,7 @@ def bound_terms(state: State, data: Data, priors: Priors) -> dict[str, FloatArra
     terms["weight_precision"] = nu.negative_divergence(priors.weight_shape, priors.weight_rate).sum(
         axis=1
     )
-    terms["margins"] = data.margins.bound(*score_moments(state), state.slack)
+    terms["margins"] = data.margins.bound(*(scores or score_moments(state)), state.slack)
     return terms
 
 

@@ -329,9 +329,11 @@ def latent_precision(state: ViewState, view: View) -> FloatArray:
 
 def latent_drive(state: ViewState, view: View) -> FloatArray:
     """What the view adds to the linear term of z_n, (P, N, R)."""
-    mean, center = state.loadings.mean, state.offset.mean[..., None] * state.loadings.mean
-    seen = center.sum(axis=1, keepdims=True) if view.mask is None else view.mask @ center
-    return state.noise_precision.mean[:, None, None] * (view.project(mean) - seen)
+    scaled = state.noise_precision.mean[:, None, None] * state.loadings.mean
+    center = state.offset.mean[..., None] * scaled
+    found = view.project(scaled)
+    found -= center.sum(axis=1, keepdims=True) if view.mask is None else view.mask @ center
+    return found
 
 
 def bound_terms(
