@@ -19,7 +19,7 @@ References
        Analysis 6(1).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,6 +62,15 @@ class Hinge:
         each = -self.cost * (1.0 - self.y * mean) - 0.5 * (square / scales + scales)
         return np.sum(self.y**2 * each, axis=(1, 2))
 
+    def interval(self) -> tuple[FloatArray, FloatArray]:
+        """Ends (P, N, K) between which the factor is flat in f; infinite where there is none."""
+        y = self.y
+        return np.where(y > 0.0, 1.0, -np.inf), np.where(y < 0.0, -1.0, np.inf)
+
+    def of_label(self, label: int) -> "Hinge":
+        """The factors of one label alone, K = 1."""
+        return replace(self, y=self.y[..., label : label + 1])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tube:
@@ -80,13 +89,13 @@ class Tube:
     cost
         C, (P, 1, 1), per unit of y.
     epsilon
-        Half width of the tube, in units of y.
+        Half width of the tube, in units of y; (P, 1, 1) where problems differ.
     """
 
     y: FloatArray
     observed: BoolArray
     cost: FloatArray
-    epsilon: float
+    epsilon: float | FloatArray
 
     def scales(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Optimal s of both sides, (2, P, N, K); 1 without a target."""
@@ -113,6 +122,16 @@ class Tube:
         each = 2.0 * self.cost * self.epsilon - 0.5 * (square / scales + scales).sum(axis=0)
         each = each - np.log(2.0 * self.epsilon + 1.0 / self.cost)
         return np.sum(self.observed * each, axis=(1, 2))
+
+    def interval(self) -> tuple[FloatArray, FloatArray]:
+        """Ends (P, N, K) between which the factor is flat in f; infinite without a target."""
+        lower = np.where(self.observed, self.y - self.epsilon, -np.inf)
+        return lower, np.where(self.observed, self.y + self.epsilon, np.inf)
+
+    def of_label(self, label: int) -> "Tube":
+        """The factors of one output alone, K = 1."""
+        own = slice(label, label + 1)
+        return replace(self, y=self.y[..., own], observed=self.observed[..., own])
 
 
 type Margins = Hinge | Tube

@@ -1,0 +1,30 @@
+"""Draws of normals that are given by precision and linear term, stacked."""
+
+import numpy as np
+
+from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.typing import FloatArray
+
+
+def draw(
+    precision: FloatArray, linear: FloatArray, *, name: str, rng: np.random.Generator
+) -> FloatArray:
+    r"""Columns of :math:`N(P^{-1} l, P^{-1})`, independent given P.
+
+    Parameters
+    ----------
+    precision : (..., p, p)
+        P, symmetric positive definite.
+    linear : (..., p, m)
+        l, a column for each draw.
+    name : str
+        What P is, for the error message.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    (..., p, m)
+    """
+    half = np.linalg.inv(cholesky(precision, name=name))  # P^{-1} = half' half
+    white = half @ linear + rng.standard_normal(linear.shape)
+    return np.swapaxes(half, -1, -2) @ white

@@ -1,0 +1,167 @@
+r"""A normal score under a factor that is flat on an interval and falls off outside.
+
+.. math::
+    \phi(f) = e^{-2 C \max(0,\; a - f,\; f - b)}, \qquad f \sim N(m, s^2)
+
+is the hinge of a label (a = 1, b infinite; mirrored for the other sign), the insensitive tube of
+a real target, and one where there is neither. With R(x) = Phi(-x) exp(x**2 / 2),
+
+.. math::
+    E[\phi] = e^{-\alpha^2/2} R(2Cs - \alpha) + [\Phi(-\beta) - \Phi(\alpha)]
+        + e^{-\beta^2/2} R(2Cs - \beta), \qquad
+    \alpha = (a - m) / s, \quad \beta = (m - b) / s .
+
+Nothing overflows or loses its digits for scores far outside or a large 2 C s.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike
+from scipy.special import log_ndtr, ndtri_exp
+
+from bsdr_models.numerics._cone_kernel import DENOMINATOR, NUMERATOR
+from bsdr_models.typing import FloatArray
+
+_FAR = 1e6  # beyond it R(x) is 1 / (x sqrt(2 pi)) to rounding
+_INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
+
+
+def log_mean(
+    mean: ArrayLike, sd: ArrayLike, lower: ArrayLike, upper: ArrayLike, cost: ArrayLike
+) -> FloatArray:
+    """Log of E[phi(f)], f ~ N(mean, sd**2), for each element; the arguments broadcast.
+
+    Parameters
+    ----------
+    mean, sd : array-like
+        m and s > 0.
+    lower, upper : array-like
+        a <= b; may be infinite.
+    cost : array-like
+        C > 0.
+    """
+    parts = _log_masses(mean, sd, lower, upper, cost)
+    return _log_sum(parts.reshape(3, -1)).reshape(parts.shape[1:])
+
+
+def draw(
+    mean: ArrayLike,
+    sd: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    cost: ArrayLike,
+    *,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """One draw of f from N(mean, sd**2) times phi, normalised; arguments as of `log_mean`.
+
+    The piece first, by its mass. Inside it, f is a cut normal whose mean is shifted by 2 C s**2.
+    """
+    mean, sd, lower, upper, cost = np.broadcast_arrays(mean, sd, lower, upper, cost)
+    masses = _log_masses(mean, sd, lower, upper, cost)
+    piece = np.argmax(masses - np.log(rng.standard_exponential(masses.shape)), axis=0)
+    ends = np.stack([np.full(mean.shape, -np.inf), lower, upper, np.full(mean.shape, np.inf)])
+    low, high = np.take_along_axis(ends, np.stack([piece, piece + 1]), axis=0)
+    shift = 2.0 * cost * sd * (1.0 - piece)
+    standard = _cut_normal((low - mean) / sd - shift, (high - mean) / sd - shift, rng)
+    return np.clip(mean + sd * (standard + shift), low, high)
+
+
+def _cut_normal(low: FloatArray, high: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Standard normals between two bounds, by inversion on the log scale, from the nearer tail."""
+    mirrored = low > 0.0
+    low, high = np.where(mirrored, -high, low), np.where(mirrored, -low, high)
+    fall = rng.standard_exponential(low.shape)
+    log_rank = np.logaddexp(log_ndtr(high) - fall, log_ndtr(low) + np.log(-np.expm1(-fall)))
+    found = np.clip(ndtri_exp(np.minimum(log_rank, 0.0)), low, high)
+    return np.where(mirrored, -found, found)
+
+
+def _log_masses(
+    mean: ArrayLike, sd: ArrayLike, lower: ArrayLike, upper: ArrayLike, cost: ArrayLike
+) -> FloatArray:
+    """Log of E[phi; below], E[phi; inside] and E[phi; above], (3, ...)."""
+    arrays = np.broadcast_arrays(mean, sd, lower, upper, cost)
+    out = np.empty((3, *arrays[0].shape))
+    m, s, a, b, c = (np.ascontiguousarray(array, dtype=np.float64).ravel() for array in arrays)
+    _fill(m, s, a, b, c, out.reshape(3, -1))
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def _fill(
+    mean: FloatArray,
+    sd: FloatArray,
+    lower: FloatArray,
+    upper: FloatArray,
+    cost: FloatArray,
+    out: FloatArray,
+) -> None:
+    for i in range(mean.size):
+        low, high = (lower[i] - mean[i]) / sd[i], (upper[i] - mean[i]) / sd[i]
+        rate = 2.0 * cost[i] * sd[i]
+        out[0, i] = _log_outside(low, rate)
+        out[1, i] = _log_inside(low, high)
+        out[2, i] = _log_outside(-high, rate)
+
+
+@njit(cache=True, error_model="numpy")
+def _log_sum(parts: FloatArray) -> FloatArray:
+    out = np.empty(parts.shape[1])
+    for i in range(out.size):
+        below, inside, above = parts[0, i], parts[1, i], parts[2, i]
+        top = max(below, inside, above)
+        total = 0.0
+        for part in (below, inside, above):
+            if part > -np.inf:  # most elements have an end without mass
+                total += math.exp(part - top)
+        out[i] = top + math.log(total)
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def _log_outside(edge: float, rate: float) -> float:
+    """Mass beyond an edge on which the mean stands ``edge`` deviations outside."""
+    if edge == -np.inf:
+        return -np.inf
+    x = rate - edge
+    if x >= 0.0:
+        return -0.5 * edge * edge + math.log(_ratio(x))
+    return rate * (0.5 * rate - edge) + _log_tail(x)
+
+
+@njit(cache=True, error_model="numpy")
+def _log_inside(low: float, high: float) -> float:
+    """Log of Phi(high) - Phi(low)."""
+    if low == -np.inf or high == np.inf:
+        return _log_tail(low) if high == np.inf else _log_tail(-high)
+    if low < 0.0 < high:
+        return math.log1p(-math.exp(_log_tail(-low)) - math.exp(_log_tail(high)))
+    near, far = (low, high) if low >= 0.0 else (-high, -low)
+    top = _log_tail(near)
+    return top + math.log1p(-math.exp(_log_tail(far) - top))
+
+
+@njit(cache=True, error_model="numpy")
+def _log_tail(x: float) -> float:
+    """Log of Phi(-x)."""
+    if x == np.inf:
+        return -np.inf
+    if x >= 0.0:
+        return -0.5 * x * x + math.log(_ratio(x))
+    return math.log1p(-math.exp(-0.5 * x * x) * _ratio(-x))
+
+
+@njit(cache=True, error_model="numpy")
+def _ratio(x: float) -> float:
+    """R(x) for x >= 0."""
+    if x > _FAR:
+        return _INV_SQRT_2PI / x
+    above, below = 0.0, 0.0
+    for i in range(len(NUMERATOR) - 1, -1, -1):
+        above = above * x + NUMERATOR[i]
+    for i in range(len(DENOMINATOR) - 1, -1, -1):
+        below = below * x + DENOMINATOR[i]
+    return above / below

@@ -1,0 +1,291 @@
+"""Every full conditional of the Gibbs sampler against the joint density.
+
+A normal block is an affine map of the normals it consumes. ``Probe`` hands out zeros to chain 0
+and a unit vector to each other chain, so that one call reveals the mean and a root of the
+covariance, both exactly; the shape and rate of Gamma blocks are recorded, and so is the argument
+of the slack scales. The log ratio of the conditional at two points then has to equal that of the
+joint, which knows no conditionals.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bsdr_models.bm2pca import gibbs
+from bsdr_models.bm2pca.margins import Hinge
+from bsdr_models.numerics import inverse_gaussian, margin_draws
+
+CASES = ("binary", "shared", "tube", "tube shared")
+
+
+class Probe:
+    """Stands for a generator: unit vectors for normals, the mean for Gammas, which it records."""
+
+    def __init__(self, n_chains):
+        self.n_chains, self.used, self.gammas = n_chains, 0, []
+
+    def standard_normal(self, shape):
+        out = np.zeros(shape)
+        by_chain = out.reshape(self.n_chains, -1)
+        for i in range(by_chain.shape[1]):
+            if 1 + self.used + i < self.n_chains:
+                by_chain[1 + self.used + i, i] = 1.0
+        self.used += by_chain.shape[1]
+        return out
+
+    def gamma(self, shape, scale):
+        self.gammas.append((shape, 1.0 / scale))
+        return shape * scale
+
+
+def tile(state, n_chains):
+    """The first chain of a state, many times."""
+    fields = {name: getattr(state, name) for name in gibbs.State.__dataclass_fields__}
+    return gibbs.State(
+        **{
+            name: None if value is None else np.repeat(value[:1], n_chains, axis=0)
+            for name, value in fields.items()
+        }
+    )
+
+
+def data_of(problem):
+    return gibbs.Problem(X=problem.X[0], margins=problem.data.margins)
+
+
+def some_state(problem, *, n_chains=1, seed=0, sweeps=3):
+    """A state in no special position, some sweeps from the start."""
+    rng = np.random.default_rng([41, seed])
+    data = data_of(problem)
+    state = gibbs.init(
+        data, problem.priors, n_components=problem.n_components, n_chains=n_chains, rng=rng
+    )
+    for _ in range(sweeps):
+        state = gibbs.step(state, data, problem.priors, rng=rng)
+    return state
+
+
+def log_joint(lab, problem, state):
+    """Log joint density of each chain, (C,), by plain SciPy densities."""
+    slack = state.slack_scale[:, None]
+    if state.slack_scale_lower is not None:
+        slack = np.stack([slack, state.slack_scale_lower[:, None]], axis=1)
+    return lab.log_joint(
+        problem,
+        {
+            "latent": state.latent[:, None],
+            "weights": state.weights[:, None],
+            "weight_precision": state.weight_precision[:, None],
+            "slack": slack,
+            "views": [
+                {
+                    name: getattr(state, name)[:, None]
+                    for name in ("loadings", "loading_precision", "offset", "noise_precision")
+                }
+            ],
+        },
+    )
+
+
+def normal_law(draw, n_noise):
+    """Mean (P,) and covariance (P, P) of a block from ``draw(probe, n_chains)`` (C, ...)."""
+    draws = draw(Probe(1 + n_noise), 1 + n_noise).reshape(1 + n_noise, -1)
+    root = draws[1:] - draws[0]
+    return draws[0], root.T @ root
+
+
+def check_normal_block(lab, problem, state, draw, put, *, size, seed):
+    """log q(a) - log q(b) = log joint(a) - log joint(b) for four points of the block."""
+    rng = np.random.default_rng([43, seed])
+    mean, cov = normal_law(draw, size)
+    points = mean + rng.standard_normal((4, size)) @ np.linalg.cholesky(cov).T
+    log_q = stats.multivariate_normal(mean, cov, allow_singular=False).logpdf(points)
+    joint = log_joint(lab, problem, put(tile(state, 4), points))
+    np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=1e-9 * np.abs(joint).max())
+
+
+@pytest.fixture(params=CASES)
+def problem(request, lab):
+    return lab.make_problem(request.param)
+
+
+def test_latent(lab, problem):
+    state = some_state(problem)
+
+    def draw(probe, c):
+        return gibbs.sample_latent(tile(state, c), data_of(problem), rng=probe)
+
+    def put(many, points):
+        return replace(many, latent=points.reshape(many.latent.shape))
+
+    check_normal_block(lab, problem, state, draw, put, size=state.latent.size, seed=1)
+
+
+def test_weights_and_bias(lab, problem):
+    state = some_state(problem)
+
+    def draw(probe, c):
+        return gibbs.sample_weights(tile(state, c), data_of(problem), rng=probe)
+
+    def put(many, points):
+        return replace(many, weights=points.reshape(many.weights.shape))
+
+    check_normal_block(lab, problem, state, draw, put, size=state.weights.size, seed=2)
+
+
+def test_offset_and_loadings_as_one_block(lab, problem):
+    state = some_state(problem)
+
+    def draw(probe, c):
+        offset, loadings = gibbs.sample_offset_and_loadings(
+            tile(state, c), data_of(problem), problem.priors, rng=probe
+        )
+        return np.concatenate([offset[:, :, None], loadings], axis=2)
+
+    def put(many, points):
+        both = points.reshape(4, many.offset.shape[1], -1)
+        return replace(many, offset=both[:, :, 0], loadings=both[:, :, 1:])
+
+    size = state.offset.size + state.loadings.size
+    check_normal_block(lab, problem, state, draw, put, size=size, seed=3)
+
+
+def test_precisions(lab, problem):
+    state = some_state(problem)
+    data, priors = data_of(problem), problem.priors
+    samplers = {
+        "loading_precision": lambda rng: gibbs.sample_loading_precision(state, priors, rng=rng),
+        "noise_precision": lambda rng: gibbs.sample_noise_precision(state, data, priors, rng=rng),
+        "weight_precision": lambda rng: gibbs.sample_weight_precision(state, priors, rng=rng),
+    }
+    for name, sample in samplers.items():
+        probe = Probe(1)
+        mean = sample(probe)
+        ((shape, rate),) = probe.gammas
+        assert mean.shape == getattr(state, name).shape
+
+        points = mean * np.random.default_rng(44).uniform(0.2, 3.0, size=(4, *mean.shape[1:]))
+        log_q = stats.gamma.logpdf(points, shape, scale=1.0 / rate).reshape(4, -1).sum(axis=1)
+        joint = log_joint(lab, problem, replace(tile(state, 4), **{name: points}))
+        atol = 1e-9 * np.abs(joint).max()
+        np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=atol, err_msg=name)
+
+
+def test_slack_scales(lab, problem, monkeypatch):
+    """The density that inverse_gaussian.draw is tested to draw from, at the s it is handed."""
+    state = some_state(problem)
+    seen = []
+    monkeypatch.setattr(inverse_gaussian, "draw", lambda s, *, rng: seen.append(s) or s + 1.0)
+    scores = state.latent @ state.weights[:, 1:] + state.weights[:, :1]
+    found = gibbs.sample_slack(data_of(problem).margins, scores, rng=None)
+    (s,) = seen
+    points = found[..., None] * np.random.default_rng(45).uniform(0.2, 3.0, size=4)
+    log_q = -0.5 * (np.log(points) + points + s[..., None] ** 2 / points)
+    log_q = log_q[np.broadcast_to(problem.known, s.shape)].sum(axis=0)
+
+    points = np.moveaxis(points, -1, 0)  # (4, [2,] 1, N, K)
+    many = tile(state, 4)
+    if state.slack_scale_lower is None:
+        many = replace(many, slack_scale=points[:, 0])
+    else:
+        many = replace(many, slack_scale=points[:, 0, 0], slack_scale_lower=points[:, 1, 0])
+    joint = log_joint(lab, problem, many)
+    np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=1e-9 * np.abs(joint).max())
+
+
+def test_each_label_is_moved_under_the_latents_that_the_rest_leaves(lab, problem, monkeypatch):
+    """The law of Z that a label meets is the full conditional of Z without that label's margins."""
+    state = some_state(problem)
+    data, handed = data_of(problem), []
+
+    def keep(weights, precision, scores, **_):
+        handed.append(scores)
+        return weights, precision, np.zeros(scores.mean.shape[:2])
+
+    slack = [state.slack_scale, state.slack_scale_lower]
+    monkeypatch.setattr(margin_draws, "draw", keep)
+    own = iter(range(problem.y.shape[2]))
+
+    def same_slack(margins, scores, *, rng):
+        c = next(own)
+        parts = np.stack([part[..., c : c + 1] for part in slack if part is not None])
+        return parts if len(parts) == 2 else parts[0]
+
+    monkeypatch.setattr(gibbs, "sample_slack", same_slack)
+    after = gibbs.sample_weights_and_slack(state, data, problem.priors, rng=None)
+    np.testing.assert_array_equal(after.slack_scale, state.slack_scale)
+    np.testing.assert_array_equal(after.weights, state.weights)
+
+    n, k = state.latent.shape[1:]
+    for c, scores in enumerate(handed):
+        others = np.arange(problem.y.shape[2]) != c
+        margins = data.margins
+        without = (
+            replace(margins, y=margins.y * others)
+            if isinstance(margins, Hinge)
+            else replace(margins, observed=margins.observed & others)
+        )
+
+        def draw(probe, chains, without=replace(data, margins=without)):
+            return gibbs.sample_latent(tile(state, chains), without, rng=probe)
+
+        mean, cov = normal_law(draw, n * k)
+        np.testing.assert_allclose(scores.mean[0].ravel(), mean, rtol=1e-8, atol=1e-10)
+        rows = cov.reshape(n, k, n, k)[np.arange(n), :, np.arange(n)]
+        np.testing.assert_allclose(np.broadcast_to(scores.cov[0], rows.shape), rows, atol=1e-10)
+
+        lower, upper = np.broadcast_arrays(scores.lower[0], scores.upper[0])
+        y, known = problem.y[0, :, c], problem.known[0, :, c]
+        f = np.linspace(-4.0, 4.0, 33)[:, None]
+        if problem.epsilon is None:
+            excess = np.maximum(0.0, 1.0 - y * f)
+        else:
+            excess = np.maximum(0.0, np.abs(y - f) - problem.epsilon)
+        beyond = np.maximum(0.0, np.maximum(lower - f, f - upper))
+        np.testing.assert_allclose(beyond, known * excess, atol=1e-12)
+        np.testing.assert_array_equal(scores.cost, problem.cost[..., 0])
+    assert len(handed) == problem.y.shape[2]
+
+
+def test_coef_and_intercept_give_the_regression_of_the_score_on_x(lab):
+    """E[f | x] from the joint normal of x and z, through the d x d covariance of x."""
+    problem = lab.make_problem("shared")
+    state = some_state(problem, n_chains=2)
+    values = gibbs.to_variables(state)
+    x = np.random.default_rng(46).standard_normal(state.offset.shape[1])
+    for c in range(2):
+        W, t = state.loadings[c], state.offset[c]
+        cov = W @ W.T + np.eye(len(W)) / state.noise_precision[c]
+        z = W.T @ np.linalg.solve(cov, x - t)
+        expected = values["bias"][c] + z @ values["weights"][c]
+        found = x @ values["coef"][c] + values["intercept"][c]
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        scores = state.latent[c] @ values["weights"][c] + values["bias"][c]
+        np.testing.assert_allclose(values["scores"][c], scores, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sweep", [gibbs.step, gibbs.step_joint])
+def test_sweeps_move_everything_but_their_input(lab, problem, sweep):
+    state = some_state(problem, n_chains=3)
+    before = {k: v.copy() for k, v in gibbs.to_variables(state).items()}
+    new = sweep(state, data_of(problem), problem.priors, rng=np.random.default_rng(47))
+    for name, value in gibbs.to_variables(state).items():
+        np.testing.assert_array_equal(value, before[name])
+        moved = gibbs.to_variables(new)[name]
+        assert moved.shape == value.shape
+        assert np.all(moved != value), name
+
+
+def test_constant_features_and_separable_labels_do_not_upset_the_sweeps(lab):
+    problem = lab.make_problem("binary")
+    data = data_of(problem)
+    flat = replace(data, X=np.ones_like(data.X))
+    far = replace(data, X=data.X + 50.0 * data.margins.y[0])
+    for changed in (flat, far):
+        rng = np.random.default_rng(48)
+        state = gibbs.init(changed, problem.priors, n_components=3, n_chains=2, rng=rng)
+        for _ in range(20):
+            state = gibbs.step_joint(state, changed, problem.priors, rng=rng)
+        assert all(np.isfinite(value).all() for value in gibbs.to_variables(state).values())
