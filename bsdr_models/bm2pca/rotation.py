@@ -136,11 +136,16 @@ def best(state: State, data: Data, priors: Priors, *, n_steps: int = N_STEPS) ->
         now, slope = value(vector.reshape(start.shape) @ start)
         return float((here - now).sum()), -(slope @ _t(start)).ravel()
 
-    found = minimize(
-        loss, stay.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": n_steps}
-    ).x.reshape(start.shape)
-    found = found @ start
-    return np.where((value(found)[0] > here)[:, None, None], found, stay)
+    try:
+        with np.errstate(all="ignore"):
+            turn = minimize(
+                loss, stay.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": n_steps}
+            ).x
+            found = turn.reshape(start.shape) @ start
+            higher = value(found)[0] > here
+    except np.linalg.LinAlgError:  # a step of the search was singular
+        return stay
+    return np.where(higher[:, None, None], found, stay)
 
 
 def rotate(state: State, data: Data, priors: Priors) -> State:
