@@ -178,11 +178,15 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
 
     def _choose(self, grid: Grid, groups: IntArray, rng: np.random.Generator) -> Candidate:
         """Setting of the fit, by cross-validation where there is a choice, and the temperature."""
-        candidates, task = grid.candidates, self._task.reduced()
+        candidates = grid.candidates
         self.temperature_, self.cv_results_ = 1.0, None
         found = None
         if len(candidates) > 1 or self.calibrate:
-            fold = selection.deal_folds(groups, rng)
+            kept = selection.thin(groups, rng)
+            task, groups = self._task.subset(kept).reduced(), groups[kept]
+            sees_labels = self.variant == "paper"
+            n_folds = selection.balanced_folds(groups) if sees_labels else selection.N_FOLDS
+            fold = selection.deal_folds(groups, rng, n_folds=n_folds)
             with ProgressBar(
                 len(np.unique(fold[fold >= 0])), "BM2PCA, folds", enabled=self.progressbar
             ) as bar:
@@ -192,7 +196,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
                     bar.update()
                     return scores
 
-                found = selection.select(scorer, task.Y, fold, exclusive=self._exclusive, rng=rng)
+                found = selection.select(scorer, task.Y, fold, exclusive=self._exclusive)
         if found is None:
             if len(candidates) > 1 or self.calibrate:
                 warnings.warn(

@@ -1,4 +1,23 @@
-"""Settings chosen inside the training rows: scores of held-out rows, and what they are worth."""
+r"""Settings chosen inside the training rows: scores of held-out rows, and what they are worth.
+
+The candidate with the smallest held-out log loss wins, each at its own best temperature. Faces,
+tumours and news (2 to 5 rows per class, splits that no published figure uses) were asked for the
+rule. Counting hits instead loses 1 to 2 points wherever few rows are held out, because it sees
+that a row is right and not by how much; a preference for fewer sweeps within one standard error
+gains nothing that is there on all sets, and neighbouring sweeps averaged lose.
+
+The two variants want different folds, and for one reason each.
+
+- Latents that see labels go wrong with the number of sweeps, and how fast depends on the rows of
+  a class. A held-out row should find its class as large as the others: there are as many folds
+  as a class has rows (`balanced_folds`). With five folds for classes of two rows the sweeps are
+  too many, and 1.6 points are lost on ORL.
+- The metric of the nuisance needs two rows of one class. Five folds, dealt out one row of a class
+  at a time, leave some classes whole (`deal_folds`).
+
+Many rows decide no better than some: at most `MAX_ROWS` take part, and no more folds are scored
+once `ENOUGH_ROWS` have been held out.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,8 +29,10 @@ from bsdr_models.numerics.temperature import fit_temperature
 from bsdr_models.typing import FloatArray, IntArray
 
 N_FOLDS = 5
-# Rows that a cross-validation holds out in all: more would cost time and decide nothing.
-MAX_HELD_OUT = 3000
+# Labelled rows that take part in a cross-validation.
+MAX_ROWS = 1250
+# Held-out rows whose mean log loss, of a spread near one, is known to within 0.05.
+ENOUGH_ROWS = 500
 
 type Scorer = Callable[[IntArray, IntArray], FloatArray]
 
@@ -32,6 +53,30 @@ class Selection:
     accuracy: FloatArray
     log_loss: FloatArray
     temperature: float
+
+
+def thin(groups: IntArray, rng: np.random.Generator) -> IntArray:
+    """Rows that take part: `MAX_ROWS` of those in a group, as large a part of each, and the rest.
+
+    Parameters
+    ----------
+    groups : (N,) of int
+        Class of each row, -1 without.
+    rng : numpy.random.Generator
+    """
+    place = np.full(len(groups), -1.0)
+    for group in np.unique(groups[groups >= 0]):
+        rows = rng.permutation(np.flatnonzero(groups == group))
+        place[rows] = np.arange(len(rows)) / len(rows)
+    grouped = np.flatnonzero(groups >= 0)
+    kept = grouped[np.argsort(place[grouped], kind="stable")[:MAX_ROWS]]
+    return np.sort(np.concatenate([kept, np.flatnonzero(groups < 0)]))
+
+
+def balanced_folds(groups: IntArray) -> int:
+    """As many folds as the median group has rows, from 2 to `N_FOLDS`."""
+    sizes = np.bincount(groups[groups >= 0])
+    return int(np.clip(np.median(sizes[sizes > 0]), 2, N_FOLDS))
 
 
 def deal_folds(groups: IntArray, rng: np.random.Generator, *, n_folds: int = N_FOLDS) -> IntArray:
@@ -57,11 +102,9 @@ def deal_folds(groups: IntArray, rng: np.random.Generator, *, n_folds: int = N_F
 
 
 def select(
-    scorer: Scorer, signs: FloatArray, fold: IntArray, *, exclusive: bool, rng: np.random.Generator
+    scorer: Scorer, signs: FloatArray, fold: IntArray, *, exclusive: bool
 ) -> Selection | None:
     """Compare candidates on rows that they did not see; None where no row can be held out.
-
-    The most accurate candidate wins; among equals the one with the smallest log loss.
 
     Parameters
     ----------
@@ -73,31 +116,28 @@ def select(
         From :func:`deal_folds`.
     exclusive : bool
         Whether the outcomes of a row exclude each other (classes) or not (labels).
-    rng : numpy.random.Generator
-        Thins the held-out rows where they are very many.
     """
-    held = np.flatnonzero(fold >= 0)
-    if not len(held):
-        return None
-    chosen = rng.permutation(held)[:MAX_HELD_OUT]
-    tested = np.zeros(len(fold), dtype=bool)
-    tested[chosen] = True
     pieces, rows = [], []
-    for number in np.unique(fold[chosen]):
-        test = np.flatnonzero(tested & (fold == number))
-        train = np.flatnonzero(fold != number)
-        pieces.append(scorer(train, test))
+    for number in np.unique(fold[fold >= 0]):
+        test = np.flatnonzero(fold == number)
+        pieces.append(scorer(np.flatnonzero(fold != number), test))
         rows.append(test)
+        if sum(map(len, rows)) >= ENOUGH_ROWS:
+            break
+    if not pieces:
+        return None
     scores, truth = np.concatenate(pieces, axis=1), signs[np.concatenate(rows)]
-    accuracy = np.array([hit_rate(each, truth, exclusive=exclusive) for each in scores])
-    log_loss, temperature = np.full(len(scores), np.inf), np.ones(len(scores))
-    for index in np.flatnonzero(accuracy >= accuracy.max() - 1e-12):
-        temperature[index] = temperature_of(scores[index], truth, exclusive=exclusive)
-        log_p = log_probabilities(scores[index] / temperature[index], exclusive=exclusive)
+    log_loss, temperature = np.empty(len(scores)), np.empty(len(scores))
+    for index, each in enumerate(scores):
+        temperature[index] = temperature_of(each, truth, exclusive=exclusive)
+        log_p = log_probabilities(each / temperature[index], exclusive=exclusive)
         log_loss[index] = -_log_likelihood(log_p, truth, exclusive=exclusive)
     best = int(log_loss.argmin())
     return Selection(
-        best=best, accuracy=accuracy, log_loss=log_loss, temperature=float(temperature[best])
+        best=best,
+        accuracy=np.array([hit_rate(each, truth, exclusive=exclusive) for each in scores]),
+        log_loss=log_loss,
+        temperature=float(temperature[best]),
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
+from scipy.linalg import eigh
 from scipy.sparse import issparse
 
 from bsdr_models.bm2pca.generative import Generative, Rows
@@ -13,9 +14,12 @@ from bsdr_models.bm2pca.mean_field import Start, State
 from bsdr_models.bm2pca.predict import DrawPosterior, Positions
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.design import row_space
+from bsdr_models.numerics.row_space import RANK_TOL, centred_gram
 from bsdr_models.typing import BoolArray, FloatArray, IntArray
 
 Strategy = Literal["shared", "one_vs_rest"]
+# Sparse rows of which all products are held at once.
+MAX_GRAM = 3000
 
 
 class Posterior(Protocol):
@@ -103,9 +107,15 @@ class Task:
     def reduced(self) -> "Task":
         """Wide rows in coordinates of their own span, which every subset of them shares."""
         n, p = self.X.shape
-        if issparse(self.X) or p <= n or len(self.columns) > 1 or not self.complete:
+        if p <= n or len(self.columns) > 1 or not self.complete:
             return self
-        return replace(self, X=self.X @ row_space(self.X)[1], n_features=(p,))
+        if not issparse(self.X):
+            return replace(self, X=self.X @ row_space(self.X)[1], n_features=(p,))
+        if n > MAX_GRAM:
+            return self
+        size, vectors = eigh(centred_gram(self.X, np.zeros(p)))
+        kept = size > RANK_TOL * size[-1]
+        return replace(self, X=vectors[:, kept] * np.sqrt(size[kept]), n_features=(p,))
 
     def targets_by_problem(self) -> FloatArray:
         """Targets as the engine wants them: (K, N, 1) one-vs-rest, (1, N, K) shared."""
