@@ -115,8 +115,14 @@ def warn_unless_mixed(tree: xr.DataTree, names: Sequence[str], *, stacklevel: in
 
 
 def worst_r_hat(tree: xr.DataTree, names: Sequence[str]) -> float:
-    """Largest R-hat of some variables of a tree; NaN counts as the worst."""
+    """Largest R-hat of some variables of a tree; NaN counts as the worst.
+
+    Entries that are zero by definition, as all of the first of two classes, have none.
+    """
     import arviz_stats
 
-    found = arviz_stats.rhat(tree["posterior"].dataset[list(names)])
-    return float(np.max([np.max(found[name].values) for name in names]))
+    posterior = tree["posterior"].dataset
+    columns = [posterior[name].values.reshape(*posterior[name].shape[:2], -1) for name in names]
+    values = np.concatenate(columns, axis=2)
+    found = arviz_stats.rhat(values[..., values.any(axis=(0, 1))], chain_axis=0, draw_axis=1)
+    return float(np.max(found))

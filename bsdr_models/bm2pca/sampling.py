@@ -111,14 +111,14 @@ def _gibbs(
         left_out.add("latent")
 
     def record(state: gibbs.State) -> Mapping[str, FloatArray]:
-        values = gibbs.to_variables(state, problem)
+        values = gibbs.to_variables(state)
         return {name: value for name, value in values.items() if name not in left_out}
 
     result = run_gibbs(
         lambda stream: gibbs.init(
             problem, priors, n_components=n_components, n_chains=chains, rng=stream
         ),
-        lambda state, stream: gibbs.step(state, problem, priors, rng=stream),
+        lambda state, stream: gibbs.step_joint(state, problem, priors, rng=stream),
         record=record,
         draws=draws,
         tune=tune,
@@ -174,7 +174,13 @@ def declare(X: FloatArray, margins: Margins, priors: Priors, *, n_components: in
     cost = float(margins.cost.ravel()[0])
     options: dict[str, Any] = {"n_components": n_components, "C": cost, "priors": priors}
     if isinstance(margins, Tube):
-        return build_model(X, margins.y[0], target="regression", epsilon=margins.epsilon, **options)
+        return build_model(
+            X,
+            margins.y[0],
+            target="regression",
+            epsilon=float(np.ravel(margins.epsilon)[0]),
+            **options,
+        )
     return build_model(X, margins.y[0], target="signs", **options)
 
 
