@@ -142,10 +142,10 @@ def best(state: State, data: Data, priors: Priors, *, n_steps: int = N_STEPS) ->
                 loss, stay.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": n_steps}
             ).x
             found = turn.reshape(start.shape) @ start
-            higher = value(found)[0] > here
+            higher = value(found)[0] > value(start)[0]
     except np.linalg.LinAlgError:  # a step of the search was singular
-        return stay
-    return np.where(higher[:, None, None], found, stay)
+        return start
+    return np.where(higher[:, None, None], found, start)
 
 
 def rotate(state: State, data: Data, priors: Priors) -> State:

@@ -115,6 +115,18 @@ def test_a_rotation_never_lowers_the_bound(lab, case):
     assert np.all(after >= before - 1e-9 * np.abs(before))
 
 
+def test_a_search_that_meets_a_singular_matrix_ends_where_it_began(lab, monkeypatch):
+    def fails(*arguments, **options):
+        raise np.linalg.LinAlgError
+
+    problem = lab.make_problem("batch")
+    state = best_precisions(problem, lab.unfinished(problem, np.random.default_rng(10)))
+    monkeypatch.setattr(rotation, "minimize", fails)
+    moved = rotation.rotate(state, problem.data, problem.priors)
+    gain = sum(terms(problem, moved).values()) - sum(terms(problem, state).values())
+    assert np.all(gain > -1e-10)
+
+
 @pytest.mark.parametrize("case", ["binary", "shared", "gaps", "views", "pooled"])
 def test_steps_lead_to_the_best_coordinates(lab, case):
     """The best: found without the closed form and without our gradient."""
