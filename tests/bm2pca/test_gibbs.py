@@ -228,8 +228,10 @@ def test_each_label_is_moved_under_the_latents_that_the_rest_leaves(lab, problem
             else replace(margins, observed=margins.observed & others)
         )
 
-        def draw(probe, chains, without=replace(data, margins=without)):
-            return gibbs.sample_latent(tile(state, chains), without, rng=probe)
+        def draw(probe, chains, margins=without):
+            return gibbs.sample_latent(
+                tile(state, chains), replace(data, margins=margins), rng=probe
+            )
 
         mean, cov = normal_law(draw, n * k)
         np.testing.assert_allclose(scores.mean[0].ravel(), mean, rtol=1e-8, atol=1e-10)

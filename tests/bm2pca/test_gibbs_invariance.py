@@ -34,7 +34,7 @@ PRIORS = Priors(
     offset_precision=1.7,
 )
 N, D, R = 4, 3, 2
-COST, EPSILON = 0.8, 0.3
+COST, EPSILON = {"hinge": 0.8, "tube": 3.0}, 0.3
 # Labels of the hinge, some of them missing; for the tube, where there is a target.
 LABELS = {
     1: np.array([[1.0], [-1.0], [1.0], [0.0]]),
@@ -72,29 +72,31 @@ def draw_prior(n_labels, n_draws, rng):
 
 def draw_joint(target, n_labels, *, n_chains, rng):
     """Exact draws of all unknowns, X and y; data have a chain axis."""
-    labels, cost = LABELS[n_labels], np.full((1, 1, 1), COST)
+    labels, cost = LABELS[n_labels], COST[target]
     if target == "tube":
         state, X, f = draw_prior(n_labels, n_chains, rng)
         # Flat on 2 epsilon, then an exponential of rate 2 C on either side.
-        inside = rng.random(f.shape) < 2.0 * EPSILON / (2.0 * EPSILON + 1.0 / COST)
+        inside = rng.random(f.shape) < 2.0 * EPSILON / (2.0 * EPSILON + 1.0 / cost)
         flat = rng.uniform(-EPSILON, EPSILON, f.shape)
-        tail = (EPSILON + rng.exponential(0.5 / COST, f.shape)) * rng.choice([-1.0, 1.0], f.shape)
+        tail = (EPSILON + rng.exponential(0.5 / cost, f.shape)) * rng.choice([-1.0, 1.0], f.shape)
         y = f + np.where(inside, flat, tail)
-        margins = Tube(y=y, observed=labels[None] != 0.0, cost=cost, epsilon=EPSILON)
-        slack = draw_slack(COST * np.stack([y - f - EPSILON, f - y - EPSILON]), rng)
+        margins = Tube(
+            y=y, observed=labels[None] != 0.0, cost=np.full((1, 1, 1), cost), epsilon=EPSILON
+        )
+        slack = draw_slack(cost * np.stack([y - f - EPSILON, f - y - EPSILON]), rng)
         extra = {"slack_scale": slack[0], "slack_scale_lower": slack[1]}
         return gibbs.State(**state, **extra), gibbs.Problem(X=X, margins=margins)
     found, kept = [], 0
     while kept < n_chains:
         state, X, f = draw_prior(n_labels, 50_000, rng)
         loss = (labels != 0.0) * np.maximum(0.0, 1.0 - labels * f)
-        accepted = rng.standard_exponential(len(f)) > 2.0 * COST * loss.sum(axis=(1, 2))
+        accepted = rng.standard_exponential(len(f)) > 2.0 * cost * loss.sum(axis=(1, 2))
         kept += accepted.sum()
         found.append({name: value[accepted] for name, value in {**state, "X": X, "f": f}.items()})
     whole = {k: np.concatenate([part[k] for part in found])[:n_chains] for k in found[0]}
     X, f = whole.pop("X"), whole.pop("f")
-    slack = draw_slack(COST * (1.0 - labels * f), rng)
-    problem = gibbs.Problem(X=X, margins=Hinge(y=labels[None], cost=cost))
+    slack = draw_slack(cost * (1.0 - labels * f), rng)
+    problem = gibbs.Problem(X=X, margins=Hinge(y=labels[None], cost=np.full((1, 1, 1), cost)))
     return gibbs.State(**whole, slack_scale=slack), problem
 
 
@@ -184,3 +186,162 @@ FAST = {"single": ("hinge", 2), "joint": ("tube", 1)}
 def test_sweep_keeps_the_joint_in_a_short_run(sweep):
     drift = drifts(SWEEPS[sweep], *FAST[sweep], n_chains=4000, n_sweeps=6, seed=2)
     assert abs(worst(drift)[1]) < BOUND, worst(drift)
+
+
+# Faults, each planted in one place.
+
+
+def patched_priors(monkeypatch, name, **extra):
+    """A sampler that is handed other hyper-parameters."""
+    sample = getattr(gibbs, name)
+
+    def wrong(*args, rng):
+        *rest, priors = args
+        added = {key: getattr(priors, key) + value for key, value in extra.items()}
+        return sample(*rest, replace(priors, **added), rng=rng)
+
+    monkeypatch.setattr(gibbs, name, wrong)
+
+
+def whole_degrees_of_freedom_for_loadings(monkeypatch):
+    """r from Ga(a + d, .) in place of Ga(a + d / 2, .)."""
+    patched_priors(monkeypatch, "sample_loading_precision", loading_shape=0.5 * D)
+
+
+def one_feature_too_few_for_the_noise(monkeypatch):
+    """tau from Ga(a + N (d - 1) / 2, .)."""
+    patched_priors(monkeypatch, "sample_noise_precision", noise_shape=-0.5 * N)
+
+
+def bias_not_counted_among_the_weights(monkeypatch):
+    """nu from Ga(a + k / 2, .)."""
+    patched_priors(monkeypatch, "sample_weight_precision", weight_shape=-0.5)
+
+
+def product_of_slack_scales_for_product_of_expectations(monkeypatch):
+    """Linear term C**2 y / lambda, without the 1 of C (1 + C / lambda) y."""
+    monkeypatch.setattr(Hinge, "pulls", lambda self, s: self.y * self.cost**2 / s)
+
+
+def cost_not_squared(monkeypatch):
+    """Precision C / lambda."""
+    monkeypatch.setattr(Hinge, "weights", lambda self, s: self.y**2 * self.cost / s)
+
+
+def squared_distance_for_distance(monkeypatch):
+    """chi in place of its root for the slack scales."""
+    scales = Hinge.scales
+    monkeypatch.setattr(Hinge, "scales", lambda *args: scales(*args) ** 2)
+
+
+def slack_scale_without_its_cost(monkeypatch):
+    """u = 1 - y f."""
+    scales = Hinge.scales
+    monkeypatch.setattr(Hinge, "scales", lambda *args: scales(*args) / COST["hinge"])
+
+
+def latent_without_the_bias_in_its_score(monkeypatch):
+    """The product of bias and weights is left out of the linear term of Z."""
+    sample = gibbs.sample_latent
+
+    def wrong(state, problem, *, rng):
+        return sample(replace(state, weights=state.weights * BIAS_OFF), problem, rng=rng)
+
+    monkeypatch.setattr(gibbs, "sample_latent", wrong)
+
+
+def one_side_of_the_tube(monkeypatch):
+    """The precision of the lower side is taken for that of the upper."""
+    weights = Tube.weights
+    monkeypatch.setattr(Tube, "weights", lambda self, s: weights(self, np.stack([s[0], s[0]])))
+
+
+def stale_slack_scales(monkeypatch):
+    """The slack scales are those of the scores before the move of the weights."""
+    sample, draw, old = gibbs.sample_weights_and_slack, gibbs.sample_slack, {}
+
+    def wrong(state, *args, rng):
+        old["scores"] = state.latent @ state.weights[:, 1:] + state.weights[:, :1]
+        return sample(state, *args, rng=rng)
+
+    monkeypatch.setattr(gibbs, "sample_weights_and_slack", wrong)
+    monkeypatch.setattr(gibbs, "sample_slack", lambda m, _, *, rng: draw(m, old["scores"], rng=rng))
+
+
+def latent_from_old_weights(monkeypatch):
+    """Z is drawn before the collapsed move of the weights, not after it."""
+    sample, old = gibbs.sample_weights_and_slack, {}
+
+    def wrong(state, problem, *args, rng):
+        old["latent"] = SAMPLE_LATENT(state, problem, rng=rng)
+        return sample(state, problem, *args, rng=rng)
+
+    monkeypatch.setattr(gibbs, "sample_weights_and_slack", wrong)
+    monkeypatch.setattr(gibbs, "sample_latent", lambda *args, rng: old["latent"])
+
+
+def scores_of_other_labels_forgotten(monkeypatch):
+    """A label moves under latents that have seen the features alone."""
+
+    def alone(A, eta, h):
+        return np.repeat(A[:, None], N, axis=1)
+
+    monkeypatch.setattr(gibbs, "_row_precisions", alone)
+
+
+def ray_without_its_jacobian(monkeypatch):
+    """The density of log g along the ray with the power -2 (a - 1)."""
+    move = margin_draws._along_ray
+    monkeypatch.setattr(
+        margin_draws,
+        "_along_ray",
+        lambda eta, nu, scores, shape, *rest: move(eta, nu, scores, shape - 1.0, *rest),
+    )
+
+
+def scores_from_their_means(monkeypatch):
+    """f drawn without the margin factor."""
+    monkeypatch.setattr(
+        soft_interval,
+        "draw",
+        lambda mean, sd, *_, rng: mean + sd * rng.standard_normal(mean.shape),
+    )
+
+
+def basis_that_takes_the_loadings_with_it(monkeypatch):
+    """The power of the scale g counts the d entries of W, whose precision moves along."""
+    move = basis_draws.draw
+
+    def wrong(*args, shape, rate, rng):
+        return move(*args, shape=shape - 0.5 * D, rate=rate, rng=rng)
+
+    monkeypatch.setattr(basis_draws, "draw", wrong)
+
+
+SAMPLE_LATENT = gibbs.sample_latent
+BIAS_OFF = np.array([0.0, 1.0, 1.0])[:, None]
+FAULTS = {
+    whole_degrees_of_freedom_for_loadings: ("single", "hinge", 1, 4000),
+    one_feature_too_few_for_the_noise: ("joint", "hinge", 1, 4000),
+    bias_not_counted_among_the_weights: ("single", "tube", 1, 4000),
+    product_of_slack_scales_for_product_of_expectations: ("single", "hinge", 1, 4000),
+    cost_not_squared: ("single", "hinge", 2, 4000),
+    squared_distance_for_distance: ("joint", "hinge", 1, 4000),
+    slack_scale_without_its_cost: ("single", "hinge", 1, 4000),
+    latent_without_the_bias_in_its_score: ("joint", "hinge", 1, 4000),
+    one_side_of_the_tube: ("single", "tube", 1, 4000),
+    stale_slack_scales: ("joint", "tube", 1, 16_000),
+    latent_from_old_weights: ("joint", "hinge", 1, 4000),
+    scores_of_other_labels_forgotten: ("joint", "tube", 2, 4000),
+    ray_without_its_jacobian: ("joint", "hinge", 1, 4000),
+    scores_from_their_means: ("joint", "hinge", 1, 4000),
+    basis_that_takes_the_loadings_with_it: ("joint", "tube", 1, 4000),
+}
+
+
+@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
+def test_planted_fault_is_found(plant, monkeypatch):
+    plant(monkeypatch)
+    sweep, *case, n_chains = FAULTS[plant]
+    drift = drifts(SWEEPS[sweep], *case, n_chains=n_chains, n_sweeps=4, seed=3)
+    assert abs(worst(drift)[1]) > BOUND + 1.0, worst(drift)
