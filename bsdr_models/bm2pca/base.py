@@ -18,7 +18,7 @@ from bsdr_models.bm2pca.trees import Context
 from bsdr_models.bm2pca.views import Moments, make_view
 from bsdr_models.checks import check_count, check_tol, fit_scaler
 from bsdr_models.numerics.relevance import relevance
-from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.random import as_generator
 from bsdr_models.typing import FloatArray, IntArray
 
@@ -57,6 +57,12 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learned")
+
+    def _validate(self, X: Any, y: Any) -> Rows:
+        """Rows of a fit, float64, NaN where an entry is missing."""
+        if y is None:
+            validate_rows(self, X, y)  # says that targets are required
+        return validate_rows(self, X, ensure_min_samples=2)
 
     def _check_counts(self) -> Priors:
         """Arguments that every estimator has, checked; the hyper-parameters."""
@@ -111,13 +117,12 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _scale(self, X: Rows) -> Rows:
         """Learn the scaling of training rows and apply it; sparse rows are left as they are."""
         if issparse(X):
-            if not np.isfinite(X.data).all():
-                raise ValueError("sparse X contains NaN or infinity")
-            if X.nnz == 0 or not X.data.any():
+            rows = finite_csr(X)
+            if np.array_equal(rows.max(axis=0).toarray(), rows.min(axis=0).toarray()):
                 raise ValueError("X has no variation: all rows are equal")
             self._scaler: Scaler | None = None
             self.mean_, self.scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
-            return csr_array(X)
+            return rows
         if (empty := np.isnan(X).all(axis=1)).any():
             raise ValueError(f"row {int(empty.argmax())} of X has no entry at all")
         scaler = fit_scaler(X, standardize=self.standardize)
@@ -130,9 +135,8 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         check_is_fitted(self)
         X = validate_rows(self, X, reset=False)
         if issparse(X):
-            if not np.isfinite(X.data).all():
-                raise ValueError("sparse X contains NaN or infinity")
-            return csr_array(X) if self._scaler is None else self._scaler.transform(X.toarray())
+            rows = finite_csr(X)
+            return rows if self._scaler is None else self._scaler.transform(rows.toarray())
         rows = X if self._scaler is None else self._scaler.transform(X)
         if np.isnan(rows).any() and self._learned.generative is None:
             return self._completer.impute(rows)
@@ -272,6 +276,16 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True
         return tags
+
+
+def finite_csr(X: Any) -> csr_array:
+    """Sparse rows in CSR format; entries that are not stored are zero, none is missing."""
+    rows = csr_array(X)
+    if not np.isfinite(rows.data).all():
+        raise ValueError("Input X contains NaN, which sparse rows cannot have: 0 is not missing")
+    if np.abs(rows.data).max(initial=0.0) > TOO_LARGE:
+        raise ValueError("X is sparse, so never scaled, and holds values too large to compute with")
+    return rows
 
 
 def _decode(learned: Learned, task: Task) -> Generative:

@@ -7,30 +7,25 @@ from typing import Any, Literal, Self
 import numpy as np
 import xarray as xr
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.validation import check_consistent_length
 from threadpoolctl import threadpool_limits
 
-from bsdr_models.bm2pca import label_free, paper, sampling, selection, trees
-from bsdr_models.bm2pca.base import BaseBM2PCA, validate_rows
+from bsdr_models.bm2pca import label_free, paper, sampling, selection, trees, tuning
+from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.card import CARD
+from bsdr_models.bm2pca.labels import Labels, encode
 from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import PAPER, SAMPLING, Priors
 from bsdr_models.bm2pca.settings import Candidate, Grid, Inference, Variant, make_grid
 from bsdr_models.bm2pca.task import Learned, Strategy, Task
 from bsdr_models.checks import (
     check_choice,
-    dense_targets,
-    encode_labels,
     warn_not_converged,
     warn_unless_mixed,
 )
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.random import RandomState
-from bsdr_models.typing import FloatArray, IntArray
-
-# Sweeps after which a held-out score stands for a fit that goes on to convergence.
-CONVERGED = 50
+from bsdr_models.typing import FloatArray
 
 
 class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
@@ -105,17 +100,18 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             feature varies, or an argument is out of range.
         """
         self._forget()
-        X, y = validate_rows(self, X, y, multi_output=True, ensure_min_samples=2)
+        X = self._validate(X, y)
         grid, priors = self._settings()
-        signs, groups = self._encode(y)
-        self._y, self._groups = dense_targets(y), groups
+        labels = encode(y, self.unlabeled)
+        check_consistent_length(X, labels.given)
+        self.classes_, self._exclusive = labels.classes, labels.exclusive
         select_rng, fit_rng = self._spawn()
-        self._observed = self._make_task(X, signs, priors=priors, strategy=self.strategy)
+        self._observed = self._make_task(X, labels.signs, priors=priors, strategy=self.strategy)
         # The matrices are small: more threads cost more than they bring, and change the rounding.
         with threadpool_limits(limits=1, user_api="blas"):
             self._task = self._complete(self._observed)
-            chosen = self._choose(grid, groups, select_rng)
-            self._learn(chosen, fit_rng)
+            chosen = self._choose(grid, labels, select_rng)
+            self._learn(chosen, labels, fit_rng)
         return self
 
     def _settings(self) -> tuple[Grid, Priors]:
@@ -124,49 +120,16 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         check_choice("strategy", self.strategy, ("shared", "one_vs_rest"))
         check_choice("inference", self.inference, ("mean_field", "gibbs", "nuts", "advi"))
         check_choice("start", self.start, ("label", "pca", "random"))
+        if self.inference != "mean_field" and (self.variant, self.strategy) != ("paper", "shared"):
+            raise ValueError(
+                f"inference={self.inference!r} needs variant='paper' and strategy='shared', got "
+                f"variant={self.variant!r} and strategy={self.strategy!r}"
+            )
         priors = self._check_counts()
         return make_grid(self.variant, self.C, self.n_sweeps, self.metric_scale), priors
 
     def _default_priors(self) -> Priors:
         return PAPER if self.inference == "mean_field" else SAMPLING
-
-    def _encode(self, y: Any) -> tuple[FloatArray, IntArray]:
-        """Signs (N, K), 0 without a label, and the class of each row, -1 without."""
-        y = dense_targets(y)
-        if y.ndim == 2 and y.shape[1] > 1:
-            return self._encode_labels(y)
-        y = column_or_1d(y, warn=True)
-        known = ~_equals(y, self.unlabeled)
-        if not known.any():
-            raise ValueError(f"every y equals unlabeled={self.unlabeled!r}: no row has a label")
-        check_classification_targets(y[known])
-        self.classes_, index = encode_labels(y[known])
-        self._exclusive = True
-        groups = np.full(len(y), -1, dtype=np.int64)
-        groups[known] = index
-        k = len(self.classes_)
-        if k == 2:
-            signs = np.where(groups < 0, 0.0, 2.0 * groups - 1.0)[:, None]
-        else:
-            signs = np.where(groups[:, None] == np.arange(k), 1.0, -1.0)
-            signs[groups < 0] = 0.0
-        return signs, groups
-
-    def _encode_labels(self, y: np.ndarray) -> tuple[FloatArray, IntArray]:
-        known = ~_equals(y, self.unlabeled)
-        on = np.where(known, y, 0)
-        if type_of_target(on) != "multilabel-indicator":
-            raise ValueError(
-                "a y of several columns must hold 0 and 1 (labels), or the marker given by "
-                f"unlabeled; got {type_of_target(y)}"
-            )
-        signs = np.where(known, 2.0 * on.astype(np.float64) - 1.0, 0.0)
-        for label, column in enumerate(signs.T):
-            if not {-1.0, 1.0} <= set(column.tolist()):
-                raise ValueError(f"label {label} is on in no row, or in every row that has it")
-        self.classes_ = np.arange(y.shape[1])
-        self._exclusive = False
-        return signs, np.where(known.any(axis=1), 0, -1)
 
     def _complete(self, task: Task) -> Task:
         """Rows as the variant learns from them: without gaps, if it cannot do with them."""
@@ -176,60 +139,38 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         self._lazy_completer = paper.fit_completer(task, rng)
         return replace(task, X=self._lazy_completer.impute(task.X))
 
-    def _choose(self, grid: Grid, groups: IntArray, rng: np.random.Generator) -> Candidate:
+    def _choose(self, grid: Grid, labels: Labels, rng: np.random.Generator) -> Candidate:
         """Setting of the fit, by cross-validation where there is a choice, and the temperature."""
-        candidates = grid.candidates
         self.temperature_, self.cv_results_ = 1.0, None
-        found = None
-        if len(candidates) > 1 or self.calibrate:
-            kept = selection.thin(groups, rng)
-            task, groups = self._task.subset(kept).reduced(), groups[kept]
-            sees_labels = self.variant == "paper"
-            n_folds = selection.balanced_folds(groups) if sees_labels else selection.N_FOLDS
-            fold = selection.deal_folds(groups, rng, n_folds=n_folds)
-            with ProgressBar(
-                len(np.unique(fold[fold >= 0])), "BM2PCA, folds", enabled=self.progressbar
-            ) as bar:
-
-                def scorer(train: IntArray, test: IntArray) -> FloatArray:
-                    scores = self._path_scores(grid, task, train, test, rng)
-                    bar.update()
-                    return scores
-
-                found = selection.select(scorer, task.Y, fold, exclusive=self._exclusive)
+        if len(grid.candidates) == 1 and not self.calibrate:
+            return grid.candidates[0]
+        found = tuning.choose(
+            self._task,
+            grid,
+            labels.groups,
+            variant=self.variant,
+            exclusive=labels.exclusive,
+            rng=rng,
+            progressbar=self.progressbar,
+        )
         if found is None:
-            if len(candidates) > 1 or self.calibrate:
-                warnings.warn(
-                    "no row can be held out, every class has one: settings are the fallback and "
-                    "probabilities are not calibrated",
-                    UserWarning,
-                    stacklevel=3,
-                )
+            warnings.warn(
+                "no row can be held out, every class has one: settings are the fallback and "
+                "probabilities are not calibrated",
+                UserWarning,
+                stacklevel=3,
+            )
             return grid.fallback
         self.cv_results_ = {
-            "candidates": candidates,
+            "candidates": grid.candidates,
             "accuracy": found.accuracy,
             "log_loss": found.log_loss,
         }
         if self.calibrate:
             self.temperature_ = found.temperature
-        return candidates[found.best]
+        return grid.candidates[found.best]
 
-    def _path_scores(
-        self, grid: Grid, task: Task, train: IntArray, test: IntArray, rng: np.random.Generator
-    ) -> FloatArray:
-        """Scores of held-out rows under every candidate, (G, M, K)."""
-        if self.variant == "label_free":
-            return np.concatenate(
-                [
-                    label_free.path_scores(task, train, test, scales=grid.scales, cost=cost)
-                    for cost in grid.costs
-                ]
-            )
-        sweeps = grid.sweeps or (CONVERGED,)
-        return paper.path_scores(task, train, test, costs=grid.costs, sweeps=sweeps, rng=rng)
-
-    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> None:
+    def _learn(self, chosen: Candidate, labels: Labels, rng: np.random.Generator) -> None:
         """Fit with the chosen setting."""
         self.C_ = chosen.cost
         if self.variant == "label_free":
@@ -251,7 +192,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
                 rng=rng,
                 progressbar=self.progressbar,
             )
-        self._adopt(learned, self._describe())
+        self._adopt(learned, self._describe(labels))
         if learned.sampled is not None:
             self._tree = trees.draws_tree(learned, self._context, inference_method=self.inference)
             self.converged_ = warn_unless_mixed(self._tree, CARD.identified, stacklevel=5)
@@ -259,7 +200,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         if mean_field and not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol, stacklevel=4)
 
-    def _describe(self) -> trees.Context:
+    def _describe(self, labels: Labels) -> trees.Context:
         """What trees say of the data and of the fit."""
         config = self._config(self._task.priors)
         config["unlabeled"] = None if self.unlabeled is None else str(self.unlabeled)
@@ -277,11 +218,11 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             attrs["metric_scale"] = float(self.metric_scale_)
         return trees.Context(
             X=self._observed.X,
-            y=self._y,
-            index=self._groups if self._exclusive else None,
+            y=labels.given,
+            index=labels.groups if labels.exclusive else None,
             feature_names=self._feature_names(),
-            labels=self.classes_,
-            target="multiclass" if self._exclusive else "multilabel",
+            labels=labels.classes,
+            target="multiclass" if labels.exclusive else "multilabel",
             config=config,
             attrs=attrs,
         )
@@ -398,12 +339,3 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         tags.classifier_tags.multi_label = True
         tags.target_tags.multi_output = False
         return tags
-
-
-def _equals(y: np.ndarray, marker: Any) -> np.ndarray:
-    """Where y is the marker of rows without a label; None marks nothing."""
-    if marker is None:
-        return np.zeros(y.shape, dtype=bool)
-    if isinstance(marker, float) and np.isnan(marker):
-        return np.array([isinstance(v, float) and np.isnan(v) for v in y.ravel()]).reshape(y.shape)
-    return np.asarray(y == marker)

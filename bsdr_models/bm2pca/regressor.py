@@ -6,17 +6,16 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import xarray as xr
-from scipy.sparse import issparse
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_consistent_length
 from threadpoolctl import threadpool_limits
 
 from bsdr_models.bm2pca import paper, regression, selection, trees
-from bsdr_models.bm2pca.base import BaseBM2PCA, validate_rows
+from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.regression import Tubes, make_tubes
-from bsdr_models.checks import check_choice, warn_not_converged
+from bsdr_models.checks import check_choice, dense_targets, warn_not_converged
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.random import RandomState
@@ -179,9 +178,9 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             constant, or an argument is out of range.
         """
         self._forget()
-        X, Y = self._validate(X, y)
+        X = self._validate(X, y)
         tubes, priors = self._settings()
-        Y = self._scale_outputs(Y)
+        Y = self._scale_outputs(X, y)
         select_rng, fit_rng = self._spawn()
         # The matrices are small: more threads cost more than they bring, and change the rounding.
         with threadpool_limits(limits=1, user_api="blas"):
@@ -192,28 +191,23 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             self._learn(fit_rng)
         return self
 
-    def _validate(self, X: Any, y: Any) -> tuple[Any, FloatArray]:
-        """Rows, and targets as (N, K) with NaN where there is none."""
-        if y is None:
-            validate_rows(self, X, y)  # says that targets are required
-        X = validate_rows(self, X, ensure_min_samples=2)
-        if issparse(y):
-            y = y.toarray()
-        y = check_array(
-            y, dtype=np.float64, ensure_2d=False, ensure_all_finite="allow-nan", input_name="y"
-        )
-        check_consistent_length(X, y)
-        if y.ndim > 2:
-            raise ValueError(f"y must have one axis or two, got an array of shape {y.shape}")
-        self._one_output = y.ndim == 1
-        return X, np.ascontiguousarray(y).reshape(len(y), -1)
-
     def _settings(self) -> tuple[Tubes, Priors]:
         """Candidates and hyper-parameters, all arguments checked."""
         check_choice("start", self.start, ("label", "pca", "random"))
         return make_tubes(self.C, self.epsilon), self._check_counts()
 
-    def _scale_outputs(self, Y: FloatArray) -> FloatArray:
+    def _scale_outputs(self, X: Any, y: Any) -> FloatArray:
+        """Targets of mean zero and unit variance, (N, K), NaN where there is none."""
+        y = check_array(
+            dense_targets(y),
+            dtype=np.float64,
+            ensure_2d=False,
+            ensure_all_finite="allow-nan",
+            input_name="y",
+        )
+        check_consistent_length(X, y)
+        self._one_output = y.ndim == 1
+        Y = np.ascontiguousarray(y).reshape(len(y), -1)
         if (bare := np.isnan(Y).all(axis=0)).any():
             raise ValueError(f"output {int(bare.argmax())} of y has no target at all")
         scaler = Scaler.fit(Y)

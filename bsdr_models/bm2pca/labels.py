@@ -1,0 +1,129 @@
+"""Labels as the engines of BM2PCA see them: signs, with zeros where there is no label."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_array, column_or_1d
+
+from bsdr_models.checks import dense_targets, encode_labels
+from bsdr_models.typing import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """Encoded targets of a classifier.
+
+    given
+        As an array, (N,) or (N, K).
+    classes
+        Sorted classes, or the numbers of the labels, (K,).
+    signs
+        (N, K) in {-1, 0, 1}, 0 without a label; one column for two classes.
+    groups
+        Class of each row, -1 without; of several labels 0 for rows that have any, else -1.
+    exclusive
+        Whether a row has one of several classes, and not several labels.
+    """
+
+    given: np.ndarray
+    classes: np.ndarray
+    signs: FloatArray
+    groups: IntArray
+    exclusive: bool
+
+
+def encode(y: Any, unlabeled: Any) -> Labels:
+    """Encode classes (N,), or zeros and ones of several labels (N, K).
+
+    Parameters
+    ----------
+    y : array-like
+    unlabeled : scalar, optional
+        Marks entries without a label; NaN marks every kind of missing value. None marks nothing.
+
+    Raises
+    ------
+    ValueError
+        If a label is missing without being marked, there are no two classes, a label never
+        varies, or the targets are not labels.
+    """
+    if np.ndim(unlabeled) != 0:
+        raise ValueError(f"unlabeled must be a single value, got {unlabeled!r}")
+    y = dense_targets(y)
+    known = ~_marked(y, unlabeled)
+    if known.size and not known.any():
+        raise ValueError(f"every y equals unlabeled={unlabeled!r}: no row has a label")
+    check_array(y[known], ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")
+    if (lost := known & _missing(y)).any():
+        raise ValueError(
+            f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}: give "
+            "unlabeled=numpy.nan if these rows have no label"
+        )
+    if y.ndim == 2 and y.shape[1] > 1:
+        return _encode_labels(y, known)
+    return _encode_classes(column_or_1d(y, warn=True), known.ravel())
+
+
+def _encode_classes(y: np.ndarray, known: BoolArray) -> Labels:
+    labelled = y[known]
+    if y.dtype == object and not all(isinstance(value, str) for value in labelled):
+        labelled = np.array(labelled.tolist())
+    check_classification_targets(labelled)
+    classes, index = encode_labels(labelled)
+    groups = np.full(len(y), -1, dtype=np.int64)
+    groups[known] = index
+    if len(classes) == 2:
+        signs = np.where(groups < 0, 0.0, 2.0 * groups - 1.0)[:, None]
+    else:
+        signs = np.where(groups[:, None] == np.arange(len(classes)), 1.0, -1.0)
+        signs[groups < 0] = 0.0
+    return Labels(given=y, classes=classes, signs=signs, groups=groups, exclusive=True)
+
+
+def _encode_labels(y: np.ndarray, known: BoolArray) -> Labels:
+    on = np.where(known, y, 0)
+    on = np.array(on.tolist()) if on.dtype == object else on
+    if type_of_target(on) != "multilabel-indicator":
+        raise ValueError(
+            "a y of several columns must hold 0 and 1 (labels), or the marker given by "
+            f"unlabeled; got {type_of_target(on)}. Classes make a 1d array"
+        )
+    signs = np.where(known, 2.0 * on.astype(np.float64) - 1.0, 0.0)
+    for label, column in enumerate(signs.T):
+        if not {-1.0, 1.0} <= set(column.tolist()):
+            raise ValueError(f"label {label} of y is the same in every row that has it")
+    return Labels(
+        given=y,
+        classes=np.arange(y.shape[1]),
+        signs=signs,
+        groups=np.where(known.any(axis=1), 0, -1),
+        exclusive=False,
+    )
+
+
+def _marked(y: np.ndarray, marker: Any) -> BoolArray:
+    """Where y is the marker of entries without a label."""
+    if marker is None:
+        return np.zeros(y.shape, dtype=bool)
+    if _is_missing(marker):
+        return _missing(y)
+    if y.dtype == object:
+        found = [not _is_missing(value) and value == marker for value in y.ravel()]
+        return np.array(found, dtype=bool).reshape(y.shape)
+    return np.broadcast_to(y == marker, y.shape)
+
+
+def _missing(y: np.ndarray) -> BoolArray:
+    """Where y is NaN, None or the like."""
+    if y.dtype == object:
+        return np.array([_is_missing(value) for value in y.ravel()], dtype=bool).reshape(y.shape)
+    return np.isnan(y) if y.dtype.kind == "f" else np.zeros(y.shape, dtype=bool)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN of any float type, or the NA of pandas."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
