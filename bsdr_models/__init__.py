@@ -7,7 +7,11 @@ first asked for.
 from importlib import import_module
 from typing import Any
 
+# Module of each public name, and what it is called there if not the same.
 _PUBLIC = {
+    "BM2PCAClassifier": "bsdr_models.bm2pca.estimator",
+    "BM2PCAPriors": "bsdr_models.bm2pca.priors:Priors",
+    "BM2PCARegressor": "bsdr_models.bm2pca.regressor",
     "BSDRClassifier": "bsdr_models.bsdr.estimator",
     "BSDRRegressor": "bsdr_models.bsdr.estimator",
     "MNPClassifier": "bsdr_models.bsdr.mnp",
@@ -15,13 +19,23 @@ _PUBLIC = {
     "ZOO": "bsdr_models.zoo",
 }
 
-__all__ = ["ZOO", "BSDRClassifier", "BSDRRegressor", "MNPClassifier", "Priors"]
+__all__ = [
+    "ZOO",
+    "BM2PCAClassifier",
+    "BM2PCAPriors",
+    "BM2PCARegressor",
+    "BSDRClassifier",
+    "BSDRRegressor",
+    "MNPClassifier",
+    "Priors",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Public names, loaded on first use."""
     if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
+        module, _, attribute = _PUBLIC[name].partition(":")
+        return getattr(import_module(module), attribute or name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

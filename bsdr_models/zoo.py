@@ -1,5 +1,6 @@
 """The models of the package, by their cards."""
 
+from bsdr_models.bm2pca.card import CARD as BM2PCA
 from bsdr_models.bsdr.card import CARD as BSDR
 
-ZOO = (BSDR,)
+ZOO = (BSDR, BM2PCA)
