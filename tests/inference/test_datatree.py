@@ -130,7 +130,7 @@ def test_a_wrong_axis_is_named(groups, group, name, values, message):
 def test_cards_are_complete(card):
     assert set(card.identified) <= set(card.variables)
     for variable in card.variables.values():
-        assert variable.dims
+        assert len(set(variable.dims)) == len(variable.dims)  # none for a scalar
         assert variable.symbol
         assert variable.equation
         assert variable.description
