@@ -101,7 +101,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         """
         self._forget()
         X = self._validate(X, y)
-        grid, priors = self._settings()
+        grid, priors = self._settings(X.shape)
         labels = encode(y, self.unlabeled)
         check_consistent_length(X, labels.given)
         self.classes_, self._exclusive = labels.classes, labels.exclusive
@@ -114,8 +114,8 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             self._learn(chosen, labels, fit_rng)
         return self
 
-    def _settings(self) -> tuple[Grid, Priors]:
-        """Candidates and hyper-parameters, all arguments checked."""
+    def _settings(self, shape: tuple[int, int]) -> tuple[Grid, Priors]:
+        """Candidates and hyper-parameters for X of a shape, all arguments checked."""
         check_choice("variant", self.variant, ("label_free", "paper"))
         check_choice("strategy", self.strategy, ("shared", "one_vs_rest"))
         check_choice("inference", self.inference, ("mean_field", "gibbs", "nuts", "advi"))
@@ -126,7 +126,9 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
                 f"variant={self.variant!r} and strategy={self.strategy!r}"
             )
         priors = self._check_counts()
-        return make_grid(self.variant, self.C, self.n_sweeps, self.metric_scale), priors
+        wide = shape[0] <= shape[1]
+        grid = make_grid(self.variant, self.C, self.n_sweeps, self.metric_scale, wide=wide)
+        return grid, priors
 
     def _default_priors(self) -> Priors:
         return PAPER if self.inference == "mean_field" else SAMPLING

@@ -15,6 +15,10 @@ The two variants want different folds, and for one reason each.
 - The metric of the nuisance needs two rows of one class. Five folds, dealt out one row of a class
   at a time, leave some classes whole (`deal_folds`).
 
+What matters differs, too. For latents that see labels it is the number of sweeps. Free of labels
+a fit has its metric and, where rows outnumber features, its cost: with classes that cannot be
+parted, or just can, a cost of 10 fits every row (digits: log loss 0.42 against 0.17).
+
 Many rows decide no better than some: at most `MAX_ROWS` take part, and no more folds are scored
 once `ENOUGH_ROWS` have been held out.
 """

@@ -11,8 +11,9 @@ from bsdr_models.checks import check_choice
 Variant = Literal["label_free", "paper"]
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 
-# Candidates of a cross-validation; the costs are the paper's.
+# Candidates of a cross-validation; the costs of the paper's variant are the paper's.
 COSTS = (10.0, 20.0, 30.0, 40.0)
+LABEL_FREE_COSTS = (0.1, 1.0, 10.0)
 SWEEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)
 SCALES = (1.0, 10.0, 100.0, np.inf)
 # Settings where nothing can be held out, or no time is to be spent on it.
@@ -67,19 +68,32 @@ class Grid:
         )
 
 
-def make_grid(variant: Variant, C: Any, n_sweeps: Any, metric_scale: Any) -> Grid:
+def make_grid(
+    variant: Variant, C: Any, n_sweeps: Any, metric_scale: Any, *, wide: bool = False
+) -> Grid:
     """Candidates of the arguments of a classifier.
+
+    Parameters
+    ----------
+    variant : {"label_free", "paper"}
+    C, n_sweeps, metric_scale
+        Numbers, "cv", or for ``C`` None: "cv" where it matters.
+    wide : bool
+        Whether there are no more rows than features. Any labels of them can then be separated,
+        and all costs from `COST` on lead to about the same label-free fit.
 
     Raises
     ------
     ValueError
         If one is out of range.
     """
-    costs = COSTS if isinstance(C, str) and C == "cv" else None
-    if C is None:
-        costs = COSTS if variant == "paper" else (COST,)
-    if costs is None:
+    costs: tuple[float, ...]
+    if C is None or (isinstance(C, str) and C == "cv"):
+        costs = COSTS if variant == "paper" else LABEL_FREE_COSTS
+    else:
         costs = (check_positive("C", C, " or 'cv'"),)
+    if C is None and variant == "label_free" and wide:
+        costs = (COST,)
     if variant == "label_free":
         if isinstance(metric_scale, str):
             check_choice("metric_scale", metric_scale, ("cv",))
