@@ -2,13 +2,16 @@ r"""Gibbs sampling for BM2PCA: every full conditional of the augmented model, al
 
 The target is the pseudo-posterior of [1]_ with the slack scales kept as unknowns [2]_. Each
 ``sample_*`` draws one block given everything else, for C chains along the leading axis of every
-array. Two sweeps are composed of them: ``step`` takes the factors of the mean field one by one;
-``step_joint`` draws weights and slack scales with Z integrated out, (t, W) as one block, and ends
-with moves along changes of the latent basis.
+array. Two sweeps are composed of them: ``step`` takes the factors of the mean field in turn;
+``step_joint`` moves weights and slack scales with Z integrated out, and ends with moves along
+changes of the latent basis.
 
 Use ``step_joint``. In the plain sweep weights, positions and slack scales hold each other, and
-the size of the scores hardly moves: its draws of coef are not worth one in a thousand, and a run
-of common length does not arrive.
+the size of the scores hardly moves: about a thousand sweeps make one independent draw of coef.
+
+No label bounds the size of its score from above, and what bounds the weights is their prior: they
+have moments of order below 2 weight_shape only. Under the paper's hyper-parameters (0.1) coef has
+no posterior mean; only its direction and the signs of scores mean anything there.
 
 Letters: t offset, W loadings, r their precision, tau noise precision, Z latent, eta weights with
 e_0 the bias (first), nu their precision, lambda slack scale, f scores. The margins of one row and
@@ -151,9 +154,8 @@ def sample_latent(state: State, problem: Problem, *, rng: np.random.Generator) -
     linear = linear + (g - h * state.weights[:, :1]) @ _transpose(eta)
     if eta.shape[2] > 1:
         precision = _row_precisions(A, eta, h)
-        return normal_draws.draw(precision, linear[..., None], name="latent precision", rng=rng)[
-            ..., 0
-        ]
+        column = linear[..., None]
+        return normal_draws.draw(precision, column, name="latent precision", rng=rng)[..., 0]
     half = np.linalg.inv(cholesky(A, name="latent precision"))
     v = half @ eta  # (C, k, 1)
     root = np.sqrt(1.0 + h * np.sum(v**2, axis=1, keepdims=True))
@@ -300,7 +302,7 @@ def sample_basis(state: State, priors: Priors, *, rng: np.random.Generator) -> S
 
 
 def step(state: State, problem: Problem, priors: Priors, *, rng: np.random.Generator) -> State:
-    """One sweep over single factors; the input is not modified."""
+    """One sweep over the factors of the mean field; the input is not modified."""
     state = _with_slack(state, sample_slack(problem.margins, _scores(state), rng=rng))
     state = replace(state, latent=sample_latent(state, problem, rng=rng))
     state = replace(state, weights=sample_weights(state, problem, rng=rng))
@@ -314,7 +316,7 @@ def step(state: State, problem: Problem, priors: Priors, *, rng: np.random.Gener
 def step_joint(
     state: State, problem: Problem, priors: Priors, *, rng: np.random.Generator
 ) -> State:
-    """One sweep in blocks, with changes of basis; the input is not modified."""
+    """One sweep with Z integrated out, and changes of basis; the input is not modified."""
     state = sample_weights_and_slack(state, problem, priors, rng=rng)
     state = replace(state, latent=sample_latent(state, problem, rng=rng))
     state = replace(state, weight_precision=sample_weight_precision(state, priors, rng=rng))

@@ -42,8 +42,8 @@ def log_mean(
     cost : array-like
         C > 0.
     """
-    parts = _log_masses(mean, sd, lower, upper, cost)
-    return _log_sum(parts.reshape(3, -1)).reshape(parts.shape[1:])
+    arrays = np.broadcast_arrays(mean, sd, lower, upper, cost)
+    return _log_means(*_flat(arrays)).reshape(arrays[0].shape)
 
 
 def draw(
@@ -59,8 +59,9 @@ def draw(
 
     The piece first, by its mass. Inside it, f is a cut normal whose mean is shifted by 2 C s**2.
     """
-    mean, sd, lower, upper, cost = np.broadcast_arrays(mean, sd, lower, upper, cost)
-    masses = _log_masses(mean, sd, lower, upper, cost)
+    arrays = np.broadcast_arrays(mean, sd, lower, upper, cost)
+    mean, sd, lower, upper, cost = arrays
+    masses = _log_masses(*_flat(arrays)).reshape(3, *mean.shape)
     piece = np.argmax(masses - np.log(rng.standard_exponential(masses.shape)), axis=0)
     ends = np.stack([np.full(mean.shape, -np.inf), lower, upper, np.full(mean.shape, np.inf)])
     low, high = np.take_along_axis(ends, np.stack([piece, piece + 1]), axis=0)
@@ -79,44 +80,40 @@ def _cut_normal(low: FloatArray, high: FloatArray, rng: np.random.Generator) -> 
     return np.where(mirrored, -found, found)
 
 
-def _log_masses(
-    mean: ArrayLike, sd: ArrayLike, lower: ArrayLike, upper: ArrayLike, cost: ArrayLike
-) -> FloatArray:
-    """Log of E[phi; below], E[phi; inside] and E[phi; above], (3, ...)."""
-    arrays = np.broadcast_arrays(mean, sd, lower, upper, cost)
-    out = np.empty((3, *arrays[0].shape))
+def _flat(
+    arrays: tuple[np.ndarray, ...],
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
     m, s, a, b, c = (np.ascontiguousarray(array, dtype=np.float64).ravel() for array in arrays)
-    _fill(m, s, a, b, c, out.reshape(3, -1))
-    return out
+    return m, s, a, b, c
 
 
 @njit(cache=True, error_model="numpy")
-def _fill(
-    mean: FloatArray,
-    sd: FloatArray,
-    lower: FloatArray,
-    upper: FloatArray,
-    cost: FloatArray,
-    out: FloatArray,
-) -> None:
+def _log_masses(
+    mean: FloatArray, sd: FloatArray, lower: FloatArray, upper: FloatArray, cost: FloatArray
+) -> FloatArray:
+    """Log of E[phi; below], E[phi; inside] and E[phi; above], (3, M)."""
+    out = np.empty((3, mean.size))
     for i in range(mean.size):
         low, high = (lower[i] - mean[i]) / sd[i], (upper[i] - mean[i]) / sd[i]
         rate = 2.0 * cost[i] * sd[i]
         out[0, i] = _log_outside(low, rate)
         out[1, i] = _log_inside(low, high)
         out[2, i] = _log_outside(-high, rate)
+    return out
 
 
 @njit(cache=True, error_model="numpy")
-def _log_sum(parts: FloatArray) -> FloatArray:
-    out = np.empty(parts.shape[1])
-    for i in range(out.size):
-        below, inside, above = parts[0, i], parts[1, i], parts[2, i]
-        top = max(below, inside, above)
+def _log_means(
+    mean: FloatArray, sd: FloatArray, lower: FloatArray, upper: FloatArray, cost: FloatArray
+) -> FloatArray:
+    masses = _log_masses(mean, sd, lower, upper, cost)
+    out = np.empty(mean.size)
+    for i in range(mean.size):
+        top = max(masses[0, i], masses[1, i], masses[2, i])
         total = 0.0
-        for part in (below, inside, above):
-            if part > -np.inf:  # most elements have an end without mass
-                total += math.exp(part - top)
+        for j in range(3):
+            if masses[j, i] > -np.inf:  # most elements have an end without mass
+                total += math.exp(masses[j, i] - top)
         out[i] = top + math.log(total)
     return out
 

@@ -1,0 +1,125 @@
+"""Two roads to one pseudo-posterior: Gibbs on the augmented model, NUTS on the declared one.
+
+NUTS works on another representation: slack scales are integrated out, and for one outcome the
+latent positions as well; for more they are offsets from their mean given the features. Compared
+are means and mean squares of what is identified, within 4 Monte Carlo standard errors. Labels
+overlap, and the weights have a prior with more moments than the default: hinges do not bound the
+size of the scores.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytest
+from arviz_stats.base import array_stats
+
+from bsdr_models.bm2pca import gibbs
+from bsdr_models.bm2pca.margins import Hinge, Tube
+from bsdr_models.bm2pca.model import build_model
+from bsdr_models.bm2pca.priors import SAMPLING
+from bsdr_models.inference.gibbs import run_gibbs
+
+N, D, R = 30, 4, 2
+C, EPSILON = 1.5, 0.2
+PRIORS = replace(SAMPLING, weight_shape=6.0, weight_rate=6.0)
+CASES = {"one label": ("signs", 1), "two labels": ("signs", 2), "target": ("regression", 1)}
+PARAMETERS = ("loadings", "offset", "noise_precision")
+
+
+def problem(case):
+    """Two directions in four features; targets with as much noise as signal."""
+    target, n_outcomes = CASES[case]
+    rng = np.random.default_rng([71, n_outcomes])
+    Z = rng.standard_normal((N, R))
+    X = Z @ rng.standard_normal((R, D)) + 0.6 * rng.standard_normal((N, D))
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    signal = Z @ rng.standard_normal((R, n_outcomes))
+    y = signal + signal.std() * rng.standard_normal((N, n_outcomes))
+    if target == "signs":
+        y = np.where(y > 0.0, 1.0, -1.0)
+        assert np.abs(y.sum(axis=0)).max() < N - 12
+    return X, y
+
+
+def identified(values, X):
+    """Functions that no rotation of the latent space changes, (chains, draws, ...)."""
+    W, t, tau = (values[name] for name in PARAMETERS)
+    found = {name: values[name] for name in ("coef", "intercept")}
+    found["log tau"] = np.log(tau)[..., None]
+    # Mean of W z + t given features alone, of five rows.
+    A = np.eye(R) + tau[..., None, None] * (W.swapaxes(-1, -2) @ W)
+    z = np.linalg.solve(A, tau[..., None, None] * W.swapaxes(-1, -2) @ (X[:5] - t[..., None, :]).mT)
+    found["fitted"] = (W @ z).mT + t[..., None, :]
+    found["W W'"] = W @ W.swapaxes(-1, -2)
+    if "latent" in values:
+        found["W z + t"] = values["latent"][..., :5, :] @ W.swapaxes(-1, -2) + t[..., None, :]
+        found["scores"] = values["scores"]
+    return found
+
+
+def by_gibbs(case, *, seed):
+    X, y = problem(case)
+    cost = np.full((1, 1, 1), C)
+    if CASES[case][0] == "signs":
+        margins = Hinge(y=y[None], cost=cost)
+    else:
+        known = np.ones((1, *y.shape), dtype=bool)
+        margins = Tube(y=y[None], observed=known, cost=cost, epsilon=EPSILON)
+    data = gibbs.Problem(X=X, margins=margins)
+    keep = ("coef", "intercept", *PARAMETERS)
+    keep += ("latent", "scores") if y.shape[1] > 1 else ()
+
+    def record(state):
+        values = gibbs.to_variables(state)
+        return {name: values[name] for name in keep}
+
+    result = run_gibbs(
+        lambda rng: gibbs.init(data, PRIORS, n_components=R, n_chains=8, rng=rng),
+        lambda state, rng: gibbs.step_joint(state, data, PRIORS, rng=rng),
+        record=record,
+        draws=4000,
+        tune=500,
+        rng=np.random.default_rng(seed),
+    )
+    return identified(result.draws, X)
+
+
+def by_nuts(case, *, seed):
+    X, y = problem(case)
+    target, n_outcomes = CASES[case]
+    names = ["coef", "intercept", *PARAMETERS]
+    names += ["latent", "scores"] if n_outcomes > 1 else []
+    with build_model(X, y, n_components=R, C=C, priors=PRIORS, target=target, epsilon=EPSILON):
+        trace = pm.sample(
+            draws=2000,
+            tune=1000,
+            chains=2,
+            cores=1,
+            target_accept=0.95,
+            random_seed=seed,
+            var_names=names,
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+        )
+    return identified({name: trace["posterior"][name].values for name in names}, X)
+
+
+def summaries(draws):
+    """Mean and its standard error of each function and of its square."""
+    flat = np.concatenate([v.reshape(*v.shape[:2], -1) for v in draws.values()], axis=2)
+    both = np.concatenate([flat, flat**2], axis=2)
+    error = [array_stats.mcse(values) for values in np.moveaxis(both, 2, 0)]
+    rhat = [array_stats.rhat(values) for values in np.moveaxis(flat, 2, 0)]
+    assert max(rhat) < 1.03, max(rhat)
+    return both.mean(axis=(0, 1)), np.array(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_samplers_agree(case):
+    a, error_a = summaries(by_gibbs(case, seed=72))
+    b, error_b = summaries(by_nuts(case, seed=73))
+    z = (a - b) / np.hypot(error_a, error_b)
+    assert np.abs(z).max() < 4.0, z.round(1)
