@@ -1,4 +1,4 @@
-"""Accuracy and log loss of BSDR beside what people use today.
+"""Accuracy and log loss of the package beside what people use today.
 
     python -m benchmarks.accuracy --table few-samples --seeds 0:10
     python -m benchmarks.accuracy --report
@@ -13,7 +13,7 @@ import json
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,130 +23,14 @@ import scipy
 import sklearn
 
 import bsdr_models
-from benchmarks import baselines, datasets, report
-from benchmarks.datasets import Split
+from benchmarks import baselines, margin, report
+from benchmarks.tables import CONFIGURATIONS, MARGIN, MARGIN_RIVALS, TABLES, Task
 from bsdr_models import BSDRClassifier
-from bsdr_models.bsdr.priors import SPARSE
 from bsdr_models.metrics import expected_calibration_error
 
 RESULTS = Path(__file__).parent / "results" / "accuracy.jsonl"
 # A component is live when it carries more than this share of the variance of the scores.
 LIVE = 0.01
-
-# Arguments of BSDRClassifier besides n_components and random_state.
-CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "single fit": {"projection_prior": "columnwise", "latent_scale": 0.3},
-    "mean field": {"preset": "paper"},
-    "Gibbs": {"preset": "paper", "inference": "gibbs"},
-    "mean field, columnwise": {"preset": "paper", "projection_prior": "columnwise"},
-    "Gibbs, columnwise": {
-        "preset": "paper",
-        "projection_prior": "columnwise",
-        "inference": "gibbs",
-    },
-    "ARD": {"projection_prior": "columnwise", "latent_scale": 0.1, "priors": SPARSE},
-    "ARD, 160 iterations": {
-        "projection_prior": "columnwise",
-        "latent_scale": 0.1,
-        "priors": SPARSE,
-        "max_iter": 160,
-    },
-    "ARD, stacked": {"priors": SPARSE},
-}
-RIVALS = ("shrinkage LDA", "PLS-DA", "NCA")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """One row of a table.
-
-    source
-        Name of the set, or "noise".
-    scheme
-        "per class", "halves" or "noise": the function of :mod:`benchmarks.datasets`.
-    sizes
-        Its arguments between the name and the repeat.
-    n_components
-        R.
-    """
-
-    source: str
-    scheme: str
-    sizes: tuple[int, ...]
-    n_components: int
-
-    def split(self, repeat: int) -> Split:
-        """Rows of one repeat."""
-        if self.scheme == "noise":
-            return datasets.noise(*self.sizes, repeat)
-        if self.scheme == "halves":
-            return datasets.halves(self.source, repeat)
-        n_train, *n_test = self.sizes
-        return datasets.per_class(self.source, n_train, repeat, *n_test)
-
-    def __str__(self) -> str:
-        size = {"per class": "{0} per class", "halves": "halves", "noise": "{0} x {1}"}
-        return f"{self.source} {size[self.scheme].format(*self.sizes)}, R = {self.n_components}"
-
-
-def _drawn(source: str, n_components: int, *sizes: int) -> Task:
-    return Task(source=source, scheme="per class", sizes=sizes, n_components=n_components)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Tasks, and the methods that are run on them."""
-
-    tasks: tuple[Task, ...]
-    methods: tuple[str, ...]
-
-
-TABLES = {
-    "few-samples": Table(
-        tasks=(
-            *(_drawn("wine", r, 10) for r in (1, 2)),
-            *(_drawn("iris", r, 10) for r in (1, 2)),
-            *(_drawn("breast cancer", r, 20) for r in (1, 2)),
-            _drawn("digits", 2, 10),
-        ),
-        methods=("default", *RIVALS),
-    ),
-    "noise": Table(
-        tasks=tuple(
-            Task(source="noise", scheme="noise", sizes=sizes, n_components=2)
-            for sizes in ((60, 200, 3), (30, 13, 3))
-        ),
-        methods=("default", *RIVALS),
-    ),
-    "real": Table(
-        tasks=(
-            _drawn("vowel", 2, 100),
-            _drawn("mfeat", 2, 100),
-            _drawn("digits", 2, 100),
-            _drawn("usps", 2, 100, 100),
-        ),
-        methods=("default", "single fit", "LDA", "shrinkage LDA", "NCA", "PCA"),
-    ),
-    "engines": Table(
-        tasks=tuple(
-            Task(source=source, scheme="halves", sizes=(), n_components=2)
-            for source in ("iris", "wine")
-        ),
-        methods=(
-            "mean field",
-            "Gibbs",
-            "mean field, columnwise",
-            "Gibbs, columnwise",
-            "default",
-            "full LDA",
-        ),
-    ),
-    "ard": Table(
-        tasks=(_drawn("vowel", 8, 100),),
-        methods=("ARD", "ARD, 160 iterations", "ARD, stacked", "default"),
-    ),
-}
 
 
 def scores(probability: np.ndarray, y: np.ndarray) -> dict[str, float]:
@@ -163,7 +47,7 @@ def scores(probability: np.ndarray, y: np.ndarray) -> dict[str, float]:
 def evaluate(task: Task, method: str, seed: int) -> dict[str, Any]:
     """Scores of one method on one split; empty where the method does not exist there."""
     split = task.split(seed)
-    begin, model = time.process_time(), None
+    begin, model, record = time.process_time(), None, {}
     with warnings.catch_warnings():
         # Stopping at max_iter, no signal in noise, samplers that mix slowly: all are on record.
         warnings.simplefilter("ignore")
@@ -172,6 +56,9 @@ def evaluate(task: Task, method: str, seed: int) -> dict[str, Any]:
                 n_components=task.n_components, random_state=seed, **CONFIGURATIONS[method]
             ).fit(split.X_train, split.y_train)
             probability = model.predict_proba(split.X_test)
+        elif method in MARGIN + MARGIN_RIVALS:
+            scaled = split if task.scheme == "few rows" else split.standardised()
+            probability, record = margin.probabilities(method, scaled, task.n_components, seed)
         elif method == "full LDA":
             probability = baselines.discriminant(split)
         else:
@@ -180,7 +67,7 @@ def evaluate(task: Task, method: str, seed: int) -> dict[str, Any]:
         return {}
     seconds = round(time.process_time() - begin, 3)
     found = {**scores(probability, split.y_test), "seconds": seconds}
-    return found if model is None else {**found, **_on_record(model)}
+    return {**found, **record} if model is None else {**found, **_on_record(model)}
 
 
 def _on_record(model: BSDRClassifier) -> dict[str, Any]:
@@ -201,11 +88,11 @@ def _on_record(model: BSDRClassifier) -> dict[str, Any]:
 
 
 @cache
-def code() -> str:
-    """Fingerprint of the modules that a fit runs through."""
+def code(paper: str) -> str:
+    """Fingerprint of the modules that a fit of one paper runs through."""
     root = Path(bsdr_models.__file__).parent
     parts = [*root.glob("*.py")]
-    for folder in ("bsdr", "numerics", "inference"):
+    for folder in (paper, "numerics", "inference"):
         parts += (root / folder).glob("*.py")
     digest = hashlib.sha256()
     for path in sorted(parts):
@@ -215,14 +102,16 @@ def code() -> str:
 
 def key(task: Task, method: str, seed: int) -> dict[str, Any]:
     """Everything that determines a result."""
-    configuration = CONFIGURATIONS.get(method)
+    margins = method in MARGIN + MARGIN_RIVALS
+    configuration = (margin.CONFIGURATIONS if margins else CONFIGURATIONS).get(method)
+    used = code("bm2pca") if margins else code("bsdr") if configuration is not None else ""
     return {
         **asdict(task),
         "sizes": list(task.sizes),
         "method": method,
         "seed": seed,
         "configuration": repr(configuration),
-        "code": "" if configuration is None else code(),
+        "code": used,
         "versions": f"numpy {np.__version__}, scipy {scipy.__version__}, "
         f"scikit-learn {sklearn.__version__}",
     }
@@ -254,8 +143,8 @@ def run(
                 print(task, method, seed, shown, flush=True)
 
 
-def write(seeds: Iterable[int], path: Path = RESULTS) -> str:
-    """All tables as Markdown, from the newest line of every task, method and seed."""
+def write(names: Iterable[str], seeds: Iterable[int], path: Path = RESULTS) -> str:
+    """Tables as Markdown, from the newest line of every task, method and seed."""
     newest = {}
     for line in read(path):
         part = line["key"]
@@ -270,10 +159,14 @@ def write(seeds: Iterable[int], path: Path = RESULTS) -> str:
     wanted = set(seeds)
     rows = [row for row in newest.values() if row["seed"] in wanted]
     text = []
-    for name, table in TABLES.items():
+    for name in names:
+        table = TABLES[name]
         tasks = [str(task) for task in table.tasks]
         text += [f"### {name}", report.tables(rows, tasks, table.methods)]
-        text += [report.fits(rows, tasks, table.methods)]
+        if table.ours:
+            text += [report.differences(rows, tasks, table.methods, table.ours)]
+        else:
+            text += [report.fits(rows, tasks, table.methods)]
     return "\n\n".join(text) + "\n"
 
 
@@ -283,13 +176,13 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", help="only these")
     parser.add_argument("--seeds", default="0:10", help="first:past the last")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--report", action="store_true", help="print the tables as Markdown")
+    parser.add_argument("--report", action="store_true", help="print tables as Markdown")
     arguments = parser.parse_args()
     seeds = range(*map(int, arguments.seeds.split(":")))
     for table in arguments.table or ():
         run(table, seeds, arguments.methods, arguments.results)
     if arguments.report:
-        print(write(seeds, arguments.results))
+        print(write(arguments.table or TABLES, seeds, arguments.results))
 
 
 if __name__ == "__main__":

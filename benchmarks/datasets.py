@@ -1,12 +1,15 @@
 """Data of the experiments, and the splits that everybody is measured on."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+from scipy import sparse
 from sklearn import datasets as bundled
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.preprocessing import StandardScaler
 
 # Sets of scikit-learn, and archives under the folder named by BSDR_MODELS_DATA.
 BUNDLED = {
@@ -16,6 +19,22 @@ BUNDLED = {
     "digits": bundled.load_digits,
 }
 ARCHIVES = {"vowel": "vowel_vj", "mfeat": "mfeat", "usps": "usps"}
+# Archives by the names of the experiments of Du et al. (2015), and sets that they did not use.
+FEW_ROWS = {
+    "ORL": "orl_32x32",
+    "Yale": "yale_64x64",
+    "Yale B": "yaleb_32x32",
+    "11_Tumors": "tumors11",
+    "20 News": "newsgroups20_counts",
+    "Yale 32x32": "yale_32x32",
+    "9_Tumors": "tumors9",
+    "mfeat": "mfeat",
+    "USPS": "usps",
+}
+# Sets whose rows have unit length; the others are centred, and one standardised.
+UNIT_ROWS, STANDARDISED = ("ORL", "20 News"), ("mfeat",)
+# Test rows where there are many, drawn at random.
+N_TEST = {"Yale B": 2000, "20 News": 2000}
 # Rows on which a fit to noise is judged.
 N_NOISE_TEST = 600
 
@@ -28,6 +47,13 @@ class Split:
     y_train: np.ndarray
     X_test: np.ndarray
     y_test: np.ndarray
+
+    def standardised(self) -> "Split":
+        """Features of mean zero and variance one over the training rows."""
+        scaler = StandardScaler().fit(self.X_train)
+        return replace(
+            self, X_train=scaler.transform(self.X_train), X_test=scaler.transform(self.X_test)
+        )
 
 
 def archive_folder() -> Path | None:
@@ -42,11 +68,48 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray]:
     if name in BUNDLED:
         X, y = BUNDLED[name](return_X_y=True)
         return X, y
+    with _archive(ARCHIVES[name]) as archive:
+        return archive["X"].astype(float), archive["y"]
+
+
+def _archive(name: str):
     folder = archive_folder()
     if folder is None:
         raise FileNotFoundError(f"{name} needs BSDR_MODELS_DATA to name the folder of the archives")
-    with np.load(folder / f"{ARCHIVES[name]}.npz") as archive:
-        return archive["X"].astype(float), archive["y"]
+    return np.load(folder / f"{name}.npz")
+
+
+@cache
+def load_few_rows(name: str):
+    """The same for the sets of `few_rows`; tf-idf of all documents for the counts of words."""
+    with _archive(FEW_ROWS[name]) as archive:
+        if "data" in archive:
+            parts = archive["data"].astype(float), archive["indices"], archive["indptr"]
+            counts = sparse.csr_array(parts, shape=tuple(archive["shape"]))
+            return sparse.csr_array(TfidfTransformer().fit_transform(counts)), archive["y"]
+        X, y = archive["X"].astype(float), archive["y"]
+    return (X / np.linalg.norm(X, axis=1, keepdims=True) if name in UNIT_ROWS else X), y
+
+
+def few_rows(name: str, n_train: int, repeat: int) -> Split:
+    """The protocol of Du et al. (2015): ``n_train`` rows of each class, all others for the test.
+
+    A class of fewer rows gives what it has.
+    """
+    X, y = load_few_rows(name)
+    rng = np.random.default_rng(repeat)
+    orders = [rng.permutation(np.flatnonzero(y == label))[:n_train] for label in np.unique(y)]
+    train = np.concatenate(orders)
+    test = np.setdiff1d(np.arange(len(y)), train)
+    if name in N_TEST:
+        test = rng.permutation(test)[: N_TEST[name]]
+    split = Split(X_train=X[train], y_train=y[train], X_test=X[test], y_test=y[test])
+    if name in STANDARDISED:
+        return split.standardised()
+    if name in UNIT_ROWS:
+        return split
+    mean = split.X_train.mean(axis=0)
+    return replace(split, X_train=split.X_train - mean, X_test=split.X_test - mean)
 
 
 def per_class(name: str, n_train: int, repeat: int, n_test: int | None = None) -> Split:

@@ -45,6 +45,33 @@ def fits(rows: Sequence[Row], task_order: Sequence[str], methods: Sequence[str])
     return "\n".join(lines)
 
 
+def differences(
+    rows: Sequence[Row], task_order: Sequence[str], methods: Sequence[str], ours: Sequence[str]
+) -> str:
+    """Accuracy of our methods less that of the others on the same splits, and splits won."""
+    others = [method for method in methods if method not in ours]
+    lines = [_line(["task", "points, splits won", *others])]
+    lines.append(_line(["---"] * (2 + len(others))))
+    for task in task_order:
+        by_seed = {
+            method: {r["seed"]: r["accuracy"] for r in rows if _is(r, task, method)}
+            for method in methods
+        }
+        for method in ours:
+            cells = [_difference(by_seed[method], by_seed[other]) for other in others]
+            lines.append(_line([task, method, *cells]))
+    return "\n".join(lines)
+
+
+def _is(row: Row, task: str, method: str) -> bool:
+    return row["task"] == task and row["method"] == method and "accuracy" in row
+
+
+def _difference(a: dict[int, float], b: dict[int, float]) -> str:
+    gain = 100.0 * np.array([a[seed] - b[seed] for seed in sorted(set(a) & set(b))])
+    return f"{gain.mean():+.1f}, {np.sum(gain > 0.0)}/{len(gain)}" if len(gain) else "-"
+
+
 def _cell(rows: Sequence[Row]) -> str:
     if not rows:
         return "-"

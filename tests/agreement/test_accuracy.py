@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks import datasets
-from benchmarks.accuracy import RIVALS, TABLES, Task, evaluate
+from benchmarks.accuracy import evaluate
+from benchmarks.tables import RIVALS, TABLES, Task
 
 pytestmark = pytest.mark.slow
 SEEDS = range(3)
