@@ -1,0 +1,276 @@
+"""Settings by cross-validation: who is held out, what wins, and that paths tell the truth."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from scipy.special import expit, softmax
+from sklearn.metrics import log_loss
+
+from bsdr_models.bm2pca import label_free, paper, selection
+from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.selection import balanced_folds, deal_folds, select, thin
+from bsdr_models.bm2pca.settings import COST, COSTS, LABEL_FREE_COSTS, SCALES, SWEEPS, make_grid
+from bsdr_models.bm2pca.task import Task
+
+
+def one_hot_signs(y):
+    return 2.0 * np.eye(y.max() + 1)[y] - 1.0
+
+
+# ------------------------------------------------------------------------------- folds
+
+
+@pytest.mark.parametrize("n_folds", [2, 3, 5])
+def test_every_row_is_held_out_once_and_classes_lose_rows_evenly(n_folds):
+    groups = np.repeat(np.arange(4), [2, 5, 7, 40])
+    fold = deal_folds(groups, np.random.default_rng(0), n_folds=n_folds)
+    assert fold.min() == 0
+    assert fold.max() == n_folds - 1
+    for group in range(4):
+        counts = np.bincount(fold[groups == group], minlength=n_folds)
+        assert np.ptp(counts) <= 1
+
+
+def test_rows_alone_in_their_class_or_without_one_are_never_held_out():
+    groups = np.array([0, 1, 1, -1, -1, 2, 2, 2])
+    fold = deal_folds(groups, np.random.default_rng(0))
+    np.testing.assert_array_equal(fold == -1, [1, 0, 0, 1, 1, 0, 0, 0])
+
+
+def test_five_folds_leave_pairs_and_as_many_folds_as_rows_leave_none():
+    """The metric needs two rows of one class; sweeps that see labels need equal classes."""
+    groups = np.repeat(np.arange(40), 2)
+    assert balanced_folds(groups) == 2
+    halves = deal_folds(groups, np.random.default_rng(0), n_folds=2)
+    fifths = deal_folds(groups, np.random.default_rng(0))
+    for number in range(2):
+        assert set(np.bincount(groups[halves != number])) == {1}
+    for number in range(5):
+        assert np.count_nonzero(np.bincount(groups[fifths != number]) == 2) > 10
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [([1, 1, 1], 2), ([2, 3, 3], 3), ([4, 4, 90], 4), ([50, 60], 5)]
+)
+def test_as_many_folds_as_the_median_class_has_rows(sizes, expected):
+    groups = np.append(np.repeat(np.arange(len(sizes)), sizes), [-1, -1])
+    assert balanced_folds(groups) == expected
+
+
+def test_many_rows_are_thinned_class_by_class(monkeypatch):
+    monkeypatch.setattr(selection, "MAX_ROWS", 50)
+    groups = np.repeat([0, 1, 2, -1], [400, 96, 4, 7])
+    counts = np.bincount(groups[thin(groups, np.random.default_rng(0))] + 1)
+    assert counts[0] == 7
+    assert counts[1:].sum() == 50
+    np.testing.assert_allclose(counts[1:], np.array([40.0, 9.6, 0.4]), atol=1.0)
+    assert counts[3] == 1
+    few = np.repeat([0, 1, -1], [20, 30, 70])
+    np.testing.assert_array_equal(thin(few, np.random.default_rng(0)), np.arange(120))
+
+
+# ------------------------------------------------------------------------------- what wins
+
+
+def classes(n=60, k=4, seed=0):
+    """Scores of two candidates that say something, and their classes."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % k
+    return y, rng.standard_normal((2, n, k)) + 2.0 * np.eye(k)[y]
+
+
+def rule(scores, signs, fold, *, exclusive=True):
+    return select(lambda train, test: scores[:, test], signs, fold, exclusive=exclusive)
+
+
+def test_log_loss_and_hits_are_those_of_the_held_out_rows():
+    y, scores = classes()
+    scores[1] *= 30.0
+    fold = deal_folds(y, np.random.default_rng(1))
+    found = rule(scores, one_hot_signs(y), fold)
+    np.testing.assert_allclose(found.accuracy, (scores.argmax(axis=2) == y).mean(axis=1))
+    assert found.best == found.log_loss.argmin()
+    proba = softmax(scores[found.best] / found.temperature, axis=1)
+    assert found.log_loss[found.best] == pytest.approx(log_loss(y, proba), rel=1e-9)
+
+
+def test_the_unit_of_the_scores_is_nothing():
+    """Each candidate is judged at its own best temperature."""
+    y, scores = classes()
+    fold = deal_folds(y, np.random.default_rng(1))
+    plain = rule(scores, one_hot_signs(y), fold)
+    scaled = rule(scores * np.array([1e-3, 50.0])[:, None, None], one_hot_signs(y), fold)
+    np.testing.assert_allclose(scaled.log_loss, plain.log_loss, rtol=1e-7)
+    np.testing.assert_allclose(scaled.temperature / plain.temperature, [1e-3, 50.0][plain.best])
+
+
+def test_the_smaller_log_loss_wins_against_more_hits():
+    """One candidate is right just so, but wrong by far; the other errs narrowly twice as often."""
+    y = np.repeat([0, 1], 50)
+    sure = np.where(y == 0, 1.0, -1.0)[:, None] * [1.0, -1.0]
+    wrong = sure.copy()
+    wrong[::10] *= -8.0
+    narrow = sure.copy()
+    narrow[::5] *= -0.05
+    found = rule(np.stack([wrong, narrow]), one_hot_signs(y), np.arange(100) % 5)
+    assert found.accuracy[0] > found.accuracy[1]
+    assert found.best == 1
+
+
+def test_two_classes_have_one_score():
+    y, scores = classes(k=2)
+    margin = scores[:, :, 1:] - scores[:, :, :1]
+    found = rule(margin, 2.0 * (y % 2)[:, None] - 1.0, np.arange(60) % 5)
+    proba = expit(margin[found.best, :, 0] / found.temperature)
+    assert found.log_loss[found.best] == pytest.approx(log_loss(y % 2, proba), rel=1e-9)
+    np.testing.assert_allclose(found.accuracy, ((margin[:, :, 0] > 0) == y % 2).mean(axis=1))
+
+
+def test_labels_that_are_missing_do_not_count():
+    rng = np.random.default_rng(2)
+    signs = rng.choice([-1.0, 0.0, 1.0], (50, 3))
+    scores = rng.standard_normal((2, 50, 3)) + signs
+    fold = np.arange(50) % 5
+    found = rule(scores, signs, fold, exclusive=False)
+    spoilt = np.where(signs == 0.0, 1e6, scores)
+    again = rule(spoilt, signs, fold, exclusive=False)
+    np.testing.assert_allclose(again.log_loss, found.log_loss)
+    known = signs != 0.0
+    proba = expit(scores[found.best][known] / found.temperature)
+    expected = log_loss((signs[known] > 0.0).astype(int), proba)
+    assert found.log_loss[found.best] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_held_out_row_is_not_among_the_training_rows():
+    y, scores = classes()
+    fold = deal_folds(y, np.random.default_rng(1))
+    seen = []
+
+    def scorer(train, test):
+        seen.append(test)
+        np.testing.assert_array_equal(np.union1d(train, test), np.arange(60))
+        assert not np.intersect1d(train, test).size
+        return scores[:, test]
+
+    select(scorer, one_hot_signs(y), fold, exclusive=True)
+    np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(60))
+
+
+def test_no_more_folds_than_are_needed(monkeypatch):
+    monkeypatch.setattr(selection, "ENOUGH_ROWS", 20)
+    y, scores = classes()
+    calls = []
+    select(
+        lambda train, test: (calls.append(len(test)), scores[:, test])[1],
+        one_hot_signs(y),
+        np.arange(60) % 5,
+        exclusive=True,
+    )
+    assert calls == [12, 12]
+
+
+def test_nothing_held_out_is_no_selection():
+    y = np.arange(4)
+    assert rule(np.zeros((1, 4, 4)), one_hot_signs(y), np.full(4, -1)) is None
+
+
+# ------------------------------------------------------------------------------- candidates
+
+
+def test_costs_are_compared_where_they_matter():
+    tall, wide = (make_grid("label_free", None, "cv", "cv", wide=w) for w in (False, True))
+    assert (tall.costs, wide.costs) == (LABEL_FREE_COSTS, (COST,))
+    assert make_grid("label_free", "cv", "cv", "cv", wide=True).costs == LABEL_FREE_COSTS
+    assert [c.scale for c in wide.candidates] == list(SCALES)
+    sweeps = make_grid("paper", None, "cv", "cv")
+    assert len(sweeps.candidates) == len(COSTS) * len(SWEEPS)
+    assert sweeps.candidates[len(SWEEPS)].cost == COSTS[1]
+
+
+@pytest.mark.parametrize("arguments", [(3.0, 4, 2.0), (3.0, 4, np.inf)])
+@pytest.mark.parametrize("variant", ["paper", "label_free"])
+def test_a_number_is_the_only_candidate(variant, arguments):
+    grid = make_grid(variant, *arguments)
+    (candidate,) = grid.candidates
+    assert candidate == grid.fallback
+    assert candidate.cost == 3.0
+    if variant == "paper":
+        assert (candidate.n_sweeps, candidate.scale) == (4, None)
+    else:
+        assert (candidate.n_sweeps, candidate.scale) == (None, arguments[2])
+
+
+# ------------------------------------------------------------------------------- paths
+
+
+def wide_task(strategy, *, sparse=False):
+    """Three classes of six rows over thirty features."""
+    rng = np.random.default_rng(3)
+    y = np.arange(18) % 3
+    X = rng.standard_normal((18, 30)) + 2.0 * rng.standard_normal((3, 30))[y]
+    if sparse:
+        X = csr_array(np.where(X > 0.5, X, 0.0))
+    return Task(
+        X=X,
+        Y=one_hot_signs(y),
+        n_components=2,
+        strategy=strategy,
+        start="label",
+        priors=PAPER,
+    )
+
+
+TRAIN, TEST = np.arange(12), np.arange(12, 18)
+
+
+@pytest.mark.parametrize("cost", [10.0, 40.0])
+@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
+def test_a_path_visits_what_single_fits_end_at(strategy, cost):
+    task, sweeps = wide_task(strategy), (1, 3, 4)
+    # The driver hands its first restart this stream; the start is random but for the labels.
+    (rng,) = np.random.default_rng(0).spawn(1)
+    path = paper.path_scores(task, TRAIN, TEST, costs=(cost,), sweeps=sweeps, rng=rng)
+    for scores, n in zip(path, sweeps, strict=True):
+        stream = np.random.default_rng(0)
+        fit = paper.fit(task.subset(TRAIN), cost=cost, rng=stream, max_iter=n, tol=0.0)
+        np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
+
+
+def test_costs_of_a_path_come_first():
+    """The shared start is not random, so that costs side by side are costs one by one."""
+    task, rng = wide_task("shared"), np.random.default_rng(0)
+    both, *single = (
+        paper.path_scores(task, TRAIN, TEST, costs=costs, sweeps=(1, 5), rng=rng)
+        for costs in ((1.0, 40.0), (1.0,), (40.0,))
+    )
+    np.testing.assert_allclose(both, np.concatenate(single), rtol=1e-8)
+
+
+@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
+def test_label_free_paths_are_fits_that_end_early(strategy, monkeypatch):
+    task = wide_task(strategy)
+    monkeypatch.setattr(label_free, "PATH_ITER", 2000)
+    monkeypatch.setattr(label_free, "PATH_TOL", 1e-5)
+    path = label_free.path_scores(task, TRAIN, TEST, scales=(1.0, np.inf), cost=10.0)
+    for scores, scale in zip(path, (1.0, np.inf), strict=True):
+        fit = label_free.fit(task.subset(TRAIN), cost=10.0, scale=scale, max_iter=2000)
+        np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
+def test_coordinates_of_the_span_change_no_score(strategy, sparse):
+    """Up to where a climb ends: scores are of order one."""
+    task = wide_task(strategy, sparse=sparse)
+    reduced = task.reduced()
+    assert reduced.X.shape == (18, 18)
+    assert not hasattr(reduced.X, "nnz")
+    scales = {"scales": (1.0, np.inf), "cost": 10.0}
+    a, b = (label_free.path_scores(t, TRAIN, TEST, **scales) for t in (task, reduced))
+    np.testing.assert_allclose(a, b, atol=2e-3)
+    seeing = {"costs": (10.0,), "sweeps": (1, 4)}
+    a, b = (
+        paper.path_scores(t, TRAIN, TEST, rng=np.random.default_rng(0), **seeing)
+        for t in (task, reduced)
+    )
+    np.testing.assert_allclose(a, b, atol=1e-6)
