@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from bsdr_models.bm2pca.generative import Rows
 from bsdr_models.bm2pca.metric import Metric, Spectrum
 from bsdr_models.bm2pca.predict import Positions
 from bsdr_models.bm2pca.task import Learned, Task
+from bsdr_models.bm2pca.transduction import fit_responsibilities
+from bsdr_models.bm2pca.truncated_metric import TruncatedMetric, TruncatedSpectrum, fit_spectrum
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.typing import FloatArray, IntArray
 
@@ -37,7 +40,7 @@ class SubspacePosterior:
         Of the objective.
     """
 
-    metric: Metric
+    metric: Metric | TruncatedMetric
     state: subspace.State
     weight_cov: FloatArray
     projection_cov: FloatArray | None
@@ -81,7 +84,7 @@ class SubspacePosterior:
         """Standard deviation of its entries as far as they are known, (P, R)."""
         if self.projection_cov is None:
             return np.full(self.projection.shape, np.nan)
-        basis = self.metric.back(np.eye(len(self.metric.gain)))  # (P, A)
+        basis = self.metric.back(np.eye(self.projection_cov.shape[-1]))  # (P, A)
         return np.stack(
             [np.sqrt(np.sum((basis @ cov) * basis, axis=1)) for cov in self.projection_cov],
             axis=1,
@@ -100,7 +103,7 @@ class OneVsRestPosterior:
         Training rows in metric coordinates.
     """
 
-    metric: Metric
+    metric: Metric | TruncatedMetric
     state: one_vs_rest.State
     data: one_vs_rest.Data
 
@@ -131,7 +134,7 @@ class OneVsRestPosterior:
     @property
     def projection_sd(self) -> FloatArray:
         """Standard deviation of its entries, (P, K)."""
-        basis = self.metric.back(np.eye(len(self.metric.gain)))  # (P, A)
+        basis = self.metric.back(np.eye(self.data.ridge.rows.shape[1] - 1))  # (P, A)
         rows, weights = np.column_stack([np.zeros(len(basis)), basis]), self.state.weights
         variances = [
             self.data.ridge.variance(rows, precision, weights.row_precision[:, label])
@@ -140,12 +143,27 @@ class OneVsRestPosterior:
         return np.sqrt(np.stack(variances, axis=1))
 
 
-def learn_spectrum(task: Task) -> Spectrum:
-    """Decomposition of the nuisance in the rows of a task."""
-    return Spectrum.fit(task.X, task.Y, n_features=task.n_features[0])
+def learn_nuisance(task: Task) -> tuple[Spectrum | TruncatedSpectrum, FloatArray]:
+    """Decomposition of the nuisance, and the signs (N, K) that the margins are asked for.
+
+    Rows without a label take part in both where their classes are all but certain
+    (:mod:`bsdr_models.bm2pca.transduction`); where labels do not exclude each other, in neither.
+    """
+    labelled = task.observed.any(axis=1)
+    alone = (task.Y[labelled] > 0.0).sum(axis=1) == 1
+    exclusive = task.Y.shape[1] == 1 or (alone.all() and task.observed[labelled].all())
+    spectrum = partial(fit_spectrum, task.X, task.Y, n_features=task.n_features[0])
+    if labelled.all() or not exclusive or min(task.X.shape) > MAX_AXES:
+        return spectrum(), task.Y
+    found = fit_responsibilities(task.X, task.Y)
+    if found.shares is None:
+        return spectrum(), task.Y
+    shares, n_features = found.shares, task.n_features[0]
+    seen = Spectrum.fit(task.X, task.Y, responsibilities=shares, n_features=n_features)
+    return seen, found.signs
 
 
-def metric_of(spectrum: Spectrum, scale: float) -> Metric:
+def metric_of(spectrum: Spectrum | TruncatedSpectrum, scale: float) -> Metric | TruncatedMetric:
     """Metric of a scale; the Euclidean one where rows of one class do not differ."""
     return spectrum.metric(scale if spectrum.varies else np.inf)
 
@@ -155,7 +173,7 @@ def path_scores(
 ) -> FloatArray:
     """Scores of held-out rows in the metric of every scale, (G, M, K)."""
     own = task.subset(train)
-    spectrum, rows = learn_spectrum(own), task.X[test]
+    (spectrum, signs), rows = learn_nuisance(own), task.X[test]
     found = []
     for scale in scales:
         metric = metric_of(spectrum, scale)
@@ -164,14 +182,14 @@ def path_scores(
             settings = subspace.Settings(cost=cost)
             fitted = subspace.fit(
                 metric.A,
-                own.Y,
+                signs,
                 n_components=task.n_components,
                 settings=settings,
                 max_iter=PATH_ITER,
             )
             found.append(fitted.state.scores(A))
         else:
-            data = one_vs_rest.make_data(metric.A, own.Y)
+            data = one_vs_rest.make_data(metric.A, signs)
             climb = one_vs_rest_fit.fit(data, task.priors, cost=cost, tol=PATH_TOL)
             mean = climb.state.weights.mean
             found.append(A @ mean[1:] + mean[0])
@@ -180,9 +198,10 @@ def path_scores(
 
 def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> Learned:
     """Fit in the metric of one scale."""
-    metric = metric_of(learn_spectrum(task), scale)
+    spectrum, signs = learn_nuisance(task)
+    metric = metric_of(spectrum, scale)
     if task.strategy == "one_vs_rest":
-        data = one_vs_rest.make_data(metric.A, task.Y)
+        data = one_vs_rest.make_data(metric.A, signs)
         climb = one_vs_rest_fit.fit(data, task.priors, cost=cost, max_iter=max_iter)
         return Learned(
             posterior=OneVsRestPosterior(metric=metric, state=climb.state, data=data),
@@ -194,7 +213,7 @@ def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> Learned:
     settings = subspace.Settings(cost=cost)
     found = subspace.fit(
         metric.A,
-        task.Y,
+        signs,
         n_components=task.n_components,
         settings=settings,
         max_iter=max_iter,
@@ -202,8 +221,8 @@ def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> Learned:
     posterior = SubspacePosterior(
         metric=metric,
         state=found.state,
-        weight_cov=subspace.weight_covariance(found.state, metric.A, task.Y, settings),
-        projection_cov=_projection_covariance(found.state, metric.A, task.Y, settings),
+        weight_cov=subspace.weight_covariance(found.state, metric.A, signs, settings),
+        projection_cov=_projection_covariance(found.state, metric.A, signs, settings),
         settings=settings,
     )
     return Learned(

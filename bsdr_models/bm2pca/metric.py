@@ -29,12 +29,11 @@ References
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import eigh
-from scipy.optimize import brentq
-from scipy.special import gammaln
 
 from bsdr_models.numerics.row_space import (
     RANK_TOL,
@@ -46,6 +45,7 @@ from bsdr_models.numerics.row_space import (
     squared_distance,
     weighted_mean,
 )
+from bsdr_models.numerics.wishart_evidence import best_scale, effective_sizes, log_evidence
 from bsdr_models.typing import FloatArray
 
 
@@ -77,16 +77,21 @@ class Metric:
     axes: Axes
     log_evidence: float
 
+    @property
+    def mean(self) -> FloatArray:
+        """t, (d,)."""
+        return self.axes.mean
+
     def transform(self, rows: Rows) -> FloatArray:
         """Metric coordinates of rows: (M, d) -> (M, R)."""
         return self.axes.project(rows) * self.gain
 
     def outside(self, rows: Rows) -> FloatArray:
         """Squared metric length of the part of x - t that the axes miss: (M, d) -> (M,)."""
-        if len(self.gain) == len(self.axes.mean):
+        if len(self.gain) == len(self.mean):
             return np.zeros(rows.shape[0])
         along = np.sum(self.axes.project(rows) ** 2, axis=1)
-        rest = squared_distance(rows, self.axes.mean) - along
+        rest = squared_distance(rows, self.mean) - along
         return self.outside_gain**2 * np.maximum(rest, 0.0)
 
     def back(self, Q: FloatArray) -> FloatArray:
@@ -153,7 +158,7 @@ class Spectrum:
             If no row has a label.
         """
         weight, offsets = (
-            _sign_offsets(Y) if responsibilities is None else _soft_offsets(responsibilities)
+            sign_offsets(Y) if responsibilities is None else soft_offsets(responsibilities)
         )
         part = weight > 0.0
         if not part.any():
@@ -184,36 +189,18 @@ class Spectrum:
         return bool(self.within.any())
 
     def evidence_kappa(self) -> float:
-        r"""kappa_ev: the root of :math:`\sum_{j \le r} \kappa/(\kappa + s_j) = r - d n/(\nu_0+n)`.
-
-        The left side rises with kappa, so there is one root, and it is bracketed in closed form.
-        """
-        s = self.within[self.within > 0.0]
-        r, d, n = len(s), self.n_features, self.dof
-        target = r - d * n / (d + 1.0 + n)
-        low, high = target * s.min() / r, target * s.max() / (r - target)
-        if low >= high * (1.0 - 1e-12):
-            return float(high)
-        root = brentq(
-            lambda u: float(np.sum(1.0 / (1.0 + s * np.exp(-u)))) - target,
-            np.log(low) - 1e-9,
-            np.log(high) + 1e-9,
-            xtol=1e-12,
-        )
-        return float(np.exp(root))
+        """kappa_ev."""
+        return best_scale(*self._spectrum, self.dof, self.n_features)
 
     def log_evidence(self, kappa: float) -> float:
         """log m(kappa) with all constants but those of the flat offsets."""
-        if np.isinf(kappa):
-            return -np.inf
-        d, n = self.n_features, self.dof
-        nu0 = d + 1.0
-        s = self.within[self.within > 0.0]
-        log_det = float(np.sum(np.log(kappa + s))) + (d - len(s)) * np.log(kappa)
-        order = 0.5 * (nu0 + 1.0 - np.arange(1, round(d) + 1))
-        log_gamma = float(np.sum(gammaln(order + 0.5 * n) - gammaln(order)))
-        constant = log_gamma - 0.5 * n * d * np.log(np.pi)
-        return float(constant + 0.5 * nu0 * d * np.log(kappa) - 0.5 * (nu0 + n) * log_det)
+        return log_evidence(kappa, *self._spectrum, self.dof, self.n_features)
+
+    @property
+    def _spectrum(self) -> tuple[FloatArray, FloatArray]:
+        """Positive eigenvalues and their multiplicities."""
+        positive = self.within[self.within > 0.0]
+        return positive, np.ones(len(positive))
 
     def metric(self, scale: float) -> Metric:
         """The metric for kappa = ``scale`` * kappa_ev; infinite for the Euclidean one.
@@ -223,17 +210,7 @@ class Spectrum:
         ValueError
             If rows of one class never differ and ``scale`` is finite.
         """
-        if not scale > 0.0:
-            raise ValueError(f"the scale must be positive, got {scale}")
-        if np.isinf(scale):
-            kappa = np.inf
-        elif self.varies:
-            kappa = scale * self.evidence_kappa()
-        else:
-            raise ValueError(
-                "rows of one class do not differ, so that there is no within-class metric: only "
-                "the Euclidean one (an infinite scale) is defined"
-            )
+        kappa = scaled_kappa(self, scale)
         shrunk = 1.0 / np.sqrt(1.0 + self.within / kappa)
         A = self.rows * shrunk
         length = float(self.weight @ np.sum(A**2, axis=1)) / float(self.weight.sum())
@@ -249,19 +226,32 @@ class Spectrum:
         )
 
 
-def effective_sizes(dof: float, n_features: float, rank: int) -> tuple[float, float]:
-    """n and d of a scatter of the given rank.
+class HasEvidence(Protocol):
+    """A decomposition of the within-class scatter."""
 
-    In general position the rank is the smaller of the two. Repeated rows and dependent features
-    make it lower: the density is then singular, and its evidence unbounded at kappa = 0. The
-    smaller of n and d is therefore set to the rank.
-    """
-    if dof <= n_features:
-        return (float(rank) if rank < np.floor(dof) else dof), float(n_features)
-    return dof, float(rank)
+    @property
+    def varies(self) -> bool:
+        """Whether rows of one class differ at all; if not, only c = inf is defined."""
+
+    def evidence_kappa(self) -> float:
+        """kappa_ev."""
 
 
-def _sign_offsets(Y: FloatArray) -> tuple[FloatArray, FloatArray]:
+def scaled_kappa(spectrum: HasEvidence, scale: float) -> float:
+    """C kappa_ev; see :meth:`Spectrum.metric`."""
+    if not scale > 0.0:
+        raise ValueError(f"the scale must be positive, got {scale}")
+    if np.isinf(scale):
+        return np.inf
+    if not spectrum.varies:
+        raise ValueError(
+            "rows of one class do not differ, so that there is no within-class metric: only the "
+            "Euclidean one (an infinite scale) is defined"
+        )
+    return scale * spectrum.evidence_kappa()
+
+
+def sign_offsets(Y: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Weights (N,) and an orthonormal basis (N, J) of [1, Y] on the rows that have a label."""
     weight = (Y != 0.0).any(axis=1).astype(np.float64)
     regressors = np.column_stack([weight, Y])
@@ -269,7 +259,7 @@ def _sign_offsets(Y: FloatArray) -> tuple[FloatArray, FloatArray]:
     return weight, basis[:, size > 1e-10 * max(size[0], 1.0)]
 
 
-def _soft_offsets(shares: FloatArray) -> tuple[FloatArray, FloatArray]:
+def soft_offsets(shares: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Weights (N,), and U (N, K) with S = X'(diag(weights) - U U')X; empty classes left out."""
     count = shares.sum(axis=0)
     return shares.sum(axis=1), shares[:, count > 0.0] / np.sqrt(count[count > 0.0])

@@ -55,7 +55,18 @@ class Data:
 
 
 def make_data(A: FloatArray, Y: FloatArray) -> Data:
-    """Rows in metric coordinates, (N, R), with their signs, (N, K)."""
+    """Rows in metric coordinates, (N, R), with their signs, (N, K).
+
+    Raises
+    ------
+    ValueError
+        If the rows are an operator: a classifier needs R x R matrices.
+    """
+    if not isinstance(A, np.ndarray):
+        raise ValueError(
+            f"one classifier for each label cannot be learned from {A.shape[0]} rows in "
+            f"{A.shape[1]} coordinates; a shared subspace can"
+        )
     return Data(ridge=WeightedRidge(rows=with_one(A)), Y=Y)
 
 

@@ -47,8 +47,8 @@ class Settings:
         nu.
     """
 
-    cost: float = 10.0
-    latent_variance: float = 1e-3
+    cost: float = 30.0
+    latent_variance: float = 5e-3
     projection_precision: float = 1.0
     weight_precision: float = 1.0
 

@@ -286,7 +286,7 @@ def _draw_subspace(
     full = H + np.einsum("kpq,skq->spk", half, noise)  # (S, 1 + R, K)
     projection = posterior.projection
     coef = projection @ full[:, 1:]
-    centre = posterior.metric.axes.mean @ coef
+    centre = posterior.metric.mean @ coef
     return {
         "weights": full[:, 1:],
         "bias": full[:, 0],
@@ -306,7 +306,7 @@ def _draw_one_vs_rest(
         noise = rng.standard_normal((len(cov), n_draws))
         full = weights.mean[:, label, None] + cholesky(cov, name="weight covariance") @ noise
         coef.append(metric.back(full[1:]).T)  # (S, P)
-        intercept.append(full[0] - coef[-1] @ metric.axes.mean)
+        intercept.append(full[0] - coef[-1] @ metric.mean)
     return {"coef": np.stack(coef, axis=-1), "intercept": np.stack(intercept, axis=-1)}
 
 

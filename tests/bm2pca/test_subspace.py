@@ -115,7 +115,7 @@ def conjugate_sweep(state, A, Y, settings, check):
     return State(projection=Q, weights=H)
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, Settings()])
+@pytest.mark.parametrize("settings", [SETTINGS, Settings(cost=10.0)])
 def test_conjugate_sweeps_rise_to_the_same_maximum(settings):
     A, Y, _, _ = make_problem()
     state = ss.start(A, Y, 2, settings)
@@ -132,7 +132,7 @@ def test_conjugate_sweeps_rise_to_the_same_maximum(settings):
     assert fit.objective[0] == values[0]
     assert fit.objective[-1] == pytest.approx(values[-1], abs=1e-3)
     assert np.diff(fit.objective).min() >= -1e-9
-    np.testing.assert_allclose(fit.state.scores(A), state.scores(A), atol=0.02)
+    np.testing.assert_allclose(fit.state.scores(A), state.scores(A), atol=0.05)
 
 
 def test_fit_is_stationary():

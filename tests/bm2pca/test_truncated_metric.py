@@ -1,0 +1,105 @@
+"""The metric of many sparse rows: exact where nothing is truncated, an average elsewhere."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from bsdr_models.bm2pca import one_vs_rest, subspace, truncated_metric
+from bsdr_models.bm2pca.metric import Spectrum
+from bsdr_models.bm2pca.truncated_metric import TruncatedSpectrum, fit_spectrum
+
+N, D, K = 30, 45, 3
+RANK = N - K
+
+
+def make_rows(seed=0):
+    rng = np.random.default_rng([47, seed])
+    y = np.arange(N) % K
+    X = rng.standard_normal((N, D)) * (rng.random((N, D)) < 0.4) * np.linspace(3.0, 0.3, D)
+    X[:, :K] += 2.0 * np.eye(K)[y]
+    Y = np.where(np.equal.outer(y, np.arange(K)), 1.0, -1.0)
+    return sparse.csr_array(X), Y, rng
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 10.0, np.inf])
+def test_with_every_direction_it_is_exact(scale):
+    X, Y, rng = make_rows()
+    exact = Spectrum.fit(X, Y).metric(scale)
+    found = TruncatedSpectrum.fit(X, Y, n_directions=100).metric(scale)
+    assert len(found.shrunk) == RANK
+    assert found.kappa == pytest.approx(exact.kappa, rel=1e-9)
+    assert found.log_evidence == pytest.approx(exact.log_evidence, rel=1e-9)
+    eye = np.eye(D)
+    np.testing.assert_allclose((found.A @ eye) @ (found.A @ eye).T, exact.A @ exact.A.T, atol=1e-9)
+    new = sparse.csr_array(rng.standard_normal((4, D)))
+    np.testing.assert_allclose(
+        (found.transform(new) @ eye) @ (found.A @ eye).T,
+        exact.transform(new) @ exact.A.T,
+        atol=1e-9,
+    )
+
+
+def test_other_directions_share_the_mean_of_their_eigenvalues():
+    X, Y, _ = make_rows()
+    found = TruncatedSpectrum.fit(X, Y, n_directions=6)
+    dense, y = X.toarray(), Y.argmax(axis=1)
+    scatter = sum((m := dense[y == c] - dense[y == c].mean(axis=0)).T @ m for c in range(K))
+    s, E = np.linalg.eigh(scatter)
+    np.testing.assert_allclose(np.sort(found.within), s[-6:], rtol=1e-9)
+    assert found.n_rest == RANK - 6
+    assert found.rest == pytest.approx(s[:-6].sum() / (RANK - 6), rel=1e-9)
+    # The evidence is that of a scatter with these eigenvalues.
+    s = np.concatenate([np.full(D - 6, found.rest), s[-6:]])
+    kappa = 1.7 * found.evidence_kappa()
+    metric = found.metric(1.7)
+    assert metric.kappa == pytest.approx(kappa)
+    P = E @ np.diag(np.sqrt((kappa + found.rest) / (kappa + s))) @ E.T
+    A = (dense - dense.mean(axis=0)) @ P
+    A /= np.sqrt(np.mean(np.sum(A**2, axis=1)))
+    np.testing.assert_allclose(metric.A @ np.eye(D), A, atol=1e-9)
+
+
+def test_rows_are_an_operator_with_a_transpose():
+    X, Y, rng = make_rows()
+    metric = TruncatedSpectrum.fit(X, Y, n_directions=6).metric(1.0)
+    A = metric.A @ np.eye(D)
+    Q, G = rng.standard_normal((D, 2)), rng.standard_normal((N, 2))
+    assert metric.A.shape == (N, D)
+    np.testing.assert_allclose(metric.A @ Q, A @ Q, atol=1e-10)
+    np.testing.assert_allclose(metric.A.T @ G, A.T @ G, atol=1e-10)
+    np.testing.assert_allclose((X.toarray() - metric.mean) @ metric.back(Q), A @ Q, atol=1e-10)
+    assert not metric.outside(X).any()
+
+
+def test_a_shared_subspace_is_content_with_it_and_one_vs_rest_says_why_not():
+    X, Y, _ = make_rows()
+    metric = TruncatedSpectrum.fit(X, Y, n_directions=6).metric(1.0)
+    one = subspace.fit(metric.A, Y, n_components=2)
+    other = subspace.fit(metric.A @ np.eye(D), Y, n_components=2)
+    np.testing.assert_allclose(
+        one.state.scores(metric.A), other.state.scores(metric.A @ np.eye(D)), atol=1e-3
+    )
+    with pytest.raises(ValueError, match="shared subspace"):
+        one_vs_rest.make_data(metric.A, Y)
+
+
+def test_rows_without_label_take_no_part():
+    X, Y, rng = make_rows()
+    more = sparse.vstack([X, sparse.csr_array(rng.standard_normal((3, D)))], format="csr")
+    alone = TruncatedSpectrum.fit(X, Y, n_directions=6).metric(1.0)
+    beside = TruncatedSpectrum.fit(more, np.vstack([Y, np.zeros((3, K))]), n_directions=6)
+    beside = beside.metric(1.0)
+    assert beside.kappa == pytest.approx(alone.kappa, rel=1e-9)
+    np.testing.assert_allclose(beside.A @ np.eye(D), alone.transform(more) @ np.eye(D), atol=1e-9)
+
+
+def test_only_what_is_large_and_sparse_is_truncated(monkeypatch):
+    X, Y, _ = make_rows()
+    assert isinstance(fit_spectrum(X, Y), Spectrum)
+    monkeypatch.setattr(truncated_metric, "MAX_EXACT", 20)
+    assert isinstance(fit_spectrum(X, Y), TruncatedSpectrum)
+    assert isinstance(fit_spectrum(X.toarray(), Y), Spectrum)
+    assert isinstance(fit_spectrum(X[:, :20], Y), Spectrum)
+    few = Y.copy()
+    few[20:] = 0.0
+    assert isinstance(fit_spectrum(X, few), Spectrum)
