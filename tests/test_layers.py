@@ -19,7 +19,7 @@ import bsdr_models
 
 ROOT = Path(bsdr_models.__file__).parent
 PAPERS = ("bsdr", "bm2pca")
-BASE = ("typing", "dims", "random", "card", "metrics")
+BASE = ("typing", "dims", "random", "card", "metrics", "inputs")
 # Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
 STEPS = ("mean_field", "frozen", "information", "gibbs")
 STEPS += ("margins", "views", "rotation", "metric", "subspace", "one_vs_rest", "generative")

@@ -38,7 +38,8 @@ from pytensor.tensor.special import logsumexp
 
 from bsdr_models import dims
 from bsdr_models.bsdr.priors import PAPER, Priors
-from bsdr_models.typing import FloatArray, ProjectionPrior, Target
+from bsdr_models.inputs import check_features, column_names, encode_classes
+from bsdr_models.typing import ProjectionPrior, Target
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
@@ -104,7 +105,7 @@ def build_model(
     """
     _check_choice("projection_prior", projection_prior, ProjectionPrior)
     _check_choice("target", target, Target)
-    X_array, features = _check_features(X, n_components)
+    X_array, features = check_features(X, n_components)
     y_array, labels = _check_target(y, target, n_rows=len(X_array))
     coords: dict[str, list[Any]] = {
         dims.OBS: list(range(len(X_array))),
@@ -356,21 +357,6 @@ def _check_choice(name: str, value: str, literal: Any) -> None:
         raise ValueError(f"{name} must be one of {get_args(literal)}, got {value!r}")
 
 
-def _check_features(X: Any, n_components: int) -> tuple[FloatArray, list[str]]:
-    """X as a finite (N, D) array, and its feature names."""
-    array = np.asarray(X, dtype=np.float64)
-    if array.ndim != 2 or array.size == 0:
-        raise ValueError(f"X must be a non-empty matrix (N, D), got shape {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError("X contains NaN or infinity")
-    n_features = array.shape[1]
-    if n_components != int(n_components) or not 1 <= n_components <= n_features:
-        raise ValueError(
-            f"n_components must be an integer from 1 to {n_features}, got {n_components!r}"
-        )
-    return array, _column_names(X, "x", n_features)
-
-
 def _check_target(y: Any, target: Target, *, n_rows: int) -> tuple[np.ndarray, list[Any]]:
     """Encode y, (N,) of label index or (N, K), and the names of the labels or outputs."""
     array = np.asarray(y)
@@ -379,26 +365,14 @@ def _check_target(y: Any, target: Target, *, n_rows: int) -> tuple[np.ndarray, l
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ValueError("y contains NaN or infinity")
     if target == "multiclass":
-        if array.ndim != 1:
-            raise ValueError(f"labels must be a vector (N,), got shape {array.shape}")
-        labels, index = np.unique(array, return_inverse=True)
-        if len(labels) < 2:
-            raise ValueError(f"y must hold at least two classes, got {labels.tolist()}")
-        return index.astype(np.int64), labels.tolist()
+        return encode_classes(array)
     if array.ndim == 1 and target == "regression":
         array = array[:, None]
     if array.ndim != 2 or array.shape[1] == 0:
         raise ValueError(f"y must be a matrix (N, K) for target={target!r}, got {array.shape}")
-    names = _column_names(y, "y", array.shape[1])
+    names = column_names(y, "y", array.shape[1])
     if target == "regression":
         return array.astype(np.float64), names
     if not np.isin(array, (0, 1)).all():
         raise ValueError("y must hold 0 and 1 only for target='multilabel'")
     return array.astype(np.int64), names
-
-
-def _column_names(table: Any, prefix: str, n_columns: int) -> list[str]:
-    columns = getattr(table, "columns", None)
-    if columns is None:
-        return [f"{prefix}{index}" for index in range(n_columns)]
-    return [str(column) for column in columns]

@@ -1,0 +1,346 @@
+r"""BM2PCA as a declarative PyMC model: the specification, in two faces.
+
+For each row n = 1..N with features :math:`x_n` (D,), R components and K outcomes,
+
+.. math::
+    t \sim N(0, \delta^{-1} I), \quad w_{ji} \sim N(0, r_i^{-1}), \quad
+    r_i \sim \mathrm{Ga}(a_r, b_r), \quad \tau \sim \mathrm{Ga}(a_\tau, b_\tau), \\
+    z_n \sim N(0, I), \quad x_n \sim N(W z_n + t, \tau^{-1} I), \\
+    \nu_c \sim \mathrm{Ga}(a_\nu, b_\nu), \quad \eta_{ci} \sim N(0, \nu_c^{-1}), \quad
+    f_{nc} = \eta_c^\top z_n + \eta_{c0},
+
+with Gammas by shape and rate [1]_. The outcomes enter through one margin factor each,
+
+* signs, :math:`\phi_{nc} = \exp\{-2 C \max(0, 1 - y_{nc} f_{nc})\}`, none where y = 0;
+* real targets, :math:`\phi_{nc} = \exp\{-2 C \max(0, |y_{nc} - f_{nc}| - \epsilon)\} /
+  (2 \epsilon + 1 / C)`.
+
+The factor of a sign is a *pseudo-likelihood*: :math:`\phi(+1) + \phi(-1)` depends on f, so it is
+no distribution of y. The posterior is proper all the same, but the model does not say how labels
+come about: do not draw y from it, do not choose C by its evidence or a bound on that (cross-
+validate), and say by which convention, such as :math:`\phi(y) / (\phi(+1) + \phi(-1))`, a
+leave-one-out score is made. The factor of a real target integrates to one over y: there C and
+epsilon may be compared by the evidence.
+
+The *augmented* face keeps the latent positions and writes each hinge as a scale mixture of
+normals [2]_: with :math:`u = C (1 - y f)`,
+
+.. math::
+    e^{-2 \max(0, u)} = \int_0^\infty \mathrm{Ga}(\lambda; 1/2, 1/2)\,
+    e^{-u - u^2 / 2 \lambda}\, d\lambda,
+
+and a tube as the product of the hinges of :math:`C (y - f - \epsilon)` and :math:`C (f - y -
+\epsilon)`. Given the scales everything is conjugate. The *marginal* face integrates the rows out,
+for NUTS and ADVI: with :math:`A = I + \tau W^\top W` and T such that :math:`T A T^\top = I`,
+
+.. math::
+    x_n \sim N(t, W W^\top + \tau^{-1} I), \qquad
+    T^{-\top} z_n \mid x_n \sim N(b_n, I), \quad b_n = \tau T W^\top (x_n - t),
+
+so the score given :math:`x_n` is normal with mean :math:`b_n^\top T \eta_c + \eta_{c0}` and
+variance :math:`|T \eta_c|^2`, and the expectation of a single factor has a closed form.
+
+References
+----------
+.. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
+       component analysis. AAAI.
+.. [2] N. G. Polson, S. L. Scott (2011). Data augmentation for support vector machines. Bayesian
+       Analysis 6(1).
+"""
+
+import math
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.shape_utils import rv_size_is_none
+
+from bsdr_models import dims
+from bsdr_models.bm2pca.priors import PAPER, Priors
+from bsdr_models.inputs import check_features, check_number, column_names, encode_classes
+from bsdr_models.typing import FloatArray
+
+# A symbolic variable; the annotations of PyTensor are partial.
+type Tensor = Any
+
+Target = Literal["multiclass", "signs", "regression"]
+
+ROW_DIMS = (dims.OBS, dims.FEATURE)
+LATENT_DIMS = (dims.OBS, dims.COMPONENT)
+SCORE_DIMS = (dims.OBS, dims.LABEL)
+
+# Added to the variance of a score, which is zero where ADVI starts: at weights of zero.
+TINY = 1e-16
+
+
+def build_model(
+    X: Any,
+    y: Any,
+    *,
+    n_components: int,
+    C: float = 10.0,
+    priors: Priors = PAPER,
+    target: Target = "multiclass",
+    epsilon: float = 0.1,
+    augmented: bool = False,
+) -> pm.Model:
+    r"""Pseudo-posterior of BM2PCA, with named dims, for PyMC.
+
+    All outcomes share one subspace. The paper's one-vs-rest is K models of one outcome each:
+    ``build_model(X, y == c, ...)`` for every class c.
+
+    Parameters
+    ----------
+    X : array-like of shape (N, D)
+        Features, used as they are (scale them first). Column names of a data frame become the
+        coordinate ``feature``.
+    y : array-like of shape (N,) or (N, K)
+        ``multiclass``: labels (N,) of any sortable type; two classes are one outcome, +1 for the
+        second of them in sorted order, more are one outcome each, against the rest. ``signs``:
+        +1 and -1, and 0 for no label. ``regression``: float, NaN for no target; C is per unit of
+        y, so scale it. Where there is no target there is no factor.
+    n_components : int
+        R, between 1 and D.
+    C : float
+        Cost of a violated margin.
+    priors : Priors
+    target : {"multiclass", "signs", "regression"}
+    epsilon : float
+        Half width of the tube in which a real target costs nothing, in units of y; of no effect
+        for signs.
+    augmented : bool
+        Keep latent positions and slack scales, without transforms, for conjugate samplers.
+
+    Returns
+    -------
+    pymc.Model
+        Free variables: ``offset``, ``loadings``, ``weights``, ``bias`` and the precisions; of
+        the augmented face also ``latent``, ``slack_scale`` and, for real targets,
+        ``slack_scale_lower``; of the marginal face with K > 1 also ``latent_offset``. Outcomes
+        of a row share its latent position, so the product of their expectations is not the
+        expectation of their product: the position stays, as an offset from its mean given the
+        features. That face has kinks, and NUTS pays for them; with K = 1 it is smooth.
+        The features are the observed variable ``X``, the margin factors the potential
+        ``margins`` (obs, outcome). ``coef`` (feature, outcome) and ``intercept`` (outcome,) give
+        the mean score of a new row as ``x @ coef + intercept``; they are identified, where
+        loadings and weights turn together.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, values are not finite, an outcome has one sign only, or an option is
+        out of its range.
+
+    Notes
+    -----
+    Predictive draws of PyMC give ``X`` and ignore the margins, as its warning says. There are no
+    draws of y, and no ``log_likelihood`` of it.
+    """
+    if target not in get_args(Target):
+        raise ValueError(f"target must be one of {get_args(Target)}, got {target!r}")
+    check_number("C", C, positive=True)
+    check_number("epsilon", epsilon, positive=False)
+    X_array, features = check_features(X, n_components)
+    y_array, outcomes = _check_target(y, target, n_rows=len(X_array))
+    coords: dict[str, list[Any]] = {
+        dims.OBS: list(range(len(X_array))),
+        dims.FEATURE: features,
+        dims.COMPONENT: list(range(n_components)),
+        dims.LABEL: outcomes,
+    }
+    with pm.Model(coords=coords) as model:
+        X_data = pm.Data("X_data", X_array, dims=ROW_DIMS)
+        y_data = pm.Data("y", np.nan_to_num(y_array), dims=SCORE_DIMS)
+        gamma = partial(_gamma, augmented=augmented)
+
+        t = pm.Normal("offset", 0.0, tau=priors.offset_precision, dims=dims.FEATURE)
+        r = gamma("loading_precision", priors.loading_shape, priors.loading_rate, dims.COMPONENT)
+        W = pm.Normal("loadings", 0.0, tau=r, dims=(dims.FEATURE, dims.COMPONENT))
+        tau = gamma("noise_precision", priors.noise_shape, priors.noise_rate)
+        nu = gamma("weight_precision", priors.weight_shape, priors.weight_rate, dims.LABEL)
+        eta = pm.Normal("weights", 0.0, tau=nu, dims=(dims.COMPONENT, dims.LABEL))
+        e0 = pm.Normal("bias", 0.0, tau=nu, dims=dims.LABEL)
+
+        T, V, _ = whitening(W, tau, n_components=n_components)
+        h = product(T, eta)  # (R, K)
+        coef = pm.Deterministic("coef", product(V, h), dims=(dims.FEATURE, dims.LABEL))
+        pm.Deterministic("intercept", e0 - (t[:, None] * coef).sum(axis=0), dims=dims.LABEL)
+
+        if target == "regression":
+            known, constant = ~np.isnan(y_array), math.log(2.0 * epsilon + 1.0 / C)
+            excesses = partial(_tube, y_data, epsilon=epsilon)
+        else:
+            known, constant = y_array != 0.0, 0.0
+            excesses = partial(_hinge, y_data)
+        if augmented:
+            Z = pm.Normal("latent", 0.0, 1.0, dims=LATENT_DIMS)
+            pm.Normal("X", Z @ W.T + t, tau=tau, observed=X_data, dims=ROW_DIMS)
+            f = pm.Deterministic("scores", Z @ eta + e0, dims=SCORE_DIMS)
+            factor = _mixture(excesses(f), C)
+        else:
+            b = whitened_mean(_rows(X_data, t, W, tau, n_components), t, V)
+            if len(outcomes) == 1:
+                variance = (h**2).sum(axis=0) + TINY
+                factor = log_expected_factor(excesses(product(b, h) + e0), variance, C)
+            else:
+                b = b + pm.Normal("latent_offset", 0.0, 1.0, dims=LATENT_DIMS)
+                pm.Deterministic("latent", product(b, T), dims=LATENT_DIMS)
+                f = pm.Deterministic("scores", product(b, h) + e0, dims=SCORE_DIMS)
+                factor = -2.0 * C * sum(pt.maximum(v, 0.0) for v in excesses(f))
+        pm.Potential("margins", known * (factor - constant), dims=SCORE_DIMS)
+    return model
+
+
+def _gamma(name: str, shape: float, rate: float, axis: Any = None, *, augmented: bool) -> Tensor:
+    """Gamma (shape, rate), on its own scale where a conjugate sampler sets its value."""
+    options = {"default_transform": None} if augmented else {}
+    # A Python float such as 0.5 would become single precision, and its log gamma as well.
+    return pm.Gamma(name, alpha=np.float64(shape), beta=np.float64(rate), dims=axis, **options)
+
+
+# Features
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix product (m, R) x (R, n) by sums: beside BLAS it takes Numba half the time to compile.
+
+    For products of few operations; those with X are left to BLAS.
+    """
+    return (a[:, :, None] * b[None]).sum(axis=1)
+
+
+def whitening(W: Tensor, tau: Tensor, *, n_components: int) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Lower triangular T with :math:`T A T^\top = I`, where :math:`A = I + \tau W^\top W`.
+
+    Returned with :math:`V = \tau W T^\top` (D, R) and log |A|. By elimination, one column at a
+    time: the graph stays free of linear algebra, which Numba compiles slowly.
+    """
+    rest, T = np.eye(n_components) + tau * product(W.T, W), pt.eye(n_components)
+    for i in range(n_components - 1):
+        below = pt.where(np.arange(n_components) > i, rest[:, i] / rest[i, i], 0.0)
+        rest, T = rest - below[:, None] * rest[i], T - below[:, None] * T[i]
+    pivots = pt.diagonal(rest)
+    T = T / pt.sqrt(pivots)[:, None]
+    return T, tau * product(W, T.T), pt.log(pivots).sum()
+
+
+def whitened_mean(x: Tensor, t: Tensor, V: Tensor) -> Tensor:
+    """Means of the whitened latent positions given the rows, (N, R)."""
+    return x @ V - (t[:, None] * V).sum(axis=0)
+
+
+def log_density(x: Tensor, t: Tensor, W: Tensor, tau: Tensor, *, n_components: int) -> Tensor:
+    """Log N(x_n; t, W W' + I / tau) of every row, (N,)."""
+    _, V, log_det = whitening(W, tau, n_components=n_components)
+    constant = x.shape[1] * (pt.log(tau) - math.log(2.0 * math.pi)) - log_det
+    square = tau * ((x - t) ** 2).sum(axis=1) - (whitened_mean(x, t, V) ** 2).sum(axis=1)
+    return 0.5 * (constant - square)
+
+
+def _rows(X_data: Tensor, t: Tensor, W: Tensor, tau: Tensor, n_components: int) -> Tensor:
+    """Observed rows with the latent positions integrated out."""
+
+    def draw(t: Tensor, W: Tensor, tau: Tensor, size: Any) -> Tensor:
+        n_rows = () if rv_size_is_none(size) else (size[0],)
+        z = pm.Normal.dist(0.0, 1.0, size=(*n_rows, n_components))
+        return pm.Normal.dist(z @ W.T + t, tau=tau)
+
+    return pm.CustomDist(
+        "X",
+        *(t, W, tau),
+        dist=draw,
+        logp=partial(log_density, n_components=n_components),
+        signature="(d),(d,r),()->(d)",
+        observed=X_data,
+        dims=ROW_DIMS,
+    )
+
+
+# Margins: a factor is the product of exp(-2 C max(0, v)) over the excesses v of a score.
+
+
+def _hinge(y: Tensor, f: Tensor) -> list[Tensor]:
+    return [1.0 - y * f]
+
+
+def _tube(y: Tensor, f: Tensor, *, epsilon: float) -> list[Tensor]:
+    return [y - f - epsilon, f - y - epsilon]
+
+
+def _mixture(excesses: list[Tensor], C: float) -> Tensor:
+    """Log of the factor given a slack scale for each hinge, lambda ~ Ga(1/2, 1/2)."""
+    total = 0.0
+    for name, v in zip(("slack_scale", "slack_scale_lower"), excesses, strict=False):
+        scale = _gamma(name, 0.5, 0.5, SCORE_DIMS, augmented=True)
+        total = total - C * v - (C * v) ** 2 / (2.0 * scale)
+    return total
+
+
+def log_expected_factor(excesses: list[Tensor], variance: Tensor, C: float) -> Tensor:
+    r"""Log of the expectation of a factor whose scores are normal, in closed form, (N, K).
+
+    ``excesses`` holds the means (N, K) of v, or of both v of a tube; their variance is common.
+    One hinge leaves :math:`P(v < 0) + E[e^{-2 C v}; v > 0]`. Of the two v of a tube one at most
+    is positive, and none with probability :math:`P(\max v < 0)`.
+    """
+    if len(excesses) == 1:
+        inside = log_decay(-excesses[0], variance, 0.0)
+    else:
+        # The nearer end leaves less than half on the inside, so these tails lose no digits.
+        most = log_decay(-pt.maximum(*excesses), variance, 0.0)
+        least = log_decay(pt.minimum(*excesses), variance, 0.0)
+        inside = most + pt.log(-pt.expm1(pt.minimum(least - most, -1e-200)))
+    for v in excesses:
+        outside = log_decay(v, variance, 2.0 * C)
+        inside = outside + pt.softplus(inside - outside)
+    return inside
+
+
+def log_decay(mean: Tensor, variance: Tensor, rate: float) -> Tensor:
+    r"""Log of :math:`E[e^{-\rho v}; v > 0]` for v ~ N(mean, variance); the normal tail at rho = 0.
+
+    .. math::
+        e^{\rho^2 s^2 / 2 - \rho m} \Phi(x) = \tfrac12 e^{-m^2 / 2 s^2}
+        \operatorname{erfcx}(-x / \sqrt 2), \qquad x = m / s - \rho s
+
+    The second form where x is far below zero: the exponents of the first cancel there. Each is
+    evaluated where it is finite, because the gradient of a ``switch`` multiplies the branch not
+    taken by zero.
+    """
+    sd = pt.sqrt(variance)
+    x = mean / sd - rate * sd
+    near, far = pt.maximum(x, -1.0), pt.minimum(x, -1.0)
+    return pt.switch(
+        x < -1.0,
+        pt.log(pt.erfcx(-far / math.sqrt(2.0)) / 2.0) - mean**2 / (2.0 * variance),
+        pt.log1p(-pt.erfc(near / math.sqrt(2.0)) / 2.0) + rate * (0.5 * rate * variance - mean),
+    )
+
+
+# Validation
+
+
+def _check_target(y: Any, target: Target, *, n_rows: int) -> tuple[FloatArray, list[Any]]:
+    """Signs or real targets (N, K), and the names of the outcomes."""
+    array = np.asarray(y)
+    if array.ndim == 0 or len(array) != n_rows:
+        raise ValueError(f"X has {n_rows} rows and y has shape {array.shape}")
+    if target == "multiclass":
+        index, classes = encode_classes(array)
+        first = 1 if len(classes) == 2 else 0
+        return 2.0 * np.eye(len(classes))[index, first:] - 1.0, classes[first:]
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise ValueError(f"y must be a vector or a matrix (N, K), got shape {array.shape}")
+    array = array.astype(np.float64)
+    if target == "regression":
+        if np.isinf(array).any() or np.isnan(array).all(axis=0).any():
+            raise ValueError("y contains infinity, or an output without any target")
+    elif not np.isin(array, (-1.0, 0.0, 1.0)).all():
+        raise ValueError("y must hold -1, 0 and 1 only for target='signs'")
+    elif not ((array > 0).any(axis=0) & (array < 0).any(axis=0)).all():
+        raise ValueError("y must hold both -1 and 1 in every column")
+    return array, column_names(y, "y", array.shape[1])

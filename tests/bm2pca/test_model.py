@@ -1,0 +1,528 @@
+"""The declarative model against dense normals, quadrature and its other face."""
+
+import math
+import tracemalloc
+
+import mpmath
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from arviz_stats.base import array_stats
+from scipy import stats
+from sklearn.datasets import load_wine
+
+from bsdr_models.bm2pca.card import CARD
+from bsdr_models.bm2pca.model import TINY, build_model, log_decay, log_expected_factor
+from bsdr_models.bm2pca.priors import SAMPLING, Priors
+from bsdr_models.inference.engines import fit_advi, sample_nuts
+
+N, D, R = 6, 5, 2
+COST, EPSILON = 1.7, 0.4
+PRIORS = Priors(
+    loading_shape=2.5,
+    loading_rate=0.7,
+    noise_shape=1.7,
+    noise_rate=2.9,
+    weight_shape=1.6,
+    weight_rate=2.2,
+    offset_precision=0.6,
+)
+SIGNS = np.array([[1, -1, 0, 1, -1, 1], [-1, 0, 0, 1, 1, -1], [1, 1, -1, -1, 1, 0]]).T
+CASES = {
+    "sign": ("signs", 1),
+    "signs": ("signs", 3),
+    "target": ("regression", 1),
+    "targets": ("regression", 2),
+}
+FAST = {"mode": "FAST_COMPILE"}
+
+
+def toy(case):
+    """Rows, targets with gaps, and the options that ``build_model`` needs for them."""
+    target, k = CASES[case]
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(N, D)) + 0.5
+    y = rng.normal(size=(N, k))
+    y[2] = np.nan
+    y = y if target == "regression" else SIGNS[:, :k]
+    return X, y, {"n_components": R, "target": target, "C": COST, "epsilon": EPSILON}
+
+
+def random_point(model, rng):
+    """Values of every free variable, on the scale of the model."""
+    sizes = {name: len(values) for name, values in model.coords.items()}
+    point = {}
+    for variable in model.free_RVs:
+        shape = tuple(sizes[axis] for axis in model.named_vars_to_dims.get(variable.name, ()))
+        positive = "precision" in variable.name or "slack" in variable.name
+        point[variable.name] = rng.gamma(3.0, size=shape) if positive else rng.normal(size=shape)
+    return point
+
+
+def on_value_scale(model, point):
+    """In the marginal face PyMC samples precisions on the log scale."""
+    return {
+        name: np.log(point[name[: -len("_log__")]]) if name.endswith("_log__") else point[name]
+        for name in (variable.name for variable in model.continuous_value_vars)
+    }
+
+
+def normal(value, mean, precision):
+    return stats.norm(mean, np.broadcast_to(precision, np.shape(value)) ** -0.5).logpdf(value).sum()
+
+
+def log_prior(point, p):
+    """Of the variables that both faces have."""
+
+    def gamma(value, shape, rate):
+        return stats.gamma(shape, scale=1.0 / rate).logpdf(value).sum()
+
+    nu = point["weight_precision"]
+    return (
+        gamma(point["loading_precision"], p.loading_shape, p.loading_rate)
+        + gamma(point["noise_precision"], p.noise_shape, p.noise_rate)
+        + gamma(nu, p.weight_shape, p.weight_rate)
+        + normal(point["offset"], 0.0, p.offset_precision)
+        + normal(point["loadings"], 0.0, point["loading_precision"])
+        + normal(point["weights"], 0.0, nu)
+        + normal(point["bias"], 0.0, nu)
+    )
+
+
+def factors(y, f, target):
+    """Log of the margin factors, 0 where there is no target."""
+    if target == "signs":
+        return np.where(y == 0, 0.0, -2.0 * COST * np.maximum(0.0, 1.0 - y * f))
+    cost = 2.0 * COST * np.maximum(0.0, np.abs(y - f) - EPSILON)
+    return np.where(np.isnan(y), 0.0, -cost - np.log(2.0 * EPSILON + 1.0 / COST))
+
+
+def log_expectation(y, mean, sd, target):
+    """Log of the mean factor under f ~ N(mean, sd^2), by Gauss-Legendre cells between the kinks.
+
+    The mode of the product lies within 2 COST sd^2 of the mean.
+    """
+    reach = 14.0 * sd + 2.0 * COST * sd**2
+    kinks = [1.0, -1.0] if target == "signs" else [y - EPSILON, y + EPSILON]
+    ends = np.union1d(np.linspace(mean - reach, mean + reach, 2001), np.nan_to_num(kinks))
+    x, w = np.polynomial.legendre.leggauss(8)
+    half = np.diff(ends)[:, None] / 2.0
+    f = ends[:-1, None] + half * (1.0 + x)
+    each = factors(y, f, target) + stats.norm.logpdf(f, mean, sd) + np.log(w * half)
+    return np.logaddexp.reduce(each.ravel())
+
+
+def dense_scores(X, point):
+    """Mean (N, K) and covariance (K, K) of the scores given rows, through the joint of (z, x)."""
+    W, eta = point["loadings"], point["weights"]
+    cov = W @ W.T + np.eye(len(W)) / point["noise_precision"]
+    gain = np.linalg.solve(cov, W)
+    mean = (X - point["offset"]) @ gain @ eta + point["bias"]
+    return mean, eta.T @ (np.eye(len(eta)) - W.T @ gain) @ eta, cov
+
+
+def log_joint(point, X, y, target, *, augmented):
+    total = log_prior(point, PRIORS)
+    mean, cov, of_rows = dense_scores(X, point)
+    if augmented:
+        Z = point["latent"]
+        fitted = Z @ point["loadings"].T + point["offset"]
+        total += normal(Z, 0.0, 1.0) + normal(X, fitted, point["noise_precision"])
+        f = Z @ point["weights"] + point["bias"]
+        known = ~np.isnan(y) if target == "regression" else y != 0
+        v = [1.0 - y * f] if target == "signs" else [y - f - EPSILON, f - y - EPSILON]
+        for name, each in zip(("slack_scale", "slack_scale_lower"), v, strict=False):
+            scale = point[name]
+            # exp(-2 max(0, u)) is the integral of N(u; -lambda, lambda) over lambda.
+            total += stats.norm.logpdf(COST * each, -scale, np.sqrt(scale))[known].sum()
+            total += stats.chi2(1).logpdf(scale[~known]).sum()
+        if target == "regression":
+            total -= known.sum() * math.log(2.0 * EPSILON + 1.0 / COST)
+        return total
+    total += stats.multivariate_normal(point["offset"], of_rows).logpdf(X).sum()
+    if y.shape[1] == 1:
+        sd = math.sqrt(cov[0, 0])
+        return total + sum(log_expectation(y[n, 0], mean[n, 0], sd, target) for n in range(N))
+    # z = m + L'^-1 offset, where L L' is the precision of z given x.
+    W, offset = point["loadings"], point["latent_offset"]
+    L = np.linalg.cholesky(np.eye(R) + point["noise_precision"] * W.T @ W)
+    f = mean + offset @ np.linalg.inv(L) @ point["weights"]
+    return total + normal(offset, 0.0, 1.0) + factors(y, f, target).sum()
+
+
+@pytest.mark.parametrize("augmented", [False, True], ids=["marginal", "augmented"])
+@pytest.mark.parametrize("case", CASES)
+def test_log_density_is_the_joint(case, augmented):
+    X, y, options = toy(case)
+    model = build_model(X, y, priors=PRIORS, augmented=augmented, **options)
+    log_density = model.compile_logp(jacobian=False, **FAST)
+    rng = np.random.default_rng(11)
+    for _ in range(3):
+        point = random_point(model, rng)
+        expected = log_joint(point, X, y, options["target"], augmented=augmented)
+        np.testing.assert_allclose(
+            log_density(on_value_scale(model, point)), expected, rtol=1e-9, atol=1e-8
+        )
+
+
+@pytest.mark.parametrize("target", ["signs", "regression"])
+def test_faces_are_one_model(target):
+    """One component, two rows: latent position and slack scales integrated out numerically.
+
+    The augmented face is evaluated once, on a model whose rows are the points of the grid.
+    """
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(2, 3))
+    y = np.array([1.0, -1.0]) if target == "signs" else np.array([0.3, -0.8])
+    options = {"n_components": 1, "priors": PRIORS, "target": target, "C": COST}
+    options["epsilon"] = EPSILON
+    marginal = build_model(X, y, **options)
+    point = random_point(marginal, rng)
+    names = ["X", "margins"]
+    got = compiled_terms(marginal, names)(on_value_scale(marginal, point))
+    got = got[0] + got[1][:, 0]
+
+    # Cells in z between the kinks of the inner integral; lambda = exp(w), by the trapezium rule.
+    n_slacks = 1 if target == "signs" else 2
+    eta, e0 = point["weights"].item(), point["bias"].item()
+    kinks = (
+        np.array([1.0, -1.0]) if target == "signs" else np.add.outer([EPSILON, -EPSILON], y).ravel()
+    ) - e0
+    ends = np.unique(np.concatenate([np.linspace(-8.0, 8.0, 6), kinks / eta]))
+    nodes, weights = np.polynomial.legendre.leggauss(10)
+    half = np.diff(ends)[:, None] / 2.0
+    z, log_dz = (ends[:-1, None] + half * (1.0 + nodes)).ravel(), np.log(weights * half).ravel()
+    w = np.arange(-36.0, 5.5, 0.5)
+    index = np.indices((len(z), *[len(w)] * n_slacks)).reshape(1 + n_slacks, -1)
+
+    augmented = build_model(
+        np.repeat(X, index.shape[1], axis=0),
+        np.repeat(y, index.shape[1]),
+        augmented=True,
+        **options,
+    )
+    names += ["latent", "slack_scale", "slack_scale_lower"][: 1 + n_slacks]
+    at = {name: point[name] for name in point}
+    at["latent"] = np.tile(z[index[0]], 2)[:, None]
+    for name, i in zip(names[3:], index[1:], strict=True):
+        at[name] = np.tile(np.exp(w[i]), 2)[:, None]
+    terms = compiled_terms(augmented, names)(at)
+    terms = sum(term.reshape(2, index.shape[1], -1).sum(axis=2) for term in terms)
+    terms += log_dz[index[0]] + (w[index[1:]] + math.log(0.5)).sum(axis=0)
+    np.testing.assert_allclose(np.logaddexp.reduce(terms, axis=1), got, rtol=1e-7)
+
+
+def compiled_terms(model, names):
+    """Log densities of variables and values of potentials, row by row."""
+    found = [model[name] for name in names]
+    terms = model.logp([v for v in found if v not in model.potentials], jacobian=False, sum=False)
+    potentials = [v for v in found if v in model.potentials]
+    terms[1:1] = model.replace_rvs_by_values(potentials)
+    return model.compile_fn(terms, inputs=model.value_vars, on_unused_input="ignore", **FAST)
+
+
+# Closed forms
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """Value and gradient in mean and variance of the closed form, by kind of factor.
+
+    Arguments are means of f (M,), variances (M,), C and half the width of a tube around 0.3.
+    """
+    f, variance = pt.dvector("f"), pt.dvector("variance")
+    cost, width = pt.dscalar("cost"), pt.dscalar("width")
+    found = {}
+    for kind, v in (("hinge", [1.0 - f]), ("tube", [0.3 - f - width, f - 0.3 - width])):
+        value = log_expected_factor(v, variance, cost)
+        outputs = [value, *pytensor.grad(value.sum(), [f, variance])]
+        found[kind] = pytensor.function(
+            [f, variance, cost, width], outputs, on_unused_input="ignore", **FAST
+        )
+    return lambda width: (
+        lambda f, variance, cost: found["hinge" if width is None else "tube"](
+            f, variance, cost, width or 0.0
+        )
+    )
+
+
+def adaptive(mean, sd, cost, width):
+    """Log of the expectation by mpmath's quadrature, between kinks and modes."""
+    kinks = [1.0] if width is None else [0.3 - width, 0.3 + width]
+    modes = [mean, mean + 2 * cost * sd**2, mean - 2 * cost * sd**2]
+    ends = {m + j * sd for m in modes for j in (-12, -5, -2, 0, 2, 5, 12)}
+    ends = sorted({mpmath.mpf(e) for e in ends | set(kinks)})
+
+    def log_integrand(f):
+        excess = 1 - f if width is None else abs(f - mpmath.mpf(0.3)) - width
+        return -2 * cost * max(0, excess) - ((f - mean) / sd) ** 2 / 2
+
+    # mpmath stops at an absolute error, so the integrand is raised to order one.
+    top = max(log_integrand(e) for e in ends)
+    value = mpmath.quad(lambda f: mpmath.exp(log_integrand(f) - top), ends)
+    return float(mpmath.log(value / (sd * mpmath.sqrt(2 * mpmath.pi))) + top)
+
+
+@pytest.mark.parametrize("width", [None, 0.0, 1e-3, 0.2])
+def test_expected_factor_is_the_integral(expected, width):
+    """Means on either side of the kinks, spreads from a hundredth of C's own scale to twenty."""
+    points = [(0.3, 0.5, 10), (2.0, 1.0, 10), (-1.0, 0.2, 10), (-8.0, 0.3, 40), (0.0, 20.0, 10)]
+    points += [(0.95, 0.01, 10), (1.0, 3.0, 0.1), (-30.0, 1.0, 1), (12.0, 2.0, 5)]
+    for mean, sd, cost in points:
+        with mpmath.workdps(20):
+            truth = adaptive(mean, sd, cost, width)
+        got = expected(width)(np.array([mean]), np.array([sd**2]), cost)[0]
+        np.testing.assert_allclose(got[0], truth, rtol=1e-11, atol=1e-15)
+
+
+@pytest.mark.parametrize("width", [None, 0.2])
+def test_gradient_of_the_expected_factor(expected, width):
+    """Difference quotients of values that were checked above."""
+    rng = np.random.default_rng(1)
+    f, variance = rng.normal(scale=3.0, size=20), 0.1 + rng.gamma(2.0, size=20)
+    _, in_mean, in_variance = expected(width)(f, variance, 3.0)
+    step = 1e-5
+    for gradient, d_mean, d_variance in ((in_mean, step, 0.0), (in_variance, 0.0, step)):
+        up = expected(width)(f + d_mean, variance + d_variance, 3.0)[0]
+        down = expected(width)(f - d_mean, variance - d_variance, 3.0)[0]
+        np.testing.assert_allclose(gradient, (up - down) / (2 * step), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("width", [None, 0.0, 0.1])
+def test_expected_factor_far_out(expected, width):
+    """Scores to +-1e4, standard deviations from 1e-8 to 1e4: finite, and no more than log 1."""
+    means = [0.0, 0.3, 0.999, 1.0, 1.001, 30.0, 1e4]
+    f = np.array([sign * m for m in means for sign in (-1.0, 1.0)])
+    for sd in (math.sqrt(TINY), 1e-3, 1.0, 30.0, 1e4):
+        value, in_mean, in_variance = expected(width)(f, np.full(f.shape, sd**2), 10.0)
+        assert np.isfinite([value, in_mean, in_variance]).all(), sd
+        assert (value <= 1e-15).all()
+        # The log of the factor has slope 2 C at most, so has that of its expectation.
+        assert (np.abs(in_mean) <= 20.0 + 1e-6).all(), sd
+
+
+def test_certain_scores_pay_the_factor_itself(expected):
+    f = np.array([-1e4, -2.0, 0.5, 0.99, 1.5, 1e4])
+    value = expected(None)(f, np.full(6, TINY), 10.0)[0]
+    np.testing.assert_allclose(value, -20.0 * np.maximum(0.0, 1.0 - f), rtol=1e-9, atol=1e-12)
+
+
+def test_decay_is_the_normal_tail_at_rate_zero():
+    x = pt.dvector("x")
+    evaluate = pytensor.function([x], log_decay(x, 4.0, 0.0), **FAST)
+    at = np.array([-1e4, -80.0, -3.0, -1.9, 0.0, 2.0, 16.0, 1e4])
+    np.testing.assert_allclose(evaluate(at), stats.norm.logcdf(at / 2.0), rtol=1e-12, atol=1e-300)
+
+
+def compiled_gradient(model):
+    """Log density and its gradient in one function of a point."""
+    outputs = [model.logp(), model.dlogp()]
+    return model.compile_fn(outputs, inputs=model.value_vars, **FAST)
+
+
+@pytest.mark.parametrize("case", ["sign", "signs", "target"])
+def test_density_and_gradient_are_finite_at_the_start_and_far_out(case):
+    """ADVI starts at weights of zero; 1e4 is beyond any score of a posterior."""
+    X, y, options = toy(case)
+    model = build_model(X, y, **options)
+    start = model.initial_point()
+    assert not start["weights"].any()
+    evaluate = compiled_gradient(model)
+    for scale in (0.0, 1e4):
+        point = start | {"bias": start["bias"] + scale, "weights": start["weights"] - scale}
+        value, gradient = evaluate(point)
+        assert np.isfinite(value)
+        assert np.isfinite(gradient).all()
+
+
+def test_targets_of_a_proper_likelihood_integrate_to_one():
+    """Over y, given the row: the tube is a density, so its expectation is one."""
+    X, _, options = toy("target")
+    grid = np.linspace(-60.0, 60.0, 20_001)
+    model = build_model(np.repeat(X[:1], len(grid), axis=0), grid, **options)
+    point = random_point(model, np.random.default_rng(2))
+    log_density = compiled_terms(model, ["margins", "bias"])(on_value_scale(model, point))[1]
+    total = np.exp(log_density).sum() * (grid[1] - grid[0])
+    np.testing.assert_allclose(total, 1.0, rtol=1e-5)
+
+
+# What the model says of rows
+
+
+@pytest.mark.parametrize("case", ["sign", "signs"])
+def test_coefficients_give_the_mean_score_of_a_new_row(case):
+    X, y, options = toy(case)
+    model = build_model(X, y, augmented=True, **options)
+    rng = np.random.default_rng(8)
+    point = random_point(model, rng)
+    coef, intercept = model.compile_fn(
+        model.replace_rvs_by_values([model["coef"], model["intercept"]]),
+        inputs=model.value_vars,
+        on_unused_input="ignore",
+        **FAST,
+    )(point)
+    new = rng.normal(size=(4, D))
+    expected, _, _ = dense_scores(new, point)
+    np.testing.assert_allclose(new @ coef + intercept, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("augmented", [False, True], ids=["marginal", "augmented"])
+def test_prior_predictive_rows_have_their_covariance(augmented):
+    """Squared Mahalanobis distances under each draw's own parameters are chi-squared of D."""
+    X, y, options = toy("sign")
+    model = build_model(X, y, priors=SAMPLING, augmented=augmented, **options)
+    with pytest.warns(UserWarning, match="Potentials"):
+        prior = pm.sample_prior_predictive(400, model=model, random_seed=4, compile_kwargs=FAST)
+    draws, rows = prior.prior, prior.prior_predictive["X"].values[0]
+    assert rows.shape == (400, N, D)
+    squares = []
+    for s, x in enumerate(rows):
+        point = {name: draws[name].values[0, s] for name in draws.data_vars}
+        gap = x - point["offset"]
+        squares.append((gap * np.linalg.solve(dense_scores(x, point)[2], gap.T).T).sum(axis=1))
+    # The variance of chi-squared is 2 D; 400 N rows, five standard errors.
+    assert abs(np.mean(squares) - D) < 5.0 * math.sqrt(2.0 * D / (400 * N))
+    assert stats.kstest(np.ravel(squares), stats.chi2(D).cdf).pvalue > 1e-4
+
+
+def test_memory_is_not_that_of_a_feature_by_feature_matrix():
+    """2000 features: such a matrix would be 32 MB."""
+    X = np.random.default_rng(0).normal(size=(8, 2000))
+    model = build_model(X, SIGNS[[0, 1, 2, 3, 4, 5, 0, 1], :1], n_components=2, target="signs")
+    point = model.initial_point()
+    evaluate = compiled_gradient(model)
+    evaluate(point)
+    tracemalloc.start()
+    evaluate(point)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3e6
+
+
+# Names and input
+
+
+def test_names_dims_and_coordinates():
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(4, 2)), columns=["width", "length"])
+    model = build_model(X, ["b", "a", "c", "a"], n_components=1)
+    assert model.coords["feature"] == ("width", "length")
+    assert model.coords["outcome"] == ("a", "b", "c")
+    np.testing.assert_array_equal(
+        model["y"].get_value(), [[-1, 1, -1], [1, -1, -1], [-1, -1, 1], [1, -1, -1]]
+    )
+    for name in ("latent", "scores", "coef", "intercept", "loadings", "noise_precision"):
+        axes = model.named_vars_to_dims.get(name, ())
+        assert tuple(axes) == CARD.variables[name].dims, name
+    assert set(CARD.identified) <= {v.name for v in model.free_RVs + model.deterministics}
+
+
+def test_two_classes_are_one_outcome():
+    X = np.eye(4, 2)
+    model = build_model(X, ["yes", "no", "yes", "no"], n_components=1)
+    assert model.coords["outcome"] == ("yes",)
+    np.testing.assert_array_equal(model["y"].get_value()[:, 0], [1, -1, 1, -1])
+    frame = pd.DataFrame({"height": [0.1, np.nan, 2.0, 1.0]})
+    model = build_model(X, frame, n_components=1, target="regression")
+    assert model.coords["outcome"] == ("height",)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_variables_are_those_of_the_card(case):
+    X, y, options = toy(case)
+    extra = {"latent_offset", "slack_scale_lower"}
+    for augmented in (False, True):
+        model = build_model(X, y, augmented=augmented, **options)
+        for variable in (*model.free_RVs, *model.deterministics, *model.observed_RVs, model["y"]):
+            if variable.name in extra:
+                continue
+            axes = tuple(model.named_vars_to_dims.get(variable.name, ()))
+            assert axes == CARD.variables[variable.name].dims
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X": np.ones(5)}, "matrix"),
+        ({"X": np.full((3, 2), np.nan)}, "NaN"),
+        ({"y": [0, 1]}, "rows"),
+        ({"y": 1.0}, "rows"),
+        ({"y": [0, 0, 0]}, "two classes"),
+        ({"y": [0.0, np.inf, 1.0]}, "NaN or infinity"),
+        ({"y": [[0], [1], [2]]}, "vector"),
+        ({"y": [0, 1, 2], "target": "signs"}, "-1, 0 and 1"),
+        ({"y": [np.nan, 1, -1], "target": "signs"}, "-1, 0 and 1"),
+        ({"y": [[1, 1], [-1, 0], [1, 1]], "target": "signs"}, "both"),
+        ({"y": np.ones((3, 1, 1)), "target": "signs"}, "vector or a matrix"),
+        ({"y": [0.0, np.inf, 1.0], "target": "regression"}, "infinity"),
+        ({"y": np.full(3, np.nan), "target": "regression"}, "without any target"),
+        ({"n_components": 0}, "n_components"),
+        ({"n_components": 3}, "n_components"),
+        ({"n_components": 1.5}, "n_components"),
+        ({"C": 0.0}, "C must be a positive"),
+        ({"C": np.inf}, "C must be a positive"),
+        ({"C": "cv"}, "C must be a positive"),
+        ({"epsilon": -0.1}, "epsilon must be a non-negative"),
+        ({"target": "multilabel"}, "target"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    good = {"X": np.eye(3, 2), "y": [0, 1, 1], "n_components": 1}
+    arguments = good | change
+    X, y = arguments.pop("X"), arguments.pop("y")
+    with pytest.raises(ValueError, match=message):
+        build_model(X, y, **arguments)
+
+
+# Engines
+
+
+@pytest.fixture(scope="module")
+def wine():
+    """The first cultivar of 40 wines against the rest, standardised: separable."""
+    X, y = load_wine(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(len(X))[:40]
+    X = X[rows]
+    return (X - X.mean(axis=0)) / X.std(axis=0), y[rows] == 0
+
+
+@pytest.mark.slow
+def test_nuts_mixes_on_separable_classes(wine):
+    """A divergence is a warning, and warnings are errors here."""
+    tree = sample_nuts(
+        build_model(*wine, n_components=2, priors=SAMPLING),
+        card=CARD,
+        rng=np.random.default_rng(1),
+        draws=1000,
+        tune=1000,
+        chains=2,
+        cores=1,
+    )
+    for name in CARD.identified:
+        values = tree[f"posterior/{name}"].values.reshape(2, 1000, -1)
+        for each in np.moveaxis(values, 2, 0):
+            assert array_stats.rhat(each) < 1.05, name
+            assert array_stats.ess(each) > 100, name
+    X, y = wine
+    mean = tree["posterior"].mean(("chain", "draw"))
+    scores = X @ mean["coef"].values[:, 0] + mean["intercept"].values[0]
+    assert ((scores > 0) == y).mean() > 0.95
+    assert tree["observed_data/X"].shape == X.shape
+
+
+@pytest.mark.slow
+def test_advi_separates_the_classes(wine):
+    X, y = wine
+    tree = fit_advi(
+        build_model(X, y, n_components=2, priors=SAMPLING),
+        card=CARD,
+        rng=np.random.default_rng(2),
+        n_iterations=4000,
+        n_starts=2,
+    )
+    mean = tree["posterior"].mean(("chain", "draw"))
+    scores = X @ mean["coef"].values[:, 0] + mean["intercept"].values[0]
+    assert ((scores > 0) == y).mean() > 0.95
+    assert np.isfinite(tree["fit/elbo"]).all()
