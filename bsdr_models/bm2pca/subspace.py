@@ -45,6 +45,14 @@ class Settings:
         rho.
     weight_precision
         nu.
+
+    Notes
+    -----
+    A wider latent generalises better until labels are given up: D has a kink at eta_c = 0, and
+    there a label stays whose rows weigh too little. Few rows of many classes are safe with the
+    defaults (30 or 40 classes of 2 to 5 rows, 10 components: no label lost; a few at a variance
+    of 1e-2, many at 1e-1 or at a cost of 1). With tens of rows of a class a cost of 0.3 is better
+    by one or two points.
     """
 
     cost: float = 30.0
@@ -84,7 +92,7 @@ class Fit:
     objective
         J before the first and after every iteration, (1 + n_iter,).
     converged
-        Whether the gradient, or the gain of an iteration, fell below its tolerance.
+        Whether the gain of an iteration fell below the tolerance.
     """
 
     state: State
@@ -173,7 +181,7 @@ def fit(
     *,
     n_components: int,
     settings: Settings | None = None,
-    tol: float = 1e-6,
+    tol: float = 1e-8,
     max_iter: int = 2000,
 ) -> Fit:
     """Maximise J by L-BFGS from `start`.
@@ -188,7 +196,7 @@ def fit(
         k at most; fewer if the labels do not span as many discriminant directions.
     settings : Settings, optional
     tol : float
-        Largest entry of the gradient at which to stop.
+        Gain of an iteration, relative to J, at which to stop.
     max_iter : int
     """
     settings = Settings() if settings is None else settings
@@ -213,7 +221,7 @@ def fit(
         jac=True,
         method="L-BFGS-B",
         callback=lambda intermediate_result: trace.append(-float(intermediate_result.fun)),
-        options={"gtol": tol, "ftol": 1e-12, "maxiter": max_iter, "maxfun": 10 * max_iter},
+        options={"gtol": 1e-9, "ftol": tol, "maxiter": max_iter, "maxfun": 10 * max_iter},
     )
     return Fit(
         state=unpack(np.array(result.x)),

@@ -137,7 +137,7 @@ def test_conjugate_sweeps_rise_to_the_same_maximum(settings):
 
 def test_fit_is_stationary():
     A, Y, _, _ = make_problem()
-    fit = ss.fit(A, Y, n_components=3, settings=SETTINGS, tol=1e-8)
+    fit = ss.fit(A, Y, n_components=3, settings=SETTINGS, tol=1e-13)
     _, *slopes = ss.objective(fit.state, A, Y, SETTINGS)
     assert np.abs(flat(*slopes)).max() < 1e-3
 
