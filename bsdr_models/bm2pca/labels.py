@@ -55,12 +55,12 @@ def encode(y: Any, unlabeled: Any) -> Labels:
     known = ~_marked(y, unlabeled)
     if known.size and not known.any():
         raise ValueError(f"every y equals unlabeled={unlabeled!r}: no row has a label")
-    check_array(y[known], ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")
     if (lost := known & _missing(y)).any():
         raise ValueError(
             f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}: give "
             "unlabeled=numpy.nan if these rows have no label"
         )
+    check_array(y[known], ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")
     if y.ndim == 2 and y.shape[1] > 1:
         return _encode_labels(y, known)
     return _encode_classes(column_or_1d(y, warn=True), known.ravel())
