@@ -176,13 +176,14 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", help="only these")
     parser.add_argument("--seeds", default="0:10", help="first:past the last")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--report", action="store_true", help="print tables as Markdown")
+    parser.add_argument("--report", action="store_true", help="only print tables, as Markdown")
     arguments = parser.parse_args()
     seeds = range(*map(int, arguments.seeds.split(":")))
-    for table in arguments.table or ():
-        run(table, seeds, arguments.methods, arguments.results)
     if arguments.report:
         print(write(arguments.table or TABLES, seeds, arguments.results))
+        return
+    for table in arguments.table or ():
+        run(table, seeds, arguments.methods, arguments.results)
 
 
 if __name__ == "__main__":
