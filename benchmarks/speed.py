@@ -12,16 +12,16 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from benchmarks import climbs, footprint, sweeps
+from benchmarks import bm2pca_climbs, bm2pca_sweeps, climbs, footprint, sweeps
 from benchmarks.timing import machine
 
 REPORT = Path(__file__).parent / "README.md"
-# What is replaced in the report.
-BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
 PARTS: dict[str, Callable[[], str]] = {
     "sweeps": sweeps.report,
     "climbs": climbs.report,
     "footprint": footprint.report,
+    "bm2pca_sweeps": bm2pca_sweeps.report,
+    "bm2pca_climbs": bm2pca_climbs.report,
 }
 
 
@@ -30,19 +30,18 @@ def main() -> None:
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
     parser.add_argument("--write", action="store_true", help=f"put the tables into {REPORT.name}")
     arguments = parser.parse_args()
-    sections = []
     with threadpool_limits(1):
         print(machine(), end="\n\n", flush=True)
         for name in arguments.only:
-            sections.append(PARTS[name]())
-            print(sections[-1], flush=True)
-    if arguments.write:
-        write("\n".join([machine(), "", *sections]))
+            text = PARTS[name]()
+            print(text, flush=True)
+            if arguments.write:
+                write(name, f"{machine()}\n\n{text}")
 
 
-def write(text: str) -> None:
-    """Replace what stands between the marks in the report."""
-    old = REPORT.read_text()
-    before, _, rest = old.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    REPORT.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+def write(name: str, text: str) -> None:
+    """Replace what stands between the marks of a part in the report."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, _, rest = REPORT.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    REPORT.write_text(f"{before}{begin}\n{text}\n{end}{after}")

@@ -1,0 +1,249 @@
+"""BM2PCA: seconds per sweep with its bound, beside the two products with X in the same run."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from benchmarks.datasets import archive_folder, load_few_rows
+from benchmarks.footprint import MIB, peak
+from benchmarks.timing import Work, medians
+from bsdr_models.bm2pca import mean_field
+from bsdr_models.bm2pca.fit import fit_mean_field
+from bsdr_models.bm2pca.margins import Hinge
+from bsdr_models.bm2pca.mean_field import Data, State
+from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.views import make_view
+
+COST, N_WARM, NEWS = 10.0, 3, "20 News"
+# Sweeps of a short fit, and of the fits to 20 Newsgroups.
+SHORT, NEWS_SWEEPS = 20, 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One line: ``most`` is the largest ratio to the products, ``ms`` the longest sweep we aim at.
+
+    n, d, r
+        Rows, features, components.
+    outcomes, problems
+        Labels that share a subspace; problems side by side.
+    gaps
+        Share of missing entries.
+    """
+
+    n: int
+    d: int
+    r: int = 10
+    outcomes: int = 1
+    problems: int = 1
+    gaps: float = 0.0
+    most: float | None = None
+    ms: float | None = None
+
+
+CASES = (
+    Case(n=1000, d=100),
+    Case(n=10_000, d=100, most=3.0),
+    Case(n=10_000, d=100, r=30, most=3.0),
+    Case(n=100_000, d=100, most=3.0),
+    Case(n=1000, d=1000),
+    Case(n=10_000, d=1000, most=1.5),
+    Case(n=10_000, d=1000, r=30, most=1.5),
+    Case(n=10_000, d=1000, outcomes=10),
+    Case(n=80, d=1024, problems=40, ms=5.0),
+    Case(n=80, d=1024, outcomes=40),
+    Case(n=33, d=1000, problems=11),
+    Case(n=33, d=12_533, problems=11),
+    Case(n=2000, d=100, gaps=0.1),
+    Case(n=2000, d=100, outcomes=10, gaps=0.1),
+)
+
+
+def rows(case: Case) -> np.ndarray:
+    """Up to 20 directions of signal in normal noise, (N, D)."""
+    rng = np.random.default_rng(0)
+    rank = min(case.d, 20)
+    X = rng.standard_normal((case.n, rank)) @ rng.standard_normal((rank, case.d))
+    X += rng.standard_normal(X.shape)
+    if case.gaps:
+        X[rng.random(X.shape) < case.gaps] = np.nan
+    return X
+
+
+def problem(case: Case) -> Data:
+    """Signs of random linear scores."""
+    X, rng = rows(case), np.random.default_rng(1)
+    scores = np.nan_to_num(X) @ rng.standard_normal((case.d, case.problems * case.outcomes))
+    y = np.where(scores > 0.0, 1.0, -1.0).reshape(case.n, case.problems, case.outcomes)
+    return Data(views=(make_view(X),), margins=margins(np.swapaxes(y, 0, 1)))
+
+
+def margins(y: np.ndarray) -> Hinge:
+    return Hinge(y=np.ascontiguousarray(y), cost=np.full((len(y), 1, 1), COST))
+
+
+def started(data: Data, n_components: int) -> State:
+    """A state a few sweeps into a fit."""
+    rng = np.random.default_rng(0)
+    state = mean_field.init(data, PAPER, n_components=n_components, rng=rng)
+    for _ in range(N_WARM):
+        state = mean_field.sweep(state, data, PAPER)
+    return state
+
+
+def products(data: Data, n_components: int) -> Work:
+    """X B and X'A for each problem, X in the coordinates in which the package holds it."""
+    X, rng = data.views[0].X, np.random.default_rng(0)
+    n_problems = len(data.margins.y)
+    B = rng.standard_normal((n_problems, X.shape[1], n_components))
+    A = rng.standard_normal((n_problems, X.shape[0], n_components))
+    return Work(run=lambda _: [(X @ b, X.T @ a) for b, a in zip(B, A, strict=True)])
+
+
+def measure(case: Case) -> list[str]:
+    """One line of the table."""
+    data = problem(case)
+    state, bounds = started(data, case.r), []
+
+    def sweep(_: object) -> None:
+        nonlocal state
+        state, info = mean_field.step(state, data, PAPER)
+        bounds.append(info.elbo)
+
+    seconds, floor = medians(Work(run=sweep), products(data, case.r))
+    check(state, data, np.array(bounds))
+    aim, missed = "-", False
+    if case.most is not None:
+        aim, missed = f"{case.most:g} products", seconds > case.most * floor
+    if case.ms is not None:
+        aim, missed = f"{case.ms:g} ms", 1e3 * seconds > case.ms
+    counts = [str(n) for n in (case.n, case.d, case.r, case.outcomes, case.problems)]
+    return [
+        ", ".join(counts) + (f", {case.gaps:.0%} missing" if case.gaps else ""),
+        *(f"{1e3 * value:.3g}" for value in (seconds, floor)),
+        f"{seconds / floor:.2f}",
+        aim + (" **missed**" if missed else ""),
+    ]
+
+
+def check(state: State, data: Data, bounds: np.ndarray) -> None:
+    """The timed sweeps never lowered the bound, and positions solve their own equations.
+
+    Raises
+    ------
+    AssertionError
+        If not.
+    """
+    assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[1:])), "the bound fell"
+    latent = mean_field.update_latent(state, data)
+    own, view, eta = state.views[0], data.views[0], state.weights
+    W, tau = own.loadings.mean[0], own.noise_precision.mean[0]
+    second = eta.cov[0] + np.einsum("qk,sk->kqs", eta.mean[0], eta.mean[0])
+    for n in range(3):
+        there = np.ones(len(W)) if view.mask is None else view.mask[n]
+        spread = np.tensordot(there, own.loadings.cov[0], 1) if view.mask is not None else None
+        spread = view.n_features * own.loadings.cov[0, 0] if spread is None else spread
+        y, w = data.margins.y[0, n], COST**2 / state.slack[0, n]
+        precision = np.eye(W.shape[1]) + tau * (W.T * there @ W + spread)
+        precision += np.einsum("k,krs->rs", w, second[:, 1:, 1:])
+        drive = tau * W.T @ (there * (view.X[n] - own.offset.mean[0]))
+        drive += eta.mean[0, 1:] @ (COST * y + w * y) - w @ second[:, 0, 1:]
+        expected = np.linalg.solve(precision, drive)
+        np.testing.assert_allclose(latent.mean[0, n], expected, rtol=1e-6, atol=1e-9)
+
+
+def short_fit() -> str:
+    """Wide rows from the first look at them to the last sweep."""
+    case = Case(n=33, d=12_533, problems=11)
+    X, y = rows(case), problem(case).margins
+
+    def fit(_: object) -> None:
+        fit_mean_field(
+            Data(views=(make_view(X),), margins=y),
+            PAPER,
+            n_components=case.r,
+            rng=np.random.default_rng(0),
+            max_iter=SHORT,
+            tol=0.0,
+            accelerate=False,
+        )
+
+    (seconds,) = medians(Work(run=fit))
+    return (
+        f"A whole fit of {SHORT} sweeps to {case.n} rows of {case.d} features, {case.problems} "
+        f"labels one-vs-rest: {seconds:.3f} s."
+    )
+
+
+def child(strategy: str) -> dict[str, float]:
+    """Fit all of 20 Newsgroups, in this process."""
+    X, y = load_few_rows(NEWS)
+    signs = np.where(y[:, None] == np.arange(y.max() + 1), 1.0, -1.0)[None]
+    before = peak()
+    with threadpool_limits(1):
+        view = make_view(X)
+        state = mean_field.init(
+            data := Data(
+                views=(view,),
+                margins=margins(signs if strategy == "shared" else np.swapaxes(signs, 0, 2)),
+            ),
+            PAPER,
+            n_components=10,
+            rng=np.random.default_rng(0),
+        )
+        begin, bounds = time.process_time(), []
+        for _ in range(NEWS_SWEEPS):
+            state, info = mean_field.step(state, data, PAPER)
+            bounds.append(info.elbo)
+        seconds = (time.process_time() - begin) / NEWS_SWEEPS
+        (floor,) = medians(products(data, 10))
+    assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[1:])), "the bound fell"
+    held = (X.data.nbytes + X.indices.nbytes + X.indptr.nbytes) / MIB
+    return {"seconds": seconds, "floor": floor, "mib": peak() - before, "data": held}
+
+
+def news() -> str:
+    """Table of the fits to all of 20 Newsgroups, each in a process of its own."""
+    if archive_folder() is None:
+        return "20 Newsgroups was not measured: BSDR_MODELS_DATA is not set.\n"
+    head = ["labels", "sweep s", "products s", "sweep / products", "MiB above the data", "data MiB"]
+    lines = [head, ["---"] * 6]
+    for strategy in ("shared", "one-vs-rest"):
+        command = [sys.executable, "-m", "benchmarks.bm2pca_sweeps", strategy]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{strategy}: {done.stderr}")
+        r = json.loads(done.stdout)
+        late = " **missed**" if r["mib"] + r["data"] > 2048.0 else ""
+        times = f"{r['seconds']:.3f}", f"{r['floor']:.3f}", f"{r['seconds'] / r['floor']:.2f}"
+        lines.append([strategy, *times, f"{r['mib']:.0f}{late}", f"{r['data']:.0f}"])
+    return (
+        "20 Newsgroups, 19 950 sparse rows of 24 801 words, 20 labels, R = 10; all in 2 GiB:\n\n"
+        + table(lines)
+    )
+
+
+def table(lines: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def report() -> str:
+    """Markdown tables."""
+    head = ["N, D, R, K, problems", "sweep ms", "products ms", "sweep / products", "aim"]
+    lines = [head, ["---"] * 5, *(measure(case) for case in CASES)]
+    return (
+        "### BM2PCA: seconds per sweep\n\n"
+        "All updates and the exact bound, K labels in one subspace, problems side by side. The "
+        "products are X B and X'A for every problem and nothing else, with X in the coordinates "
+        "in which the package holds it: N where there are more features than rows.\n\n"
+        f"{table(lines)}\n{short_fit()}\n\n{news()}"
+    )
+
+
+if __name__ == "__main__":
+    print(json.dumps(child(sys.argv[1])))
