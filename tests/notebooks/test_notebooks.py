@@ -46,7 +46,7 @@ def written(notebook: NotebookNode) -> str:
 
 
 def test_there_is_a_notebook():
-    assert [path.name for path in NOTEBOOKS] == ["01_bsdr.ipynb"]
+    assert [path.name for path in NOTEBOOKS] == ["01_bsdr.ipynb", "02_bm2pca.ipynb"]
 
 
 @each_notebook
