@@ -249,6 +249,8 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         self.classes_, self._exclusive = labels.classes, labels.exclusive
         select_rng, fit_rng = self._spawn()
         self._observed = self._make_task(X, labels.signs, priors=priors, strategy=self.strategy)
+        if self.inference != "mean_field":
+            sampling.check_rows(self._observed, self.inference)
         # The matrices are small: more threads cost more than they bring, and change the rounding.
         with threadpool_limits(limits=1, user_api="blas"):
             self._task = self._complete(self._observed)
@@ -269,7 +271,9 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             )
         priors = self._check_counts()
         wide = shape[0] <= shape[1]
-        grid = make_grid(self.variant, self.C, self.n_sweeps, self.metric_scale, wide=wide)
+        # A sampler has no early sweeps: mean field that converges stands for it.
+        n_sweeps = self.n_sweeps if self.inference == "mean_field" else "converged"
+        grid = make_grid(self.variant, self.C, n_sweeps, self.metric_scale, wide=wide)
         return grid, priors
 
     def _default_priors(self) -> Priors:
@@ -286,18 +290,28 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
     def _choose(self, grid: Grid, labels: Labels, rng: np.random.Generator) -> Candidate:
         """Setting of the fit, by cross-validation where there is a choice, and the temperature."""
         self.temperature_, self.cv_results_ = 1.0, None
-        if len(grid.candidates) == 1 and not self.calibrate:
-            return grid.candidates[0]
-        found = tuning.choose(
-            self._task,
-            grid,
-            labels.groups,
-            variant=self.variant,
-            exclusive=labels.exclusive,
-            rng=rng,
-            progressbar=self.progressbar,
-        )
-        if found is None:
+        sampled, chosen = self.inference != "mean_field", grid.candidates[0]
+        options: dict[str, Any] = {
+            "exclusive": labels.exclusive,
+            "rng": rng,
+            "progressbar": self.progressbar,
+        }
+        temperature: float | None = 1.0
+        if len(grid.candidates) > 1 or (self.calibrate and not sampled):
+            found = tuning.choose(self._task, grid, labels.groups, variant=self.variant, **options)
+            temperature = None
+            if found is not None:
+                chosen, temperature = grid.candidates[found.best], found.temperature
+                self.cv_results_ = {
+                    "candidates": grid.candidates,
+                    "accuracy": found.accuracy,
+                    "log_loss": found.log_loss,
+                }
+        if self.calibrate and sampled and temperature is not None:
+            temperature = tuning.sampled_temperature(
+                self._task, chosen.cost, labels.groups, **options
+            )
+        if temperature is None:
             warnings.warn(
                 "no row can be held out, every class has one: settings are the fallback and "
                 "probabilities are not calibrated",
@@ -305,14 +319,9 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
                 stacklevel=3,
             )
             return grid.fallback
-        self.cv_results_ = {
-            "candidates": grid.candidates,
-            "accuracy": found.accuracy,
-            "log_loss": found.log_loss,
-        }
         if self.calibrate:
-            self.temperature_ = found.temperature
-        return grid.candidates[found.best]
+            self.temperature_ = temperature
+        return chosen
 
     def _learn(self, chosen: Candidate, labels: Labels, rng: np.random.Generator) -> None:
         """Fit with the chosen setting."""
@@ -339,6 +348,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         self._adopt(learned, self._describe(labels))
         if learned.sampled is not None:
             self._tree = trees.draws_tree(learned, self._context, inference_method=self.inference)
+            self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + self.tune
             self.converged_ = warn_unless_mixed(self._tree, CARD.identified, stacklevel=5)
         mean_field = self.inference == "mean_field" and chosen.n_sweeps is None
         if mean_field and not (self.converged_ or self.interrupted_):
@@ -482,4 +492,6 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         tags.target_tags.multi_output = False
+        if self.inference != "mean_field":  # a sampler wants complete dense rows
+            tags.input_tags.sparse = tags.input_tags.allow_nan = False
         return tags

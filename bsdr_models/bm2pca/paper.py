@@ -18,7 +18,7 @@ from bsdr_models.typing import FloatArray, IntArray
 
 # Components and sweeps of the model without labels that completes rows.
 N_COMPLETE = 20
-COMPLETE_SWEEPS = 100
+COMPLETE_SWEEPS = 30
 
 
 def make_data(task: Task, costs: Sequence[float], *, pool: bool = True) -> Data:

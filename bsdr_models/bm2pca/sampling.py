@@ -202,6 +202,15 @@ def align_components(draws: dict[str, FloatArray]) -> dict[str, FloatArray]:
     return out
 
 
+def check_rows(task: Task, engine: str) -> None:
+    """Raise a ValueError if the rows are such that only mean field can do with them."""
+    if issparse(task.X) or not task.complete or len(task.columns) > 1:
+        raise ValueError(
+            f"inference={engine!r} needs complete dense rows of one view; use "
+            "inference='mean_field' for sparse or missing entries and for several views"
+        )
+
+
 def fit(
     task: Task,
     engine: str,
@@ -220,11 +229,7 @@ def fit(
     ValueError
         If the rows are sparse, incomplete or of several views, which only mean field can do with.
     """
-    if issparse(task.X) or not task.complete or len(task.columns) > 1:
-        raise ValueError(
-            f"inference={engine!r} needs complete dense rows of one view; use "
-            "inference='mean_field' for sparse or missing entries and for several views"
-        )
+    check_rows(task, engine)
     sampled = sample(
         engine,
         task.X,

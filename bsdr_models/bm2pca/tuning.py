@@ -1,8 +1,10 @@
 """Settings of a classifier by cross-validation: the engines that score rows held out."""
 
+from collections.abc import Callable
+
 import numpy as np
 
-from bsdr_models.bm2pca import label_free, paper, selection
+from bsdr_models.bm2pca import label_free, paper, sampling, selection
 from bsdr_models.bm2pca.selection import Selection
 from bsdr_models.bm2pca.settings import Grid, Variant
 from bsdr_models.bm2pca.task import Task
@@ -11,6 +13,8 @@ from bsdr_models.typing import FloatArray, IntArray
 
 # Sweeps after which a held-out score stands for a fit that goes on to convergence.
 CONVERGED = 50
+# Sweeps of Gibbs, warm-up and kept, by which held-out rows are scored for a temperature.
+GIBBS_SWEEPS = 150
 
 
 def choose(
@@ -37,19 +41,84 @@ def choose(
     rng : numpy.random.Generator
     progressbar : bool
     """
+
+    def scorer(task: Task, train: IntArray, test: IntArray) -> FloatArray:
+        return path_scores(task, grid, train, test, variant=variant, rng=rng)
+
     kept = selection.thin(groups, rng)
-    task, groups = task.subset(kept).reduced(), groups[kept]
+    folds = _deal(groups[kept], variant, rng)
+    own = task.subset(kept).reduced()
+    return _select(scorer, own, folds, exclusive=exclusive, progressbar=progressbar)
+
+
+def sampled_temperature(
+    task: Task,
+    cost: float,
+    groups: IntArray,
+    *,
+    exclusive: bool,
+    rng: np.random.Generator,
+    progressbar: bool,
+) -> float | None:
+    """Temperature of the scores of a sampler; None where no row can be held out.
+
+    Its scores are larger than those of mean field. Short runs of Gibbs speak for all samplers,
+    whose posterior is the same.
+
+    Parameters
+    ----------
+    task, groups, exclusive, rng, progressbar
+        As for :func:`choose`.
+    cost : float
+        C.
+    """
+
+    def scorer(task: Task, train: IntArray, test: IntArray) -> FloatArray:
+        own = task.subset(train)
+        sampled = sampling.sample(
+            "gibbs",
+            own.X,
+            paper.make_margins(own, [cost]),
+            own.priors,
+            n_components=own.n_components,
+            draws=GIBBS_SWEEPS,
+            tune=GIBBS_SWEEPS,
+            chains=1,
+            rng=rng,
+            progressbar=False,
+        )
+        return sampled.posterior.score_means(task.X[test])[None]
+
+    kept = selection.thin(groups, rng)
+    folds = _deal(groups[kept], "paper", rng)
+    found = _select(scorer, task.subset(kept), folds, exclusive=exclusive, progressbar=progressbar)
+    return None if found is None else found.temperature
+
+
+def _deal(groups: IntArray, variant: Variant, rng: np.random.Generator) -> IntArray:
+    """Folds that suit the variant."""
     n_folds = selection.balanced_folds(groups) if variant == "paper" else selection.N_FOLDS
-    fold = selection.deal_folds(groups, rng, n_folds=n_folds)
+    return selection.deal_folds(groups, rng, n_folds=n_folds)
+
+
+def _select(
+    scorer: Callable[[Task, IntArray, IntArray], FloatArray],
+    task: Task,
+    fold: IntArray,
+    *,
+    exclusive: bool,
+    progressbar: bool,
+) -> Selection | None:
+    """Show a bar over the folds."""
     total = len(np.unique(fold[fold >= 0]))
     with ProgressBar(total, "BM2PCA, folds", enabled=progressbar) as bar:
 
-        def scorer(train: IntArray, test: IntArray) -> FloatArray:
-            scores = path_scores(task, grid, train, test, variant=variant, rng=rng)
+        def watched(train: IntArray, test: IntArray) -> FloatArray:
+            scores = scorer(task, train, test)
             bar.update()
             return scores
 
-        return selection.select(scorer, task.Y, fold, exclusive=exclusive)
+        return selection.select(watched, task.Y, fold, exclusive=exclusive)
 
 
 def path_scores(

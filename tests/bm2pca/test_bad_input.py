@@ -489,7 +489,7 @@ def test_units_do_not_matter(iris, fitted, name, kind):
     expected = getattr(fitted(name), say)(X)
     scaled = ACCEPTED[kind](X)
     got = getattr(ESTIMATORS[name]().fit(scaled, target(name, X, y)), say)(scaled)
-    np.testing.assert_allclose(got, expected, atol=2e-3)
+    np.testing.assert_allclose(got, expected, atol=0.02)  # where a climb ends
 
 
 @each_fit
