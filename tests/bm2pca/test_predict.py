@@ -1,0 +1,333 @@
+"""Predictions against brute force: joint normals written out in full, and draws of everything.
+
+Monte Carlo comparisons are at 4.5 standard errors.
+"""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from bsdr_models import BM2PCAClassifier
+from bsdr_models.bm2pca import generative as gen
+from bsdr_models.bm2pca.generative import Generative, Part, fit_decoder, outcomes_side_by_side
+from bsdr_models.bm2pca.mean_field import Weights
+from bsdr_models.bm2pca.predict import DrawPosterior, MarginPosterior
+from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.views import Moments, make_view
+
+R, K = 3, 2
+N_DRAWS = 100_000
+
+
+def known_part(rng, d, *, problems=1, columns=None, spread=0.0):
+    """A view whose loadings are known, or known up to ``spread``, each feature with its own."""
+    W = rng.standard_normal((problems, d, R))
+    J = 1 if spread == 0.0 else d
+    root = spread * rng.standard_normal((problems, J, R, R))
+    cov = root @ root.swapaxes(2, 3)
+    return Part(
+        columns=columns,
+        loadings=W,
+        cov=cov,
+        second=np.swapaxes(W, 1, 2) @ W + cov.sum(axis=1),
+        offset=rng.standard_normal((problems, d)),
+        noise_precision=rng.gamma(3.0, size=problems),
+    )
+
+
+def joint_normal(parts, problem, d):
+    """Mean and covariance of (z, x) in full; entries of x in the order of the features."""
+    mean, cov = np.zeros(R + d), np.zeros((R + d, R + d))
+    cov[:R, :R] = np.eye(R)
+    for part in parts:
+        own = R + (np.arange(d) if part.columns is None else part.columns)
+        W = part.loadings[problem]
+        mean[own] = part.offset[problem]
+        cov[own, :R], cov[:R, own] = W, W.T
+        for other in parts:
+            across = R + (np.arange(d) if other.columns is None else other.columns)
+            cov[np.ix_(own, across)] = W @ other.loadings[problem].T
+        cov[own, own] += 1.0 / part.noise_precision[problem]
+    return mean, cov
+
+
+def conditional(mean, cov, index, seen, values):
+    """Mean and covariance of some coordinates of a normal given others."""
+    gain = np.linalg.solve(cov[np.ix_(seen, seen)], cov[np.ix_(seen, index)]).T
+    return (
+        mean[index] + gain @ (values - mean[seen]),
+        cov[np.ix_(index, index)] - gain @ cov[np.ix_(seen, index)],
+    )
+
+
+LAYOUTS = {
+    "one view": [(7, None)],
+    "two views": [(3, np.array([0, 4, 6])), (4, np.array([1, 2, 3, 5]))],
+}
+
+
+@pytest.mark.parametrize("problems", [1, 2])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_positions_and_gaps_are_conditionals_of_the_joint_normal(layout, problems):
+    """Where W, t and tau are known exactly."""
+    rng = np.random.default_rng(71)
+    parts = tuple(
+        known_part(rng, d, problems=problems, columns=columns) for d, columns in LAYOUTS[layout]
+    )
+    model = Generative(parts=parts)
+    rows = rng.standard_normal((12, 7))
+    rows[3:, :][rng.random((9, 7)) < 0.4] = np.nan
+    rows[11] = np.nan
+    if layout == "two views":
+        rows[10, LAYOUTS[layout][1][1]] = np.nan  # a view that is absent
+    mean, cov = model.positions(rows)
+    for p in range(problems):
+        centre, spread = joint_normal(parts, p, 7)
+        for n, row in enumerate(rows):
+            seen = R + np.flatnonzero(~np.isnan(row))
+            expected = conditional(centre, spread, np.arange(R), seen, row[~np.isnan(row)])
+            np.testing.assert_allclose(mean[p, n], expected[0], rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(cov[p, n], expected[1], rtol=1e-9, atol=1e-12)
+    filled = model.impute(rows)
+    for n, row in enumerate(rows):
+        gaps = np.isnan(row)
+        np.testing.assert_array_equal(filled[n, ~gaps], row[~gaps])
+        expected = np.zeros(gaps.sum())
+        for p in range(problems):
+            centre, spread = joint_normal(parts, p, 7)
+            values = row[~gaps]
+            lost, seen = R + np.flatnonzero(gaps), R + np.flatnonzero(~gaps)
+            expected += conditional(centre, spread, lost, seen, values)[0] / problems
+        np.testing.assert_allclose(filled[n, gaps], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_blocks_of_rows_make_no_difference(monkeypatch):
+    rng = np.random.default_rng(72)
+    model = Generative(parts=(known_part(rng, 7, problems=2, spread=0.3),))
+    rows = np.where(rng.random((40, 7)) < 0.3, np.nan, rng.standard_normal((40, 7)))
+    mean, cov = model.positions(rows)
+    monkeypatch.setattr(gen, "BLOCK", 60)
+    again = model.positions(rows)
+    np.testing.assert_allclose(again[0], mean, rtol=1e-12)
+    np.testing.assert_allclose(again[1], cov, rtol=1e-12)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_complete_rows_are_rows_without_gaps(layout):
+    rng = np.random.default_rng(73)
+    parts = tuple(known_part(rng, d, columns=columns, spread=0.3) for d, columns in LAYOUTS[layout])
+    model, rows = Generative(parts=parts), rng.standard_normal((5, 7))
+    mean, cov = model.positions(rows)
+    slow = model._incomplete(rows)
+    np.testing.assert_allclose(mean, slow[0], rtol=1e-10)
+    np.testing.assert_allclose(cov, slow[1], rtol=1e-10)
+    if layout == "one view":
+        by_sparse = model.positions(sparse.csr_array(rows))
+        np.testing.assert_allclose(by_sparse[0], mean, rtol=1e-10)
+    shifted = (rows - model.offset()[0]) @ model.projection()[0]
+    np.testing.assert_allclose(mean[0], shifted, rtol=1e-10)
+
+
+def random_posterior(problems=2, spread=0.2, seed=74):
+    rng = np.random.default_rng(seed)
+    root = 0.3 * rng.standard_normal((problems, K, 1 + R, 1 + R))
+    weights = Weights(
+        mean=rng.standard_normal((problems, 1 + R, K)),
+        cov=root @ root.swapaxes(2, 3),
+        log_det=np.zeros((problems, K)),
+    )
+    model = Generative(parts=(known_part(rng, 7, problems=problems, spread=spread),))
+    return rng, MarginPosterior(generative=model, weights=weights)
+
+
+def agree(draws, mean, variance=None):
+    """Moments of draws, (S, ...), at 4.5 standard errors."""
+    n = len(draws)
+    error = draws.std(axis=0) / np.sqrt(n)
+    assert (np.abs(draws.mean(axis=0) - mean) < 4.5 * error).all()
+    if variance is not None:
+        square = (draws - mean) ** 2
+        error = square.std(axis=0) / np.sqrt(n)
+        assert (np.abs(square.mean(axis=0) - variance) < 4.5 * error).all()
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_moments_of_the_scores_are_those_of_draws(gaps):
+    rng, posterior = random_posterior()
+    rows = rng.standard_normal((4, 7))
+    if gaps:
+        rows[1:3, 2:5] = np.nan
+    centre, cov = posterior.generative.positions(rows)
+    mean, variance = posterior.score_moments(rows)
+    assert mean.shape == variance.shape == (4, 2 * K)
+    np.testing.assert_allclose(posterior.score_means(rows), mean, rtol=1e-12)
+    for p in range(2):
+        for n in range(4):
+            z = rng.multivariate_normal(centre[p, n], cov[p, n], size=N_DRAWS)
+            for c in range(K):
+                w = posterior.weights
+                eta = rng.multivariate_normal(w.mean[p, :, c], w.cov[p, c], size=N_DRAWS)
+                f = eta[:, 0] + np.sum(eta[:, 1:] * z, axis=1)
+                agree(f, mean[n, p * K + c], variance[n, p * K + c])
+
+
+def test_coefficients_give_the_mean_score_of_complete_rows():
+    """For one draw of everything, by way of the joint normal of z and x."""
+    rng, posterior = random_posterior(spread=0.0)
+    part = posterior.generative.parts[0]
+    coef, intercept = posterior.generative.coefficients(
+        [part.loadings], [part.offset], [part.noise_precision], posterior.weights.mean
+    )
+    rows = rng.standard_normal((3, 7))
+    for p in range(2):
+        centre, spread = joint_normal([part], p, 7)
+        for row in rows:
+            z, _ = conditional(centre, spread, np.arange(R), R + np.arange(7), row)
+            eta = posterior.weights.mean[p]
+            expected = eta[0] + z @ eta[1:]
+            got = row @ coef[:, p * K : (p + 1) * K] + intercept[p * K : (p + 1) * K]
+            np.testing.assert_allclose(got, expected, rtol=1e-9)
+
+
+def test_problems_stand_side_by_side():
+    rng, posterior = random_posterior()
+    rows = rng.standard_normal((4, 7))
+    found = posterior.positions(rows)
+    mean, cov = posterior.generative.positions(rows)
+    assert found.mean.shape == (4, 2 * R)
+    np.testing.assert_array_equal(found.mean[:, R:], mean[1])
+    np.testing.assert_array_equal(found.cov[:, :R, :R], cov[0])
+    np.testing.assert_array_equal(found.cov[:, R:, R:], cov[1])
+    np.testing.assert_array_equal(found.cov[:, :R, R:], 0.0)
+    np.testing.assert_array_equal(posterior.latent(rows), found.mean)
+    assert posterior.projection.shape == posterior.projection_sd.shape == (7, 2 * R)
+
+
+def test_spread_of_the_projection_is_that_of_its_loadings():
+    """Given E[tau] and S: what q(W) alone does to tau W S."""
+    rng, posterior = random_posterior(problems=1)
+    part = posterior.generative.parts[0]
+    draws = part.loadings[0] + np.stack(
+        [
+            rng.multivariate_normal(np.zeros(R), cov, size=N_DRAWS, method="cholesky")
+            for cov in part.cov[0] + 1e-12 * np.eye(R)
+        ],
+        axis=1,
+    )
+    moved = part.noise_precision[0] * draws @ posterior.generative._complete_cov()[0]
+    agree(moved, posterior.projection, posterior.projection_sd**2)
+
+
+def test_draws_are_averaged():
+    """Each draw is a model of its own; what differs between them is uncertainty too."""
+    rng = np.random.default_rng(75)
+    draws = DrawPosterior(
+        loadings=rng.standard_normal((5, 7, R)),
+        offset=rng.standard_normal((5, 7)),
+        noise_precision=rng.gamma(3.0, size=5),
+        weights=rng.standard_normal((5, 1 + R, K)),
+    )
+    rows = rng.standard_normal((3, 7))
+    rows[1, 4:] = np.nan
+    mean, variance = draws.score_moments(rows)
+    np.testing.assert_allclose(draws.score_means(rows), mean, rtol=1e-12)
+    for n, row in enumerate(rows):
+        seen = ~np.isnan(row)
+        firsts, seconds = [], []
+        for s in range(5):
+            W, tau = draws.loadings[s], draws.noise_precision[s]
+            cov = np.block(
+                [[np.eye(R), W[seen].T], [W[seen], W[seen] @ W[seen].T + np.eye(seen.sum()) / tau]]
+            )
+            centre = np.concatenate([np.zeros(R), draws.offset[s, seen]])
+            z, S = conditional(centre, cov, np.arange(R), np.arange(R, len(cov)), row[seen])
+            eta = draws.weights[s]
+            firsts.append(eta[0] + z @ eta[1:])
+            seconds.append(np.einsum("rk,rq,qk->k", eta[1:], S, eta[1:]) + firsts[-1] ** 2)
+        np.testing.assert_allclose(mean[n], np.mean(firsts, axis=0), rtol=1e-9)
+        expected = np.mean(seconds, axis=0) - np.mean(firsts, axis=0) ** 2
+        np.testing.assert_allclose(variance[n], expected, rtol=1e-8)
+
+
+# ------------------------------------------------------------------------------ reconstruction
+
+
+def principal_data(n, *, seed=76, noise=0.3):
+    """Rows of a probabilistic PCA, and the normal that they come from."""
+    rng = np.random.default_rng(seed)
+    W, t = rng.standard_normal((6, 2)), 5.0 + rng.standard_normal(6)
+    X = t + rng.standard_normal((n, 2)) @ W.T + noise * rng.standard_normal((n, 6))
+    return rng, X, t, W @ W.T + noise**2 * np.eye(6)
+
+
+def test_a_decoder_of_known_positions_is_a_regression():
+    """Features on positions without uncertainty, noise low: least squares."""
+    rng = np.random.default_rng(77)
+    Z, X = rng.standard_normal((200, 2)), 0.05 * rng.standard_normal((200, 5))
+    X += Z @ rng.standard_normal((2, 5)) + 3.0
+    view = make_view(X)
+    moments = Moments(
+        total=Z.sum(axis=0)[None, None], second=(Z.T @ Z)[None, None], cross=(X.T @ Z)[None]
+    )
+    (state,) = fit_decoder((moments,), (view,), PAPER)
+    full = np.column_stack([np.ones(200), Z])
+    expected, *_ = np.linalg.lstsq(full, X, rcond=None)
+    np.testing.assert_allclose(state.offset.mean[0], expected[0], atol=2e-3)
+    np.testing.assert_allclose(state.loadings.mean[0].T, expected[1:], atol=2e-3)
+    noise = np.mean((X - full @ expected) ** 2)
+    np.testing.assert_allclose(1.0 / state.noise_precision.mean[0], noise, rtol=0.02)
+
+
+@pytest.mark.parametrize("variant", ["label_free", "paper"])
+def test_gaps_are_filled_as_the_true_normal_would(variant):
+    rng, X, t, cov = principal_data(2200)
+    y = (X[:, 0] + 0.5 * rng.standard_normal(2200) > t[0]).astype(int)
+    model = BM2PCAClassifier(
+        2, variant=variant, C=10.0, n_sweeps=20, metric_scale=10.0, calibrate=False, random_state=0
+    )
+    train, test = X[:2000].copy(), X[2000:]
+    train[rng.random(train.shape) < 0.2] = np.nan
+    model.fit(train, y[:2000])
+    holes = np.where(rng.random(test.shape) < 0.3, np.nan, test)
+    filled, expected = model.impute(holes), holes.copy()
+    for n, row in enumerate(holes):
+        gaps = np.isnan(row)
+        expected[n, gaps] = conditional(
+            t, cov, np.flatnonzero(gaps), np.flatnonzero(~gaps), row[~gaps]
+        )[0]
+    seen = ~np.isnan(holes)
+    np.testing.assert_array_equal(filled[seen], test[seen])
+    off = np.sqrt(np.mean((filled - expected)[~seen] ** 2))
+    assert off < 0.15 * np.sqrt(np.mean((test - t)[~seen] ** 2))
+    np.testing.assert_array_equal(model.impute(test), test)  # nothing to do
+
+
+@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
+@pytest.mark.parametrize("variant", ["label_free", "paper"])
+def test_positions_go_back_to_rows(variant, strategy):
+    """As many components as the rows have: the noise is what is lost."""
+    rng, X, t, _ = principal_data(400, noise=0.1)
+    y = (X[:, :3] - t[:3]).argmax(axis=1)
+    model = BM2PCAClassifier(
+        6,
+        variant=variant,
+        strategy=strategy,
+        C=1.0,
+        n_sweeps=20,
+        metric_scale=np.inf,
+        calibrate=False,
+        random_state=0,
+    ).fit(X, y)
+    back = model.inverse_transform(model.transform(X))
+    assert back.shape == X.shape
+    lost = np.mean((back - X) ** 2) / np.mean((X - X.mean(axis=0)) ** 2)
+    assert lost < 0.1
+    two = rng.standard_normal((2, model.transform(X).shape[1]))
+    once = model.inverse_transform(two.mean(axis=0, keepdims=True))
+    np.testing.assert_allclose(once[0], model.inverse_transform(two).mean(axis=0), rtol=1e-9)
+
+
+def test_outcomes_side_by_side():
+    values = np.arange(24.0).reshape(2, 3, 4)
+    got = outcomes_side_by_side(values)
+    np.testing.assert_array_equal(got, np.concatenate(list(values), axis=1))
