@@ -36,8 +36,12 @@ class Gamma:
 
     def entropy(self) -> float:
         """Entropy in nats, summed over the entries."""
+        return float(self._entropies().sum())
+
+    def _entropies(self) -> FloatArray:
         a = self.shape
-        return float((a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)).sum())
+        found: FloatArray = a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)
+        return found
 
     def expected_log_prior(self, shape: float, rate: float) -> float:
         """E[log Gamma(x; shape, rate)], summed over the entries."""
@@ -46,10 +50,9 @@ class Gamma:
 
     def negative_divergence(self, shape: float, rate: float) -> FloatArray:
         """E[log Gamma(x; shape, rate)] plus entropy of every entry: minus KL from the prior."""
-        a, log_x = self.shape, self.mean_log
+        log_x = self.mean_log
         prior = (shape - 1.0) * log_x - rate * self.mean + shape * np.log(rate) - gammaln(shape)
-        entropy = a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)
-        found: FloatArray = prior + entropy
+        found: FloatArray = prior + self._entropies()
         return found
 
 
