@@ -157,11 +157,15 @@ def build_model(
 
         t = pm.Normal("offset", 0.0, tau=priors.offset_precision, dims=dims.FEATURE)
         r = gamma("loading_precision", priors.loading_shape, priors.loading_rate, dims.COMPONENT)
-        W = pm.Normal("loadings", 0.0, tau=r, dims=(dims.FEATURE, dims.COMPONENT))
+        W = pm.Normal("loadings", 0.0, sigma=r**-0.5, dims=(dims.FEATURE, dims.COMPONENT))
         tau = gamma("noise_precision", priors.noise_shape, priors.noise_rate)
         nu = gamma("weight_precision", priors.weight_shape, priors.weight_rate, dims.LABEL)
-        eta = pm.Normal("weights", 0.0, tau=nu, dims=(dims.COMPONENT, dims.LABEL))
-        e0 = pm.Normal("bias", 0.0, tau=nu, dims=dims.LABEL)
+        eta = pm.Normal("weights", 0.0, sigma=nu**-0.5, dims=(dims.COMPONENT, dims.LABEL))
+        e0 = pm.Normal("bias", 0.0, sigma=nu**-0.5, dims=dims.LABEL)
+
+        # Compiled code broadcasts an axis of length one only if it is known to have that length.
+        W = pt.specify_shape(W, (len(features), n_components))
+        eta = pt.specify_shape(eta, (n_components, len(outcomes)))
 
         T, V, _ = whitening(W, tau, n_components=n_components)
         h = product(T, eta)  # (R, K)
