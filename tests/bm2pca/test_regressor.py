@@ -1,0 +1,414 @@
+"""Regression by a tube: its density, its settings, and that it is any good."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.integrate import quad
+from scipy.stats import norm
+from sklearn.cross_decomposition import PLSRegression
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import RidgeCV
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+
+from bsdr_models import BM2PCAPriors, BM2PCARegressor, BSDRRegressor
+from bsdr_models.bm2pca import regression
+from bsdr_models.bm2pca.regression import Tubes, calibration, make_tubes, noise_variance
+
+
+def quick(**more):
+    """A fit without folds."""
+    return BM2PCARegressor(**{"calibrate": False, "random_state": 0} | more)
+
+
+def low_rank(n, *, d=200, outputs=1, m=400, seed=0):
+    """Three components behind features and targets: n rows to learn from, m more."""
+    rng = np.random.default_rng([11, seed])
+    Z = rng.standard_normal((n + m, 3))
+    X = Z @ rng.standard_normal((3, d)) + 2.0 * rng.standard_normal((n + m, d))
+    Y = Z @ rng.standard_normal((3, outputs)) + 0.5 * rng.standard_normal((n + m, outputs))
+    Y = 50.0 + 10.0 * Y
+    return X[:n], X[n:], *(np.squeeze(part) for part in (Y[:n], Y[n:]))
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    X, y = load_diabetes(return_X_y=True)
+    return train_test_split(X, y, train_size=200, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def diabetes_model(diabetes):
+    return BM2PCARegressor(random_state=0).fit(diabetes[0], diabetes[2])
+
+
+# ---------------------------------------------------------------------------------- the tube
+
+
+@pytest.mark.parametrize("cost", [0.5, 3.0, 20.0])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 2.0])
+def test_variance_of_the_tube(cost, epsilon):
+    def density(r):
+        return np.exp(-2.0 * cost * max(0.0, abs(r) - epsilon)) / (2.0 * epsilon + 1.0 / cost)
+
+    def twice(f):
+        far = epsilon + 20.0 / cost
+        return 2.0 * (quad(f, 0.0, epsilon)[0] + quad(f, epsilon, far)[0])
+
+    np.testing.assert_allclose(twice(density), 1.0, rtol=1e-9)
+    expected = twice(lambda r: r**2 * density(r))
+    np.testing.assert_allclose(noise_variance(cost, epsilon), expected, rtol=1e-9)
+
+
+def test_limits_of_the_variance():
+    """A narrow tube is a Laplace density of rate 2 C, a steep one is uniform."""
+    np.testing.assert_allclose(noise_variance(3.0, 0.0), 2.0 / 6.0**2)
+    np.testing.assert_allclose(noise_variance(1e9, 0.7), 1.4**2 / 12.0)
+
+
+def tube_noise(rng, cost, epsilon, size):
+    """Draws from the density: uniform inside, exponential outside."""
+    inside = rng.random(size) < 2.0 * epsilon / (2.0 * epsilon + 1.0 / cost)
+    out = epsilon + rng.exponential(1.0 / (2.0 * cost), size)
+    return np.where(
+        inside, rng.uniform(-epsilon, epsilon, size), rng.choice([-1.0, 1.0], size) * out
+    )
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_predictions_are_moments_of_draws_from_the_fit(gaps):
+    """Positions, weights and noise drawn from what the fit says of them; 4.5 standard errors."""
+    X, new, y, _ = low_rank(40, d=20)
+    model = quick(n_components=4, C=2.0, epsilon=0.4).fit(X, y)
+    new = new[:3].copy()
+    if gaps:
+        new[:2, 3:15] = np.nan
+    mean, std = model.predict(new, return_std=True)
+    rng = np.random.default_rng(12)
+    z_mean, z_cov = model.transform(new, return_cov=True)
+    eta = model._learned.posterior.weights
+    for n in range(3):
+        z = rng.multivariate_normal(z_mean[n], z_cov[n], size=200_000)
+        w = rng.multivariate_normal(eta.mean[0, :, 0], eta.cov[0, 0], size=200_000)
+        r = tube_noise(rng, 2.0, 0.4, 200_000)
+        draws = model.y_mean_ + model.y_scale_ * (w[:, 0] + np.sum(w[:, 1:] * z, axis=1) + r)
+        assert abs(draws.mean() - mean[n]) < 4.5 * draws.std() / np.sqrt(200_000)
+        square = (draws - mean[n]) ** 2
+        error = square.std() / np.sqrt(200_000)
+        assert abs(square.mean() - std[n] ** 2) < 4.5 * error
+    np.testing.assert_allclose(model.predict(new), mean, rtol=1e-12)
+
+
+# ------------------------------------------------------------------------------ its settings
+
+
+def test_candidates():
+    fixed = make_tubes(3.0, 0)
+    assert fixed == Tubes(settings=((3.0, 0.0),), criterion=None)
+    costs = make_tubes("cv", 0.2)
+    assert costs.criterion == "cv"
+    assert costs.costs == regression.COSTS
+    assert set(costs.widths.ravel()) == {0.2}
+    both = make_tubes("bound", "bound")
+    assert len(both.settings) == len(regression.COSTS) * len(regression.EPSILONS)
+    assert both.fallback == (2.0, 0.1)  # nearest to the default
+
+
+@pytest.mark.parametrize(("cost", "epsilon"), [(2.0, 0.0), (8.0, 0.0), (8.0, 0.3), (16.0, 0.1)])
+def test_the_bound_finds_the_tube_that_the_targets_have(cost, epsilon):
+    """Many rows, little noise in the features: then mean field is exact enough to judge."""
+    rng = np.random.default_rng(13)
+    Z = rng.standard_normal((1500, 2))
+    X = Z @ rng.standard_normal((2, 8)) + 0.02 * rng.standard_normal((1500, 8))
+    y = Z[:, 0] + tube_noise(rng, cost, epsilon, 1500)
+    scale = y.std()
+    model = quick(n_components=2, C="bound", epsilon="bound").fit(X, y)
+    truth = cost * scale, epsilon / scale
+    best = min(
+        model.cv_results_["settings"],
+        key=lambda s: abs(noise_variance(*s) - noise_variance(*truth)) + abs(s[1] - truth[1]),
+    )
+    assert (model.C_, model.epsilon_) == best
+    found = model.cv_results_["bound"]
+    assert found.argmax() == model.cv_results_["settings"].index(best)
+
+
+def test_cross_validation_takes_the_smallest_error(diabetes):
+    train, _, y, _ = diabetes
+    model = BM2PCARegressor(C="cv", epsilon="cv", random_state=0).fit(train, y)
+    errors = model.cv_results_["squared_error"]
+    assert (model.C_, model.epsilon_) == model.cv_results_["settings"][int(errors.argmin())]
+    assert 0.4 < errors.min() < 0.8  # of unit variance
+    attrs = model.idata_.attrs
+    assert (attrs["C"], attrs["epsilon"]) == (model.C_, model.epsilon_)
+
+
+def test_held_out_rows_are_predicted_by_fits_without_them(diabetes, monkeypatch):
+    train, _, y, _ = diabetes
+    seen, climb = [], regression._climb
+
+    def watch(task, tubes, rng):
+        seen.append(task.X)
+        return climb(task, tubes, rng)
+
+    monkeypatch.setattr(regression, "_climb", watch)
+    BM2PCARegressor(random_state=0).fit(train, y)
+    assert [len(X) for X in seen] == [160] * 5
+    rows = {row.tobytes() for X in seen for row in X}
+    assert len(rows) == 200
+    assert sum(len({row.tobytes() for row in X} & rows) for X in seen) == 4 * 200
+
+
+def test_calibration_is_the_size_of_standardised_residuals():
+    rng = np.random.default_rng(14)
+    Y, variance = 3.0 * rng.standard_normal((4000, 2)) * [1.0, 2.0], np.ones((4000, 2))
+    Y[::3, 0] = np.nan
+    got = calibration(Y, np.zeros((4000, 2)), variance)
+    np.testing.assert_allclose(got, [3.0, 6.0], rtol=0.05)
+    few = calibration(np.array([[10.0]]), np.zeros((1, 1)), np.ones((1, 1)))
+    np.testing.assert_allclose(few, np.sqrt(101.0 / 2.0))  # tempered by one imagined row
+    nothing = calibration(np.full((3, 1), np.nan), np.zeros((3, 1)), np.ones((3, 1)))
+    np.testing.assert_array_equal(nothing, 1.0)
+
+
+def test_calibration_only_rescales(diabetes, diabetes_model):
+    train, test, y, _ = diabetes
+    plain = quick().fit(train, y)
+    mean, std = diabetes_model.predict(test, return_std=True)
+    plain_mean, plain_std = plain.predict(test, return_std=True)
+    np.testing.assert_array_equal(mean, plain_mean)
+    assert plain.std_factor_ == 1.0
+    np.testing.assert_allclose(std, plain_std * diabetes_model.std_factor_)
+    assert 0.8 < diabetes_model.std_factor_[0] < 1.5
+
+
+# ---------------------------------------------------------------------------- is it any good
+
+
+def test_diabetes(diabetes, diabetes_model):
+    train, test, y, y_test = diabetes
+    ridge = RidgeCV(np.logspace(-3, 3, 13)).fit(train, y).score(test, y_test)
+    assert diabetes_model.score(test, y_test) > ridge - 0.03
+    mean, std = diabetes_model.predict(test, return_std=True)
+    inside = np.abs(y_test - mean) < norm.ppf(0.95) * std
+    assert abs(inside.mean() - 0.9) < 0.06
+    assert diabetes_model.converged_
+    bounds = diabetes_model.lower_bounds_
+    assert np.all(np.diff(bounds) >= -1e-7 * np.abs(bounds[:-1]))
+
+
+def test_fewer_rows_than_features():
+    scores = []
+    for seed in range(4):
+        X, new, y, y_new = low_rank(40, seed=seed)
+        scaler = StandardScaler().fit(X)
+        pls = PLSRegression(3).fit(scaler.transform(X), y)
+        model = BM2PCARegressor(random_state=0).fit(X, y)
+        scores.append((model.score(new, y_new), pls.score(scaler.transform(new), y_new)))
+    ours, theirs = np.mean(scores, axis=0)
+    assert ours > theirs - 0.02
+    assert ours > 0.6
+
+
+def test_few_sweeps_are_not_enough(diabetes, diabetes_model):
+    """Other than a classifier's: what converges predicts better."""
+    train, test, y, y_test = diabetes
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "mean field stopped after max_iter=3")
+        early = quick(max_iter=3).fit(train, y)
+    assert early.score(test, y_test) < diabetes_model.score(test, y_test) - 0.03
+
+
+@pytest.mark.slow
+def test_beside_what_a_user_would_pick_instead():
+    """Within noise of ridge, PLS and BSDR, on rows of several kinds, intervals included."""
+    X, y = load_diabetes(return_X_y=True)
+    for n in (50, 200):
+        scores, inside = [], []
+        for seed in range(5):
+            train, test, y_train, y_test = train_test_split(X, y, train_size=n, random_state=seed)
+            scaler = StandardScaler().fit(train)
+            ridge = RidgeCV(np.logspace(-3, 5, 33)).fit(scaler.transform(train), y_train)
+            bsdr = BSDRRegressor(2, random_state=0).fit(train, y_train)
+            model = BM2PCARegressor(random_state=0).fit(train, y_train)
+            scores.append(
+                (
+                    model.score(test, y_test),
+                    ridge.score(scaler.transform(test), y_test),
+                    bsdr.score(test, y_test),
+                )
+            )
+            mean, std = model.predict(test, return_std=True)
+            inside.append(np.mean(np.abs(y_test - mean) < norm.ppf(0.95) * std))
+        ours, *others = np.mean(scores, axis=0)
+        assert ours > max(others) - 0.03
+        assert abs(np.mean(inside) - 0.9) < 0.06
+
+
+@pytest.mark.slow
+def test_the_bound_is_no_good_judge_with_few_rows():
+    """The reason for the default: it explains the targets by noise."""
+    X, y = load_diabetes(return_X_y=True)
+    gap = []
+    for seed in range(4):
+        train, test, y_train, y_test = train_test_split(X, y, train_size=50, random_state=seed)
+        by_bound = quick(C="bound", epsilon="bound").fit(train, y_train)
+        gap.append(quick().fit(train, y_train).score(test, y_test) - by_bound.score(test, y_test))
+    assert np.mean(gap) > 0.1
+
+
+# ---------------------------------------------------------------------- outputs and attributes
+
+
+def test_several_outputs_share_a_subspace():
+    X, new, Y, Y_new = low_rank(40, outputs=4)
+    model = BM2PCARegressor(random_state=0).fit(X, Y)
+    mean, std = model.predict(new, return_std=True)
+    assert mean.shape == std.shape == (400, 4)
+    assert model.score(new, Y_new) > 0.6
+    np.testing.assert_allclose(model.y_mean_, Y.mean(axis=0))
+    np.testing.assert_allclose(model.y_scale_, Y.std(axis=0))
+    assert model.std_factor_.shape == (4,)
+    inside = np.abs(Y_new - mean) < norm.ppf(0.95) * std
+    assert (np.abs(inside.mean(axis=0) - 0.9) < 0.1).all()
+
+
+def test_fitted_attributes(diabetes, diabetes_model):
+    train = diabetes[0]
+    model = diabetes_model
+    assert model.components_.shape == (10, 10)
+    assert model.n_iter_ == len(model.lower_bounds_)
+    assert (model.C_, model.epsilon_) == (regression.COST, regression.EPSILON)
+    assert model.cv_results_ is None
+    np.testing.assert_allclose(model.relevance_.sum(), 1.0)
+    scaled = (train - model.mean_) / model.scale_
+    shift = model.transform(train) - scaled @ model.components_.T
+    np.testing.assert_allclose(shift, np.tile(shift[:1], (200, 1)), atol=1e-9)
+    config = json.loads(model.idata_.attrs["config"])
+    assert config["C"] == regression.COST
+
+
+def test_arguments_that_are_given_are_used(diabetes):
+    train, _, y, _ = diabetes
+    priors = BM2PCAPriors(weight_rate=2.0)
+    model = quick(C=5.0, epsilon=0.0, n_components=3, priors=priors, n_restarts=2).fit(train, y)
+    assert (model.C_, model.epsilon_) == (5.0, 0.0)
+    assert model.transform(train).shape == (200, 3)
+    assert len(model.idata_["fit/restarts"]) == 2
+    assert json.loads(model.idata_.attrs["config"])["priors"]["weight_rate"] == 2.0
+
+
+def test_progress_is_shown_on_demand(diabetes, capsys):
+    train, _, y, _ = diabetes
+    quick().fit(train, y)
+    assert capsys.readouterr().out == ""
+    quick(progressbar=True).fit(train, y)
+    assert "BM2PCA" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------------------- what is missing
+
+
+def test_a_target_at_the_mean_is_a_target():
+    """After scaling it is zero, which for signs means that there is none."""
+    rng = np.random.default_rng(15)
+    X = rng.standard_normal((31, 4))
+    y = X[:, 0] + 0.1 * rng.standard_normal(31)
+    y[0] = y[1:].mean()
+    X[0] *= 20.0
+    model = quick().fit(X, y)
+    np.testing.assert_allclose(model._task.Y[0], 0.0, atol=1e-12)
+    assert model._task.observed.all()
+    without = np.where(np.arange(31) == 0, np.nan, y)
+    assert not np.allclose(model.predict(X), quick().fit(X, without).predict(X), atol=1e-3)
+
+
+def test_rows_without_a_target_add_what_their_features_say():
+    """Ten targets, 300 rows: the subspace is that of all."""
+    alone, helped = [], []
+    for seed in range(4):
+        X, new, y, y_new = low_rank(300, d=100, seed=seed)
+        few = np.where(np.arange(300) < 10, y, np.nan)
+        arguments = {"n_components": 3}
+        alone.append(quick(**arguments).fit(X[:10], y[:10]).score(new, y_new))
+        helped.append(quick(**arguments).fit(X, few).score(new, y_new))
+    assert np.mean(helped) > np.mean(alone) + 0.05
+
+
+def test_rows_without_a_target_may_be_held_as_sums(monkeypatch):
+    """As many as there are, a sweep costs what the labelled rows cost."""
+    from bsdr_models.bm2pca import paper
+
+    X, new, y, _ = low_rank(60, d=5)
+    y = np.where(np.arange(60) % 3 == 0, y, np.nan)
+    model = quick(n_components=2).fit(X, y)
+    make_data = paper.make_data
+    monkeypatch.setattr(
+        paper, "make_data", lambda task, costs, **more: make_data(task, costs, pool=False)
+    )
+    plain = quick(n_components=2).fit(X, y)
+    assert model._learned.state.latent.pooled is not None
+    assert plain._learned.state.latent.pooled is None
+    np.testing.assert_allclose(model.predict(new), plain.predict(new), rtol=0.02, atol=0.5)
+
+
+def test_outputs_that_are_known_in_part():
+    X, new, Y, Y_new = low_rank(80, d=30, outputs=3)
+    rng = np.random.default_rng(16)
+    part = np.where(rng.random(Y.shape) < 0.4, np.nan, Y)
+    model = BM2PCARegressor(random_state=0).fit(X, part)
+    assert model.score(new, Y_new) > quick().fit(X, Y).score(new, Y_new) - 0.1
+    np.testing.assert_allclose(model.y_mean_, np.nanmean(part, axis=0))
+
+
+def test_missing_entries_of_the_features():
+    X, new, y, y_new = low_rank(80, d=30)
+    rng = np.random.default_rng(17)
+    model = BM2PCARegressor(random_state=0).fit(np.where(rng.random(X.shape) < 0.2, np.nan, X), y)
+    holes = np.where(rng.random(new.shape) < 0.2, np.nan, new)
+    full = BM2PCARegressor(random_state=0).fit(X, y)
+    assert model.score(holes, y_new) > full.score(new, y_new) - 0.1
+    less = np.where(np.arange(30) < 25, np.nan, new)
+    assert (
+        full.predict(less, return_std=True)[1].mean() > full.predict(new, return_std=True)[1].mean()
+    )
+    assert np.isfinite(model.impute(holes)).all()
+
+
+def test_views():
+    X, new, y, y_new = low_rank(80, d=30)
+    loud = 20.0 * np.random.default_rng(18).standard_normal((480, 30))
+    views = ["good"] * 30 + ["loud"] * 30
+    model = BM2PCARegressor(views=views, standardize=False, random_state=0)
+    model.fit(np.hstack([X, loud[:80]]), y)
+    rows = np.hstack([new, loud[80:]])
+    assert model.score(rows, y_new) > 0.5
+    rows[:, 30:] = np.nan
+    assert model.score(rows, y_new) > 0.5
+
+
+def test_sparse_rows():
+    rng = np.random.default_rng(19)
+    X = np.where(rng.random((80, 200)) < 0.2, rng.random((80, 200)), 0.0)
+    y = X[:, :20].sum(axis=1) + 0.1 * rng.standard_normal(80)
+    model = BM2PCARegressor(random_state=0).fit(sparse.csr_matrix(X), y)
+    mean, std = model.predict(sparse.csc_array(X), return_std=True)
+    assert np.isfinite(mean).all()
+    assert (std > 0.0).all()
+    np.testing.assert_allclose(model.predict(X), mean, rtol=1e-9)
+    assert model.score(sparse.csr_matrix(X), y) > 0.5
+
+
+def test_predictions_as_a_tree(diabetes, diabetes_model):
+    _, test, _, y_test = diabetes
+    tree = diabetes_model.predict_idata(test[:7], y_test[:7])
+    mean, std = diabetes_model.predict(test[:7], return_std=True)
+    group = tree["predictions"]
+    np.testing.assert_array_equal(group["prediction"].values[:, 0], mean)
+    np.testing.assert_array_equal(group["prediction_sd"].values[:, 0], std)
+    np.testing.assert_array_equal(group["y"], y_test[:7])
+    with pytest.raises(ValueError, match="y has 6 rows, X has 7"):
+        diabetes_model.predict_idata(test[:7], y_test[:6])
