@@ -43,11 +43,12 @@ def draw_strips(
         below = c + 0.08 + 0.2 * ((np.arange(rows.sum()) * 0.618034) % 1.0)
         limit = max(max_bars // len(present), 1)
         _draw_rows(ax, mean[rows], below, reach[rows], shade, marker(c), limit)
-    if index.min() < 0:
+    lowest = min(int(index.min()), 0)  # -1 where rows have no label
+    if lowest < 0:
         ax.set_yticks(range(-1, len(names)), ("no label", *names))
     else:
         ax.set_yticks(range(len(names)), names)
-    ax.set_ylim(len(names) - 0.6, min(index.min(), 0) - 0.75)
+    ax.set_ylim(len(names) - 0.6, lowest - 0.75)
     ax.grid(axis="y", visible=False)
     ax.set_ylabel(title)
 
