@@ -1,0 +1,372 @@
+"""Classes of unlabelled rows: the collapsed mixture by brute force, caps, and what is gained."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.special import softmax
+from sklearn.datasets import load_digits
+
+from bsdr_models.bm2pca import mixture, one_vs_rest, one_vs_rest_fit, subspace, transduction
+from bsdr_models.bm2pca.metric import Spectrum
+from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.transduction import fit_responsibilities
+
+# N, d, K
+SHAPES = {"tall": (14, 3, 3), "wide": (9, 12, 2), "many classes": (20, 6, 5)}
+
+every_shape = pytest.mark.parametrize("size", SHAPES)
+every_strategy = pytest.mark.parametrize("strategy", ["one_vs_rest", "shared"])
+
+
+def make_rows(size, seed=0):
+    n, d, k = SHAPES[size]
+    rng = np.random.default_rng([41, seed])
+    y = rng.permutation(np.arange(n) % k)
+    X = rng.standard_normal((n, d)) @ rng.standard_normal((d, d))
+    return X + 2.0 * rng.standard_normal((k, d))[y], y, rng
+
+
+def make_clusters(seed=0, n_free=90, spread=0.5):
+    """Three classes in the plane and six idle features; two labelled rows of each come first."""
+    rng = np.random.default_rng([42, seed])
+    y = np.concatenate([np.repeat(np.arange(3), 2), np.arange(n_free) % 3])
+    X = np.zeros((len(y), 8))
+    X[:, :2] = 2.0 * np.array([[0.0, 1.0], [1.0, -0.5], [-1.0, -0.5]])[y]
+    return X + spread * rng.standard_normal(X.shape), y, hide(y, 6)
+
+
+def hide(y, n_labelled):
+    """Signs of the classes, the first rows labelled."""
+    Y = np.where(np.equal.outer(y, np.unique(y)), 1.0, -1.0)
+    Y[n_labelled:] = 0.0
+    return Y
+
+
+def span_coordinates(X):
+    U, s, _ = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    kept = s > 1e-10 * s[0]
+    return U[:, kept] * s[kept]
+
+
+def scores(strategy, A, Y, rows, n_components=10):
+    if strategy == "shared":
+        return subspace.fit(A, Y, n_components=n_components).state.scores(rows)
+    found = one_vs_rest_fit.fit(one_vs_rest.make_data(A, Y), PAPER, cost=10.0)
+    mean = found.state.weights.mean
+    return rows @ mean[1:] + mean[0]
+
+
+def fit_and_score(strategy, X, Y, rows, found=None):
+    """Scores of new rows, with what was found about unlabelled ones or without."""
+    shares, signs = (None, Y) if found is None else (found.shares, found.signs)
+    metric = Spectrum.fit(X, Y, responsibilities=shares).metric(1.0)
+    return scores(strategy, metric.A, signs, metric.transform(rows))
+
+
+# ---------------------------------------------------------------------- the class of one row
+
+
+@every_shape
+def test_class_of_a_row_given_the_others_is_a_ratio_of_evidences(size):
+    """p(X | classes) with offsets and Psi integrated out, the row in each of the classes."""
+    X, y, _ = make_rows(size)
+    Z = span_coordinates(X)
+    n, dim, k = len(Z), Z.shape[1], SHAPES[size][2]
+    shares = np.eye(k)[y]
+    total = mixture.decompose(Z)
+    kappa = Spectrum.fit(
+        total.rows, shares, responsibilities=shares, n_features=dim
+    ).evidence_kappa()
+
+    def log_evidence(labels):
+        S, value = kappa * np.eye(dim), 0.0
+        for c in range(k):
+            rows = Z[labels == c]
+            S = S + (rows - rows.mean(axis=0)).T @ (rows - rows.mean(axis=0))
+            value -= 0.5 * dim * np.log(len(rows))
+        return value - 0.5 * (dim + 1 + n - k) * np.linalg.slogdet(S)[1]
+
+    expected = np.array(
+        [[log_evidence(np.where(np.arange(n) == row, c, y)) for c in range(k)] for row in range(n)]
+    )
+    found = mixture.predictive(total, shares)
+    np.testing.assert_allclose(
+        found - found[:, :1], expected - expected[:, :1], rtol=1e-8, atol=1e-8
+    )
+
+
+@every_shape
+@pytest.mark.parametrize("block", [1, 2**22])
+def test_parts_of_a_row_are_taken_out_of_the_sums(size, block, monkeypatch):
+    """Counts, means and scatter of the other rows by a plain loop, some rows with no part."""
+    X, _, rng = make_rows(size)
+    monkeypatch.setattr(mixture, "_BLOCK", block)
+    Z = span_coordinates(X)
+    n, dim, k = len(Z), Z.shape[1], SHAPES[size][2]
+    shares = rng.dirichlet(np.full(k, 0.5), size=n)
+    shares[-2:] = 0.0
+    total = mixture.decompose(Z)
+    spectrum = Spectrum.fit(total.rows, shares, responsibilities=shares, n_features=dim)
+    expected = np.empty((n, k))
+    for row in range(n):
+        others = np.delete(shares, row, axis=0)
+        rows = np.delete(Z, row, axis=0)
+        count = others.sum(axis=0)
+        means = others.T @ rows / count[:, None]
+        S = spectrum.evidence_kappa() * np.eye(dim)
+        for c in range(k):
+            S += (rows - means[c]).T @ (others[:, c, None] * (rows - means[c]))
+        nu = dim + 1 + shares.sum() - k - shares[row].sum()
+        for c in range(k):
+            away = Z[row] - means[c]
+            square = away @ np.linalg.solve(S, away) / (1 + 1 / count[c])
+            expected[row, c] = -0.5 * (nu + 1) * np.log(1 + square)
+            expected[row, c] -= 0.5 * dim * np.log(1 + 1 / count[c])
+    found = mixture.predictive(total, shares)
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
+
+
+# ------------------------------------------------------------------------ caps and temperature
+
+
+def test_capped_probabilities_meet_the_conditions_of_the_optimum():
+    """No column above its cap; softmax less prices, which only columns at their cap have."""
+    rng = np.random.default_rng(0)
+    logits = 5.0 * rng.standard_normal((40, 4)) + np.array([6.0, 2.0, 0.0, 0.0])
+    shares = np.array([0.26, 0.29, 0.29, 0.16])
+    most = np.array([11.0, 12.0, 12.0, 7.0])
+    found = mixture.capped_softmax(logits, shares)
+    price = np.mean(logits + np.log(shares) - np.log(found), axis=0)
+    price -= price.min()
+    np.testing.assert_allclose(found, softmax(logits + np.log(shares) - price, axis=1))
+    assert np.all(found.sum(axis=0) <= most + 0.01)
+    assert np.count_nonzero(price > 0.01) > 1
+    np.testing.assert_allclose(price * (most - found.sum(axis=0)), 0.0, atol=0.05)
+
+
+def test_caps_out_of_reach_change_nothing():
+    logits = np.random.default_rng(1).standard_normal((3, 5))
+    found = mixture.capped_softmax(logits, np.full(5, 0.2))
+    np.testing.assert_allclose(found, softmax(logits, axis=1))
+
+
+def test_temperature_makes_a_gap_worth_its_success():
+    """A log odds of 6 that is right 9 times in 10 is worth log 9."""
+    logits = np.tile([6.0, 0.0], (10, 1))
+    classes = np.tile([1.0, 0.0], (10, 1))
+    assert transduction.temperature(logits, classes) == 1.0
+    classes[0] = [0.0, 1.0]
+    assert transduction.temperature(logits, classes) == pytest.approx(np.log(9) / 6, rel=1e-4)
+    assert transduction.temperature(0.1 * logits, classes) == 1.0
+
+
+def test_folds_leave_a_row_of_each_class():
+    y = np.array([0, 1, 0, 1, 2, -1, 1, 1, 1, 1, 3, 3])
+    fold = transduction.deal_folds(np.equal.outer(y, np.arange(4)).astype(float))
+    np.testing.assert_array_equal(fold >= 0, (y >= 0) & (y != 2))
+    for number in range(transduction.N_FOLDS):
+        left = y[(y >= 0) & (fold != number)]
+        np.testing.assert_array_equal(np.unique(left), np.arange(4))
+    assert np.ptp(np.bincount(fold[fold >= 0])) <= 1
+
+
+# --------------------------------------------------------------------------- the whole of it
+
+
+def test_clusters_are_told_from_two_rows_of_each():
+    X, y, Y = make_clusters()
+    found = fit_responsibilities(X, Y)
+    assert found.converged
+    assert found.n_iter < 50
+    assert np.mean(found.responsibilities.argmax(axis=1) == y) > 0.97
+    np.testing.assert_allclose(found.responsibilities.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(found.responsibilities[:6], Y[:6] > 0)
+    assert np.all(found.responsibilities[6:].sum(axis=0) <= 30.01)
+    assert found.certain[:6].all()
+    assert found.certain.mean() > 0.9
+    np.testing.assert_array_equal(found.signs[:6], Y[:6])
+    np.testing.assert_array_equal(found.signs[~found.certain], 0.0)
+    np.testing.assert_array_equal(found.shares[~found.certain], 0.0)
+    free = found.certain & (np.arange(len(y)) >= 6)
+    assert np.mean(found.signs[free].argmax(axis=1) == y[free]) > 0.98
+    np.testing.assert_array_equal(found.signs[free].sum(axis=1), -1.0)
+
+
+def test_order_of_rows_classes_and_axes_does_not_matter():
+    X, _, Y = make_clusters(seed=1)
+    rng = np.random.default_rng(3)
+    rows, classes = rng.permutation(len(X)), np.array([2, 0, 1])
+    turn, _ = np.linalg.qr(rng.standard_normal((8, 8)))
+    plain = fit_responsibilities(X, Y)
+    other = fit_responsibilities(7.0 * (X @ turn)[rows] + 3.0, Y[rows][:, classes])
+    assert other.temperature == pytest.approx(plain.temperature, abs=1e-3)
+    np.testing.assert_allclose(
+        other.responsibilities, plain.responsibilities[rows][:, classes], atol=2e-3
+    )
+
+
+def test_sparse_rows_are_those_rows():
+    X, _, Y = make_clusters(seed=2)
+    X = np.where(np.abs(X) > 0.4, X, 0.0)
+    dense, thin = fit_responsibilities(X, Y), fit_responsibilities(sparse.csr_array(X), Y)
+    np.testing.assert_allclose(thin.responsibilities, dense.responsibilities, atol=2e-3)
+
+
+def test_one_column_of_signs_is_two_classes():
+    X, y, _ = make_clusters(seed=3)
+    kept = np.flatnonzero(y < 2)
+    X, Y = X[kept], hide(y[kept], 4)
+    two, one = fit_responsibilities(X, Y), fit_responsibilities(X, Y[:, 1:])
+    np.testing.assert_allclose(one.responsibilities, two.responsibilities)
+    np.testing.assert_array_equal(one.signs, two.signs[:, 1:])
+    np.testing.assert_array_equal(one.shares, two.shares)
+
+
+def test_a_class_without_a_labelled_row_gets_none():
+    X, y, Y = make_clusters(seed=4)
+    kept = np.flatnonzero((y < 2) | (np.arange(len(y)) >= 6))
+    found = fit_responsibilities(X[kept], Y[kept])
+    np.testing.assert_array_equal(found.responsibilities[:, 2], 0.0)
+    np.testing.assert_allclose(found.responsibilities.sum(axis=1), 1.0)
+
+
+def test_one_labelled_row_of_each_class_finds_them_but_none_vouches_for_them():
+    X, y, Y = make_clusters(seed=5)
+    kept = np.concatenate([[0, 2, 4], np.arange(6, len(y))])
+    found = fit_responsibilities(X[kept], Y[kept])
+    assert np.mean(found.responsibilities.argmax(axis=1) == y[kept]) > 0.95
+    assert found.gain == 0.0
+    assert found.shares is None
+
+
+def test_expected_shares_cap_the_classes():
+    """Two thirds of the unlabelled rows are of class 0; told so, they can be."""
+    X, y, Y = make_clusters(seed=6, n_free=150, spread=0.7)
+    kept = np.flatnonzero((np.arange(len(y)) < 6) | (y == 0) | (np.arange(len(y)) % 4 == 0))
+    X, y, Y = X[kept], y[kept], Y[kept]
+    true = np.bincount(y[6:]) / len(y[6:])
+    told = fit_responsibilities(X, Y, class_shares=true).responsibilities.argmax(axis=1)
+    untold = fit_responsibilities(X, Y).responsibilities.argmax(axis=1)
+    assert np.mean(told == y) > 0.95 > np.mean(untold == y)
+
+
+@every_strategy
+def test_without_unlabelled_rows_nothing_changes(strategy):
+    X, _, Y = make_clusters(seed=7)
+    X, Y = X[:6], Y[:6]
+    found = fit_responsibilities(X, Y)
+    assert found.n_iter == 0
+    assert found.shares is None
+    np.testing.assert_array_equal(found.signs, Y)
+    np.testing.assert_array_equal(
+        fit_and_score(strategy, X, Y, X, found), fit_and_score(strategy, X, Y, X)
+    )
+
+
+@every_strategy
+def test_rows_are_left_alone_where_labels_say_nothing(strategy):
+    """Labelled rows are no better foretold, and the fit is theirs alone."""
+    rng = np.random.default_rng(8)
+    X, Y = rng.standard_normal((80, 8)), hide(np.arange(80) % 3, 12)
+    found = fit_responsibilities(X, Y)
+    assert found.gain < found.gain_error
+    assert found.shares is None
+    np.testing.assert_array_equal(found.signs, Y)
+    np.testing.assert_allclose(
+        fit_and_score(strategy, X, Y, X, found),
+        fit_and_score(strategy, X[:12], Y[:12], X),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda Y: {"Y": np.zeros_like(Y)}, "no row has a label"),
+        (lambda Y: {"Y": np.abs(Y)}, "exclude each other"),
+        (lambda Y: {"Y": -np.abs(Y)}, "exclude each other"),
+        (lambda Y: {"Y": Y, "class_shares": np.array([0.5, 0.5])}, "3 positive numbers"),
+        (lambda Y: {"Y": Y, "class_shares": np.array([0.5, 0.5, 0.0])}, "3 positive numbers"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(change, message):
+    X, _, Y = make_clusters(n_free=9)
+    with pytest.raises(ValueError, match=message):
+        fit_responsibilities(X, **change(Y))
+
+
+# --------------------------------------------------------------------------------- real rows
+
+
+def split(y, seed, n_labelled=2, n_test=0.3):
+    """Labelled, unlabelled and test rows, class by class."""
+    rng = np.random.default_rng(seed)
+    labelled, free, test = [], [], []
+    for c in np.unique(y):
+        rows = rng.permutation(np.flatnonzero(y == c))
+        cut = round(n_test * len(rows))
+        test.extend(rows[:cut])
+        labelled.extend(rows[cut : cut + n_labelled])
+        free.extend(rows[cut + n_labelled :])
+    return np.array(labelled), np.array(free), np.array(test)
+
+
+def gain(strategy, X, y, labelled, free, test, rows=None):
+    """Accuracy on test rows of labelled rows alone, and with the others."""
+    train = np.concatenate([X[labelled], X[free] if rows is None else rows])
+    Y = hide(np.concatenate([y[labelled], y[free]]), len(labelled))
+    found = fit_responsibilities(train, Y)
+    alone = fit_and_score(strategy, train[: len(labelled)], Y[: len(labelled)], X[test])
+    both = fit_and_score(strategy, train, Y, X[test], found)
+    return np.array([np.mean(s.argmax(axis=1) == y[test]) for s in (alone, both)])
+
+
+@pytest.mark.slow
+@every_strategy
+def test_digits_gain_in_every_split(strategy):
+    X, y = load_digits(return_X_y=True)
+    pairs = np.array([gain(strategy, X, y, *split(y, seed)) for seed in range(3)])
+    assert np.all(pairs[:, 1] > pairs[:, 0])
+    assert np.mean(pairs[:, 1] - pairs[:, 0]) > 0.08
+
+
+@pytest.mark.slow
+def test_few_unlabelled_digits_do_no_harm():
+    X, y = load_digits(return_X_y=True)
+    for n_free in (1, 10):
+        pairs = []
+        for seed in range(6):
+            labelled, free, test = split(y, seed)
+            free = np.random.default_rng(seed).permutation(free)[:n_free]
+            pairs.append(gain("shared", X, y, labelled, free, test))
+        change = np.diff(pairs, axis=1)
+        assert change.mean() > -0.01
+        assert change.min() > -0.04
+
+
+@pytest.mark.slow
+def test_noisy_unlabelled_digits_still_help():
+    """Noise twice the mean standard deviation of a pixel on every row without a label."""
+    X, y = load_digits(return_X_y=True)
+    pairs = []
+    for seed in range(3):
+        labelled, free, test = split(y, seed)
+        noise = np.random.default_rng(seed).standard_normal((len(free), X.shape[1]))
+        noisy = X[free] + 2.0 * X.std(axis=0).mean() * noise
+        pairs.append(gain("shared", X, y, labelled, free, test, noisy))
+    assert np.diff(pairs, axis=1).mean() > 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("BSDR_MODELS_DATA" not in os.environ, reason="needs the archive of faces")
+@every_strategy
+def test_faces_gain_in_every_split(strategy):
+    archive = np.load(Path(os.environ["BSDR_MODELS_DATA"]) / "orl_32x32.npz")
+    X, y = archive["X"] / np.linalg.norm(archive["X"], axis=1, keepdims=True), archive["y"]
+    pairs = np.array([gain(strategy, X, y, *split(y, seed)) for seed in range(3)])
+    assert np.all(pairs[:, 1] > pairs[:, 0])
+    assert np.mean(pairs[:, 1] - pairs[:, 0]) > {"one_vs_rest": 0.06, "shared": 0.12}[strategy]
