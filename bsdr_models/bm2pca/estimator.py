@@ -273,7 +273,9 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         wide = shape[0] <= shape[1]
         # A sampler has no early sweeps: mean field that converges stands for it.
         n_sweeps = self.n_sweeps if self.inference == "mean_field" else "converged"
-        grid = make_grid(self.variant, self.C, n_sweeps, self.metric_scale, wide=wide)
+        grid = make_grid(
+            self.variant, self.C, n_sweeps, self.metric_scale, strategy=self.strategy, wide=wide
+        )
         return grid, priors
 
     def _default_priors(self) -> Priors:
@@ -371,7 +373,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         if self.variant == "label_free":
             attrs["metric_scale"] = float(self.metric_scale_)
         return trees.Context(
-            X=self._observed.X,
+            X=self._task.X,
             y=labels.given,
             index=labels.groups if labels.exclusive else None,
             feature_names=self._feature_names(),

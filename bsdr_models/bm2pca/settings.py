@@ -6,18 +6,25 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bsdr_models.bm2pca import subspace
+from bsdr_models.bm2pca.task import Strategy
 from bsdr_models.checks import check_choice
 
 Variant = Literal["label_free", "paper"]
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 
-# Candidates of a cross-validation; the costs of the paper's variant are the paper's.
-COSTS = (10.0, 20.0, 30.0, 40.0)
-LABEL_FREE_COSTS = (0.1, 1.0, 10.0)
+# Candidates of a cross-validation. Of costs the first is the one where nothing can be compared.
+# Those of the paper's variant are the paper's; of the label-free variant one is enough where
+# rows are few, and the others are smaller.
+COSTS: tuple[float, ...] = (10.0, 20.0, 30.0, 40.0)
+LABEL_FREE_COSTS: dict[Strategy, tuple[float, ...]] = {
+    "one_vs_rest": (10.0, 1.0, 0.1),
+    "shared": (subspace.Settings().cost, 1.0, 0.1),
+}
 SWEEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)
 SCALES = (1.0, 10.0, 100.0, np.inf)
 # Settings where nothing can be held out, or no time is to be spent on it.
-COST, N_SWEEPS, SCALE = 10.0, 3, 10.0
+N_SWEEPS, SCALE = 3, 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +69,20 @@ class Grid:
             return wanted if wanted in values else values[0]
 
         return Candidate(
-            cost=nearest(self.costs, COST),
+            cost=self.costs[0],
             n_sweeps=nearest(self.sweeps, N_SWEEPS) if self.sweeps else None,
             scale=nearest(self.scales, SCALE) if self.scales else None,
         )
 
 
 def make_grid(
-    variant: Variant, C: Any, n_sweeps: Any, metric_scale: Any, *, wide: bool = False
+    variant: Variant,
+    C: Any,
+    n_sweeps: Any,
+    metric_scale: Any,
+    *,
+    strategy: Strategy,
+    wide: bool,
 ) -> Grid:
     """Candidates of the arguments of a classifier.
 
@@ -78,22 +91,21 @@ def make_grid(
     variant : {"label_free", "paper"}
     C, n_sweeps, metric_scale
         Numbers, "cv", or for ``C`` None: "cv" where it matters.
+    strategy : {"shared", "one_vs_rest"}
     wide : bool
         Whether there are no more rows than features. Any labels of them can then be separated,
-        and all costs from `COST` on lead to about the same label-free fit.
+        and larger costs lead to about the same label-free fit.
 
     Raises
     ------
     ValueError
         If one is out of range.
     """
-    costs: tuple[float, ...]
-    if C is None or (isinstance(C, str) and C == "cv"):
-        costs = COSTS if variant == "paper" else LABEL_FREE_COSTS
-    else:
-        costs = (check_positive("C", C, " or 'cv'"),)
+    costs = COSTS if variant == "paper" else LABEL_FREE_COSTS[strategy]
     if C is None and variant == "label_free" and wide:
-        costs = (COST,)
+        costs = costs[:1]
+    elif not (C is None or (isinstance(C, str) and C == "cv")):
+        costs = (check_positive("C", C, " or 'cv'"),)
     if variant == "label_free":
         if isinstance(metric_scale, str):
             check_choice("metric_scale", metric_scale, ("cv",))

@@ -9,7 +9,7 @@ from sklearn.metrics import log_loss
 from bsdr_models.bm2pca import label_free, paper, selection
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.selection import balanced_folds, deal_folds, select, thin
-from bsdr_models.bm2pca.settings import COST, COSTS, LABEL_FREE_COSTS, SCALES, SWEEPS, make_grid
+from bsdr_models.bm2pca.settings import COSTS, LABEL_FREE_COSTS, SCALES, SWEEPS, make_grid
 from bsdr_models.bm2pca.task import Task
 
 
@@ -177,20 +177,31 @@ def test_nothing_held_out_is_no_selection():
 # ------------------------------------------------------------------------------- candidates
 
 
-def test_costs_are_compared_where_they_matter():
-    tall, wide = (make_grid("label_free", None, "cv", "cv", wide=w) for w in (False, True))
-    assert (tall.costs, wide.costs) == (LABEL_FREE_COSTS, (COST,))
-    assert make_grid("label_free", "cv", "cv", "cv", wide=True).costs == LABEL_FREE_COSTS
+@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
+def test_costs_are_compared_where_they_matter(strategy):
+    tall, wide, asked = (
+        make_grid("label_free", C, "cv", "cv", strategy=strategy, wide=w)
+        for C, w in ((None, False), (None, True), ("cv", True))
+    )
+    assert tall.costs == asked.costs == LABEL_FREE_COSTS[strategy]
+    assert wide.costs == (max(tall.costs),)
+    assert wide.fallback.cost == tall.fallback.cost == max(tall.costs)
     assert [c.scale for c in wide.candidates] == list(SCALES)
-    sweeps = make_grid("paper", None, "cv", "cv")
-    assert len(sweeps.candidates) == len(COSTS) * len(SWEEPS)
-    assert sweeps.candidates[len(SWEEPS)].cost == COSTS[1]
+
+
+def test_the_candidates_of_the_paper_are_costs_with_sweeps():
+    grid = make_grid("paper", None, "cv", "cv", strategy="shared", wide=True)
+    assert len(grid.candidates) == len(COSTS) * len(SWEEPS)
+    assert [c.n_sweeps for c in grid.candidates[: len(SWEEPS)]] == list(SWEEPS)
+    assert grid.candidates[len(SWEEPS)].cost == COSTS[1]
+    assert grid.fallback in grid.candidates
+    assert make_grid("paper", 2.0, "converged", "cv", strategy="shared", wide=True).sweeps == ()
 
 
 @pytest.mark.parametrize("arguments", [(3.0, 4, 2.0), (3.0, 4, np.inf)])
 @pytest.mark.parametrize("variant", ["paper", "label_free"])
 def test_a_number_is_the_only_candidate(variant, arguments):
-    grid = make_grid(variant, *arguments)
+    grid = make_grid(variant, *arguments, strategy="shared", wide=False)
     (candidate,) = grid.candidates
     assert candidate == grid.fallback
     assert candidate.cost == 3.0
