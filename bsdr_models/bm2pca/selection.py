@@ -18,7 +18,7 @@ The two variants want different folds, and for one reason each.
 
 What matters differs, too. For latents that see labels it is the number of sweeps. Free of labels
 a fit has its metric and, where rows outnumber features, its cost: with classes that can just be
-parted, or just can, a cost of 10 fits every row (digits, one classifier for each class: log loss
+parted, or just not, a cost of 10 fits every row (digits, one classifier for each class: log loss
 0.42, and 0.17 with the cost chosen).
 
 Many rows decide no better than some: at most `MAX_ROWS` take part, and no more folds are scored
