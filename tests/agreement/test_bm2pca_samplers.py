@@ -92,7 +92,7 @@ def by_nuts(case, *, seed):
     names += ["latent", "scores"] if n_outcomes > 1 else []
     with build_model(X, y, n_components=R, C=C, priors=PRIORS, target=target, epsilon=EPSILON):
         trace = pm.sample(
-            draws=2000,
+            draws=3000,
             tune=1000,
             chains=2,
             cores=1,
@@ -116,10 +116,14 @@ def summaries(draws):
     return both.mean(axis=(0, 1)), np.array(error)
 
 
+# Up to 300 comparisons, the standard errors of NUTS themselves from some hundred effective draws.
+LIMIT = 4.5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_samplers_agree(case):
     a, error_a = summaries(by_gibbs(case, seed=72))
     b, error_b = summaries(by_nuts(case, seed=73))
     z = (a - b) / np.hypot(error_a, error_b)
-    assert np.abs(z).max() < 4.0, z.round(1)
+    assert np.abs(z).max() < LIMIT, z.round(1)
