@@ -89,7 +89,7 @@ LAYERS = (
     Layer(
         modules=("inference.engines", "inference.pymc_step"),
         inside=(*BASE, *NUMERICS, "inference.*"),
-        outside=("numpy", "scipy", "xarray", "arviz_base", "pymc", "nutpie"),
+        outside=("numpy", "scipy", "xarray", "arviz_base", "pymc", "pytensor", "nutpie"),
     ),
     Layer(
         modules=("checks",),

@@ -125,18 +125,14 @@ def build_model(
         The features are the observed variable ``X``, the margin factors the potential
         ``margins`` (obs, outcome). ``coef`` (feature, outcome) and ``intercept`` (outcome,) give
         the mean score of a new row as ``x @ coef + intercept``; they are identified, where
-        loadings and weights turn together.
+        loadings and weights turn together. Predictive draws of PyMC give ``X`` and ignore the
+        margins, as its warning says; there are none of y, and no ``log_likelihood`` of it.
 
     Raises
     ------
     ValueError
         If shapes disagree, values are not finite, an outcome has one sign only, or an option is
         out of its range.
-
-    Notes
-    -----
-    Predictive draws of PyMC give ``X`` and ignore the margins, as its warning says. There are no
-    draws of y, and no ``log_likelihood`` of it.
     """
     if target not in get_args(Target):
         raise ValueError(f"target must be one of {get_args(Target)}, got {target!r}")
@@ -156,6 +152,7 @@ def build_model(
         gamma = partial(_gamma, augmented=augmented)
 
         t = pm.Normal("offset", 0.0, tau=priors.offset_precision, dims=dims.FEATURE)
+        # Scales, because PyTensor cannot compile ADVI with a precision of length one.
         r = gamma("loading_precision", priors.loading_shape, priors.loading_rate, dims.COMPONENT)
         W = pm.Normal("loadings", 0.0, sigma=r**-0.5, dims=(dims.FEATURE, dims.COMPONENT))
         tau = gamma("noise_precision", priors.noise_shape, priors.noise_rate)
@@ -184,7 +181,8 @@ def build_model(
             f = pm.Deterministic("scores", Z @ eta + e0, dims=SCORE_DIMS)
             factor = _mixture(excesses(f), C)
         else:
-            b = whitened_mean(_rows(X_data, t, W, tau, n_components), t, V)
+            _rows(X_data, t, W, tau, n_components)
+            b = whitened_mean(X_data, t, V)
             if len(outcomes) == 1:
                 variance = (h**2).sum(axis=0) + TINY
                 factor = log_expected_factor(excesses(product(b, h) + e0), variance, C)
@@ -208,9 +206,9 @@ def _gamma(name: str, shape: float, rate: float, axis: Any = None, *, augmented:
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """Matrix product (m, R) x (R, n) by sums: beside BLAS it takes Numba half the time to compile.
+    """Matrix product (m, R) x (R, n) by sums, for small ones; those with X are left to BLAS.
 
-    For products of few operations; those with X are left to BLAS.
+    Numba compiles every call of BLAS on its own, which takes seconds; sums are quick.
     """
     return (a[:, :, None] * b[None]).sum(axis=1)
 
@@ -243,15 +241,15 @@ def log_density(x: Tensor, t: Tensor, W: Tensor, tau: Tensor, *, n_components: i
     return 0.5 * (constant - square)
 
 
-def _rows(X_data: Tensor, t: Tensor, W: Tensor, tau: Tensor, n_components: int) -> Tensor:
-    """Observed rows with the latent positions integrated out."""
+def _rows(X_data: Tensor, t: Tensor, W: Tensor, tau: Tensor, n_components: int) -> None:
+    """Observe the rows, with the latent positions integrated out."""
 
     def draw(t: Tensor, W: Tensor, tau: Tensor, size: Any) -> Tensor:
         n_rows = () if rv_size_is_none(size) else (size[0],)
         z = pm.Normal.dist(0.0, 1.0, size=(*n_rows, n_components))
         return pm.Normal.dist(z @ W.T + t, tau=tau)
 
-    return pm.CustomDist(
+    pm.CustomDist(
         "X",
         *(t, W, tau),
         dist=draw,

@@ -20,6 +20,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from pymc.variational.approximations import MeanField
+from pytensor.compile.mode import Mode, get_default_mode
 
 from bsdr_models.card import Card
 from bsdr_models.dims import LABEL, OBS
@@ -168,6 +169,7 @@ def fit_advi(
                 method="advi",
                 start=start,
                 obj_optimizer=pm.adam(learning_rate=learning_rate),
+                compile_kwargs={"mode": _advi_mode()},
                 random_seed=int(rng.integers(2**31)),
                 progressbar=progressbar,
             )
@@ -229,6 +231,11 @@ def _starts(
         values = pm.draw(model.free_RVs, random_seed=int(rng.integers(2**31)), mode="FAST_COMPILE")
         names = (variable.name for variable in model.free_RVs)
         yield dict(zip(names, values, strict=True))
+
+
+def _advi_mode() -> Mode:
+    """PyTensor's default without a rewrite that Numba fails on where an axis has length one."""
+    return get_default_mode().excluding("scalarize")
 
 
 def _final_elbo(approximation: MeanField) -> float:
