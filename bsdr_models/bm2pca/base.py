@@ -9,8 +9,9 @@ import xarray as xr
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
 
-from bsdr_models.bm2pca import generative, paper, trees
+from bsdr_models.bm2pca import generative, paper, sampling, trees
 from bsdr_models.bm2pca.generative import Generative, Rows
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.task import Learned, Strategy, Task
@@ -29,6 +30,9 @@ validate_rows = partial(
     accept_sparse="csr",
     ensure_all_finite="allow-nan",
 )
+
+# The matrices are small: more threads cost more than they bring, and change the rounding.
+one_thread = partial(threadpool_limits, limits=1, user_api="blas")
 
 # What a fit leaves beside the attributes whose names end in an underscore.
 PRIVATE = (
@@ -149,7 +153,8 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             return self._learned.generative
         if not hasattr(self, "_lazy_completer"):
             rng = np.random.default_rng(self._seed)
-            self._lazy_completer = paper.fit_completer(self._observed, rng)
+            with one_thread():
+                self._lazy_completer = paper.fit_completer(self._observed, rng)
         return self._lazy_completer
 
     @property
@@ -158,7 +163,8 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if self._learned.generative is not None:
             return self._learned.generative
         if not hasattr(self, "_lazy_decoder"):
-            self._lazy_decoder = _decode(self._learned, self._task)
+            with one_thread():
+                self._lazy_decoder = _decode(self._learned, self._task)
         return self._lazy_decoder
 
     def transform(
@@ -253,6 +259,17 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             rng = np.random.default_rng(self._seed)
             self._tree = trees.fit_tree(self._learned, self._context, rng=rng)
         return self._tree
+
+    @property
+    def model_(self) -> Any:
+        """The paper's model with one subspace as a ``pymc.Model`` on the rows of the fit."""
+        check_is_fitted(self)
+        task = self._task
+        if getattr(self, "variant", "paper") != "paper" or task.strategy != "shared":
+            raise AttributeError("model_ needs variant='paper' and strategy='shared'")
+        sampling.check_rows(task, "model_")
+        margins = paper.make_margins(task, [self.C_])
+        return sampling.declare(task.X, margins, task.priors, n_components=task.n_components)
 
     def _config(self, priors: Priors) -> dict[str, Any]:
         """Arguments for the record, without the random state."""

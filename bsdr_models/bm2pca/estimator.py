@@ -8,10 +8,9 @@ import numpy as np
 import xarray as xr
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_consistent_length
-from threadpoolctl import threadpool_limits
 
 from bsdr_models.bm2pca import label_free, paper, sampling, selection, trees, tuning
-from bsdr_models.bm2pca.base import BaseBM2PCA
+from bsdr_models.bm2pca.base import BaseBM2PCA, one_thread
 from bsdr_models.bm2pca.card import CARD
 from bsdr_models.bm2pca.labels import Labels, encode
 from bsdr_models.bm2pca.mean_field import Start
@@ -111,6 +110,8 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         Whether the fit was stopped by the user; it is usable all the same.
     idata_ : xarray.DataTree
         Posterior draws, bound and data, for ArviZ and :mod:`bsdr_models.plots`.
+    model_ : pymc.Model
+        The paper's model with one subspace, declared on the rows of the fit.
 
     Notes
     -----
@@ -250,9 +251,8 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         select_rng, fit_rng = self._spawn()
         self._observed = self._make_task(X, labels.signs, priors=priors, strategy=self.strategy)
         if self.inference != "mean_field":
-            sampling.check_rows(self._observed, self.inference)
-        # The matrices are small: more threads cost more than they bring, and change the rounding.
-        with threadpool_limits(limits=1, user_api="blas"):
+            sampling.check_rows(self._observed, f"inference={self.inference!r}")
+        with one_thread():
             self._task = self._complete(self._observed)
             chosen = self._choose(grid, labels, select_rng)
             self._learn(chosen, labels, fit_rng)

@@ -8,10 +8,9 @@ import numpy as np
 import xarray as xr
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_consistent_length
-from threadpoolctl import threadpool_limits
 
 from bsdr_models.bm2pca import paper, regression, selection, trees
-from bsdr_models.bm2pca.base import BaseBM2PCA
+from bsdr_models.bm2pca.base import BaseBM2PCA, one_thread
 from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.regression import Tubes, make_tubes
@@ -94,6 +93,8 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         Whether the fit was stopped by the user; it is usable all the same.
     idata_ : xarray.DataTree
         Posterior draws, bound and data, for ArviZ and :mod:`bsdr_models.plots`.
+    model_ : pymc.Model
+        The same model, declared on the rows of the fit.
 
     Notes
     -----
@@ -182,8 +183,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         tubes, priors = self._settings()
         Y = self._scale_outputs(X, y)
         select_rng, fit_rng = self._spawn()
-        # The matrices are small: more threads cost more than they bring, and change the rounding.
-        with threadpool_limits(limits=1, user_api="blas"):
+        with one_thread():
             self._observed = self._task = self._make_task(
                 X, Y, priors=priors, epsilon=regression.EPSILON
             )

@@ -176,7 +176,7 @@ def declare(X: FloatArray, margins: Margins, priors: Priors, *, n_components: in
     if isinstance(margins, Tube):
         return build_model(
             X,
-            margins.y[0],
+            np.where(margins.observed[0], margins.y[0], np.nan),
             target="regression",
             epsilon=float(np.ravel(margins.epsilon)[0]),
             **options,
@@ -202,11 +202,11 @@ def align_components(draws: dict[str, FloatArray]) -> dict[str, FloatArray]:
     return out
 
 
-def check_rows(task: Task, engine: str) -> None:
+def check_rows(task: Task, what: str) -> None:
     """Raise a ValueError if the rows are such that only mean field can do with them."""
     if issparse(task.X) or not task.complete or len(task.columns) > 1:
         raise ValueError(
-            f"inference={engine!r} needs complete dense rows of one view; use "
+            f"{what} needs complete dense rows of one view; use "
             "inference='mean_field' for sparse or missing entries and for several views"
         )
 
@@ -229,7 +229,7 @@ def fit(
     ValueError
         If the rows are sparse, incomplete or of several views, which only mean field can do with.
     """
-    check_rows(task, engine)
+    check_rows(task, f"inference={engine!r}")
     sampled = sample(
         engine,
         task.X,

@@ -229,6 +229,20 @@ def test_progress_is_shown_on_demand(overlapping, capsys, variant, strategy):
     np.testing.assert_array_equal(shown.predict_proba(X), quiet.predict_proba(X))
 
 
+def test_the_declared_model_has_the_rows_and_settings_of_the_fit(overlapping):
+    X, y = overlapping
+    model = quick("paper", n_components=2).fit(X, y)
+    declared = model.model_
+    assert dict(declared.dim_lengths)["obs"].eval() == 90
+    assert {"loadings", "weights", "bias", "noise_precision"} <= set(declared.named_vars)
+    assert tuple(declared.eval_rv_shapes()["loadings"]) == (5, 2)
+    for other in (quick(), quick("paper", "one_vs_rest")):
+        with pytest.raises(AttributeError, match="needs variant='paper' and strategy='shared'"):
+            other.fit(X, y).model_  # noqa: B018
+    with pytest.raises(ValueError, match="model_ needs complete dense rows"):
+        quick("paper", views=list("aabbb")).fit(X, y).model_  # noqa: B018
+
+
 # ------------------------------------------------------------------------------ predictions
 
 

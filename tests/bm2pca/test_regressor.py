@@ -309,6 +309,18 @@ def test_progress_is_shown_on_demand(diabetes, capsys):
     assert "BM2PCA" in capsys.readouterr().out
 
 
+def test_the_declared_model_leaves_out_what_has_no_target():
+    X, _, Y, _ = low_rank(20, d=6, outputs=2)
+    rng = np.random.default_rng(20)
+    part = np.where(rng.random(Y.shape) < 0.3, np.nan, Y)
+    model = quick(n_components=2).fit(X, part)
+    declared = model.model_
+    point = declared.initial_point()
+    assert np.isfinite(declared.compile_logp()(point))
+    margins = declared.compile_fn(declared["margins"])(point)
+    np.testing.assert_array_equal(margins == 0.0, np.isnan(part))
+
+
 # ---------------------------------------------------------------------------- what is missing
 
 
