@@ -18,14 +18,17 @@ import pytest
 import bsdr_models
 
 ROOT = Path(bsdr_models.__file__).parent
-PAPERS = ("bsdr", "bm2pca")
+PAPERS = ("bsdr", "bm2pca", "dgplvm")
 BASE = ("typing", "dims", "random", "card", "metrics", "inputs")
 # Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
 STEPS = ("mean_field", "frozen", "information", "gibbs")
 STEPS += ("margins", "views", "rotation", "metric", "subspace", "one_vs_rest", "generative")
+STEPS += ("likelihood", "sparse_likelihood", "criteria", "dynamics", "back_constraint")
+STEPS += ("objective", "paper_objective", "gp_classifier", "projection")
 NUMERICS = ("numerics.*", "data")
 DRIVERS = tuple(
-    f"inference.{name}" for name in ("protocols", "coordinate_ascent", "gibbs", "callbacks")
+    f"inference.{name}"
+    for name in ("protocols", "coordinate_ascent", "gibbs", "callbacks", "optimise")
 )
 
 
@@ -79,7 +82,7 @@ LAYERS = (
     Layer(
         modules=(*DRIVERS, "inference"),
         inside=(*BASE, *NUMERICS, *DRIVERS),
-        outside=("numpy", "rich"),
+        outside=("numpy", "scipy", "rich"),
     ),
     Layer(
         modules=("inference.datatree",),

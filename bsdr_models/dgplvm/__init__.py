@@ -1,0 +1,27 @@
+"""D-GPLVM: discriminative Gaussian process latent variable model (Urtasun and Darrell, 2007)."""
+
+from importlib import import_module
+from typing import Any
+
+_PUBLIC = {
+    "CARD": "card",
+    "DGPLVMClassifier": "estimator",
+    "LogNormal": "priors",
+    "Priors": "priors",
+    "build_model": "model",
+}
+
+__all__ = [
+    "CARD",
+    "DGPLVMClassifier",
+    "LogNormal",
+    "Priors",
+    "build_model",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names, loaded on first use."""
+    if name in _PUBLIC:
+        return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,177 @@
+"""Maximum a posteriori by L-BFGS from several starts, and what the starts say of each other.
+
+The driver knows nothing of any model: it sees a negative log density with its gradient. A start
+that ends elsewhere is no nuisance but a finding, so the value of every one is kept.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import Bounds, minimize
+
+from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.typing import FloatArray
+
+type Objective = Callable[[FloatArray], tuple[float, FloatArray]]
+
+# Value of a point where the objective cannot be computed: any step back from it is an improvement.
+_REFUSED = 1e300
+# Pairs that L-BFGS remembers.
+_MEMORY = 20
+# Starts whose values differ by less, relative to 1 + |value|, have found the same optimum.
+AGREEMENT = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapResult:
+    """The lowest point that any start has reached.
+
+    x
+        The point, (P,).
+    value
+        Negative log density there, in nats.
+    values
+        Where each start that was begun has ended.
+    trace
+        Value after each iteration of the best start.
+    converged
+        Whether its last steps gained less than the tolerance.
+    interrupted
+        Whether the user stopped the search; the point is the best one until then.
+    """
+
+    x: FloatArray
+    value: float
+    values: tuple[float, ...]
+    trace: FloatArray
+    converged: bool
+    interrupted: bool
+
+    @property
+    def gap(self) -> float:
+        """Largest relative difference between a start and the best one."""
+        return (max(self.values) - self.value) / (1.0 + abs(self.value))
+
+    @property
+    def share_agreeing(self) -> float:
+        """Share of the starts that have ended at the value of the best one."""
+        limit = self.value + AGREEMENT * (1.0 + abs(self.value))
+        return sum(value <= limit for value in self.values) / len(self.values)
+
+
+def run_map(
+    objective: Objective,
+    starts: Sequence[FloatArray],
+    *,
+    bounds: tuple[FloatArray, FloatArray] | None = None,
+    max_iter: int = 500,
+    tol: float = 1e-4,
+    progressbar: bool = False,
+) -> MapResult:
+    """Minimise from every start; the lowest end is the result.
+
+    Parameters
+    ----------
+    objective : callable
+        Point (P,) to its negative log density and gradient. May raise LinAlgError or return what
+        is not finite at a point too far out; the search then steps back.
+    starts : sequence of (P,)
+    bounds : (P,) and (P,), optional
+        Lowest and highest coordinates; infinite where there is none.
+    max_iter : int
+        Iterations per start.
+    tol : float
+        Converged when an iteration gains less than this many nats.
+    progressbar : bool
+
+    Returns
+    -------
+    MapResult
+        Interrupted by the keyboard it holds the best point until then.
+
+    Raises
+    ------
+    FloatingPointError
+        If the objective is not finite at any start.
+    """
+    best: MapResult | None = None
+    values: list[float] = []
+    with ProgressBar(len(starts) * max_iter, "MAP", enabled=progressbar) as bar:
+        for number, start in enumerate(starts):
+            found = _descend(objective, start, bounds, max_iter, tol, bar)
+            bar.update(max(0, (number + 1) * max_iter - number * max_iter - len(found.trace)))
+            values.append(found.value)
+            if best is None or found.value < best.value:
+                best = found
+            if found.interrupted:
+                break
+    if best is None or not best.value < _REFUSED:
+        raise FloatingPointError("the objective is not finite at any start")
+    return MapResult(
+        x=best.x,
+        value=best.value,
+        values=tuple(values),
+        trace=best.trace,
+        converged=best.converged,
+        interrupted=found.interrupted,
+    )
+
+
+def _descend(
+    objective: Objective,
+    start: FloatArray,
+    bounds: tuple[FloatArray, FloatArray] | None,
+    max_iter: int,
+    tol: float,
+    bar: ProgressBar,
+) -> MapResult:
+    """L-BFGS from one start."""
+    best_x, best_value = np.array(start, dtype=np.float64), np.inf
+    trace: list[float] = []
+    interrupted = converged = False
+
+    def guarded(x: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal best_x, best_value
+        try:
+            value, gradient = objective(x)
+        except np.linalg.LinAlgError:
+            return _REFUSED, np.zeros_like(x)
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            return _REFUSED, np.zeros_like(x)
+        if value < best_value:
+            best_x, best_value = x.copy(), float(value)
+        return float(value), gradient
+
+    def after_iteration(_: FloatArray) -> None:
+        trace.append(best_value)
+        bar.update(value=f"{best_value:.5g}")
+
+    scale = 1.0 + abs(guarded(best_x)[0])
+    try:
+        result = minimize(
+            guarded,
+            best_x,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=None if bounds is None else Bounds(*bounds),
+            callback=after_iteration,
+            options={
+                "maxiter": max_iter,
+                "maxfun": 20 * max_iter,
+                "maxcor": _MEMORY,
+                "ftol": min(tol / scale, 1e-9) if scale < _REFUSED else 1e-9,
+                "gtol": 1e-7,
+            },
+        )
+        converged = result.nit < max_iter
+    except KeyboardInterrupt:
+        interrupted = True
+    return MapResult(
+        x=best_x,
+        value=best_value if np.isfinite(best_value) else _REFUSED,
+        values=(best_value,),
+        trace=np.array(trace or [best_value]),
+        converged=converged,
+        interrupted=interrupted,
+    )
