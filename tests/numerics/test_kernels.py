@@ -1,0 +1,60 @@
+"""Squared distances and the Gaussian kernel, against SciPy and in hard places."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from bsdr_models.numerics.kernels import rbf, squared_distances
+
+# Rounding of a sum of D products, relative to the largest of them.
+EPS = np.finfo(float).eps
+
+
+@pytest.mark.parametrize("d", [1, 2, 8, 9, 300])
+def test_distances_are_those_of_scipy(d):
+    rng = np.random.default_rng(61)
+    A, B = rng.standard_normal((23, d)), rng.standard_normal((17, d)) + 1.0
+    limit = 20.0 * EPS * d * 16.0
+    np.testing.assert_allclose(squared_distances(A, B), cdist(A, B) ** 2, atol=limit, rtol=0.0)
+    np.testing.assert_allclose(squared_distances(A), cdist(A, A) ** 2, atol=limit, rtol=0.0)
+
+
+@pytest.mark.parametrize("d", [2, 40])
+def test_far_from_the_origin_the_distances_keep_their_digits(d):
+    """A shift by 1e6 costs 1e6 eps in a coordinate, not 1e12 eps in a square."""
+    rows = np.random.default_rng(67).standard_normal((30, d))
+    shifted = squared_distances(rows + 1e6)
+    np.testing.assert_allclose(shifted, squared_distances(rows), atol=1e-7, rtol=0.0)
+    shifted = squared_distances(rows + 1e6, rows[:5] + 1e6)
+    np.testing.assert_allclose(shifted, squared_distances(rows, rows[:5]), atol=1e-7, rtol=0.0)
+
+
+@pytest.mark.parametrize("d", [1, 3, 50])
+def test_distances_to_itself_are_symmetric_and_never_negative(d):
+    rows = 1e3 * np.random.default_rng(71).standard_normal((40, d))
+    rows[20:] = rows[:20]
+    distances = squared_distances(rows)
+    assert np.array_equal(distances, distances.T)
+    assert np.all(np.diagonal(distances) == 0.0)
+    assert np.all(distances >= 0.0)
+
+
+@pytest.mark.parametrize("d", [2, 12])
+def test_rows_given_are_not_changed(d):
+    rng = np.random.default_rng(73)
+    A, B = rng.standard_normal((6, d)), rng.standard_normal((4, d))
+    kept = A.copy(), B.copy()
+    squared_distances(A, B)
+    squared_distances(A)
+    assert np.array_equal(A, kept[0])
+    assert np.array_equal(B, kept[1])
+
+
+@pytest.mark.parametrize("d", [2, 12])
+def test_kernel_is_a_gaussian_of_the_distance(d):
+    rng = np.random.default_rng(79)
+    A, B = rng.standard_normal((9, d)), rng.standard_normal((7, d))
+    np.testing.assert_allclose(rbf(A, B, 1.7), np.exp(-0.5 * (cdist(A, B) / 1.7) ** 2), rtol=1e-12)
+    own = rbf(A, None, 1.7)
+    np.testing.assert_allclose(own, np.exp(-0.5 * (cdist(A, A) / 1.7) ** 2), rtol=1e-12)
+    assert np.all(np.diagonal(own) == 1.0)
