@@ -1,0 +1,340 @@
+r"""The map from features to positions: a Gaussian process, by all rows or by a few centres.
+
+The back-constraint of [1]_, Eqs. (17)-(18), writes every position as a sum of kernels over the
+training rows. With as many kernels as rows that is no constraint at all: any positions have
+weights. Here it is a prior instead,
+
+.. math::
+    x_{\cdot j} \sim N(m_j 1,\; s^2 K_b), \qquad
+    K_b = \exp(-g\,|y - y'|^2 / 2\,\mathrm{med}) + \omega\,1 1^\top + \lambda I,
+
+for each component j, where :math:`m_j = c^\top x_{\cdot j}` is the mean of the class centroids,
+med the median squared distance of the training rows, and s has an inverse Gamma prior and is
+integrated out. With centres the first term has their rank (Nyström) and cost and memory are
+linear in the number of rows.
+
+The letters are the paper's: y are features, x positions. M is the inverse of K_b and
+:math:`E = I - 1 c^\top`.
+
+References
+----------
+.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
+       classification. ICML.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import cho_solve, solve_triangular
+
+from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.typing import FloatArray, IntArray
+
+# Rows from which the median distance is taken where there are more.
+MEDIAN_ROWS = 2000
+# Rows whose covariances with the training rows are held at a time.
+CHUNK = 4096
+# Added to the diagonal of the kernel of the centres, of unit variance.
+CENTRE_JITTER = 1e-8
+
+
+class MapPrior(Protocol):
+    """Prior of one component of the positions given the features, up to its scale.
+
+    ``solve`` is the product with M, ``root`` the product with a matrix whose square is K_b.
+    """
+
+    @property
+    def centre(self) -> FloatArray:
+        """Weights c (N,) of the rows in the mean of the class centroids; 0 without a label."""
+
+    @property
+    def n_raw(self) -> int:
+        """Rows of what ``root`` is applied to."""
+
+    def root(self, raw: FloatArray) -> FloatArray:
+        """(n_raw, R) -> (N, R): draws of the prior from independent normals."""
+
+    def root_transposed(self, values: FloatArray) -> FloatArray:
+        """(N, R) -> (n_raw, R)."""
+
+    def raw(self, values: FloatArray) -> FloatArray:
+        """The smallest ``raw`` with ``root(raw) == values``, (N, R) -> (n_raw, R)."""
+
+    def solve(self, values: FloatArray) -> FloatArray:
+        """M times values, (N, R)."""
+
+    def blocks(self, index: IntArray) -> FloatArray:
+        """Square blocks M_II of sets of rows: (B, L) -> (B, L, L)."""
+
+    def diagonal(self) -> FloatArray:
+        """Diagonal of M, (N,)."""
+
+    def weights(self, values: FloatArray) -> FloatArray:
+        """What ``features`` is multiplied with for the mean given centred positions, (P, R)."""
+
+    def features(self, X: FloatArray) -> FloatArray:
+        """Of rows (M, D) that take the place of training rows: (M, P)."""
+
+    def variance(self, features: FloatArray) -> FloatArray:
+        """Variance of a position given those of the training rows, (M,), without the scale."""
+
+    @property
+    def prior_variance(self) -> float:
+        """The same far from all training rows."""
+
+
+def median_distance(X: FloatArray) -> float:
+    """Median squared distance between rows; 1 if most of them coincide.
+
+    Of evenly spaced rows, where there are more than ``MEDIAN_ROWS``.
+    """
+    if len(X) > MEDIAN_ROWS:
+        X = X[np.linspace(0, len(X) - 1, MEDIAN_ROWS).astype(int)]
+    distances = squared_distances(X)[np.triu_indices(len(X), 1)]
+    median = float(np.median(distances))
+    return median if median > 0.0 else float(distances.mean()) or 1.0
+
+
+def centroid_weights(y_index: IntArray, n_labels: int) -> FloatArray:
+    """Weights c (N,) with which rows enter the mean of the class centroids; 0 without a label."""
+    known = y_index >= 0
+    counts = np.bincount(y_index[known], minlength=n_labels)
+    weights = np.zeros(len(y_index))
+    weights[known] = 1.0 / ((counts > 0).sum() * counts[y_index[known]])
+    return weights
+
+
+def energy(prior: MapPrior, latent: FloatArray) -> tuple[float, FloatArray]:
+    """tr(X' Pi X) with Pi = E' M E, and Pi X, (N, R)."""
+    centred = latent - prior.centre @ latent
+    solved = prior.solve(centred)
+    product = solved - np.outer(prior.centre, solved.sum(axis=0))
+    return float(np.vdot(latent, product)), product
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseMap:
+    """All rows are centres.
+
+    X
+        Training rows, (N, D).
+    decay
+        Of squared distances in the exponent: g / (2 med).
+    mean_variance, noise
+        omega, lambda.
+    factor, inverse
+        Lower Cholesky factor of K_b and its inverse M, (N, N).
+    centre
+        c, (N,).
+    """
+
+    X: FloatArray
+    decay: float
+    mean_variance: float
+    noise: float
+    factor: FloatArray
+    inverse: FloatArray
+    centre: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        X: FloatArray,
+        centre: FloatArray,
+        *,
+        width: float,
+        noise: float,
+        mean_variance: float,
+    ) -> "DenseMap":
+        """Prior on training rows; ``width`` is g, ``noise`` is lambda."""
+        decay = width / (2.0 * median_distance(X))
+        cov = np.exp(-decay * squared_distances(X)) + mean_variance
+        cov[np.diag_indices_from(cov)] += noise
+        factor = cholesky(cov, name="covariance of the map")
+        inverse = cho_solve((factor, True), np.eye(len(X)))
+        return cls(
+            X=X,
+            decay=decay,
+            mean_variance=mean_variance,
+            noise=noise,
+            factor=factor,
+            inverse=0.5 * (inverse + inverse.T),
+            centre=centre,
+        )
+
+    @property
+    def n_raw(self) -> int:
+        """N."""
+        return len(self.X)
+
+    def root(self, raw: FloatArray) -> FloatArray:
+        """L_b times raw."""
+        return self.factor @ raw
+
+    def root_transposed(self, values: FloatArray) -> FloatArray:
+        """L_b' times values."""
+        return self.factor.T @ values
+
+    def raw(self, values: FloatArray) -> FloatArray:
+        """The solution of L_b raw = values."""
+        return np.asarray(solve_triangular(self.factor, values, lower=True))
+
+    def solve(self, values: FloatArray) -> FloatArray:
+        """M times values."""
+        return self.inverse @ values
+
+    def blocks(self, index: IntArray) -> FloatArray:
+        """M_II, (B, L, L)."""
+        return self.inverse[index[:, :, None], index[:, None, :]]
+
+    def diagonal(self) -> FloatArray:
+        """Diagonal of M."""
+        return np.diagonal(self.inverse)
+
+    def weights(self, values: FloatArray) -> FloatArray:
+        """M times values, (N, R)."""
+        return self.solve(values)
+
+    def features(self, X: FloatArray) -> FloatArray:
+        """Covariances with the training rows, (M, N)."""
+        return np.exp(-self.decay * squared_distances(X, self.X)) + self.mean_variance
+
+    @property
+    def prior_variance(self) -> float:
+        """1 + omega + lambda."""
+        return 1.0 + self.mean_variance + self.noise
+
+    def variance(self, features: FloatArray) -> FloatArray:
+        """1 + omega + lambda - k' M k."""
+        half = solve_triangular(self.factor, features.T, lower=True)
+        return np.maximum(self.prior_variance - (half**2).sum(axis=0), self.noise)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowRankMap:
+    r"""Kernels at a few centres: :math:`K_b = \Psi \Psi^\top + \lambda I`.
+
+    Psi (N, P) holds the Nyström features of the rows and a column of :math:`\sqrt\omega`.
+
+    centres
+        (m, D).
+    centre_factor
+        Lower Cholesky factor of the kernel of the centres, (m, m).
+    psi
+        (N, P), P = m + 1.
+    inner
+        Lower Cholesky factor of lambda I + Psi' Psi, (P, P).
+    theta
+        Psi times the inverse transpose of ``inner``: M = (I - theta theta') / lambda.
+    decay, mean_variance, noise, centre
+        As in :class:`DenseMap`.
+    """
+
+    centres: FloatArray
+    centre_factor: FloatArray
+    decay: float
+    mean_variance: float
+    noise: float
+    psi: FloatArray
+    inner: FloatArray
+    theta: FloatArray
+    centre: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        X: FloatArray,
+        centre: FloatArray,
+        centres: FloatArray,
+        *,
+        width: float,
+        noise: float,
+        mean_variance: float,
+    ) -> "LowRankMap":
+        """Prior on training rows (N, D) by kernels at ``centres`` (m, D)."""
+        decay = width / (2.0 * median_distance(X))
+        cov = np.exp(-decay * squared_distances(centres))
+        cov[np.diag_indices_from(cov)] += CENTRE_JITTER
+        centre_factor = cholesky(cov, name="kernel of the centres")
+        psi = _nystroem(X, centres, centre_factor, decay, mean_variance)
+        gram = psi.T @ psi
+        gram[np.diag_indices_from(gram)] += noise
+        inner = cholesky(gram, name="inner matrix of the map")
+        theta = np.ascontiguousarray(solve_triangular(inner, psi.T, lower=True).T)
+        return cls(
+            centres=centres,
+            centre_factor=centre_factor,
+            decay=decay,
+            mean_variance=mean_variance,
+            noise=noise,
+            psi=psi,
+            inner=inner,
+            theta=theta,
+            centre=centre,
+        )
+
+    @property
+    def n_raw(self) -> int:
+        """P + N."""
+        return self.psi.shape[1] + len(self.psi)
+
+    def root(self, raw: FloatArray) -> FloatArray:
+        """[Psi, sqrt(lambda) I] times raw."""
+        p = self.psi.shape[1]
+        return self.psi @ raw[:p] + np.sqrt(self.noise) * raw[p:]
+
+    def root_transposed(self, values: FloatArray) -> FloatArray:
+        """The transpose of that times values."""
+        return np.concatenate([self.psi.T @ values, np.sqrt(self.noise) * values])
+
+    def raw(self, values: FloatArray) -> FloatArray:
+        """The least-squares solution of ``root(raw) == values``."""
+        return self.root_transposed(self.solve(values))
+
+    def solve(self, values: FloatArray) -> FloatArray:
+        """M times values."""
+        return (values - self.theta @ (self.theta.T @ values)) / self.noise
+
+    def blocks(self, index: IntArray) -> FloatArray:
+        """M_II, (B, L, L)."""
+        rows = self.theta[index]
+        return (np.eye(index.shape[1]) - rows @ np.swapaxes(rows, 1, 2)) / self.noise
+
+    def diagonal(self) -> FloatArray:
+        """Diagonal of M."""
+        return (1.0 - (self.theta**2).sum(axis=1)) / self.noise
+
+    def weights(self, values: FloatArray) -> FloatArray:
+        """Psi' M times values, (P, R)."""
+        return cho_solve((self.inner, True), self.psi.T @ values)
+
+    def features(self, X: FloatArray) -> FloatArray:
+        """Psi of new rows, (M, P)."""
+        return _nystroem(X, self.centres, self.centre_factor, self.decay, self.mean_variance)
+
+    @property
+    def prior_variance(self) -> float:
+        """1 + omega + lambda."""
+        return 1.0 + self.mean_variance + self.noise
+
+    def variance(self, features: FloatArray) -> FloatArray:
+        """Prior variance minus psi psi', plus lambda psi (lambda I + Psi' Psi)^-1 psi'."""
+        half = solve_triangular(self.inner, features.T, lower=True)
+        left = self.prior_variance - (features**2).sum(axis=1)
+        return np.maximum(left, self.noise) + self.noise * (half**2).sum(axis=0)
+
+
+def _nystroem(
+    X: FloatArray, centres: FloatArray, factor: FloatArray, decay: float, mean_variance: float
+) -> FloatArray:
+    """Features (N, m + 1) whose products are the kernel between rows, as far as centres can."""
+    psi = np.empty((len(X), len(centres) + 1))
+    for start in range(0, len(X), CHUNK):
+        rows = slice(start, start + CHUNK)
+        cross = np.exp(-decay * squared_distances(centres, X[rows]))
+        psi[rows, :-1] = solve_triangular(factor, cross, lower=True).T
+    psi[:, -1] = np.sqrt(mean_variance)
+    return psi

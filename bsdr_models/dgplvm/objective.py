@@ -1,0 +1,246 @@
+r"""The well-posed objective: whitened positions, tempered likelihood, criterion, smooth map.
+
+The paper's objective [1]_, Eq. (13), has no minimum: only the criterion and the likelihood see
+the positions, and one of them ignores their scale while the other trades it against a kernel
+parameter. Here the labelled positions are whitened, which leaves no scale and no translation,
+
+.. math::
+    X = \sqrt n\,(A - 1 \bar a^\top)\,(A_c^\top A_c)^{-1/2}, \qquad A = L_b U,
+
+with n labelled rows, :math:`\bar a` their mean and :math:`A_c` the labelled rows less it, and
+
+.. math::
+    F(U, t) = \tau L(X, t) + w J(X)
+        + \tfrac{(N - 1) R + \nu}{2} \log(1 + \operatorname{tr}(X^\top \Pi X) / \nu)
+        - \sum_i \log p(t_i).
+
+L is the negative log likelihood with the means of the features integrated out, tempered by
+:math:`\tau = D_{\mathrm{eff}} / D` because correlated features are no independent measurements; J is
+a criterion of the labels with weight :math:`w = \kappa\,n\,D_{\mathrm{eff}}`; the third term is the
+map of :mod:`~bsdr_models.dgplvm.back_constraint`, its scale integrated out; t are log parameters
+of the kernel. With :math:`U_{ij} \sim N(0, 1)` beside it, exp(-F) is a proper density.
+
+References
+----------
+.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
+       classification. ICML.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bsdr_models.dgplvm.back_constraint import MapPrior, energy
+from bsdr_models.dgplvm.likelihood import Evaluation, Rows, evaluate
+from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.sparse_likelihood import evaluate_sparse
+from bsdr_models.typing import FloatArray, IntArray
+
+type Penalty = Callable[[FloatArray], tuple[float, FloatArray]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whitened:
+    """Positions of unit variance and how they came about.
+
+    latent
+        X, (N, R).
+    centred
+        Raw positions less the mean of the labelled ones, (N, R).
+    known
+        Labelled rows, (n,).
+    axes, sizes
+        Right singular vectors (R, R) and singular values (R,) of the centred labelled rows.
+    """
+
+    latent: FloatArray
+    centred: FloatArray
+    known: IntArray
+    axes: FloatArray
+    sizes: FloatArray
+
+    def pull_back(self, gradient: FloatArray) -> FloatArray:
+        r"""Gradient by the raw positions from that by the whitened ones, (N, R).
+
+        With :math:`A_c^\top A_c = V \operatorname{diag}(r^2) V^\top` the derivative of
+        :math:`(A_c^\top A_c)^{-1/2}` has, in the axes V, the factors
+        :math:`-1 / (r_k r_l (r_k + r_l))`.
+        """
+        V, r, n = self.axes, self.sizes, len(self.known)
+        root = np.sqrt(n)
+        factors = -1.0 / (np.outer(r, r) * np.add.outer(r, r))
+        B = root * V.T @ (self.centred.T @ gradient) @ V
+        Z = V @ (factors * B) @ V.T
+        raw = root * gradient @ ((V / r) @ V.T)
+        raw[self.known] += self.centred[self.known] @ (Z + Z.T)
+        raw[self.known] -= raw.sum(axis=0) / n
+        return raw
+
+
+def whiten(raw: FloatArray, known: IntArray) -> Whitened:
+    """Positions (N, R) whose labelled rows have mean 0 and covariance I; the others follow.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the labelled rows do not span R dimensions.
+    """
+    centred = raw - raw[known].mean(axis=0)
+    _, sizes, axes = np.linalg.svd(centred[known], full_matrices=False)
+    if len(sizes) < raw.shape[1] or not sizes[-1] > 1e-12 * sizes[0]:
+        raise np.linalg.LinAlgError("labelled positions do not span all components")
+    latent = np.sqrt(len(known)) * centred @ ((axes.T / sizes) @ axes)
+    return Whitened(latent=latent, centred=centred, known=known, axes=axes.T, sizes=sizes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The objective by its terms, in nats, and its gradients.
+
+    values
+        ``likelihood``, ``criterion``, ``map`` and ``priors``, and ``dynamics`` if there is one.
+    criterion
+        J itself, without its weight.
+    """
+
+    values: dict[str, float]
+    criterion: float
+    latent: FloatArray
+    log_kernel: FloatArray
+    inducing: FloatArray | None
+
+    @property
+    def total(self) -> float:
+        """F."""
+        return sum(self.values.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """F of a vector that holds raw positions, log kernel parameters and inducing points.
+
+    rows
+        Features as the likelihood sees them.
+    map_prior
+        Prior of the positions given the features; None for free positions, of which the raw ones
+        are the positions before whitening.
+    criterion
+        Latent positions to J and its gradient.
+    weight
+        w.
+    known
+        Labelled rows.
+    priors
+    n_components
+    temper
+        tau.
+    n_inducing
+        Inducing points of the sparse likelihood; 0 for the exact one.
+    dynamics
+        A further term of the positions, if any.
+    """
+
+    rows: Rows
+    map_prior: MapPrior | None
+    criterion: Penalty
+    weight: float
+    known: IntArray
+    priors: Priors
+    n_components: int
+    temper: float
+    n_inducing: int = 0
+    dynamics: Penalty | None = None
+
+    def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
+        """F and its gradient, for a search."""
+        raw, log_kernel, inducing = self.unpack(x)
+        white = whiten(self._positions(raw), self.known)
+        terms = self.terms(white.latent, log_kernel, inducing)
+        gradient = white.pull_back(terms.latent)
+        if self.map_prior is not None:
+            gradient = self.map_prior.root_transposed(gradient)
+        return terms.total, self._join(gradient, terms.log_kernel, terms.inducing)
+
+    def terms(
+        self, latent: FloatArray, log_kernel: FloatArray, inducing: FloatArray | None = None
+    ) -> Terms:
+        """F by its terms, and its gradients by positions, parameters and inducing points."""
+        found = self._likelihood(latent, log_kernel, inducing)
+        J, slope = self.criterion(latent)
+        values = {"likelihood": self.temper * found.value, "criterion": self.weight * J}
+        gradient = self.temper * found.latent + self.weight * slope
+        if self.map_prior is not None:
+            values["map"], by_map = self._map_term(latent)
+            gradient += by_map
+        if self.dynamics is not None:
+            values["dynamics"], by_dynamics = self.dynamics(latent)
+            gradient += by_dynamics
+        log_gradient = self.temper * found.log_kernel
+        values["priors"] = 0.0
+        for i, prior in enumerate(self.priors.kernel):
+            value, by_log = prior.negative_log_density(log_kernel[i])
+            values["priors"] += value
+            log_gradient[i] += by_log
+        by_inducing = None if inducing is None else self.temper * found.inducing
+        return Terms(
+            values=values,
+            criterion=J,
+            latent=gradient,
+            log_kernel=log_gradient,
+            inducing=by_inducing,
+        )
+
+    def _likelihood(
+        self, latent: FloatArray, log_kernel: FloatArray, inducing: FloatArray | None
+    ) -> Evaluation:
+        if inducing is None:
+            return evaluate(latent, log_kernel, self.rows)
+        return evaluate_sparse(latent, log_kernel, inducing, self.rows)
+
+    def _map_term(self, latent: FloatArray) -> tuple[float, FloatArray]:
+        """A multivariate t: the normal of the map with its inverse Gamma scale integrated out."""
+        assert self.map_prior is not None
+        nu = self.priors.map_dof
+        size = (len(latent) - 1) * latent.shape[1] + nu
+        square, product = energy(self.map_prior, latent)
+        return 0.5 * size * float(np.log1p(square / nu)), size / (nu + square) * product
+
+    def latent(self, x: FloatArray) -> FloatArray:
+        """Positions (N, R) at a point of the search."""
+        return whiten(self._positions(self.unpack(x)[0]), self.known).latent
+
+    def pack(
+        self, latent: FloatArray, log_kernel: FloatArray, inducing: FloatArray | None = None
+    ) -> FloatArray:
+        """Point of the search whose positions are these once they are whitened."""
+        raw = latent if self.map_prior is None else self.map_prior.raw(latent)
+        return self._join(raw, log_kernel, inducing)
+
+    def unpack(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+        """Raw positions, log kernel parameters (3,), inducing points (M, R) or None."""
+        r, n_points = self.n_components, self.n_inducing
+        size = self._n_raw * r
+        raw, log_kernel = x[:size].reshape(-1, r), x[size : size + 3]
+        inducing = x[size + 3 :].reshape(n_points, r) if n_points else None
+        return raw, log_kernel, inducing
+
+    @property
+    def bounds(self) -> tuple[FloatArray, FloatArray]:
+        """Log kernel parameters stay in the box of their priors; nothing else is bounded."""
+        free = np.full(self._n_raw * self.n_components, np.inf)
+        points = np.full(self.n_inducing * self.n_components, np.inf)
+        low, high = np.array([prior.bounds for prior in self.priors.kernel]).T
+        return np.concatenate([-free, low, -points]), np.concatenate([free, high, points])
+
+    @property
+    def _n_raw(self) -> int:
+        return len(self.rows.root) if self.map_prior is None else self.map_prior.n_raw
+
+    def _positions(self, raw: FloatArray) -> FloatArray:
+        return raw if self.map_prior is None else self.map_prior.root(raw)
+
+    @staticmethod
+    def _join(raw: FloatArray, log_kernel: FloatArray, inducing: FloatArray | None) -> FloatArray:
+        parts = [raw.ravel(), log_kernel]
+        return np.concatenate(parts if inducing is None else [*parts, inducing.ravel()])
