@@ -30,15 +30,16 @@ References
        classification. ICML.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
-from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.kernels import rbf_slopes, rbf_triangle
 from bsdr_models.typing import FloatArray
 
-_LN_2PI = float(np.log(2.0 * np.pi))
+_LN_2PI = math.log(2.0 * math.pi)
 # Directions of the rows with less than this share of the largest sum of squares, per row, are
 # rounding of products.
 _RANK_TOL = 1e-15
@@ -90,8 +91,10 @@ class Rows:
             raise ValueError("all rows are equal")
         kept = size > _RANK_TOL * n_rows * size[-1]
         axes = axes[:, kept]
+        # Formed as the transpose it is already in Fortran order.
+        root = np.asfortranarray(axes * np.sqrt(size[kept])) if wide else (axes.T @ X.T).T
         return cls(
-            root=np.asfortranarray(axes * np.sqrt(size[kept]) if wide else X @ axes),
+            root=root,
             total=total,
             variance=total / ((n_rows - 1) * n_features),
             n_features=n_features,
@@ -135,25 +138,25 @@ def evaluate(latent: FloatArray, log_kernel: FloatArray, rows: Rows) -> Evaluati
     signal, lengthscale, noise = np.exp(log_kernel)
     signal, noise = signal * rows.variance, noise * rows.variance
     n, d = len(latent), rows.n_features
-    distances = squared_distances(latent)
-    R = signal * np.exp(-0.5 / lengthscale**2 * distances)
-    factor, log_det = _factorise(R + noise * np.eye(n))
-    ones = lapack.dpotrs(factor, np.ones(n), lower=1)[0]  # K^-1 1
-    weight = ones.sum()
-    W = lapack.dpotrs(factor, rows.root, lower=1)[0]
-    W -= np.outer(ones, ones @ rows.root) / weight  # P root
-    inverse = lapack.dpotri(factor, lower=1)[0]
-    inverse = np.tril(inverse) + np.tril(inverse, -1).T
-    G = 0.5 * (d * (inverse - np.outer(ones, ones) / weight) - W @ W.T)
-    H = G * R
-    gradient = (-2.0 / lengthscale**2) * (H.sum(axis=1)[:, None] * latent - H @ latent)
-    value = 0.5 * d * (log_det + np.log(weight / n) + (n - 1) * _LN_2PI)
-    value += 0.5 * float(np.sum(rows.root * W))
-    return Evaluation(
-        value=value,
-        latent=gradient,
-        log_kernel=np.array([H.sum(), -np.sum(gradient * latent), noise * np.trace(G)]),
-    )
+    K = rbf_triangle(latent, lengthscale, signal)
+    _diagonal(K)[:] += noise
+    factor, log_det = _factorise(K)
+
+    half = np.empty((n, rows.root.shape[1] + 1), order="F")  # L^-1 [root, 1]
+    half[:, :-1], half[:, -1] = rows.root, 1.0
+    half = blas.dtrsm(1.0, factor, half, lower=1, overwrite_b=1)
+    root, ones = half[:, :-1], half[:, -1]
+    weight = ones @ ones  # 1' K^-1 1
+    blas.dger(-1.0 / weight, ones, ones @ root, a=root, overwrite_a=1)
+    value = 0.5 * d * (log_det + math.log(weight / n) + (n - 1) * _LN_2PI)
+    value += 0.5 * _sum_of_squares(root)  # P = L^-T (I - e e') L^-1, e along L^-1 1
+    ones *= math.sqrt(d / weight)
+
+    G = _slope(factor, half, d)
+    total, gradient = rbf_slopes(latent, lengthscale, signal, G)
+    by_scale = -float(np.vdot(gradient, latent))  # only distances over l matter
+    slopes = np.array([total, by_scale, noise * _diagonal(G).sum()])
+    return Evaluation(value=value, latent=gradient, log_kernel=slopes)
 
 
 def evaluate_paper(latent: FloatArray, log_theta: FloatArray, rows: Rows) -> Evaluation:
@@ -177,22 +180,49 @@ def evaluate_paper(latent: FloatArray, log_theta: FloatArray, rows: Rows) -> Eva
     """
     signal, precision, bias, noise_precision = np.exp(log_theta)
     n, d = len(latent), rows.n_features
-    R = signal * np.exp(-0.5 * precision * squared_distances(latent))
-    factor, log_det = _factorise(R + bias + np.eye(n) / noise_precision)
-    W = lapack.dpotrs(factor, rows.root, lower=1)[0]
-    inverse = lapack.dpotri(factor, lower=1)[0]
-    inverse = np.tril(inverse) + np.tril(inverse, -1).T
-    G = 0.5 * (d * inverse - W @ W.T)
-    H = G * R
-    gradient = -2.0 * precision * (H.sum(axis=1)[:, None] * latent - H @ latent)
-    value = 0.5 * d * (log_det + n * _LN_2PI) + 0.5 * float(np.sum(rows.root * W))
-    slopes = [H.sum(), 0.5 * np.sum(gradient * latent), bias * G.sum()]
-    slopes.append(-np.trace(G) / noise_precision)
-    return Evaluation(value=value, latent=gradient, log_kernel=np.array(slopes))
+    lengthscale, ones = 1.0 / math.sqrt(precision), np.ones(n)
+    K = rbf_triangle(latent, lengthscale, signal)
+    K = blas.dsyr(bias, ones, lower=1, a=K, overwrite_a=1)
+    _diagonal(K)[:] += 1.0 / noise_precision
+    factor, log_det = _factorise(K)
+    half = blas.dtrsm(1.0, factor, rows.root, lower=1)
+    value = 0.5 * d * (log_det + n * _LN_2PI) + 0.5 * _sum_of_squares(half)
+
+    G = _slope(factor, half, d)
+    total, gradient = rbf_slopes(latent, lengthscale, signal, G)
+    by_precision = 0.5 * float(np.vdot(gradient, latent))
+    by_bias = bias * float(ones @ blas.dsymv(1.0, G, ones, lower=1))
+    by_noise = -_diagonal(G).sum() / noise_precision
+    slopes = np.array([total, by_precision, by_bias, by_noise])
+    return Evaluation(value=value, latent=gradient, log_kernel=slopes)
 
 
 def _factorise(K: FloatArray) -> tuple[FloatArray, float]:
-    factor, info = lapack.dpotrf(K, lower=1, clean=0)
+    """Lower factor in place of K, and ln|K|; the upper triangle is left as it is."""
+    factor, info = lapack.dpotrf(K, lower=1, clean=0, overwrite_a=1)
     if info != 0:
         raise np.linalg.LinAlgError("the kernel matrix is not positive definite")
-    return factor, 2.0 * float(np.log(np.diagonal(factor)).sum())
+    return factor, 2.0 * float(np.log(_diagonal(factor)).sum())
+
+
+def _slope(factor: FloatArray, half: FloatArray, n_features: int) -> FloatArray:
+    """G = (D K^-1 - W W') / 2 with W = L^-T half, the slope of the value along K.
+
+    Both arguments are overwritten, the factor by the lower triangle of G.
+    """
+    W = blas.dtrsm(1.0, factor, half, lower=1, trans_a=1, overwrite_b=1)
+    inverse, info = lapack.dpotri(factor, lower=1, overwrite_c=1)
+    if info != 0:
+        raise np.linalg.LinAlgError("the kernel matrix has no inverse")
+    return np.asarray(blas.dsyrk(-0.5, W, beta=0.5 * n_features, c=inverse, lower=1, overwrite_c=1))
+
+
+def _diagonal(matrix: FloatArray) -> FloatArray:
+    """Diagonal of a matrix in Fortran order, as a view that can be written to."""
+    return matrix.T.reshape(-1)[:: len(matrix) + 1]
+
+
+def _sum_of_squares(matrix: FloatArray) -> float:
+    """Of a matrix in Fortran order."""
+    entries = matrix.T.reshape(-1)
+    return float(entries @ entries)

@@ -1,12 +1,26 @@
-"""Squared distances between rows, and the Gaussian kernel of them."""
+"""Squared distances between rows, the Gaussian kernel of them, and the slopes of that.
+
+The kernel of many rows with themselves is symmetric, and LAPACK reads one triangle. Where it is
+computed again and again, :func:`rbf_triangle` fills that triangle only and :func:`rbf_slopes` takes
+a gradient with respect to the kernel back to the rows. The second computes the exponentials anew,
+which costs little and spares a second matrix.
+"""
+
+from typing import Any
 
 import numpy as np
+from numba import njit
 
+from bsdr_models.numerics._cone_kernel import _OPTIONS, _exp
 from bsdr_models.typing import FloatArray
 
 # Up to this many columns differences are taken one column after the other: as quick as a product
 # of matrices, and exactly zero between equal rows.
 _FEW_COLUMNS = 8
+# Exponents below minus this are set to it: exp(-700) is 1e-304.
+_LARGEST = 700.0
+# Sums over rows may be reordered; the exponential may not, so it keeps the flags of its module.
+_SUMS: dict[str, Any] = {"cache": True, "fastmath": True, "error_model": "numpy"}
 
 
 def squared_distances(A: FloatArray, B: FloatArray | None = None) -> FloatArray:
@@ -63,6 +77,108 @@ def rbf(A: FloatArray, B: FloatArray | None, lengthscale: float) -> FloatArray:
     kernel = squared_distances(A, B)
     kernel *= -0.5 / lengthscale**2
     return np.exp(kernel, out=kernel)
+
+
+def rbf_triangle(A: FloatArray, lengthscale: float, amplitude: float) -> FloatArray:
+    """Lower triangle of amplitude * exp(-|a_i - a_j|**2 / (2 lengthscale**2)).
+
+    Parameters
+    ----------
+    A : (N, R)
+        With few columns.
+    lengthscale, amplitude : float
+
+    Returns
+    -------
+    (N, N), Fortran order
+        What is above the diagonal has no meaning.
+    """
+    kernel = np.empty((len(A), len(A)))
+    _fill_triangle(np.ascontiguousarray(A.T), 0.5 / lengthscale**2, amplitude, kernel)
+    return kernel.T
+
+
+def rbf_slopes(
+    A: FloatArray, lengthscale: float, amplitude: float, weight: FloatArray
+) -> tuple[float, FloatArray]:
+    """Sum of weight * kernel over all pairs of rows, and its gradient with respect to the rows.
+
+    Parameters
+    ----------
+    A : (N, R)
+    lengthscale, amplitude : float
+        Those of the kernel; see :func:`rbf_triangle`.
+    weight : (N, N), Fortran order
+        Symmetric; only the lower triangle is read.
+
+    Returns
+    -------
+    total : float
+    gradient : (N, R)
+        The weights held.
+    """
+    columns = np.ascontiguousarray(A.T)
+    gradient, work = np.zeros(columns.shape), np.empty(len(A))
+    rate = 0.5 / lengthscale**2
+    total = _add_slopes(columns, rate, amplitude, weight.T, gradient, work)
+    gradient *= -4.0 * rate
+    return total, gradient.T
+
+
+@njit(**_OPTIONS)
+def _kernel_row(columns: FloatArray, rate: float, amplitude: float, row: FloatArray) -> None:
+    """Kernel of the first row with all; ``columns`` is (R, N)."""
+    row[:] = 0.0
+    for r in range(len(columns)):
+        here = columns[r, 0]
+        for i in range(len(row)):
+            step = columns[r, i] - here
+            row[i] += step * step
+    for i in range(len(row)):
+        row[i] = amplitude * _exp(-min(rate * row[i], _LARGEST))
+
+
+@njit(**_OPTIONS)
+def _fill_triangle(columns: FloatArray, rate: float, amplitude: float, out: FloatArray) -> None:
+    """Above and on the diagonal of ``out``, which is in C order."""
+    for j in range(len(out)):
+        _kernel_row(columns[:, j:], rate, amplitude, out[j, j:])
+
+
+@njit(**_OPTIONS)
+def _add_slopes(
+    columns: FloatArray,
+    rate: float,
+    amplitude: float,
+    weight: FloatArray,
+    gradient: FloatArray,
+    work: FloatArray,
+) -> float:
+    """Sum over all pairs; the sums of weight * kernel * difference go to ``gradient``, (R, N)."""
+    total = 0.0
+    for j in range(len(work)):
+        _kernel_row(columns[:, j:], rate, amplitude, work[j:])
+        total += _add_pairs(columns[:, j:], weight[j, j:], work[j:], gradient[:, j:])
+    return total
+
+
+@njit(**_SUMS)
+def _add_pairs(
+    columns: FloatArray, weight: FloatArray, work: FloatArray, gradient: FloatArray
+) -> float:
+    """Pairs of the first row with itself and with the others; ``work`` holds their kernel."""
+    total = -weight[0] * work[0]
+    for i in range(len(work)):
+        work[i] *= weight[i]
+        total += 2.0 * work[i]
+    for r in range(len(columns)):
+        here, pull = columns[r, 0], 0.0
+        for i in range(len(work)):
+            part = work[i] * (columns[r, i] - here)
+            gradient[r, i] += part
+            pull += part
+        gradient[r, 0] -= pull
+    return total
 
 
 def _by_differences(A: FloatArray, B: FloatArray) -> FloatArray:

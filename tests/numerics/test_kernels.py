@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from bsdr_models.numerics.kernels import rbf, squared_distances
+from bsdr_models.numerics.kernels import rbf, rbf_slopes, rbf_triangle, squared_distances
 
 # Rounding of a sum of D products, relative to the largest of them.
 EPS = np.finfo(float).eps
@@ -58,3 +58,36 @@ def test_kernel_is_a_gaussian_of_the_distance(d):
     own = rbf(A, None, 1.7)
     np.testing.assert_allclose(own, np.exp(-0.5 * (cdist(A, A) / 1.7) ** 2), rtol=1e-12)
     assert np.all(np.diagonal(own) == 1.0)
+
+
+@pytest.mark.parametrize(("n", "r"), [(1, 1), (2, 3), (70, 1), (41, 2), (20, 10)])
+def test_triangle_is_that_of_the_kernel(n, r):
+    rows = np.random.default_rng(83).standard_normal((n, r))
+    triangle = rbf_triangle(rows, 0.8, 2.5)
+    assert triangle.flags.f_contiguous
+    expected = 2.5 * np.exp(-0.5 * (cdist(rows, rows) / 0.8) ** 2)
+    np.testing.assert_allclose(np.tril(triangle), np.tril(expected), rtol=1e-13)
+
+
+def test_triangle_of_distant_rows_is_empty():
+    """exp(-1e12) is zero; the least value kept is far below rounding."""
+    triangle = rbf_triangle(np.array([[0.0], [1e6]]), 1.0, 1.0)
+    assert 0.0 <= triangle[1, 0] < 1e-300
+    assert triangle[0, 0] == triangle[1, 1] == 1.0
+
+
+@pytest.mark.parametrize(("n", "r"), [(1, 1), (2, 3), (33, 2), (9, 10)])
+def test_slopes_are_those_of_a_weighted_sum(n, r):
+    """The kernel's slope along a coordinate is written out pair by pair."""
+    rng = np.random.default_rng(89)
+    rows, weight = rng.standard_normal((n, r)), rng.standard_normal((n, n))
+    weight = weight + weight.T
+    lengthscale, amplitude = 0.8, 2.5
+    lower = np.asfortranarray(np.where(np.tri(n, dtype=bool), weight, np.nan))
+    total, gradient = rbf_slopes(rows, lengthscale, amplitude, lower)
+
+    kernel = amplitude * np.exp(-0.5 * (cdist(rows, rows) / lengthscale) ** 2)
+    assert total == pytest.approx(np.sum(weight * kernel), rel=1e-11, abs=1e-11)
+    difference = rows[:, None] - rows
+    expected = -2.0 * np.einsum("ij,ij,ijr->ir", weight, kernel, difference) / lengthscale**2
+    np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=1e-11)
