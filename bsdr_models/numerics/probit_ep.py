@@ -1,0 +1,161 @@
+r"""Expectation propagation for binary Gaussian process classification with a probit link [1]_.
+
+The site of a row is set so that the posterior with the site has the mean and the variance of the
+posterior with the true factor. Rows are visited in turn, each with a rank-one change of the
+posterior covariance; the covariance is computed afresh after some sweeps.
+
+References
+----------
+.. [1] C. E. Rasmussen, C. K. I. Williams (2006). Gaussian Processes for Machine Learning.
+       Algorithms 3.5, 3.6 and 5.2.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from scipy.special import log_ndtr
+
+from bsdr_models.numerics.probit_gp import Approximation, Posterior, Sites, solve_sites
+from bsdr_models.typing import FloatArray
+
+_OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy"}
+
+# Sweeps between two fresh covariances: few enough that rounding does not build up.
+_SWEEPS = 10
+# A sweep that changes sites by more than the one before it makes the next step shorter by this.
+_SHORTER = 0.5
+_LEAST_STEP = 0.1
+# Below it the hazard is a continued fraction, of which this many terms hold all digits.
+_FAR, _TERMS = -5.0, 60
+
+
+def expectation_propagation(
+    kernel: FloatArray,
+    sign: FloatArray,
+    *,
+    start: Sites | None = None,
+    tol: float = 1e-9,
+    max_sweeps: int = 200,
+) -> Approximation:
+    """Normal posterior whose sites match moments.
+
+    Parameters
+    ----------
+    kernel : (N, N)
+    sign : (N,)
+        +1 or -1.
+    start : Sites, optional
+        Those of a similar kernel matrix.
+    tol : float
+        Largest change of a marginal in the last sweep: of its mean in standard deviations, and
+        of the logarithm of its variance.
+    max_sweeps : int
+
+    Returns
+    -------
+    Approximation
+        With ``drift`` zero: the evidence is stationary in the sites.
+    """
+    K, z = kernel, np.ascontiguousarray(sign, dtype=np.float64)
+    n = len(z)
+    S = np.zeros(n) if start is None else start.precision.copy()
+    nu = np.zeros(n) if start is None else start.location.copy()
+    sites = Sites(precision=S, location=nu)
+    posterior = solve_sites(K, sites, with_covariance=True)
+    step, before, n_sweeps, converged = 1.0, math.inf, 0, False
+    while not converged and n_sweeps < max_sweeps:
+        covariance, mean = posterior.covariance, posterior.mean.copy()
+        assert covariance is not None
+        most = min(_SWEEPS, max_sweeps - n_sweeps)
+        done, before, step = _sweeps(covariance.T, mean, z, S, nu, step, before, tol, most)
+        n_sweeps += done
+        converged = before <= tol
+        posterior = solve_sites(K, sites, with_covariance=not converged)
+    return Approximation(
+        log_evidence=_log_evidence(z, sites, posterior),
+        sites=sites,
+        posterior=posterior,
+        drift=np.zeros(n),
+        converged=converged,
+        n_iterations=n_sweeps,
+    )
+
+
+def _log_evidence(z: FloatArray, sites: Sites, posterior: Posterior) -> float:
+    """Equations (3.65), (3.73) and (3.74) of the book, in cavity variances."""
+    S, nu = sites.precision, sites.location
+    mu, s2 = posterior.cavity_mean, posterior.cavity_variance
+    gain = 1.0 + s2 * S
+    total = log_ndtr(z * mu / np.sqrt(1.0 + s2)).sum() + 0.5 * np.log(gain).sum()
+    total += 0.5 * (nu @ posterior.mean)
+    total += 0.5 * ((mu * (S * mu - 2.0 * nu) - s2 * nu**2) / gain).sum()
+    return float(total) - posterior.half_log_det
+
+
+@njit(**_OPTIONS)
+def hazard(a: float) -> tuple[float, float]:
+    """h = phi(a) / Phi(a), and h + a without cancellation."""
+    if a > _FAR:
+        h = 0.7978845608028654 * math.exp(-0.5 * a * a) / math.erfc(-a * 0.7071067811865476)
+        return h, h + a
+    x = -a
+    tail = x
+    for k in range(_TERMS, 1, -1):
+        tail = x + k / tail
+    return x + 1.0 / tail, 1.0 / tail
+
+
+@njit(**_OPTIONS)
+def _sweeps(
+    covariance: FloatArray,
+    mean: FloatArray,
+    sign: FloatArray,
+    S: FloatArray,
+    nu: FloatArray,
+    step: float,
+    before: float,
+    tol: float,
+    most: int,
+) -> tuple[int, float, float]:
+    """Visit all rows up to ``most`` times; covariance, mean, S and nu change in place.
+
+    Returns
+    -------
+    n_sweeps, change of the last sweep, step
+    """
+    n = len(sign)
+    for sweep in range(most):
+        largest = 0.0
+        for i in range(n):
+            variance, m = covariance[i, i], mean[i]
+            left = 1.0 - variance * S[i]
+            s2 = variance / left  # the cavity
+            mu = (m - variance * nu[i]) / left
+            inverse_sd = 1.0 / math.sqrt(1.0 + s2)
+            h, distance = hazard(sign[i] * mu * inverse_sd)
+            slope = sign[i] * h * inverse_sd
+            bend = h * distance * inverse_sd * inverse_sd
+            new_S = bend / (1.0 - s2 * bend)
+            new_nu = new_S * (mu + s2 * slope) + slope
+            d_S, d_nu = step * (new_S - S[i]), step * (new_nu - nu[i])
+            S[i] += d_S
+            nu[i] += d_nu
+            shift = (d_nu - d_S * m) / (1.0 + d_S * variance)
+            shrink = d_S / (1.0 + d_S * variance)
+            largest = max(largest, abs(shift) * math.sqrt(variance), abs(d_S) * variance)
+            if shift == 0.0 and shrink == 0.0:
+                continue
+            column = covariance[i].copy()
+            for j in range(n):
+                mean[j] += shift * column[j]
+                c = shrink * column[j]
+                for k in range(n):
+                    covariance[j, k] -= c * column[k]
+        if largest > before:
+            step = max(_SHORTER * step, _LEAST_STEP)
+        before = largest
+        if largest <= tol:
+            return sweep + 1, largest, step
+    return most, before, step
