@@ -26,6 +26,7 @@ STEPS += ("margins", "views", "rotation", "metric", "subspace", "one_vs_rest", "
 STEPS += ("likelihood", "sparse_likelihood", "criteria", "dynamics", "back_constraint")
 STEPS += ("objective", "paper_objective", "gp_classifier", "projection")
 NUMERICS = ("numerics.*", "data")
+CHECKS = ("checks", "unlabeled")
 DRIVERS = tuple(
     f"inference.{name}"
     for name in ("protocols", "coordinate_ascent", "gibbs", "callbacks", "optimise")
@@ -65,7 +66,7 @@ def paper_layers(paper):
         ),
         Layer(
             modules=(f"{paper}", f"{paper}.*"),
-            inside=(f"{paper}.*", "checks", *BASE, *NUMERICS, *DRIVERS, "inference.datatree"),
+            inside=(f"{paper}.*", *CHECKS, *BASE, *NUMERICS, *DRIVERS, "inference.datatree"),
             outside=("numpy", "scipy", "sklearn", "threadpoolctl", "xarray"),
             lazy=(f"{paper}.model", "inference.engines", "inference.pymc_step", "arviz_stats"),
         ),
@@ -95,8 +96,8 @@ LAYERS = (
         outside=("numpy", "scipy", "xarray", "arviz_base", "pymc", "pytensor", "nutpie"),
     ),
     Layer(
-        modules=("checks",),
-        inside=(*BASE, *NUMERICS),
+        modules=CHECKS,
+        inside=(*CHECKS, *BASE, *NUMERICS),
         outside=("numpy", "scipy", "sklearn", "xarray"),
         lazy=("arviz_stats",),
     ),

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_array, column_or_1d
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import column_or_1d
 
-from bsdr_models.checks import dense_targets, encode_labels
 from bsdr_models.typing import BoolArray, FloatArray, IntArray
+from bsdr_models.unlabeled import encode_known, known_entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,31 +49,14 @@ def encode(y: Any, unlabeled: Any) -> Labels:
         If a label is missing without being marked, there are no two classes, a label never
         varies, or the targets are not labels.
     """
-    if np.ndim(unlabeled) != 0:
-        raise ValueError(f"unlabeled must be a single value, got {unlabeled!r}")
-    y = dense_targets(y)
-    known = ~_marked(y, unlabeled)
-    if known.size and not known.any():
-        raise ValueError(f"every y equals unlabeled={unlabeled!r}: no row has a label")
-    if (lost := known & _missing(y)).any():
-        raise ValueError(
-            f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}: give "
-            "unlabeled=numpy.nan if these rows have no label"
-        )
-    check_array(y[known], ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")
+    y, known = known_entries(y, unlabeled)
     if y.ndim == 2 and y.shape[1] > 1:
         return _encode_labels(y, known)
-    return _encode_classes(column_or_1d(y, warn=True), known.ravel())
+    return _encode_classes(column_or_1d(y, warn=True), known)
 
 
 def _encode_classes(y: np.ndarray, known: BoolArray) -> Labels:
-    labelled = y[known]
-    if y.dtype == object and not all(isinstance(value, str) for value in labelled):
-        labelled = np.array(labelled.tolist())
-    check_classification_targets(labelled)
-    classes, index = encode_labels(labelled)
-    groups = np.full(len(y), -1, dtype=np.int64)
-    groups[known] = index
+    classes, groups = encode_known(y, known)
     if len(classes) == 2:
         signs = np.where(groups < 0, 0.0, 2.0 * groups - 1.0)[:, None]
     else:
@@ -101,29 +84,3 @@ def _encode_labels(y: np.ndarray, known: BoolArray) -> Labels:
         groups=np.where(known.any(axis=1), 0, -1),
         exclusive=False,
     )
-
-
-def _marked(y: np.ndarray, marker: Any) -> BoolArray:
-    """Where y is the marker of entries without a label."""
-    if marker is None:
-        return np.zeros(y.shape, dtype=bool)
-    if _is_missing(marker):
-        return _missing(y)
-    if y.dtype == object:
-        found = [not _is_missing(value) and value == marker for value in y.ravel()]
-        return np.array(found, dtype=bool).reshape(y.shape)
-    return np.broadcast_to(y == marker, y.shape)
-
-
-def _missing(y: np.ndarray) -> BoolArray:
-    """Where y is NaN, None or the like."""
-    if y.dtype == object:
-        return np.array([_is_missing(value) for value in y.ravel()], dtype=bool).reshape(y.shape)
-    return np.isnan(y) if y.dtype.kind == "f" else np.zeros(y.shape, dtype=bool)
-
-
-def _is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN of any float type, or the NA of pandas."""
-    if value is None or type(value).__name__ == "NAType":
-        return True
-    return isinstance(value, float | np.floating) and bool(np.isnan(value))

@@ -78,12 +78,19 @@ class MapPrior(Protocol):
     def features(self, X: FloatArray) -> FloatArray:
         """Of rows (M, D) that take the place of training rows: (M, P)."""
 
+    def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Centres (m, D) and factors (m, R) of the kernels of which the map is a sum."""
+
     def variance(self, features: FloatArray) -> FloatArray:
         """Variance of a position given those of the training rows, (M,), without the scale."""
 
     @property
     def prior_variance(self) -> float:
         """The same far from all training rows."""
+
+    @property
+    def decay(self) -> float:
+        """Factor of squared distances in the exponent of a kernel."""
 
 
 def median_distance(X: FloatArray) -> float:
@@ -202,6 +209,10 @@ class DenseMap:
         """Covariances with the training rows, (M, N)."""
         return np.exp(-self.decay * squared_distances(X, self.X)) + self.mean_variance
 
+    def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """All rows, and their weights."""
+        return self.X, weights
+
     @property
     def prior_variance(self) -> float:
         """1 + omega + lambda."""
@@ -314,6 +325,11 @@ class LowRankMap:
     def features(self, X: FloatArray) -> FloatArray:
         """Psi of new rows, (M, P)."""
         return _nystroem(X, self.centres, self.centre_factor, self.decay, self.mean_variance)
+
+    def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The centres; the features are L^-1 times kernels, so the factors are L^-T weights."""
+        factors = solve_triangular(self.centre_factor, weights[:-1], lower=True, trans="T")
+        return self.centres, factors
 
     @property
     def prior_variance(self) -> float:

@@ -45,6 +45,7 @@ class Task:
         Class of each row, -1 without a label, (N,).
     n_labels, n_components
     priors
+        Hyper-parameters.
     weight
         kappa: weight of the criterion per labelled row and effective feature; may be infinite.
     criterion
@@ -61,7 +62,7 @@ class Task:
     y_index: IntArray
     n_labels: int
     n_components: int
-    priors: Priors = Priors()
+    priors: Priors
     weight: float = 10.0
     criterion: str = "trace_ratio"
     tempered: bool = True

@@ -183,7 +183,7 @@ def _other_directions(X: FloatArray, codes: FloatArray, n_more: int) -> FloatArr
     n, n_codes = codes.shape
     if n - 1 - n_codes < n_more:
         raise ValueError(
-            f"{n_codes + n_more} components need more than {n_codes + n_more} labelled rows, got {n}"
+            f"{n_codes + n_more} components need more than as many labelled rows, got {n}"
         )
     rows = X - X.mean(axis=0)
     rows = rows - codes @ (codes.T @ rows) / n

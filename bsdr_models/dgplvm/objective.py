@@ -15,10 +15,10 @@ with n labelled rows, :math:`\bar a` their mean and :math:`A_c` the labelled row
         - \sum_i \log p(t_i).
 
 L is the negative log likelihood with the means of the features integrated out, tempered by
-:math:`\tau = D_{\mathrm{eff}} / D` because correlated features are no independent measurements; J is
-a criterion of the labels with weight :math:`w = \kappa\,n\,D_{\mathrm{eff}}`; the third term is the
-map of :mod:`~bsdr_models.dgplvm.back_constraint`, its scale integrated out; t are log parameters
-of the kernel. With :math:`U_{ij} \sim N(0, 1)` beside it, exp(-F) is a proper density.
+:math:`\tau = D_{\mathrm{eff}} / D` because correlated features are no independent measurements.
+J is a criterion of the labels, with weight :math:`w = \kappa\,n\,D_{\mathrm{eff}}`. The third term
+is the map of :mod:`~bsdr_models.dgplvm.back_constraint`, its scale integrated out; t are log
+parameters of the kernel. With :math:`U_{ij} \sim N(0, 1)` beside it, exp(-F) is a proper density.
 
 References
 ----------

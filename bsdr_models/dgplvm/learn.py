@@ -1,0 +1,281 @@
+"""From a task to what an estimator keeps: positions, a way to place new rows, a classifier."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bsdr_models.dgplvm.back_constraint import MapPrior
+from bsdr_models.dgplvm.cross_fit import (
+    CrossFit,
+    cross_fit,
+    guard_order,
+    leave_out_tuples,
+    map_scale,
+)
+from bsdr_models.dgplvm.fit import MapFit, Task, fit_map
+from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
+from bsdr_models.dgplvm.map_settings import NOISES, WIDTHS
+from bsdr_models.dgplvm.predict import (
+    ByLikelihood,
+    ByMap,
+    Classifier,
+    DrawPosterior,
+    Placement,
+    Positions,
+    Posterior,
+)
+from bsdr_models.dgplvm.projection import Decoder
+from bsdr_models.typing import FloatArray, IntArray
+
+type Approximation = Literal["laplace", "ep"]
+
+# Training rows that decoding conditions on, at most: it is cubic in their number.
+DECODER_ROWS = 1000
+# Draws of a sampler that prediction averages over.
+N_PREDICT = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a task is learned.
+
+    approximation
+        Of the classifier.
+    placement
+        ``"map"`` or ``"likelihood"``: how new rows are placed.
+    widths, noises
+        Candidates for the settings of the map.
+    n_starts, max_iter, tol
+        Of the search for the mode.
+    progressbar
+    """
+
+    approximation: Approximation
+    placement: str = "map"
+    widths: Sequence[float] = WIDTHS
+    noises: Sequence[float] = NOISES
+    n_starts: int = 1
+    max_iter: int = 500
+    tol: float = 1e-4
+    progressbar: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """Draws with axes (chain, draw, ...) by name, and what the sampler says of itself."""
+
+    draws: Mapping[str, FloatArray]
+    sample_stats: Mapping[str, FloatArray]
+    fit: Mapping[str, FloatArray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """A fit of any variant and engine.
+
+    posterior
+        Places and classifies new rows.
+    latent
+        Positions of the training rows, (N, R).
+    left_out
+        Where they would lie as new rows: what may be shown of them.
+    variables
+        Other variables of the model at the mode, or their means over draws.
+    decoder
+        From positions to features.
+    terms
+        Objective by its terms, in nats.
+    trace, restarts
+        Log density after each iteration of the best start; at the end of every start.
+    settings
+        Width and noise of the map, where it has them.
+    remarks
+        Sentences for the user.
+    sampled
+        Draws, for a sampler.
+    """
+
+    posterior: Posterior | DrawPosterior
+    latent: FloatArray
+    left_out: Positions
+    variables: Mapping[str, float]
+    decoder: Decoder
+    terms: Mapping[str, float]
+    trace: FloatArray
+    restarts: tuple[float, ...]
+    settings: Mapping[str, float]
+    converged: bool
+    interrupted: bool
+    remarks: tuple[str, ...] = ()
+    sampled: Sampled | None = None
+
+
+def learn_map(task: Task, options: Options, *, rng: np.random.Generator) -> Learned:
+    """The mode of the well-posed model.
+
+    Parameters
+    ----------
+    task : Task
+    options : Options
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    Learned
+    """
+    fit = fit_map(
+        task,
+        widths=options.widths,
+        noises=options.noises,
+        n_starts=options.n_starts,
+        max_iter=options.max_iter,
+        tol=options.tol,
+        rng=rng,
+        progressbar=options.progressbar,
+    )
+    signal, lengthscale, noise = np.exp(fit.log_kernel)
+    decoder = make_decoder(fit.latent, task.X, fit.log_kernel, fit.rows.variance, rng)
+    if fit.map_prior is not None and options.placement == "map":
+        posterior, left_out, said = by_map(
+            fit.map_prior, fit.latent, task, approximation=options.approximation
+        )
+    else:
+        temper = fit.rows.n_effective / fit.rows.n_features if task.tempered else 1.0
+        posterior, left_out, said = by_likelihood(
+            decoder, task, temper=temper, approximation=options.approximation
+        )
+    remarks = [*said, *(() if fit.collapse is None else (fit.collapse,))]
+    if (gap := disagreement(fit)) is not None:
+        remarks.append(gap)
+    return Learned(
+        posterior=posterior,
+        latent=fit.latent,
+        left_out=left_out,
+        variables={
+            "signal_variance": float(signal),
+            "lengthscale": float(lengthscale),
+            "noise_variance": float(noise),
+            "criterion": fit.criterion,
+        },
+        decoder=decoder,
+        terms=fit.terms,
+        trace=-fit.search.trace,
+        restarts=tuple(-value for value in fit.search.values),
+        settings={"map_width": fit.settings.width, "map_noise": fit.settings.noise},
+        converged=fit.search.converged,
+        interrupted=fit.search.interrupted,
+        remarks=tuple(remarks),
+    )
+
+
+def by_map(
+    prior: MapPrior, latent: FloatArray, task: Task, *, approximation: Approximation
+) -> tuple[Posterior, Positions, list[str]]:
+    """New rows are placed by the map; the classifier learns from leave-out positions."""
+    tuples = leave_out_tuples(task.y_index, task.n_labels)
+    found = cross_fit(prior, latent, task.y_index, tuples)
+    scale = map_scale(found, latent, task.y_index)
+    positions = guard_order(found, latent, task.y_index)
+    classifier = fit_gp_classifier(
+        positions, task.y_index, task.n_labels, approximation=approximation, priors=task.priors
+    )
+    placement = ByMap.of(prior, latent, scale)
+    return (
+        Posterior(placement=placement, classifier=classifier),
+        _as_positions(found, scale),
+        [] if found.predictive else [_not_predictive(found)],
+    )
+
+
+def by_likelihood(
+    decoder: Decoder, task: Task, *, temper: float, approximation: Approximation
+) -> tuple[Posterior, Positions, list[str]]:
+    """New rows are placed by their features; the classifier learns from rows placed likewise."""
+    found = decoder.project_left_out(task.X, temper=temper)
+    classifier = fit_gp_classifier(
+        found.latent, task.y_index, task.n_labels, approximation=approximation, priors=task.priors
+    )
+    placement: Placement = ByLikelihood(decoder=decoder, temper=temper)
+    return (
+        Posterior(placement=placement, classifier=classifier),
+        Positions(mean=found.latent, cov=found.cov),
+        [],
+    )
+
+
+def draws_posterior(
+    prior: MapPrior, latents: FloatArray, task: Task, *, approximation: Approximation
+) -> tuple[DrawPosterior, Positions]:
+    """The map conditioned on each of some draws of the positions, (S, N, R).
+
+    The classifier of a draw keeps the mode of its prior: a search per draw costs more than it
+    brings.
+    """
+    tuples = leave_out_tuples(task.y_index, task.n_labels)
+    posteriors, left_out = [], []
+    for latent in latents:
+        found = cross_fit(prior, latent, task.y_index, tuples)
+        scale = map_scale(found, latent, task.y_index)
+        classifier: Classifier = fit_gp_classifier(
+            guard_order(found, latent, task.y_index),
+            task.y_index,
+            task.n_labels,
+            approximation=approximation,
+            priors=task.priors,
+            refit=False,
+        )
+        placement = ByMap.of(prior, latent, scale)
+        posteriors.append(Posterior(placement=placement, classifier=classifier))
+        left_out.append(_as_positions(found, scale))
+    means = np.stack([one.mean for one in left_out])
+    mean = means.mean(axis=0)
+    spread = np.einsum("smr,smq->mrq", means - mean, means - mean) / len(means)
+    cov = np.mean([one.cov for one in left_out], axis=0) + spread
+    return DrawPosterior(draws=tuple(posteriors)), Positions(mean=mean, cov=cov)
+
+
+def make_decoder(
+    latent: FloatArray,
+    X: FloatArray,
+    log_kernel: FloatArray,
+    variance: float,
+    rng: np.random.Generator,
+) -> Decoder:
+    """The generative part of a fit, on at most ``DECODER_ROWS`` rows."""
+    rows: IntArray | slice = slice(None)
+    if len(X) > DECODER_ROWS:
+        rows = np.sort(rng.choice(len(X), DECODER_ROWS, replace=False))
+    signal, lengthscale, noise = np.exp(log_kernel)
+    return Decoder.of(
+        latent[rows],
+        X[rows],
+        signal_variance=signal * variance,
+        lengthscale=lengthscale,
+        noise_variance=noise * variance,
+    )
+
+
+def disagreement(fit: MapFit) -> str | None:
+    """What several starts say of each other, if they do not agree."""
+    if fit.search.share_agreeing == 1.0:
+        return None
+    ends = len(fit.search.values)
+    agreeing = round(fit.search.share_agreeing * ends)
+    return (
+        f"{agreeing} of {ends} starts ended at the best optimum, the others up to "
+        f"{max(fit.search.values) - fit.search.value:.3g} nats above it: the mode is not unique"
+    )
+
+
+def _as_positions(found: CrossFit, scale: float) -> Positions:
+    eye = np.eye(found.latent.shape[1])
+    return Positions(mean=found.latent, cov=scale * found.variance[:, None, None] * eye)
+
+
+def _not_predictive(found: CrossFit) -> str:
+    return (
+        "the map does not predict the classes: positions of rows left out keep "
+        f"{found.slope:.2f} of the distance between class centroids"
+    )

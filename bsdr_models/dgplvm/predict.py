@@ -1,0 +1,199 @@
+"""Positions and class probabilities of new rows, from a fit or from draws.
+
+References
+----------
+.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
+       classification. ICML.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.special import logsumexp
+
+from bsdr_models.dgplvm.back_constraint import MapPrior
+from bsdr_models.dgplvm.projection import Decoder
+from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.typing import FloatArray
+
+# Rows whose derivatives are held at a time.
+CHUNK = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """Where rows lie.
+
+    mean
+        (M, R).
+    cov
+        (M, R, R).
+    """
+
+    mean: FloatArray
+    cov: FloatArray
+
+
+class Classifier(Protocol):
+    """What prediction needs of a classifier of positions."""
+
+    def log_probabilities(self, latent: FloatArray) -> FloatArray:
+        """(M, R) -> (M, K), normalised."""
+
+
+class Placement(Protocol):
+    """A way to place new rows."""
+
+    def positions(self, X: FloatArray) -> Positions:
+        """Rows (M, D), scaled as the model sees them."""
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """The means alone, (M, R)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByMap:
+    r"""By the back-constraint, [1]_, Eqs. (17)-(18): closed form, no search.
+
+    .. math::
+        x(y) \sim N\!\left(m + k_b(y)^\top M (X - 1 m^\top),\;
+        s^2 (1 + \omega + \lambda - k_b(y)^\top M k_b(y))\, I\right), \qquad m = X^\top c
+
+    prior
+        The map.
+    mean
+        m, (R,).
+    weights
+        Of the features of a row in the mean, (P, R).
+    scale
+        s**2.
+    """
+
+    prior: MapPrior
+    mean: FloatArray
+    weights: FloatArray
+    scale: float
+
+    @classmethod
+    def of(cls, prior: MapPrior, latent: FloatArray, scale: float) -> "ByMap":
+        """Condition the map on training positions (N, R)."""
+        mean = prior.centre @ latent
+        return cls(prior=prior, mean=mean, weights=prior.weights(latent - mean), scale=scale)
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Means, (M, R)."""
+        return self.mean + self.prior.features(X) @ self.weights
+
+    def positions(self, X: FloatArray) -> Positions:
+        """Means and covariances; the components are independent."""
+        features = self.prior.features(X)
+        variance = self.scale * self.prior.variance(features)
+        return Positions(
+            mean=self.mean + features @ self.weights,
+            cov=variance[:, None, None] * np.eye(len(self.mean)),
+        )
+
+    def out_of_range(self, X: FloatArray) -> FloatArray:
+        """Share of the prior variance that training rows leave, (M,): 1 far from all of them."""
+        features = self.prior.features(X)
+        return np.minimum(self.prior.variance(features) / self.prior.prior_variance, 1.0)
+
+    def sensitivity(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Derivatives of the position by the features over rows (M, D).
+
+        Returns
+        -------
+        mean, sd : (D, R)
+            Over rows.
+        share : (D,)
+            Of each feature in the sum of squares over rows and components.
+        """
+        centres, factors = self.prior.expansion(self.weights)
+        decay, n = self.prior.decay, len(X)
+        total, square = np.zeros((2, X.shape[1], factors.shape[1]))
+        size = max(1, CHUNK * 64 // max(X.shape[1], 64))
+        for start in range(0, n, size):
+            rows = X[start : start + size]
+            kernel = np.exp(-decay * squared_distances(rows, centres))  # (M, m)
+            slope = np.einsum("mr,md->mdr", kernel @ factors, rows)
+            for r in range(factors.shape[1]):
+                slope[:, :, r] -= (kernel * factors[:, r]) @ centres
+            slope *= -2.0 * decay
+            total += slope.sum(axis=0)
+            square += (slope**2).sum(axis=0)
+        mean = total / n
+        sd = np.sqrt(np.maximum(square / n - mean**2, 0.0))
+        share = square.sum(axis=1)
+        return mean, sd, share / (share.sum() or 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByLikelihood:
+    """By the features alone, [1]_, Eq. (14): a search for every row.
+
+    decoder
+        The generative part.
+    temper
+        Factor of the log likelihood.
+    """
+
+    decoder: Decoder
+    temper: float
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Optima, (M, R)."""
+        return self.decoder.project(X, temper=self.temper).latent
+
+    def positions(self, X: FloatArray) -> Positions:
+        """Optima, and the inverse second derivatives there."""
+        found = self.decoder.project(X, temper=self.temper)
+        return Positions(mean=found.latent, cov=found.cov)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posterior:
+    """One set of training positions, and what follows from it for new rows."""
+
+    placement: Placement
+    classifier: Classifier
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Mean positions, (M, R)."""
+        return self.placement.latent(X)
+
+    def positions(self, X: FloatArray) -> Positions:
+        """Positions of rows (M, D)."""
+        return self.placement.positions(X)
+
+    def log_probabilities(self, X: FloatArray) -> FloatArray:
+        """Log class probabilities of rows, (M, K)."""
+        return self.classifier.log_probabilities(self.placement.latent(X))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawPosterior:
+    """The same for posterior draws of the positions, averaged.
+
+    draws
+        Aligned: component r means the same in all of them.
+    """
+
+    draws: tuple[Posterior, ...]
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Mean positions over draws, (M, R)."""
+        return np.mean([draw.latent(X) for draw in self.draws], axis=0)
+
+    def positions(self, X: FloatArray) -> Positions:
+        """Mean and covariance of the mixture over draws."""
+        found = [draw.positions(X) for draw in self.draws]
+        means = np.stack([one.mean for one in found])
+        mean = means.mean(axis=0)
+        spread = np.einsum("smr,smq->mrq", means - mean, means - mean) / len(found)
+        return Positions(mean=mean, cov=np.mean([one.cov for one in found], axis=0) + spread)
+
+    def log_probabilities(self, X: FloatArray) -> FloatArray:
+        """Log of the mean probability over draws, (M, K)."""
+        stacked = np.stack([draw.log_probabilities(X) for draw in self.draws])
+        return np.asarray(logsumexp(stacked, axis=0) - np.log(len(self.draws)))

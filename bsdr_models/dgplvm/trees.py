@@ -1,0 +1,224 @@
+"""Fits of D-GPLVM as one kind of ``xarray.DataTree``, whichever engine made them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bsdr_models.dgplvm.card import CARD
+from bsdr_models.dgplvm.learn import Learned
+from bsdr_models.dgplvm.predict import ByMap, Positions, Posterior
+from bsdr_models.dgplvm.projection import grid_points, landscape_grid
+from bsdr_models.dims import (
+    COMPONENT,
+    COMPONENT_AUX,
+    FEATURE,
+    GRID_X,
+    GRID_Y,
+    LABEL,
+    OBS,
+    TERM,
+)
+from bsdr_models.inference.datatree import InferenceMethod, to_datatree
+from bsdr_models.typing import FloatArray, IntArray
+
+# The most numbers of one variable that a tree keeps.
+MAX_NUMBERS = 5_000_000
+# Points of a landscape along one axis, for one component and for two.
+LANDSCAPE_POINTS = {1: 200, 2: 60}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What every tree of a fit says about its data.
+
+    X
+        (N, P), scaled as the model sees it.
+    y
+        Labels as the user gave them, (N,).
+    index
+        Class of each row, (N,), -1 without a label.
+    feature_names, labels
+        Coordinates.
+    config
+        Arguments of the fit, for the record.
+    attrs
+        Root attributes of every tree.
+    """
+
+    X: FloatArray
+    y: np.ndarray
+    index: IntArray
+    feature_names: Sequence[Any] | np.ndarray
+    labels: Sequence[Any] | np.ndarray
+    config: Mapping[str, Any]
+    attrs: Mapping[str, Any]
+
+    def build(
+        self,
+        groups: dict[str, dict[str, Any]],
+        *,
+        inference_method: InferenceMethod,
+        n_components: int,
+        attrs: Mapping[str, Any] | None = None,
+        dims: Mapping[str, tuple[str, ...]] | None = None,
+        coords: Mapping[str, Sequence[Any]] | None = None,
+    ) -> xr.DataTree:
+        """Tree with the coordinates of the fit."""
+        return to_datatree(
+            groups,
+            card=CARD,
+            inference_method=inference_method,
+            coords={
+                FEATURE: list(self.feature_names),
+                LABEL: list(self.labels),
+                COMPONENT: list(range(n_components)),
+                COMPONENT_AUX: list(range(n_components)),
+                **(coords or {}),
+            },
+            dims=dims,
+            config=self.config,
+            attrs={"target": "multiclass", **self.attrs, **(attrs or {})},
+        )
+
+
+def fit_tree(
+    learned: Learned, context: Context, *, inference_method: InferenceMethod
+) -> xr.DataTree:
+    """Tree of a fit.
+
+    ``posterior`` holds the positions of the training rows and the kernel parameters: the mode as a
+    single draw, or the draws of a sampler. ``fit/latent_mean`` and ``latent_cov`` are where each
+    training row would lie as a new one: what a map may show without flattering itself.
+
+    Parameters
+    ----------
+    learned : Learned
+    context : Context
+    inference_method : str
+    """
+    r = learned.latent.shape[1]
+    sensitivity, spread, share = _sensitivity(learned, context)
+    fit: dict[str, Any] = {
+        "latent_mean": learned.left_out.mean,
+        "latent_cov": learned.left_out.cov,
+        "relevance": relevance(learned.left_out.mean, context.index),
+        "y_index": context.index,
+        "elbo": learned.trace,
+        "restarts": np.array(learned.restarts),
+        "objective_terms": np.array(list(learned.terms.values())),
+    }
+    if sensitivity is not None:
+        fit |= {
+            "projection_mean": sensitivity,
+            "projection_sd": spread,
+            "feature_relevance": share,
+        }
+    groups: dict[str, dict[str, Any]] = {
+        "posterior": _posterior(learned),
+        "fit": fit,
+        "observed_data": {"y": context.y},
+    }
+    if learned.sampled is not None:
+        fit |= dict(learned.sampled.fit)
+        groups["sample_stats"] = dict(learned.sampled.sample_stats)
+    if context.X.size <= MAX_NUMBERS:
+        groups["constant_data"] = {"X": context.X}
+    dims, coords = {"objective_terms": (TERM,)}, {TERM: list(learned.terms)}
+    if r in LANDSCAPE_POINTS:
+        axes, groups["landscape"] = _landscape(learned)
+        grid = (GRID_X, GRID_Y)[:r]
+        dims |= {"log_precision": grid, "probability_at": (*grid, LABEL)}
+        coords |= dict(zip(grid, axes, strict=True))
+    return context.build(
+        groups,
+        inference_method=inference_method,
+        n_components=r,
+        attrs={"converged": int(learned.converged), "interrupted": int(learned.interrupted)},
+        dims=dims,
+        coords=coords,
+    )
+
+
+def _posterior(learned: Learned) -> dict[str, Any]:
+    """Draws of a sampler, or the mode as one draw of one chain."""
+    if learned.sampled is not None:
+        draws = dict(learned.sampled.draws)
+        if draws["latent"].size > MAX_NUMBERS:
+            del draws["latent"]
+        return draws
+    found: dict[str, Any] = {name: np.array(v)[None, None] for name, v in learned.variables.items()}
+    return {"latent": learned.latent[None, None], **found}
+
+
+def _sensitivity(
+    learned: Learned, context: Context
+) -> tuple[FloatArray | None, FloatArray | None, FloatArray | None]:
+    """Derivatives of the positions by the features, where positions have a formula."""
+    posterior = learned.posterior
+    one = posterior if isinstance(posterior, Posterior) else posterior.draws[-1]
+    if not isinstance(one.placement, ByMap):
+        return None, None, None
+    return one.placement.sensitivity(context.X)
+
+
+def _landscape(learned: Learned) -> tuple[tuple[FloatArray, ...], dict[str, Any]]:
+    """Precision of the features, and class probabilities, over the latent space."""
+    r = learned.latent.shape[1]
+    axes = landscape_grid(
+        np.concatenate([learned.latent, learned.left_out.mean]), n=LANDSCAPE_POINTS[r]
+    )
+    points = grid_points(axes)
+    shape = tuple(len(axis) for axis in axes)
+    posterior = learned.posterior
+    one = posterior if isinstance(posterior, Posterior) else posterior.draws[-1]
+    log_p = one.classifier.log_probabilities(points)
+    return axes, {
+        "log_precision": learned.decoder.log_precision(points).reshape(shape),
+        "probability_at": np.exp(log_p).reshape(*shape, -1),
+    }
+
+
+def relevance(latent: FloatArray, index: IntArray) -> FloatArray:
+    """Share of each component in the scatter of the class centroids, (R,)."""
+    classes = np.unique(index[index >= 0])
+    centroids = np.stack([latent[index == label].mean(axis=0) for label in classes])
+    scatter = ((centroids - centroids.mean(axis=0)) ** 2).sum(axis=0)
+    return scatter / (scatter.sum() or 1.0)
+
+
+def predictions_tree(
+    context: Context,
+    *,
+    positions: Positions,
+    values: Mapping[str, np.ndarray],
+    y: Any,
+    inference_method: InferenceMethod,
+) -> xr.DataTree:
+    """Tree of predictions for new rows, which the plots read.
+
+    Parameters
+    ----------
+    context : Context
+        Of the fit.
+    positions : Positions
+    values : mapping
+        What was predicted, by name.
+    y : array-like, optional
+        True labels.
+    inference_method : str
+        Of the fit.
+    """
+    group = {"latent_mean": positions.mean, "latent_cov": positions.cov, **values}
+    if y is not None:
+        group["y"] = np.asarray(y)
+        if len(group["y"]) != len(positions.mean):
+            raise ValueError(f"y has {len(group['y'])} rows, X has {len(positions.mean)}")
+    return context.build(
+        {"predictions": group},
+        inference_method=inference_method,
+        n_components=positions.mean.shape[1],
+        dims={name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()},
+    )

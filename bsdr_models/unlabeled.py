@@ -1,0 +1,84 @@
+"""Labels of which some are missing: which entries those are, and the classes of the rest."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, column_or_1d
+
+from bsdr_models.checks import dense_targets, encode_labels
+from bsdr_models.typing import BoolArray, IntArray
+
+
+def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
+    """Targets as an array, and where they are labels.
+
+    Parameters
+    ----------
+    y : array-like
+    unlabeled : scalar, optional
+        Marks entries without a label; NaN marks every kind of missing value. None marks nothing.
+
+    Raises
+    ------
+    ValueError
+        If a label is missing without being marked, or all are marked.
+    """
+    if np.ndim(unlabeled) != 0:
+        raise ValueError(f"unlabeled must be a single value, got {unlabeled!r}")
+    y = dense_targets(y)
+    known = ~_marked(y, unlabeled)
+    if known.size and not known.any():
+        raise ValueError(f"every y equals unlabeled={unlabeled!r}: no row has a label")
+    if (lost := known & _missing(y)).any():
+        raise ValueError(
+            f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}: give "
+            "unlabeled=numpy.nan if these rows have no label"
+        )
+    check_array(y[known], ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")
+    return y, known
+
+
+def encode_known(y: np.ndarray, known: BoolArray) -> tuple[np.ndarray, IntArray]:
+    """Classes, sorted, and the class of each row, (N,), -1 without a label.
+
+    Raises
+    ------
+    ValueError
+        If y is no vector of at least two classes.
+    """
+    y, known = column_or_1d(y, warn=True), known.ravel()
+    labelled = y[known]
+    if y.dtype == object and not all(isinstance(value, str) for value in labelled):
+        labelled = np.array(labelled.tolist())
+    check_classification_targets(labelled)
+    classes, index = encode_labels(labelled)
+    groups = np.full(len(y), -1, dtype=np.int64)
+    groups[known] = index
+    return classes, groups
+
+
+def _marked(y: np.ndarray, marker: Any) -> BoolArray:
+    """Where y is the marker of entries without a label."""
+    if marker is None:
+        return np.zeros(y.shape, dtype=bool)
+    if _is_missing(marker):
+        return _missing(y)
+    if y.dtype == object:
+        found = [not _is_missing(value) and value == marker for value in y.ravel()]
+        return np.array(found, dtype=bool).reshape(y.shape)
+    return np.broadcast_to(y == marker, y.shape)
+
+
+def _missing(y: np.ndarray) -> BoolArray:
+    """Where y is NaN, None or the like."""
+    if y.dtype == object:
+        return np.array([_is_missing(value) for value in y.ravel()], dtype=bool).reshape(y.shape)
+    return np.isnan(y) if y.dtype.kind == "f" else np.zeros(y.shape, dtype=bool)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN of any float type, or the NA of pandas."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
