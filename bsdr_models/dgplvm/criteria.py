@@ -1,0 +1,332 @@
+r"""How badly the classes are separated by latent positions: the discriminative terms.
+
+With :math:`X` the positions of the :math:`N_l` rows with a label, :math:`m_c` the mean of class c
+and :math:`\bar m` that of all of them,
+
+.. math::
+    S_w = \tfrac{1}{N_l} \sum_n (x_n - m_{y_n})(x_n - m_{y_n})^\top, \qquad
+    S_b = \tfrac{1}{N_l} \sum_n (m_{y_n} - \bar m)(m_{y_n} - \bar m)^\top, \qquad
+    S_t = S_b + S_w .
+
+(The paper prints the right hand sides of its eqs. (10) and (11) the other way round; taken
+literally its criterion would mix the classes.) The criteria are
+
+=============== ============================================ ==================
+name            J                                            in the paper
+=============== ============================================ ==================
+trace_ratio     :math:`tr(S_b^{-1} S_w)`                     eq. (13)
+inverse_trace   :math:`1 / tr(S_w^{-1} S_b)`                 eq. (12)
+total           :math:`tr(S_t^{-1} S_w)`                     -
+local_fisher    :math:`tr(S_{lb}^{-1} S_{lw})`               -
+=============== ============================================ ==================
+
+The local matrices [2]_ weigh pairs of rows by an affinity :math:`A_{ij} \in [0, 1]` that the
+features fix once,
+
+.. math::
+    S_{lw} = \tfrac{1}{2 N_l} \sum_{ij} \frac{A_{ij}}{N_{y_i}} [y_i = y_j] \Delta_{ij}, \qquad
+    S_{lb} = \tfrac{1}{2 N_l} \sum_{ij} \Big( \frac{1}{N_l}
+        - [y_i = y_j] \big( \tfrac{1 - A_{ij}}{N_l} + \tfrac{A_{ij}}{N_{y_i}} \big) \Big)
+        \Delta_{ij}, \qquad
+    \Delta_{ij} = (x_i - x_j)(x_i - x_j)^\top ,
+
+so that A = 1 gives back :math:`S_w` and :math:`S_b`. Far pairs of one class are free to stay
+apart, and there may be more components than classes less one.
+
+All four are functions of the generalised eigenvalues of the between-class against the total
+matrix, and so invariant under :math:`X \to XQ + 1b^\top` for every invertible Q.
+
+References
+----------
+.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
+       classification. ICML.
+.. [2] M. Sugiyama (2006). Local Fisher discriminant analysis for supervised dimensionality
+       reduction. ICML.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import eigh
+from scipy.spatial.distance import cdist
+
+from bsdr_models.typing import FloatArray, IntArray
+
+type CriterionName = Literal["trace_ratio", "inverse_trace", "total", "local_fisher"]
+NAMES: tuple[str, ...] = get_args(CriterionName.__value__)
+
+# Below this share of the largest an eigenvalue is a rounding error, and the matrix singular.
+_SINGULAR = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Criterion:
+    """One criterion for given labels: latent (N, R) -> (J, dJ/dlatent).
+
+    name
+        One of `NAMES`.
+    n_rows
+        N, rows without label included.
+    order
+        Positions of the rows with a label, sorted by class, (N_l,).
+    counts
+        Rows of each class that is present, (C,).
+    within
+        Laplacian of the weights A_ij / N_c of pairs of one class, and
+    between
+        that of the part of the weights of S_lb that depends on A, A_ij (1 / N_l - 1 / N_c), both
+        (N_l, N_l) and sparse, in sorted order; only for local_fisher.
+    """
+
+    name: str
+    n_rows: int
+    order: IntArray
+    counts: IntArray
+    within: sparse.csr_array | None = None
+    between: sparse.csr_array | None = None
+
+    @property
+    def n_labelled(self) -> int:
+        """N_l."""
+        return len(self.order)
+
+    @property
+    def n_present(self) -> int:
+        """Classes that have a row."""
+        return len(self.counts)
+
+    def check(self, n_components: int) -> None:
+        """Whether the criterion exists with so many components.
+
+        Raises
+        ------
+        ValueError
+            For trace_ratio with more components than classes less one, and whenever there are
+            not more labelled rows than components.
+        """
+        if self.name == "trace_ratio" and n_components > self.n_present - 1:
+            raise ValueError(
+                f"trace_ratio with {self.n_present} classes present is defined for at most "
+                f"{self.n_present - 1} components, got {n_components}: use 'total' or "
+                "'local_fisher'"
+            )
+        if n_components >= self.n_labelled:
+            raise ValueError(
+                f"{n_components} components need more labelled rows, got {self.n_labelled}"
+            )
+
+    def __call__(self, latent: FloatArray) -> tuple[float, FloatArray]:
+        r"""J and its gradient, which is 0 in rows without label.
+
+        With :math:`V^\top S_b V = diag(l)`, :math:`V^\top S_t V = I` and J a function of l, of
+        slopes f',
+
+        .. math::
+            \frac{dJ}{dX} = \frac{2}{N_l} \big[ (BX)\, V diag(f'(1 - l)) V^\top
+                - (WX)\, V diag(f'\, l) V^\top \big] .
+
+        Parameters
+        ----------
+        latent : (N, R)
+
+        Returns
+        -------
+        value : float
+            J, not negative.
+        gradient : (N, R)
+
+        Raises
+        ------
+        ValueError
+            From :meth:`check`, or if the shape is not (N, R).
+        numpy.linalg.LinAlgError
+            If the between-class or total scatter of the positions is singular.
+        """
+        if latent.ndim != 2 or latent.shape[0] != self.n_rows:
+            raise ValueError(f"latent must have shape ({self.n_rows}, R), got {latent.shape}")
+        self.check(latent.shape[1])
+        X = latent[self.order]
+        X = X - X.mean(axis=0)  # (N_l, R)
+        WX, BX = self._apply(X)
+        V, w, b = self._axes(X, WX, BX)  # (R, R), (R,), (R,), with w + b = 1
+        value, slope = _combine(self.name, w, b)
+        gradient = np.zeros(latent.shape)
+        gradient[self.order] = (
+            (2.0 / self.n_labelled) * ((BX @ V) * (slope * w) - (WX @ V) * (slope * b)) @ V.T
+        )
+        return value, gradient
+
+    def _apply(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """WX and BX, (N_l, R) each, with N_l S_w = X' W X and N_l S_b = X' B X."""
+        starts = np.cumsum(self.counts) - self.counts
+        means = np.add.reduceat(X, starts, axis=0) / self.counts[:, None]
+        BX = np.repeat(means, self.counts, axis=0)
+        WX = X - BX
+        if self.within is None or self.between is None:
+            return WX, BX
+        share = np.repeat(self.counts, self.counts)[:, None] / self.n_labelled
+        return self.within @ X, X - share * WX + self.between @ X
+
+    def _axes(
+        self, X: FloatArray, WX: FloatArray, BX: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Axes that diagonalise both matrices, and the diagonals of both."""
+        n = self.n_labelled
+        S_w, S_b = X.T @ WX / n, X.T @ BX / n
+        S_t = S_w + S_b
+        sd = np.sqrt(np.diagonal(S_t))
+        if not (np.isfinite(sd).all() and (sd > 0.0).all()):
+            raise np.linalg.LinAlgError("total scatter of the positions is singular")
+        scale = np.outer(sd, sd)  # so that what counts as singular does not depend on units
+        total = S_t / scale
+        if np.linalg.eigvalsh(total)[0] < _SINGULAR:
+            raise np.linalg.LinAlgError("total scatter of the positions is singular")
+        b, V = eigh(S_b / scale, total, check_finite=False)
+        if self.name in ("trace_ratio", "local_fisher") and b[0] < _SINGULAR:
+            raise np.linalg.LinAlgError("between-class scatter of the positions is singular")
+        V = V / sd[:, None]
+        # One minus b would lose the digits of a class that has nearly become a point.
+        rows, weighted = (WX, WX) if self.within is None else (X, WX)
+        w = np.maximum(np.einsum("nr,nr->r", rows @ V, weighted @ V) / n, 0.0)
+        return V, w, b
+
+
+def _combine(name: str, w: FloatArray, b: FloatArray) -> tuple[float, FloatArray]:
+    """J of eigenvalues w of S_t^-1 S_w and b of S_t^-1 S_b, and its slopes in b (w = 1 - b)."""
+    if name == "total":
+        return float(w.sum()), -np.ones(len(b))
+    if name != "inverse_trace":
+        return float((w / b).sum()), -1.0 / b**2
+    smallest = w.min()  # J = w_min / sum(b w_min / w), which also serves w_min = 0
+    share = np.divide(smallest, w, out=np.ones(len(w)), where=w > smallest)
+    total = float(b @ share)
+    return float(smallest) / total, -((share / total) ** 2)
+
+
+def make_criterion(
+    name: str,
+    y_index: IntArray,
+    n_labels: int,
+    *,
+    affinity: FloatArray | sparse.sparray | sparse.spmatrix | None = None,
+) -> Criterion:
+    """A criterion for these labels.
+
+    Parameters
+    ----------
+    name : str
+        'trace_ratio', 'inverse_trace', 'total' or 'local_fisher'.
+    y_index : (N,)
+        Class of each row below ``n_labels``; -1 where there is no label.
+    n_labels : int
+        K. Classes without a row do not count.
+    affinity : (N, N), dense or sparse, optional
+        For local_fisher only, from :func:`local_affinity`. Symmetric, between 0 and 1; entries
+        between classes and of rows without label are not read.
+
+    Returns
+    -------
+    Criterion
+        Callable: latent (N, R) to J and its gradient (N, R). It costs O(N R^2), and for
+        local_fisher also O(R) for each non-zero of the affinity.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, a label is out of range, fewer than two classes have a row, or
+        the affinity is missing, not wanted or not as described.
+    """
+    if name not in NAMES:
+        raise ValueError(f"criterion must be one of {NAMES}, got {name!r}")
+    y_index = np.asarray(y_index)
+    if y_index.ndim != 1 or y_index.min(initial=0) < -1 or y_index.max(initial=-1) >= n_labels:
+        raise ValueError(f"y_index must be (N,) with values from -1 to {n_labels - 1}")
+    if (affinity is not None) != (name == "local_fisher"):
+        raise ValueError("an affinity belongs to local_fisher, and only to it")
+    labelled = np.flatnonzero(y_index >= 0)
+    order = labelled[np.argsort(y_index[labelled], kind="stable")]
+    present, counts = np.unique(y_index[order], return_counts=True)
+    if len(present) < 2:
+        raise ValueError(f"a criterion needs rows of at least two classes, got {len(present)}")
+    n = len(y_index)
+    if affinity is None:
+        return Criterion(name=name, n_rows=n, order=order, counts=counts)
+    if affinity.shape != (n, n):
+        raise ValueError(f"affinity must have shape ({n}, {n}), got {affinity.shape}")
+    within, between = _local_laplacians(sparse.csr_array(affinity)[order][:, order], counts)
+    return Criterion(
+        name=name, n_rows=n, order=order, counts=counts, within=within, between=between
+    )
+
+
+def _local_laplacians(
+    affinity: sparse.csr_array, counts: IntArray
+) -> tuple[sparse.csr_array, sparse.csr_array]:
+    """Laplacians of A_ij / N_c and A_ij (1 / N_l - 1 / N_c) over pairs of one class."""
+    size = np.repeat(counts, counts)  # (N_l,) rows in the class of each row
+    label = np.repeat(np.arange(len(counts)), counts)
+    pairs = affinity.tocoo()
+    rows, columns = pairs.coords
+    same = label[rows] == label[columns]
+    A = sparse.csr_array((pairs.data[same], (rows[same], columns[same])), shape=pairs.shape)
+    if not (np.isfinite(A.data).all() and A.data.min(initial=0.0) >= 0.0):
+        raise ValueError("affinity must be finite and not negative")
+    if A.data.max(initial=0.0) > 1.0:
+        raise ValueError("affinity must not exceed 1")
+    if abs(A - A.T).max() > 1e-12:
+        raise ValueError("affinity must be symmetric")
+    return _laplacian(A, 1.0 / size), _laplacian(A, 1.0 / len(label) - 1.0 / size)
+
+
+def _laplacian(A: sparse.csr_array, weight: FloatArray) -> sparse.csr_array:
+    """diag(W 1) - W with W = diag(weight) A, weight being the same within a class."""
+    W = sparse.diags_array(weight) @ A
+    return sparse.csr_array(sparse.diags_array(np.asarray(W.sum(axis=1)).ravel()) - W)
+
+
+def local_affinity(X: FloatArray, y_index: IntArray, n_neighbors: int = 7) -> sparse.csr_array:
+    r"""Affinity of pairs of one class with local scaling, as in the paper on local Fisher analysis.
+
+    :math:`A_{ij} = \exp(-|x_i - x_j|^2 / (s_i s_j))` with :math:`s_i` the distance from row i to
+    its ``n_neighbors``-th nearest neighbour in its class (to the farthest row of a class with
+    fewer). Where that distance is 0, a row has affinity 1 to its copies and 0 to the others.
+
+    Parameters
+    ----------
+    X : (N, D)
+        Features.
+    y_index : (N,)
+        Class of each row; -1 where there is no label.
+    n_neighbors : int
+
+    Returns
+    -------
+    (N, N), sparse
+        One dense block per class, of ones on its diagonal; empty for rows without label.
+
+    Raises
+    ------
+    ValueError
+        If ``n_neighbors`` is less than 1.
+    """
+    if n_neighbors < 1:
+        raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")
+    n = len(y_index)
+    rows, columns, values = [], [], []
+    for label in np.unique(y_index[y_index >= 0]):
+        members = np.flatnonzero(y_index == label)
+        distance = cdist(X[members], X[members])
+        nearest = min(n_neighbors, len(members) - 1)
+        radius = np.partition(distance, nearest, axis=1)[:, nearest]  # column 0: the row itself
+        with np.errstate(divide="ignore", invalid="ignore"):
+            exponent = distance**2 / np.outer(radius, radius)
+        block = np.where(distance == 0.0, 1.0, np.exp(-exponent))
+        rows.append(np.repeat(members, len(members)))
+        columns.append(np.tile(members, len(members)))
+        values.append(block.ravel())
+    if not rows:
+        return sparse.csr_array((n, n))
+    places = (np.concatenate(rows), np.concatenate(columns))
+    return sparse.csr_array((np.concatenate(values), places), shape=(n, n))
