@@ -1,0 +1,403 @@
+"""The criteria against sums over rows and pairs, their gradients, and where they are undefined."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.linalg import eigh
+from scipy.stats import f_oneway
+
+from bsdr_models.dgplvm.criteria import NAMES, local_affinity, make_criterion
+from bsdr_models.dgplvm.starts import make_starts, starts
+
+# Unsorted and with a gap: class 3 has no row, class 1 has one, two rows have no label.
+labels = np.array([2, 0, 4, 0, 2, -1, 2, 0, 4, 2, -1, 0, 2, 0, 1, 4, 4, 0, 2])
+K = 5
+
+# Largest number of components that is tried for each.
+WIDTH = {"trace_ratio": 3, "inverse_trace": 5, "total": 5, "local_fisher": 5}
+
+every_criterion = pytest.mark.parametrize("name", NAMES)
+
+
+def rng_of(*key):
+    return np.random.default_rng([41, *key])
+
+
+def make(name, y=labels, n_labels=K, seed=0):
+    affinity = None
+    if name == "local_fisher":
+        affinity = local_affinity(rng_of(9, seed).standard_normal((len(y), 4)), y, 2)
+    return make_criterion(name, y, n_labels, affinity=affinity)
+
+
+def positions(r, y=labels, seed=0):
+    """Classes a little apart, every direction with its own size and far from the origin."""
+    rng = rng_of(1, seed)
+    X = rng.standard_normal((len(y), r)) + 2.0 * rng.standard_normal((K + 1, r))[y]
+    return X * np.geomspace(0.1, 10.0, r) + 3.0
+
+
+def scatters(X, y):
+    """S_w and S_b by a loop over rows."""
+    rows = [(x, c) for x, c in zip(X, y, strict=True) if c >= 0]
+    mean = np.mean([x for x, _ in rows], axis=0)
+    S_w = S_b = 0.0
+    for x, c in rows:
+        centre = np.mean([z for z, k in rows if k == c], axis=0)
+        S_w = S_w + np.outer(x - centre, x - centre) / len(rows)
+        S_b = S_b + np.outer(centre - mean, centre - mean) / len(rows)
+    return S_w, S_b
+
+
+def local_scatters(X, y, A):
+    """S_lw and S_lb by Sugiyama's double sum over pairs, divided by the number of rows."""
+    known = np.flatnonzero(y >= 0)
+    n = len(known)
+    S_w = S_b = 0.0
+    for i in known:
+        n_c = np.sum(y == y[i])
+        for j in known:
+            delta = np.outer(X[i] - X[j], X[i] - X[j]) / (2.0 * n)
+            if y[i] == y[j]:
+                S_w = S_w + A[i, j] / n_c * delta
+                S_b = S_b + A[i, j] * (1.0 / n - 1.0 / n_c) * delta
+            else:
+                S_b = S_b + delta / n
+    return S_w, S_b
+
+
+def ratio(numerator, denominator):
+    return np.trace(np.linalg.solve(denominator, numerator))
+
+
+def central_differences(f, X, step=2e-3):
+    """Fourth order."""
+    out = np.empty_like(X)
+    for i in np.ndindex(X.shape):
+        values = []
+        for k in (-2, -1, 1, 2):
+            moved = X.copy()
+            moved[i] += k * step
+            values.append(f(moved))
+        out[i] = (values[0] - 8.0 * values[1] + 8.0 * values[2] - values[3]) / (12.0 * step)
+    return out
+
+
+# ------------------------------------------------------------------------------------- the value
+
+
+def test_values_are_traces_of_scatter_matrices():
+    X = positions(2)
+    S_w, S_b = scatters(X, labels)
+    assert make("trace_ratio")(X)[0] == pytest.approx(ratio(S_w, S_b), rel=1e-11)
+    assert make("inverse_trace")(X)[0] == pytest.approx(1.0 / ratio(S_b, S_w), rel=1e-11)
+    assert make("total")(X)[0] == pytest.approx(ratio(S_w, S_w + S_b), rel=1e-11)
+
+
+def test_local_value_is_a_sum_over_pairs():
+    X = positions(5)
+    features = rng_of(2).standard_normal((len(labels), 4))
+    A = local_affinity(features, labels, 3)
+    S_w, S_b = local_scatters(X, labels, A.toarray())
+    expected = pytest.approx(ratio(S_w, S_b), rel=1e-10)
+    assert make_criterion("local_fisher", labels, K, affinity=A)(X)[0] == expected
+    assert make_criterion("local_fisher", labels, K, affinity=A.toarray())(X)[0] == expected
+
+
+def test_local_value_without_locality_is_the_trace_ratio():
+    X = positions(3)
+    local = make_criterion("local_fisher", labels, K, affinity=np.ones((len(labels), len(labels))))
+    value, gradient = local(X)
+    plain, slope = make("trace_ratio")(X)
+    assert value == pytest.approx(plain, rel=1e-11)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-10 * np.abs(slope).max())
+
+
+def test_one_component_makes_both_forms_of_the_paper_equal():
+    X = positions(1)
+    a, da = make("trace_ratio")(X)
+    b, db = make("inverse_trace")(X)
+    assert a == pytest.approx(b, rel=1e-12)
+    np.testing.assert_allclose(da, db, rtol=1e-10, atol=1e-12 * np.abs(da).max())
+
+
+def test_one_component_is_the_variance_ratio_of_an_analysis_of_variance():
+    """J = (N - K) / ((K - 1) F) with F from SciPy."""
+    X = positions(1)
+    groups = [X[labels == c, 0] for c in np.unique(labels[labels >= 0])]
+    n, k = sum(map(len, groups)), len(groups)
+    f = f_oneway(*groups).statistic
+    assert make("trace_ratio")(X)[0] == pytest.approx((n - k) / ((k - 1) * f), rel=1e-10)
+
+
+@pytest.mark.parametrize(("n_labels", "r"), [(2, 1), (3, 2)])
+def test_separated_classes_are_below_one_and_permuted_labels_far_above(n_labels, r):
+    rng = rng_of(3, n_labels)
+    y = np.arange(30) % n_labels
+    apart = rng.standard_normal((30, r)) * 0.3 + 3.0 * np.eye(n_labels)[:, :r][y]
+    values = []
+    for _ in range(100):
+        values.append(make("trace_ratio", rng.permutation(y), n_labels)(apart)[0])
+    assert make("trace_ratio", y, n_labels)(apart)[0] < 1.0
+    assert np.median(values) > 20.0
+
+
+@pytest.mark.parametrize("r", [3, 5])
+def test_total_form_cannot_fall_below_the_missing_ranks(r):
+    """With classes on points it is R - min(R, C - 1)."""
+    centres = rng_of(4).standard_normal((K, r))
+    X = centres[labels] + 1e-3 * rng_of(5).standard_normal((len(labels), r))
+    value = make("total")(X)[0]
+    assert value == pytest.approx(max(0, r - 3), abs=1e-3)
+    assert value <= r
+
+
+# ------------------------------------------------------------------------- gradient, invariance
+
+
+@every_criterion
+def test_gradient_is_that_of_differences(name):
+    criterion = make(name)
+    for r in (1, WIDTH[name]):
+        X = rng_of(6, r).standard_normal((len(labels), r))
+        X += 2.0 * rng_of(7).standard_normal((K + 1, r))[labels]
+        _, gradient = criterion(X)
+        numeric = central_differences(lambda Z: criterion(Z)[0], X)
+        scale = np.abs(numeric).max()
+        np.testing.assert_allclose(gradient, numeric, rtol=0.0, atol=1e-8 * scale)
+        assert not gradient[labels < 0].any()
+
+
+@every_criterion
+def test_affine_maps_change_nothing(name):
+    criterion = make(name)
+    r = WIDTH[name]
+    X = positions(r)
+    rng = rng_of(8)
+    Q = np.eye(r) + 0.5 * rng.standard_normal((r, r))
+    b = 5.0 * rng.standard_normal(r)
+    value, gradient = criterion(X)
+    other, moved = criterion(X @ Q + b)
+    assert other == pytest.approx(value, rel=1e-9)
+    # dJ / dX = (dJ / d(XQ)) Q'
+    np.testing.assert_allclose(moved @ Q.T, gradient, atol=1e-8 * np.abs(gradient).max())
+    for c in (1e-150, 1e-6, 1e6, 1e150):
+        assert criterion(c * X)[0] == pytest.approx(value, rel=1e-9)
+    # J(X + e (X Q + b)) = J(X) to first order, for every Q and b.
+    assert np.abs(X.T @ gradient).max() < 1e-9 * np.abs(X).max() * np.abs(gradient).sum()
+    assert np.abs(gradient.sum(axis=0)).max() < 1e-10 * np.abs(gradient).sum()
+
+
+@every_criterion
+def test_rows_without_label_and_names_of_classes_do_not_count(name):
+    X = positions(WIDTH[name])
+    affinity = local_affinity(rng_of(9).standard_normal((len(labels), 4)), labels, 2)
+    extra = {"affinity": affinity} if name == "local_fisher" else {}
+    value, gradient = make_criterion(name, labels, K, **extra)(X)
+    other = X.copy()
+    other[labels < 0] = 1e5
+    known = labels >= 0
+    if extra:
+        extra = {"affinity": affinity[known][:, known]}
+    renamed = np.array([7, 3, 0, 6, 1])[labels[known]]
+    alone = make_criterion(name, renamed, 8, **extra)(X[known])
+    assert make(name)(other)[0] == pytest.approx(value, rel=1e-12)
+    assert alone[0] == pytest.approx(value, rel=1e-10)
+    np.testing.assert_allclose(
+        alone[1], gradient[known], rtol=1e-8, atol=1e-10 * np.abs(gradient).max()
+    )
+
+
+@every_criterion
+def test_classes_on_points_have_no_value_and_no_gradient(name):
+    X = rng_of(10).standard_normal((K, 3))[labels]
+    value, gradient = make(name)(X)
+    assert 0.0 <= value < (1e-15 if name == "local_fisher" else 1e-25)
+    assert np.abs(gradient).max() < 1e-12
+    singles = make(name, np.arange(6), 6)
+    value, gradient = singles(rng_of(11).standard_normal((6, 3)))
+    assert value == 0.0
+    assert not gradient.any()
+
+
+def test_digits_of_a_nearly_collapsed_class_survive():
+    """J is quadratic in the size of the classes, well below the rounding of 1."""
+    centres, noise = (
+        rng_of(12).standard_normal((K, 2)),
+        rng_of(13).standard_normal((len(labels), 2)),
+    )
+    small, smaller = (make("trace_ratio")(centres[labels] + e * noise)[0] for e in (1e-9, 1e-10))
+    assert small < 1e-15
+    assert small / smaller == pytest.approx(100.0, rel=1e-3)
+
+
+# ------------------------------------------------------------------------------------ the errors
+
+
+@every_criterion
+def test_one_class_is_refused(name):
+    affinity = np.ones((4, 4)) if name == "local_fisher" else None
+    with pytest.raises(ValueError, match="at least two classes, got 1"):
+        make_criterion(name, np.array([1, 1, -1, 1]), 3, affinity=affinity)
+
+
+def test_more_components_than_classes_less_one_are_refused():
+    criterion = make("trace_ratio")
+    criterion.check(3)
+    with pytest.raises(ValueError, match="4 classes present is defined for at most 3"):
+        criterion.check(4)
+    with pytest.raises(ValueError, match="at most 3"):
+        criterion(positions(4))
+
+
+def test_too_few_rows_are_refused():
+    with pytest.raises(ValueError, match="3 components need more labelled rows, got 3"):
+        make("total", np.array([0, 1, -1, 0]), 2)(np.ones((4, 3)))
+
+
+@every_criterion
+def test_singular_scatter_is_an_error_that_names_it(name):
+    X = positions(3)
+    X[:, 2] = X[:, 0] - 2.0 * X[:, 1]
+    with pytest.raises(np.linalg.LinAlgError, match="total scatter"):
+        make(name)(X)
+    with pytest.raises(np.linalg.LinAlgError, match="total scatter"):
+        make(name)(np.ones((len(labels), 2)))
+
+
+def test_singular_between_class_scatter_is_an_error_that_names_it():
+    X = positions(2)
+    for c in np.unique(labels):
+        X[labels == c, 1] -= X[labels == c, 1].mean()
+    with pytest.raises(np.linalg.LinAlgError, match="between-class scatter"):
+        make("trace_ratio")(X)
+    assert make("total")(X)[0] > 1.0
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ValueError, match="criterion must be one of"):
+        make_criterion("ratio", labels, K)
+    with pytest.raises(ValueError, match="from -1 to 3"):
+        make_criterion("total", labels, 4)
+    with pytest.raises(ValueError, match="belongs to local_fisher"):
+        make_criterion("local_fisher", labels, K)
+    with pytest.raises(ValueError, match="belongs to local_fisher"):
+        make_criterion("total", labels, K, affinity=np.ones((len(labels), len(labels))))
+    with pytest.raises(ValueError, match=r"shape \(19, R\)"):
+        make("total")(np.ones((3, 2)))
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [(-0.1, "not negative"), (1.1, "exceed 1"), (0.5, "symmetric"), (np.nan, "finite")],
+)
+def test_bad_affinities_are_refused(change, match):
+    A = np.ones((len(labels), len(labels)))
+    A[1, 3] = change
+    with pytest.raises(ValueError, match=match):
+        make_criterion("local_fisher", labels, K, affinity=A)
+    with pytest.raises(ValueError, match="shape"):
+        make_criterion("local_fisher", labels, K, affinity=A[1:])
+
+
+# ---------------------------------------------------------------------------------- the affinity
+
+
+def test_affinity_has_local_scaling_within_classes():
+    X = rng_of(14).standard_normal((len(labels), 3))
+    A = local_affinity(X, labels, 2).toarray()
+    for i in range(len(labels)):
+        for j in range(len(labels)):
+            if labels[i] != labels[j] or labels[i] < 0:
+                assert A[i, j] == 0.0
+                continue
+            distances = [
+                np.sort(np.linalg.norm(X[labels == labels[i]] - X[k], axis=1)) for k in (i, j)
+            ]
+            s = [d[min(2, len(d) - 1)] for d in distances]
+            square = np.sum((X[i] - X[j]) ** 2)
+            expected = 1.0 if i == j else np.exp(-square / (s[0] * s[1]))
+            assert A[i, j] == pytest.approx(expected, rel=1e-12)
+
+
+def test_affinity_of_copies_is_one():
+    X = np.array([[0.0], [0.0], [0.0], [1.0], [2.0]])
+    A = local_affinity(X, np.zeros(5, dtype=int), 2).toarray()
+    np.testing.assert_array_equal(A[0], [1.0, 1.0, 1.0, 0.0, 0.0])
+    assert 0.0 < A[3, 4] < 1.0
+    assert A[3, 0] == 0.0
+    np.testing.assert_array_equal(A, A.T)
+    assert local_affinity(X, np.full(5, -1)).nnz == 0
+    with pytest.raises(ValueError, match="n_neighbors"):
+        local_affinity(X, np.zeros(5, dtype=int), 0)
+
+
+def test_sparse_affinity_may_leave_pairs_out():
+    A = sparse.csr_matrix(np.eye(len(labels)))
+    value, gradient = make_criterion("local_fisher", labels, K, affinity=A)(positions(3))
+    assert value == 0.0  # no pair is asked to be near
+    assert np.abs(gradient).max() == 0.0
+
+
+def test_far_parts_of_a_class_are_left_apart():
+    """One class on both sides of the other: only the local form calls that separated."""
+    rng = rng_of(15)
+    y = np.arange(60) % 2
+    centre = np.where(y == 0, 0.0, np.where(np.arange(60) % 4 == 1, 4.0, -4.0))
+    X = (centre + 0.3 * rng.standard_normal(60))[:, None]
+    local = make_criterion("local_fisher", y, 2, affinity=local_affinity(X, y))
+    assert local(X)[0] < 0.1
+    assert make_criterion("trace_ratio", y, 2)(X)[0] > 10.0
+
+
+# ------------------------------------------------------------------------------------ the starts
+
+
+@pytest.mark.parametrize("shape", [(60, 4), (30, 200)])
+def test_starts_are_standardised_and_the_supervised_ones_separate(shape):
+    rng = rng_of(16)
+    n, d = shape
+    y = rng.permutation(np.arange(n) % 3)
+    X = 3.0 + rng.standard_normal(shape) + 2.0 * rng.standard_normal((3, d))[y]
+    X[:, -1] += 10.0 * rng.standard_normal(n)
+    hidden = np.where(np.arange(n) < n // 3, -1, y)
+    found = make_starts(X, hidden, 3, 2, n_starts=5, rng=rng)
+    for latent in found:
+        assert latent.shape == (n, 2)
+        np.testing.assert_allclose(latent.mean(axis=0), 0.0, atol=1e-12)
+        np.testing.assert_allclose(latent.std(axis=0), 1.0, rtol=1e-12)
+    J = [make_criterion("trace_ratio", hidden, 3)(latent)[0] for latent in found]
+    assert J[1] < J[2] < J[0]  # less shrinkage separates the labelled rows better
+    assert max(J[:3]) < min(J[3:])
+    # Rows without label are placed by the same directions.
+    unseen = np.where(hidden < 0, y, -1)
+    assert make_criterion("trace_ratio", unseen, 3)(found[2])[0] < 1.0
+    assert np.abs(found[3] - found[4]).max() > 0.5
+
+
+def test_discriminant_starts_are_those_of_generalised_eigenvectors():
+    rng = rng_of(17)
+    y = rng.permutation(np.arange(200) % 3)
+    X = rng.standard_normal((200, 5)) @ rng.standard_normal((5, 5)) + 3.0 * np.eye(3, 5)[y]
+    S_w, S_b = scatters(X, y)
+    shrunk = S_w + S_b + 0.1 / 0.9 * np.trace(S_w + S_b) / 5 * np.eye(5)
+    _, vectors = eigh(S_b, shrunk)
+    expected = (X - X.mean(axis=0)) @ vectors[:, ::-1][:, :2]
+    expected /= expected.std(axis=0)
+    got = starts(X, y, 3, n_components=2, names=["shrinkage_lda"], rng=rng)[0]
+    for column in range(2):
+        correlation = np.mean(got[:, column] * expected[:, column])
+        assert abs(correlation) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_starts_go_on_with_principal_axes_and_then_at_random():
+    rng = rng_of(18)
+    X = rng.standard_normal((40, 3)) * [5.0, 1.0, 1.0]
+    y = (X[:, 1] > 0).astype(int)
+    lda, pca = starts(X, y, 2, n_components=5, names=["lda", "pca"], rng=rng)
+    assert np.linalg.matrix_rank(lda) == 5
+    assert abs(np.corrcoef(lda[:, 0], X[:, 1])[0, 1]) > 0.8
+    assert abs(np.corrcoef(lda[:, 1], X[:, 0])[0, 1]) > 0.95
+    assert abs(np.corrcoef(pca[:, 0], X[:, 0])[0, 1]) > 0.99
+    with pytest.raises(ValueError, match="among"):
+        starts(X, y, 2, n_components=1, names=["umap"], rng=rng)
