@@ -59,8 +59,10 @@ def squared_distances(A: FloatArray, B: FloatArray | None = None) -> FloatArray:
     return np.maximum(distances, 0.0, out=distances)
 
 
-def rbf(A: FloatArray, B: FloatArray | None, lengthscale: float) -> FloatArray:
-    """exp(-|a - b|**2 / (2 lengthscale**2)) between rows.
+def rbf(
+    A: FloatArray, B: FloatArray | None, lengthscale: float, amplitude: float = 1.0
+) -> FloatArray:
+    """Gaussian kernel amplitude * exp(-|a - b|**2 / (2 lengthscale**2)) between rows.
 
     Parameters
     ----------
@@ -69,14 +71,24 @@ def rbf(A: FloatArray, B: FloatArray | None, lengthscale: float) -> FloatArray:
         The rows of ``A`` themselves if None.
     lengthscale : float
         In the units of the rows.
+    amplitude : float
 
     Returns
     -------
     (N, M)
     """
+    rate = 0.5 / lengthscale**2
+    if A.shape[1] <= _FEW_COLUMNS:
+        B = A if B is None else B
+        out = np.empty((len(A), len(B)))
+        _fill_cross(np.ascontiguousarray(A), np.ascontiguousarray(B.T), rate, amplitude, out)
+        return out
     kernel = squared_distances(A, B)
-    kernel *= -0.5 / lengthscale**2
-    return np.exp(kernel, out=kernel)
+    kernel *= -rate
+    np.exp(kernel, out=kernel)
+    if amplitude != 1.0:
+        kernel *= amplitude
+    return kernel
 
 
 def rbf_triangle(A: FloatArray, lengthscale: float, amplitude: float) -> FloatArray:
@@ -125,12 +137,41 @@ def rbf_slopes(
     return total, gradient.T
 
 
+def rbf_cross_slopes(
+    A: FloatArray, B: FloatArray, lengthscale: float, amplitude: float, weight: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """Sum of weight * kernel over pairs of a row of ``A`` and one of ``B``, and its gradients.
+
+    Parameters
+    ----------
+    A : (N, R)
+    B : (M, R)
+    lengthscale, amplitude : float
+    weight : (N, M)
+
+    Returns
+    -------
+    total : float
+    gradient_A : (N, R)
+    gradient_B : (M, R)
+    """
+    points, columns = np.ascontiguousarray(A), np.ascontiguousarray(B.T)
+    by_point, by_column = np.zeros(points.shape), np.zeros(columns.shape)
+    rate = 0.5 / lengthscale**2
+    total = _add_cross_slopes(points, columns, rate, amplitude, weight, by_point, by_column)
+    by_point *= -2.0 * rate
+    by_column *= -2.0 * rate
+    return total, by_point, by_column.T
+
+
 @njit(**_OPTIONS)
-def _kernel_row(columns: FloatArray, rate: float, amplitude: float, row: FloatArray) -> None:
-    """Kernel of the first row with all; ``columns`` is (R, N)."""
+def _kernel_row(
+    point: FloatArray, columns: FloatArray, rate: float, amplitude: float, row: FloatArray
+) -> None:
+    """Kernel of one point, (R,), with those of ``columns``, (R, N)."""
     row[:] = 0.0
     for r in range(len(columns)):
-        here = columns[r, 0]
+        here = point[r]
         for i in range(len(row)):
             step = columns[r, i] - here
             row[i] += step * step
@@ -142,7 +183,16 @@ def _kernel_row(columns: FloatArray, rate: float, amplitude: float, row: FloatAr
 def _fill_triangle(columns: FloatArray, rate: float, amplitude: float, out: FloatArray) -> None:
     """Above and on the diagonal of ``out``, which is in C order."""
     for j in range(len(out)):
-        _kernel_row(columns[:, j:], rate, amplitude, out[j, j:])
+        _kernel_row(columns[:, j], columns[:, j:], rate, amplitude, out[j, j:])
+
+
+@njit(**_OPTIONS)
+def _fill_cross(
+    points: FloatArray, columns: FloatArray, rate: float, amplitude: float, out: FloatArray
+) -> None:
+    """Kernel of ``points``, (N, R), with ``columns``, (R, M)."""
+    for j in range(len(out)):
+        _kernel_row(points[j], columns, rate, amplitude, out[j])
 
 
 @njit(**_OPTIONS)
@@ -157,27 +207,58 @@ def _add_slopes(
     """Sum over all pairs; the sums of weight * kernel * difference go to ``gradient``, (R, N)."""
     total = 0.0
     for j in range(len(work)):
-        _kernel_row(columns[:, j:], rate, amplitude, work[j:])
-        total += _add_pairs(columns[:, j:], weight[j, j:], work[j:], gradient[:, j:])
+        row = work[j:]
+        _kernel_row(columns[:, j], columns[:, j:], rate, amplitude, row)
+        total -= weight[j, j] * row[0]
+        total += 2.0 * _add_pairs(
+            columns[:, j], columns[:, j:], weight[j, j:], row, gradient[:, j:], gradient[:, j]
+        )
+    return total
+
+
+@njit(**_OPTIONS)
+def _add_cross_slopes(
+    points: FloatArray,
+    columns: FloatArray,
+    rate: float,
+    amplitude: float,
+    weight: FloatArray,
+    by_point: FloatArray,
+    by_column: FloatArray,
+) -> float:
+    """As above for two sets; the sums go to ``by_point``, (N, R), and ``by_column``, (R, M)."""
+    total = 0.0
+    row = np.empty(columns.shape[1])
+    for j in range(len(points)):
+        _kernel_row(points[j], columns, rate, amplitude, row)
+        total += _add_pairs(points[j], columns, weight[j], row, by_column, by_point[j])
     return total
 
 
 @njit(**_SUMS)
 def _add_pairs(
-    columns: FloatArray, weight: FloatArray, work: FloatArray, gradient: FloatArray
+    point: FloatArray,
+    columns: FloatArray,
+    weight: FloatArray,
+    kernel: FloatArray,
+    gradient: FloatArray,
+    own: FloatArray,
 ) -> float:
-    """Pairs of the first row with itself and with the others; ``work`` holds their kernel."""
-    total = -weight[0] * work[0]
-    for i in range(len(work)):
-        work[i] *= weight[i]
-        total += 2.0 * work[i]
+    """Pairs of one point with the others, whose gradients are added to, and its own as well.
+
+    ``kernel`` is overwritten by its product with the weights.
+    """
+    total = 0.0
+    for i in range(len(kernel)):
+        kernel[i] *= weight[i]
+        total += kernel[i]
     for r in range(len(columns)):
-        here, pull = columns[r, 0], 0.0
-        for i in range(len(work)):
-            part = work[i] * (columns[r, i] - here)
+        here, pull = point[r], 0.0
+        for i in range(len(kernel)):
+            part = kernel[i] * (columns[r, i] - here)
             gradient[r, i] += part
             pull += part
-        gradient[r, 0] -= pull
+        own[r] -= pull
     return total
 
 

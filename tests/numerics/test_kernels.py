@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from bsdr_models.numerics.kernels import rbf, rbf_slopes, rbf_triangle, squared_distances
+from bsdr_models.numerics.kernels import (
+    rbf,
+    rbf_cross_slopes,
+    rbf_slopes,
+    rbf_triangle,
+    squared_distances,
+)
 
 # Rounding of a sum of D products, relative to the largest of them.
 EPS = np.finfo(float).eps
@@ -55,7 +61,9 @@ def test_kernel_is_a_gaussian_of_the_distance(d):
     rng = np.random.default_rng(79)
     A, B = rng.standard_normal((9, d)), rng.standard_normal((7, d))
     np.testing.assert_allclose(rbf(A, B, 1.7), np.exp(-0.5 * (cdist(A, B) / 1.7) ** 2), rtol=1e-12)
+    np.testing.assert_allclose(rbf(A, B, 1.7, 3.0), 3.0 * rbf(A, B, 1.7), rtol=1e-14)
     own = rbf(A, None, 1.7)
+    assert np.array_equal(own, own.T)
     np.testing.assert_allclose(own, np.exp(-0.5 * (cdist(A, A) / 1.7) ** 2), rtol=1e-12)
     assert np.all(np.diagonal(own) == 1.0)
 
@@ -91,3 +99,16 @@ def test_slopes_are_those_of_a_weighted_sum(n, r):
     difference = rows[:, None] - rows
     expected = -2.0 * np.einsum("ij,ij,ijr->ir", weight, kernel, difference) / lengthscale**2
     np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=1e-11)
+
+
+@pytest.mark.parametrize(("n", "m", "r"), [(1, 1, 1), (30, 4, 2), (3, 40, 10)])
+def test_slopes_between_two_sets_are_those_of_a_weighted_sum(n, m, r):
+    rng = np.random.default_rng(97)
+    A, B, weight = (rng.standard_normal(shape) for shape in ((n, r), (m, r), (n, m)))
+    total, by_A, by_B = rbf_cross_slopes(A, B, 0.8, 2.5, weight)
+
+    kernel = 2.5 * np.exp(-0.5 * (cdist(A, B) / 0.8) ** 2)
+    assert total == pytest.approx(np.sum(weight * kernel), rel=1e-11, abs=1e-11)
+    pull = np.einsum("ij,ij,ijr->ijr", weight, kernel, A[:, None] - B) / 0.8**2
+    np.testing.assert_allclose(by_A, -pull.sum(axis=1), rtol=0.0, atol=1e-11)
+    np.testing.assert_allclose(by_B, pull.sum(axis=0), rtol=0.0, atol=1e-11)
