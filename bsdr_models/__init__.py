@@ -14,6 +14,8 @@ _PUBLIC = {
     "BM2PCARegressor": "bsdr_models.bm2pca.regressor",
     "BSDRClassifier": "bsdr_models.bsdr.estimator",
     "BSDRRegressor": "bsdr_models.bsdr.estimator",
+    "DGPLVMClassifier": "bsdr_models.dgplvm.estimator",
+    "DGPLVMPriors": "bsdr_models.dgplvm.priors:Priors",
     "MNPClassifier": "bsdr_models.bsdr.mnp",
     "Priors": "bsdr_models.bsdr.priors",
     "ZOO": "bsdr_models.zoo",
@@ -26,6 +28,8 @@ __all__ = [
     "BM2PCARegressor",
     "BSDRClassifier",
     "BSDRRegressor",
+    "DGPLVMClassifier",
+    "DGPLVMPriors",
     "MNPClassifier",
     "Priors",
 ]

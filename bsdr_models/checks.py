@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -9,9 +10,13 @@ import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.typing import FloatArray, IntArray
+
+# The matrices are small: more threads cost more than they bring, and change the rounding.
+one_thread = partial(threadpool_limits, limits=1, user_api="blas")
 
 # Largest R-hat of an identified quantity that passes without a warning.
 R_HAT_LIMIT = 1.05

@@ -9,3 +9,5 @@ COMPONENT_AUX = "component_aux"
 LABEL = "outcome"  # "label" is a name that ArviZ uses inside its tables
 ITERATION = "iteration"
 TERM = "term"
+GRID_X = "grid_x"
+GRID_Y = "grid_y"

@@ -67,7 +67,7 @@ def paper_layers(paper):
         Layer(
             modules=(f"{paper}", f"{paper}.*"),
             inside=(f"{paper}.*", *CHECKS, *BASE, *NUMERICS, *DRIVERS, "inference.datatree"),
-            outside=("numpy", "scipy", "sklearn", "threadpoolctl", "xarray"),
+            outside=("numpy", "scipy", "sklearn", "xarray"),
             lazy=(f"{paper}.model", "inference.engines", "inference.pymc_step", "arviz_stats"),
         ),
     )
@@ -98,7 +98,7 @@ LAYERS = (
     Layer(
         modules=CHECKS,
         inside=(*CHECKS, *BASE, *NUMERICS),
-        outside=("numpy", "scipy", "sklearn", "xarray"),
+        outside=("numpy", "scipy", "sklearn", "threadpoolctl", "xarray"),
         lazy=("arviz_stats",),
     ),
     *(layer for paper in PAPERS for layer in paper_layers(paper)),

@@ -9,7 +9,6 @@ import xarray as xr
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 
 from bsdr_models.bm2pca import generative, paper, sampling, trees
 from bsdr_models.bm2pca.generative import Generative, Rows
@@ -17,7 +16,7 @@ from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.task import Learned, Strategy, Task
 from bsdr_models.bm2pca.trees import Context
 from bsdr_models.bm2pca.views import Moments, make_view
-from bsdr_models.checks import check_count, check_tol, fit_scaler
+from bsdr_models.checks import check_count, check_tol, fit_scaler, one_thread
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.random import as_generator
@@ -30,9 +29,6 @@ validate_rows = partial(
     accept_sparse="csr",
     ensure_all_finite="allow-nan",
 )
-
-# The matrices are small: more threads cost more than they bring, and change the rounding.
-one_thread = partial(threadpool_limits, limits=1, user_api="blas")
 
 # What a fit leaves beside the attributes whose names end in an underscore.
 PRIVATE = (

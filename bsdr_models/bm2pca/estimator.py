@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.bm2pca import label_free, paper, sampling, selection, trees, tuning
-from bsdr_models.bm2pca.base import BaseBM2PCA, one_thread
+from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.card import CARD
 from bsdr_models.bm2pca.labels import Labels, encode
 from bsdr_models.bm2pca.mean_field import Start
@@ -19,6 +19,7 @@ from bsdr_models.bm2pca.settings import Candidate, Grid, Inference, Variant, mak
 from bsdr_models.bm2pca.task import Learned, Strategy, Task
 from bsdr_models.checks import (
     check_choice,
+    one_thread,
     warn_not_converged,
     warn_unless_mixed,
 )

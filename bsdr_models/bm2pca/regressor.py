@@ -10,11 +10,11 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_consistent_length
 
 from bsdr_models.bm2pca import paper, regression, selection, trees
-from bsdr_models.bm2pca.base import BaseBM2PCA, one_thread
+from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.regression import Tubes, make_tubes
-from bsdr_models.checks import check_choice, dense_targets, warn_not_converged
+from bsdr_models.checks import check_choice, dense_targets, one_thread, warn_not_converged
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.random import RandomState

@@ -9,7 +9,6 @@ import numpy as np
 import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 
 from bsdr_models.bsdr import predict, sampling, trees
 from bsdr_models.bsdr.priors import Priors
@@ -21,6 +20,7 @@ from bsdr_models.checks import (
     check_count,
     check_tol,
     fit_scaler,
+    one_thread,
     warn_not_converged,
 )
 from bsdr_models.numerics.relevance import relevance
@@ -145,7 +145,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self._tree: xr.DataTree | None = None
         fit = self._fit_mean_field if self.inference == "mean_field" else self._fit_draws
         # The matrices are small: more threads cost more than they bring, and change the rounding.
-        with threadpool_limits(limits=1, user_api="blas"):
+        with one_thread():
             fit(settings, fit_rng)
         self._n_features_out = self.n_components
         return self
