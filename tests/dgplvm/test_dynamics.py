@@ -1,0 +1,220 @@
+"""The dynamical prior against SciPy's normal density, its gradients and its predictions."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.integrate import quad
+
+from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
+from bsdr_models.dgplvm.priors import LogNormal
+
+# Three sequences, their rows mixed; the last has one row and no transition.
+SEQUENCE = np.array(["b", "a", "b", "b", "a", "c", "a", "b", "a"])
+BEFORE = [1, 4, 6, 0, 2, 3]
+AFTER = [4, 6, 8, 2, 3, 7]
+LOG = np.log([0.4, 0.8, 0.7, 0.2])
+
+
+def rng_of(*key):
+    return np.random.default_rng([43, *key])
+
+
+def covariance(start, log_parameters=LOG):
+    """K_X entry by entry."""
+    s, scale, m, q = np.exp(log_parameters)
+    K = np.empty((len(start), len(start)))
+    for i, a in enumerate(start):
+        for j, b in enumerate(start):
+            K[i, j] = s * math.exp(-np.sum((a - b) ** 2) / (2.0 * scale**2)) + m * (a @ b)
+    return K + q * np.eye(len(start))
+
+
+def fourth_order(f, x, step=2e-3):
+    out = np.empty_like(x)
+    for i in np.ndindex(x.shape):
+        values = []
+        for k in (-2, -1, 1, 2):
+            moved = x.copy()
+            moved[i] += k * step
+            values.append(f(moved))
+        out[i] = (values[0] - 8.0 * values[1] + 8.0 * values[2] - values[3]) / (12.0 * step)
+    return out
+
+
+def circle(n, turn=0.3, noise=0.02, seed=0):
+    """Positions that go round, of unit variance along both axes."""
+    angle = turn * np.arange(n)
+    points = math.sqrt(2.0) * np.column_stack([np.cos(angle), np.sin(angle)])
+    return points + noise * rng_of(9, seed).standard_normal((n, 2))
+
+
+# ------------------------------------------------------------------------------- who follows whom
+
+
+def test_transitions_stay_within_a_sequence():
+    found = Dynamics.of(SEQUENCE)
+    assert found.before.tolist() == BEFORE
+    assert found.after.tolist() == AFTER
+
+
+def test_bad_sequences_are_refused():
+    with pytest.raises(ValueError, match="no transition"):
+        Dynamics.of([3, 1, 2])
+    with pytest.raises(ValueError, match=r"shape \(N,\)"):
+        Dynamics.of(np.ones((3, 2)))
+
+
+# ------------------------------------------------------------------------------------- the value
+
+
+@pytest.mark.parametrize("r", [1, 2, 4])
+def test_value_is_a_normal_density_of_what_comes_out(r):
+    X = rng_of(1, r).standard_normal((len(SEQUENCE), r))
+    law = stats.multivariate_normal(np.zeros(len(BEFORE)), covariance(X[BEFORE]))
+    expected = -np.sum(law.logpdf(X[AFTER].T))
+    assert Dynamics.of(SEQUENCE).evaluate(X, LOG).value == pytest.approx(expected, rel=1e-11)
+
+
+def test_a_break_has_no_transition():
+    """Two halves of a circle, the second one elsewhere in its turn."""
+    X = np.vstack([circle(12), circle(12)[::-1]])
+    apart = Dynamics.of(np.repeat([0, 1], 12))
+    joined = Dynamics.of(np.zeros(24))
+    assert len(apart.after) == 22
+    assert len(joined.after) == 23
+    law = stats.multivariate_normal(np.zeros(22), covariance(X[apart.before]))
+    found = apart.evaluate(X, LOG)
+    assert found.value == pytest.approx(-np.sum(law.logpdf(X[apart.after].T)), rel=1e-11)
+    # The order of the sequences and the rows that stand between do not matter.
+    order = rng_of(2).permutation(24)
+    order[np.isin(order, range(12))] = np.arange(12)
+    order[np.isin(order, range(12, 24))] = np.arange(12, 24)
+    mixed = Dynamics.of(np.repeat([7, 3], 12)[order]).evaluate(X[order], LOG)
+    assert mixed.value == pytest.approx(found.value, rel=1e-11)
+    np.testing.assert_allclose(mixed.latent, found.latent[order], rtol=1e-8, atol=1e-9)
+
+
+def test_coincident_positions_have_noise_of_their_own():
+    X = np.array([[1.0], [1.0], [1.0], [1.0]])
+    value = Dynamics.of(np.zeros(4)).evaluate(X, LOG).value
+    law = stats.multivariate_normal(np.zeros(3), np.full((3, 3), 1.1) + 0.2 * np.eye(3))
+    assert value == pytest.approx(-law.logpdf(np.ones(3)), rel=1e-12)
+
+
+def test_rotating_the_positions_changes_nothing():
+    X = rng_of(3).standard_normal((len(SEQUENCE), 3))
+    Q = stats.ortho_group.rvs(3, random_state=rng_of(4))
+    dynamics = Dynamics.of(SEQUENCE)
+    a, b = dynamics.evaluate(X, LOG), dynamics.evaluate(X @ Q, LOG)
+    assert a.value == pytest.approx(b.value, rel=1e-12)
+    np.testing.assert_allclose(b.latent @ Q.T, a.latent, rtol=1e-9, atol=1e-10)
+
+
+# ---------------------------------------------------------------------------------- the gradients
+
+
+@pytest.mark.parametrize("r", [1, 3])
+def test_gradients_are_those_of_differences(r):
+    dynamics = Dynamics.of(SEQUENCE)
+    X = rng_of(5, r).standard_normal((len(SEQUENCE), r))
+    found = dynamics.evaluate(X, LOG)
+    by_latent = fourth_order(lambda Z: dynamics.evaluate(Z, LOG).value, X)
+    by_log = fourth_order(lambda t: dynamics.evaluate(X, t).value, LOG)
+    np.testing.assert_allclose(found.latent, by_latent, atol=1e-8 * np.abs(by_latent).max())
+    np.testing.assert_allclose(found.log_parameters, by_log, atol=1e-8 * np.abs(by_log).max())
+    assert not found.latent[SEQUENCE == "c"].any()
+    value, gradient = dynamics.penalty(LOG)(X)
+    assert value == found.value
+    np.testing.assert_array_equal(gradient, found.latent)
+
+
+# ------------------------------------------------------------------------------------ the priors
+
+
+def test_priors_are_densities_of_the_logarithms():
+    priors = DynamicsPriors(noise_variance=LogNormal(0.2, 0.6))
+    t = priors.log_median + np.array([0.3, -0.2, 0.1, 0.5])
+    expected = -sum(
+        stats.norm(p.log_median, p.log_sd).logpdf(x) for p, x in zip(priors.kernel, t, strict=True)
+    )
+    value, slope = priors.negative_log_density(t)
+    assert value == pytest.approx(expected, rel=1e-12)
+    numeric = fourth_order(lambda x: priors.negative_log_density(x)[0], t)
+    np.testing.assert_allclose(slope, numeric, rtol=1e-8)
+    mass = quad(lambda u: math.exp(-priors.noise_variance.negative_log_density(u)[0]), -12, 9)[0]
+    assert mass == pytest.approx(1.0, abs=1e-8)
+    low, high = priors.bounds
+    assert np.all(low < t)
+    assert np.all(t < high)
+
+
+def test_wrong_priors_are_refused():
+    with pytest.raises(ValueError, match="lengthscale must be a LogNormal"):
+        DynamicsPriors(lengthscale=1.0)
+
+
+# ------------------------------------------------------------------------------------ prediction
+
+
+def test_prediction_is_the_conditional_of_the_joint_normal():
+    X = rng_of(6).standard_normal((len(SEQUENCE), 2))
+    new = rng_of(7).standard_normal((3, 2))
+    mean, variance = Dynamics.of(SEQUENCE).predictor(X, LOG).predict(new)
+    for x, m, v in zip(new, mean, variance, strict=True):
+        joint = covariance(np.vstack([X[BEFORE], x]))
+        k = np.linalg.solve(joint[:-1, :-1], joint[:-1, -1])
+        np.testing.assert_allclose(m, k @ X[AFTER], rtol=1e-9, atol=1e-11)
+        assert v == pytest.approx(joint[-1, -1] - k @ joint[:-1, -1], rel=1e-10)
+
+
+def test_values_and_predictions_are_one_chain():
+    """L_d of a sequence and one more step is L_d of it plus minus the log predictive density."""
+    X = rng_of(8).standard_normal((7, 2))
+    short = Dynamics.of(np.zeros(6))
+    whole = Dynamics.of(np.zeros(7)).evaluate(X, LOG).value
+    mean, variance = short.predictor(X[:6], LOG).predict(X[5:6])
+    step = -stats.norm(mean[0], math.sqrt(variance[0])).logpdf(X[6]).sum()
+    assert whole == pytest.approx(short.evaluate(X[:6], LOG).value + step, rel=1e-11)
+
+
+def test_a_learned_turn_is_continued():
+    X = circle(40)
+    mean, variance = Dynamics.of(np.zeros(40)).predictor(X, LOG).predict(X[-1:])
+    truth = circle(41, noise=0.0)[-1]
+    assert np.linalg.norm(mean[0] - truth) < 0.1 * np.linalg.norm(X[-1] - truth) + 0.1
+    assert variance[0] > 0.2  # never less than the noise
+    far = Dynamics.of(np.zeros(40)).predictor(X, LOG).predict(np.array([[30.0, 0.0]]))[1]
+    assert far[0] > variance[0]
+
+
+# -------------------------------------------------------------------------- what it is a prior of
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_smooth_motion_is_likelier_than_the_same_positions_shuffled(seed):
+    X = circle(40, noise=0.05, seed=seed)
+    dynamics = Dynamics.of(np.repeat([0, 1], 20))
+    log_parameters = DynamicsPriors().log_median
+    ordered = dynamics.evaluate(X, log_parameters).value
+    shuffled = [
+        dynamics.evaluate(rng_of(10, seed, k).permutation(X), log_parameters).value
+        for k in range(5)
+    ]
+    assert ordered < min(shuffled) - 20.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_draws_of_the_prior_are_likelier_than_shuffled_ones(seed):
+    """A path of a random function, each step drawn from the prediction after those before."""
+    rng = rng_of(11, seed)
+    log_parameters = np.log([1.0, 1.0, 0.3, 0.02])
+    X = rng.standard_normal((2, 2))
+    while len(X) < 40:
+        mean, variance = Dynamics.of(np.zeros(len(X))).predictor(X, log_parameters).predict(X[-1:])
+        step = mean + np.sqrt(variance)[:, None] * rng.standard_normal((1, 2))
+        X = np.vstack([X, step])
+    dynamics = Dynamics.of(np.zeros(40))
+    ordered = dynamics.evaluate(X, log_parameters).value
+    assert ordered < dynamics.evaluate(rng.permutation(X), log_parameters).value
