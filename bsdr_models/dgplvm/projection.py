@@ -35,6 +35,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.spatial import KDTree
+from scipy.special import ndtri
+from scipy.stats.qmc import Halton
 
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.typing import BoolArray, FloatArray, IntArray
@@ -45,6 +47,8 @@ _CHUNK = 2**21
 # Cells per axis of the grid on which a search begins: at most a quarter of a length-scale wide,
 # within these limits for one and for two components.
 _CELLS = {1: (80, 400), 2: (32, 64)}
+# Points scattered for more components, about the training positions and this much wider.
+_N_SPREAD, _WIDTH = 1000, 1.3
 _MARGIN = 0.25  # of the grid on each side, as a share of the range of the positions
 _MAX_ITER = 100
 # Newton's method squares an error: a step that promises less than this, relative to 1 + |f|, is
@@ -396,16 +400,17 @@ class Decoder:
         return images[:, len(self.latent) :], variance
 
     def _candidates(self) -> "_Candidates":
-        """Positions at which a search may begin: training rows, and a grid in low dimensions."""
-        X = self.latent
-        if X.shape[1] not in _CELLS:
-            hollows = X
-        else:
-            few, many = _CELLS[X.shape[1]]
+        """Positions at which a search may begin: a grid or a scatter, and the training rows."""
+        X, R = self.latent, self.latent.shape[1]
+        if R in _CELLS:
+            few, many = _CELLS[R]
             reach = np.ptp(X, axis=0).max() * (1.0 + 2.0 * _MARGIN)
             cells = np.clip(np.ceil(4.0 * reach / self.lengthscale), few, many)
             hollows = grid_points(landscape_grid(X, n=int(cells) + 1))
-        n_near = min(3 ** X.shape[1], 2 * X.shape[1] + 5, len(hollows))
+        else:
+            normal = ndtri(Halton(R, scramble=False).random(_N_SPREAD + 1)[1:])
+            hollows = np.vstack([X, X.mean(axis=0) + _WIDTH * X.std(axis=0) * normal])
+        n_near = min(3**R, 2 * R + 5, len(hollows))
         near = KDTree(hollows).query(hollows, k=n_near)[1].reshape(len(hollows), -1)
         return _Candidates(positions=np.vstack([hollows, X]), near=near[:, 1:])
 
