@@ -24,6 +24,7 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr
 
 from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.numerics import temperature
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.numerics.probit_ep import expectation_propagation
 from bsdr_models.numerics.probit_gp import Approximation, Sites
@@ -157,6 +158,8 @@ class GPClassifier:
         b of every function, (P, N).
     roots
         L^-1 S^(1/2) of every function, (P, N, N).
+    temperature
+        By which scores are divided before they become probabilities; fitted to leave-out scores.
     left_out
         Log probabilities of training rows, each as the others predict it, (N_all, K).
     log_evidence
@@ -171,6 +174,7 @@ class GPClassifier:
     n_labels: int
     weights: FloatArray
     roots: FloatArray
+    temperature: float
     left_out: FloatArray
     log_evidence: float
     converged: bool
@@ -186,9 +190,9 @@ class GPClassifier:
 
     def log_probabilities(self, latent: FloatArray) -> FloatArray:
         """Log class probabilities at positions (M, R), (M, K), normalised."""
-        mean, variance = self.latent_function(latent)
+        scores = class_scores(*self.latent_function(latent))
         return class_log_probabilities(
-            mean, variance, self.present, self.n_labels, n_rows=len(self.latent)
+            scores, self.temperature, self.present, self.n_labels, n_rows=len(self.latent)
         )
 
     def loo_log_probabilities(self) -> FloatArray:
@@ -199,28 +203,38 @@ class GPClassifier:
         return self.left_out
 
 
+def class_scores(mean: FloatArray, variance: FloatArray) -> FloatArray:
+    r"""Log odds of every problem, :math:`\log \Phi(z) - \log \Phi(-z)`, z = m / sqrt(1 + v)."""
+    z = mean / np.sqrt(1.0 + variance)
+    return np.asarray(log_ndtr(z) - log_ndtr(-z))
+
+
+def fit_class_temperature(scores: FloatArray, y: IntArray) -> float:
+    """Temperature of leave-out scores (N, P); 1 for up to two classes.
+
+    The probabilities of a single probit are as good as they get. Those of several problems were
+    fitted apart, and what they say together is too timid or too bold.
+    """
+    return temperature.fit_temperature(scores, y) if scores.shape[1] > 1 else 1.0
+
+
 def class_log_probabilities(
-    mean: FloatArray, variance: FloatArray, present: IntArray, n_labels: int, *, n_rows: int
+    scores: FloatArray, heat: float, present: IntArray, n_labels: int, *, n_rows: int
 ) -> FloatArray:
-    r"""Class probabilities from moments of the latent functions, (M, P) -> (M, K).
+    r"""Class probabilities from scores, (M, P) -> (M, K).
 
     .. math::
-        p_c \propto \Phi(m_c / \sqrt{1 + v_c})
+        p_c \propto \exp(s_c / T)
 
-    for each class against the rest. A class without rows gets 1 / (N + K), the rule of
-    succession, and the others share what is left.
+    At T = 1 that is the probability of independent answers of all problems, given that exactly
+    one of them is positive. A class without rows gets 1 / (N + K), the rule of succession, and
+    the others share what is left.
     """
-    z = mean / np.sqrt(1.0 + variance)
-    if len(present) == 1:
-        known = np.zeros((len(z), 1))
-    elif len(present) == 2:
-        known = np.column_stack([log_ndtr(-z[:, 0]), log_ndtr(z[:, 0])])
-    else:
-        known = log_ndtr(z)
-        known = known - np.logaddexp.reduce(known, axis=1, keepdims=True)
     n_absent = n_labels - len(present)
-    result = np.full((len(z), n_labels), -np.log(n_rows + n_labels))
-    result[:, present] = known + np.log1p(-n_absent / (n_rows + n_labels))
+    result = np.full((len(scores), n_labels), -np.log(n_rows + n_labels))
+    result[:, present] = np.log1p(-n_absent / (n_rows + n_labels))
+    if len(present) > 1:
+        result[:, present] += temperature.log_probabilities(scores, heat)
     return result
 
 
@@ -278,7 +292,7 @@ def fit_gp_classifier(
             some = _spread_rows(y, SEARCH_ROWS)
             kernel, settled = _search(kernel, rows[some], signs[:, some], method, priors)
     fits = [method(kernel.matrix(rows), sign) for sign in signs]
-    return _assemble(kernel, latent, known, present, n_labels, fits, settled=settled)
+    return _assemble(kernel, latent, known, y, present, n_labels, fits, settled=settled)
 
 
 def one_against_rest(y: IntArray, n_labels: int) -> FloatArray:
@@ -363,6 +377,7 @@ def _assemble(
     kernel: Kernel,
     latent: FloatArray,
     known: IntArray,
+    y: IntArray,
     present: IntArray,
     n_labels: int,
     fits: list[Approximation],
@@ -371,6 +386,10 @@ def _assemble(
 ) -> GPClassifier:
     """Collect the arrays of all problems."""
     n = len(known)
+    mean = np.array([fit.posterior.cavity_mean for fit in fits]).reshape(-1, n).T
+    variance = np.array([fit.posterior.cavity_variance for fit in fits]).reshape(-1, n).T
+    scores = class_scores(mean, variance)
+    heat = fit_class_temperature(scores, y)
     classifier = GPClassifier(
         kernel=kernel,
         latent=latent[known],
@@ -378,12 +397,11 @@ def _assemble(
         n_labels=n_labels,
         weights=np.array([fit.posterior.weights for fit in fits]).reshape(-1, n),
         roots=np.array([fit.posterior.root for fit in fits]).reshape(-1, n, n),
+        temperature=heat,
         left_out=np.empty((0, n_labels)),
         log_evidence=sum(fit.log_evidence for fit in fits),
         converged=settled and all(fit.converged for fit in fits),
     )
     left_out = classifier.log_probabilities(latent)
-    mean = np.array([fit.posterior.cavity_mean for fit in fits]).reshape(-1, n).T
-    variance = np.array([fit.posterior.cavity_variance for fit in fits]).reshape(-1, n).T
-    left_out[known] = class_log_probabilities(mean, variance, present, n_labels, n_rows=n)
+    left_out[known] = class_log_probabilities(scores, heat, present, n_labels, n_rows=n)
     return replace(classifier, left_out=left_out)
