@@ -1,0 +1,274 @@
+"""Search for a mode of the paper's objective, and a report of how degenerate it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
+from bsdr_models.dgplvm.dynamics import Dynamics
+from bsdr_models.dgplvm.likelihood import Rows
+from bsdr_models.dgplvm.paper_objective import (
+    THETA,
+    KernelMap,
+    PaperObjective,
+    initial_log_theta,
+    log_theta_bounds,
+)
+from bsdr_models.dgplvm.starts import starts as make_positions
+from bsdr_models.inference.optimise import MapResult, run_map
+from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.typing import FloatArray, IntArray
+
+type Mapping = Literal["kernel", "centres", "free"]
+MAPPINGS = ("kernel", "centres", "free")
+STARTS = ("pca", "lda", "shrinkage_lda", "random")
+
+# Share of the variance of a feature below which the positions explain nothing.
+NO_SIGNAL = 0.05
+# Value of the criterion below which every class is on a point.
+NO_SCATTER = 1e-6
+# Nats of log theta from a bound that count as being there.
+_AT_BOUND = 1e-3
+# The bias wants to vanish wherever the features are centred; nobody needs to hear of it.
+_BIAS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collapse:
+    r"""What tells a degenerate mode.
+
+    signal_share
+        Variance of a feature over the rows that the positions explain a priori,
+        :math:`\theta_1 (1 - \overline{\exp(-\theta_2 |x_i - x_j|^2 / 2)})`, relative to that
+        and the noise. It is 0 for a vanishing signal and for positions that fall together.
+    at_bounds
+        Parameters that sit at their lowest or highest value, by name.
+    rms_latent
+        Root mean square distance of a position from the mean of all.
+    centroid_distance
+        Root mean square distance between the centroids of two classes.
+    criterion
+        J.
+    """
+
+    signal_share: float
+    at_bounds: tuple[str, ...]
+    rms_latent: float
+    centroid_distance: float
+    criterion: float
+
+    @property
+    def warning(self) -> str | None:
+        """What is degenerate about the mode, in a sentence, or None."""
+        if self.signal_share < NO_SIGNAL:
+            return (
+                "the positions explain next to nothing of the features: signal share "
+                f"{self.signal_share:.2g}, distance between centroids {self.centroid_distance:.2g}"
+            )
+        if self.criterion < NO_SCATTER:
+            return (
+                f"every class has collapsed to a point (criterion {self.criterion:.1g}); a smaller "
+                "weight keeps the structure within classes"
+            )
+        worrying = [name for name in self.at_bounds if name != THETA[_BIAS]]
+        if worrying:
+            return (
+                f"{' and '.join(worrying)} ended at a bound, on which the result then depends: "
+                "the objective of the paper has no minimum of its own"
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperFit:
+    """Positions, theta and map at the lowest point found.
+
+    latent
+        X, (N, R).
+    theta
+        Output variance, inverse squared width, bias, inverse noise variance: (4,), in the units
+        of the features.
+    kernel_map
+        The map, None for free positions.
+    weights
+        a, (M, R), None for free positions.
+    objective
+        What was minimised.
+    search
+        What the starts came to; ``x`` is the point in the coordinates of the objective.
+    collapse
+        How degenerate the point is.
+    """
+
+    latent: FloatArray
+    theta: FloatArray
+    kernel_map: KernelMap | None
+    weights: FloatArray | None
+    objective: PaperObjective
+    search: MapResult
+    collapse: Collapse
+
+    @property
+    def warning(self) -> str | None:
+        """What is degenerate about the result, in a sentence, or None."""
+        return self.collapse.warning
+
+    def transform(self, X: FloatArray) -> FloatArray:
+        """Positions of new rows by the map, Eq. (17): (M, D) -> (M, R).
+
+        Raises
+        ------
+        ValueError
+            If positions are free.
+        """
+        if self.kernel_map is None or self.weights is None:
+            raise ValueError("free positions have no map: new rows have to be searched for")
+        return self.kernel_map.transform(X, self.weights)
+
+
+def fit_paper(
+    X: FloatArray,
+    y_index: IntArray,
+    n_labels: int,
+    *,
+    n_components: int,
+    weight: float = 1e4,
+    width: float | None = None,
+    criterion: str = "trace_ratio",
+    mapping: Mapping = "kernel",
+    n_centres: int = 100,
+    penalty: float = 0.0,
+    spherical: float = 0.0,
+    hold_width: bool = False,
+    sequence: ArrayLike | None = None,
+    starts: Sequence[str] = STARTS,
+    rng: np.random.Generator,
+    max_iter: int = 500,
+    tol: float = 1e-4,
+    progressbar: bool = False,
+) -> PaperFit:
+    """Minimise the paper's objective within bounds, from several starts.
+
+    Parameters
+    ----------
+    X : (N, D)
+        Features; their mean is taken off for the likelihood.
+    y_index : (N,)
+        Class of each row; -1 where there is no label.
+    n_labels : int
+        K.
+    n_components : int
+        R.
+    weight : float
+        1 / sigma_d**2 of Eq. (13).
+    width : float, optional
+        gamma of Eq. (18), in units of 1 / feature**2; 2 over the median squared distance of the
+        rows by default.
+    criterion : str
+        A name of :func:`~bsdr_models.dgplvm.criteria.make_criterion`.
+    mapping : {'kernel', 'centres', 'free'}
+        Kernels around all rows (the paper's map), around ``n_centres`` of them drawn at random,
+        or no map.
+    n_centres : int
+        At most the rows.
+    penalty : float
+        rho; 0 in the paper.
+    spherical : float
+        tau; 0 in Eq. (13), 1 in Eq. (7).
+    hold_width : bool
+        Whether theta_2 stays 1. With ``spherical=1`` this is the variant with a scale.
+    sequence : (N,), optional
+        Sequence of each row, for Eq. (19); see :meth:`Dynamics.of`.
+    starts : sequence of str
+        Names of :func:`~bsdr_models.dgplvm.starts.starts`.
+    rng : numpy.random.Generator
+        For random starts and centres.
+    max_iter, tol, progressbar
+        Of :func:`~bsdr_models.inference.optimise.run_map`.
+
+    Returns
+    -------
+    PaperFit
+
+    Raises
+    ------
+    ValueError
+        If the mapping is unknown, or from the criterion.
+    """
+    if mapping not in MAPPINGS:
+        raise ValueError(f"mapping must be one of {MAPPINGS}, got {mapping!r}")
+    rows = Rows.of(X - X.mean(axis=0))
+    affinity = local_affinity(X, y_index) if criterion == "local_fisher" else None
+    measure = make_criterion(criterion, y_index, n_labels, affinity=affinity)
+    measure.check(n_components)
+    objective = PaperObjective(
+        rows=rows,
+        criterion=measure,
+        weight=weight,
+        n_components=n_components,
+        kernel_map=_make_map(X, mapping, n_centres, width, rng),
+        penalty=penalty,
+        spherical=spherical,
+        dynamics=None if sequence is None else Dynamics.of(sequence),
+        hold_width=hold_width,
+    )
+    positions = make_positions(
+        X, y_index, n_labels, n_components=n_components, names=starts, rng=rng
+    )
+    search = run_map(
+        objective,
+        [objective.pack(latent, initial_log_theta(rows)) for latent in positions],
+        bounds=objective.bounds,
+        max_iter=max_iter,
+        tol=tol,
+        progressbar=progressbar,
+    )
+    u, log_theta, _ = objective.unpack(search.x)
+    latent, chart = objective.latent(search.x), objective.kernel_map
+    return PaperFit(
+        latent=latent,
+        theta=np.exp(log_theta),
+        kernel_map=chart,
+        weights=None if chart is None else chart.weights(u),
+        objective=objective,
+        search=search,
+        collapse=_report(objective, latent, log_theta, y_index),
+    )
+
+
+def _make_map(
+    X: FloatArray, mapping: str, n_centres: int, width: float | None, rng: np.random.Generator
+) -> KernelMap | None:
+    if mapping == "free":
+        return None
+    if width is None:
+        distances = squared_distances(X)
+        width = 2.0 / float(np.median(distances[np.triu_indices(len(X), 1)]))
+    if mapping == "kernel":
+        return KernelMap(rows=X, centres=X, width=width)
+    chosen = np.sort(rng.choice(len(X), min(n_centres, len(X)), replace=False))
+    return KernelMap(rows=X, centres=X[chosen], width=width)
+
+
+def _report(
+    objective: PaperObjective, latent: FloatArray, log_theta: FloatArray, y_index: IntArray
+) -> Collapse:
+    output, inverse_width, _, inverse_noise = np.exp(log_theta)
+    likeness = np.exp(-0.5 * inverse_width * squared_distances(latent)).mean()
+    signal = output * (1.0 - likeness)
+    low, high = log_theta_bounds(objective.rows, hold_width=objective.hold_width)
+    near = (log_theta - low < _AT_BOUND) | (high - log_theta < _AT_BOUND)
+    centred = latent - latent.mean(axis=0)
+    present = np.unique(y_index[y_index >= 0])
+    centroids = np.array([latent[y_index == c].mean(axis=0) for c in present])
+    pairs = squared_distances(centroids)[np.triu_indices(len(present), 1)]
+    return Collapse(
+        signal_share=float(signal / (signal + 1.0 / inverse_noise)),
+        at_bounds=tuple(THETA[i] for i in np.flatnonzero(near & (low < high))),
+        rms_latent=float(np.sqrt(np.mean(np.sum(centred**2, axis=1)))),
+        centroid_distance=float(np.sqrt(pairs.mean())),
+        criterion=objective.criterion(latent)[0],
+    )

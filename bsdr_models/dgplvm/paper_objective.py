@@ -1,0 +1,246 @@
+r"""The objective of the paper as it stands, Eqs. (7), (13), (17)-(20), with bounds.
+
+.. math::
+    F = L_r(X, \theta) + \sum_{i=1}^4 \ln \theta_i + \tfrac{1}{\sigma_d^2} J(X)
+        \;\Big[ + \tfrac{\tau}{2} |X|^2 \Big] \;\Big[ + \tfrac{\rho}{2} tr(a^\top K_{bc}\, a) \Big]
+        \;\Big[ + L_d(X) \Big]
+
+:math:`L_r` is :func:`~bsdr_models.dgplvm.likelihood.evaluate_paper`, with its constant; J is one
+of :mod:`~bsdr_models.dgplvm.criteria`; :math:`\tau` is the spherical prior of Eq. (7), which
+Eq. (13) leaves out; :math:`\rho` is not in the paper.
+
+F has no minimum. :math:`p(\theta) = 1/\theta` is improper, and
+:math:`F(cX, \theta_2 / c^2) = F(X, \theta_2) - 2 \ln c` where neither :math:`\tau` nor
+:math:`L_d` holds the positions; a bias or a signal that goes to 0 gains without limit. What is
+found therefore depends on the bounds of theta, here, with v the variance of a feature,
+
+====================== ========= ========
+theta                  lowest    highest
+====================== ========= ========
+1, output variance     1e-4 v    1e2 v
+2, inverse width**2    1e-3      1e3
+3, bias                1e-6 v    1e2 v
+4, inverse noise       1e-2 / v  1e4 / v
+====================== ========= ========
+
+The positions are free or a map of the features, :math:`X = K_{bc}\, a` (17) with
+:math:`k_{bc} = \exp(-\tfrac{\gamma}{2} |y - y'|^2)` (18) around all rows or some of them. The
+search moves :math:`u = L^\top a`, L the Cholesky factor of the kernel between centres: then
+:math:`X = \Phi u` with :math:`\Phi = K_{bc} L^{-\top}`, and the penalty is
+:math:`\tfrac{\rho}{2} |u|^2`. With all rows as centres :math:`\Phi = L` is invertible, so that
+map excludes no positions; it chooses among optima and places new rows.
+
+References
+----------
+.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
+       classification. ICML.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
+from bsdr_models.dgplvm.likelihood import Rows, evaluate_paper
+from bsdr_models.numerics.kernels import rbf
+from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.typing import FloatArray
+
+THETA = ("output variance", "inverse squared width", "bias", "inverse noise variance")
+# Lowest and highest theta for features of unit variance.
+_LOWEST = np.array([1e-4, 1e-3, 1e-6, 1e-2])
+_HIGHEST = np.array([1e2, 1e3, 1e2, 1e4])
+# Where a search begins, on positions of unit variance: half of the variance is signal.
+_BEGIN = np.array([0.5, 1.0, 1e-2, 2.0])
+
+
+@dataclass(frozen=True)
+class KernelMap:
+    """Positions as sums of kernels around centres, Eqs. (17) and (18).
+
+    rows
+        Features of the training rows, (N, D).
+    centres
+        (M, D); the rows themselves for the map of the paper.
+    width
+        gamma, in units of 1 / feature**2.
+    """
+
+    rows: FloatArray
+    centres: FloatArray
+    width: float
+
+    @cached_property
+    def factor(self) -> FloatArray:
+        """L, lower, of the kernel between centres, (M, M)."""
+        return cholesky(self._kernel(self.centres), name="kernel matrix of the map")
+
+    @cached_property
+    def basis(self) -> FloatArray:
+        """Phi, (N, M)."""
+        if self.centres is self.rows:
+            return self.factor
+        solved = solve_triangular(self.factor, self._kernel(self.rows).T, lower=True)
+        return np.ascontiguousarray(solved.T)
+
+    def weights(self, u: FloatArray) -> FloatArray:
+        """A, (M, R), of coordinates u, (M, R)."""
+        return solve_triangular(self.factor, u, lower=True, trans="T")
+
+    def coordinates(self, latent: FloatArray) -> FloatArray:
+        """U, (M, R), whose positions come nearest to these, (N, R)."""
+        if self.centres is self.rows:
+            return solve_triangular(self.factor, latent, lower=True)
+        return np.linalg.lstsq(self.basis, latent, rcond=None)[0]
+
+    def transform(self, X: FloatArray, weights: FloatArray) -> FloatArray:
+        """Positions of rows: (M', D) -> (M', R)."""
+        return self._kernel(X) @ weights
+
+    def _kernel(self, X: FloatArray) -> FloatArray:
+        return rbf(X, None if X is self.centres else self.centres, self.width**-0.5)
+
+
+def log_theta_bounds(rows: Rows, *, hold_width: bool = False) -> tuple[FloatArray, FloatArray]:
+    """Lowest and highest log theta, (4,) each; with ``hold_width`` theta_2 is 1."""
+    low, high = np.log(_LOWEST) + _log_units(rows), np.log(_HIGHEST) + _log_units(rows)
+    if hold_width:
+        low[1] = high[1] = 0.0
+    return low, high
+
+
+def initial_log_theta(rows: Rows) -> FloatArray:
+    """Log theta (4,) for positions of unit variance."""
+    return np.log(_BEGIN) + _log_units(rows)
+
+
+def _log_units(rows: Rows) -> FloatArray:
+    return float(np.log(rows.variance)) * np.array([1.0, 0.0, 1.0, -1.0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperObjective:
+    """F of a vector that holds coordinates of the positions and logarithms of theta.
+
+    Parameters
+    ----------
+    rows : Rows
+        Features as the likelihood sees them.
+    criterion : callable
+        Latent positions to J and its gradient.
+    weight : float
+        1 / sigma_d**2.
+    n_components : int
+        R.
+    kernel_map : KernelMap, optional
+        Positions are free without it.
+    penalty : float
+        rho.
+    spherical : float
+        tau; 1 for Eq. (7), 0 for Eq. (13).
+    dynamics : Dynamics, optional
+        Adds Eq. (20) and the priors of its kernel.
+    dynamics_priors : DynamicsPriors
+    hold_width : bool
+        Whether theta_2 stays 1, so that the positions carry the scale.
+    """
+
+    rows: Rows
+    criterion: Callable[[FloatArray], tuple[float, FloatArray]]
+    weight: float
+    n_components: int
+    kernel_map: KernelMap | None = None
+    penalty: float = 0.0
+    spherical: float = 0.0
+    dynamics: Dynamics | None = None
+    dynamics_priors: DynamicsPriors = field(default=DynamicsPriors())
+    hold_width: bool = False
+
+    def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
+        """F in nats, with the constants of L_r and L_d, and its gradient."""
+        u, log_theta, log_dynamics = self.unpack(x)
+        values, by_latent, by_theta, by_dynamics = self._evaluate(u, log_theta, log_dynamics)
+        by_u = by_latent
+        if self.kernel_map is not None:
+            by_u = self.kernel_map.basis.T @ by_latent + self.penalty * u
+        return sum(values.values()), np.concatenate([by_u.ravel(), by_theta, by_dynamics])
+
+    def terms(self, x: FloatArray) -> dict[str, float]:
+        """F by its terms."""
+        return self._evaluate(*self.unpack(x))[0]
+
+    def _evaluate(
+        self, u: FloatArray, log_theta: FloatArray, log_dynamics: FloatArray
+    ) -> tuple[dict[str, float], FloatArray, FloatArray, FloatArray]:
+        """Terms, and gradients by positions, log theta and parameters of the dynamics."""
+        X = self._positions(u)
+        found = evaluate_paper(X, log_theta, self.rows)
+        J, slope = self.criterion(X)
+        values = {
+            "likelihood": found.value,
+            "criterion": self.weight * J,
+            "theta": float(log_theta.sum()),  # p(theta) = 1 / theta
+        }
+        by_latent = found.latent + self.weight * slope
+        by_dynamics = np.empty(0)
+        if self.spherical:
+            values["spherical"] = 0.5 * self.spherical * float(np.vdot(X, X))
+            by_latent += self.spherical * X
+        if self.kernel_map is not None and self.penalty:
+            values["map"] = 0.5 * self.penalty * float(np.vdot(u, u))
+        if self.dynamics is not None:
+            moved = self.dynamics.evaluate(X, log_dynamics)
+            prior, by_prior = self.dynamics_priors.negative_log_density(log_dynamics)
+            values["dynamics"] = moved.value + prior
+            by_latent += moved.latent
+            by_dynamics = moved.log_parameters + by_prior
+        return values, by_latent, found.log_kernel + 1.0, by_dynamics
+
+    def latent(self, x: FloatArray) -> FloatArray:
+        """Positions (N, R) at a point of the search."""
+        return self._positions(self.unpack(x)[0])
+
+    def pack(
+        self,
+        latent: FloatArray,
+        log_theta: FloatArray,
+        log_dynamics: FloatArray | None = None,
+    ) -> FloatArray:
+        """Point of the search with these positions, or the nearest ones that the map has.
+
+        Parameters of the dynamics begin at the medians of their priors unless they are given.
+        """
+        u = latent if self.kernel_map is None else self.kernel_map.coordinates(latent)
+        if self.dynamics is None:
+            log_dynamics = np.empty(0)
+        elif log_dynamics is None:
+            log_dynamics = self.dynamics_priors.log_median
+        return np.concatenate([u.ravel(), log_theta, log_dynamics])
+
+    def unpack(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Coordinates (M, R) or free positions (N, R), log theta (4,), log dynamics (4,) or ()."""
+        size = self._n_coordinates * self.n_components
+        return x[:size].reshape(-1, self.n_components), x[size : size + 4], x[size + 4 :]
+
+    @property
+    def bounds(self) -> tuple[FloatArray, FloatArray]:
+        """Of theta, and of the dynamics the box of their priors; nothing else is bounded."""
+        free = np.full(self._n_coordinates * self.n_components, np.inf)
+        low, high = log_theta_bounds(self.rows, hold_width=self.hold_width)
+        low, high = np.concatenate([-free, low]), np.concatenate([free, high])
+        if self.dynamics is None:
+            return low, high
+        lowest, highest = self.dynamics_priors.bounds
+        return np.concatenate([low, lowest]), np.concatenate([high, highest])
+
+    @property
+    def _n_coordinates(self) -> int:
+        if self.kernel_map is None:
+            return len(self.rows.root)
+        return len(self.kernel_map.centres)
+
+    def _positions(self, u: FloatArray) -> FloatArray:
+        return u if self.kernel_map is None else self.kernel_map.basis @ u
