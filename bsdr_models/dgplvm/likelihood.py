@@ -31,6 +31,7 @@ References
 """
 
 import math
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,9 @@ from bsdr_models.numerics.kernels import rbf_slopes, rbf_triangle
 from bsdr_models.typing import FloatArray
 
 _LN_2PI = math.log(2.0 * math.pi)
+# Entries that stay allocated between evaluations.
+_KEPT_ENTRIES = 2**20
+_kept = threading.local()
 # Directions of the rows with less than this share of the largest sum of squares, per row, are
 # rounding of products.
 _RANK_TOL = 1e-15
@@ -133,18 +137,18 @@ def evaluate(latent: FloatArray, log_kernel: FloatArray, rows: Rows) -> Evaluati
     Raises
     ------
     numpy.linalg.LinAlgError
-        If the kernel matrix is not positive definite in floating point.
+        If a position is not finite, or the kernel matrix not positive definite in floating point.
     """
+    check_positions(latent)
     signal, lengthscale, noise = np.exp(log_kernel)
     signal, noise = signal * rows.variance, noise * rows.variance
     n, d = len(latent), rows.n_features
-    K = rbf_triangle(latent, lengthscale, signal)
+    K, half = _arrays(n, rows.root.shape[1] + 1)
+    rbf_triangle(latent, lengthscale, signal, out=K)
     _diagonal(K)[:] += noise
     factor, log_det = _factorise(K)
-
-    half = np.empty((n, rows.root.shape[1] + 1), order="F")  # L^-1 [root, 1]
     half[:, :-1], half[:, -1] = rows.root, 1.0
-    half = blas.dtrsm(1.0, factor, half, lower=1, overwrite_b=1)
+    half = blas.dtrsm(1.0, factor, half, lower=1, overwrite_b=1)  # L^-1 [root, 1]
     root, ones = half[:, :-1], half[:, -1]
     weight = ones @ ones  # 1' K^-1 1
     blas.dger(-1.0 / weight, ones, ones @ root, a=root, overwrite_a=1)
@@ -176,8 +180,9 @@ def evaluate_paper(latent: FloatArray, log_theta: FloatArray, rows: Rows) -> Eva
     Raises
     ------
     numpy.linalg.LinAlgError
-        If the kernel matrix is not positive definite in floating point.
+        If a position is not finite, or the kernel matrix not positive definite in floating point.
     """
+    check_positions(latent)
     signal, precision, bias, noise_precision = np.exp(log_theta)
     n, d = len(latent), rows.n_features
     lengthscale, ones = 1.0 / math.sqrt(precision), np.ones(n)
@@ -195,6 +200,34 @@ def evaluate_paper(latent: FloatArray, log_theta: FloatArray, rows: Rows) -> Eva
     by_noise = -_diagonal(G).sum() / noise_precision
     slopes = np.array([total, by_precision, by_bias, by_noise])
     return Evaluation(value=value, latent=gradient, log_kernel=slopes)
+
+
+def check_positions(*positions: FloatArray) -> None:
+    """Refuse what is not finite: compiled exponentials would not carry it on.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        What a search takes as a point to step back from.
+    """
+    if not all(math.isfinite(each.sum()) for each in positions):
+        raise np.linalg.LinAlgError("the positions are not finite")
+
+
+def _arrays(n: int, width: int) -> tuple[FloatArray, FloatArray]:
+    """Two arrays, (n, n) and (n, width), in Fortran order, for the length of one evaluation.
+
+    A search asks for the same sizes again and again. Fresh pages from the system would take a
+    tenth of the time at a few hundred rows; each thread keeps its own, up to a few megabytes.
+    """
+    flat: FloatArray | None = getattr(_kept, "flat", None)
+    size = n * (n + width)
+    if flat is None or flat.size < size:
+        flat = np.empty(size)
+        if size <= _KEPT_ENTRIES:
+            _kept.flat = flat
+    square, rest = flat[: n * n], flat[n * n : size]
+    return square.reshape(n, n).T, rest.reshape(width, n).T
 
 
 def _factorise(K: FloatArray) -> tuple[FloatArray, float]:

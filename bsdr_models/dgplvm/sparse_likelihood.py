@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from bsdr_models.dgplvm.likelihood import Rows
+from bsdr_models.dgplvm.likelihood import Rows, check_positions
 from bsdr_models.numerics.kernels import rbf, rbf_cross_slopes, rbf_slopes, squared_distances
 from bsdr_models.typing import FloatArray
 
@@ -81,8 +81,9 @@ def evaluate_sparse(
     Raises
     ------
     numpy.linalg.LinAlgError
-        If a matrix is not positive definite in floating point.
+        If a position is not finite, or a matrix not positive definite in floating point.
     """
+    check_positions(latent, inducing)
     signal, lengthscale, noise = np.exp(log_kernel)
     signal, noise = signal * rows.variance, noise * rows.variance
     n, d, m = len(latent), rows.n_features, len(inducing)

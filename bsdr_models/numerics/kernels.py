@@ -91,7 +91,9 @@ def rbf(
     return kernel
 
 
-def rbf_triangle(A: FloatArray, lengthscale: float, amplitude: float) -> FloatArray:
+def rbf_triangle(
+    A: FloatArray, lengthscale: float, amplitude: float, out: FloatArray | None = None
+) -> FloatArray:
     """Lower triangle of amplitude * exp(-|a_i - a_j|**2 / (2 lengthscale**2)).
 
     Parameters
@@ -99,15 +101,17 @@ def rbf_triangle(A: FloatArray, lengthscale: float, amplitude: float) -> FloatAr
     A : (N, R)
         With few columns.
     lengthscale, amplitude : float
+    out : (N, N), Fortran order, optional
+        Where to put it.
 
     Returns
     -------
     (N, N), Fortran order
         What is above the diagonal has no meaning.
     """
-    kernel = np.empty((len(A), len(A)))
-    _fill_triangle(np.ascontiguousarray(A.T), 0.5 / lengthscale**2, amplitude, kernel)
-    return kernel.T
+    kernel = np.empty((len(A), len(A)), order="F") if out is None else out
+    _fill_triangle(np.ascontiguousarray(A.T), 0.5 / lengthscale**2, amplitude, kernel.T)
+    return kernel
 
 
 def rbf_slopes(

@@ -1,5 +1,7 @@
 """The two densities of the features given the positions, against SciPy's and by invariance."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from scipy.linalg import helmert
@@ -226,3 +228,32 @@ def test_a_matrix_without_a_factor_is_an_error(density):
     logs = np.array([0.0, 0.0, -600.0, 600.0])[: 3 if density is evaluate else 4]
     with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
         density(np.zeros((12, 2)), logs, Rows.of(X))
+
+
+@pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_positions_that_are_not_finite_are_an_error(density, logs, bad):
+    X, latent = problem((12, 5, 2))
+    latent[3, 1] = bad
+    with pytest.raises(np.linalg.LinAlgError, match="finite"):
+        density(latent, logs, Rows.of(X))
+
+
+def test_evaluations_of_several_sizes_and_threads_do_not_meet():
+    """Arrays are kept between evaluations; what is returned does not change with the next one."""
+    problems = [problem((n, 9, 2), seed=n) for n in (40, 12, 60, 12, 25)]
+
+    def run(case):
+        X, latent = case
+        rows = Rows.of(X)
+        first = evaluate(latent, LOG_KERNEL, rows)
+        for shift in np.linspace(-0.5, 0.5, 20):
+            evaluate(latent, LOG_KERNEL + shift, rows)
+        return first
+
+    alone = [run(case) for case in problems]
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(run, problems * 3))
+    for got, expected in zip(together, alone * 3, strict=True):
+        assert got.value == expected.value
+        assert np.array_equal(got.latent, expected.latent)

@@ -158,6 +158,16 @@ def test_a_matrix_without_a_factor_is_an_error():
         evaluate_sparse(latent, np.array([-800.0, 0.0, 0.0]), inducing, Rows.of(X))
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_positions_that_are_not_finite_are_an_error(bad):
+    X, latent, inducing = problem((20, 8, 2, 6))
+    for array in (inducing, latent):
+        array[1, 1] = bad
+        with pytest.raises(np.linalg.LinAlgError, match="finite"):
+            evaluate_sparse(latent, LOG_KERNEL, inducing, Rows.of(X))
+        array[1, 1] = 0.0
+
+
 def test_inducing_positions_are_spread_over_the_rows():
     rng = np.random.default_rng(103)
     centres = rng.uniform(-20.0, 20.0, (12, 2))

@@ -1,0 +1,232 @@
+"""Milliseconds per density and gradient of D-GPLVM, beside the least that LAPACK can take.
+
+GPy, where it is installed, is timed on the same rows, without and with its discriminative prior.
+"""
+
+import importlib
+import importlib.util
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from benchmarks.timing import Work, medians
+from bsdr_models.dgplvm.likelihood import Evaluation, Rows, evaluate, evaluate_paper
+from bsdr_models.dgplvm.sparse_likelihood import evaluate_sparse, initial_inducing
+from bsdr_models.numerics.kernels import squared_distances
+
+N_FEATURES, N_COMPONENTS, N_INDUCING, N_LABELS = 256, 2, 100, 3
+LOG_KERNEL = np.log([0.3, 1.0, 0.7])
+# Rows, and the largest ratio to the floor we aim at; calls, not sums, are the time of few rows.
+EXACT: tuple[tuple[int, float | None], ...] = (
+    (20, None),
+    (100, None),
+    (300, 1.3),
+    (1000, 1.3),
+    (2000, 1.3),
+)
+# Rows, and the most seconds.
+SPARSE = ((1000, None), (10_000, 1.0), (100_000, 10.0))
+# Plain NumPy takes seconds from here on, and GPy's prior, whose loops are Python's, many more.
+PLAIN_UP_TO, PRIOR_UP_TO = 1000, 1000
+# Rows of a block of the sparse floor.
+BLOCK = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Features (N, D), centred, their positions (N, R), and what the density keeps of them."""
+
+    X: np.ndarray
+    latent: np.ndarray
+    rows: Rows
+
+
+def problem(n_rows: int) -> Problem:
+    """Sines of the position and noise."""
+    rng = np.random.default_rng(0)
+    latent = rng.standard_normal((n_rows, N_COMPONENTS))
+    X = np.sin(latent @ rng.standard_normal((N_COMPONENTS, N_FEATURES)))
+    X += rng.standard_normal(X.shape)
+    X -= X.mean(axis=0)
+    return Problem(X=X, latent=latent, rows=Rows.of(X))
+
+
+def plain(case: Problem) -> Evaluation:
+    """The formulas as they stand, with full matrices and a general inverse."""
+    signal, lengthscale, noise = np.exp(LOG_KERNEL) * [case.rows.variance, 1.0, case.rows.variance]
+    n, d = case.X.shape
+    distances = squared_distances(case.latent)
+    R = signal * np.exp(-0.5 * distances / lengthscale**2)
+    K = R + noise * np.eye(n)
+    inverse = np.linalg.inv(K)
+    by_one = inverse.sum(axis=1)
+    P = inverse - np.outer(by_one, by_one) / by_one.sum()
+    S = case.X @ case.X.T
+    PS = P @ S
+    log_det = np.linalg.slogdet(K)[1] + np.log(by_one.sum() / n) + (n - 1) * np.log(2.0 * np.pi)
+    G = 0.5 * (d * P - PS @ P)
+    H = G * R
+    latent = (-2.0 / lengthscale**2) * (H.sum(axis=1)[:, None] * case.latent - H @ case.latent)
+    slopes = [H.sum(), np.sum(H * distances) / lengthscale**2, noise * np.trace(G)]
+    value = 0.5 * (d * log_det + np.trace(PS))
+    return Evaluation(value=value, latent=latent, log_kernel=np.array(slopes))
+
+
+def check_exact(case: Problem) -> None:
+    """Value and gradients of the package are those of the formulas."""
+    got, expected = evaluate(case.latent, LOG_KERNEL, case.rows), plain(case)
+    assert abs(got.value - expected.value) < 1e-9 * abs(expected.value), "value"
+    for a, b in ((got.latent, expected.latent), (got.log_kernel, expected.log_kernel)):
+        assert np.abs(a - b).max() < 1e-7 * np.abs(b).max(), "gradient"
+
+
+def check_sparse(case: Problem, inducing: np.ndarray) -> None:
+    """The slope along a random direction is that of differences; few rows: the bound is one."""
+    got = evaluate_sparse(case.latent, LOG_KERNEL, inducing, case.rows)
+    if len(case.latent) <= PLAIN_UP_TO:
+        exact = evaluate(case.latent, LOG_KERNEL, case.rows).value
+        assert exact <= got.value < exact + 1e-3 * abs(exact), "bound"
+    rng, step = np.random.default_rng(1), 1e-4
+    directions = [rng.standard_normal(a.shape) for a in (case.latent, LOG_KERNEL, inducing)]
+    ends = [
+        evaluate_sparse(
+            case.latent + sign * step * directions[0],
+            LOG_KERNEL + sign * step * directions[1],
+            inducing + sign * step * directions[2],
+            case.rows,
+        ).value
+        for sign in (1.0, -1.0)
+    ]
+    gradients = (got.latent, got.log_kernel, got.inducing)
+    slope = sum(np.vdot(g, v) for g, v in zip(gradients, directions, strict=True))
+    # The differences lack a third derivative times step**2, of the order of the value.
+    limit = 1e-4 * abs(slope) + 10.0 * step**2 * abs(got.value)
+    assert abs((ends[0] - ends[1]) / (2.0 * step) - slope) < limit, "gradient"
+
+
+def exact_floor(case: Problem) -> Work:
+    """Factor, inverse from it, two triangular solutions for the root, one symmetric product."""
+    K = np.exp(-0.5 * squared_distances(case.latent)) + np.eye(len(case.latent))
+
+    def run(arrays: tuple[np.ndarray, np.ndarray]) -> None:
+        factor, info = lapack.dpotrf(arrays[0], lower=1, clean=0, overwrite_a=1)
+        assert info == 0
+        W = blas.dtrsm(1.0, factor, arrays[1], lower=1, overwrite_b=1)
+        W = blas.dtrsm(1.0, factor, W, lower=1, trans_a=1, overwrite_b=1)
+        inverse, info = lapack.dpotri(factor, lower=1, overwrite_c=1)
+        assert info == 0
+        blas.dsyrk(-0.5, W, beta=1.0, c=inverse, lower=1, overwrite_c=1)
+
+    return Work(run=run, prepare=lambda: (K.copy(order="F"), case.rows.root.copy(order="F")))
+
+
+def sparse_floor(case: Problem) -> Work:
+    """Solutions for K_uf, its square, its products with (M, M) and the root, block by block."""
+    rng = np.random.default_rng(2)
+    L = np.asfortranarray(np.eye(N_INDUCING) + 0.01 * np.tri(N_INDUCING))
+    W, root = np.asfortranarray(L @ L.T), case.rows.root
+    Z = rng.standard_normal((N_INDUCING, root.shape[1]))
+    block = np.asfortranarray(rng.standard_normal((N_INDUCING, BLOCK)))
+
+    def run(_: Any) -> None:
+        for start in range(0, len(root), BLOCK):
+            part = root[start : start + BLOCK]
+            A = blas.dtrsm(1.0, L, block[:, : len(part)], lower=1)
+            blas.dsyrk(1.0, A, lower=1)
+            _ = A @ part
+            A = blas.dtrsm(1.0, L, block[:, : len(part)], lower=1)
+            along = W @ A
+            _ = Z @ part.T
+            blas.dtrsm(1.0, L, along, lower=1, trans_a=1)
+
+    return Work(run=run)
+
+
+def rival(case: Problem, *, discriminative: bool) -> Work:
+    """Objective and gradient of GPy's GPLVM, whose likelihood is checked against the paper's."""
+    GPy = importlib.import_module("GPy")
+    kernel = GPy.kern.RBF(N_COMPONENTS) + GPy.kern.Bias(N_COMPONENTS)
+    model = GPy.models.GPLVM(case.X, N_COMPONENTS, X=case.latent.copy(), kernel=kernel)
+    ours = evaluate_paper(case.latent, np.zeros(4), case.rows)  # all hyper-parameters are 1
+    assert abs(model.log_likelihood() + ours.value) < 1e-6 * abs(ours.value)
+    assert np.abs(model.X.gradient + ours.latent).max() < 1e-5 * np.abs(ours.latent).max()
+    if discriminative:
+        priors = importlib.import_module("GPy.core.parameterization.priors")
+        one_hot = np.eye(N_LABELS)[np.arange(len(case.X)) % N_LABELS]
+        prior = priors.DGPLVM(1e-4, one_hot, case.latent.shape)
+        model.X.set_prior(prior, warning=False)
+    rng, start = np.random.default_rng(3), model.optimizer_array.copy()
+    # Another point each time: GPy answers a point that it has just seen from memory.
+    return Work(
+        prepare=lambda: start + 1e-6 * rng.standard_normal(start.shape), run=model._objective_grads
+    )
+
+
+def measure_exact(n_rows: int, aim: float | None) -> list[str]:
+    """One line of the table of the exact density."""
+    case = problem(n_rows)
+    works = {
+        "ours": Work(run=lambda _: evaluate(case.latent, LOG_KERNEL, case.rows)),
+        "floor": exact_floor(case),
+    }
+    if n_rows <= PLAIN_UP_TO:
+        check_exact(case)
+        works["plain"] = Work(run=lambda _: plain(case))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of libraries that GPy uses
+        if importlib.util.find_spec("GPy") is not None:
+            works["GPy"] = rival(case, discriminative=False)
+            if n_rows <= PRIOR_UP_TO:
+                works["GPy with prior"] = rival(case, discriminative=True)
+        seconds = dict(zip(works, medians(*works.values(), seconds=4.0), strict=True))
+    milliseconds = {name: f"{1e3 * value:.3g}" for name, value in seconds.items()}
+    others = [milliseconds.get(name, "-") for name in ("plain", "GPy", "GPy with prior")]
+    ratio = f"{seconds['ours'] / seconds['floor']:.2f}"
+    aimed = "-" if aim is None else f"{aim:g}"
+    return [str(n_rows), milliseconds["ours"], milliseconds["floor"], ratio, aimed, *others]
+
+
+def measure_sparse(n_rows: int, aim: float | None) -> list[str]:
+    """One line of the table of the bound."""
+    case = problem(n_rows)
+    inducing = initial_inducing(case.latent, N_INDUCING, np.random.default_rng(0))
+    check_sparse(case, inducing)
+    ours = Work(run=lambda _: evaluate_sparse(case.latent, LOG_KERNEL, inducing, case.rows))
+    seconds, floor = medians(ours, sparse_floor(case))
+    aimed = "-" if aim is None else f"{1e3 * aim:g}"
+    return [
+        str(n_rows),
+        f"{1e3 * seconds:.3g}",
+        f"{1e3 * floor:.3g}",
+        f"{seconds / floor:.2f}",
+        aimed,
+    ]
+
+
+def report() -> str:
+    """Markdown tables of both."""
+    exact = [
+        ["N", "ms", "floor ms", "ratio", "aim", "plain NumPy", "GPy", "GPy, discriminative"],
+        ["---"] * 8,
+        *(measure_exact(*case) for case in EXACT),
+    ]
+    sparse = [
+        ["N", "ms", "floor ms", "ratio", "aim, ms"],
+        ["---"] * 5,
+        *(measure_sparse(*case) for case in SPARSE),
+    ]
+    exact_table, sparse_table = (
+        "\n".join("| " + " | ".join(line) + " |" for line in lines) for lines in (exact, sparse)
+    )
+    return (
+        f"### D-GPLVM: the density of the features and its gradient\n\n"
+        f"D = {N_FEATURES}, R = {N_COMPONENTS}, the means integrated out. The floor is the factor "
+        "of the kernel matrix, its inverse from it, two triangular solutions for the root of X X' "
+        "and one symmetric product. GPy's likelihood has a zero mean; - where it is not "
+        f"installed or was not run.\n\n{exact_table}\n\n"
+        f"With {N_INDUCING} inducing positions; the floor is the triangular solutions and the "
+        f"products of a block of rows.\n\n{sparse_table}\n"
+    )
