@@ -9,10 +9,12 @@ then find their room.
 from bsdr_models.plots.bound import plot_bound
 from bsdr_models.plots.calibration import plot_confusion, plot_reliability
 from bsdr_models.plots.certainty import plot_certainty
+from bsdr_models.plots.landscape import plot_landscape
 from bsdr_models.plots.loadings import plot_feature_relevance, plot_loadings, plot_relevance
 from bsdr_models.plots.regions import plot_decision_regions
 from bsdr_models.plots.scores import plot_scores
 from bsdr_models.plots.tables import scores_table
+from bsdr_models.plots.weight_path import plot_weight_path
 
 __all__ = [
     "plot_bound",
@@ -20,9 +22,11 @@ __all__ = [
     "plot_confusion",
     "plot_decision_regions",
     "plot_feature_relevance",
+    "plot_landscape",
     "plot_loadings",
     "plot_relevance",
     "plot_reliability",
     "plot_scores",
+    "plot_weight_path",
     "scores_table",
 ]

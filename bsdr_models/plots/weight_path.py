@@ -1,0 +1,144 @@
+"""Error of held-out rows against the weight of the classes in the prior of the positions."""
+
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from bsdr_models.dims import APPROXIMATION, WEIGHT
+from bsdr_models.plots._read import read
+from bsdr_models.plots._style import (
+    INK,
+    POSITIVE,
+    add_legend,
+    axes_or_new,
+    color,
+    marker,
+    set_title,
+    styled,
+)
+from bsdr_models.typing import FloatArray
+
+STROKES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
+MEASURES = {"error": ("error rate", "Error"), "log_loss": ("log loss (nats per row)", "Log loss")}
+
+
+@styled
+def plot_weight_path(
+    tree: xr.DataTree | xr.Dataset,
+    *,
+    measure: Literal["error", "log_loss"] = "error",
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot error or log loss against the weight of the classes, on a logarithmic axis.
+
+    On the left the positions explain the features, on the right they keep the classes apart. A
+    weight of zero (no classes) and an infinite one (classes alone) stand apart at the ends.
+
+    Parameters
+    ----------
+    tree
+        Tree with a group "weight_path", or that dataset: `error` or `log_loss` over `weight`, and
+        with several ways of classifying over `approximation` too; `error_sd` or `log_loss_sd` are
+        drawn as a band. Its attribute `chosen_weight` is marked.
+    measure
+        Which of the two.
+    ax
+        Axes to draw on; a new figure by default.
+    """
+    if measure not in MEASURES:
+        raise ValueError(f"measure must be one of {sorted(MEASURES)}, got {measure!r}")
+    if isinstance(tree, xr.Dataset):
+        tree = xr.DataTree.from_dict({"weight_path": tree})
+    path = read(tree, "weight_path", measure).sortby(WEIGHT)
+    weight = path[WEIGHT].values.astype(np.float64)
+    if np.any(weight < 0.0) or not np.any(np.isfinite(weight) & (weight > 0.0)):
+        raise ValueError(f"weights must be at least 0, and one of them positive: {weight.tolist()}")
+    place = _places(weight)
+    inner = np.isfinite(weight) & (weight > 0.0)
+    names = path[APPROXIMATION].values.tolist() if APPROXIMATION in path[measure].dims else [None]
+    band = f"{measure}_sd" in path
+
+    ax = axes_or_new(ax, width=7.2 if len(names) > 1 else 6.4, height=4.2)
+    for i, name in enumerate(names):
+        one = path if name is None else path.sel({APPROXIMATION: name})
+        values = one[measure].values
+        shade = POSITIVE if name is None else color(i)
+        symbol: dict[str, Any] = {"color": shade, "marker": marker(i), "markersize": 6.0}
+        stroke = STROKES[i % len(STROKES)]
+        ax.plot(place[inner], values[inner], linestyle=stroke, linewidth=1.8, label=name, **symbol)
+        ends = np.where(inner, np.nan, values)
+        ax.plot(place, ends, linestyle="none", markerfacecolor="white", **symbol)
+        if band:
+            _draw_band(ax, place, values, one[f"{measure}_sd"].values, inner, shade)
+    ax.set_xscale("log")
+    _mark_ends(ax, weight, place)
+    axis_name, title = MEASURES[measure]
+    ax.set(xlabel="weight of the classes", ylabel=axis_name)
+    ax.set_ylim(bottom=max(0.0, ax.get_ylim()[0]))
+    note = _note(path, measure, weight, names)
+    if band:
+        note += " Bands: one standard deviation."
+    chosen = path.attrs.get("chosen_weight")
+    if chosen is not None:
+        at = float(_places(np.append(weight, float(chosen)))[-1])
+        ax.axvline(at, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=1.5, gid="chosen")
+        note += f" Dashed: the weight chosen, {_text(float(chosen))}."
+    if len(names) > 1:
+        add_legend(ax)
+    set_title(ax, f"{title} against the weight of the classes", note)
+    return ax
+
+
+def _places(weight: FloatArray) -> FloatArray:
+    """Where weights (W,) stand on a logarithmic axis: 0 and infinity one step beyond the rest."""
+    inner = weight[np.isfinite(weight) & (weight > 0.0)]
+    low, high = inner.min(), inner.max()
+    step = max((high / low) ** 0.12, 3.0)
+    return np.where(weight == 0.0, low / step, np.where(np.isinf(weight), high * step, weight))
+
+
+def _mark_ends(ax: Axes, weight: FloatArray, place: FloatArray) -> None:
+    """Ticks at powers of ten inside, and the names of zero and infinity at the ends."""
+    inner = place[np.isfinite(weight) & (weight > 0.0)]
+    powers = np.arange(np.floor(np.log10(inner.min())), np.ceil(np.log10(inner.max())) + 1.0)
+    ticks = {10.0**p: f"$10^{{{p:.0f}}}$" for p in powers[:: 1 + len(powers) // 8]}
+    ticks = {
+        at: text for at, text in ticks.items() if 0.99 * inner.min() <= at <= 1.01 * inner.max()
+    }
+    for end, text in ((0.0, "0"), (np.inf, "∞")):
+        if np.any(weight == end):
+            ticks[float(place[weight == end][0])] = text
+    if len(ticks) < 2:
+        ticks = {float(at): _text(w) for at, w in zip(place, weight, strict=True)}
+    ax.xaxis.set_major_locator(FixedLocator(list(ticks)))
+    ax.set_xticks(list(ticks), list(ticks.values()))
+    ax.xaxis.set_minor_locator(NullLocator())
+
+
+def _draw_band(
+    ax: Axes, place: FloatArray, mean: FloatArray, sd: FloatArray, inner: np.ndarray, shade: str
+) -> None:
+    """One standard deviation about the line, and bars at the ends."""
+    low, high = np.maximum(mean - sd, 0.0), mean + sd
+    band = ax.fill_between(place[inner], low[inner], high[inner], color=shade, alpha=0.16)
+    band.set(linewidth=0.0, zorder=1, gid="band")
+    if not inner.all():
+        ax.vlines(place[~inner], low[~inner], high[~inner], colors=shade, linewidth=1.2, alpha=0.6)
+
+
+def _note(path: xr.Dataset, measure: str, weight: FloatArray, names: list[Any]) -> str:
+    """Where each curve is lowest."""
+    found = []
+    for name in names:
+        values = (path if name is None else path.sel({APPROXIMATION: name}))[measure].values
+        best = int(np.nanargmin(values))
+        who = "" if name is None else f"{name} "
+        found.append(f"{who}{values[best]:.3g} at {_text(weight[best])}")
+    return f"Lowest: {'; '.join(found)}."
+
+
+def _text(weight: float) -> str:
+    return "∞" if np.isinf(weight) else f"{weight:.3g}"
