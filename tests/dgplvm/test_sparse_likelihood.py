@@ -1,5 +1,7 @@
 """The bound with inducing positions, against SciPy's density and the exact one."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.linalg import helmert
@@ -117,6 +119,20 @@ def test_blocks_of_rows_are_summed(monkeypatch):
     for name in ("latent", "log_kernel", "inducing"):
         a, b = getattr(parts, name), getattr(whole, name)
         np.testing.assert_allclose(a, b, rtol=0.0, atol=1e-11 * np.abs(b).max())
+
+
+def test_memory_is_a_few_blocks_above_the_gradient():
+    """A quarter of one array rows x inducing positions holds the gradient and all the blocks."""
+    X, latent, inducing = problem((40_000, 3, 2, 50))
+    rows = Rows.of(X)
+    evaluate_sparse(latent[:100], LOG_KERNEL, inducing, Rows.of(X[:100]))  # compiles
+    tracemalloc.start()
+    try:
+        evaluate_sparse(latent, LOG_KERNEL, inducing, rows)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 40_000 * 50 * 8 / 4
 
 
 def test_shift_and_rotation_of_all_positions_change_nothing():
