@@ -64,7 +64,8 @@ class Priors:
     Parameters
     ----------
     signal_variance : LogNormal
-        a: variance of the features that the latent positions explain.
+        a: variance of the features that the latent positions explain. Narrow: with a loose prior
+        there is a second optimum where many rows of curved classes are explained without noise.
     lengthscale : LogNormal
         l: length-scale of the map from positions to features. Nearly fixed, since the positions
         carry the scale.
@@ -89,7 +90,7 @@ class Priors:
         If a hyper-parameter is of the wrong kind or not positive.
     """
 
-    signal_variance: LogNormal = LogNormal(0.3, 0.5)
+    signal_variance: LogNormal = LogNormal(0.3, 0.15)
     lengthscale: LogNormal = LogNormal(1.0, 0.02)
     noise_variance: LogNormal = LogNormal(0.7, 0.3)
     map_dof: float = 4.0

@@ -1,0 +1,40 @@
+"""Small problems with classes that a smooth map can tell apart, and derivatives by differences."""
+
+import numpy as np
+import pytest
+
+
+def make_problem(n_rows=18, n_features=5, n_labels=3, *, seed=0, distance=2.0):
+    """Centred rows about class centres, labels in no order, one class of a single row."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n_rows - 1) % (n_labels - 1) + 1)
+    y = np.insert(y, n_rows // 2, 0)  # class 0 has one row, in the middle
+    centres = distance * rng.standard_normal((n_labels, n_features))
+    X = centres[y] + rng.standard_normal((n_rows, n_features))
+    return X - X.mean(axis=0), y
+
+
+@pytest.fixture
+def problem():
+    return make_problem()
+
+
+def slope(function, x, step=1e-3):
+    """Fourth-order differences of a scalar function of an array."""
+    x = np.array(x, dtype=float)
+    out = np.zeros(x.size)
+    flat = x.ravel()
+    for i in range(x.size):
+        values = []
+        for shift in (step, -step, 2 * step, -2 * step):
+            moved = flat.copy()
+            moved[i] += shift
+            values.append(function(moved.reshape(x.shape)))
+        near_up, near_down, far_up, far_down = values
+        out[i] = (8 * (near_up - near_down) - (far_up - far_down)) / (12 * step)
+    return out.reshape(x.shape)
+
+
+@pytest.fixture
+def differences():
+    return slope

@@ -1,0 +1,197 @@
+"""The objective against its terms written out, and its gradient against differences."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.linalg import helmert, inv, sqrtm
+from scipy.spatial.distance import cdist, pdist
+from scipy.stats import multivariate_normal, multivariate_t, norm
+
+from bsdr_models.dgplvm.back_constraint import DenseMap, LowRankMap, centroid_weights
+from bsdr_models.dgplvm.criteria import make_criterion
+from bsdr_models.dgplvm.likelihood import Rows
+from bsdr_models.dgplvm.objective import Objective, whiten
+from bsdr_models.dgplvm.priors import LogNormal, Priors
+
+MAPS = ("dense", "few", "none")
+LOG_KERNEL = np.array([-1.0, 0.02, -0.4])
+
+
+def make_objective(X, y, *, how="dense", criterion="trace_ratio", n_inducing=0, r=2):
+    weights = centroid_weights(y, 3)
+    options = {"width": 1.5, "noise": 0.07, "mean_variance": 0.3}
+    prior = {
+        "dense": lambda: DenseMap.of(X, weights, **options),
+        "few": lambda: LowRankMap.of(X, weights, X[:5], **options),
+        "none": lambda: None,
+    }[how]()
+    rows = Rows.of(X)
+    return Objective(
+        rows=rows,
+        map_prior=prior,
+        criterion=make_criterion(criterion, y, 3),
+        weight=7.0,
+        known=np.flatnonzero(y >= 0),
+        priors=Priors(),
+        n_components=r,
+        temper=rows.n_effective / rows.n_features,
+        n_inducing=n_inducing,
+    )
+
+
+def some_point(objective, n, *, seed=0):
+    rng = np.random.default_rng(seed)
+    inducing = rng.standard_normal((objective.n_inducing, objective.n_components))
+    return objective.pack(
+        rng.standard_normal((n, objective.n_components)),
+        LOG_KERNEL,
+        inducing if objective.n_inducing else None,
+    )
+
+
+@pytest.mark.parametrize("how", MAPS)
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize(
+    ("criterion", "r"), [("trace_ratio", 2), ("trace_ratio", 1), ("inverse_trace", 2), ("total", 3)]
+)
+def test_gradient(how, missing, criterion, r, problem, differences):
+    X, y = problem
+    if missing:
+        y = np.where(np.isin(np.arange(len(y)), [3, 11]), -1, y)
+    objective = make_objective(X, y, how=how, criterion=criterion, r=r)
+    x = some_point(objective, len(X))
+    _, gradient = objective(x)
+    expected = differences(lambda v: objective(v)[0], x)
+    np.testing.assert_allclose(gradient, expected, atol=1e-8 * np.abs(expected).max())
+
+
+def test_gradient_with_inducing_points(problem, differences):
+    X, y = problem
+    objective = make_objective(X, y, how="few", n_inducing=6)
+    x = some_point(objective, len(X))
+    expected = differences(lambda v: objective(v)[0], x)
+    np.testing.assert_allclose(objective(x)[1], expected, atol=1e-7 * np.abs(expected).max())
+
+
+def test_value_is_the_sum_of_densities_from_elsewhere(problem):
+    """Contrasts of the rows, a multivariate t of the positions, normals of the logarithms."""
+    X, y = problem
+    objective = make_objective(X, y)
+    x = some_point(objective, len(X))
+    n, d = X.shape
+    latent = objective.latent(x)
+    a, length, b = np.exp(LOG_KERNEL)
+    v = (X**2).sum() / ((n - 1) * d)
+    K = v * a * np.exp(-(cdist(latent, latent) ** 2) / (2 * length**2)) + v * b * np.eye(n)
+    H = helmert(n)
+    log_likelihood = multivariate_normal(np.zeros(n - 1), H @ K @ H.T).logpdf((H @ X).T).sum()
+    size = np.linalg.eigvalsh(X @ X.T)
+    effective = size.sum() ** 2 / (size**2).sum()
+
+    means = np.stack([latent[y == label].mean(axis=0) for label in range(3)])
+    W = latent - means[y]
+    B = means[y]  # the overall mean is 0
+    J = np.trace(np.linalg.solve(B.T @ B, W.T @ W))
+
+    decay = 1.5 / (2 * np.median(pdist(X) ** 2))
+    K_b = np.exp(-decay * cdist(X, X) ** 2) + 0.3 + 0.07 * np.eye(n)
+    E = np.eye(n) - np.outer(np.ones(n), centroid_weights(y, 3))
+    z = (E @ latent).T.ravel()
+    # The shape of the t, without its constants, which the positions do not see.
+    square = z @ np.kron(np.eye(2), np.linalg.inv(K_b)) @ z
+    nu = objective.priors.map_dof
+    dof = (n - 1) * 2 + nu
+    t = multivariate_t(np.zeros(1), [[1.0]], df=dof - 1)
+    reference = t.logpdf([np.sqrt(square * (dof - 1) / nu)]) - t.logpdf([0.0])
+
+    priors = sum(
+        norm(np.log(p.median), p.log_sd).logpdf(value)
+        for p, value in zip(objective.priors.kernel, LOG_KERNEL, strict=True)
+    )
+    expected = -effective / d * log_likelihood + 7.0 * J - reference - priors
+    assert objective(x)[0] == pytest.approx(expected, rel=1e-10)
+    terms = objective.terms(latent, LOG_KERNEL)
+    assert terms.total == pytest.approx(expected, rel=1e-10)
+    assert terms.criterion == pytest.approx(J, rel=1e-10)
+
+
+def test_whitened_positions_are_a_symmetric_square_root(problem):
+    X, y = problem
+    rng = np.random.default_rng(2)
+    raw = rng.standard_normal((len(X), 3))
+    known = np.flatnonzero(y > 0)
+    white = whiten(raw, known).latent
+    centred = raw - raw[known].mean(axis=0)
+    cov = centred[known].T @ centred[known] / len(known)
+    np.testing.assert_allclose(white, centred @ inv(sqrtm(cov)).real, atol=1e-10)
+    np.testing.assert_allclose(white[known].T @ white[known] / len(known), np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(whiten(white, known).latent, white, atol=1e-10)
+
+
+@pytest.mark.parametrize("how", MAPS)
+def test_scale_shift_and_turn_of_the_raw_positions_change_nothing(how, problem):
+    X, y = problem
+    objective = make_objective(X, y, how=how)
+    rng = np.random.default_rng(4)
+    raw = rng.standard_normal((len(X), 2))
+    turn = np.linalg.qr(rng.standard_normal((2, 2)))[0]
+    value = objective(objective.pack(raw, LOG_KERNEL))[0]
+    for moved in (3.0 * raw, raw + [5.0, -2.0], raw @ turn, raw @ [[2.0, 1.0], [0.0, 0.5]] @ turn):
+        same = objective(objective.pack(moved, LOG_KERNEL))[0]
+        assert same == pytest.approx(value, rel=1e-10)
+
+
+def test_no_direction_leads_down_for_ever(problem):
+    """Tiny or huge positions, vanishing signal or noise: the value goes up, or stays."""
+    X, y = problem
+    objective = make_objective(X, y)
+    rng = np.random.default_rng(6)
+    raw = rng.standard_normal((len(X), 2))
+    value = objective(objective.pack(raw, LOG_KERNEL))[0]
+    for size in (1e-6, 1e6):
+        assert objective(objective.pack(size * raw, LOG_KERNEL))[0] == pytest.approx(
+            value, rel=1e-6
+        )
+    for i in range(3):
+        for far in (-12.0, 12.0):
+            moved = LOG_KERNEL.copy()
+            moved[i] = far
+            assert objective(objective.pack(raw, moved))[0] > value
+
+
+def test_parameters_stay_in_the_box_of_their_priors(problem):
+    X, y = problem
+    objective = make_objective(X, y)
+    low, high = objective.bounds
+    assert np.isinf(low[:-3]).all()
+    assert np.isinf(high[:-3]).all()
+    expected = [p.bounds for p in objective.priors.kernel]
+    np.testing.assert_allclose(np.column_stack([low, high])[-3:], expected)
+
+
+def test_positions_without_a_dimension_are_refused(problem):
+    X, y = problem
+    objective = make_objective(X, y, how="none")
+    raw = np.outer(np.arange(len(X)), [1.0, 2.0])
+    with pytest.raises(np.linalg.LinAlgError, match="span"):
+        objective(objective.pack(raw, LOG_KERNEL))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weight": 8.0},
+        {"temper": 1.0},
+        {"map_prior": None},
+        {"priors": Priors(noise_variance=LogNormal(0.5, 0.3))},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_part_counts(change, problem):
+    X, y = problem
+    objective = make_objective(X, y)
+    x = some_point(objective, len(X))
+    latent = objective.latent(x)
+    other = replace(objective, **change)
+    assert other.terms(latent, LOG_KERNEL).total != objective.terms(latent, LOG_KERNEL).total
