@@ -7,7 +7,7 @@ share one function. With u the positions in units of the distance between classe
     k(u, u') = e^{t_0} \exp(-|u - u'|^2 / 2 e^{2 t_1}) + e^{t_2} u^\top u' + 10^{-6} \delta,
 
 and t maximises the sum of the log evidences of all functions and the log density of its prior.
-The paper [1]_ keeps the kernel of the features instead, which `FeatureKernel` offers.
+The paper [1]_ keeps the kernel of the features instead; ``reuse`` takes that or any other.
 
 References
 ----------
@@ -15,9 +15,7 @@ References
        classification. ICML.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
 
 import numpy as np
 from scipy.optimize import minimize
@@ -26,154 +24,59 @@ from scipy.special import log_ndtr
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.numerics import temperature
 from bsdr_models.numerics.kernels import squared_distances
-from bsdr_models.numerics.probit_ep import expectation_propagation
-from bsdr_models.numerics.probit_gp import Approximation, Sites
-from bsdr_models.numerics.probit_laplace import laplace
+from bsdr_models.numerics.probit_functions import (
+    EXACT,
+    Fitted,
+    Functions,
+    Method,
+    fit_exact,
+    fit_induced,
+)
+from bsdr_models.numerics.probit_gp import Sites
+from bsdr_models.numerics.probit_kernels import NUGGET, Kernel, SmoothLinearKernel
 from bsdr_models.typing import FloatArray, IntArray
 
-type Method = Literal["laplace", "ep"]
-METHODS: dict[str, Callable[..., Approximation]] = {
-    "laplace": laplace,
-    "ep": expectation_propagation,
-}
-
-# Variance that every row has to itself; it keeps the kernel matrix positive definite.
-NUGGET = 1e-6
 # A search for t stays within this many standard deviations of its prior.
 BOX = 4.0
 # Rows on which t is looked for, at most: a search is cubic in their number.
 SEARCH_ROWS = 300
 SEARCH_ITER = 50
-
-
-class Kernel(Protocol):
-    """Covariances of a latent function at positions."""
-
-    def matrix(self, latent: FloatArray) -> FloatArray:
-        """Of training rows, (N, R) -> (N, N), with what a row has to itself."""
-
-    def cross(self, new: FloatArray, latent: FloatArray) -> FloatArray:
-        """Between new rows (M, R) and training rows (N, R), (M, N)."""
-
-    def diagonal(self, new: FloatArray) -> FloatArray:
-        """Of new rows with themselves, (M,)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassifierKernel:
-    """A smooth and a linear part, of positions in units of the distance between classes.
-
-    centre
-        Mean of the class centroids, (R,).
-    scale
-        Root mean square distance of the class centroids from it.
-    log_values
-        t, (3,): logs of the smooth variance, the length-scale and the linear variance.
-    """
-
-    centre: FloatArray
-    scale: float
-    log_values: FloatArray
-
-    def inputs(self, latent: FloatArray) -> FloatArray:
-        """u, (N, R)."""
-        return (latent - self.centre) / self.scale
-
-    def matrix(self, latent: FloatArray) -> FloatArray:
-        """Of training rows, (N, N)."""
-        u = self.inputs(latent)
-        K = self._covariance(squared_distances(u), u @ u.T)
-        K[np.diag_indices_from(K)] += NUGGET
-        return K
-
-    def cross(self, new: FloatArray, latent: FloatArray) -> FloatArray:
-        """Between new and training rows, (M, N)."""
-        a, b = self.inputs(new), self.inputs(latent)
-        return self._covariance(squared_distances(a, b), a @ b.T)
-
-    def diagonal(self, new: FloatArray) -> FloatArray:
-        """Of new rows, (M,)."""
-        u = self.inputs(new)
-        signal, _, linear = np.exp(self.log_values)
-        return np.asarray(signal + NUGGET + linear * np.einsum("mr,mr->m", u, u))
-
-    def _covariance(self, squares: FloatArray, products: FloatArray) -> FloatArray:
-        signal, lengthscale, linear = np.exp(self.log_values)
-        return np.asarray(signal * np.exp(squares / (-2.0 * lengthscale**2)) + linear * products)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureKernel:
-    """Kernel of the features, [1]_, Eq. (5), taken over by the classifier as it is.
-
-    The noise belongs to a row, new or old, and not to its position.
-
-    signal_variance
-        theta_1.
-    lengthscale
-        theta_2^(-1/2).
-    bias_variance
-        theta_3.
-    noise_variance
-        1 / theta_4.
-    """
-
-    signal_variance: float
-    lengthscale: float
-    bias_variance: float
-    noise_variance: float
-
-    def matrix(self, latent: FloatArray) -> FloatArray:
-        """Of training rows, (N, N)."""
-        K = self.cross(latent, latent)
-        K[np.diag_indices_from(K)] += self.noise_variance
-        return K
-
-    def cross(self, new: FloatArray, latent: FloatArray) -> FloatArray:
-        """Between new and training rows, (M, N)."""
-        exponents = squared_distances(new, latent) / (-2.0 * self.lengthscale**2)
-        return np.asarray(self.signal_variance * np.exp(exponents) + self.bias_variance)
-
-    def diagonal(self, new: FloatArray) -> FloatArray:
-        """Of new rows, (M,)."""
-        return np.full(len(new), self.signal_variance + self.bias_variance + self.noise_variance)
+# Accuracy of an approximation during the search, in standard deviations of its marginals.
+SEARCH_TOL = 1e-5
+# With more labelled rows the functions go by inducing rows, and by how many at most.
+EXACT_ROWS = 500
+INDUCING_ROWS = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPClassifier:
-    """Latent functions of P one-against-rest problems, given N labelled rows.
+    """Latent functions of P one-against-rest problems, and class probabilities from them.
 
-    P is the number of classes with rows, or 1 for two of them (the sign of the second class), or
-    0 for one.
+    P is the number of classes with rows, or 1 for two of them (positive for the second), or 0
+    for one.
 
-    kernel
-        Of all functions.
-    latent
-        Positions of the labelled rows, (N, R).
+    functions
+        Of all problems.
     present
         Classes with rows, ascending.
     n_labels
         K.
-    weights
-        b of every function, (P, N).
-    roots
-        L^-1 S^(1/2) of every function, (P, N, N).
+    n_rows
+        Labelled rows of the fit.
     temperature
         By which scores are divided before they become probabilities; fitted to leave-out scores.
     left_out
-        Log probabilities of training rows, each as the others predict it, (N_all, K).
+        Log probabilities of the N rows of the fit, each as the others predict it, (N, K).
     log_evidence
         Sum over functions, in nats.
     converged
         Whether every approximation, and the search for the kernel, has converged.
     """
 
-    kernel: Kernel
-    latent: FloatArray
+    functions: Functions
     present: IntArray
     n_labels: int
-    weights: FloatArray
-    roots: FloatArray
+    n_rows: int
     temperature: float
     left_out: FloatArray
     log_evidence: float
@@ -181,61 +84,37 @@ class GPClassifier:
 
     def latent_function(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of every function at positions (M, R), each (M, P)."""
-        cross, diagonal = self.kernel.cross(latent, self.latent), self.kernel.diagonal(latent)
-        mean = cross @ self.weights.T
-        variance = np.empty_like(mean)
-        for p, root in enumerate(self.roots):
-            variance[:, p] = diagonal - np.square(cross @ root.T).sum(axis=1)
-        return mean, np.maximum(variance, 0.0)
+        return self.functions.moments(latent)
 
     def log_probabilities(self, latent: FloatArray) -> FloatArray:
         """Log class probabilities at positions (M, R), (M, K), normalised."""
-        scores = class_scores(*self.latent_function(latent))
-        return class_log_probabilities(
-            scores, self.temperature, self.present, self.n_labels, n_rows=len(self.latent)
-        )
+        mean, variance = self.functions.moments(latent)
+        return self.from_scores(log_odds(mean / np.sqrt(1.0 + variance)))
 
     def loo_log_probabilities(self) -> FloatArray:
-        """Log class probabilities of the training rows as the other rows predict them.
+        """Log class probabilities of the rows of the fit as the other rows predict them.
 
         Of rows without a label those that all labelled rows predict.
         """
         return self.left_out
 
+    def from_scores(self, scores: FloatArray) -> FloatArray:
+        r"""Class probabilities from log odds, (M, P) -> (M, K).
 
-def class_scores(mean: FloatArray, variance: FloatArray) -> FloatArray:
-    r"""Log odds of every problem, :math:`\log \Phi(z) - \log \Phi(-z)`, z = m / sqrt(1 + v)."""
-    z = mean / np.sqrt(1.0 + variance)
-    return np.asarray(log_ndtr(z) - log_ndtr(-z))
+        .. math::
+            p_c \propto \exp(s_c / T)
 
-
-def fit_class_temperature(scores: FloatArray, y: IntArray) -> float:
-    """Temperature of leave-out scores (N, P); 1 for up to two classes.
-
-    The probabilities of a single probit are as good as they get. Those of several problems were
-    fitted apart, and what they say together is too timid or too bold.
-    """
-    return temperature.fit_temperature(scores, y) if scores.shape[1] > 1 else 1.0
-
-
-def class_log_probabilities(
-    scores: FloatArray, heat: float, present: IntArray, n_labels: int, *, n_rows: int
-) -> FloatArray:
-    r"""Class probabilities from scores, (M, P) -> (M, K).
-
-    .. math::
-        p_c \propto \exp(s_c / T)
-
-    At T = 1 that is the probability of independent answers of all problems, given that exactly
-    one of them is positive. A class without rows gets 1 / (N + K), the rule of succession, and
-    the others share what is left.
-    """
-    n_absent = n_labels - len(present)
-    result = np.full((len(scores), n_labels), -np.log(n_rows + n_labels))
-    result[:, present] = np.log1p(-n_absent / (n_rows + n_labels))
-    if len(present) > 1:
-        result[:, present] += temperature.log_probabilities(scores, heat)
-    return result
+        At T = 1 that is the probability of independent answers of all problems, given that
+        exactly one is positive. A class without rows gets 1 / (N + K), the rule of succession,
+        and the others share what is left.
+        """
+        total = self.n_rows + self.n_labels
+        n_absent = self.n_labels - len(self.present)
+        result = np.full((len(scores), self.n_labels), -np.log(total))
+        result[:, self.present] = np.log1p(-n_absent / total)
+        if len(self.present) > 1:
+            result[:, self.present] += temperature.log_probabilities(scores, self.temperature)
+        return result
 
 
 def fit_gp_classifier(
@@ -247,6 +126,7 @@ def fit_gp_classifier(
     priors: Priors,
     refit: bool = True,
     reuse: Kernel | None = None,
+    n_inducing: int | None = None,
 ) -> GPClassifier:
     """Fit latent functions to the labels at positions.
 
@@ -262,9 +142,13 @@ def fit_gp_classifier(
     priors : Priors
         Its ``classifier`` part.
     refit : bool
-        Whether to look for the kernel parameters t; at the mean of their prior otherwise.
+        Whether to look for the kernel parameters t; at the mean of their prior otherwise. Of more
+        than ``SEARCH_ROWS`` rows some are taken for it.
     reuse : Kernel, optional
         A kernel to be taken as it is.
+    n_inducing : int, optional
+        Inducing rows. By default all rows count up to ``EXACT_ROWS``, and ``INDUCING_ROWS``
+        stand for more.
 
     Returns
     -------
@@ -275,24 +159,32 @@ def fit_gp_classifier(
     ValueError
         If no row has a label, or the approximation has no such name.
     """
-    if approximation not in METHODS:
+    if approximation not in EXACT:
         raise ValueError(f"approximation must be 'laplace' or 'ep', got {approximation!r}")
     known = np.flatnonzero(y_index >= 0)
     if len(known) == 0:
         raise ValueError("the classifier needs at least one row with a label")
     present, y = np.unique(y_index[known], return_inverse=True)
     rows, signs = latent[known], one_against_rest(y, len(present))
-    method, settled = METHODS[approximation], True
-    kernel: Kernel
-    if reuse is not None:
-        kernel = reuse
-    else:
-        kernel = _prior_kernel(rows, y, len(present), priors)
+    kernel, settled = reuse, True
+    if kernel is None:
+        start = kernel_at_prior(rows, y, len(present), priors)
+        some = _spread_rows(y, SEARCH_ROWS)
+        kernel = start
         if refit and len(signs):
-            some = _spread_rows(y, SEARCH_ROWS)
-            kernel, settled = _search(kernel, rows[some], signs[:, some], method, priors)
-    fits = [method(kernel.matrix(rows), sign) for sign in signs]
-    return _assemble(kernel, latent, known, y, present, n_labels, fits, settled=settled)
+            kernel, settled = _search(start, rows[some], signs[:, some], approximation, priors)
+    if n_inducing is None and len(rows) > EXACT_ROWS:
+        n_inducing = INDUCING_ROWS
+    if n_inducing is None:
+        fitted = fit_exact(kernel, rows, signs, approximation)
+    else:
+        fitted = fit_induced(kernel, rows, signs, approximation, n_inducing)
+    classifier = _calibrate(fitted, y, present, n_labels, settled=settled)
+    left_out = np.empty((len(latent), n_labels))
+    left_out[known] = classifier.from_scores(log_odds(fitted.left_out))
+    others = y_index < 0
+    left_out[others] = classifier.log_probabilities(latent[others])
+    return replace(classifier, left_out=left_out)
 
 
 def one_against_rest(y: IntArray, n_labels: int) -> FloatArray:
@@ -301,59 +193,88 @@ def one_against_rest(y: IntArray, n_labels: int) -> FloatArray:
     return signs[1:] if n_labels <= 2 else signs
 
 
-def _prior_kernel(
+def log_odds(z: FloatArray) -> FloatArray:
+    r"""Scores of problems, :math:`\log \Phi(z) - \log \Phi(-z)`."""
+    return np.asarray(log_ndtr(z) - log_ndtr(-z))
+
+
+def kernel_at_prior(
     latent: FloatArray, y: IntArray, n_labels: int, priors: Priors
-) -> ClassifierKernel:
-    """The kernel at the mean of its prior, in units of these rows."""
+) -> SmoothLinearKernel:
+    """The kernel at the mean of its prior, in units of these rows, none of whose classes is empty.
+
+    The unit is 1 where classes coincide, or there is one.
+    """
     centroids = np.stack([latent[y == label].mean(axis=0) for label in range(n_labels)])
     centre = centroids.mean(axis=0)
     scale = float(np.sqrt(np.square(centroids - centre).sum(axis=1).mean()))
     log_values = np.array([prior.log_median for prior in priors.classifier])
-    return ClassifierKernel(centre=centre, scale=scale or 1.0, log_values=log_values)
+    return SmoothLinearKernel(centre=centre, scale=scale or 1.0, log_values=log_values)
+
+
+def _calibrate(
+    fitted: Fitted, y: IntArray, present: IntArray, n_labels: int, *, settled: bool
+) -> GPClassifier:
+    """Classifier with the temperature that leave-out scores ask for; 1 for up to two classes.
+
+    Problems of several classes are fitted apart, and what they say together is too timid or too
+    bold. A single probit is calibrated as it is.
+    """
+    heat = 1.0
+    if len(present) > 2:
+        heat = temperature.fit_temperature(log_odds(fitted.left_out), y)
+    return GPClassifier(
+        functions=fitted.functions,
+        present=present,
+        n_labels=n_labels,
+        n_rows=len(y),
+        temperature=heat,
+        left_out=np.empty((0, n_labels)),
+        log_evidence=float(fitted.log_evidence.sum()),
+        converged=settled and fitted.converged,
+    )
 
 
 def _spread_rows(y: IntArray, most: int) -> IntArray:
     """At most about ``most`` rows, the same share of every class."""
     if len(y) <= most:
         return np.arange(len(y))
-    groups = [np.flatnonzero(y == label) for label in range(int(y.max()) + 1)]
-    return np.sort(
-        np.concatenate(
-            [
-                group[np.linspace(0, len(group) - 1, -(-len(group) * most // len(y))).astype(int)]
-                for group in groups
-            ]
-        )
-    )
+    kept = []
+    for label in range(int(y.max()) + 1):
+        group = np.flatnonzero(y == label)
+        share = -(-len(group) * most // len(y))
+        kept.append(group[np.linspace(0, len(group) - 1, share).astype(int)])
+    return np.sort(np.concatenate(kept))
 
 
 def _search(
-    kernel: ClassifierKernel,
+    start: SmoothLinearKernel,
     latent: FloatArray,
     signs: FloatArray,
-    method: Callable[..., Approximation],
+    approximation: Method,
     priors: Priors,
-) -> tuple[ClassifierKernel, bool]:
+) -> tuple[SmoothLinearKernel, bool]:
     """Kernel whose t has the highest posterior density, and whether the search has settled.
 
     The search moves in standard deviations of the prior; every evaluation starts from the sites
     of the last one.
     """
-    u = kernel.inputs(latent)
+    u = start.inputs(latent)
     squares, products, nugget = squared_distances(u), u @ u.T, NUGGET * np.eye(len(u))
     centre = np.array([prior.log_median for prior in priors.classifier])
     sd = np.array([prior.log_sd for prior in priors.classifier])
-    starts: list[Sites | None] = [None] * len(signs)
+    sites: list[Sites | None] = [None] * len(signs)
 
     def value_and_slope(x: FloatArray) -> tuple[float, FloatArray]:
         t = centre + sd * x
         rate = np.exp(-2.0 * t[1])
         smooth = np.exp(t[0] - 0.5 * rate * squares)
         linear = np.exp(t[2]) * products
-        value, G = 0.5 * float(x @ x), np.zeros_like(smooth)
+        K = smooth + linear + nugget
+        value, G = 0.5 * float(x @ x), np.zeros_like(K)
         for p, sign in enumerate(signs):
-            fit = method(smooth + linear + nugget, sign, start=starts[p])
-            starts[p] = fit.sites
+            fit = EXACT[approximation](K, sign, start=sites[p], tol=SEARCH_TOL)
+            sites[p] = fit.sites
             value -= fit.log_evidence
             G += fit.kernel_gradient
         smooth *= G
@@ -368,40 +289,4 @@ def _search(
         bounds=[(-BOX, BOX)] * 3,
         options={"maxiter": SEARCH_ITER, "gtol": 1e-4, "ftol": 1e-8},
     )
-    t = centre + sd * found.x
-    best = ClassifierKernel(centre=kernel.centre, scale=kernel.scale, log_values=t)
-    return best, bool(found.success)
-
-
-def _assemble(
-    kernel: Kernel,
-    latent: FloatArray,
-    known: IntArray,
-    y: IntArray,
-    present: IntArray,
-    n_labels: int,
-    fits: list[Approximation],
-    *,
-    settled: bool,
-) -> GPClassifier:
-    """Collect the arrays of all problems."""
-    n = len(known)
-    mean = np.array([fit.posterior.cavity_mean for fit in fits]).reshape(-1, n).T
-    variance = np.array([fit.posterior.cavity_variance for fit in fits]).reshape(-1, n).T
-    scores = class_scores(mean, variance)
-    heat = fit_class_temperature(scores, y)
-    classifier = GPClassifier(
-        kernel=kernel,
-        latent=latent[known],
-        present=present,
-        n_labels=n_labels,
-        weights=np.array([fit.posterior.weights for fit in fits]).reshape(-1, n),
-        roots=np.array([fit.posterior.root for fit in fits]).reshape(-1, n, n),
-        temperature=heat,
-        left_out=np.empty((0, n_labels)),
-        log_evidence=sum(fit.log_evidence for fit in fits),
-        converged=settled and all(fit.converged for fit in fits),
-    )
-    left_out = classifier.log_probabilities(latent)
-    left_out[known] = class_log_probabilities(scores, heat, present, n_labels, n_rows=n)
-    return replace(classifier, left_out=left_out)
+    return replace(start, log_values=centre + sd * found.x), bool(found.success)

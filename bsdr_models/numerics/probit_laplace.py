@@ -19,16 +19,18 @@ from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 from bsdr_models.numerics.probit_gp import Approximation, Sites, solve_sites
 from bsdr_models.typing import FloatArray
 
-# A full step that moves no latent value further, relative to the largest, leaves an error of its
-# square.
-_TOL = 1e-7
 _MAX_HALVINGS = 40
 # Relative loss of the objective that rounding can explain.
 _ROUNDING = 1e-12
 
 
 def laplace(
-    kernel: FloatArray, sign: FloatArray, *, start: Sites | None = None, max_iter: int = 100
+    kernel: FloatArray,
+    sign: FloatArray,
+    *,
+    start: Sites | None = None,
+    tol: float = 1e-7,
+    max_iter: int = 100,
 ) -> Approximation:
     r"""Normal posterior at the mode.
 
@@ -42,6 +44,9 @@ def laplace(
         +1 or -1.
     start : Sites, optional
         Those of a similar kernel matrix.
+    tol : float
+        A full step that moves no latent value further, relative to the largest, ends the search;
+        the error that is left is of the order of its square.
     max_iter : int
         Newton steps at most.
 
@@ -59,7 +64,7 @@ def laplace(
         n_steps += 1
         direction = _newton(K, z, f) - b
         b, f, value, moved, full = _line_search(K, z, b, f, value, direction)
-        converged = full and moved <= _TOL * (1.0 + float(np.abs(f).max()))
+        converged = full and moved <= tol * (1.0 + float(np.abs(f).max()))
         if moved == 0.0:
             converged = True
     return _at_mode(K, z, f, converged=converged, n_iterations=n_steps)

@@ -1,0 +1,114 @@
+"""Kernels of the latent functions of a classifier of positions.
+
+Both have a smooth part, and a variance that every row has to itself, new or old. That part
+belongs to a row and not to its position: rows that coincide do not share it.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.typing import FloatArray
+
+# What a row has to itself where nothing else is said; it keeps kernel matrices positive definite.
+NUGGET = 1e-6
+
+
+class Kernel(Protocol):
+    """Covariances of a latent function at positions with R components."""
+
+    @property
+    def own_variance(self) -> float:
+        """What a row has to itself."""
+
+    def cross(self, new: FloatArray, latent: FloatArray) -> FloatArray:
+        """Between other rows, (M, R) and (N, R) -> (M, N)."""
+
+    def diagonal(self, new: FloatArray) -> FloatArray:
+        """Of rows with themselves, (M, R) -> (M,), with ``own_variance``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmoothLinearKernel:
+    r"""A smooth and a linear part, of positions in units of the distance between classes.
+
+    .. math::
+        k(u, u') = e^{t_0} \exp(-|u - u'|^2 / 2 e^{2 t_1}) + e^{t_2} u^\top u'
+
+    centre
+        Mean of the class centroids, (R,).
+    scale
+        Root mean square distance of the class centroids from it.
+    log_values
+        t, (3,): logs of the smooth variance, the length-scale and the linear variance.
+    """
+
+    centre: FloatArray
+    scale: float
+    log_values: FloatArray
+
+    @property
+    def own_variance(self) -> float:
+        """A millionth."""
+        return NUGGET
+
+    def inputs(self, latent: FloatArray) -> FloatArray:
+        """u, (N, R)."""
+        return (latent - self.centre) / self.scale
+
+    def cross(self, new: FloatArray, latent: FloatArray) -> FloatArray:
+        """Between other rows, (M, N)."""
+        a, b = self.inputs(new), self.inputs(latent)
+        signal, lengthscale, linear = np.exp(self.log_values)
+        covariance = squared_distances(a, b)
+        covariance /= -2.0 * lengthscale**2
+        np.exp(covariance, out=covariance)
+        covariance *= signal
+        covariance += linear * (a @ b.T)
+        return covariance
+
+    def diagonal(self, new: FloatArray) -> FloatArray:
+        """Of rows with themselves, (M,)."""
+        u = self.inputs(new)
+        signal, _, linear = np.exp(self.log_values)
+        return np.asarray(signal + NUGGET + linear * np.einsum("mr,mr->m", u, u))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmoothBiasKernel:
+    """A smooth part, a constant and noise: the kernel of features given positions.
+
+    signal_variance
+    lengthscale
+    bias_variance
+    noise_variance
+        What a row has to itself.
+    """
+
+    signal_variance: float
+    lengthscale: float
+    bias_variance: float
+    noise_variance: float
+
+    @property
+    def own_variance(self) -> float:
+        """The noise, and a millionth."""
+        return self.noise_variance + NUGGET
+
+    def cross(self, new: FloatArray, latent: FloatArray) -> FloatArray:
+        """Between other rows, (M, N)."""
+        exponents = squared_distances(new, latent) / (-2.0 * self.lengthscale**2)
+        return np.asarray(self.signal_variance * np.exp(exponents) + self.bias_variance)
+
+    def diagonal(self, new: FloatArray) -> FloatArray:
+        """Of rows with themselves, (M,)."""
+        return np.full(len(new), self.signal_variance + self.bias_variance + self.own_variance)
+
+
+def kernel_matrix(kernel: Kernel, latent: FloatArray) -> FloatArray:
+    """Of rows (N, R), (N, N), with what they have to themselves."""
+    K = kernel.cross(latent, latent)
+    K[np.diag_indices_from(K)] = kernel.diagonal(latent)
+    return K
