@@ -26,8 +26,9 @@ type Mapping = Literal["kernel", "centres", "free"]
 MAPPINGS = ("kernel", "centres", "free")
 STARTS = ("pca", "lda", "shrinkage_lda", "random")
 
-# Share of the variance of a feature below which the positions explain nothing.
-NO_SIGNAL = 0.05
+# Share of the variance of a feature below which the positions explain nothing. One direction of
+# hundreds of pixels has a few hundredths; a collapsed signal has 1e-5 and less.
+NO_SIGNAL = 1e-3
 # Value of the criterion below which every class is on a point.
 NO_SCATTER = 1e-6
 # Nats of log theta from a bound that count as being there.
