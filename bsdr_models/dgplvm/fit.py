@@ -8,6 +8,7 @@ import numpy as np
 
 from bsdr_models.dgplvm.back_constraint import MapPrior
 from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
+from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
 from bsdr_models.dgplvm.likelihood import Rows
 from bsdr_models.dgplvm.map_settings import (
     NOISES,
@@ -18,7 +19,7 @@ from bsdr_models.dgplvm.map_settings import (
     map_maker,
     start_positions,
 )
-from bsdr_models.dgplvm.objective import Objective, Penalty
+from bsdr_models.dgplvm.objective import N_KERNEL, Objective
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.sparse_likelihood import initial_inducing
 from bsdr_models.dgplvm.starts import make_starts
@@ -55,7 +56,7 @@ class Task:
     n_centres
         Rows that are centres of the map; None for all up to ``EXACT_ROWS``, 0 for no map.
     dynamics
-        A further term of the positions, if any.
+        Which row follows which; None without sequences.
     """
 
     X: FloatArray
@@ -67,7 +68,7 @@ class Task:
     criterion: str = "trace_ratio"
     tempered: bool = True
     n_centres: int | None = None
-    dynamics: Penalty | None = None
+    dynamics: Dynamics | None = None
 
     @property
     def known(self) -> IntArray:
@@ -88,12 +89,14 @@ class MapFit:
         (N, R), whitened over labelled rows.
     log_kernel
         Logarithms of signal variance, length-scale and noise variance.
+    log_dynamics
+        Of the parameters of the dynamics; empty without sequences.
     rows
         Features as the likelihood saw them.
     inducing
         Inducing points (M, R) of the sparse likelihood, or None.
     map_prior, settings
-        The map and its settings; None if positions are free.
+        The map, None if positions are free; and its settings.
     terms
         Objective by its terms.
     criterion
@@ -104,10 +107,11 @@ class MapFit:
 
     latent: FloatArray
     log_kernel: FloatArray
+    log_dynamics: FloatArray
     rows: Rows
     inducing: FloatArray | None
     map_prior: MapPrior | None
-    settings: MapSettings | None
+    settings: MapSettings
     terms: dict[str, float]
     criterion: float
     search: MapResult
@@ -162,27 +166,28 @@ def fit_map(
     """
     prior, settings, codes = _map_and_codes(task, widths, noises, rng)
     objective = _objective(task, prior)
-    t = np.array([p.log_median for p in task.priors.kernel])
-    inducing = None
-    if objective.n_inducing:
-        inducing = initial_inducing(codes, objective.n_inducing, rng)
     if np.isinf(task.weight):
-        return _closed_form(objective, codes, t, settings, max_iter=max_iter, tol=tol)
+        return _closed_form(objective, codes, settings, max_iter=max_iter, tol=tol)
     found = [half_way(prior, codes) if prior is not None else codes]
+    inducing = None
+    if len(task.X) > EXACT_ROWS:
+        inducing = initial_inducing(found[0], N_INDUCING, rng)
+        objective = replace(objective, n_inducing=len(inducing))
     if n_starts > 1:
         found += make_starts(
             task.X, task.y_index, task.n_labels, task.n_components, n_starts=n_starts - 1, rng=rng
         )
     search = run_map(
         objective,
-        [objective.pack(start, t, inducing) for start in found],
+        [objective.pack(start, objective.log_medians, inducing) for start in found],
         bounds=objective.bounds,
         max_iter=max_iter,
         tol=tol,
         progressbar=progressbar,
     )
-    _, log_kernel, inducing = objective.unpack(search.x)
-    return _result(objective, objective.latent(search.x), log_kernel, inducing, settings, search)
+    _, log_parameters, inducing = objective.unpack(search.x)
+    latent = objective.latent(search.x)
+    return _result(objective, latent, log_parameters, inducing, settings, search)
 
 
 def half_way(prior: MapPrior, codes: FloatArray) -> FloatArray:
@@ -236,47 +241,49 @@ def _objective(task: Task, prior: MapPrior | None) -> Objective:
         priors=task.priors,
         n_components=task.n_components,
         temper=rows.n_effective / rows.n_features if task.tempered else 1.0,
-        n_inducing=0 if len(task.X) <= EXACT_ROWS else N_INDUCING,
         dynamics=task.dynamics,
+        dynamics_priors=None if task.dynamics is None else DynamicsPriors(),
     )
 
 
 def _closed_form(
     objective: Objective,
     codes: FloatArray,
-    t: FloatArray,
     settings: MapSettings,
     *,
     max_iter: int,
     tol: float,
 ) -> MapFit:
     """The limit of infinite weight: positions are the codes, only the kernel is fitted."""
-    inducing = None
-    if objective.n_inducing:
-        inducing = np.unique(codes, axis=0)
-        objective = replace(objective, n_inducing=len(inducing))
+    inducing = np.unique(codes, axis=0) if len(codes) > EXACT_ROWS else None
 
-    def by_kernel(log_kernel: FloatArray) -> tuple[float, FloatArray]:
-        terms = objective.terms(codes, log_kernel, inducing)
-        return terms.total, terms.log_kernel
+    def by_parameters(log_parameters: FloatArray) -> tuple[float, FloatArray]:
+        terms = objective.terms(codes, log_parameters, inducing)
+        return terms.total, terms.log_parameters
 
-    low, high = np.array([prior.bounds for prior in objective.priors.kernel]).T
-    search = run_map(by_kernel, [t], bounds=(low, high), max_iter=max_iter, tol=tol)
+    search = run_map(
+        by_parameters,
+        [objective.log_medians],
+        bounds=objective.parameter_bounds,
+        max_iter=max_iter,
+        tol=tol,
+    )
     return _result(objective, codes, search.x, inducing, settings, search)
 
 
 def _result(
     objective: Objective,
     latent: FloatArray,
-    log_kernel: FloatArray,
+    log_parameters: FloatArray,
     inducing: FloatArray | None,
     settings: MapSettings,
     search: MapResult,
 ) -> MapFit:
-    terms = objective.terms(latent, log_kernel, inducing)
+    terms = objective.terms(latent, log_parameters, inducing)
     return MapFit(
         latent=latent,
-        log_kernel=log_kernel,
+        log_kernel=log_parameters[:N_KERNEL],
+        log_dynamics=log_parameters[N_KERNEL:],
         rows=objective.rows,
         inducing=inducing,
         map_prior=objective.map_prior,

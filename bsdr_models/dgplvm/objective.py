@@ -32,10 +32,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from bsdr_models.dgplvm.back_constraint import MapPrior, energy
+from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
 from bsdr_models.dgplvm.likelihood import Evaluation, Rows, evaluate
-from bsdr_models.dgplvm.priors import Priors
-from bsdr_models.dgplvm.sparse_likelihood import evaluate_sparse
+from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.dgplvm.sparse_likelihood import SparseEvaluation, evaluate_sparse
 from bsdr_models.typing import FloatArray, IntArray
+
+# Parameters of the kernel of the features.
+N_KERNEL = 3
 
 type Penalty = Callable[[FloatArray], tuple[float, FloatArray]]
 
@@ -99,15 +103,17 @@ class Terms:
     """The objective by its terms, in nats, and its gradients.
 
     values
-        ``likelihood``, ``criterion``, ``map`` and ``priors``, and ``dynamics`` if there is one.
+        ``likelihood``, ``criterion``, ``map`` and ``priors``, and ``dynamics`` for sequences.
     criterion
         J itself, without its weight.
+    latent, log_parameters, inducing
+        Gradients.
     """
 
     values: dict[str, float]
     criterion: float
     latent: FloatArray
-    log_kernel: FloatArray
+    log_parameters: FloatArray
     inducing: FloatArray | None
 
     @property
@@ -118,7 +124,10 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """F of a vector that holds raw positions, log kernel parameters and inducing points.
+    """F of a vector that holds raw positions, log parameters and inducing points.
+
+    The log parameters are those of the kernel of the features, (3,), and for sequences those of
+    the dynamics after them, (4,).
 
     rows
         Features as the likelihood sees them.
@@ -137,8 +146,8 @@ class Objective:
         tau.
     n_inducing
         Inducing points of the sparse likelihood; 0 for the exact one.
-    dynamics
-        A further term of the positions, if any.
+    dynamics, dynamics_priors
+        Which row follows which, and the priors of how; None without sequences.
     """
 
     rows: Rows
@@ -150,50 +159,60 @@ class Objective:
     n_components: int
     temper: float
     n_inducing: int = 0
-    dynamics: Penalty | None = None
+    dynamics: Dynamics | None = None
+    dynamics_priors: DynamicsPriors | None = None
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
         """F and its gradient, for a search."""
-        raw, log_kernel, inducing = self.unpack(x)
+        raw, log_parameters, inducing = self.unpack(x)
         white = whiten(self._positions(raw), self.known)
-        terms = self.terms(white.latent, log_kernel, inducing)
+        terms = self.terms(white.latent, log_parameters, inducing)
         gradient = white.pull_back(terms.latent)
         if self.map_prior is not None:
             gradient = self.map_prior.root_transposed(gradient)
-        return terms.total, self._join(gradient, terms.log_kernel, terms.inducing)
+        return terms.total, self._join(gradient, terms.log_parameters, terms.inducing)
 
     def terms(
-        self, latent: FloatArray, log_kernel: FloatArray, inducing: FloatArray | None = None
+        self, latent: FloatArray, log_parameters: FloatArray, inducing: FloatArray | None = None
     ) -> Terms:
         """F by its terms, and its gradients by positions, parameters and inducing points."""
-        found = self._likelihood(latent, log_kernel, inducing)
+        found = self._likelihood(latent, log_parameters[:N_KERNEL], inducing)
         J, slope = self.criterion(latent)
         values = {"likelihood": self.temper * found.value, "criterion": self.weight * J}
         gradient = self.temper * found.latent + self.weight * slope
+        log_gradient = np.zeros(len(log_parameters))
+        log_gradient[:N_KERNEL] = self.temper * found.log_kernel
         if self.map_prior is not None:
             values["map"], by_map = self._map_term(latent)
             gradient += by_map
         if self.dynamics is not None:
-            values["dynamics"], by_dynamics = self.dynamics(latent)
-            gradient += by_dynamics
-        log_gradient = self.temper * found.log_kernel
+            moves = self.dynamics.evaluate(latent, log_parameters[N_KERNEL:])
+            values["dynamics"] = moves.value
+            gradient += moves.latent
+            log_gradient[N_KERNEL:] = moves.log_parameters
         values["priors"] = 0.0
-        for i, prior in enumerate(self.priors.kernel):
-            value, by_log = prior.negative_log_density(log_kernel[i])
+        for i, prior in enumerate(self._parameter_priors):
+            value, by_log = prior.negative_log_density(log_parameters[i])
             values["priors"] += value
             log_gradient[i] += by_log
-        by_inducing = None if inducing is None else self.temper * found.inducing
+        by_inducing = found.inducing if isinstance(found, SparseEvaluation) else None
         return Terms(
             values=values,
             criterion=J,
             latent=gradient,
-            log_kernel=log_gradient,
-            inducing=by_inducing,
+            log_parameters=log_gradient,
+            inducing=None if by_inducing is None else self.temper * by_inducing,
         )
+
+    @property
+    def _parameter_priors(self) -> tuple[LogNormal, ...]:
+        if self.dynamics_priors is None:
+            return self.priors.kernel
+        return self.priors.kernel + self.dynamics_priors.kernel
 
     def _likelihood(
         self, latent: FloatArray, log_kernel: FloatArray, inducing: FloatArray | None
-    ) -> Evaluation:
+    ) -> Evaluation | SparseEvaluation:
         if inducing is None:
             return evaluate(latent, log_kernel, self.rows)
         return evaluate_sparse(latent, log_kernel, inducing, self.rows)
@@ -211,26 +230,37 @@ class Objective:
         return whiten(self._positions(self.unpack(x)[0]), self.known).latent
 
     def pack(
-        self, latent: FloatArray, log_kernel: FloatArray, inducing: FloatArray | None = None
+        self, latent: FloatArray, log_parameters: FloatArray, inducing: FloatArray | None = None
     ) -> FloatArray:
         """Point of the search whose positions are these once they are whitened."""
         raw = latent if self.map_prior is None else self.map_prior.raw(latent)
-        return self._join(raw, log_kernel, inducing)
+        return self._join(raw, log_parameters, inducing)
 
     def unpack(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-        """Raw positions, log kernel parameters (3,), inducing points (M, R) or None."""
-        r, n_points = self.n_components, self.n_inducing
-        size = self._n_raw * r
-        raw, log_kernel = x[:size].reshape(-1, r), x[size : size + 3]
-        inducing = x[size + 3 :].reshape(n_points, r) if n_points else None
-        return raw, log_kernel, inducing
+        """Raw positions, log parameters, inducing points (M, R) or None."""
+        size = self._n_raw * self.n_components
+        end = size + len(self._parameter_priors)
+        raw = x[:size].reshape(-1, self.n_components)
+        inducing = x[end:].reshape(-1, self.n_components) if self.n_inducing else None
+        return raw, x[size:end], inducing
+
+    @property
+    def log_medians(self) -> FloatArray:
+        """Log parameters at the medians of their priors: where a search begins."""
+        return np.array([prior.log_median for prior in self._parameter_priors])
+
+    @property
+    def parameter_bounds(self) -> tuple[FloatArray, FloatArray]:
+        """Box of the log parameters, by their priors."""
+        low, high = np.array([prior.bounds for prior in self._parameter_priors]).T
+        return low, high
 
     @property
     def bounds(self) -> tuple[FloatArray, FloatArray]:
-        """Log kernel parameters stay in the box of their priors; nothing else is bounded."""
+        """Log parameters stay in the box of their priors; nothing else is bounded."""
         free = np.full(self._n_raw * self.n_components, np.inf)
         points = np.full(self.n_inducing * self.n_components, np.inf)
-        low, high = np.array([prior.bounds for prior in self.priors.kernel]).T
+        low, high = self.parameter_bounds
         return np.concatenate([-free, low, -points]), np.concatenate([free, high, points])
 
     @property

@@ -126,7 +126,8 @@ def fit_tree(
         groups["sample_stats"] = dict(learned.sampled.sample_stats)
     if context.X.size <= MAX_NUMBERS:
         groups["constant_data"] = {"X": context.X}
-    dims, coords = {"objective_terms": (TERM,)}, {TERM: list(learned.terms)}
+    dims: dict[str, tuple[str, ...]] = {"objective_terms": (TERM,)}
+    coords: dict[str, Any] = {TERM: list(learned.terms)}
     if r in LANDSCAPE_POINTS:
         axes, groups["landscape"] = _landscape(learned)
         grid = (GRID_X, GRID_Y)[:r]

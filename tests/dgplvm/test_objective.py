@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal, multivariate_t, norm
 
 from bsdr_models.dgplvm.back_constraint import DenseMap, LowRankMap, centroid_weights
 from bsdr_models.dgplvm.criteria import make_criterion
+from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
 from bsdr_models.dgplvm.likelihood import Rows
 from bsdr_models.dgplvm.objective import Objective, whiten
 from bsdr_models.dgplvm.priors import LogNormal, Priors
@@ -72,6 +73,18 @@ def test_gradient_with_inducing_points(problem, differences):
     x = some_point(objective, len(X))
     expected = differences(lambda v: objective(v)[0], x)
     np.testing.assert_allclose(objective(x)[1], expected, atol=1e-7 * np.abs(expected).max())
+
+
+def test_gradient_with_dynamics(problem, differences):
+    X, y = problem
+    dynamics = Dynamics.of(np.arange(len(X)) // 6)
+    objective = replace(make_objective(X, y), dynamics=dynamics, dynamics_priors=DynamicsPriors())
+    rng = np.random.default_rng(3)
+    log_parameters = np.concatenate([LOG_KERNEL, DynamicsPriors().log_median])
+    x = objective.pack(rng.standard_normal((len(X), 2)), log_parameters)
+    expected = differences(lambda v: objective(v)[0], x)
+    np.testing.assert_allclose(objective(x)[1], expected, atol=1e-8 * np.abs(expected).max())
+    assert len(objective.bounds[0]) == len(x)
 
 
 def test_value_is_the_sum_of_densities_from_elsewhere(problem):
@@ -137,7 +150,8 @@ def test_scale_shift_and_turn_of_the_raw_positions_change_nothing(how, problem):
     raw = rng.standard_normal((len(X), 2))
     turn = np.linalg.qr(rng.standard_normal((2, 2)))[0]
     value = objective(objective.pack(raw, LOG_KERNEL))[0]
-    for moved in (3.0 * raw, raw + [5.0, -2.0], raw @ turn, raw @ [[2.0, 1.0], [0.0, 0.5]] @ turn):
+    shear, shift = np.array([[2.0, 1.0], [0.0, 0.5]]), np.array([5.0, -2.0])
+    for moved in (3.0 * raw, raw + shift, raw @ turn, raw @ shear @ turn):
         same = objective(objective.pack(moved, LOG_KERNEL))[0]
         assert same == pytest.approx(value, rel=1e-10)
 
