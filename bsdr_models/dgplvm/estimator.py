@@ -18,8 +18,10 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from bsdr_models.checks import check_choice, check_count, check_tol, fit_scaler, one_thread
 from bsdr_models.dgplvm import settings, trees
+from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.fit import Task
 from bsdr_models.dgplvm.learn import Learned, Options, learn_map
+from bsdr_models.dgplvm.paper import learn_paper
 from bsdr_models.dgplvm.predict import ByMap, Posterior
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.numerics.scaling import Scaler
@@ -69,6 +71,9 @@ class DGPLVMClassifier(
         How rows are placed: by the map, or by what their features say alone, Eq. (14) of [1]_.
     approximation : {"auto", "laplace", "ep"}, default="auto"
         Of the classifier: Laplace's for two classes, expectation propagation for more.
+    reuse_kernel : bool, default=False
+        Whether the classifier takes the kernel of the features as it is, as in Section 5 of [1]_,
+        instead of fitting one of its own.
     unlabeled : scalar, optional
         Entries of y that are equal to it have no label. NaN stands for all kinds of missing
         values.
@@ -170,6 +175,7 @@ class DGPLVMClassifier(
         map_noise: float | Literal["cv"] = "cv",
         placement: settings.PlacementName = "auto",
         approximation: settings.ApproximationName = "auto",
+        reuse_kernel: bool = False,
         unlabeled: Any = None,
         priors: Priors | None = None,
         standardize: bool | Literal["auto"] = "auto",
@@ -193,6 +199,7 @@ class DGPLVMClassifier(
         self.map_noise = map_noise
         self.placement = placement
         self.approximation = approximation
+        self.reuse_kernel = reuse_kernel
         self.unlabeled = unlabeled
         self.priors = priors
         self.standardize = standardize
@@ -205,7 +212,7 @@ class DGPLVMClassifier(
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, sequence: Any = None) -> Self:
         """Learn positions, map and classifier.
 
         Parameters
@@ -213,6 +220,9 @@ class DGPLVMClassifier(
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
             Classes; entries equal to ``unlabeled`` have none.
+        sequence : array-like of shape (n_samples,), optional
+            Sequence that each row belongs to, rows of one in the order of time. Positions then
+            have a Gaussian process dynamics as well, Eqs. (19) and (20) of the paper.
 
         Returns
         -------
@@ -232,10 +242,15 @@ class DGPLVMClassifier(
         given, known = known_entries(y, self.unlabeled)
         self.classes_, index = encode_known(given, known)
         check_consistent_length(X, index)
+        if sequence is not None:
+            check_consistent_length(X, sequence)
         rng = as_generator(self.random_state)
-        task = self._make_task(self._scale(X), index, priors)
+        task = self._make_task(self._scale(X), index, priors, sequence)
         with one_thread():
-            learned = learn_map(task, self._options(), rng=rng)
+            if self.variant == "paper":
+                learned = learn_paper(task, self._options(), sequence=sequence, rng=rng)
+            else:
+                learned = learn_map(task, self._options(), rng=rng)
         self._adopt(learned, task, given)
         return self
 
@@ -263,6 +278,11 @@ class DGPLVMClassifier(
             raise ValueError(f"standardize must be a bool or 'auto', got {self.standardize!r}")
         if self.weight is not None:
             settings.check_positive("weight", self.weight, infinite=self.variant == "whitened")
+        if self.variant == "paper" and self.inference != "map":
+            raise ValueError(
+                f"variant='paper' has inference='map' only, got {self.inference!r}: its density "
+                "has no finite integral"
+            )
         if self.mapping == "none" and self.placement == "map":
             raise ValueError("placement='map' needs mapping='kernel'")
         priors = Priors() if self.priors is None else self.priors
@@ -270,7 +290,7 @@ class DGPLVMClassifier(
             raise ValueError(f"priors must be a dgplvm Priors, got {type(priors).__name__}")
         return priors
 
-    def _make_task(self, X: FloatArray, index: IntArray, priors: Priors) -> Task:
+    def _make_task(self, X: FloatArray, index: IntArray, priors: Priors, sequence: Any) -> Task:
         n_classes = len(self.classes_)
         n_components = settings.choose_components(self.n_components, n_classes)
         weight = settings.WEIGHTS[self.variant] if self.weight is None else float(self.weight)
@@ -283,6 +303,7 @@ class DGPLVMClassifier(
             weight=weight,
             criterion=settings.choose_criterion(self.criterion, n_components, n_classes),
             n_centres=0 if self.mapping == "none" else self.n_centres,
+            dynamics=None if sequence is None else Dynamics.of(sequence),
         )
 
     def _options(self) -> Options:
@@ -290,6 +311,7 @@ class DGPLVMClassifier(
         return Options(
             approximation=settings.choose_approximation(self.approximation, len(self.classes_)),
             placement="likelihood" if self.mapping == "none" else placement,
+            reuse_kernel=self.reuse_kernel,
             widths=settings.candidates("map_width", self.map_width),
             noises=settings.candidates("map_noise", self.map_noise),
             n_starts=self.n_restarts,

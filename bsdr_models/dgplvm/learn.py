@@ -14,7 +14,7 @@ from bsdr_models.dgplvm.cross_fit import (
     leave_out_tuples,
     map_scale,
 )
-from bsdr_models.dgplvm.fit import MapFit, Task, fit_map
+from bsdr_models.dgplvm.fit import Task, fit_map
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.map_settings import NOISES, WIDTHS
 from bsdr_models.dgplvm.predict import (
@@ -27,6 +27,8 @@ from bsdr_models.dgplvm.predict import (
     Posterior,
 )
 from bsdr_models.dgplvm.projection import Decoder
+from bsdr_models.inference.optimise import MapResult
+from bsdr_models.numerics.probit_kernels import Kernel, SmoothBiasKernel
 from bsdr_models.typing import FloatArray, IntArray
 
 type Approximation = Literal["laplace", "ep"]
@@ -45,6 +47,8 @@ class Options:
         Of the classifier.
     placement
         ``"map"`` or ``"likelihood"``: how new rows are placed.
+    reuse_kernel
+        Whether the classifier takes the kernel of the features instead of one of its own.
     widths, noises
         Candidates for the settings of the map.
     n_starts, max_iter, tol
@@ -54,6 +58,7 @@ class Options:
 
     approximation: Approximation
     placement: str = "map"
+    reuse_kernel: bool = False
     widths: Sequence[float] = WIDTHS
     noises: Sequence[float] = NOISES
     n_starts: int = 1
@@ -137,17 +142,31 @@ def learn_map(task: Task, options: Options, *, rng: np.random.Generator) -> Lear
     )
     signal, lengthscale, noise = np.exp(fit.log_kernel)
     decoder = make_decoder(fit.latent, task.X, fit.log_kernel, fit.rows.variance, rng)
+    reuse = None
+    if options.reuse_kernel:
+        reuse = SmoothBiasKernel(
+            signal_variance=decoder.signal_variance,
+            lengthscale=decoder.lengthscale,
+            bias_variance=0.0,
+            noise_variance=decoder.noise_variance,
+        )
     if fit.map_prior is not None and options.placement == "map":
         posterior, left_out, said = by_map(
-            fit.map_prior, fit.latent, task, approximation=options.approximation
+            fit.map_prior,
+            fit.latent,
+            task,
+            approximation=options.approximation,
+            reuse=reuse,
         )
     else:
         temper = fit.rows.n_effective / fit.rows.n_features if task.tempered else 1.0
         posterior, left_out, said = by_likelihood(
-            decoder, task, temper=temper, approximation=options.approximation
+            decoder, task, temper=temper, approximation=options.approximation, reuse=reuse
         )
-    remarks = [*said, *(() if fit.collapse is None else (fit.collapse,))]
-    if (gap := disagreement(fit)) is not None:
+    remarks = list(said)
+    if fit.collapse is not None and np.isfinite(task.weight):
+        remarks.append(fit.collapse)
+    if (gap := disagreement(fit.search)) is not None:
         remarks.append(gap)
     return Learned(
         posterior=posterior,
@@ -171,7 +190,12 @@ def learn_map(task: Task, options: Options, *, rng: np.random.Generator) -> Lear
 
 
 def by_map(
-    prior: MapPrior, latent: FloatArray, task: Task, *, approximation: Approximation
+    prior: MapPrior,
+    latent: FloatArray,
+    task: Task,
+    *,
+    approximation: Approximation,
+    reuse: Kernel | None = None,
 ) -> tuple[Posterior, Positions, list[str]]:
     """New rows are placed by the map; the classifier learns from leave-out positions."""
     tuples = leave_out_tuples(task.y_index, task.n_labels)
@@ -179,7 +203,12 @@ def by_map(
     scale = map_scale(found, latent, task.y_index)
     positions = guard_order(found, latent, task.y_index)
     classifier = fit_gp_classifier(
-        positions, task.y_index, task.n_labels, approximation=approximation, priors=task.priors
+        positions,
+        task.y_index,
+        task.n_labels,
+        approximation=approximation,
+        priors=task.priors,
+        reuse=reuse,
     )
     placement = ByMap.of(prior, latent, scale)
     return (
@@ -190,12 +219,22 @@ def by_map(
 
 
 def by_likelihood(
-    decoder: Decoder, task: Task, *, temper: float, approximation: Approximation
+    decoder: Decoder,
+    task: Task,
+    *,
+    temper: float,
+    approximation: Approximation,
+    reuse: Kernel | None = None,
 ) -> tuple[Posterior, Positions, list[str]]:
     """New rows are placed by their features; the classifier learns from rows placed likewise."""
     found = decoder.project_left_out(task.X, temper=temper)
     classifier = fit_gp_classifier(
-        found.latent, task.y_index, task.n_labels, approximation=approximation, priors=task.priors
+        found.latent,
+        task.y_index,
+        task.n_labels,
+        approximation=approximation,
+        priors=task.priors,
+        reuse=reuse,
     )
     placement: Placement = ByLikelihood(decoder=decoder, temper=temper)
     return (
@@ -257,15 +296,15 @@ def make_decoder(
     )
 
 
-def disagreement(fit: MapFit) -> str | None:
+def disagreement(search: MapResult) -> str | None:
     """What several starts say of each other, if they do not agree."""
-    if fit.search.share_agreeing == 1.0:
+    if search.share_agreeing == 1.0:
         return None
-    ends = len(fit.search.values)
-    agreeing = round(fit.search.share_agreeing * ends)
+    ends = len(search.values)
     return (
-        f"{agreeing} of {ends} starts ended at the best optimum, the others up to "
-        f"{max(fit.search.values) - fit.search.value:.3g} nats above it: the mode is not unique"
+        f"{round(search.share_agreeing * ends)} of {ends} starts ended at the best optimum, the "
+        f"others up to {max(search.values) - search.value:.3g} nats above it: the mode is not "
+        "unique"
     )
 
 

@@ -1,0 +1,136 @@
+"""The paper's own objective, from a task to what an estimator keeps.
+
+For comparison: training rows are shown, and the classifier learns, where the objective has put
+them, with their labels in sight.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bsdr_models.dgplvm.back_constraint import median_distance
+from bsdr_models.dgplvm.fit import Task
+from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
+from bsdr_models.dgplvm.learn import Learned, Options, disagreement
+from bsdr_models.dgplvm.paper_fit import STARTS, Mapping, PaperFit, fit_paper
+from bsdr_models.dgplvm.predict import ByLikelihood, Placement, Positions, Posterior
+from bsdr_models.dgplvm.projection import Decoder
+from bsdr_models.numerics.probit_kernels import SmoothBiasKernel
+from bsdr_models.typing import FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByPaperMap:
+    """By the paper's back-constraint, Eq. (17): a function, without any uncertainty."""
+
+    fit: PaperFit
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Sums of kernels, (M, R)."""
+        return self.fit.transform(X)
+
+    def positions(self, X: FloatArray) -> Positions:
+        """The same, with covariances of zero."""
+        mean = self.fit.transform(X)
+        return Positions(mean=mean, cov=np.zeros((*mean.shape, mean.shape[1])))
+
+
+def learn_paper(
+    task: Task,
+    options: Options,
+    *,
+    sequence: ArrayLike | None = None,
+    rng: np.random.Generator,
+) -> Learned:
+    """A local optimum of the paper's objective within bounds.
+
+    Parameters
+    ----------
+    task : Task
+        ``weight`` is 1 / sigma_d**2.
+    options : Options
+        The first width is that of the map; the noise of the map has no counterpart.
+    sequence : (N,), optional
+        Sequence of each row.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    Learned
+    """
+    mapping: Mapping = "kernel" if task.n_centres is None else "centres"
+    fit = fit_paper(
+        task.X,
+        task.y_index,
+        task.n_labels,
+        n_components=task.n_components,
+        weight=task.weight,
+        width=options.widths[0] / median_distance(task.X) if len(options.widths) == 1 else None,
+        criterion=task.criterion,
+        mapping="free" if task.n_centres == 0 else mapping,
+        n_centres=task.n_centres or 1,
+        sequence=sequence,
+        starts=[STARTS[min(i, len(STARTS) - 1)] for i in range(options.n_starts)],
+        rng=rng,
+        max_iter=options.max_iter,
+        tol=options.tol,
+        progressbar=options.progressbar,
+    )
+    decoder, kernel = _decoder(fit, task.X), _kernel(fit)
+    placement: Placement = ByLikelihood(decoder=decoder, temper=1.0)
+    if options.placement == "map":
+        placement = ByPaperMap(fit=fit)
+    classifier = fit_gp_classifier(
+        fit.latent,
+        task.y_index,
+        task.n_labels,
+        approximation=options.approximation,
+        priors=task.priors,
+        reuse=kernel if options.reuse_kernel else None,
+    )
+    variance = fit.objective.rows.variance
+    r = task.n_components
+    remarks = [said for said in (fit.warning, disagreement(fit.search)) if said is not None]
+    return Learned(
+        posterior=Posterior(placement=placement, classifier=classifier),
+        latent=fit.latent,
+        left_out=Positions(mean=fit.latent, cov=np.zeros((len(fit.latent), r, r))),
+        variables={
+            "signal_variance": kernel.signal_variance / variance,
+            "lengthscale": kernel.lengthscale,
+            "noise_variance": kernel.noise_variance / variance,
+            "criterion": fit.collapse.criterion,
+        },
+        decoder=decoder,
+        terms=fit.objective.terms(fit.search.x),
+        trace=-fit.search.trace,
+        restarts=tuple(-value for value in fit.search.values),
+        settings={},
+        converged=fit.search.converged,
+        interrupted=fit.search.interrupted,
+        remarks=tuple(remarks),
+    )
+
+
+def _kernel(fit: PaperFit) -> SmoothBiasKernel:
+    output, inverse_width, bias, inverse_noise = (float(value) for value in fit.theta)
+    return SmoothBiasKernel(
+        signal_variance=output,
+        lengthscale=inverse_width**-0.5,
+        bias_variance=bias,
+        noise_variance=1.0 / inverse_noise,
+    )
+
+
+def _decoder(fit: PaperFit, X: FloatArray) -> Decoder:
+    kernel = _kernel(fit)
+    return Decoder.of(
+        fit.latent,
+        X,
+        signal_variance=kernel.signal_variance,
+        lengthscale=kernel.lengthscale,
+        noise_variance=kernel.noise_variance,
+        bias=kernel.bias_variance,
+        integrate_mean=False,
+    )
