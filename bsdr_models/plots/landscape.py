@@ -7,6 +7,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.ticker import MaxNLocator
+from scipy.ndimage import zoom
 
 from bsdr_models.dims import COMPONENT, GRID_X, GRID_Y, LABEL, OBS
 from bsdr_models.plots._read import Classes, Target, read, read_target
@@ -15,18 +16,21 @@ from bsdr_models.plots._style import (
     INK,
     add_legend,
     axes_or_new,
+    color,
     figure_of,
     marker,
     set_title,
     styled,
 )
-from bsdr_models.plots.scores import draw_points, row_colors
+from bsdr_models.plots.scores import row_colors
 from bsdr_models.typing import FloatArray
 
 # Light is sure, dark is not, but never so dark that the colours of the classes drown.
 FOG = LinearSegmentedColormap.from_list("fog", [to_rgb("#5d6878"), to_rgb("#b4bbc5"), (1, 1, 1)])
 N_LEVELS = 6  # about so many lines of equal precision
-ROOM = 0.45  # under a curve, for the rows, as a share of its height
+# Room under a curve for each strip of rows, and for all, as shares of the height of the curve.
+STRIP, ROOM = 0.15, 1.0
+SHARPEN = 4  # points of a border's grid per point of the landscape's, along each axis
 TITLE = "How sure the model is of the features"
 Rows = dict[str, tuple[FloatArray, Target]]
 
@@ -78,14 +82,22 @@ def plot_landscape(
         rows["new"] = _read_rows(predictions or tree, "predictions", len(dims))
     classes = [target for _, target in rows.values() if isinstance(target, Classes)]
 
-    ax = axes_or_new(ax, width=7.6, height=5.2, n_names=len(classes[0].names) if classes else 1)
+    ax = axes_or_new(
+        ax,
+        width=7.2,
+        height=(4.8, 6.0)[len(dims) - 1],
+        n_names=len(classes[0].names) if classes else 1,
+    )
     probability = landscape["probability_at"] if borders and "probability_at" in landscape else None
-    lead = None if probability is None else _lead(probability.transpose(*dims, LABEL).values)
+    chance = None if probability is None else probability.transpose(*dims, LABEL).values
     draw = _draw_plane if len(dims) == 2 else _draw_curve
-    note = draw(ax, axes, height - height.max(), lead, rows)
+    note = draw(ax, axes, height - height.max(), chance, rows)
     ax.set_xlabel("component 0")
-    if len(rows) == 2:
-        note += " Full: training rows; hollow: new rows."
+    said = {"training": "full: training rows", "new": "hollow: new rows"}
+    if classes and classes[-1].title != classes[0].title:
+        said["new"] += f" by their {classes[-1].title}"
+    if rows:
+        note += f" {'; '.join(said[name] for name in rows).capitalize()}."
     outside = sum(_n_outside(latent, axes) for latent, _ in rows.values())
     if outside:
         note += f" {outside} rows lie outside the picture."
@@ -106,26 +118,20 @@ def _read_rows(tree: xr.DataTree, group: str, n_axes: int) -> tuple[FloatArray, 
     return latent, read_target(tree, group)
 
 
-def _lead(probability: FloatArray) -> FloatArray:
-    """By how much each class leads the best of the others: (..., K), of which one is positive."""
-    ordered = np.sort(probability, axis=-1)
-    rival = np.where(probability == ordered[..., -1:], ordered[..., -2:-1], ordered[..., -1:])
-    return np.asarray(probability - rival)
-
-
 def _n_outside(latent: FloatArray, axes: list[FloatArray]) -> int:
     low, high = [axis.min() for axis in axes], [axis.max() for axis in axes]
     return int(np.sum(np.any((latent < low) | (latent > high), axis=1)))
 
 
 def _draw_plane(
-    ax: Axes, axes: list[FloatArray], height: FloatArray, lead: FloatArray | None, rows: Rows
+    ax: Axes, axes: list[FloatArray], height: FloatArray, chance: FloatArray | None, rows: Rows
 ) -> str:
     """Shades over (G_x, G_y), lines of equal precision, borders and rows."""
     across, up = axes
     mesh = ax.pcolormesh(across, up, height.T, shading="gouraud", cmap=FOG, zorder=0)
     mesh.set(rasterized=True, gid="landscape")
-    bar = figure_of(ax).colorbar(mesh, ax=ax, pad=0.02, aspect=30)
+    # Below, since the names of the classes are beside.
+    bar = figure_of(ax).colorbar(mesh, ax=ax, location="bottom", pad=0.02, aspect=45)
     bar.set_label("log precision below the highest (nats)")
     bar.outline.set_visible(False)
     levels = np.asarray(MaxNLocator(N_LEVELS).tick_values(float(height.min()), 0.0))
@@ -134,75 +140,81 @@ def _draw_plane(
     if len(levels):
         ax.contour(across, up, height.T, levels, linewidths=0.5, alpha=0.35, zorder=1, **line)
     note = "Light: sure; dark: not."
-    if lead is not None:
-        for c in range(lead.shape[-1]):
-            if lead[..., c].min() < 0.0 < lead[..., c].max():
-                border = ax.contour(
-                    across, up, lead[..., c].T, [0.0], linewidths=1.4, zorder=2, **line
-                )
+    if chance is not None:
+        # Probabilities are smooth and borders are not: interpolate first, then compare.
+        fine = zoom(chance, (SHARPEN, SHARPEN, 1), order=3, mode="nearest")
+        x, y = (
+            np.interp(np.linspace(0, 1, SHARPEN * len(a)), np.linspace(0, 1, len(a)), a)
+            for a in axes
+        )
+        for c in range(fine.shape[-1]):
+            lead = fine[..., c] - np.delete(fine, c, axis=-1).max(axis=-1)
+            if lead.min() < 0.0 < lead.max():
+                border = ax.contour(x, y, lead.T, [0.0], linewidths=1.4, zorder=2, **line)
                 border.set_gid("border")
         note += " Bold lines: where the most probable class changes."
     ax.grid(visible=False)
     for name, (latent, target) in rows.items():
-        if name == "training":
-            draw_points(ax, latent, target)
-        else:
-            _draw_hollow(ax, latent, target, named="training" not in rows)
+        _draw_points(ax, latent, target, hollow=name == "new")
     ax.set(xlim=across[[0, -1]], ylim=up[[0, -1]], ylabel="component 1")
     return note
 
 
-def _draw_hollow(ax: Axes, at: FloatArray, target: Target, *, named: bool) -> None:
-    """Open markers at (M, 2), with the colours of the classes or values."""
+def _draw_points(ax: Axes, at: FloatArray, target: Target, *, hollow: bool) -> None:
+    """Markers at (M, 2), full with a dark edge or open, in the colours of the classes."""
     shades = row_colors(target, len(at))
     index = target.index if isinstance(target, Classes) else np.zeros(len(at), dtype=np.int64)
+    known = ax.get_legend_handles_labels()[1]
     for c in np.unique(index).tolist():
         of = index == c
+        label = target.name(c) if isinstance(target, Classes) else None
         ax.scatter(
             at[of, 0],
             at[of, 1],
-            s=float(np.clip(14000.0 / len(at), 14.0, 40.0)),
+            s=float(np.clip(12000.0 / len(at), 14.0, 38.0)),
             marker=marker(c),
-            facecolors="white",
-            edgecolors=shades[of],
-            linewidths=1.3,
-            zorder=3.5,
-            gid="new-rows",
-            label=target.name(c) if named and isinstance(target, Classes) else None,
+            facecolors="white" if hollow else shades[of],
+            edgecolors=shades[of] if hollow else INK,
+            linewidths=1.3 if hollow else 0.5,
+            zorder=3.5 if hollow else 3.0,
+            gid="new-rows" if hollow else "training-rows",
+            label=None if label in known else label,
         )
 
 
 def _draw_curve(
-    ax: Axes, axes: list[FloatArray], height: FloatArray, lead: FloatArray | None, rows: Rows
+    ax: Axes, axes: list[FloatArray], height: FloatArray, chance: FloatArray | None, rows: Rows
 ) -> str:
     """Precision over (G,), and under it a strip of rows for every class."""
     (across,) = axes
     low = float(height.min())
     span = -low if low < 0.0 else 1.0
     ax.plot(across, height, color=INK, linewidth=1.8, zorder=2, gid="landscape")
-    ax.fill_between(across, low, height, color=GREY, alpha=0.18, linewidth=0.0, zorder=1)
+    if chance is None:
+        ax.fill_between(across, low, height, color=GREY, alpha=0.18, linewidth=0.0, zorder=1)
     ticks = np.asarray(MaxNLocator(5).tick_values(low, 0.0))
     ax.set_yticks(ticks[(ticks >= low - 1e-9 * span) & (ticks <= 0.0)])
     note = "High: sure; low: not."
-    if lead is not None:
-        best = lead.argmax(axis=-1)
+    if chance is not None:
+        best = chance.argmax(axis=-1)
+        for c in np.unique(best).tolist():
+            under = {"where": best == c, "color": color(c), "alpha": 0.3, "linewidth": 0.0}
+            ax.fill_between(across, low, height, zorder=1, gid="class", **under)
         for i in np.nonzero(np.diff(best))[0]:
-            a, b = lead[i, best[i]], -lead[i + 1, best[i]]
-            x = across[i] + (across[i + 1] - across[i]) * a / max(a + b, 1e-300)
+            x = 0.5 * (across[i] + across[i + 1])
             ax.axvline(x, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=2, gid="border")
-        note += " Dashed: where the most probable class changes."
+        note += " Colour under the curve: the most probable class."
     n_strips = max((int(_strips(target).max()) + 1 for _, target in rows.values()), default=0)
-    step = ROOM * span / max(n_strips, 1)
+    step = span * min(STRIP, ROOM / max(n_strips, 1))
     for name, (latent, target) in rows.items():
         strip = _strips(target, len(latent))
         # Golden-ratio offsets: spread like random jitter, and the same each time.
         spread = (np.arange(len(latent)) * 0.618034) % 1.0
-        y = low - step * (strip + 0.3 + 0.5 * spread)
+        # New rows in the lower half of a strip, where both are shown.
+        begin, width = (0.25, 0.6) if len(rows) == 1 else (0.15 + 0.42 * (name == "new"), 0.33)
+        y = low - step * (strip + begin + width * spread)
         points = np.column_stack([latent[:, 0], y])
-        if name == "training":
-            draw_points(ax, points, target)
-        else:
-            _draw_hollow(ax, points, target, named="training" not in rows)
+        _draw_points(ax, points, target, hollow=name == "new")
     ax.axhline(low, color=GREY, linewidth=0.8, zorder=1)
     bottom = low - step * (n_strips + 0.25) if rows else low
     ax.set(xlim=across[[0, -1]], ylim=(bottom, 0.06 * span))

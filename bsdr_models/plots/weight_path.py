@@ -22,6 +22,7 @@ from bsdr_models.plots._style import (
 from bsdr_models.typing import FloatArray
 
 STROKES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
+APART = 1.12  # factor between two ways of classifying at an end of the axis
 MEASURES = {"error": ("error rate", "Error"), "log_loss": ("log loss (nats per row)", "Log loss")}
 
 
@@ -56,7 +57,9 @@ def plot_weight_path(
     weight = path[WEIGHT].values.astype(np.float64)
     if np.any(weight < 0.0) or not np.any(np.isfinite(weight) & (weight > 0.0)):
         raise ValueError(f"weights must be at least 0, and one of them positive: {weight.tolist()}")
-    place = _places(weight)
+    chosen = path.attrs.get("chosen_weight")
+    shown = weight if chosen is None else np.append(weight, float(chosen))
+    place = _places(shown)[: len(weight)]
     inner = np.isfinite(weight) & (weight > 0.0)
     names = path[APPROXIMATION].values.tolist() if APPROXIMATION in path[measure].dims else [None]
     band = f"{measure}_sd" in path
@@ -69,10 +72,16 @@ def plot_weight_path(
         symbol: dict[str, Any] = {"color": shade, "marker": marker(i), "markersize": 6.0}
         stroke = STROKES[i % len(STROKES)]
         ax.plot(place[inner], values[inner], linestyle=stroke, linewidth=1.8, label=name, **symbol)
-        ends = np.where(inner, np.nan, values)
-        ax.plot(place, ends, linestyle="none", markerfacecolor="white", **symbol)
+        # Side by side at the ends, where no line tells them apart.
+        beside = place[~inner] * APART ** (i - 0.5 * (len(names) - 1))
+        ax.plot(beside, values[~inner], linestyle="none", markerfacecolor="white", **symbol)
         if band:
-            _draw_band(ax, place, values, one[f"{measure}_sd"].values, inner, shade)
+            sd = one[f"{measure}_sd"].values
+            low, high = np.maximum(values - sd, 0.0), values + sd
+            ax.vlines(beside, low[~inner], high[~inner], colors=shade, linewidth=1.2, alpha=0.6)
+            opacity = 0.16 if len(names) < 3 else 0.08
+            area = ax.fill_between(place[inner], low[inner], high[inner], color=shade)
+            area.set(alpha=opacity, linewidth=0.0, zorder=1, gid="band")
     ax.set_xscale("log")
     _mark_ends(ax, weight, place)
     axis_name, title = MEASURES[measure]
@@ -81,10 +90,15 @@ def plot_weight_path(
     note = _note(path, measure, weight, names)
     if band:
         note += " Bands: one standard deviation."
-    chosen = path.attrs.get("chosen_weight")
     if chosen is not None:
-        at = float(_places(np.append(weight, float(chosen)))[-1])
-        ax.axvline(at, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=1.5, gid="chosen")
+        ax.axvline(
+            float(_places(shown)[-1]),
+            color=INK,
+            linewidth=1.2,
+            linestyle=(0, (4, 2)),
+            zorder=1.5,
+            gid="chosen",
+        )
         note += f" Dashed: the weight chosen, {_text(float(chosen))}."
     if len(names) > 1:
         add_legend(ax)
@@ -116,17 +130,6 @@ def _mark_ends(ax: Axes, weight: FloatArray, place: FloatArray) -> None:
     ax.xaxis.set_major_locator(FixedLocator(list(ticks)))
     ax.set_xticks(list(ticks), list(ticks.values()))
     ax.xaxis.set_minor_locator(NullLocator())
-
-
-def _draw_band(
-    ax: Axes, place: FloatArray, mean: FloatArray, sd: FloatArray, inner: np.ndarray, shade: str
-) -> None:
-    """One standard deviation about the line, and bars at the ends."""
-    low, high = np.maximum(mean - sd, 0.0), mean + sd
-    band = ax.fill_between(place[inner], low[inner], high[inner], color=shade, alpha=0.16)
-    band.set(linewidth=0.0, zorder=1, gid="band")
-    if not inner.all():
-        ax.vlines(place[~inner], low[~inner], high[~inner], colors=shade, linewidth=1.2, alpha=0.6)
 
 
 def _note(path: xr.Dataset, measure: str, weight: FloatArray, names: list[Any]) -> str:
