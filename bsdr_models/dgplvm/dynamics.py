@@ -55,7 +55,8 @@ class DynamicsPriors:
         m: variance of the coefficients of a linear map from this position to the next. About 1:
         staying where one is has coefficients 1.
     noise_variance : LogNormal
-        q: variance of a step that the present position does not explain. It must not vanish.
+        q: variance of a step that the present position does not explain. Positions that nothing
+        else holds give way to the dynamics, and a mode then has q near its lowest value.
 
     Raises
     ------
