@@ -34,6 +34,8 @@ from bsdr_models.typing import FloatArray, IntArray
 
 # Rows from which the median distance is taken where there are more.
 MEDIAN_ROWS = 2000
+# Numbers gathered at a time for blocks of the inverse.
+BLOCK_NUMBERS = 2_000_000
 # Rows whose covariances with the training rows are held at a time.
 CHUNK = 4096
 # Added to the diagonal of the kernel of the centres, of unit variance.
@@ -311,8 +313,13 @@ class LowRankMap:
 
     def blocks(self, index: IntArray) -> FloatArray:
         """M_II, (B, L, L)."""
-        rows = self.theta[index]
-        return (np.eye(index.shape[1]) - rows @ np.swapaxes(rows, 1, 2)) / self.noise
+        size = index.shape[1]
+        found = np.empty((len(index), size, size))
+        step = max(1, BLOCK_NUMBERS // (size * self.theta.shape[1]))
+        for start in range(0, len(index), step):
+            rows = self.theta[index[start : start + step]]
+            found[start : start + step] = np.eye(size) - rows @ np.swapaxes(rows, 1, 2)
+        return found / self.noise
 
     def diagonal(self) -> FloatArray:
         """Diagonal of M."""

@@ -70,7 +70,8 @@ class DGPLVMClassifier(
     placement : {"auto", "map", "likelihood"}, default="auto"
         How rows are placed: by the map, or by what their features say alone, Eq. (14) of [1]_.
     approximation : {"auto", "laplace", "ep"}, default="auto"
-        Of the classifier: Laplace's for two classes, expectation propagation for more.
+        Of the classifier: Laplace's for two classes or more than 2000 rows, else expectation
+        propagation.
     reuse_kernel : bool, default=False
         Whether the classifier takes the kernel of the features as it is, as in Section 5 of [1]_,
         instead of fitting one of its own.
@@ -248,9 +249,9 @@ class DGPLVMClassifier(
         task = self._make_task(self._scale(X), index, priors, sequence)
         with one_thread():
             if self.variant == "paper":
-                learned = learn_paper(task, self._options(), sequence=sequence, rng=rng)
+                learned = learn_paper(task, self._options(len(X)), sequence=sequence, rng=rng)
             else:
-                learned = learn_map(task, self._options(), rng=rng)
+                learned = learn_map(task, self._options(len(X)), rng=rng)
         self._adopt(learned, task, given)
         return self
 
@@ -306,10 +307,12 @@ class DGPLVMClassifier(
             dynamics=None if sequence is None else Dynamics.of(sequence),
         )
 
-    def _options(self) -> Options:
+    def _options(self, n_rows: int) -> Options:
         placement = "map" if self.placement == "auto" else self.placement
         return Options(
-            approximation=settings.choose_approximation(self.approximation, len(self.classes_)),
+            approximation=settings.choose_approximation(
+                self.approximation, len(self.classes_), n_rows
+            ),
             placement="likelihood" if self.mapping == "none" else placement,
             reuse_kernel=self.reuse_kernel,
             widths=settings.candidates("map_width", self.map_width),

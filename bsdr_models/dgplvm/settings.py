@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bsdr_models.dgplvm.fit import EXACT_ROWS
 from bsdr_models.dgplvm.learn import Approximation
 from bsdr_models.dgplvm.map_settings import NOISES, WIDTHS
 from bsdr_models.typing import FloatArray
@@ -65,10 +66,15 @@ def choose_criterion(criterion: str, n_components: int, n_classes: int) -> str:
     return "trace_ratio" if n_components <= n_classes - 1 else "total"
 
 
-def choose_approximation(approximation: ApproximationName, n_classes: int) -> Approximation:
-    """Laplace for two classes, EP for more: each the one with the smaller log loss there."""
+def choose_approximation(
+    approximation: ApproximationName, n_classes: int, n_rows: int
+) -> Approximation:
+    """Laplace for two classes, EP for more: each the one with the smaller log loss there.
+
+    With many rows they agree, and Laplace is quicker.
+    """
     if approximation == "auto":
-        return "laplace" if n_classes == 2 else "ep"
+        return "laplace" if n_classes == 2 or n_rows > EXACT_ROWS else "ep"
     return approximation
 
 
