@@ -39,12 +39,12 @@ from bsdr_models.typing import FloatArray, IntArray
 # A search for t stays within this many standard deviations of its prior.
 BOX = 4.0
 # Rows on which t is looked for, at most: a search is cubic in their number.
-SEARCH_ROWS = 300
+SEARCH_ROWS = 200
 SEARCH_ITER = 50
 # Accuracy of an approximation during the search, in standard deviations of its marginals.
 SEARCH_TOL = 1e-5
 # With more labelled rows the functions go by inducing rows, and by how many at most.
-EXACT_ROWS = 500
+EXACT_ROWS = 300
 INDUCING_ROWS = 120
 
 

@@ -8,8 +8,7 @@ with the (M, M) matrix :math:`A = I + F^\top S F` instead:
     q(w) = N(A^{-1} F^\top \nu, A^{-1}), \qquad |B| = |A|.
 
 The site of a row is read off its own mean and variance, all rows at once: by Laplace's method a
-Newton step, by expectation propagation a parallel sweep. With many more rows than features a site
-hardly moves the others, and sweeps converge in a few steps.
+Newton step of all rows at once, by expectation propagation row after row.
 """
 
 import math
@@ -22,14 +21,17 @@ from scipy.special import log_ndtr
 
 from bsdr_models.numerics.linalg import factorise_inplace
 from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
+from bsdr_models.numerics.probit_ep import sweep_weights
 from bsdr_models.numerics.probit_gp import Sites
 from bsdr_models.numerics.probit_laplace import derivatives
 from bsdr_models.typing import FloatArray, IntArray
 
 # Rows whose features are multiplied at a time.
 CHUNK = 8192
-# A step shorter than this finds no better sites.
+# A step shorter than this finds no better mode.
 LEAST_STEP = 1e-6
+# Rows whose marginal would change by less than this share of the tolerance are passed over.
+IDLE = 1e-2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +159,12 @@ def laplace_by_features(
 
 
 def ep_by_features(
-    features: FloatArray, sign: FloatArray, *, tol: float = 1e-8, max_sweeps: int = 200
+    features: FloatArray, sign: FloatArray, *, tol: float = 1e-6, max_sweeps: int = 100
 ) -> FeaturePosterior:
-    """Normal posterior whose sites match moments, by parallel sweeps.
+    """Normal posterior whose sites match moments, from the mode on.
+
+    Rows are visited in turn, each with a rank-one change of the covariance of the weights. Those
+    that have nothing to change, such as rows far on their side, are passed over.
 
     Parameters
     ----------
@@ -170,24 +175,19 @@ def ep_by_features(
         Largest change of a marginal in the last sweep: of its mean in standard deviations, and
         of its variance as a share.
     max_sweeps : int
-        A sweep that changes more than the one before it halves the step.
     """
     near = laplace_by_features(features, sign)
-    sites, mean, variance = near.sites, near.mean, near.variance
-    step, before, converged, n_sweeps = 1.0, math.inf, False, 0
+    S, nu = near.sites.precision.copy(), near.sites.location.copy()
+    sites = Sites(precision=S, location=nu)
+    w, root, mean, variance = near.weights, near.root, near.mean, near.variance
+    converged, n_sweeps, half_log_det = False, 0, 0.0
     while not converged and n_sweeps < max_sweeps:
         n_sweeps += 1
-        target = _ep_sites(sign, *_cavity(mean, variance, sites))
-        d_S, d_nu = target.precision - sites.precision, target.location - sites.location
-        sites = Sites(precision=sites.precision + step * d_S, location=sites.location + step * d_nu)
-        shift = np.abs(d_nu - d_S * mean) * np.sqrt(variance)
-        change = max(float(shift.max()), float((np.abs(d_S) * variance).max()))
+        index = np.flatnonzero(_ep_changes(sign, sites, mean, variance) > IDLE * tol)
+        change = sweep_weights(features, sign, index, S, nu, root.T @ root, w)
         w, root, half_log_det = _weights(features, sites)
         mean, variance = features @ w, _row_squares(features, root)
         converged = change <= tol
-        if change > before:
-            step = max(0.5 * step, 0.05)
-        before = change
     evidence = _ep_evidence(sign, sites, mean, variance) - half_log_det
     return FeaturePosterior(
         weights=w,
@@ -235,15 +235,21 @@ def _laplace_sites(sign: FloatArray, f: FloatArray) -> Sites:
     return Sites(precision=W, location=W * f + g)
 
 
-def _ep_sites(sign: FloatArray, mu: FloatArray, s2: FloatArray) -> Sites:
-    """Sites that give cavities the moments of the true factor."""
+def _ep_changes(
+    sign: FloatArray, sites: Sites, mean: FloatArray, variance: FloatArray
+) -> FloatArray:
+    """Change of the marginal of every row if its site were to match moments now, (N,)."""
+    mu, s2 = _cavity(mean, variance, sites)
     scale = 1.0 / np.sqrt(1.0 + s2)
     a = sign * mu * scale
     h = inverse_mills(a)
     slope = sign * h * scale
     bend = h * positive_mean(a) * scale**2
     precision = bend / (1.0 - s2 * bend)
-    return Sites(precision=precision, location=precision * (mu + s2 * slope) + slope)
+    d_S = precision - sites.precision
+    d_nu = precision * (mu + s2 * slope) + slope - sites.location
+    shift = np.abs(d_nu - d_S * mean) * np.sqrt(variance)
+    return np.maximum(shift, np.abs(d_S) * variance)
 
 
 def _ep_evidence(sign: FloatArray, sites: Sites, mean: FloatArray, variance: FloatArray) -> float:
