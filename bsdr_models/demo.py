@@ -1,7 +1,7 @@
 """The main job on bundled data: ``python -m bsdr_models.demo``.
 
-Wine, 20 rows of each class for training: BSDR by mean field, Gibbs and NUTS, and BM2PCA, beside
-what a user would pick instead, with pictures and the posterior written to a folder.
+Wine, 20 rows of each class for training: BSDR by mean field, Gibbs and NUTS, BM2PCA and D-GPLVM,
+beside what a user would pick instead, with pictures and the posterior written to a folder.
 """
 
 import argparse
@@ -32,6 +32,7 @@ from bsdr_models import plots
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.bsdr.settings import Inference
+from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.metrics import expected_calibration_error
 from bsdr_models.typing import FloatArray
 
@@ -48,7 +49,10 @@ ENGINES: Mapping[Inference, dict[str, Any]] = {
     "nuts": {"draws": 300, "tune": 300, "chains": 2},
 }
 TITLES = {"mean_field": "BSDR, mean field", "gibbs": "BSDR, Gibbs", "nuts": "BSDR, NUTS"}
-MARGIN_TITLE = "BM2PCA"
+OTHERS: Mapping[str, Any] = {
+    "BM2PCA": lambda: BM2PCAClassifier(N_COMPONENTS, progressbar=True, random_state=SEED),
+    "D-GPLVM": lambda: DGPLVMClassifier(N_COMPONENTS, progressbar=True, random_state=SEED),
+}
 
 
 class PLSScores(PLSRegression):
@@ -107,12 +111,14 @@ def fit_engines(X: Any, y: np.ndarray, console: Console) -> dict[str, BSDRClassi
     return fitted
 
 
-def fit_margins(X: Any, y: np.ndarray, console: Console) -> BM2PCAClassifier:
-    """The other model of the zoo, settings and temperature by cross-validation."""
-    begin = time.perf_counter()
-    model = BM2PCAClassifier(N_COMPONENTS, progressbar=True, random_state=SEED).fit(X, y)
-    console.print(f"{MARGIN_TITLE}: {time.perf_counter() - begin:.1f} s", style="bold")
-    return model
+def fit_others(X: Any, y: np.ndarray, console: Console) -> dict[str, Any]:
+    """The other models of the zoo with their defaults."""
+    fitted = {}
+    for title, make in OTHERS.items():
+        begin = time.perf_counter()
+        fitted[title] = make().fit(X, y)
+        console.print(f"{title}: {time.perf_counter() - begin:.1f} s", style="bold")
+    return fitted
 
 
 def identified_table(tree: xr.DataTree) -> Table:
@@ -168,7 +174,7 @@ def certainty_table(
 
 def draw_pictures(
     fitted: Mapping[str, BSDRClassifier],
-    margins: BM2PCAClassifier,
+    others: Mapping[str, Any],
     X: Any,
     y: np.ndarray,
     folder: Path,
@@ -176,7 +182,7 @@ def draw_pictures(
     """All pictures of the demo, as PNG files."""
     import matplotlib.pyplot as plt
 
-    main = fitted["mean_field"]
+    main, margins, process = fitted["mean_field"], others["BM2PCA"], others["D-GPLVM"]
     tree, predictions = main.idata_, main.predict_idata(X, y)
     merged = tree.assign({"predictions": predictions["predictions"]})
     drawings = {
@@ -188,6 +194,10 @@ def draw_pictures(
         "map_held_out_bm2pca": lambda ax: plots.plot_scores(
             margins.predict_idata(X, y), group="predictions", ax=ax
         ),
+        "map_held_out_dgplvm": lambda ax: plots.plot_scores(
+            process.predict_idata(X, y), group="predictions", ax=ax
+        ),
+        "landscape_dgplvm": lambda ax: plots.plot_landscape(process.idata_, ax=ax),
         "decision_regions_bm2pca": lambda ax: plots.plot_decision_regions(margins.idata_, ax=ax),
         "decision_regions": lambda ax: plots.plot_decision_regions(tree, ax=ax),
         "loadings": lambda ax: plots.plot_loadings(tree, ax=ax),
@@ -223,7 +233,7 @@ def main(arguments: list[str] | None = None) -> None:
     X_train, X_test, y_train, y_test = X.iloc[train], X.iloc[test], y[train], y[test]
 
     fitted = fit_engines(X_train, names[y_train], console)
-    margins = fit_margins(X_train, names[y_train], console)
+    others = fit_others(X_train, names[y_train], console)
     for engine in fitted:
         if engine != "mean_field":  # one chain of independent draws has nothing to diagnose
             console.print(identified_table(fitted[engine].idata_))
@@ -231,7 +241,7 @@ def main(arguments: list[str] | None = None) -> None:
     probabilities = {
         TITLES[engine]: model.predict_proba(X_test) for engine, model in fitted.items()
     }
-    probabilities[MARGIN_TITLE] = margins.predict_proba(X_test)
+    probabilities |= {title: model.predict_proba(X_test) for title, model in others.items()}
     for name, rival in rivals().items():
         probabilities[name] = rival.fit(X_train.to_numpy(), y_train).predict_proba(
             X_test.to_numpy()
@@ -242,12 +252,13 @@ def main(arguments: list[str] | None = None) -> None:
     shown = order[np.linspace(0, len(order) - 1, 7).astype(int)]
     console.print(certainty_table(shown, y_test, names, probabilities))
 
-    paths = draw_pictures(fitted, margins, X_test, names[y_test], folder)
+    paths = draw_pictures(fitted, others, X_test, names[y_test], folder)
     for engine, model in fitted.items():
         paths.append(folder / f"wine_{engine}.nc")
         model.idata_.to_netcdf(paths[-1], engine="h5netcdf")
-    paths.append(folder / "wine_bm2pca.nc")
-    margins.idata_.to_netcdf(paths[-1], engine="h5netcdf")
+    for title, model in others.items():
+        paths.append(folder / f"wine_{title.lower().replace('-', '')}.nc")
+        model.idata_.to_netcdf(paths[-1], engine="h5netcdf")
     console.print("\nLook at the pictures, then open a posterior with xarray.open_datatree:")
     for path in paths:
         console.print(f"  {path}")

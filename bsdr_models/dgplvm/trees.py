@@ -109,6 +109,7 @@ def fit_tree(
         "elbo": learned.trace,
         "restarts": np.array(learned.restarts),
         "objective_terms": np.array(list(learned.terms.values())),
+        "class_size": np.bincount(context.index[context.index >= 0], minlength=len(context.labels)),
     }
     if sensitivity is not None:
         fit |= {
@@ -126,7 +127,7 @@ def fit_tree(
         groups["sample_stats"] = dict(learned.sampled.sample_stats)
     if context.X.size <= MAX_NUMBERS:
         groups["constant_data"] = {"X": context.X}
-    dims: dict[str, tuple[str, ...]] = {"objective_terms": (TERM,)}
+    dims: dict[str, tuple[str, ...]] = {"objective_terms": (TERM,), "class_size": (LABEL,)}
     coords: dict[str, Any] = {TERM: list(learned.terms)}
     if r in LANDSCAPE_POINTS:
         axes, groups["landscape"] = _landscape(learned)
