@@ -12,15 +12,18 @@ References
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import xarray as xr
 from pymc.variational.approximations import MeanField
 from pytensor.compile.mode import Mode, get_default_mode
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 
 from bsdr_models.card import Card
 from bsdr_models.dims import LABEL, OBS
@@ -42,6 +45,9 @@ def sample_nuts(
     cores: int | None = None,
     target_accept: float = 0.95,
     var_names: Sequence[str] | None = None,
+    covariance: FloatArray | None = None,
+    starts: Sequence[Mapping[str, Any]] | None = None,
+    mode: str | None = None,
     progressbar: bool = False,
     config: Mapping[str, Any] | None = None,
     attrs: Mapping[str, Any] | None = None,
@@ -64,6 +70,14 @@ def sample_nuts(
     var_names : sequence of str, optional
         Variables to keep. By default those of the card without a value per row, which would be
         ``chains * draws * N`` numbers.
+    covariance : (P, P), optional
+        Guess of the posterior covariance of the variables as NUTS sees them, unconstrained and in
+        the order of ``model.value_vars``. PyMC's sampler then measures distance by it, instead of
+        learning the variance of each variable in the warm-up, which only sets the step size.
+    starts : sequence of mapping, optional
+        Where each chain begins, by variable. By default PyMC's start with some jitter.
+    mode : str, optional
+        How PyTensor compiles, for PyMC's sampler; its default if None.
     progressbar : bool
     config, attrs : mapping, optional
         Passed to :func:`~bsdr_models.inference.datatree.to_datatree`.
@@ -79,6 +93,22 @@ def sample_nuts(
         If a transition diverged: the draws then miss a part of the posterior.
     """
     kept = _kept_names(model, card, var_names)
+    compile_kwargs = None if mode is None else {"mode": mode}
+    options: dict[str, Any] = {}
+    if covariance is not None:
+        options["step"] = pm.NUTS(
+            scaling=covariance,
+            is_cov=True,
+            target_accept=target_accept,
+            model=model,
+            compile_kwargs=compile_kwargs,
+        )
+    else:
+        options["target_accept"] = target_accept
+    if compile_kwargs is not None:
+        options["compile_kwargs"] = compile_kwargs
+    if starts is not None:
+        options["initvals"] = [dict(start) for start in starts]
     with _quiet_pymc(not progressbar):
         trace = pm.sample(
             draws,
@@ -87,11 +117,11 @@ def sample_nuts(
             cores=cores,
             random_seed=int(rng.integers(2**31)),
             var_names=kept,
-            target_accept=target_accept,
             progressbar=progressbar,
             quiet=not progressbar,
             compute_convergence_checks=False,
             model=model,
+            **options,
         )
     posterior = {name: trace["posterior"][name].values for name in kept}
     stats = {
@@ -129,6 +159,8 @@ def fit_advi(
     n_starts: int = 3,
     draws: int = 1000,
     var_names: Sequence[str] | None = None,
+    starts: Sequence[Mapping[str, Any]] | None = None,
+    mode: str | None = None,
     progressbar: bool = False,
     config: Mapping[str, Any] | None = None,
     attrs: Mapping[str, Any] | None = None,
@@ -136,7 +168,8 @@ def fit_advi(
     """Fit independent normals by stochastic gradients (Adam), keep the best of several starts.
 
     The first start is PyMC's, where all coefficients are zero; the others are drawn from the
-    prior. Interrupted by the keyboard it returns the best start until then.
+    prior, unless starts are given. Interrupted by the keyboard it returns the best start until
+    then.
 
     Parameters
     ----------
@@ -149,6 +182,10 @@ def fit_advi(
     n_starts : int
     draws : int
         Independent draws from the approximation, written as one chain.
+    starts : sequence of mapping, optional
+        Where to begin, by variable, in place of the ``n_starts`` described above.
+    mode : str, optional
+        How PyTensor compiles; its default if None.
     var_names, progressbar, config, attrs
         As in :func:`sample_nuts`.
 
@@ -163,13 +200,13 @@ def fit_advi(
     best: MeanField | None = None
     restarts: list[float] = []
     with model, _quiet_pymc(not progressbar):
-        for start in _starts(model, n_starts, rng):
+        for start in _starts(model, n_starts, rng) if starts is None else starts:
             approximation = pm.fit(
                 n_iterations,
                 method="advi",
                 start=start,
                 obj_optimizer=pm.adam(learning_rate=learning_rate),
-                compile_kwargs={"mode": _advi_mode()},
+                compile_kwargs={"mode": _advi_mode() if mode is None else mode},
                 random_seed=int(rng.integers(2**31)),
                 progressbar=progressbar,
             )
@@ -192,6 +229,51 @@ def fit_advi(
         config=config,
         attrs={"interrupted": int(interrupted), **(attrs or {})},
     )
+
+
+type HandWritten = Callable[..., tuple[Any, ...]]
+
+
+def hand_written(function: HandWritten) -> Callable[..., Any]:
+    """A NumPy function with its gradient, as a scalar of PyTensor.
+
+    For a density whose graph compiles or runs slowly; the graph remains its specification. It has
+    first derivatives only.
+
+    Parameters
+    ----------
+    function : callable
+        Arrays in, the value and one gradient for each of them out.
+
+    Returns
+    -------
+    callable
+        From symbolic variables to the value.
+    """
+    op = _HandWritten(function)
+
+    def apply(*inputs: Any) -> Any:
+        return op.make_node(*inputs).outputs[0]
+
+    return apply
+
+
+class _HandWritten(Op):
+    """Outputs the value and the gradients, so that one call gives both."""
+
+    def __init__(self, function: HandWritten) -> None:
+        self.function = function
+
+    def make_node(self, *inputs: Any) -> Apply[Any]:
+        variables = [pt.as_tensor_variable(value) for value in inputs]
+        return Apply(self, variables, [pt.dscalar(), *(v.type() for v in variables)])
+
+    def perform(self, node: Apply[Any], inputs: Any, output_storage: Any) -> None:
+        for cell, value in zip(output_storage, self.function(*inputs), strict=True):
+            cell[0] = np.asarray(value, dtype=np.float64)
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        return [cotangents[0] * gradient for gradient in outputs[1:]]
 
 
 def _complete(

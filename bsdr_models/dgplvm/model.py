@@ -1,0 +1,349 @@
+r"""D-GPLVM as a declarative PyMC model: the specification, as a density that exists.
+
+The paper's letters: Y (N, D) are the centred features and X (N, R) the latent positions. With
+:math:`\bar a` and T such that the positions of the rows with a label have mean 0 and covariance I,
+
+.. math::
+    U_{ij} \sim N(0, 1), \qquad A = L_b U, \qquad X = (A - 1 \bar a^\top) T, \\
+    a, \ell, b \sim \mathrm{LogNormal}, \qquad
+    y_d = m_d 1 + \epsilon_d, \quad \epsilon_d \sim N(0, K), \qquad
+    K = v a \exp(-|x_i - x_j|^2 / 2 \ell^2) + v b I.
+
+v is the mean variance of the features, and their means :math:`m_d` have a flat prior and are
+integrated out: what remains is the density of N - 1 orthonormal contrasts of each feature. Two
+more factors make the positions discriminative [1]_, Eq. (12), and smooth in the features, which
+takes the place of the back-constraints of Eq. (17):
+
+.. math::
+    \exp\{-w J(X)\}, \quad J = \operatorname{tr}(S_b^{-1} S_w), \qquad
+    \{1 + \operatorname{tr}(X^\top \Pi X) / \nu\}^{-((N - 1) R + \nu) / 2}.
+
+The second is a Gaussian process prior of the positions given the features, with its scale
+integrated out: :math:`\Pi = E^\top K_b^{-1} E`, :math:`E = I - 1 c^\top`, where :math:`c^\top x`
+is the mean of the class centroids, and
+
+.. math::
+    K_b = L_b L_b^\top = \exp(-g |y_i - y_j|^2 / 2 \mathrm{med}) + \omega 1 1^\top + \lambda I.
+
+*What is a pseudo-likelihood.* The labels shape the prior of the positions and are nowhere an
+outcome: y cannot be drawn from this model. The positions are given the same features that they
+then explain, and with tempering the likelihood of the features is raised to a power
+:math:`\tau = D_\mathrm{eff} / D \le 1`, because D correlated features are not D measurements.
+So these three factors are potentials, and predictive draws ignore them.
+
+*Why the posterior exists.* U, a, :math:`\ell` and b have proper priors. J and the trace are not
+negative, so the last two factors are at most 1. No variance of K is below v b, so the likelihood
+is at most a constant times a power of 1 / b, whose expectation under a log-normal prior is finite.
+U only names the positions: for every invertible G the positions of U G are those of U up to a
+rotation, and nothing but N(U; 0, I) decides between them.
+
+*What is not offered.* The objective of the paper, Eq. (13), has no such property: translating,
+rotating and stretching the positions leaves J as it is, so exp(-J) has an infinite integral, and
+so has 1 / theta. It can be minimised with bounds, but there is no posterior to draw from.
+
+References
+----------
+.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
+       classification. ICML.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.tensor import linalg
+
+from bsdr_models import dims
+from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.inputs import check_features, check_number, encode_classes
+from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.typing import FloatArray, IntArray
+
+# A symbolic variable; the annotations of PyTensor are partial.
+type Tensor = Any
+
+Criterion = Literal["trace_ratio", "total"]
+
+LATENT_DIMS = (dims.OBS, dims.COMPONENT)
+
+
+def build_model(
+    X: Any,
+    y: Any,
+    *,
+    n_components: int,
+    weight: float = 10.0,
+    criterion: Criterion = "trace_ratio",
+    width: float = 2.0,
+    map_noise: float = 0.02,
+    priors: Priors | None = None,
+    tempered: bool = True,
+    unlabeled: Any = None,
+    density: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> pm.Model:
+    r"""Pseudo-posterior of D-GPLVM, with named dims, for PyMC.
+
+    Parameters
+    ----------
+    X : array-like of shape (N, D)
+        Features (the paper's Y), centred here and not scaled. Column names of a data frame become
+        the coordinate ``feature``.
+    y : array-like of shape (N,)
+        Labels of any sortable type, at least two classes.
+    n_components : int
+        R, from 1 to D and below N; with ``trace_ratio`` at most one less than there are classes.
+    weight : float
+        kappa: the weight of J is :math:`w = \kappa n D_\mathrm{eff}`, with n labelled rows.
+    criterion : {"trace_ratio", "total"}
+        J of the rows with a label: tr(S_b^-1 S_w), or tr(S_t^-1 S_w), which is finite for any R.
+    width, map_noise : float
+        g and lambda of the map from features to positions.
+    priors : Priors, optional
+    tempered : bool
+        Weigh the features by their effective number; all of them count where it is False.
+    unlabeled : object, optional
+        Value of y that stands for no label. Such rows have a position and features, and no part
+        in J or c.
+    density : callable, optional
+        Takes the place of the three potentials: from ``latent_raw`` and the logarithms of
+        a, :math:`\ell` and b (3,), symbolic, to the sum of their logarithms. For a hand-written
+        gradient of the same density, which is quicker.
+
+    Returns
+    -------
+    pymc.Model
+        Free variables: ``latent_raw`` (obs, component), U, and ``signal_variance``,
+        ``lengthscale`` and ``noise_variance``, sampled as logarithms: on that scale their priors
+        are normal, and so is the mode taken by the other engines of this model. Deterministic:
+        ``latent`` (obs, component), identified up to a rotation, and ``criterion``, J. The
+        potentials are ``generative``, ``discriminative`` and ``map``, without constants that
+        depend on nothing sampled in the latter two. ``y`` holds indices into the coordinate
+        ``outcome``, -1 for no label. The data are for the record: the potentials hold what is
+        derived from them, and do not follow ``pymc.set_data``.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, values are not finite, there are less than two classes, all rows are
+        equal, or an option is out of its range.
+    """
+    priors = Priors() if priors is None else priors
+    check_number("weight", weight, positive=False)
+    check_number("width", width, positive=True)
+    check_number("map_noise", map_noise, positive=True)
+    X_array, features = check_features(X, n_components)
+    y_index, classes = _check_labels(y, unlabeled, n_rows=len(X_array))
+    _check_components(n_components, criterion, n_rows=len(X_array), n_classes=len(classes))
+
+    Y = X_array - X_array.mean(axis=0)
+    root, variance, n_effective = _summarise(Y)
+    L_b = map_factor(Y, width=width, noise=map_noise, mean_variance=priors.map_mean_variance)
+    coords = {
+        dims.OBS: list(range(len(Y))),
+        dims.FEATURE: features,
+        dims.COMPONENT: list(range(n_components)),
+        dims.LABEL: classes,
+    }
+    start = _start(Y, y_index, L_b, n_components)
+    with pm.Model(coords=coords) as model:
+        pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
+        pm.Data("y", y_index, dims=dims.OBS)
+
+        U = pm.Normal("latent_raw", 0.0, 1.0, dims=LATENT_DIMS, initval=start)
+        a = _log_normal("signal_variance", priors.signal_variance)
+        ell = _log_normal("lengthscale", priors.lengthscale)
+        b = _log_normal("noise_variance", priors.noise_variance)
+
+        latent = pm.Deterministic(
+            "latent", whiten(L_b @ U, y_index, n_components), dims=LATENT_DIMS
+        )
+        J = pm.Deterministic("criterion", scatter_ratio(latent, y_index, criterion, n_components))
+        if density is not None:
+            pm.Potential("density", density(U, pt.log(pt.stack([a, ell, b]))))
+            return model
+        n_labeled = int((y_index >= 0).sum())
+        tau = n_effective / Y.shape[1] if tempered else 1.0
+        K = kernel(latent, variance * a, ell, variance * b)
+        pm.Potential("generative", tau * log_likelihood(K, root, n_features=Y.shape[1]))
+        pm.Potential("discriminative", -weight * n_labeled * n_effective * J)
+        pm.Potential("map", log_map_prior(latent, L_b, y_index, dof=priors.map_dof))
+    return model
+
+
+def _log_normal(name: str, prior: LogNormal) -> Tensor:
+    return pm.LogNormal(
+        name, mu=prior.log_median, sigma=np.float64(prior.log_sd), initval=prior.median
+    )
+
+
+# The density
+
+
+def whiten(A: Tensor, y_index: IntArray, n_components: int) -> Tensor:
+    """Positions (N, R) of which those with a label have mean 0 and covariance I.
+
+    By Gram-Schmidt, twice for the sake of rounding: the graph stays free of factorisations.
+    """
+    share = (y_index >= 0) / (y_index >= 0).sum()  # (N,)
+    A = A - share @ A
+    columns: list[Tensor] = []
+    for j in range(n_components):
+        x = A[:, j]
+        for _ in range(2):
+            for other in columns:
+                x = x - (share * other * x).sum() * other
+        columns.append(x / pt.sqrt((share * x**2).sum()))
+    return pt.stack(columns, axis=1)
+
+
+def kernel(latent: Tensor, signal: Tensor, lengthscale: Tensor, noise: Tensor) -> Tensor:
+    """Covariance of the rows of one feature, (N, N); noise is between a row and itself alone."""
+    difference = latent[:, None] - latent[None]
+    K = signal * pt.exp(-0.5 * (difference**2).sum(axis=2) / lengthscale**2)
+    return K + noise * pt.eye(latent.shape[0])
+
+
+def log_likelihood(K: Tensor, root: FloatArray, *, n_features: int) -> Tensor:
+    r"""Log density of N - 1 orthonormal contrasts of D features with covariance K of the rows.
+
+    .. math::
+        -\tfrac D2 \{\ln|K| + \ln(1^\top K^{-1} 1) - \ln N + (N - 1) \ln 2 \pi\}
+        - \tfrac12 \operatorname{tr}(P S), \quad
+        P = K^{-1} - \frac{K^{-1} 1 1^\top K^{-1}}{1^\top K^{-1} 1}
+
+    S is ``root`` (N, r) times its transpose: the number of features does not matter.
+    """
+    n_rows = len(root)
+    L = linalg.cholesky(K, lower=True)
+    columns = pt.as_tensor(np.column_stack([np.ones(n_rows), root]))
+    half = linalg.solve_triangular(L, columns, lower=True)
+    ones, rows = half[:, 0], half[:, 1:]
+    of_mean = (ones**2).sum()
+    log_det = 2.0 * pt.log(pt.diagonal(L)).sum() + pt.log(of_mean) - math.log(n_rows)
+    square = (rows**2).sum() - ((ones[:, None] * rows).sum(axis=0) ** 2).sum() / of_mean
+    constant = (n_rows - 1) * math.log(2.0 * math.pi)
+    return -0.5 * (n_features * (log_det + constant) + square)
+
+
+def scatter_ratio(
+    latent: Tensor, y_index: IntArray, criterion: Criterion, n_components: int
+) -> Tensor:
+    """J of the rows with a label: tr(S_b^-1 S_w), or tr(S_t^-1 S_w)."""
+    known = y_index >= 0
+    indicator = (y_index[known, None] == np.unique(y_index[known])).astype(np.float64)  # (N, K)
+    mean = (indicator / indicator.sum(axis=0)).T
+    X = latent[np.flatnonzero(known)]
+    X = X - X.mean(axis=0)
+    fitted = indicator @ (mean @ X)
+    within, base = X - fitted, fitted if criterion == "trace_ratio" else X
+    return _trace_of_ratio(base, within, n_components)
+
+
+def _trace_of_ratio(base: Tensor, within: Tensor, n_components: int) -> Tensor:
+    """tr((B'B)^-1 W'W) of tall matrices, by elimination: one square for every pivot."""
+    columns: list[Tensor] = []
+    total = 0.0
+    for j in range(n_components):
+        b, w = base[:, j], within[:, j]
+        for other, carried in columns:
+            slope = (other * b).sum()
+            b, w = b - slope * other, w - slope * carried
+        size = pt.sqrt((b**2).sum())
+        b, w = b / size, w / size
+        columns.append((b, w))
+        total = total + (w**2).sum()
+    return total
+
+
+def log_map_prior(latent: Tensor, L_b: FloatArray, y_index: IntArray, *, dof: float) -> Tensor:
+    r"""Log of the smooth prior of the positions, :math:`-\tfrac{(N-1)R + \nu}2 \ln(1 + \cdot)`."""
+    n_rows = len(y_index)
+    c = centroid_weights(y_index)
+    E = np.eye(n_rows) - np.outer(np.ones(n_rows), c)
+    half = np.linalg.solve(L_b, E)  # its square is Pi
+    square = ((half @ latent) ** 2).sum()
+    return -0.5 * ((n_rows - 1) * latent.shape[1] + dof) * pt.log1p(square / dof)
+
+
+# Constants
+
+
+def centroid_weights(y_index: IntArray) -> FloatArray:
+    """c (N,), weights of the rows in the mean of the class centroids; 0 without a label."""
+    classes, counts = np.unique(y_index[y_index >= 0], return_counts=True)
+    c = np.zeros(len(y_index))
+    for label, count in zip(classes, counts, strict=True):
+        c[y_index == label] = 1.0 / (len(classes) * count)
+    return c
+
+
+def map_factor(Y: FloatArray, *, width: float, noise: float, mean_variance: float) -> FloatArray:
+    """L_b (N, N), lower: Cholesky factor of the covariance of the map at the training rows."""
+    squares = squared_distances(Y)
+    pairs = squares[np.triu_indices(len(Y), 1)]
+    median = np.median(pairs) or pairs.mean()
+    K_b = np.exp(-0.5 * width * squares / median) + mean_variance + noise * np.eye(len(Y))
+    return cholesky(K_b, name="covariance of the map")
+
+
+def _summarise(Y: FloatArray) -> tuple[FloatArray, float, float]:
+    """Root (N, r) of YY', mean variance of the features, and their effective number."""
+    left, singular, _ = np.linalg.svd(Y, full_matrices=False)
+    n, d = Y.shape
+    total = float((singular**2).sum())
+    if not total > 0.0:
+        raise ValueError("all rows of X are equal")
+    n_effective = min(float(d), total**2 / float((singular**4).sum()))
+    return left * singular, total / ((n - 1) * d), n_effective
+
+
+def _start(Y: FloatArray, y_index: IntArray, L_b: FloatArray, n_components: int) -> FloatArray:
+    """U of positions between their classes and what the map makes of them, of mean square one.
+
+    Class indicators come first, then principal components of the features if there are more
+    components than classes give.
+    """
+    indicator = (y_index[:, None] == np.unique(y_index[y_index >= 0])).astype(np.float64)
+    c = centroid_weights(y_index)
+    codes = indicator - (y_index >= 0)[:, None] * (c @ indicator)
+    axes, size, _ = np.linalg.svd(codes, full_matrices=False)
+    rank = int((size > 1e-8 * size[0]).sum())
+    principal, _, _ = np.linalg.svd(Y - axes[:, :rank] @ (axes[:, :rank].T @ Y))
+    C = np.column_stack([axes[:, :rank], principal])[:, :n_components]
+    inverse = np.linalg.inv(L_b).T @ np.linalg.inv(L_b)
+    own = inverse @ (C - c @ C) / np.diagonal(inverse)[:, None]
+    U = np.linalg.solve(L_b, C - 0.5 * own)
+    start: FloatArray = U / np.sqrt((U**2).mean(axis=0))
+    return start
+
+
+# Validation
+
+
+def _check_labels(y: Any, unlabeled: Any, *, n_rows: int) -> tuple[IntArray, list[Any]]:
+    """Class indices (N,), -1 for no label, and the classes."""
+    array = np.asarray(y)
+    if array.shape != (n_rows,):
+        raise ValueError(f"X has {n_rows} rows and y has shape {array.shape}")
+    known = np.ones(n_rows, dtype=bool) if unlabeled is None else array != unlabeled
+    index = np.full(n_rows, -1, dtype=np.int64)
+    index[known], classes = encode_classes(array[known])
+    return index, classes
+
+
+def _check_components(
+    n_components: int, criterion: Criterion, *, n_rows: int, n_classes: int
+) -> None:
+    if criterion not in get_args(Criterion):
+        raise ValueError(f"criterion must be one of {get_args(Criterion)}, got {criterion!r}")
+    if n_components >= n_rows:
+        raise ValueError(f"n_components must be below the {n_rows} rows, got {n_components}")
+    if criterion == "trace_ratio" and n_components >= n_classes:
+        raise ValueError(
+            f"{n_classes} classes span {n_classes - 1} components, got {n_components}; "
+            "take criterion='total' for more"
+        )

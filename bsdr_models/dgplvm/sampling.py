@@ -1,0 +1,249 @@
+r"""Draws of D-GPLVM's positions through PyMC: NUTS and ADVI, from the mode on.
+
+The target is exp(-F) N(U; 0, I): the objective of :mod:`~bsdr_models.dgplvm.objective` with the
+auxiliary prior of the raw positions U, which decides between those of equal positions.
+
+NUTS needs a sense of distance. A strong criterion makes some directions of U ten times stiffer
+than others, in oblique axes that a variance for each variable does not see, and the length-scale
+has a prior fifty times narrower than U. So distance is measured by the curvature of F at the mode,
+for U such that U'U = N I, which is about where the auxiliary prior holds it. The positions are
+free to rotate, and their curvature would go round with them: it is averaged over all rotations.
+The warm-up then only has to find the step size.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bsdr_models.dgplvm.back_constraint import DenseMap
+from bsdr_models.dgplvm.card import CARD
+from bsdr_models.dgplvm.criteria import make_criterion
+from bsdr_models.dgplvm.fit import MapFit, Task
+from bsdr_models.dgplvm.learn import Sampled
+from bsdr_models.dgplvm.objective import Objective
+from bsdr_models.numerics import align
+from bsdr_models.typing import FloatArray
+
+# Criteria that the declared model has.
+CRITERIA = ("trace_ratio", "total")
+# What is kept of every draw.
+NAMES = ("latent", "signal_variance", "lengthscale", "noise_variance", "criterion")
+KERNEL = ("signal_variance", "lengthscale", "noise_variance")
+# Share of proposals that NUTS aims to accept.
+TARGET_ACCEPT = 0.9
+# Steps of ADVI from each of its starts.
+ADVI_STEPS = 5_000
+# Those are draws of the normal at the mode, with its covariance times these.
+ADVI_STARTS = (1e-6, 1.0)
+# Step of differences of the gradient; raw positions and log parameters are of order one.
+STEP = 1e-5
+# Compiling takes longer than it saves where the density is hand-written.
+MODE = "FAST_COMPILE"
+
+
+def sample(
+    engine: str,
+    task: Task,
+    mode: MapFit,
+    *,
+    draws: int,
+    tune: int,
+    chains: int,
+    rng: np.random.Generator,
+    progressbar: bool,
+) -> tuple[Sampled, bool]:
+    """Posterior of the positions and the kernel.
+
+    Parameters
+    ----------
+    engine : {"nuts", "advi"}
+    task : Task
+        With a finite weight, criterion ``trace_ratio`` or ``total``, a map by all rows, and no
+        dynamics.
+    mode : MapFit
+        Where the chains begin, and with what settings of the map.
+    draws, tune, chains : int
+        Kept draws and warm-up per chain; ADVI returns ``draws`` draws in one chain.
+    rng : numpy.random.Generator
+    progressbar : bool
+
+    Returns
+    -------
+    sampled : Sampled
+        ``latent`` (chain, draw, N, R), every draw turned towards the mode, and the kernel's
+        parameters and the criterion (chain, draw).
+    interrupted : bool
+
+    Raises
+    ------
+    ValueError
+        If the task is not one that can be sampled.
+    """
+    check(task, mode)
+    # PyMC takes most of a second to load and is not needed by the mode.
+    from bsdr_models.inference import engines
+
+    objective = joint(task, mode)
+    model = declare(task, mode, density=engines.hand_written(Density(objective)))
+    options: dict[str, Any] = {
+        "card": CARD,
+        "rng": rng,
+        "draws": draws,
+        "var_names": NAMES,
+        "mode": MODE,
+        "progressbar": progressbar,
+    }
+    x, covariance = curvature(objective, mode)
+    if engine == "nuts":
+        found = engines.sample_nuts(
+            model,
+            tune=tune,
+            chains=chains,
+            target_accept=TARGET_ACCEPT,
+            covariance=covariance,
+            starts=[_start(objective, x, covariance, rng) for _ in range(chains)],
+            **options,
+        )
+    else:
+        # From a draw of the prior, where J is huge, the search does not find its way.
+        starts = [_start(objective, x, scale * covariance, rng) for scale in ADVI_STARTS]
+        found = engines.fit_advi(model, n_iterations=ADVI_STEPS, starts=starts, **options)
+    values = _arrays(found, "posterior")
+    values["latent"] = towards(values["latent"], mode.latent)
+    stats = {name: v for name, v in _arrays(found, "sample_stats").items() if v.ndim == 2}
+    fit = {name: v for name, v in _arrays(found, "fit").items() if name in ("elbo", "restarts")}
+    interrupted = bool(found.attrs.get("interrupted", 0))
+    return Sampled(draws=values, sample_stats=stats, fit=fit), interrupted
+
+
+def check(task: Task, mode: MapFit) -> None:
+    """Raise a ValueError unless the density of the task can be normalised and is declared."""
+    if not np.isfinite(task.weight):
+        raise ValueError("sampling needs a finite weight: an infinite one leaves nothing to draw")
+    if task.criterion not in CRITERIA:
+        raise ValueError(f"sampling needs a criterion in {CRITERIA}, got {task.criterion!r}")
+    if task.dynamics is not None:
+        raise ValueError("sampling is for rows without an order; use inference='map'")
+    if not isinstance(mode.map_prior, DenseMap):
+        raise ValueError("sampling needs a map by all rows: positions must have a proper prior")
+
+
+def joint(task: Task, mode: MapFit) -> Objective:
+    """F with the map of the mode."""
+    rows = mode.rows
+    return Objective(
+        rows=rows,
+        map_prior=mode.map_prior,
+        criterion=make_criterion(task.criterion, task.y_index, task.n_labels),
+        weight=task.weight * len(task.known) * rows.n_effective,
+        known=task.known,
+        priors=task.priors,
+        n_components=task.n_components,
+        temper=rows.n_effective / rows.n_features if task.tempered else 1.0,
+    )
+
+
+def declare(task: Task, mode: MapFit, *, density: Any = None) -> Any:
+    """The PyMC model on the training rows of a fit."""
+    from bsdr_models.dgplvm.model import build_model
+
+    assert mode.settings is not None
+    return build_model(
+        task.X,
+        task.y_index,
+        n_components=task.n_components,
+        weight=task.weight,
+        criterion=task.criterion,  # type: ignore[arg-type]
+        width=mode.settings.width,
+        map_noise=mode.settings.noise,
+        priors=task.priors,
+        tempered=task.tempered,
+        unlabeled=-1,
+        density=density,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Density:
+    """-F without the priors of the log parameters, which the model declares, and its gradients."""
+
+    objective: Objective
+
+    def __call__(
+        self, raw: FloatArray, log_kernel: FloatArray
+    ) -> tuple[float, FloatArray, FloatArray]:
+        """Value, gradient by U (N, R) and by the log parameters (3,).
+
+        Minus infinity where positions coincide so closely that nothing can be factorised.
+        """
+        try:
+            value, gradient = self.objective(np.concatenate([raw.ravel(), log_kernel]))
+        except np.linalg.LinAlgError:
+            return -np.inf, np.zeros_like(raw), np.zeros_like(log_kernel)
+        by_raw, by_log = -gradient[: raw.size].reshape(raw.shape), -gradient[raw.size :]
+        value = -value
+        for i, prior in enumerate(self.objective.priors.kernel):
+            own, slope = prior.negative_log_density(log_kernel[i])
+            value += own
+            by_log[i] += slope
+        return value, by_raw, by_log
+
+
+def curvature(objective: Objective, mode: MapFit) -> tuple[FloatArray, FloatArray]:
+    """The mode with U'U = N I, and the covariance of a normal with the curvature there.
+
+    It takes 2 (N R + 3) gradients.
+
+    Returns
+    -------
+    x : (N R + 3,)
+        Raw positions and log parameters.
+    covariance : (N R + 3, N R + 3)
+        Without the correlations of positions and parameters.
+    """
+    raw, log_kernel, _ = objective.unpack(objective.pack(mode.latent, mode.log_kernel))
+    n, r = raw.shape
+    left, _, right = np.linalg.svd(raw, full_matrices=False)
+    x = np.concatenate([(np.sqrt(n) * left @ right).ravel(), log_kernel])
+    hessian = np.empty((len(x), len(x)))
+    for i in range(len(x)):
+        step = np.zeros(len(x))
+        step[i] = STEP
+        hessian[i] = (objective(x + step)[1] - objective(x - step)[1]) / (2.0 * STEP)
+    of_raw = hessian[: n * r, : n * r].reshape(n, r, n, r).trace(axis1=1, axis2=3) / r
+    size, axes = np.linalg.eigh(0.5 * (of_raw + of_raw.T))
+    # The auxiliary prior adds one; away from an exact mode a curvature may be negative.
+    of_rows = (axes / (1.0 + np.maximum(size, 0.0))) @ axes.T
+    covariance = np.zeros_like(hessian)
+    covariance[: n * r, : n * r] = np.kron(of_rows, np.eye(r))
+    for i, prior in enumerate(objective.priors.kernel):
+        # At a bound of the search the curvature says nothing; the prior has its own.
+        k = n * r + i
+        covariance[k, k] = 1.0 / max(hessian[k, k], 0.5 / prior.log_sd**2)
+    return x, covariance
+
+
+def _start(
+    objective: Objective, x: FloatArray, covariance: FloatArray, rng: np.random.Generator
+) -> dict[str, Any]:
+    """A draw of the normal at the mode, by variable."""
+    x = x + np.linalg.cholesky(covariance) @ rng.standard_normal(len(x))
+    raw, log_kernel, _ = objective.unpack(x)
+    return {"latent_raw": raw, **dict(zip(KERNEL, np.exp(log_kernel), strict=True))}
+
+
+def towards(latent: FloatArray, mode: FloatArray) -> FloatArray:
+    """Turn every draw (chain, draw, N, R) to agree with all others, and their mean to the mode."""
+    flat = latent.reshape(-1, *latent.shape[2:])
+    flat = flat @ align.rotations(flat)
+    left, _, right = np.linalg.svd(flat.mean(axis=0).T @ mode)
+    return (flat @ (left @ right)).reshape(latent.shape)
+
+
+def _arrays(tree: xr.DataTree, group: str) -> dict[str, FloatArray]:
+    if group not in tree.children:
+        return {}
+    dataset = tree[group].dataset
+    return {str(name): np.asarray(dataset[name]) for name in dataset.data_vars}
