@@ -16,8 +16,17 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from bsdr_models.checks import check_choice, check_count, check_tol, fit_scaler, one_thread
+from bsdr_models.checks import (
+    check_choice,
+    check_count,
+    check_tol,
+    fit_scaler,
+    one_thread,
+    warn_unless_mixed,
+)
 from bsdr_models.dgplvm import settings, trees
+from bsdr_models.dgplvm.card import CARD
+from bsdr_models.dgplvm.draws import declare, learn_draws
 from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.fit import Task
 from bsdr_models.dgplvm.learn import Learned, Options, learn_map
@@ -248,12 +257,25 @@ class DGPLVMClassifier(
         rng = as_generator(self.random_state)
         task = self._make_task(self._scale(X), index, priors, sequence)
         with one_thread():
-            if self.variant == "paper":
-                learned = learn_paper(task, self._options(len(X)), sequence=sequence, rng=rng)
-            else:
-                learned = learn_map(task, self._options(len(X)), rng=rng)
+            learned = self._learn(task, sequence, rng)
         self._adopt(learned, task, given)
         return self
+
+    def _learn(self, task: Task, sequence: Any, rng: np.random.Generator) -> Learned:
+        options = self._options(len(task.X))
+        if self.variant == "paper":
+            return learn_paper(task, options, sequence=sequence, rng=rng)
+        if self.inference == "map":
+            return learn_map(task, options, rng=rng)
+        return learn_draws(
+            self.inference,
+            task,
+            options,
+            draws=self.draws,
+            tune=self.tune,
+            chains=self.chains,
+            rng=rng,
+        )
 
     def _forget(self) -> None:
         """Be unfitted, and keep no result of an earlier fit, until this one has succeeded."""
@@ -365,7 +387,10 @@ class DGPLVMClassifier(
                 self.components_, self.feature_relevance_ = slope.T, share
         for remark in learned.remarks:
             warnings.warn(remark, UserWarning, stacklevel=3)
-        if self.inference == "map" and not (self.converged_ or self.interrupted_):
+        if learned.sampled is not None:
+            self.converged_ = warn_unless_mixed(self.idata_, CARD.identified, stacklevel=4)
+            self.n_iter_ = self.idata_["posterior"].sizes["draw"] + self.tune
+        elif not (self.converged_ or self.interrupted_):
             warnings.warn(
                 f"the search stopped after max_iter={self.max_iter} iterations; the result is "
                 "usable, a larger max_iter brings it to the optimum",
@@ -526,6 +551,14 @@ class DGPLVMClassifier(
                     self._learned, self._context, inference_method=self.inference
                 )
         return self._tree
+
+    @property
+    def model_(self) -> Any:
+        """The well-posed model on the rows of the fit as a ``pymc.Model``."""
+        check_is_fitted(self)
+        if self.variant != "whitened":
+            raise AttributeError("model_ needs variant='whitened': the paper's is no density")
+        return declare(self._task, self._options(len(self._task.X)), rng=np.random.default_rng(0))
 
     def _config(self, priors: Priors) -> dict[str, Any]:
         """Arguments for the record, without the random state."""

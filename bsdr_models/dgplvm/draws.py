@@ -1,0 +1,117 @@
+"""Draws of the posterior, from a task to what an estimator keeps."""
+
+from typing import Any
+
+import numpy as np
+
+from bsdr_models.dgplvm import sampling
+from bsdr_models.dgplvm.fit import MapFit, Task, fit_map
+from bsdr_models.dgplvm.learn import (
+    N_PREDICT,
+    Learned,
+    Options,
+    draws_posterior,
+    make_decoder,
+)
+from bsdr_models.typing import FloatArray
+
+
+def find_mode(task: Task, options: Options, *, rng: np.random.Generator) -> MapFit:
+    """Where chains begin, with the settings of the map."""
+    return fit_map(
+        task,
+        widths=options.widths,
+        noises=options.noises,
+        max_iter=options.max_iter,
+        tol=options.tol,
+        rng=rng,
+        progressbar=options.progressbar,
+    )
+
+
+def learn_draws(
+    engine: str,
+    task: Task,
+    options: Options,
+    *,
+    draws: int,
+    tune: int,
+    chains: int,
+    rng: np.random.Generator,
+) -> Learned:
+    """Posterior draws of the well-posed model.
+
+    Parameters
+    ----------
+    engine : {"nuts", "advi"}
+    task : Task
+    options : Options
+    draws, tune, chains : int
+        Kept draws and warm-up per chain; ADVI returns ``draws`` draws in one chain.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    Learned
+
+    Raises
+    ------
+    ValueError
+        If the density of the task has no finite integral, or new rows are not placed by the map.
+    """
+    if options.placement != "map":
+        raise ValueError("samplers place new rows by the map")
+    mode = find_mode(task, options, rng=rng)
+    sampling.check(task, mode)
+    sampled, interrupted = sampling.sample(
+        engine,
+        task,
+        mode,
+        draws=draws,
+        tune=tune,
+        chains=chains,
+        rng=rng,
+        progressbar=options.progressbar,
+    )
+    latents = _stacked(sampled.draws["latent"])
+    kept = np.unique(np.linspace(0, len(latents) - 1, min(N_PREDICT, len(latents))).astype(int))
+    assert mode.map_prior is not None
+    posterior, left_out = draws_posterior(
+        mode.map_prior, latents[kept], task, approximation=options.approximation
+    )
+    mean = latents.mean(axis=0)
+    typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
+    kernel = {
+        name: _stacked(sampled.draws[name])
+        for name in ("signal_variance", "lengthscale", "noise_variance")
+    }
+    log_kernel = np.log([values[typical] for values in kernel.values()])
+    return Learned(
+        posterior=posterior,
+        latent=mean,
+        left_out=left_out,
+        variables={
+            **{name: float(values.mean()) for name, values in kernel.items()},
+            "criterion": float(sampled.draws["criterion"].mean()),
+        },
+        decoder=make_decoder(latents[typical], task.X, log_kernel, mode.rows.variance, rng),
+        terms=mode.terms,
+        trace=-mode.search.trace,
+        restarts=tuple(-value for value in mode.search.values),
+        settings={"map_width": mode.settings.width, "map_noise": mode.settings.noise},
+        converged=False,
+        interrupted=interrupted,
+        sampled=sampled,
+    )
+
+
+def declare(task: Task, options: Options, *, rng: np.random.Generator) -> Any:
+    """The well-posed model of a task as a ``pymc.Model``."""
+    mode = find_mode(task, options, rng=rng)
+    sampling.check(task, mode)
+    return sampling.declare(task, mode)
+
+
+def _stacked(values: FloatArray) -> FloatArray:
+    """Chains one after the other."""
+    return values.reshape(-1, *values.shape[2:])
