@@ -23,8 +23,16 @@ import scipy
 import sklearn
 
 import bsdr_models
-from benchmarks import baselines, margin, report
-from benchmarks.tables import CONFIGURATIONS, MARGIN, MARGIN_RIVALS, TABLES, Task
+from benchmarks import baselines, dgplvm, margin, report
+from benchmarks.tables import (
+    CONFIGURATIONS,
+    DGPLVM,
+    DGPLVM_RIVALS,
+    MARGIN,
+    MARGIN_RIVALS,
+    TABLES,
+    Task,
+)
 from bsdr_models import BSDRClassifier
 from bsdr_models.metrics import expected_calibration_error
 
@@ -59,6 +67,8 @@ def evaluate(task: Task, method: str, seed: int) -> dict[str, Any]:
         elif method in MARGIN + MARGIN_RIVALS:
             scaled = split if task.scheme == "few rows" else split.standardised()
             probability, record = margin.probabilities(method, scaled, task.n_components, seed)
+        elif method in DGPLVM + DGPLVM_RIVALS:
+            probability, record = dgplvm.probabilities(method, split, task.n_components, seed)
         elif method == "full LDA":
             probability = baselines.discriminant(split)
         else:
@@ -102,9 +112,14 @@ def code(paper: str) -> str:
 
 def key(task: Task, method: str, seed: int) -> dict[str, Any]:
     """Everything that determines a result."""
-    margins = method in MARGIN + MARGIN_RIVALS
-    configuration = (margin.CONFIGURATIONS if margins else CONFIGURATIONS).get(method)
-    used = code("bm2pca") if margins else code("bsdr") if configuration is not None else ""
+    papers = {
+        "bm2pca": (margin.CONFIGURATIONS, (*MARGIN, *MARGIN_RIVALS, "BM2PCA")),
+        "dgplvm": (dgplvm.CONFIGURATIONS, DGPLVM),
+        "bsdr": (CONFIGURATIONS, (*CONFIGURATIONS, "BSDR")),
+    }
+    paper = next((name for name, (_, methods) in papers.items() if method in methods), "")
+    configuration = papers[paper][0].get(method) if paper else None
+    used = code(paper) if paper else ""
     return {
         **asdict(task),
         "sizes": list(task.sizes),
@@ -162,7 +177,11 @@ def write(names: Iterable[str], seeds: Iterable[int], path: Path = RESULTS) -> s
     for name in names:
         table = TABLES[name]
         tasks = [str(task) for task in table.tasks]
-        text += [f"### {name}", report.tables(rows, tasks, table.methods)]
+        text += [f"### {name}"]
+        if table.measures:
+            text += [report.measures(rows, tasks, table.methods, table.measures)]
+            continue
+        text += [report.tables(rows, tasks, table.methods)]
         if table.ours:
             text += [report.differences(rows, tasks, table.methods, table.ours)]
         else:

@@ -18,7 +18,7 @@ BUNDLED = {
     "breast cancer": bundled.load_breast_cancer,
     "digits": bundled.load_digits,
 }
-ARCHIVES = {"vowel": "vowel_vj", "mfeat": "mfeat", "usps": "usps"}
+ARCHIVES = {"vowel": "vowel_vj", "mfeat": "mfeat", "usps": "usps", "oil": "oil_flow"}
 # Archives by the names of the experiments of Du et al. (2015), and sets that they did not use.
 FEW_ROWS = {
     "ORL": "orl_32x32",
@@ -37,6 +37,11 @@ UNIT_ROWS, STANDARDISED = ("ORL", "20 News"), ("mfeat",)
 N_TEST = {"Yale B": 2000, "20 News": 2000}
 # Rows on which a fit to noise is judged.
 N_NOISE_TEST = 600
+# Of `first_rows`: two digits of USPS, and sets whose rows are standardised for all methods.
+TWO_DIGITS = (3, 5)
+UNIT_VARIANCE = ("wine", "oil, unit variance")
+# Rows of a permutation that are kept for training.
+N_FIRST = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +126,28 @@ def per_class(name: str, n_train: int, repeat: int, n_test: int | None = None) -
     train = np.concatenate([order[:n_train] for order in orders])
     test = np.concatenate([order[n_train:end] for order in orders])
     return Split(X_train=X[train], y_train=y[train], X_test=X[test], y_test=y[test])
+
+
+@cache
+def load_first_rows(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Features and labels 0..K-1 of a set of `first_rows`."""
+    if name != "USPS 3 v 5":
+        return load(name.partition(",")[0])
+    X, y = load("usps")
+    kept = np.isin(y, TWO_DIGITS)
+    return X[kept], np.searchsorted(TWO_DIGITS, y[kept])
+
+
+def first_rows(name: str, n_train: int, repeat: int) -> Split:
+    """The protocol of Urtasun and Darrell (2007): the first rows of a permutation for training.
+
+    All after the first 100 are for the test, whatever ``n_train``. Classes come as they come.
+    """
+    X, y = load_first_rows(name)
+    order = np.random.default_rng(repeat).permutation(len(y))
+    train, test = order[:n_train], order[N_FIRST:]
+    split = Split(X_train=X[train], y_train=y[train], X_test=X[test], y_test=y[test])
+    return split.standardised() if name in UNIT_VARIANCE else split
 
 
 def halves(name: str, repeat: int) -> Split:

@@ -45,6 +45,32 @@ def fits(rows: Sequence[Row], task_order: Sequence[str], methods: Sequence[str])
     return "\n".join(lines)
 
 
+def measures(
+    rows: Sequence[Row], task_order: Sequence[str], methods: Sequence[str], names: Sequence[str]
+) -> str:
+    """A table per score, tasks as columns and methods as rows; mean and deviation of the error."""
+    blocks = []
+    for name in names:
+        lines = [_line([name.replace("_", " "), *task_order])]
+        lines.append(_line(["---"] * (1 + len(task_order))))
+        for method in methods:
+            cells = [[r for r in rows if _is(r, task, method)] for task in task_order]
+            lines.append(_line([method, *(_measure(found, name) for found in cells)]))
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def _measure(rows: Sequence[Row], name: str) -> str:
+    if not rows:
+        return "-"
+    if name in ("error", "worst"):
+        error = 1.0 - np.array([r["accuracy"] for r in rows])
+        if name == "worst":
+            return f"{error.max():.3f}"
+        return f"{error.mean():.4f} ± {error.std(ddof=min(1, len(rows) - 1)):.3f}"
+    return f"{np.mean([r[name] for r in rows]):.3f}"
+
+
 def differences(
     rows: Sequence[Row], task_order: Sequence[str], methods: Sequence[str], ours: Sequence[str]
 ) -> str:

@@ -34,6 +34,26 @@ RIVALS = ("shrinkage LDA", "PLS-DA", "NCA")
 MARGIN = ("paper, one-vs-rest", "paper, shared", "label-free, one-vs-rest", "label-free, shared")
 MARGIN_RIVALS = ("linear SVM", "linear SVM in the metric", "PCA + SVM", "PLS + SVM")
 
+# Of DGPLVMClassifier: its default, what the default is made of, and rivals.
+DGPLVM = (
+    "D-GPLVM",
+    "D-GPLVM, weight 3",
+    "D-GPLVM, infinite weight",
+    "D-GPLVM, by likelihood",
+    "D-GPLVM, Laplace",
+    "D-GPLVM, EP",
+    "D-GPLVM, paper",
+)
+DGPLVM_RIVALS = (
+    "GPC",
+    "GPC, fixed kernel",
+    "linear SVM, C chosen",
+    "linear SVM, C = 100",
+    "LDA, Ledoit-Wolf",
+    "BSDR",
+    "BM2PCA",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
@@ -42,7 +62,8 @@ class Task:
     source
         Name of the set, or "noise".
     scheme
-        "per class", "halves", "few rows" or "noise": the function of :mod:`benchmarks.datasets`.
+        "per class", "halves", "few rows", "first rows" or "noise": the function of
+        :mod:`benchmarks.datasets`.
     sizes
         Its arguments between the name and the repeat.
     n_components
@@ -63,11 +84,14 @@ class Task:
         n_train, *n_test = self.sizes
         if self.scheme == "few rows":
             return datasets.few_rows(self.source, n_train, repeat)
+        if self.scheme == "first rows":
+            return datasets.first_rows(self.source, n_train, repeat)
         return datasets.per_class(self.source, n_train, repeat, *n_test)
 
     def __str__(self) -> str:
         per_class = "{0} per class"
-        size = {"halves": "halves", "noise": "{0} x {1}"}.get(self.scheme, per_class)
+        sizes = {"halves": "halves", "noise": "{0} x {1}", "first rows": "{0} rows"}
+        size = sizes.get(self.scheme, per_class)
         return f"{self.source} {size.format(*self.sizes)}, R = {self.n_components}"
 
 
@@ -83,16 +107,29 @@ class Table:
         Rows and columns.
     ours
         Methods whose differences from each of the others are told, split by split.
+    measures
+        Scores that have a table each, with a row for every method; none for the usual tables.
     """
 
     tasks: tuple[Task, ...]
     methods: tuple[str, ...]
     ours: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
 
 
 def _few(source: str, n_train: int) -> Task:
     return Task(source=source, scheme="few rows", sizes=(n_train,), n_components=10)
 
+
+def _first(source: str, n_components: int, *sizes: int) -> tuple[Task, ...]:
+    return tuple(
+        Task(source=source, scheme="first rows", sizes=(n,), n_components=n_components)
+        for n in sizes
+    )
+
+
+# Scores of a classifier, best first; "worst" is the error of the worst split.
+MEASURES = ("error", "log_loss", "brier", "worst")
 
 TABLES = {
     "few-samples": Table(
@@ -163,5 +200,27 @@ TABLES = {
         ),
         methods=(*MARGIN, "linear SVM", "default", "shrinkage LDA"),
         ours=MARGIN,
+    ),
+    "dgplvm": Table(
+        tasks=_first("USPS 3 v 5", 1, 10, 20, 30, 50, 100),
+        methods=(*DGPLVM, *DGPLVM_RIVALS),
+        measures=MEASURES,
+    ),
+    "dgplvm-three-classes": Table(
+        tasks=(
+            *_first("oil", 2, 20, 50, 100),
+            *_first("oil, unit variance", 2, 20, 50, 100),
+            *_first("wine", 2, 20, 50, 100),
+        ),
+        methods=(*DGPLVM, *DGPLVM_RIVALS),
+        measures=MEASURES,
+    ),
+    "dgplvm-others": Table(
+        tasks=(
+            Task(source="noise", scheme="noise", sizes=(60, 200, 3), n_components=2),
+            *(_drawn("digits", r, n) for n in (10, 20) for r in (2, 9)),
+        ),
+        methods=("D-GPLVM", "D-GPLVM, infinite weight", "linear SVM, C chosen", "LDA, Ledoit-Wolf"),
+        measures=MEASURES,
     ),
 }
