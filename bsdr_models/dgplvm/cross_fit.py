@@ -20,6 +20,9 @@ MAX_TUPLES, MIN_TUPLES, TUPLE_ROWS = 20, 3, 400
 BLOCK_NUMBERS = 4_000_000
 # A map that predicts less than this share of the distance between class centroids predicts none.
 LEAST_SLOPE = 0.15
+# Rows up to which leave-out centroids may lie in reverse where the map is good. With more they do
+# so where it is not, and must be believed.
+FEW_ROWS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,15 +115,17 @@ def guard_order(fit: CrossFit, latent: FloatArray, y_index: IntArray) -> FloatAr
 
     With a handful of rows the leave-out centroids may lie in reverse; a classifier would then
     learn the reverse of what the map says. Each class is shifted until the slope is
-    ``LEAST_SLOPE``.
+    ``LEAST_SLOPE``, in proportion less with more than ``FEW_ROWS`` rows: where the features say
+    nothing, nothing is to be learned.
     """
-    if fit.predictive:
-        return fit.latent
     known = y_index >= 0
+    least = LEAST_SLOPE * min(1.0, FEW_ROWS / int(known.sum()))
+    if fit.slope >= least:
+        return fit.latent
     classes, index = np.unique(y_index[known], return_inverse=True)
     centroids = _centroids(latent[known], index, len(classes))
     shifted = fit.latent.copy()
-    shifted[known] += (LEAST_SLOPE - fit.slope) * (centroids - centroids.mean(axis=0))[index]
+    shifted[known] += (least - fit.slope) * (centroids - centroids.mean(axis=0))[index]
     return shifted
 
 

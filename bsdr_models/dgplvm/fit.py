@@ -32,8 +32,8 @@ EXACT_ROWS = 2000
 N_CENTRES, N_INDUCING = 300, 100
 # A ratio of signal to noise variance below this says that the positions explain no feature.
 NO_SIGNAL = 0.05
-# A step of the criterion at which within-class scatter is gone.
-NO_SCATTER = 1e-6
+# Criterion below which rows of a class share a point for all purposes.
+NO_SCATTER = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,13 @@ def test_classes_in_reverse_are_shifted_back():
     assert guard_order(ahead, latent, y) is ahead.latent
 
 
+def test_noise_of_many_rows_is_shifted_little():
+    y = np.arange(60) % 2
+    latent = np.where(y == 0, -1.0, 1.0)[:, None]
+    nothing = CrossFit(latent=0.0 * latent, variance=np.ones(60), slope=0.0)
+    np.testing.assert_allclose(guard_order(nothing, latent, y), LEAST_SLOPE / 6 * latent)
+
+
 def test_the_scale_of_draws_of_the_map_is_found():
     rng = np.random.default_rng(5)
     X = rng.standard_normal((400, 3))
