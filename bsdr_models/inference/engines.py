@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import xarray as xr
 from pymc.variational.approximations import MeanField
@@ -93,23 +94,16 @@ def sample_nuts(
         If a transition diverged: the draws then miss a part of the posterior.
     """
     kept = _kept_names(model, card, var_names)
-    compile_kwargs = None if mode is None else {"mode": mode}
     options: dict[str, Any] = {}
-    if covariance is not None:
-        options["step"] = pm.NUTS(
-            scaling=covariance,
-            is_cov=True,
-            target_accept=target_accept,
-            model=model,
-            compile_kwargs=compile_kwargs,
-        )
-    else:
-        options["target_accept"] = target_accept
-    if compile_kwargs is not None:
-        options["compile_kwargs"] = compile_kwargs
     if starts is not None:
         options["initvals"] = [dict(start) for start in starts]
-    with _quiet_pymc(not progressbar):
+    with _quiet_pymc(not progressbar), _compiled(mode):
+        if covariance is None:
+            options["target_accept"] = target_accept
+        else:
+            options["step"] = pm.NUTS(
+                scaling=covariance, is_cov=True, target_accept=target_accept, model=model
+            )
         trace = pm.sample(
             draws,
             tune=tune,
@@ -199,7 +193,7 @@ def fit_advi(
     kept = _kept_names(model, card, var_names)
     best: MeanField | None = None
     restarts: list[float] = []
-    with model, _quiet_pymc(not progressbar):
+    with model, _quiet_pymc(not progressbar), _compiled(mode):
         for start in _starts(model, n_starts, rng) if starts is None else starts:
             approximation = pm.fit(
                 n_iterations,
@@ -372,6 +366,16 @@ def _decoded(variable: Any, model: pm.Model, coords: Mapping[str, Sequence[Any]]
     if values.ndim == 1 and values.dtype.kind == "i":
         return np.asarray(coords[LABEL])[values]
     return values
+
+
+@contextmanager
+def _compiled(mode: str | None) -> Iterator[None]:
+    """Everything that PyMC compiles, in this mode; not all of it takes a mode as an argument."""
+    if mode is None:
+        yield
+        return
+    with pytensor.config.change_flags(mode=mode):
+        yield
 
 
 @contextmanager

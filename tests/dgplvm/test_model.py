@@ -1,0 +1,350 @@
+"""The declared model against explicit contrasts, scatter matrices and inverses."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+from pymc.blocking import DictToArrayBijection
+from scipy import stats
+from scipy.linalg import helmert, sqrtm
+
+from bsdr_models.dgplvm import sampling
+from bsdr_models.dgplvm.fit import Task, fit_map
+from bsdr_models.dgplvm.model import build_model
+from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.inference.engines import hand_written
+
+FAST = {"mode": "FAST_COMPILE"}
+PRIORS = Priors(
+    signal_variance=LogNormal(0.4, 0.5),
+    lengthscale=LogNormal(1.3, 0.2),
+    noise_variance=LogNormal(0.6, 0.4),
+    map_dof=3.0,
+    map_mean_variance=0.7,
+)
+KERNEL = ("signal_variance", "lengthscale", "noise_variance")
+# Labels unsorted and not contiguous; a class of one row; rows without a label.
+TWO = np.array([7, 2, 7, 7, 2, 2, 7, 2, 2])
+THREE = np.array(["b", "?", "a", "b", "c", "a", "?", "b", "a"])
+CASES = {
+    "two classes": (TWO, {"n_components": 1}),
+    "three classes": (THREE, {"n_components": 2, "unlabeled": "?"}),
+    "one of two axes": (THREE, {"n_components": 1, "unlabeled": "?", "tempered": False}),
+    "total": (TWO, {"n_components": 3, "criterion": "total"}),
+    "total, some unlabelled": (
+        THREE,
+        {"n_components": 3, "criterion": "total", "unlabeled": "?", "weight": 0.4},
+    ),
+}
+
+
+def rows(n_features=4):
+    """Correlated features of different size, not centred, two rows equal."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((len(TWO), n_features)) @ rng.standard_normal((n_features,) * 2)
+    X[5] = X[4]
+    return X + 3.0
+
+
+def declared(case, **changes):
+    y, options = CASES[case]
+    return build_model(rows(), y, priors=PRIORS, **(options | changes))
+
+
+def criterion_of(model):
+    """Compiled, from values of all variables."""
+    values = model.replace_rvs_by_values([model["criterion"]])[0]
+    return pm.compile(model.value_vars, values, on_unused_input="ignore", **FAST)
+
+
+def random_point(model, seed):
+    rng = np.random.default_rng(seed)
+    shape = model.initial_point()["latent_raw"].shape
+    logs = {f"{name}_log__": np.array(0.4 * rng.standard_normal()) for name in KERNEL}
+    return {"latent_raw": rng.standard_normal(shape), **logs}
+
+
+def positions(U, X, known, *, width, noise):
+    """Whitened by a symmetric root; also the covariance of the map."""
+    distance = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+    pairs = [distance[i, j] for i in range(len(X)) for j in range(i)]
+    K_b = np.exp(-0.5 * width * distance / np.median(pairs))
+    K_b += PRIORS.map_mean_variance + noise * np.eye(len(X))
+    A = np.linalg.cholesky(K_b) @ U
+    A = A - A[known].mean(axis=0)
+    root = np.real(sqrtm(np.atleast_2d(np.cov(A[known].T, bias=True))))
+    return A @ np.linalg.inv(root), K_b
+
+
+def scatter_ratio(latent, y, known, criterion):
+    x, labels = latent[known], y[known]
+    within = np.zeros((x.shape[1],) * 2)
+    for label in set(labels):
+        own = x[labels == label] - x[labels == label].mean(axis=0)
+        within += own.T @ own
+    centred = x - x.mean(axis=0)
+    total = centred.T @ centred
+    below = total - within if criterion == "trace_ratio" else total
+    return np.trace(np.linalg.inv(below) @ within)
+
+
+def log_joint(point, y, **options):
+    """Every factor on the scale on which PyMC samples, by its definition."""
+    X, U = rows(), point["latent_raw"]
+    known = np.ones(len(X), bool) if "unlabeled" not in options else y != options["unlabeled"]
+    logs = [point[f"{name}_log__"] for name in KERNEL]
+    a, ell, b = np.exp(logs)
+    total = stats.norm.logpdf(U).sum()
+    for value, prior in zip(logs, PRIORS.kernel, strict=True):
+        total += stats.norm.logpdf(value, np.log(prior.median), prior.log_sd)
+    latent, K_b = positions(
+        U, X, known, width=options.get("width", 2.0), noise=options.get("map_noise", 0.02)
+    )
+
+    S = np.cov(X.T)  # (D, D), divided by N - 1
+    v, n_effective = np.trace(S) / len(S), np.trace(S) ** 2 / (S**2).sum()
+    tau = n_effective / len(S) if options.get("tempered", True) else 1.0
+    distance = ((latent[:, None] - latent[None]) ** 2).sum(axis=2)
+    K = v * a * np.exp(-distance / (2.0 * ell**2)) + v * b * np.eye(len(X))
+    contrasts = helmert(len(X))
+    density = stats.multivariate_normal(cov=contrasts @ K @ contrasts.T)
+    total += tau * density.logpdf((contrasts @ X).T).sum()
+
+    J = scatter_ratio(latent, y, known, options.get("criterion", "trace_ratio"))
+    total -= options.get("weight", 10.0) * known.sum() * n_effective * J
+
+    centroids = [latent[known & (y == label)].mean(axis=0) for label in set(y[known])]
+    away = latent - np.mean(centroids, axis=0)
+    square = np.trace(away.T @ np.linalg.inv(K_b) @ away)
+    exponent = (len(X) - 1) * latent.shape[1] + PRIORS.map_dof
+    return total - 0.5 * exponent * np.log(1.0 + square / PRIORS.map_dof), J
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_density_is_the_product_of_its_factors(case):
+    """Inverses lose eps times a condition number of at most 1e3."""
+    y, options = CASES[case]
+    changes = {"width": 0.8, "map_noise": 0.05} if case == "two classes" else {}
+    model = declared(case, **changes)
+    logp = model.compile_logp(**FAST)
+    J = criterion_of(model)
+    for seed in range(4):
+        point = random_point(model, seed)
+        expected, expected_J = log_joint(point, y, **(options | changes))
+        np.testing.assert_allclose(logp(point), expected, rtol=1e-9)
+        np.testing.assert_allclose(J(**point), expected_J, rtol=1e-9)
+
+
+@pytest.mark.parametrize("case", ["two classes", "total, some unlabelled"])
+def test_gradient_is_that_of_differences(case, differences):
+    model = declared(case)
+    function = model.logp_dlogp_function(ravel_inputs=True, **FAST)
+    point = DictToArrayBijection.map(random_point(model, 5))
+
+    def value(x):
+        return function(point._replace(data=x))[0]
+
+    gradient = function(point)[1]
+    error = 1e-8 * np.abs(gradient).max()
+    np.testing.assert_allclose(
+        gradient, differences(value, point.data, step=2e-4), rtol=1e-7, atol=10.0 * error
+    )
+
+
+def test_density_ignores_how_raw_positions_are_turned_and_stretched():
+    """All but their own prior, N(U; 0, I)."""
+    model = declared("three classes")
+    logp = model.compile_logp(**FAST)
+    point = random_point(model, 6)
+    U = point["latent_raw"]
+
+    def rest(raw):
+        return logp(point | {"latent_raw": raw}) - stats.norm.logpdf(raw).sum()
+
+    for G in np.random.default_rng(7).standard_normal((4, 2, 2)):
+        np.testing.assert_allclose(rest(U @ G), rest(U), rtol=1e-10)
+
+
+def test_features_may_be_moved_turned_and_padded():
+    """Only products of centred rows count: D = 6 with two features that do not vary is D = 4."""
+    X, y = rows(), TWO
+    turn, _ = np.linalg.qr(np.random.default_rng(8).standard_normal((4, 4)))
+    options = {"n_components": 1, "priors": PRIORS}
+    models = [build_model(Z, y, **options) for Z in (X, 5.0 - X @ turn)]
+    point = random_point(models[0], 9)
+    one, other = (model.compile_logp(**FAST)(point) for model in models)
+    np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+def test_names_dims_and_coordinates():
+    table = pd.DataFrame(rows(), columns=list("pqrs"))
+    model = build_model(table, THREE, n_components=2, unlabeled="?")
+    assert [variable.name for variable in model.free_RVs] == ["latent_raw", *KERNEL]
+    assert model.named_vars_to_dims["latent"] == ("obs", "component")
+    assert model.coords["feature"] == tuple("pqrs")
+    assert model.coords["outcome"] == ("a", "b", "c")
+    np.testing.assert_array_equal(model["X"].get_value(), rows())
+    np.testing.assert_array_equal(model["y"].get_value(), [1, -1, 0, 1, 2, 0, -1, 1, 0])
+
+
+def test_prior_draws_are_finite_and_white():
+    model = declared("two classes")
+    with model, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The effect of Potentials")
+        tree = pm.sample_prior_predictive(20, random_seed=1, compile_kwargs=FAST)
+    latent = tree["prior/latent"].values[0]
+    np.testing.assert_allclose(latent.mean(axis=1), 0.0, atol=1e-12)
+    np.testing.assert_allclose((latent**2).mean(axis=1), 1.0, rtol=1e-12)
+    assert (tree["prior/criterion"].values > 0.0).all()
+
+
+def test_start_is_where_the_classes_are_apart():
+    for case in CASES:
+        model = declared(case)
+        point = model.initial_point()
+        assert np.isfinite(model.compile_logp(**FAST)(point)), case
+        of_prior = pm.draw(model["criterion"], draws=20, random_seed=2, **FAST)
+        assert criterion_of(model)(**point) < np.median(of_prior), case
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_components": 2}, "2 classes span 1 components"),
+        ({"n_components": 5}, "integer from 1 to 4"),
+        ({"weight": np.inf}, "weight must be"),
+        ({"weight": -1.0}, "weight must be"),
+        ({"width": 0.0}, "width must be"),
+        ({"map_noise": 0.0}, "map_noise must be"),
+        ({"criterion": "inverse_trace"}, "criterion must be one of"),
+        ({"y": TWO[:-1]}, "X has 9 rows and y has shape"),
+        ({"y": np.zeros(9)}, "at least two classes"),
+        ({"y": TWO, "unlabeled": 7}, "at least two classes"),
+        ({"X": np.ones((9, 4))}, "all rows of X are equal"),
+        ({"X": np.full((9, 4), np.nan)}, "NaN or infinity"),
+        ({"X": rows()[:3], "y": TWO[:3], "n_components": 3, "criterion": "total"}, "below"),
+    ],
+)
+def test_bad_input_is_named(changes, message):
+    options = {"X": rows(), "y": TWO, "n_components": 1} | changes
+    with pytest.raises(ValueError, match=message):
+        build_model(options.pop("X"), options.pop("y"), **options)
+
+
+# The hand-written density takes the place of the declared one.
+
+
+def task_and_mode(case):
+    """A task of the same rows, and its mode with the map of the default settings."""
+    y, options = CASES[case]
+    index = np.full(len(y), -1)
+    known = y != options.get("unlabeled", None)
+    index[known] = np.unique(y[known], return_inverse=True)[1]
+    task = Task(
+        X=rows() - rows().mean(axis=0),
+        y_index=index,
+        n_labels=index.max() + 1,
+        n_components=options["n_components"],
+        priors=PRIORS,
+        weight=options.get("weight", 10.0),
+        criterion=options.get("criterion", "trace_ratio"),
+        tempered=options.get("tempered", True),
+    )
+    mode = fit_map(task, widths=(2.0,), noises=(0.02,), rng=np.random.default_rng(10))
+    return task, mode
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_hand_written_density_is_the_declared_one(case):
+    task, mode = task_and_mode(case)
+    density = hand_written(sampling.Density(sampling.joint(task, mode)))
+    fused = sampling.declare(task, mode, density=density)
+    declared_model = declared(case)
+    functions = [
+        model.logp_dlogp_function(ravel_inputs=True, **FAST) for model in (fused, declared_model)
+    ]
+    for seed in range(3):
+        point = DictToArrayBijection.map(random_point(fused, seed))
+        (value, gradient), (expected, expected_gradient) = (f(point) for f in functions)
+        np.testing.assert_allclose(value, expected, rtol=1e-10)
+        np.testing.assert_allclose(
+            gradient, expected_gradient, rtol=1e-8, atol=1e-9 * np.abs(expected_gradient).max()
+        )
+
+
+def test_hand_written_density_of_a_point_without_spread_is_zero():
+    task, mode = task_and_mode("three classes")
+    density = sampling.Density(sampling.joint(task, mode))
+    value, by_raw, by_log = density(np.zeros((len(TWO), 2)), np.zeros(3))
+    assert value == -np.inf
+    assert not by_raw.any()
+    assert not by_log.any()
+
+
+def test_curvature_is_of_every_rotation():
+    """Covariance of a mode and of the same mode turned; raw positions are of mean square one."""
+    task, mode = task_and_mode("three classes")
+    objective = sampling.joint(task, mode)
+    x, covariance = sampling.curvature(objective, mode)
+    U = objective.unpack(x)[0]
+    np.testing.assert_allclose(U.T @ U, len(U) * np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(objective(x)[0], sum(mode.terms.values()), rtol=1e-10)
+    step = 1e-4 * np.linalg.cholesky(covariance)[:, 0]
+    moved = objective(x + step)[0] + objective(x - step)[0] - 2.0 * objective(x)[0]
+    assert 0.0 <= moved < 20.0 * (step @ np.linalg.solve(covariance, step))
+    eigenvalues = np.linalg.eigvalsh(covariance)
+    assert eigenvalues[0] > 0.0
+    assert eigenvalues[-1] <= 1.0 + 1e-12
+
+
+def test_draws_are_turned_to_the_mode():
+    rng = np.random.default_rng(11)
+    mode = rng.standard_normal((7, 2))
+    turns = np.linalg.qr(rng.standard_normal((3, 5, 2, 2)))[0]
+    draws = mode @ turns
+    np.testing.assert_allclose(
+        sampling.towards(draws, mode), np.broadcast_to(mode, (3, 5, 7, 2)), atol=1e-10
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"weight": np.inf}, "finite weight"),
+        ({"criterion": "inverse_trace"}, "criterion in"),
+        ({"n_centres": 0}, "map by all rows"),
+        ({"n_centres": 3}, "map by all rows"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(changes, message):
+    task, _ = task_and_mode("two classes")
+    other = Task(**({name: getattr(task, name) for name in task.__slots__} | changes))
+    mode = fit_map(other, widths=(2.0,), noises=(0.02,), rng=np.random.default_rng(12))
+    with pytest.raises(ValueError, match=message):
+        sampling.check(other, mode)
+
+
+@pytest.mark.parametrize("engine", ["nuts", "advi"])
+def test_a_few_draws(engine, monkeypatch):
+    monkeypatch.setattr(sampling, "ADVI_STEPS", 50)
+    task, mode = task_and_mode("two classes")
+    sampled, interrupted = sampling.sample(
+        engine,
+        task,
+        mode,
+        draws=10,
+        tune=10,
+        chains=1,
+        rng=np.random.default_rng(13),
+        progressbar=False,
+    )
+    assert not interrupted
+    assert set(sampled.draws) == {"latent", "criterion", *KERNEL}
+    latent = sampled.draws["latent"]
+    assert latent.shape == (1, 10, len(TWO), 1)
+    np.testing.assert_allclose((latent**2).mean(axis=2), 1.0, rtol=1e-10)
+    assert all(np.isfinite(values).all() for values in sampled.draws.values())
+    assert ("diverging" in sampled.sample_stats) == (engine == "nuts")
+    assert ("elbo" in sampled.fit) == (engine == "advi")
