@@ -71,11 +71,16 @@ class FeaturePosterior:
 
 
 def pivoted_cholesky(
-    column: Callable[[int], FloatArray], diagonal: FloatArray, max_rank: int, tol: float = 1e-10
+    column: Callable[[int], FloatArray],
+    diagonal: FloatArray,
+    max_rank: int,
+    rng: np.random.Generator,
+    tol: float = 1e-10,
 ) -> tuple[FloatArray, IntArray]:
     """Features whose products are a kernel matrix, as nearly as a few rows explain it.
 
-    The next row is that of which the ones before explain least.
+    The next row is drawn with a probability proportional to what the ones before do not explain
+    of it [1]_. To take the largest instead would take outliers.
 
     Parameters
     ----------
@@ -83,8 +88,9 @@ def pivoted_cholesky(
         Column i of the kernel matrix, (N,).
     diagonal : (N,)
     max_rank : int
+    rng : numpy.random.Generator
     tol : float
-        Ends when no row has more than this share of the largest diagonal left.
+        A row that has no more than this share of the largest diagonal left counts as explained.
 
     Returns
     -------
@@ -92,14 +98,21 @@ def pivoted_cholesky(
         M at most ``max_rank``.
     pivots : (M,)
         Rows; the features of these are a lower triangular matrix.
+
+    References
+    ----------
+    .. [1] Y. Chen, E. N. Epperly, J. A. Tropp, R. J. Webber (2025). Randomly pivoted Cholesky.
+           Communications on Pure and Applied Mathematics 78(5).
     """
     left = diagonal.copy()
     n, limit = len(left), tol * float(left.max(initial=0.0))
     features, pivots = np.empty((min(max_rank, n), n)), []
     for m in range(len(features)):
-        i = int(np.argmax(left))
-        if not left[i] > limit:
+        left[left <= limit] = 0.0
+        total = np.cumsum(left)
+        if total[-1] == 0.0:
             break
+        i = int(np.searchsorted(total, total[-1] * rng.random(), side="right"))
         row = features[m]
         row[:] = column(i) - features[:m, i] @ features[:m]
         row /= math.sqrt(left[i])

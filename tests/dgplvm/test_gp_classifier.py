@@ -1,0 +1,373 @@
+"""GP classification of positions: against scikit-learn-free plain routes, edges and large N."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.stats import norm
+
+from bsdr_models.dgplvm import gp_classifier
+from bsdr_models.dgplvm.gp_classifier import (
+    fit_gp_classifier,
+    kernel_at_prior,
+    log_odds,
+    one_against_rest,
+)
+from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.numerics.probit_ep import expectation_propagation
+from bsdr_models.numerics.probit_functions import (
+    ExactFunctions,
+    InducedFunctions,
+    fit_exact,
+    fit_induced,
+)
+from bsdr_models.numerics.probit_kernels import (
+    SmoothBiasKernel,
+    SmoothLinearKernel,
+    kernel_matrix,
+)
+from bsdr_models.numerics.probit_laplace import laplace
+
+PRIORS = Priors()
+METHODS = {"laplace": laplace, "ep": expectation_propagation}
+both = pytest.mark.parametrize("approximation", METHODS)
+
+
+def problem(n_labels=3, n=45, spread=0.8, seed=0):
+    """Positions with R = K - 1 components around class centres, unsorted; new ones."""
+    rng = np.random.default_rng([12, seed])
+    y = rng.permutation(np.arange(n) % n_labels)
+    centres = 2.0 * np.eye(n_labels)[:, : n_labels - 1] - 0.4
+    latent = centres[y] + spread * rng.standard_normal((n, n_labels - 1))
+    y_new = rng.integers(0, n_labels, 400)
+    new = centres[y_new] + spread * rng.standard_normal((400, n_labels - 1))
+    return latent, y, new, y_new
+
+
+def plain_kernel(a, b, classifier_inputs, t):
+    """The kernel by its formula, without what a row has to itself."""
+    centre, scale = classifier_inputs
+    u, v = (a - centre) / scale, (b - centre) / scale
+    d2 = ((u[:, None] - v) ** 2).sum(-1)
+    return np.exp(t[0]) * np.exp(-d2 / (2.0 * np.exp(2.0 * t[1]))) + np.exp(t[2]) * u @ v.T
+
+
+def inputs_of(latent, y):
+    centroids = np.array([latent[y == k].mean(axis=0) for k in np.unique(y)])
+    centre = centroids.mean(axis=0)
+    return centre, np.sqrt(((centroids - centre) ** 2).sum() / len(centroids))
+
+
+def prior_mean():
+    return np.array([prior.log_median for prior in PRIORS.classifier])
+
+
+def log_loss(log_p, y):
+    return -log_p[np.arange(len(y)), y].mean()
+
+
+@both
+def test_two_classes_are_one_probit(approximation):
+    latent, y, new, _ = problem(2)
+    got = fit_gp_classifier(latent, y, 2, approximation=approximation, priors=PRIORS, refit=False)
+    scale, t = inputs_of(latent, y), prior_mean()
+    K = plain_kernel(latent, latent, scale, t) + 1e-6 * np.eye(len(y))
+    fit = METHODS[approximation](K, 2.0 * y - 1.0)
+    new_diagonal = np.diagonal(plain_kernel(new, new, scale, t)) + 1e-6
+    mean, variance = fit.predict(plain_kernel(new, latent, scale, t), new_diagonal)
+    moments = got.latent_function(new)
+    np.testing.assert_allclose(moments[0][:, 0], mean, atol=1e-8)
+    np.testing.assert_allclose(moments[1][:, 0], variance, atol=1e-8)
+    z = mean / np.sqrt(1.0 + variance)
+    expected = np.column_stack([norm.logcdf(-z), norm.logcdf(z)])
+    np.testing.assert_allclose(got.log_probabilities(new), expected, atol=1e-8)
+    assert got.temperature == 1.0
+    assert got.converged
+
+
+@both
+def test_several_classes_share_the_odds_of_their_problems(approximation):
+    """p_c is proportional to (odds of c)^(1/T)."""
+    latent, y, new, _ = problem(4)
+    got = fit_gp_classifier(latent, y, 4, approximation=approximation, priors=PRIORS)
+    mean, variance = got.latent_function(new)
+    assert mean.shape == variance.shape == (400, 4)
+    p = norm.cdf(mean / np.sqrt(1.0 + variance))
+    power = (p / (1.0 - p)) ** (1.0 / got.temperature)
+    expected = power / power.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(np.exp(got.log_probabilities(new)), expected, atol=1e-10)
+
+
+@both
+def test_kernel_parameters_maximise_evidence_and_prior(approximation):
+    """By a search without gradients."""
+    latent, y, _, _ = problem(3, n=30)
+    got = fit_gp_classifier(latent, y, 3, approximation=approximation, priors=PRIORS)
+    scale = inputs_of(latent, y)
+    sd = np.array([prior.log_sd for prior in PRIORS.classifier])
+
+    def value(t):
+        K = plain_kernel(latent, latent, scale, t) + 1e-6 * np.eye(len(y))
+        total = 0.5 * (((t - prior_mean()) / sd) ** 2).sum()
+        for k in range(3):
+            total -= METHODS[approximation](K, np.where(y == k, 1.0, -1.0)).log_evidence
+        return total
+
+    best = minimize(
+        value, prior_mean(), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-8}
+    )
+    t = got.functions.kernel.log_values
+    assert value(t) == pytest.approx(best.fun, abs=1e-5)
+    np.testing.assert_allclose(t, best.x, atol=0.02)
+    assert value(t) < value(prior_mean()) - 0.1
+
+
+@pytest.mark.parametrize("prior", ["nonlinear_variance", "linear_variance"])
+def test_search_stays_within_four_standard_deviations(prior):
+    """A prior that expects almost no signal, and is sure of it."""
+    latent, y, _, _ = problem(2, spread=0.3)
+    priors = replace(PRIORS, **{prior: LogNormal(1e-6, 0.05)})
+    got = fit_gp_classifier(latent, y, 2, approximation="laplace", priors=priors)
+    shift = got.functions.kernel.log_values - [p.log_median for p in priors.classifier]
+    assert np.all(np.abs(shift) <= 4.0 * np.array([p.log_sd for p in priors.classifier]) + 1e-12)
+
+
+@both
+def test_leave_one_out_is_near_a_fit_without_the_row(approximation):
+    """With the kernel and the temperature held, every row in turn.
+
+    The sites of the other rows would move, which leave-one-out by cavities leaves out.
+    """
+    latent, y, _, _ = problem(3, n=40)
+    got = fit_gp_classifier(latent, y, 3, approximation=approximation, priors=PRIORS)
+    loo = got.loo_log_probabilities()
+    kernel = got.functions.kernel
+    expected = np.empty((40, 3))
+    for i in range(40):
+        keep = np.arange(40) != i
+        fit = fit_exact(kernel, latent[keep], one_against_rest(y[keep], 3), approximation)
+        mean, variance = fit.functions.moments(latent[i : i + 1])
+        expected[i] = got.from_scores(log_odds(mean / np.sqrt(1.0 + variance)))[0]
+    np.testing.assert_allclose(np.exp(loo), np.exp(expected), atol=0.05)
+    assert log_loss(loo, y) == pytest.approx(log_loss(expected, y), abs=0.015)
+
+
+def test_temperature_helps_the_rows_left_out_and_new_rows():
+    latent, y, new, y_new = problem(4, n=40)
+    got = fit_gp_classifier(latent, y, 4, approximation="laplace", priors=PRIORS)
+    plain = replace(got, temperature=1.0)
+    assert got.temperature != 1.0
+    assert log_loss(got.log_probabilities(new), y_new) < log_loss(
+        plain.log_probabilities(new), y_new
+    )
+
+
+@both
+def test_rows_without_a_label_do_not_count(approximation):
+    latent, y, new, _ = problem(3)
+    rng = np.random.default_rng(8)
+    where = np.sort(rng.permutation(50)[:45])
+    more, labels = rng.standard_normal((50, 2)), np.full(50, -1)
+    more[where], labels[where] = latent, y
+    a = fit_gp_classifier(latent, y, 3, approximation=approximation, priors=PRIORS)
+    b = fit_gp_classifier(more, labels, 3, approximation=approximation, priors=PRIORS)
+    np.testing.assert_array_equal(a.log_probabilities(new), b.log_probabilities(new))
+    np.testing.assert_array_equal(a.left_out, b.left_out[where])
+    others = labels < 0
+    np.testing.assert_array_equal(b.left_out[others], b.log_probabilities(more[others]))
+
+
+@both
+def test_names_of_classes_and_order_of_rows_do_not_matter(approximation):
+    latent, y, new, _ = problem(3)
+    order, names = np.random.default_rng(3).permutation(45), np.array([2, 0, 1])
+    a = fit_gp_classifier(latent, y, 3, approximation=approximation, priors=PRIORS)
+    b = fit_gp_classifier(
+        latent[order], names[y][order], 3, approximation=approximation, priors=PRIORS
+    )
+    # The searches end within their tolerance of each other.
+    np.testing.assert_allclose(
+        a.log_probabilities(new), b.log_probabilities(new)[:, names], atol=2e-3
+    )
+
+
+@both
+def test_a_class_with_one_row(approximation):
+    latent, y, new, _ = problem(3)
+    keep = (y != 2) | (np.cumsum(y == 2) == 1)
+    assert (y[keep] == 2).sum() == 1
+    got = fit_gp_classifier(latent[keep], y[keep], 3, approximation=approximation, priors=PRIORS)
+    log_p = got.log_probabilities(new)
+    assert np.isfinite(log_p).all()
+    np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1.0, rtol=1e-12)
+    assert np.isfinite(got.left_out).all()
+
+
+@both
+@pytest.mark.parametrize("n_present", [1, 2, 3])
+def test_classes_without_rows_get_the_rule_of_succession(approximation, n_present):
+    """Labels 1, 3, 4 of six: the others have 1 / (N + 6) each."""
+    latent, y, new, _ = problem(3)
+    keep = y < n_present
+    latent, y = latent[keep], y[keep]
+    labels = np.array([1, 3, 4])
+    got = fit_gp_classifier(latent, labels[y], 6, approximation=approximation, priors=PRIORS)
+    p = np.exp(got.log_probabilities(new))
+    present = labels[:n_present]
+    absent = np.setdiff1d(np.arange(6), present)
+    np.testing.assert_allclose(p[:, absent], 1.0 / (len(y) + 6), rtol=1e-12)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    few = fit_gp_classifier(latent, y, n_present, approximation=approximation, priors=PRIORS)
+    share = 1.0 - len(absent) / (len(y) + 6)
+    np.testing.assert_allclose(p[:, present], share * np.exp(few.log_probabilities(new)))
+    assert got.left_out.shape == (len(y), 6)
+
+
+def test_coinciding_positions():
+    """Nothing to learn: both classes are as likely as the other."""
+    got = fit_gp_classifier(
+        np.zeros((6, 2)), np.arange(6) % 2, 2, approximation="ep", priors=PRIORS
+    )
+    np.testing.assert_allclose(got.log_probabilities(np.zeros((1, 2))), np.log(0.5), atol=1e-6)
+
+
+def test_what_is_refused():
+    latent, y, _, _ = problem(2)
+    with pytest.raises(ValueError, match="at least one row with a label"):
+        fit_gp_classifier(latent, np.full(45, -1), 2, approximation="ep", priors=PRIORS)
+    with pytest.raises(ValueError, match="'laplace' or 'ep', got 'vb'"):
+        fit_gp_classifier(latent, y, 2, approximation="vb", priors=PRIORS)
+
+
+@both
+def test_rows_are_predicted_one_by_one(approximation):
+    latent, y, new, _ = problem(3)
+    got = fit_gp_classifier(latent, y, 3, approximation=approximation, priors=PRIORS)
+    whole = got.log_probabilities(new)
+    alone = np.concatenate([got.log_probabilities(row[None]) for row in new[:20]])
+    np.testing.assert_allclose(whole[:20], alone, rtol=1e-9)
+    assert got.log_probabilities(new[:0]).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("approximation", "n_inducing"), [("laplace", None), ("ep", None), ("ep", 45)]
+)
+def test_a_kernel_can_be_taken_as_it_is(approximation, n_inducing):
+    """The paper's kernel: noise with every row, old and new.
+
+    By features the noise belongs to the likelihood. To EP that is the same, to Laplace it is not.
+    """
+    latent, y, new, _ = problem(2)
+    kernel = SmoothBiasKernel(
+        signal_variance=3.0, lengthscale=1.5, bias_variance=0.4, noise_variance=0.7
+    )
+    got = fit_gp_classifier(
+        latent,
+        y,
+        2,
+        approximation=approximation,
+        priors=PRIORS,
+        reuse=kernel,
+        n_inducing=n_inducing,
+    )
+
+    def smooth(a, b):
+        return 3.0 * np.exp(-((a[:, None] - b) ** 2).sum(-1) / (2.0 * 1.5**2)) + 0.4
+
+    own = 0.7 + 1e-6
+    fit = METHODS[approximation](smooth(latent, latent) + own * np.eye(45), 2.0 * y - 1.0)
+    mean, variance = fit.predict(smooth(new, latent), np.full(400, 3.4 + own))
+    got_mean, got_variance = got.latent_function(new)
+    atol = 1e-8 if n_inducing is None else 1e-5
+    np.testing.assert_allclose(got_mean[:, 0], mean, atol=atol)
+    np.testing.assert_allclose(got_variance[:, 0], variance, atol=atol)
+
+
+@both
+@pytest.mark.parametrize("n_labels", [2, 3])
+def test_with_all_rows_inducing_it_is_the_exact_one(approximation, n_labels):
+    latent, y, new, _ = problem(n_labels, n=60)
+    exact = fit_gp_classifier(latent, y, n_labels, approximation=approximation, priors=PRIORS)
+    options = {"approximation": approximation, "priors": PRIORS, "n_inducing": 60}
+    kernel = exact.functions.kernel
+    sparse = fit_gp_classifier(latent, y, n_labels, reuse=kernel, **options)
+    assert isinstance(exact.functions, ExactFunctions)
+    assert isinstance(sparse.functions, InducedFunctions)
+    assert sparse.converged
+    assert sparse.log_evidence == pytest.approx(exact.log_evidence, abs=5e-6)
+    # A variance of 1e-6 of every row is in the kernel of one and in the likelihood of the other.
+    got, expected = np.exp(sparse.log_probabilities(new)), np.exp(exact.log_probabilities(new))
+    np.testing.assert_allclose(got, expected, atol=3e-6)
+    np.testing.assert_allclose(np.exp(sparse.left_out), np.exp(exact.left_out), atol=3e-6)
+
+
+@pytest.mark.parametrize(("approximation", "n"), [("laplace", 1000), ("ep", 500)])
+def test_a_hundred_inducing_rows_are_near_many_rows(approximation, n):
+    """In probability to 0.01, with two components and a good deal of the smooth part."""
+    latent, y, new, _ = problem(3, n=n)
+    signs = one_against_rest(y, 3)[:1]
+    kernel = kernel_at_prior(latent, y, 3, PRIORS)
+    kernel = replace(kernel, log_values=kernel.log_values + np.array([1.5, 0.0, 0.0]))
+    exact = fit_exact(kernel, latent, signs, approximation)
+    sparse = fit_induced(kernel, latent, signs, approximation, 100)
+    assert len(sparse.functions.inducing) <= 100
+
+    def probability(functions):
+        mean, variance = functions.moments(new)
+        return norm.cdf(mean / np.sqrt(1.0 + variance))
+
+    np.testing.assert_allclose(
+        probability(sparse.functions), probability(exact.functions), atol=0.01
+    )
+    np.testing.assert_allclose(norm.cdf(sparse.left_out), norm.cdf(exact.left_out), atol=0.01)
+    assert sparse.log_evidence == pytest.approx(exact.log_evidence, rel=0.01)
+
+
+def test_many_rows_go_by_inducing_rows(monkeypatch):
+    """The search sees some of them, every class among these."""
+    monkeypatch.setattr(gp_classifier, "SEARCH_ROWS", 40)
+    monkeypatch.setattr(gp_classifier, "EXACT_ROWS", 50)
+    latent, y, new, y_new = problem(3, n=300)
+    some = gp_classifier._spread_rows(y, 40)
+    assert len(np.unique(some)) == len(some) <= 43
+    assert set(y[some]) == {0, 1, 2}
+    got = fit_gp_classifier(latent, y, 3, approximation="ep", priors=PRIORS)
+    assert isinstance(got.functions, InducedFunctions)
+    assert got.converged
+    monkeypatch.undo()
+    exact = fit_gp_classifier(latent, y, 3, approximation="ep", priors=PRIORS)
+    assert isinstance(exact.functions, ExactFunctions)
+    a, b = (log_loss(fit.log_probabilities(new), y_new) for fit in (got, exact))
+    assert a == pytest.approx(b, abs=0.01)
+
+
+def test_kernels_are_those_of_the_formulas():
+    latent, y, new, _ = problem(3)
+    t = np.array([0.3, -0.2, 1.1])
+    centre, scale = inputs_of(latent, y)
+    at_prior = kernel_at_prior(latent, y, 3, PRIORS)
+    np.testing.assert_allclose(at_prior.centre, centre, rtol=1e-12)
+    assert at_prior.scale == pytest.approx(scale, rel=1e-12)
+    kernel = SmoothLinearKernel(centre=centre, scale=scale, log_values=t)
+    expected = plain_kernel(new, latent, (centre, scale), t)
+    np.testing.assert_allclose(kernel.cross(new, latent), expected, rtol=1e-10, atol=1e-12)
+    K = kernel_matrix(kernel, latent)
+    own = 1e-6 * np.eye(len(y))
+    np.testing.assert_allclose(K, plain_kernel(latent, latent, (centre, scale), t) + own)
+    np.testing.assert_array_equal(K, K.T)
+    np.testing.assert_array_equal(np.diagonal(K), kernel.diagonal(latent))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("approximation", "limit"), [("laplace", 20.0), ("ep", 60.0)])
+def test_a_hundred_thousand_rows(approximation, limit):
+    """Processor seconds on one thread; memory is linear, or it would not fit."""
+    import time
+
+    latent, y, new, y_new = problem(3, n=100_000)
+    begin = time.process_time()
+    got = fit_gp_classifier(latent, y, 3, approximation=approximation, priors=PRIORS, refit=False)
+    assert time.process_time() - begin < limit
+    assert got.converged
+    assert log_loss(got.log_probabilities(new), y_new) < 0.6
