@@ -31,7 +31,7 @@ from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.fit import Task
 from bsdr_models.dgplvm.learn import Learned, Options, learn_map
 from bsdr_models.dgplvm.paper import learn_paper
-from bsdr_models.dgplvm.predict import ByMap, Posterior
+from bsdr_models.dgplvm.predict import ByLikelihood, ByMap, Positions, Posterior
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.random import RandomState, as_generator
@@ -406,7 +406,7 @@ class DGPLVMClassifier(
         return self._scaler.transform(validate_rows(self, X, reset=False))
 
     def transform(
-        self, X: Any, *, return_cov: bool = False
+        self, X: Any, *, return_cov: bool = False, sequence: Any = None
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Positions of rows in the latent space, as of new rows.
 
@@ -415,6 +415,9 @@ class DGPLVMClassifier(
         X : array-like of shape (n_samples, n_features)
         return_cov : bool
             Also return the uncertainty of each position.
+        sequence : array-like of shape (n_samples,), optional
+            As in `fit`: rows are placed one after the other, each with what the dynamics make of
+            the one before as its prior. Needs a fit to sequences and placement by the likelihood.
 
         Returns
         -------
@@ -425,10 +428,19 @@ class DGPLVMClassifier(
         """
         rows = self._rows(X)
         with one_thread():
-            if not return_cov:
+            if sequence is None and not return_cov:
                 return self._learned.posterior.latent(rows)
-            found = self._learned.posterior.positions(rows)
-        return found.mean, found.cov
+            found = self._positions(rows, sequence)
+        return (found.mean, found.cov) if return_cov else found.mean
+
+    def _positions(self, rows: FloatArray, sequence: Any) -> Positions:
+        if sequence is None:
+            return self._learned.posterior.positions(rows)
+        check_consistent_length(rows, sequence)
+        placement = self._any_placement()
+        if not isinstance(placement, ByLikelihood) or placement.dynamics is None:
+            raise ValueError("sequence needs placement='likelihood' and a fit to sequences")
+        return placement.in_sequence(rows, np.asarray(sequence))
 
     def inverse_transform(self, Z: Any) -> FloatArray:
         """Mean features of rows at latent positions: Eq. (15) of the paper.

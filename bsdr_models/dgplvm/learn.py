@@ -14,6 +14,7 @@ from bsdr_models.dgplvm.cross_fit import (
     leave_out_tuples,
     map_scale,
 )
+from bsdr_models.dgplvm.dynamics import Predictor
 from bsdr_models.dgplvm.fit import Task, fit_map
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.map_settings import NOISES, WIDTHS
@@ -161,7 +162,16 @@ def learn_map(task: Task, options: Options, *, rng: np.random.Generator) -> Lear
     else:
         temper = fit.rows.n_effective / fit.rows.n_features if task.tempered else 1.0
         posterior, left_out, said = by_likelihood(
-            decoder, task, temper=temper, approximation=options.approximation, reuse=reuse
+            decoder,
+            task,
+            temper=temper,
+            approximation=options.approximation,
+            reuse=reuse,
+            dynamics=(
+                None
+                if task.dynamics is None
+                else task.dynamics.predictor(fit.latent, fit.log_dynamics)
+            ),
         )
     remarks = list(said)
     if fit.collapse is not None and np.isfinite(task.weight):
@@ -225,6 +235,7 @@ def by_likelihood(
     temper: float,
     approximation: Approximation,
     reuse: Kernel | None = None,
+    dynamics: Predictor | None = None,
 ) -> tuple[Posterior, Positions, list[str]]:
     """New rows are placed by their features; the classifier learns from rows placed likewise."""
     found = decoder.project_left_out(task.X, temper=temper)
@@ -236,7 +247,7 @@ def by_likelihood(
         priors=task.priors,
         reuse=reuse,
     )
-    placement: Placement = ByLikelihood(decoder=decoder, temper=temper)
+    placement: Placement = ByLikelihood(decoder=decoder, temper=temper, dynamics=dynamics)
     return (
         Posterior(placement=placement, classifier=classifier),
         Positions(mean=found.latent, cov=found.cov),

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from bsdr_models.dgplvm.back_constraint import MapPrior
+from bsdr_models.dgplvm.dynamics import Predictor
 from bsdr_models.dgplvm.projection import Decoder
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.typing import FloatArray
@@ -136,10 +137,13 @@ class ByLikelihood:
         The generative part.
     temper
         Factor of the log likelihood.
+    dynamics
+        What follows a position, for rows in the order of time; None without sequences.
     """
 
     decoder: Decoder
     temper: float
+    dynamics: Predictor | None = None
 
     def latent(self, X: FloatArray) -> FloatArray:
         """Optima, (M, R)."""
@@ -149,6 +153,22 @@ class ByLikelihood:
         """Optima, and the inverse second derivatives there."""
         found = self.decoder.project(X, temper=self.temper)
         return Positions(mean=found.latent, cov=found.cov)
+
+    def in_sequence(self, X: FloatArray, sequence: np.ndarray) -> Positions:
+        """The same with the row before as the prior of a row, (M,) sequences by name."""
+        mean = np.empty((len(X), self.decoder.latent.shape[1]))
+        cov = np.empty((*mean.shape, mean.shape[1]))
+        for name in np.unique(sequence):
+            rows = np.flatnonzero(sequence == name)
+            found = self.decoder.project_sequence(X[rows], self._next, temper=self.temper)
+            mean[rows], cov[rows] = found.latent, found.cov
+        return Positions(mean=mean, cov=cov)
+
+    def _next(self, position: FloatArray) -> tuple[FloatArray, float]:
+        if self.dynamics is None:
+            raise ValueError("rows of sequences need a fit to sequences")
+        mean, variance = self.dynamics.predict(position[None])
+        return mean[0], float(variance[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
