@@ -46,7 +46,11 @@ def written(notebook: NotebookNode) -> str:
 
 
 def test_there_is_a_notebook():
-    assert [path.name for path in NOTEBOOKS] == ["01_bsdr.ipynb", "02_bm2pca.ipynb"]
+    assert [path.name for path in NOTEBOOKS] == [
+        "01_bsdr.ipynb",
+        "02_bm2pca.ipynb",
+        "03_dgplvm.ipynb",
+    ]
 
 
 @each_notebook
