@@ -15,8 +15,13 @@ from bsdr_models.typing import FloatArray
 
 type Objective = Callable[[FloatArray], tuple[float, FloatArray]]
 
-# Value of a point where the objective cannot be computed: any step back from it is an improvement.
+# Value of a start where the objective cannot be computed.
 _REFUSED = 1e300
+# Share of the value that the last iteration may gain at most: a larger one leaves starts that
+# head for the same optimum at different heights.
+_GAIN = 1e-9
+# What L-BFGS-B says when it has used up its iterations or evaluations.
+_AT_LIMIT = 1
 # Pairs that L-BFGS remembers.
 _MEMORY = 20
 # Starts whose values differ by less, relative to 1 + |value|, have found the same optimum.
@@ -32,11 +37,11 @@ class MapResult:
     value
         Negative log density there, in nats.
     values
-        Where each start that was begun has ended.
+        Where each start has ended; those are left out at which the objective is not finite.
     trace
         Value after each iteration of the best start.
     converged
-        Whether its last steps gained less than the tolerance.
+        Whether it has ended by itself, and not at the limit of iterations.
     interrupted
         Whether the user stopped the search; the point is the best one until then.
     """
@@ -82,7 +87,8 @@ def run_map(
     max_iter : int
         Iterations per start.
     tol : float
-        Converged when an iteration gains less than this many nats.
+        Converged when an iteration gains less than this many nats, and less than 1e-9 of the
+        value at the start.
     progressbar : bool
 
     Returns
@@ -94,6 +100,8 @@ def run_map(
     ------
     FloatingPointError
         If the objective is not finite at any start.
+    KeyboardInterrupt
+        If there is no point yet.
     """
     best: MapResult | None = None
     values: list[float] = []
@@ -101,12 +109,15 @@ def run_map(
         for number, start in enumerate(starts):
             found = _descend(objective, start, bounds, max_iter, tol, bar)
             bar.update(max(0, (number + 1) * max_iter - number * max_iter - len(found.trace)))
-            values.append(found.value)
+            if np.isfinite(found.value):
+                values.append(found.value)
             if best is None or found.value < best.value:
                 best = found
             if found.interrupted:
                 break
-    if best is None or not best.value < _REFUSED:
+    if best is None or not np.isfinite(best.value):
+        if best is not None and found.interrupted:
+            raise KeyboardInterrupt
         raise FloatingPointError("the objective is not finite at any start")
     return MapResult(
         x=best.x,
@@ -128,27 +139,34 @@ def _descend(
 ) -> MapResult:
     """L-BFGS from one start."""
     best_x, best_value = np.array(start, dtype=np.float64), np.inf
+    if bounds is not None:
+        best_x = np.clip(best_x, *bounds)
+    best_gradient = np.zeros_like(best_x)
+    origin = best_x, best_value, best_gradient  # of the line along which the search goes
     trace: list[float] = []
     interrupted = converged = False
 
     def guarded(x: FloatArray) -> tuple[float, FloatArray]:
-        nonlocal best_x, best_value
+        nonlocal best_x, best_value, best_gradient
         try:
             value, gradient = objective(x)
         except np.linalg.LinAlgError:
-            return _REFUSED, np.zeros_like(x)
+            return _refuse(x, *origin)
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
-            return _REFUSED, np.zeros_like(x)
+            return _refuse(x, *origin)
         if value < best_value:
-            best_x, best_value = x.copy(), float(value)
+            best_x, best_value, best_gradient = x.copy(), float(value), gradient.copy()
         return float(value), gradient
 
     def after_iteration(_: FloatArray) -> None:
+        nonlocal origin
+        origin = best_x, best_value, best_gradient
         trace.append(best_value)
         bar.update(value=f"{best_value:.5g}")
 
-    scale = 1.0 + abs(guarded(best_x)[0])
     try:
+        first, _ = guarded(best_x)
+        origin = best_x, best_value, best_gradient
         result = minimize(
             guarded,
             best_x,
@@ -160,18 +178,32 @@ def _descend(
                 "maxiter": max_iter,
                 "maxfun": 20 * max_iter,
                 "maxcor": _MEMORY,
-                "ftol": min(tol / scale, 1e-9) if scale < _REFUSED else 1e-9,
+                "ftol": min(tol / (1.0 + abs(first)), _GAIN),
                 "gtol": 1e-7,
             },
         )
-        converged = result.nit < max_iter
+        converged = np.isfinite(best_value) and result.status != _AT_LIMIT
     except KeyboardInterrupt:
         interrupted = True
     return MapResult(
         x=best_x,
-        value=best_value if np.isfinite(best_value) else _REFUSED,
+        value=best_value,
         values=(best_value,),
         trace=np.array(trace or [best_value]),
-        converged=converged,
+        converged=bool(converged),
         interrupted=interrupted,
     )
+
+
+def _refuse(
+    x: FloatArray, origin: FloatArray, value: float, gradient: FloatArray
+) -> tuple[float, FloatArray]:
+    """Value and gradient in place of what cannot be computed at x.
+
+    They belong to a parabola that is as steep here as at the origin of the line, the other way
+    round: the search then takes about a seventh of its step. A huge value would send it back to
+    the origin, which it would take for an optimum.
+    """
+    if not np.isfinite(value):
+        return _REFUSED, np.zeros_like(x)
+    return value + abs(float(gradient @ (x - origin))), -gradient

@@ -20,6 +20,8 @@ from bsdr_models import (
     BM2PCARegressor,
     BSDRClassifier,
     BSDRRegressor,
+    DGPLVMClassifier,
+    DGPLVMPriors,
     MNPClassifier,
     Priors,
 )
@@ -34,6 +36,11 @@ EXPLAINED = [
     "ignore:R-hat of the identified quantities",
     "ignore:no row can be held out",
     "ignore:too few rows have a target",
+    "ignore:the map does not predict the classes",
+    "ignore:the search stopped after max_iter",
+    "ignore:the positions explain next to nothing of the features",
+    "ignore:.* ended at a bound",
+    "ignore:every class has collapsed to a point",
 ]
 explained = pytest.mark.filterwarnings(*EXPLAINED)
 
@@ -47,6 +54,8 @@ EXPECTED = {
 # BM2PCA without cross-validation.
 FIXED = {"calibrate": False, "random_state": 0}
 PAPER = {"variant": "paper", "C": 10.0, "n_sweeps": 3}
+# The objective of D-GPLVM's paper, cut short.
+DGPLVM_PAPER = {"variant": "paper", "max_iter": 10, "random_state": 0}
 
 
 @explained
@@ -58,6 +67,8 @@ PAPER = {"variant": "paper", "C": 10.0, "n_sweeps": 3}
         BM2PCAClassifier(metric_scale=10.0, C=10.0, **FIXED),
         BM2PCAClassifier(**PAPER, **FIXED),
         BM2PCARegressor(**FIXED),
+        DGPLVMClassifier(random_state=0),
+        DGPLVMClassifier(**DGPLVM_PAPER),
     ]
 )
 def test_scikit_learn_checks(estimator, check):
@@ -80,6 +91,10 @@ def test_scikit_learn_checks(estimator, check):
         BM2PCAClassifier(variant="paper", n_sweeps="converged", C=10.0, random_state=0),
         BM2PCARegressor(random_state=0),
         BM2PCARegressor(C="cv", epsilon="cv", random_state=0),
+        DGPLVMClassifier(weight=np.inf, random_state=0),
+        DGPLVMClassifier(mapping="none", random_state=0),
+        DGPLVMClassifier(placement="likelihood", random_state=0),
+        DGPLVMClassifier(variant="paper", random_state=0),
     ]
 )
 def test_scikit_learn_checks_at_length(estimator, check):
@@ -119,6 +134,7 @@ CLASSIFIERS = {
     "bsdr": BSDRClassifier(latent_scale=0.1, random_state=0),
     "bm2pca": BM2PCAClassifier(metric_scale=10.0, random_state=0),
     "bm2pca of the paper": BM2PCAClassifier(2, **PAPER, random_state=0),
+    "dgplvm": DGPLVMClassifier(random_state=0),
 }
 REGRESSORS = {
     "bsdr": BSDRRegressor(latent_scale=0.3, random_state=0),
@@ -172,7 +188,7 @@ def test_frames_of_polars_are_read(iris, classifier):
     frame = pl.DataFrame({name: X[name].to_numpy() for name in X})
     model = clone(classifier).fit(frame, pl.Series(y))
     assert model.feature_names_in_.tolist() == list(X.columns)
-    assert model.idata_["posterior/feature"].values.tolist() == list(X.columns)
+    assert model.idata_["constant_data/feature"].values.tolist() == list(X.columns)
     np.testing.assert_array_equal(model.predict(frame), classifier.predict(X))
 
 
@@ -186,6 +202,7 @@ def test_as_a_step_of_a_pipeline(iris, classifier):
 GRIDS = {
     BSDRClassifier: {"latent_scale": [0.03, "estimate"], "priors": [Priors()]},
     BM2PCAClassifier: {"C": [1.0, "cv"], "priors": [BM2PCAPriors()]},
+    DGPLVMClassifier: {"weight": [1.0, np.inf], "priors": [DGPLVMPriors(map_dof=8.0)]},
 }
 
 
@@ -243,8 +260,10 @@ def test_a_stored_regressor_predicts_the_same(how, diabetes, regressor, tmp_path
         MNPClassifier(),
         BSDRClassifier(**FEW_DRAWS, random_state=0),
         BM2PCAClassifier(2, **FEW_DRAWS, **PAPER, **FIXED),
+        DGPLVMClassifier(**DGPLVM_PAPER),
+        DGPLVMClassifier(placement="likelihood", random_state=0),
     ],
-    ids=["mnp", "bsdr by gibbs", "bm2pca by gibbs"],
+    ids=["mnp", "bsdr by gibbs", "bm2pca by gibbs", "dgplvm of the paper", "dgplvm by likelihood"],
 )
 def test_other_stored_models_predict_the_same(how, model, iris, tmp_path):
     X, y = iris

@@ -1,0 +1,256 @@
+"""The search for a mode: known optima, what several starts say, what can go wrong on the way."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from bsdr_models.inference import optimise
+from bsdr_models.inference.optimise import AGREEMENT, MapResult, run_map
+
+CENTRE = np.array([1.0, -2.0, 0.5])
+SIZES = np.array([1.0, 10.0, 100.0])
+
+
+def bowl(x):
+    """Parabola with its minimum 7 at CENTRE."""
+    away = x - CENTRE
+    return 7.0 + 0.5 * SIZES @ away**2, SIZES * away
+
+
+def valley(x):
+    """Rosenbrock's function: minimum 0 at (1, 1)."""
+    a, b = x
+    value = 100.0 * (b - a * a) ** 2 + (1.0 - a) ** 2
+    return value, np.array([-400.0 * a * (b - a * a) - 2.0 * (1.0 - a), 200.0 * (b - a * a)])
+
+
+def wells(x):
+    """Minima near -1 and 1; the second is about 0.6 lower."""
+    t = x[0]
+    return (t * t - 1.0) ** 2 - 0.3 * t, np.array([4.0 * t * (t * t - 1.0) - 0.3])
+
+
+class Tired:
+    """An objective whose user loses patience after some calls."""
+
+    def __init__(self, objective, calls):
+        self.objective, self.calls = objective, calls
+
+    def __call__(self, x):
+        if self.calls == 0:
+            raise KeyboardInterrupt
+        self.calls -= 1
+        return self.objective(x)
+
+
+def test_a_parabola():
+    """Its value is found to 1e-9 of itself, so that x is within the root of twice that."""
+    found = run_map(bowl, [np.zeros(3)], tol=1e-12)
+    np.testing.assert_allclose(found.value, 7.0, rtol=1e-9)
+    np.testing.assert_allclose(found.x, CENTRE, atol=np.sqrt(2 * 8e-9))
+    assert found.converged
+    assert not found.interrupted
+    assert found.values == (found.value,)
+    assert (found.gap, found.share_agreeing) == (0.0, 1.0)
+    assert isinstance(found.converged, bool)
+
+
+def test_a_curved_valley():
+    found = run_map(valley, [np.array([-1.2, 1.0])], tol=1e-12)
+    np.testing.assert_allclose(found.x, 1.0, atol=1e-5)
+    assert found.converged
+    assert (np.diff(found.trace) <= 0.0).all()
+    np.testing.assert_allclose(found.trace[-1], found.value, rtol=1e-12)
+
+
+def test_bounds_hold_and_the_start_is_moved_within_them():
+    low, high = np.array([-np.inf, -1.0, -np.inf]), np.array([0.5, np.inf, np.inf])
+    seen = []
+
+    def watched(x):
+        seen.append(x.copy())
+        return bowl(x)
+
+    found = run_map(watched, [np.array([5.0, -9.0, 0.0])], bounds=(low, high))
+    np.testing.assert_allclose(found.x, [0.5, -1.0, 0.5], atol=1e-4)
+    assert all((low <= x).all() and (x <= high).all() for x in seen)
+    # Even where the unbounded point is lower than all that are allowed.
+    found = run_map(watched, [CENTRE], bounds=(low, high))
+    assert found.x[0] <= 0.5
+    assert found.x[1] >= -1.0
+
+
+def test_the_start_is_left_alone():
+    start = np.zeros(3)
+    run_map(bowl, [start])
+    np.testing.assert_array_equal(start, 0.0)
+
+
+def test_starts_in_two_valleys():
+    left, right = (minimize(wells, [t], jac=True, tol=1e-12).fun for t in (-1.0, 1.0))
+    found = run_map(wells, [np.array([t]) for t in (-1.5, 1.5, 0.8, -0.7)])
+    np.testing.assert_allclose(found.values, [left, right, right, left], atol=1e-8)
+    np.testing.assert_allclose(found.value, right, atol=1e-8)
+    np.testing.assert_allclose(found.x, 1.0, atol=0.05)
+    assert found.share_agreeing == 0.5
+    np.testing.assert_allclose(found.gap, (left - right) / (1.0 + abs(right)), rtol=1e-6)
+    assert (np.diff(found.trace) <= 0.0).all()
+    np.testing.assert_allclose(found.trace[-1], right, atol=1e-8)  # of the best start
+
+
+def test_starts_agree_up_to_a_share_of_the_value():
+    def result(*values):
+        return MapResult(
+            x=np.zeros(1),
+            value=min(values),
+            values=values,
+            trace=np.zeros(1),
+            converged=True,
+            interrupted=False,
+        )
+
+    near, far = 999.0 + 0.9 * AGREEMENT * 1e3, 999.0 + 1.1 * AGREEMENT * 1e3
+    assert result(999.0, near).share_agreeing == 1.0
+    assert result(far, 999.0).share_agreeing == 0.5
+    assert result(-999.0, -999.0 + 0.9 * AGREEMENT * 1e3).share_agreeing == 1.0
+    assert result(0.0, 2e-3).share_agreeing == 0.5
+    np.testing.assert_allclose(result(999.0, near).gap, 0.9 * AGREEMENT)
+
+
+@pytest.mark.parametrize("how", ["error", "nan", "infinity", "gradient"])
+def test_the_search_steps_back_from_where_nothing_can_be_computed(how):
+    """A wall between start and optimum's far side, which the first long steps run into."""
+    refused = []
+
+    def walled(x):
+        if x[0] > 1.5 or x[1] < -2.5:
+            refused.append(x)
+            if how == "error":
+                raise np.linalg.LinAlgError("not positive definite")
+            if how == "gradient":
+                return 0.0, np.full(3, np.nan)
+            return (np.nan if how == "nan" else -np.inf), np.zeros(3)
+        return bowl(x)
+
+    found = run_map(walled, [np.array([-30.0, 40.0, 2.0])], tol=1e-10)
+    assert refused
+    np.testing.assert_allclose(found.value, 7.0, rtol=1e-6)
+
+
+def broken(x):
+    raise np.linalg.LinAlgError("not positive definite")
+
+
+@pytest.mark.parametrize("objective", [broken, lambda x: (np.nan, x), lambda x: (np.inf, x)])
+def test_nothing_finite_at_any_start(objective):
+    with pytest.raises(FloatingPointError, match="not finite at any start"):
+        run_map(objective, [np.zeros(2), np.ones(2)])
+
+
+def test_a_start_that_cannot_begin_does_not_count():
+    def half(x):
+        return broken(x) if x[0] < -5.0 else bowl(x)
+
+    found = run_map(half, [np.full(3, -9.0), np.zeros(3)])
+    assert len(found.values) == 1
+    assert found.share_agreeing == 1.0
+    assert found.converged
+    np.testing.assert_allclose(found.value, 7.0, rtol=1e-6)
+
+
+def test_other_errors_come_through():
+    def wrong(x):
+        raise TypeError("a mistake")
+
+    with pytest.raises(TypeError, match="a mistake"):
+        run_map(wrong, [np.zeros(2)])
+
+
+@pytest.mark.parametrize("calls", [1, 2, 5, 12])
+def test_an_interrupt_keeps_the_best_point(calls):
+    start = np.array([-1.2, 1.0])
+    seen = []
+
+    def watched(x):
+        seen.append(valley(x)[0])
+        return valley(x)
+
+    found = run_map(Tired(watched, calls), [start])
+    assert found.interrupted
+    assert not found.converged
+    assert found.value == min(seen) == valley(found.x)[0]
+    assert len(seen) == calls
+    assert found.trace[-1] >= found.value
+    assert len(found.trace) >= 1
+
+
+def test_an_interrupt_before_there_is_a_point_is_handed_on():
+    with pytest.raises(KeyboardInterrupt):
+        run_map(Tired(bowl, 0), [np.zeros(3)])
+    with pytest.raises(KeyboardInterrupt):
+        run_map(Tired(lambda x: (np.nan, x), 2), [np.zeros(3)] * 9)
+
+
+def test_an_interrupt_of_a_later_start_keeps_the_earlier_ones():
+    first = run_map(bowl, [np.zeros(3)])
+    calls = []
+
+    def count(x):
+        calls.append(x)
+        return bowl(x)
+
+    run_map(count, [np.zeros(3)])
+    for more in (0, 1):  # at the first point of the second start, and after it
+        found = run_map(Tired(bowl, len(calls) + more), [np.zeros(3), np.full(3, 50.0), CENTRE])
+        assert found.interrupted
+        assert found.value == first.value
+        assert len(found.values) == 1 + more  # the third was not begun
+
+
+def test_the_limit_of_iterations():
+    short = run_map(valley, [np.array([-1.2, 1.0])], max_iter=5)
+    assert not short.converged
+    assert len(short.trace) == 5
+    whole = run_map(valley, [np.array([-1.2, 1.0])], max_iter=500)
+    assert whole.converged
+    assert len(whole.trace) < 500
+    np.testing.assert_allclose(short.trace, whole.trace[:5])
+    # Done with the last iteration allowed: nothing is missing.
+    exact = run_map(valley, [np.array([-1.2, 1.0])], max_iter=len(whole.trace))
+    np.testing.assert_allclose(exact.value, whole.value, atol=1e-12)
+
+
+def test_the_limit_of_evaluations_is_no_convergence(monkeypatch):
+    """A search may use up its evaluations before its iterations."""
+    inner = optimise.minimize
+
+    def miserly(*args, options, **kwargs):
+        return inner(*args, options=options | {"maxfun": 8}, **kwargs)
+
+    monkeypatch.setattr(optimise, "minimize", miserly)
+    found = run_map(valley, [np.array([-1.2, 1.0])])
+    assert len(found.trace) < 500
+    assert not found.converged
+
+
+def test_convergence_means_small_gains():
+    """The last iteration gained less than the tolerance, and no other did for long before."""
+    loose = run_map(valley, [np.array([-1.2, 1.0])], tol=1e-4)
+    tight = run_map(valley, [np.array([-1.2, 1.0])], tol=1e-14)
+    assert loose.value - tight.value < 1e-4
+    assert loose.trace[-2] - loose.trace[-1] < 1e-4
+    assert len(tight.trace) >= len(loose.trace)
+
+
+def test_convergence_of_the_best_start_is_reported():
+    """A start at the end of whose iterations there is more to gain, though another is done."""
+    low = run_map(wells, [np.array([1.4]), np.array([-1.0])], max_iter=1)
+    assert not low.converged
+    assert low.value == min(low.values)
+
+
+def test_the_progress_bar_counts_every_iteration(capsys):
+    run_map(bowl, [np.zeros(3), np.ones(3)], max_iter=30, progressbar=True)
+    printed = capsys.readouterr().out
+    assert "MAP" in printed
+    assert "60/60" in printed
