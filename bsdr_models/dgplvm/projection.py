@@ -61,7 +61,7 @@ _FLAT = 1e-8  # smallest curvature that a step divides by; the prior alone has 1
 type Transition = Callable[[FloatArray], tuple[FloatArray, float]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Projected:
     """Where rows lie. M rows, R components.
 
@@ -85,7 +85,7 @@ class Projected:
     converged: BoolArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Targets:
     """What the search knows of rows: P rows, r <= min(N, D) coordinates.
 
@@ -105,18 +105,8 @@ class Targets:
     prior_variance: FloatArray
     left_out: IntArray | None = None
 
-    def take(self, rows: IntArray | slice) -> "Targets":
-        """Some of the rows."""
-        return Targets(
-            scores=self.scores[rows],
-            outside=self.outside[rows],
-            prior_mean=self.prior_mean[rows],
-            prior_variance=self.prior_variance[rows],
-            left_out=None if self.left_out is None else self.left_out[rows],
-        )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Eq. (14) at P points: value (P,), gradient (P, R), hessian (P, R, R), log_density (P,)."""
 
@@ -124,22 +114,6 @@ class Evaluation:
     gradient: FloatArray
     hessian: FloatArray
     log_density: FloatArray
-
-    def take(self, points: IntArray | BoolArray) -> "Evaluation":
-        """Some of the points."""
-        return Evaluation(
-            value=self.value[points],
-            gradient=self.gradient[points],
-            hessian=self.hessian[points],
-            log_density=self.log_density[points],
-        )
-
-    def put(self, points: IntArray, other: "Evaluation") -> None:
-        """Overwrite some of the points."""
-        self.value[points] = other.value
-        self.gradient[points] = other.gradient
-        self.hessian[points] = other.hessian
-        self.log_density[points] = other.log_density
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +225,7 @@ class Decoder:
 
         Eqs. (15) and (16); the variance is that of each feature, noise included.
         """
-        scores, variance = self._moments(np.asarray(latent, dtype=np.float64))
+        _, scores, variance = self._images(np.asarray(latent, dtype=np.float64))
         return self.offset + scores @ self.basis.T, variance
 
     def log_precision(self, latent: FloatArray, *, prior: bool = False) -> FloatArray:
@@ -261,7 +235,7 @@ class Decoder:
         shades of Fig. 1, whose caption has the wrong sign before the second term.
         """
         x = np.asarray(latent, dtype=np.float64)
-        _, variance = self._moments(x.reshape(-1, x.shape[-1]))
+        variance = self._images(x.reshape(-1, x.shape[-1]))[2]
         result = -0.5 * self.n_features * np.log(variance).reshape(x.shape[:-1])
         return result - 0.5 * np.sum(x**2, axis=-1) if prior else result
 
@@ -303,6 +277,7 @@ class Decoder:
             s2 = s2 + (v**2 / a)[:, 0]
             e, g = e + w * v / a, g - h * v / a
             back_e = h * np.sum(w * e, axis=1)[:, None] / a
+        s2 = np.maximum(s2, self.noise_variance)  # below it only by rounding
         ds2 = -2.0 * (slope @ self.mean_weights + _times(G, g))
         if targets.left_out is not None:
             dv = _times(G, h)[:, :, None] / a[:, None]
@@ -391,13 +366,17 @@ class Decoder:
             placed.append(self._search(targets, start, n_starts, temper, candidates))
         return _join(placed)
 
-    def _moments(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean in the axes of the training rows, (M, r), and variance, (M,)."""
-        k = _rbf(latent, self.latent, self.signal_variance, self.lengthscale)[0] + self.bias
-        images = k @ self._maps
-        g = images[:, : len(self.latent)]
+    def _images(self, latent: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """`half` k (M, N), mean in the axes of the training rows (M, r), and variance (M,)."""
+        block = max(1, _CHUNK // (len(self.latent) * latent.shape[1]))
+        kernels = [
+            _rbf(latent[i : i + block], self.latent, self.signal_variance, self.lengthscale)[0]
+            for i in range(0, max(len(latent), 1), block)
+        ]
+        k = np.vstack(kernels) + self.bias
+        g, scores = np.split(k @ self._maps, [len(self.latent)], axis=1)
         variance = self.ceiling - 2.0 * k @ self.mean_weights - np.sum(g**2, axis=1)
-        return images[:, len(self.latent) :], variance
+        return g, scores, np.maximum(variance, self.noise_variance)
 
     def _candidates(self) -> "_Candidates":
         """Positions at which a search may begin: a grid or a scatter, and the training rows."""
@@ -412,25 +391,28 @@ class Decoder:
             hollows = np.vstack([X, X.mean(axis=0) + _WIDTH * X.std(axis=0) * normal])
         n_near = min(3**R, 2 * R + 5, len(hollows))
         near = KDTree(hollows).query(hollows, k=n_near)[1].reshape(len(hollows), -1)
-        return _Candidates(positions=np.vstack([hollows, X]), near=near[:, 1:])
+        positions = np.vstack([hollows, X])
+        g, scores, variance = self._images(positions)
+        return _Candidates(
+            positions=positions, near=near[:, 1:], half=g, scores=scores, variance=variance
+        )
 
-    def _coarse(self, targets: Targets, positions: FloatArray, temper: float) -> FloatArray:
+    def _coarse(self, targets: Targets, at: "_Candidates", temper: float) -> FloatArray:
         """Eq. (14) of M rows at C positions, up to a constant: (M, C)."""
-        scores, s2 = self._moments(positions)
+        s2 = at.variance
         rho = (targets.outside + np.sum(targets.scores**2, axis=1))[:, None]
-        rho = rho - 2.0 * targets.scores @ scores.T + np.sum(scores**2, axis=1)
-        if targets.left_out is not None:
+        rho = rho - 2.0 * targets.scores @ at.scores.T + np.sum(at.scores**2, axis=1)
+        if targets.left_out is not None:  # as in `evaluate`
             h, w = self.half.T[targets.left_out], self.loadings.T[targets.left_out]
-            k = _rbf(positions, self.latent, self.signal_variance, self.lengthscale)[0] + self.bias
-            v = self.mean_weights[targets.left_out, None] + h @ (self.half @ k.T)  # (M, C)
             a = np.sum(h**2, axis=1)[:, None]
-            cross = np.sum(targets.scores * w, axis=1)[:, None] - w @ scores.T
-            rho = rho + 2.0 * cross * v / a + np.sum(w**2, axis=1)[:, None] * (v / a) ** 2
-            s2 = s2 + v**2 / a
+            share = (self.mean_weights[targets.left_out, None] + h @ at.half.T) / a  # (M, C)
+            cross = np.sum(targets.scores * w, axis=1)[:, None] - w @ at.scores.T
+            rho = rho + 2.0 * cross * share + np.sum(w**2, axis=1)[:, None] * share**2
+            s2 = s2 + a * share**2
         value = 0.5 * temper * (rho / s2 + self.n_features * np.log(s2))
         m, r = targets.prior_mean, targets.prior_variance[:, None]
-        away = np.sum(m**2, axis=1)[:, None] - 2.0 * m @ positions.T + np.sum(positions**2, axis=1)
-        return value + 0.5 * away / r
+        away = np.sum(m**2, axis=1)[:, None] - 2.0 * m @ at.positions.T
+        return value + 0.5 * (away + np.sum(at.positions**2, axis=1)) / r
 
     def _search(
         self,
@@ -447,15 +429,14 @@ class Decoder:
         placed = []
         for first in range(0, max(len(targets.scores), 1), chunk):
             rows = slice(first, first + chunk)
-            part = targets.take(rows)
-            coarse = self._coarse(part, candidates.positions, temper)
-            begin, useful = candidates.best(coarse, n_starts)
+            part = _take(targets, rows)
+            begin, useful = candidates.best(self._coarse(part, candidates, temper), n_starts)
             if starts is not None:
                 more = np.broadcast_to(starts[rows], (len(begin), *starts.shape[1:]))
                 begin = np.concatenate([begin, more], axis=1)
                 useful = np.column_stack([useful, np.ones(more.shape[:2], np.bool_)])
             which = np.nonzero(useful)  # row and start of each point that is moved
-            x, found, converged = self._descend(begin[which], part.take(which[0]), temper)
+            x, found, converged = self._descend(begin[which], _take(part, which[0]), temper)
             value, point = np.full(useful.shape, np.inf), np.zeros(useful.shape, np.int64)
             value[which], point[which] = found.value, np.arange(len(x))
             best = np.take_along_axis(point, value.argmin(axis=1)[:, None], axis=1)[:, 0]
@@ -481,9 +462,9 @@ class Decoder:
         converged = np.zeros(len(x), dtype=np.bool_)
         going = np.arange(len(x))
         for _ in range(_MAX_ITER):
-            here = now.take(going)
+            here = _take(now, going)
             step, promised = _newton_step(here, radius[going])
-            then = self.evaluate(x[going] + step, targets.take(going), temper=temper)
+            then = self.evaluate(x[going] + step, _take(targets, going), temper=temper)
             gain, size = here.value - then.value, 1.0 + np.abs(here.value)
             last = promised <= _LAST_GAIN * size
             # What the last step gains may be less than rounding.
@@ -494,7 +475,8 @@ class Decoder:
             wider = np.where(grow, wider, radius[going])
             radius[going] = np.where(gain < 0.25 * promised, 0.25 * length, wider)
             x[going[taken]] += step[taken]
-            now.put(going[taken], then.take(taken))
+            for name, values in vars(now).items():
+                values[going[taken]] = getattr(then, name)[taken]
             converged[going] = last
             going = going[~last]
             if not len(going):
@@ -508,10 +490,16 @@ class _Candidates:
 
     near
         Neighbours of each of the first len(near) ones.
+    half, scores, variance
+        `half` k, (C, N), mean of the features in the axes of the training rows, (C, r), and
+        variance, (C,).
     """
 
     positions: FloatArray
     near: IntArray
+    half: FloatArray
+    scores: FloatArray
+    variance: FloatArray
 
     def best(self, value: FloatArray, n_starts: int) -> tuple[FloatArray, BoolArray]:
         """Lowest hollows and the best training row by `value` (M, C): (M, n_starts + 1, R).
@@ -537,7 +525,7 @@ def landscape_grid(
     The margin is a share of the largest range, the same for all axes.
     """
     low, high = latent.min(axis=0), latent.max(axis=0)
-    room = margin * float((high - low).max())
+    room = margin * (float((high - low).max()) or 1.0)
     return tuple(np.linspace(a - room, b + room, n) for a, b in zip(low, high, strict=True))
 
 
@@ -593,12 +581,13 @@ def _times(matrix: FloatArray, vector: FloatArray) -> FloatArray:
     return np.asarray((matrix @ vector[:, :, None])[:, :, 0])
 
 
+def _take[T: (Targets, Evaluation)](record: T, rows: IntArray | slice) -> T:
+    """Some of the rows of every array."""
+    arrays = {name: value[rows] for name, value in vars(record).items() if value is not None}
+    return replace(record, **arrays)
+
+
 def _join(parts: list[Projected]) -> Projected:
     """Rows of all parts, in their order."""
-    return Projected(
-        latent=np.concatenate([part.latent for part in parts]),
-        cov=np.concatenate([part.cov for part in parts]),
-        value=np.concatenate([part.value for part in parts]),
-        log_density=np.concatenate([part.log_density for part in parts]),
-        converged=np.concatenate([part.converged for part in parts]),
-    )
+    names = vars(parts[0])
+    return Projected(**{n: np.concatenate([vars(part)[n] for part in parts]) for n in names})
