@@ -14,7 +14,12 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
 from bsdr_models.checks import (
     check_choice,
@@ -33,7 +38,6 @@ from bsdr_models.dgplvm.learn import Learned, Options, learn_map
 from bsdr_models.dgplvm.paper import learn_paper
 from bsdr_models.dgplvm.predict import ByLikelihood, ByMap, Positions, Posterior
 from bsdr_models.dgplvm.priors import Priors
-from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.random import RandomState, as_generator
 from bsdr_models.typing import FloatArray, IntArray
 from bsdr_models.unlabeled import encode_known, known_entries
@@ -254,6 +258,7 @@ class DGPLVMClassifier(
         check_consistent_length(X, index)
         if sequence is not None:
             check_consistent_length(X, sequence)
+            check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
         rng = as_generator(self.random_state)
         task = self._make_task(self._scale(X), index, priors, sequence)
         with one_thread():
@@ -297,7 +302,11 @@ class DGPLVMClassifier(
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         check_tol(self.tol)
-        if self.standardize not in (True, False, "auto"):
+        for name in ("map_width", "map_noise"):
+            settings.candidates(name, getattr(self, name))
+        if not isinstance(self.reuse_kernel, bool | np.bool_):
+            raise ValueError(f"reuse_kernel must be a bool, got {self.reuse_kernel!r}")
+        if not isinstance(self.standardize, bool | np.bool_) and self.standardize != "auto":
             raise ValueError(f"standardize must be a bool or 'auto', got {self.standardize!r}")
         if self.weight is not None:
             settings.check_positive("weight", self.weight, infinite=self.variant == "whitened")
@@ -350,7 +359,7 @@ class DGPLVMClassifier(
         scaler = fit_scaler(X, standardize=True)
         apart = settings.in_different_units(X) if self.standardize == "auto" else self.standardize
         if not apart:
-            scaler = Scaler.fit(X, standardize=False).with_common_scale(X)
+            scaler = settings.common_scale(scaler)
         self._scaler, self.standardized_ = scaler, bool(apart)
         return scaler.transform(X)
 

@@ -167,7 +167,7 @@ def fit_map(
     prior, settings, codes = _map_and_codes(task, widths, noises, rng)
     objective = _objective(task, prior)
     if np.isinf(task.weight):
-        return _closed_form(objective, codes, settings, max_iter=max_iter, tol=tol)
+        return _closed_form(objective, codes, settings, max_iter=max_iter, tol=tol, rng=rng)
     found = [half_way(prior, codes) if prior is not None else codes]
     inducing = None
     if len(task.X) > EXACT_ROWS:
@@ -253,9 +253,15 @@ def _closed_form(
     *,
     max_iter: int,
     tol: float,
+    rng: np.random.Generator,
 ) -> MapFit:
     """The limit of infinite weight: positions are the codes, only the kernel is fitted."""
-    inducing = np.unique(codes, axis=0) if len(codes) > EXACT_ROWS else None
+    inducing = None
+    if len(codes) > EXACT_ROWS:
+        # A code for each class, but for rows without a label and components beyond the codes.
+        inducing = np.unique(codes.round(12), axis=0)
+        if len(inducing) > N_INDUCING:
+            inducing = initial_inducing(codes, N_INDUCING, rng)
 
     def by_parameters(log_parameters: FloatArray) -> tuple[float, FloatArray]:
         terms = objective.terms(codes, log_parameters, inducing)

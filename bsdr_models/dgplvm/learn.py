@@ -174,7 +174,9 @@ def learn_map(task: Task, options: Options, *, rng: np.random.Generator) -> Lear
             ),
         )
     remarks = list(said)
-    if fit.collapse is not None and np.isfinite(task.weight):
+    # Classes of one row each are on points whatever the weight.
+    several_rows = len(task.known) > task.n_labels
+    if fit.collapse is not None and np.isfinite(task.weight) and several_rows:
         remarks.append(fit.collapse)
     if (gap := disagreement(fit.search)) is not None:
         remarks.append(gap)
@@ -309,7 +311,7 @@ def make_decoder(
 
 def disagreement(search: MapResult) -> str | None:
     """What several starts say of each other, if they do not agree."""
-    if search.share_agreeing == 1.0:
+    if search.share_agreeing == 1.0 or search.interrupted:
         return None
     ends = len(search.values)
     return (

@@ -183,13 +183,17 @@ def _other_directions(X: FloatArray, codes: FloatArray, n_more: int) -> FloatArr
     n, n_codes = codes.shape
     if n - 1 - n_codes < n_more:
         raise ValueError(
-            f"{n_codes + n_more} components need more than as many labelled rows, got {n}"
+            f"n_components={n_codes + n_more} is too large for {n} labelled rows: {n - 1} at most"
         )
     rows = X - X.mean(axis=0)
     rows = rows - codes @ (codes.T @ rows) / n
     left, size, _ = np.linalg.svd(rows, full_matrices=False)
-    if len(size) < n_more or size[n_more - 1] <= 1e-8 * size[0]:
-        raise ValueError(f"the features have fewer than {n_more} directions within classes")
+    found = int((size > 1e-8 * np.linalg.norm(X)).sum())
+    if found < n_more:
+        raise ValueError(
+            f"n_components={n_codes + n_more} is too large: there are {n_codes} directions of the "
+            f"classes and {found} of the features within classes"
+        )
     return np.sqrt(n) * left[:, :n_more]
 
 

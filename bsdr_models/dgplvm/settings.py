@@ -1,6 +1,7 @@
 """Arguments of the estimator: what they may be, and what the defaults come to."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ import numpy as np
 from bsdr_models.dgplvm.fit import EXACT_ROWS
 from bsdr_models.dgplvm.learn import Approximation
 from bsdr_models.dgplvm.map_settings import NOISES, WIDTHS
+from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.typing import FloatArray
 
 type Variant = Literal["whitened", "paper"]
@@ -30,6 +32,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 WEIGHTS = {"whitened": 10.0, "paper": 1e4}
 # Share of evenly spread variance below which features are taken to be in different units.
 SAME_UNITS = 0.25
+# In place of infinity: a feature that is divided by it is nothing beside the others.
+HUGE = 1e200
 
 
 def check_positive(name: str, value: Any, *, infinite: bool = False) -> float:
@@ -76,6 +80,19 @@ def choose_approximation(
     if approximation == "auto":
         return "laplace" if n_classes == 2 or n_rows > EXACT_ROWS else "ep"
     return approximation
+
+
+def common_scale(scaler: Scaler) -> Scaler:
+    """One divisor for all features, the root mean square of what varies in them.
+
+    Sizes are in units of the largest feature: squares of features near the ends of what a float
+    holds would over- or underflow.
+    """
+    peak = float(scaler.peak.max())
+    with np.errstate(over="ignore", under="ignore"):
+        shares = np.where(scaler.constant, 0.0, scaler.std) * (scaler.peak / peak)
+        size = np.sqrt(np.mean(shares**2))
+        return replace(scaler, std=np.minimum(size * (peak / scaler.peak), HUGE))
 
 
 def in_different_units(X: FloatArray) -> bool:
