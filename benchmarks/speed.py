@@ -12,7 +12,15 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from benchmarks import bm2pca_climbs, bm2pca_sweeps, climbs, footprint, sweeps
+from benchmarks import (
+    bm2pca_climbs,
+    bm2pca_sweeps,
+    climbs,
+    footprint,
+    gp_fits,
+    gp_likelihood,
+    sweeps,
+)
 from benchmarks.timing import machine
 
 REPORT = Path(__file__).parent / "README.md"
@@ -22,6 +30,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "footprint": footprint.report,
     "bm2pca_sweeps": bm2pca_sweeps.report,
     "bm2pca_climbs": bm2pca_climbs.report,
+    "gp_likelihood": gp_likelihood.report,
+    "gp_fits": gp_fits.report,
 }
 
 
