@@ -324,8 +324,8 @@ class Decoder:
         starts : (M, S, R), optional
             More points to begin at, row by row.
         n_starts : int
-            How many of the lowest hollows of a grid (one and two components) or of the training
-            positions a row begins at, beside the best training position.
+            How many of the lowest hollows of a grid (one and two components) or of scattered points
+            a row begins at, beside the best training position.
         temper : float
             t: features that repeat each other are fewer than D measurements.
         """
@@ -338,6 +338,11 @@ class Decoder:
 
         Exact, by a change of rank one, with the kernel as it is and the others where they are. What
         it gives are the fair counterparts of new rows: see :func:`tail_probability`.
+
+        Raises
+        ------
+        ValueError
+            If there are not N rows.
         """
         targets = replace(self.targets(features), left_out=np.arange(len(self.latent)))
         if len(targets.scores) != len(self.latent):

@@ -337,3 +337,25 @@ def test_bad_parameters_are_named(change, message):
         Decoder.of(np.zeros((3, 1)), np.zeros((3, 2)), **{**WHITENED, **change})
     with pytest.raises(ValueError, match="same rows"):
         Decoder.of(np.zeros((3, 1)), np.zeros((4, 2)), **WHITENED)
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 3])
+@pytest.mark.parametrize("n_components", [1, 2, 3])
+@KERNELS
+def test_few_training_rows_are_enough(n_rows, n_components, kernel):
+    X, Y, _ = make_rows((n_rows, 4, n_components), kernel)
+    placed = Decoder.of(X, Y, **kernel).project(Y)
+    assert placed.converged.all()
+    assert np.isfinite(placed.value).all()
+    if n_rows > 1:
+        assert np.isfinite(Decoder.of(X, Y, **kernel).project_left_out(Y).value).all()
+
+
+def test_almost_no_noise_is_survived():
+    """Variances of 1e-9 below a signal of one: rounding is as large as the noise."""
+    kernel = {**WHITENED, "noise_variance": 1e-9, "lengthscale": 1.5}
+    X, Y, rng = make_rows((80, 20, 1), kernel)
+    decoder = Decoder.of(X, Y, **kernel)
+    placed = decoder.project(Y[:10] + 0.01 * rng.standard_normal((10, 20)))
+    assert np.isfinite(placed.value).all()
+    assert decoder.features(np.linspace(-3.0, 3.0, 50)[:, None])[1].min() >= 1e-9
