@@ -66,7 +66,7 @@ def laplace(
         b, f, value, moved, full = _line_search(K, z, b, f, value, direction)
         converged = full and moved <= tol * (1.0 + float(np.abs(f).max()))
         if moved == 0.0:
-            converged = True
+            break
     return _at_mode(K, z, f, converged=converged, n_iterations=n_steps)
 
 
