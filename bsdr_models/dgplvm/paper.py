@@ -19,6 +19,11 @@ from bsdr_models.dgplvm.projection import Decoder
 from bsdr_models.numerics.probit_kernels import SmoothBiasKernel
 from bsdr_models.typing import FloatArray
 
+# Width of the map unless it is given, in units of the median squared distance.
+WIDTH = 2.0
+# Distance between class centroids, relative to the largest feature, that is rounding.
+SAME_CENTROIDS = 1e-10
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByPaperMap:
@@ -58,7 +63,13 @@ def learn_paper(
     Returns
     -------
     Learned
+
+    Raises
+    ------
+    ValueError
+        If all class centroids coincide: the criterion is then infinite, or zero over zero.
     """
+    _check_centroids(task)
     mapping: Mapping = "kernel" if task.n_centres is None else "centres"
     fit = fit_paper(
         task.X,
@@ -66,7 +77,7 @@ def learn_paper(
         task.n_labels,
         n_components=task.n_components,
         weight=task.weight,
-        width=options.widths[0] / median_distance(task.X) if len(options.widths) == 1 else None,
+        width=(options.widths[0] if len(options.widths) == 1 else WIDTH) / median_distance(task.X),
         criterion=task.criterion,
         mapping="free" if task.n_centres == 0 else mapping,
         n_centres=task.n_centres or 1,
@@ -111,6 +122,16 @@ def learn_paper(
         interrupted=fit.search.interrupted,
         remarks=tuple(remarks),
     )
+
+
+def _check_centroids(task: Task) -> None:
+    X, y = task.X[task.known], task.y_index[task.known]
+    centroids = np.stack([X[y == label].mean(axis=0) for label in np.unique(y)])
+    if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * np.abs(X).max():
+        raise ValueError(
+            "the centroids of all classes coincide in the features: variant='paper' has nowhere "
+            "to start from"
+        )
 
 
 def _kernel(fit: PaperFit) -> SmoothBiasKernel:
