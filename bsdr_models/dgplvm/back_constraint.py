@@ -86,9 +86,8 @@ class MapPrior(Protocol):
     def variance(self, features: FloatArray) -> FloatArray:
         """Variance of a position given those of the training rows, (M,), without the scale."""
 
-    @property
-    def prior_variance(self) -> float:
-        """The same far from all training rows."""
+    def far_features(self) -> FloatArray:
+        """Of a row infinitely far from all training rows, (1, P)."""
 
     @property
     def decay(self) -> float:
@@ -215,15 +214,15 @@ class DenseMap:
         """All rows, and their weights."""
         return self.X, weights
 
-    @property
-    def prior_variance(self) -> float:
-        """1 + omega + lambda."""
-        return 1.0 + self.mean_variance + self.noise
+    def far_features(self) -> FloatArray:
+        """omega for every training row, (1, N)."""
+        return np.full((1, len(self.X)), self.mean_variance)
 
     def variance(self, features: FloatArray) -> FloatArray:
         """1 + omega + lambda - k' M k."""
         half = solve_triangular(self.factor, features.T, lower=True)
-        return np.maximum(self.prior_variance - (half**2).sum(axis=0), self.noise)
+        left = 1.0 + self.mean_variance + self.noise - (half**2).sum(axis=0)
+        return np.maximum(left, self.noise)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,15 +337,16 @@ class LowRankMap:
         factors = solve_triangular(self.centre_factor, weights[:-1], lower=True, trans="T")
         return self.centres, factors
 
-    @property
-    def prior_variance(self) -> float:
-        """1 + omega + lambda."""
-        return 1.0 + self.mean_variance + self.noise
+    def far_features(self) -> FloatArray:
+        """Only the constant, (1, P)."""
+        features = np.zeros((1, self.psi.shape[1]))
+        features[0, -1] = np.sqrt(self.mean_variance)
+        return features
 
     def variance(self, features: FloatArray) -> FloatArray:
-        """Prior variance minus psi psi', plus lambda psi (lambda I + Psi' Psi)^-1 psi'."""
+        """1 + omega + lambda minus psi psi', plus lambda psi (lambda I + Psi' Psi)^-1 psi'."""
         half = solve_triangular(self.inner, features.T, lower=True)
-        left = self.prior_variance - (features**2).sum(axis=1)
+        left = 1.0 + self.mean_variance + self.noise - (features**2).sum(axis=1)
         return np.maximum(left, self.noise) + self.noise * (half**2).sum(axis=0)
 
 

@@ -94,7 +94,7 @@ def learn_draws(
             **{name: float(values.mean()) for name, values in kernel.items()},
             "criterion": float(sampled.draws["criterion"].mean()),
         },
-        decoder=make_decoder(latents[typical], task.X, log_kernel, mode.rows.variance, rng),
+        decoder=make_decoder(latents[typical], task.X, log_kernel, mode.rows.variance),
         terms=mode.terms,
         trace=-mode.search.trace,
         restarts=tuple(-value for value in mode.search.values),

@@ -97,8 +97,9 @@ class DGPLVMClassifier(
         Scale each feature to unit variance; otherwise all by one number. "auto" does so where a
         few features hold most of the variance, as features in different units do.
     n_restarts : int, default=1
-        Starts of the search: class codes, principal components, discriminants, shrunken
-        discriminants, random ones. More than one tells whether the optimum is unique.
+        Starts of the search: class codes (not of the paper's), principal components,
+        discriminants, shrunken discriminants, random ones. More than one tells whether the optimum
+        is unique.
     max_iter : int, default=500
         Iterations per start.
     tol : float, default=1e-4
@@ -483,8 +484,7 @@ class DGPLVMClassifier(
         Returns
         -------
         ndarray of shape (n_samples,)
-            Share of the prior variance that is left, between 0 and 1; 1 far from all training
-            rows, where the class is a guess.
+            Relative to a row infinitely far away, between 0 and 1; near 1 the class is a guess.
         """
         rows = self._rows(X)
         placement = self._any_placement()

@@ -193,7 +193,8 @@ def fit_map(
 def half_way(prior: MapPrior, codes: FloatArray) -> FloatArray:
     """Codes (N, R) moved half-way to their own leave-one-out prediction.
 
-    Codes themselves are a stationary point: no row differs from another of its class.
+    At the codes themselves the criterion has no slope, and no row differs from another of its
+    class.
     """
     residual = prior.solve(codes - prior.centre @ codes)
     return codes - 0.5 * residual / prior.diagonal()[:, None]

@@ -35,7 +35,7 @@ from bsdr_models.typing import FloatArray, IntArray
 type Approximation = Literal["laplace", "ep"]
 
 # Training rows that decoding conditions on, at most: it is cubic in their number.
-DECODER_ROWS = 1000
+DECODER_ROWS = 400
 # Draws of a sampler that prediction averages over.
 N_PREDICT = 50
 
@@ -142,7 +142,7 @@ def learn_map(task: Task, options: Options, *, rng: np.random.Generator) -> Lear
         progressbar=options.progressbar,
     )
     signal, lengthscale, noise = np.exp(fit.log_kernel)
-    decoder = make_decoder(fit.latent, task.X, fit.log_kernel, fit.rows.variance, rng)
+    decoder = make_decoder(fit.latent, task.X, fit.log_kernel, fit.rows.variance)
     reuse = None
     if options.reuse_kernel:
         reuse = SmoothBiasKernel(
@@ -239,10 +239,21 @@ def by_likelihood(
     reuse: Kernel | None = None,
     dynamics: Predictor | None = None,
 ) -> tuple[Posterior, Positions, list[str]]:
-    """New rows are placed by their features; the classifier learns from rows placed likewise."""
-    found = decoder.project_left_out(task.X, temper=temper)
+    """New rows are placed by their features; the classifier learns from rows placed likewise.
+
+    Rows that the decoder does not hold are new to it as they are.
+    """
+    inside, n = decoder_rows(len(task.X)), len(task.X)
+    outside = np.setdiff1d(np.arange(n), inside)
+    own = decoder.project_left_out(task.X[inside], temper=temper)
+    r = task.n_components
+    mean, cov = np.empty((n, r)), np.empty((n, r, r))
+    mean[inside], cov[inside] = own.latent, own.cov
+    if len(outside):
+        others = decoder.project(task.X[outside], temper=temper)
+        mean[outside], cov[outside] = others.latent, others.cov
     classifier = fit_gp_classifier(
-        found.latent,
+        mean,
         task.y_index,
         task.n_labels,
         approximation=approximation,
@@ -252,7 +263,7 @@ def by_likelihood(
     placement: Placement = ByLikelihood(decoder=decoder, temper=temper, dynamics=dynamics)
     return (
         Posterior(placement=placement, classifier=classifier),
-        Positions(mean=found.latent, cov=found.cov),
+        Positions(mean=mean, cov=cov),
         [],
     )
 
@@ -288,17 +299,16 @@ def draws_posterior(
     return DrawPosterior(draws=tuple(posteriors)), Positions(mean=mean, cov=cov)
 
 
+def decoder_rows(n_rows: int) -> IntArray:
+    """Rows that a decoder holds: all, or ``DECODER_ROWS`` evenly spaced ones."""
+    return np.unique(np.linspace(0, n_rows - 1, min(n_rows, DECODER_ROWS)).astype(np.int64))
+
+
 def make_decoder(
-    latent: FloatArray,
-    X: FloatArray,
-    log_kernel: FloatArray,
-    variance: float,
-    rng: np.random.Generator,
+    latent: FloatArray, X: FloatArray, log_kernel: FloatArray, variance: float
 ) -> Decoder:
     """The generative part of a fit, on at most ``DECODER_ROWS`` rows."""
-    rows: IntArray | slice = slice(None)
-    if len(X) > DECODER_ROWS:
-        rows = np.sort(rng.choice(len(X), DECODER_ROWS, replace=False))
+    rows = decoder_rows(len(X))
     signal, lengthscale, noise = np.exp(log_kernel)
     return Decoder.of(
         latent[rows],

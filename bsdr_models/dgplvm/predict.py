@@ -96,9 +96,10 @@ class ByMap:
         )
 
     def out_of_range(self, X: FloatArray) -> FloatArray:
-        """Share of the prior variance that training rows leave, (M,): 1 far from all of them."""
-        features = self.prior.features(X)
-        return np.minimum(self.prior.variance(features) / self.prior.prior_variance, 1.0)
+        """Variance relative to that of a row infinitely far away, (M,)."""
+        prior = self.prior
+        far = float(prior.variance(prior.far_features())[0])
+        return np.minimum(prior.variance(prior.features(X)) / far, 1.0)
 
     def sensitivity(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Derivatives of the position by the features over rows (M, D).
