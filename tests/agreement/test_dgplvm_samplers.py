@@ -1,0 +1,173 @@
+"""NUTS on D-GPLVM: mixing, and agreement with a sampler that knows no gradient and no mode.
+
+Elliptical slice sampling has no settings, and starts here from draws of the prior: chains of NUTS
+all begin near the mode, and this would tell if there were another. Compared is what no rotation of
+the positions changes: their distances, the parameters of the kernel, and the criterion.
+"""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from arviz_stats.base import array_stats
+from scipy.stats import spearmanr
+from sklearn.datasets import load_wine
+
+from bsdr_models.dgplvm import sampling
+from bsdr_models.dgplvm.fit import Task, fit_map
+from bsdr_models.dgplvm.priors import Priors
+
+pytestmark = pytest.mark.slow
+
+SCALARS = (*sampling.KERNEL, "criterion")
+# Distances that are looked at; there are N (N - 1) / 2.
+N_DISTANCES = 200
+
+
+def task(X, y, **options):
+    return Task(
+        X=X - X.mean(axis=0),
+        y_index=y,
+        n_labels=y.max() + 1,
+        n_components=y.max(),
+        priors=Priors(),
+        **options,
+    )
+
+
+def wine():
+    """24 rows, three classes, two components, at the default weight."""
+    X, y = load_wine(return_X_y=True)
+    rows = np.random.default_rng(81).permutation(len(y))[:24]
+    return task(((X - X.mean(axis=0)) / X.std(axis=0))[rows], y[rows])
+
+
+def curved():
+    """16 rows of two classes that overlap along a parabola, one component, at a low weight."""
+    rng = np.random.default_rng(82)
+    y = rng.permutation(np.arange(16) % 2)
+    X = rng.standard_normal((16, 5))
+    X[:, 0] += 1.5 * y
+    X[:, 1] += 0.7 * X[:, 0] ** 2
+    return task(X, y, weight=1.0)
+
+
+def mode_of(problem):
+    return fit_map(problem, rng=np.random.default_rng(83))
+
+
+def by_engine(engine, problem, mode, *, seed, draws):
+    sampled, _ = sampling.sample(
+        engine,
+        problem,
+        mode,
+        draws=draws,
+        tune=300,
+        chains=2,
+        rng=np.random.default_rng(seed),
+        progressbar=False,
+    )
+    return sampled
+
+
+def identified(latent, scalars):
+    """Distances and the four scalars, (chain, draw, quantity)."""
+    i, j = np.triu_indices(latent.shape[2], 1)
+    some = np.random.default_rng(84).permutation(len(i))[:N_DISTANCES]
+    distances = np.linalg.norm(latent[:, :, i[some]] - latent[:, :, j[some]], axis=-1)
+    return np.concatenate([distances, np.stack(scalars, axis=-1)], axis=-1)
+
+
+def of_draws(draws):
+    return identified(draws["latent"], [draws[name] for name in SCALARS])
+
+
+def each(statistic, values):
+    return np.array([statistic(values[..., k]) for k in range(values.shape[-1])])
+
+
+def slice_move(point, value, density, rng):
+    """One move of elliptical slice sampling where the prior is N(0, I)."""
+    other, level = rng.standard_normal(point.shape), value - rng.exponential()
+    angle = rng.uniform(0.0, 2.0 * np.pi)
+    low, high = angle - 2.0 * np.pi, angle
+    while True:
+        proposal = np.cos(angle) * point + np.sin(angle) * other
+        if (found := density(proposal)) > level:
+            return proposal, found
+        low, high = (angle, high) if angle < 0.0 else (low, angle)
+        angle = rng.uniform(low, high)
+
+
+def by_slices(problem, mode, *, seed, n_moves, burn):
+    """A chain from the prior: raw positions and standardised log parameters in turn."""
+    objective = sampling.joint(problem, mode)
+    density, priors = sampling.Density(objective), objective.priors.kernel
+    median, log_sd = np.array([(prior.log_median, prior.log_sd) for prior in priors]).T
+
+    def of_both(raw, standard):
+        return density(raw, median + log_sd * standard)[0]
+
+    rng = np.random.default_rng(seed)
+    raw = rng.standard_normal((len(problem.X), problem.n_components))
+    standard = rng.standard_normal(3)
+    value, latents, scalars = of_both(raw, standard), [], []
+    for move in range(n_moves):
+        raw, value = slice_move(raw, value, partial(of_both, standard=standard), rng)
+        standard, value = slice_move(standard, value, partial(of_both, raw), rng)
+        if move >= burn and move % 5 == 0:
+            logs = median + log_sd * standard
+            latent = objective.latent(np.concatenate([raw.ravel(), logs]))
+            latents.append(latent)
+            scalars.append([*np.exp(logs), objective.criterion(latent)[0]])
+    return identified(np.array(latents)[None], list(np.array(scalars).T[:, None]))
+
+
+def test_nuts_agrees_with_slices_from_the_prior():
+    problem = curved()
+    mode = mode_of(problem)
+    a = of_draws(by_engine("nuts", problem, mode, seed=85, draws=1500).draws)
+    b = np.concatenate(
+        [by_slices(problem, mode, seed=[86, k], n_moves=8000, burn=1000) for k in range(3)]
+    )
+    assert each(array_stats.rhat, a).max() < 1.01
+    assert each(array_stats.rhat, b).max() < 1.03
+    for power in (1, 2):
+        error = np.hypot(each(array_stats.mcse, a**power), each(array_stats.mcse, b**power))
+        z = ((a**power).mean(axis=(0, 1)) - (b**power).mean(axis=(0, 1))) / error
+        # The largest of some 250 correlated comparisons.
+        assert np.abs(z).max() < 4.5, (power, np.abs(z).max())
+
+
+def test_nuts_mixes_and_advi_is_near():
+    problem = wine()
+    mode = mode_of(problem)
+    objective = sampling.joint(problem, mode)
+    nuts = by_engine("nuts", problem, mode, seed=87, draws=1000)
+    values = of_draws(nuts.draws)
+    assert each(array_stats.rhat, values).max() < 1.01
+    assert not nuts.sample_stats["diverging"].any()
+
+    # No draw is better than the mode, and typical ones are worse by half a nat per dimension of
+    # the positions once their rotation and scale are taken out, roughly.
+    logs = np.log(np.stack([nuts.draws[name] for name in sampling.KERNEL], axis=-1))
+    worse = [
+        objective.terms(latent, log_kernel).total - sum(mode.terms.values())
+        for latent, log_kernel in zip(
+            nuts.draws["latent"][:, ::20].reshape(-1, *mode.latent.shape),
+            logs[:, ::20].reshape(-1, 3),
+            strict=True,
+        )
+    ]
+    assert min(worse) > 0.0
+    n_dimensions = mode.latent.size - problem.n_components**2 - problem.n_components + 3
+    assert 0.3 * n_dimensions < np.mean(worse) < 2.0 * n_dimensions
+
+    # Independent normals: the kernel is right, classes lie apart a little less, and distances
+    # come in the same order.
+    advi = of_draws(by_engine("advi", problem, mode, seed=88, draws=1000).draws)
+    mean, sd = values.mean(axis=(0, 1)), values.std(axis=(0, 1))
+    shift = (advi.mean(axis=(0, 1)) - mean) / sd
+    assert np.abs(shift[-4:-1]).max() < 0.75
+    assert np.abs(shift[-1]) < 2.5
+    assert spearmanr(advi.mean(axis=(0, 1))[:-4], mean[:-4]).statistic > 0.9
