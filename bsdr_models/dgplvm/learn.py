@@ -14,6 +14,7 @@ from bsdr_models.dgplvm.cross_fit import (
     leave_out_tuples,
     map_scale,
 )
+from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.dynamics import Predictor
 from bsdr_models.dgplvm.fit import Task, fit_map
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
@@ -27,7 +28,7 @@ from bsdr_models.dgplvm.predict import (
     Positions,
     Posterior,
 )
-from bsdr_models.dgplvm.projection import Decoder
+from bsdr_models.dgplvm.projection import project, project_left_out
 from bsdr_models.inference.optimise import MapResult
 from bsdr_models.numerics.probit_kernels import Kernel, SmoothBiasKernel
 from bsdr_models.typing import FloatArray, IntArray
@@ -245,12 +246,12 @@ def by_likelihood(
     """
     inside, n = decoder_rows(len(task.X)), len(task.X)
     outside = np.setdiff1d(np.arange(n), inside)
-    own = decoder.project_left_out(task.X[inside], temper=temper)
+    own = project_left_out(decoder, task.X[inside], temper=temper)
     r = task.n_components
     mean, cov = np.empty((n, r)), np.empty((n, r, r))
     mean[inside], cov[inside] = own.latent, own.cov
     if len(outside):
-        others = decoder.project(task.X[outside], temper=temper)
+        others = project(decoder, task.X[outside], temper=temper)
         mean[outside], cov[outside] = others.latent, others.cov
     classifier = fit_gp_classifier(
         mean,

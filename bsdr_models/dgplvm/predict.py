@@ -13,8 +13,9 @@ import numpy as np
 from scipy.special import logsumexp
 
 from bsdr_models.dgplvm.back_constraint import MapPrior
+from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.dynamics import Predictor
-from bsdr_models.dgplvm.projection import Decoder
+from bsdr_models.dgplvm.projection import project, project_sequence
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.typing import FloatArray
 
@@ -148,11 +149,11 @@ class ByLikelihood:
 
     def latent(self, X: FloatArray) -> FloatArray:
         """Optima, (M, R)."""
-        return self.decoder.project(X, temper=self.temper).latent
+        return project(self.decoder, X, temper=self.temper).latent
 
     def positions(self, X: FloatArray) -> Positions:
         """Optima, and the inverse second derivatives there."""
-        found = self.decoder.project(X, temper=self.temper)
+        found = project(self.decoder, X, temper=self.temper)
         return Positions(mean=found.latent, cov=found.cov)
 
     def in_sequence(self, X: FloatArray, sequence: np.ndarray) -> Positions:
@@ -161,7 +162,7 @@ class ByLikelihood:
         cov = np.empty((*mean.shape, mean.shape[1]))
         for name in np.unique(sequence):
             rows = np.flatnonzero(sequence == name)
-            found = self.decoder.project_sequence(X[rows], self._next, temper=self.temper)
+            found = project_sequence(self.decoder, X[rows], self._next, temper=self.temper)
             mean[rows], cov[rows] = found.latent, found.cov
         return Positions(mean=mean, cov=cov)
 
