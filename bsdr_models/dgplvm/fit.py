@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from bsdr_models.dgplvm.back_constraint import MapPrior
+from bsdr_models.dgplvm.back_constraint import MapPrior, median_distance
 from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
 from bsdr_models.dgplvm.likelihood import Rows
@@ -217,14 +217,19 @@ def _map_and_codes(
         X, y, task.n_labels, mean_variance=mean_variance, widths=widths, noises=noises
     )
     make = partial(map_maker, n_labels=task.n_labels, mean_variance=mean_variance, centres=centres)
-    labelled = make(X[known], y[known])(settings)
+    whole = labelled = make(X, y)(settings)
+    if len(known) < len(X):
+        # The same kernel, whatever the median distance of the labelled rows.
+        width = 2.0 * whole.decay * median_distance(X[known])
+        labelled = make(X[known], y[known])(MapSettings(width=width, noise=settings.noise))
     codes = start_positions(labelled, X[known], y[known], task.n_labels, task.n_components)
+    prior = None if task.n_centres == 0 else whole
     if len(known) == len(X):
-        return (None if task.n_centres == 0 else labelled), settings, codes
+        return prior, settings, codes
     positions = np.empty((len(X), task.n_components))
     positions[known] = codes
     positions[y < 0] = extend(labelled, codes, X[y < 0])
-    return (None if task.n_centres == 0 else make(X, y)(settings)), settings, positions
+    return prior, settings, positions
 
 
 def _objective(task: Task, prior: MapPrior | None) -> Objective:
