@@ -19,6 +19,8 @@ _PUBLIC = {
     "MNPClassifier": "bsdr_models.bsdr.mnp",
     "Priors": "bsdr_models.bsdr.priors",
     "ZOO": "bsdr_models.zoo",
+    "align_draws": "bsdr_models.alignment",
+    "cross_validated_map": "bsdr_models.cross_validation",
 }
 
 __all__ = [
@@ -32,6 +34,8 @@ __all__ = [
     "DGPLVMPriors",
     "MNPClassifier",
     "Priors",
+    "align_draws",
+    "cross_validated_map",
 ]
 
 

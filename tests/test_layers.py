@@ -107,6 +107,16 @@ LAYERS = (
         inside=("typing", "dims", "metrics", "numerics.*", "plots.*"),
         outside=("numpy", "scipy", "matplotlib", "sklearn", "xarray"),
     ),
+    Layer(
+        modules=("cross_validation",),
+        inside=(*BASE, *CHECKS),
+        outside=("numpy", "scipy", "sklearn", "xarray"),
+    ),
+    Layer(
+        modules=("alignment",),
+        inside=(*BASE, "numerics.align"),
+        outside=("numpy", "xarray"),
+    ),
     Layer(modules=("zoo",), inside=("card", *(f"{paper}.card" for paper in PAPERS))),
     Layer(modules=("",)),  # the package itself imports when a name is asked for
     Layer(

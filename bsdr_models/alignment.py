@@ -1,0 +1,247 @@
+r"""Posterior draws of any factor model brought to one labelling of their components.
+
+Factor analysis, probabilistic PCA and their supervised kin are unchanged by permuting components
+and changing their signs, many also by rotating them. Chains, and draws within a chain, then speak
+of different components: averages of loadings mean nothing and R-hat fails where nothing is wrong.
+:func:`align_draws` repairs that after sampling, for trees of this package and of any other model.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import xarray as xr
+
+from bsdr_models.dims import CHAIN, COMPONENT, DRAW
+from bsdr_models.numerics import align
+from bsdr_models.typing import FloatArray
+
+type Method = Literal["signed_permutation", "procrustes"]
+
+METHODS: tuple[str, ...] = get_args(Method.__value__)
+SUFFIX = "_aligned"
+REFERENCE = "mean of all aligned draws of all chains, in rows of equal size"
+
+
+def align_draws(
+    tree: xr.DataTree,
+    *,
+    loadings: str,
+    weights: str | None = None,
+    others: Sequence[str] = (),
+    component: str | None = None,
+    method: Method = "signed_permutation",
+    group: str = "posterior",
+) -> xr.DataTree:
+    r"""Bring the components of all draws of all chains to one order, sign and, if asked, rotation.
+
+    With loadings :math:`Q_s` and weights :math:`W_s` of draw s, an orthogonal :math:`O_s` is found
+    that makes all :math:`[Q_s; W_s^\top] O_s` agree as well as they can, and
+    :math:`Q_s W_s = (Q_s O_s) (O_s^\top W_s)` is left as it was. Before matching, loadings and
+    weights of a draw are given the same size, so that what the one gains and the other loses
+    decides nothing, and rows are brought to one unit.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Of any model; the group needs the dims chain and draw.
+    loadings : str
+        Variable with a component dim and any others.
+    weights : str, optional
+        Variable that is multiplied with the loadings over the component dim: weights of a
+        classifier, or the scores of the rows. It helps to match, and turns with the loadings.
+    others : sequence of str, optional
+        Further variables with the component dim. They turn as the loadings do, without a say in
+        the match: latent positions, for example. One that is never negative (a precision, a
+        scale) has no sign: it is permuted only.
+    component : str, optional
+        Name of the component dim. By default ``"component"`` if the loadings have it, else the one
+        dim that loadings and weights share.
+    method : {"signed_permutation", "procrustes"}
+        The symmetries of the model. A prior that treats entries or columns differently, or a
+        sparse one, leaves signed permutations; a spherical one leaves every rotation. Rotating a
+        model that is not free to rotate would hide part of its uncertainty.
+    group : str
+        Where the variables are.
+
+    Returns
+    -------
+    xarray.DataTree
+        The tree with one group more, ``<group>_aligned``, which holds the aligned variables under
+        their own names. The raw draws stay as they are. Attributes of the new group:
+        ``alignment``, ``alignment_reference``, ``alignment_component``, ``alignment_matched_on``
+        and ``alignment_source``.
+
+    Raises
+    ------
+    TypeError
+        If `tree` is not a DataTree.
+    ValueError
+        If the group, a variable or the component dim is missing, draws are not finite, or a
+        variable that is never negative would have to be rotated. The message names it.
+
+    Notes
+    -----
+    All components together may still be permuted, flipped or rotated: of that no draw says
+    anything. Signed permutations leave the order of a typical draw; rotations end in the principal
+    axes of the reference, largest first.
+
+    References
+    ----------
+    .. [1] P. Papastamoulis, I. Ntzoufras (2022). On the identifiability of Bayesian factor
+           analytic models. Statistics and Computing 32.
+    .. [2] J. C. Gower (1975). Generalized Procrustes analysis. Psychometrika 40(1).
+
+    Examples
+    --------
+    A factor analysis in PyMC, whose loadings have a spherical prior::
+
+        with pm.Model(coords={"feature": names, "factor": range(2), "row": range(n)}):
+            loadings = pm.Normal("loadings", 0.0, 1.0, dims=("feature", "factor"))
+            scores = pm.Normal("scores", 0.0, 1.0, dims=("row", "factor"))
+            noise = pm.HalfNormal("noise", 1.0, dims="feature")
+            pm.Normal("x", scores @ loadings.T, noise, observed=x, dims=("row", "feature"))
+            tree = pm.sample()
+
+        tree = align_draws(tree, loadings="loadings", weights="scores", method="procrustes")
+        az.summary(tree, group="posterior_aligned", var_names=["loadings"])
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {METHODS}, got {method!r}")
+    names = [loadings, *([] if weights is None else [weights]), *others]
+    dataset = read_draws(tree, group, *names)
+    component = _component_dim(dataset, loadings, weights, component)
+    for name in names:
+        if component not in dataset[name].dims:
+            raise ValueError(
+                f"{group}/{name} has no dim {component!r}; its dims are {dataset[name].dims}"
+            )
+    flat = {name: _flat(dataset[name], component) for name in names}
+    _check_finite(flat, group)
+    sizes = {name for name in others if flat[name].min(initial=0.0) >= 0.0}
+    if sizes and method == "procrustes":
+        raise ValueError(
+            f"{', '.join(sorted(sizes))} of {group} is never negative: a size for each component, "
+            "which means nothing once components are rotated; leave it out of others, or use "
+            "method='signed_permutation'"
+        )
+    stacked = _balanced(flat[loadings], None if weights is None else flat[weights])
+    if method == "procrustes":
+        turn = align.rotations(stacked)
+        turned = {name: values @ turn for name, values in flat.items()}
+    else:
+        order, sign = align.align(stacked)
+        turned = {
+            name: align.apply(values, order, np.ones_like(sign) if name in sizes else sign)
+            for name, values in flat.items()
+        }
+    aligned = xr.Dataset(
+        {name: _unflat(turned[name], dataset[name], component) for name in names},
+        attrs={
+            "alignment": method.replace("_", " "),
+            "alignment_reference": REFERENCE,
+            "alignment_component": component,
+            "alignment_matched_on": [loadings] if weights is None else [loadings, weights],
+            "alignment_source": group,
+        },
+    )
+    out = tree.copy()
+    out[group + SUFFIX] = xr.DataTree(aligned)
+    return out
+
+
+def read_draws(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
+    """Dataset of a group that has draws.
+
+    Raises
+    ------
+    TypeError
+        If `tree` is not a DataTree.
+    ValueError
+        If the group, its dims chain and draw, or one of the variables is missing.
+    """
+    if not isinstance(tree, xr.DataTree):
+        raise TypeError(f"expected an xarray.DataTree, got {type(tree).__name__}")
+    if group not in tree.children:
+        raise ValueError(f"the tree has no group {group!r}; its groups are {sorted(tree.children)}")
+    dataset = tree[group].to_dataset()
+    missing = [name for name in names if name not in dataset.data_vars]
+    if missing:
+        raise ValueError(
+            f"group {group!r} has no variable {', '.join(map(repr, missing))}; "
+            f"its variables are {sorted(map(str, dataset.data_vars))}"
+        )
+    for name in names or map(str, dataset.data_vars):
+        absent = [dim for dim in (CHAIN, DRAW) if dim not in dataset[name].dims]
+        if absent:
+            raise ValueError(f"{group}/{name} has no dim {' and no '.join(map(repr, absent))}")
+    return dataset
+
+
+def _component_dim(
+    dataset: xr.Dataset, loadings: str, weights: str | None, component: str | None
+) -> str:
+    """The dim that was named, or the only one that it can be."""
+    if component is not None:
+        return component
+    own = [str(dim) for dim in dataset[loadings].dims if dim not in (CHAIN, DRAW)]
+    if COMPONENT in own:
+        return COMPONENT
+    if weights is None:
+        raise ValueError(
+            f"which dim of {loadings!r} counts components? Its dims are {own}: say component=..., "
+            "or name weights that share it"
+        )
+    shared = [dim for dim in own if dim in dataset[weights].dims]
+    if len(shared) == 1:
+        return shared[0]
+    of_weights = [str(dim) for dim in dataset[weights].dims if dim not in (CHAIN, DRAW)]
+    if shared:
+        raise ValueError(
+            f"{loadings!r} and {weights!r} share the dims {shared}; say component=... to pick one"
+        )
+    raise ValueError(
+        f"{loadings!r} with dims {own} and {weights!r} with dims {of_weights} share none; give "
+        "their component axes one name, as with dims= in the model, and say component=..."
+    )
+
+
+def _flat(array: xr.DataArray, component: str) -> FloatArray:
+    """Draws (S, P, R): chains one after the other, all dims but the components' in one."""
+    last = array.transpose(CHAIN, DRAW, ..., component)
+    values = np.asarray(last.values, dtype=np.float64)
+    return values.reshape(values.shape[0] * values.shape[1], -1, values.shape[-1])
+
+
+def _unflat(values: FloatArray, like: xr.DataArray, component: str) -> xr.DataArray:
+    last = like.transpose(CHAIN, DRAW, ..., component)
+    return last.copy(data=values.reshape(last.shape)).transpose(*like.dims)
+
+
+def _check_finite(flat: dict[str, FloatArray], group: str) -> None:
+    for name, values in flat.items():
+        if values.size == 0:
+            raise ValueError(f"{group}/{name} is empty: its draws have shape {values.shape}")
+        bad = ~np.isfinite(values).all(axis=(1, 2))
+        if bad.any():
+            raise ValueError(
+                f"{group}/{name}: {int(bad.sum())} of {len(bad)} draws hold values that are not "
+                "finite; drop those draws, or the chain they are in, before alignment"
+            )
+
+
+def _balanced(loadings: FloatArray, weights: FloatArray | None) -> FloatArray:
+    """Loadings over weights, (S, P + K, R), both of the same norm in every draw.
+
+    The product fixes neither of the two norms. One factor for a whole draw commutes with
+    permutations and with rotations.
+    """
+    if weights is None:
+        return loadings
+    ratio = _norm(weights) / np.maximum(_norm(loadings), np.finfo(np.float64).tiny)
+    root = np.sqrt(np.where(np.isfinite(ratio) & (ratio > 0.0), ratio, 1.0))
+    return np.concatenate([loadings * root, weights / root], axis=1)
+
+
+def _norm(values: FloatArray) -> FloatArray:
+    return np.linalg.norm(values, axis=(1, 2), keepdims=True)
