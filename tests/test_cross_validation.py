@@ -1,0 +1,254 @@
+"""Held-out maps: no label leaks, no distance changes, and arbitrary labels do not come apart."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+from scipy.spatial.distance import pdist
+from sklearn.datasets import load_wine
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import (
+    GridSearchCV,
+    RepeatedStratifiedKFold,
+    StratifiedKFold,
+    cross_val_predict,
+    permutation_test_score,
+)
+from sklearn.neighbors import NearestCentroid
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from bsdr_models import (
+    BM2PCAClassifier,
+    BSDRClassifier,
+    DGPLVMClassifier,
+    cross_validated_map,
+    plots,
+)
+from bsdr_models.cross_validation import motion
+
+FOLDS = StratifiedKFold(4, shuffle=True, random_state=5)
+OURS = {
+    "BSDR": BSDRClassifier(latent_scale=0.3, random_state=0),
+    "BM2PCA": BM2PCAClassifier(random_state=0),
+    "DGPLVM": DGPLVMClassifier(random_state=0),
+}
+LDA = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis())
+
+
+@pytest.fixture(scope="module")
+def classes():
+    """Three overlapping classes, 60 rows of 5 features."""
+    rng = np.random.default_rng(3)
+    y = np.repeat(["a", "b", "c"], 20)
+    centres = 2.0 * rng.standard_normal((3, 5))
+    return rng.standard_normal((60, 5)) + centres[np.repeat(np.arange(3), 20)], y
+
+
+def test_motion_is_found_again():
+    rng = np.random.default_rng(0)
+    source = rng.standard_normal((12, 3))
+    rotation, _ = np.linalg.qr(rng.standard_normal((3, 3)))
+    rotation[:, 0] *= -np.sign(np.linalg.det(rotation))  # a reflection
+    found, shift, factor = motion(source, 1.7 * source @ rotation + [1.0, -2.0, 3.0])
+    np.testing.assert_allclose(found, rotation, atol=1e-12)
+    assert factor == pytest.approx(1.7)
+    scaled, shift, _ = motion(source, 1.7 * source @ rotation + [1.0, -2.0, 3.0], scale=True)
+    np.testing.assert_allclose(scaled, 1.7 * rotation, atol=1e-12)
+    np.testing.assert_allclose(shift, [1.0, -2.0, 3.0], atol=1e-12)
+
+
+def test_a_single_point_is_moved_and_not_scaled():
+    _, shift, factor = motion(np.ones((4, 2)), np.full((4, 2), 3.0))
+    assert factor == 1.0
+    assert np.isfinite(shift).all()
+
+
+def test_probabilities_are_those_of_scikit_learn(classes):
+    X, y = classes
+    held_out = cross_validated_map(LDA, X, y, cv=FOLDS)["predictions"]
+    expected = cross_val_predict(LDA, X, y, cv=FOLDS, method="predict_proba")
+    np.testing.assert_allclose(held_out["probability"], expected, rtol=1e-12)
+    np.testing.assert_array_equal(held_out["y"], y)
+    np.testing.assert_array_equal(held_out["obs"], np.arange(60))
+
+
+@pytest.mark.parametrize("model", [*OURS.values(), LDA], ids=[*OURS, "LDA"])
+def test_a_row_is_placed_without_its_label(classes, model):
+    """Held-out rows get other labels: neither they nor their frame may move.
+
+    The model of all rows has seen the other labels too, so the folds are left in their frames.
+    """
+    X, y = classes
+    train, test = next(FOLDS.split(X, y))
+    split = [(train, test), (test, train)]
+    other = y.copy()
+    other[test] = np.roll(y[test], 5)
+    assert not np.array_equal(y, other)
+    first, second = (
+        cross_validated_map(model, X, labels, cv=split, align=False)["predictions"].isel(obs=test)
+        for labels in (y, other)
+    )
+    np.testing.assert_array_equal(first["latent_mean"], second["latent_mean"])
+    np.testing.assert_array_equal(first["latent_cov"], second["latent_cov"])
+    np.testing.assert_array_equal(first["probability"], second["probability"])
+
+
+@pytest.mark.parametrize("model", OURS.values(), ids=OURS)
+def test_alignment_keeps_distances_and_takes_covariances_along(classes, model):
+    X, y = classes
+    moved, raw = (
+        cross_validated_map(model, X, y, cv=FOLDS, align=align)["predictions"].dataset
+        for align in (True, False)
+    )
+    np.testing.assert_array_equal(moved["fold"], raw["fold"])
+    for fold in range(4):
+        rows = np.flatnonzero(raw["fold"] == fold)
+        a, b = moved.isel(obs=rows), raw.isel(obs=rows)
+        np.testing.assert_allclose(pdist(a["latent_mean"]), pdist(b["latent_mean"]), atol=1e-9)
+        squares = [
+            np.einsum("nr,nrs,ns->n", gap, np.linalg.inv(part["latent_cov"].values), gap)
+            for part in (a, b)
+            for gap in [part["latent_mean"].values - part["latent_mean"].values.mean(axis=0)]
+        ]
+        np.testing.assert_allclose(*squares, rtol=1e-7)
+
+
+def test_folds_share_the_frame_of_the_fit():
+    """Without labels to learn from every fold finds nearly the same axes, with either sign."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((90, 4)) * [9.0, 3.0, 0.3, 0.1]
+    y = np.arange(90) % 3
+    model = make_pipeline(PCA(2, random_state=0), LogisticRegression())
+    tree = cross_validated_map(model, X, y, cv=6, random_state=0)
+    gap = tree["predictions/latent_mean"].values - tree["fit/latent_mean"].values
+    # Axes are off by about (3 / 9) / sqrt(75) = 0.04, and rows by that times their 9 units.
+    assert np.abs(gap).max() < 4 * 0.04 * 9.0
+    assert (
+        np.corrcoef(
+            gap.ravel() + tree["fit/latent_mean"].values.ravel(),
+            tree["fit/latent_mean"].values.ravel(),
+        )[0, 1]
+        > 0.99
+    )
+
+
+class Unit(LinearDiscriminantAnalysis):
+    """Positions in a unit that depends on the number of training rows."""
+
+    def fit(self, X, y):
+        self.unit_ = len(X)
+        return super().fit(X, y)
+
+    def transform(self, X):
+        return self.unit_ * super().transform(X)
+
+
+def test_units_differ_unless_scaled(classes):
+    X, y = classes
+    plain = cross_validated_map(LinearDiscriminantAnalysis(), X, y, cv=FOLDS)["predictions"]
+    rigid = cross_validated_map(Unit(), X, y, cv=FOLDS)["predictions"]
+    scaled = cross_validated_map(Unit(), X, y, cv=FOLDS, scale=True)["predictions"]
+    # Each fold has 45 of 60 rows, and so a unit that is 60 / 45 times too small.
+    ratio = rigid["fold_scale"].values / plain["fold_scale"].values
+    np.testing.assert_allclose(ratio, 60 / 45, rtol=1e-9)
+    expected = plain["fold_scale"].values[plain["fold"].values]
+    for n, factor in enumerate(expected[:3]):
+        mates = np.flatnonzero(plain["fold"] == plain["fold"][n])
+        distance = pdist(plain["latent_mean"].values[mates]) * factor * 60
+        np.testing.assert_allclose(pdist(scaled["latent_mean"].values[mates]), distance, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["BSDR", "BM2PCA"])
+def test_arbitrary_labels_come_apart_in_the_fit_alone(name):
+    """60 rows, 200 features: the fitted map separates, the held-out one is at chance, 1/3.
+
+    Its accuracy has a standard error of 0.061, and a held-out row is a little more often wrong
+    than right by chance, because its class is rarer in what was learnt.
+    """
+    X, y = np.random.default_rng(0).standard_normal((60, 200)), np.arange(60) % 3
+    tree = cross_validated_map(OURS[name], X, y, cv=4, random_state=0)
+    shown = tree["fit/latent_mean"].values
+    assert NearestCentroid().fit(shown, y).score(shown, y) > 0.95
+    assert np.mean(tree["predictions/predicted"] == y) < 1 / 3 + 3 * 0.061
+    log_p = np.log(tree["predictions/probability"].values[np.arange(60), y])
+    assert -log_p.mean() < 1.2  # uniform: 1.099
+
+
+def test_wine_stays_apart_and_every_plot_reads_the_tree():
+    X, y = load_wine(return_X_y=True)
+    tree = cross_validated_map(OURS["BSDR"], X, y, cv=4, random_state=0)
+    assert np.mean(tree["predictions/predicted"] == y) > 0.95
+    assert {"posterior", "fit", "predictions"} <= set(tree.children)
+    plots.plot_scores(tree)
+    plots.plot_scores(tree, group="predictions")
+    plots.plot_confusion(tree)
+    plots.plot_reliability(tree)
+    plt.close("all")
+
+
+def test_other_estimators_frames_and_tuning(classes):
+    X, y = classes
+    frame = pd.DataFrame(X, columns=list("vwxyz"))
+    inside = make_pipeline(StandardScaler(), OURS["BSDR"])
+    tree = cross_validated_map(inside, frame, pd.Series(y), cv=FOLDS)
+    alone = cross_validated_map(OURS["BSDR"], StandardScaler().fit_transform(X), y, cv=FOLDS)
+    assert tree["predictions/latent_cov"].values.min(axis=0).max() > 0.0
+    assert np.mean(tree["predictions/predicted"] == alone["predictions/predicted"]) > 0.9
+    tuned = GridSearchCV(OURS["BSDR"], {"latent_scale": [0.1, 0.3]}, cv=2)
+    tree = cross_validated_map(tuned, frame, y, cv=[*FOLDS.split(X, y)])
+    assert tree["predictions"].sizes["component"] == 2
+    tree = cross_validated_map(LDA, X, y, cv=FOLDS)
+    plots.plot_scores(tree, group="predictions")
+    plt.close("all")
+
+
+def test_small_classes():
+    X, y = np.random.default_rng(2).standard_normal((23, 3)), np.repeat(list("abc"), [15, 5, 3])
+    tree = cross_validated_map(LinearDiscriminantAnalysis(), X, y, cv=10, random_state=0)
+    assert np.isfinite(tree["predictions/latent_mean"]).all()
+    with pytest.raises(ValueError, match="largest, 'a', has 15"):
+        cross_validated_map(LinearDiscriminantAnalysis(), X, y, cv=16)
+    y[-3:-1] = "b"
+    with pytest.raises(ValueError, match="all 1 rows of class 'c' are held out at once"):
+        cross_validated_map(LinearDiscriminantAnalysis(), X, y, cv=10, random_state=0)
+
+
+@pytest.mark.parametrize(
+    ("model", "cv", "error", "message"),
+    [
+        (LogisticRegression(), 3, TypeError, "LogisticRegression has no transform"),
+        (PCA(2), 3, ValueError, "y holds ['a', 'b', 'c']"),
+        (LDA, RepeatedStratifiedKFold(n_splits=3, n_repeats=2), ValueError, "is held out 2 times"),
+        (LDA, [(np.arange(30), np.arange(30, 60))], ValueError, "row 0 is held out 0 times"),
+        (
+            make_pipeline(PCA(0.999), LogisticRegression()),  # of three rows: two axes at most
+            [([0, 20, 40], np.setdiff1d(np.arange(60), [0, 20, 40])), (np.arange(60), [0, 20, 40])],
+            ValueError,
+            "fold 0 has 2 components, that of all rows 5",
+        ),
+    ],
+)
+def test_bad_requests_say_why(classes, model, cv, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        cross_validated_map(model, *classes, cv=cv)
+
+
+def test_targets_that_are_no_classes():
+    X = np.random.default_rng(2).standard_normal((20, 3))
+    with pytest.raises(ValueError, match="one class per row, got continuous"):
+        cross_validated_map(LDA, X, X[:, 0])
+
+
+def test_scikit_learns_permutation_test_is_enough(classes):
+    """As the docstring has it: with 19 permutations no p value can be smaller than 1 / 20."""
+    X, y = classes
+    model = BSDRClassifier(latent_scale=0.3, max_iter=30, tol=0.1, random_state=0)
+    options = {"scoring": "neg_log_loss", "n_permutations": 19, "cv": 2, "random_state": 0}
+    assert permutation_test_score(model, X, y, **options)[2] == pytest.approx(0.05)
+    shuffled = np.random.default_rng(0).permutation(y)
+    assert permutation_test_score(model, X, shuffled, **options)[2] > 0.05
