@@ -22,7 +22,7 @@ BLOCK_NUMBERS = 4_000_000
 # A map that predicts less than this share of the distance between class centroids predicts none.
 LEAST_SLOPE = 0.15
 # Rows up to which leave-out centroids may lie in reverse where the map is good. With more they do
-# so where it is not, and must be believed.
+# so where it is not, and their order says how much is known.
 FEW_ROWS = 10
 
 
@@ -42,6 +42,16 @@ class CrossFit:
     latent: FloatArray
     variance: FloatArray
     slope: float
+
+    @property
+    def usual_variance(self) -> float:
+        """Mean variance of the labelled rows."""
+        return float(self.variance[self.variance > 0.0].mean())
+
+    @property
+    def spread(self) -> FloatArray:
+        """Variance in units of the usual one, (N,); 1 without a label."""
+        return np.where(self.variance > 0.0, self.variance / self.usual_variance, 1.0)
 
     @property
     def predictive(self) -> bool:
@@ -111,18 +121,22 @@ def cross_fit(prior: MapPrior, latent: FloatArray, y_index: IntArray, tuples: In
     return CrossFit(latent=found, variance=spread, slope=slope)
 
 
-def guard_order(fit: CrossFit, latent: FloatArray, y_index: IntArray) -> FloatArray:
+def believed_slope(n_rows: int) -> float:
+    """Slope that is granted to a map whatever leave-out positions say: less to more rows."""
+    return LEAST_SLOPE * min(1.0, FEW_ROWS / n_rows) ** 2
+
+
+def guard_order(
+    fit: CrossFit, latent: FloatArray, y_index: IntArray, least: float = LEAST_SLOPE
+) -> FloatArray:
     """Leave-out positions whose class centroids lie in the order of those of the positions.
 
     With a handful of rows the leave-out centroids may lie in reverse; a classifier would then
-    learn the reverse of what the map says. Each class is shifted until the slope is
-    ``LEAST_SLOPE``, in proportion less with more than ``FEW_ROWS`` rows: where the features say
-    nothing, nothing is to be learned.
+    learn the reverse of what the map says. Each class is shifted until the slope is ``least``.
     """
-    known = y_index >= 0
-    least = LEAST_SLOPE * min(1.0, FEW_ROWS / int(known.sum()))
     if fit.slope >= least:
         return fit.latent
+    known = y_index >= 0
     classes, index = np.unique(y_index[known], return_inverse=True)
     centroids = _centroids(latent[known], index, len(classes))
     shifted = fit.latent.copy()

@@ -41,6 +41,8 @@ BOX = 4.0
 # Rows on which t is looked for, at most: a search is cubic in their number.
 SEARCH_ROWS = 200
 SEARCH_ITER = 50
+# Power of the variance of a position by which scores are divided.
+DAMPING = 0.25
 # Accuracy of an approximation during the search, in standard deviations of its marginals.
 SEARCH_TOL = 1e-5
 # With more labelled rows the functions go by inducing rows, and by how many at most.
@@ -86,10 +88,13 @@ class GPClassifier:
         """Mean and variance of every function at positions (M, R), each (M, P)."""
         return self.functions.moments(latent)
 
-    def log_probabilities(self, latent: FloatArray) -> FloatArray:
-        """Log class probabilities at positions (M, R), (M, K), normalised."""
+    def log_probabilities(self, latent: FloatArray, spread: FloatArray | None = None) -> FloatArray:
+        """Log class probabilities at positions (M, R), (M, K), normalised.
+
+        ``spread`` (M,) is the variance of each position, in units of that of the rows of the fit.
+        """
         mean, variance = self.functions.moments(latent)
-        return self.from_scores(log_odds(mean / np.sqrt(1.0 + variance)))
+        return self.from_scores(damped(log_odds(mean / np.sqrt(1.0 + variance)), spread))
 
     def loo_log_probabilities(self) -> FloatArray:
         """Log class probabilities of the rows of the fit as the other rows predict them.
@@ -127,6 +132,8 @@ def fit_gp_classifier(
     refit: bool = True,
     reuse: Kernel | None = None,
     n_inducing: int | None = None,
+    spread: FloatArray | None = None,
+    believed: FloatArray | None = None,
 ) -> GPClassifier:
     """Fit latent functions to the labels at positions.
 
@@ -149,6 +156,11 @@ def fit_gp_classifier(
     n_inducing : int, optional
         Inducing rows. By default all rows count up to ``EXACT_ROWS``, and ``INDUCING_ROWS``
         stand for more.
+    spread : (N,), optional
+        Variance of each position, in units of the mean of all.
+    believed : (N, R), optional
+        Positions that limit the confidence, where the classes of ``latent`` lie farther apart
+        than is known: the temperature is not below what these ask for.
 
     Returns
     -------
@@ -179,9 +191,14 @@ def fit_gp_classifier(
         fitted = fit_exact(kernel, rows, signs, approximation)
     else:
         fitted = fit_induced(kernel, rows, signs, approximation, n_inducing)
-    classifier = _calibrate(fitted, y, present, n_labels, settled=settled)
+    scores = damped(log_odds(fitted.left_out), None if spread is None else spread[known])
+    classifier = _calibrate(fitted, scores, y, present, n_labels, settled=settled)
+    if believed is not None and len(present) > 1:
+        mean, variance = classifier.functions.moments(believed[known])
+        heat = temperature.fit_temperature(log_odds(mean / np.sqrt(1.0 + variance)), y)
+        classifier = replace(classifier, temperature=max(heat, classifier.temperature))
     left_out = np.empty((len(latent), n_labels))
-    left_out[known] = classifier.from_scores(log_odds(fitted.left_out))
+    left_out[known] = classifier.from_scores(scores)
     others = y_index < 0
     left_out[others] = classifier.log_probabilities(latent[others])
     return replace(classifier, left_out=left_out)
@@ -196,6 +213,16 @@ def one_against_rest(y: IntArray, n_labels: int) -> FloatArray:
 def log_odds(z: FloatArray) -> FloatArray:
     r"""Scores of problems, :math:`\log \Phi(z) - \log \Phi(-z)`."""
     return np.asarray(log_ndtr(z) - log_ndtr(-z))
+
+
+def damped(scores: FloatArray, spread: FloatArray | None) -> FloatArray:
+    """Scores (M, P) of positions that are better or worse known than those of the fit.
+
+    The functions have learned from rows of all spreads what the mean one blurs. About half of it
+    is the map, the rest the scatter within classes, so that the odds fall with the fourth root of
+    the variance. The class that is most probable stays.
+    """
+    return scores if spread is None else scores / spread[:, None] ** DAMPING
 
 
 def kernel_at_prior(
@@ -213,7 +240,13 @@ def kernel_at_prior(
 
 
 def _calibrate(
-    fitted: Fitted, y: IntArray, present: IntArray, n_labels: int, *, settled: bool
+    fitted: Fitted,
+    scores: FloatArray,
+    y: IntArray,
+    present: IntArray,
+    n_labels: int,
+    *,
+    settled: bool,
 ) -> GPClassifier:
     """Classifier with the temperature that leave-out scores ask for; 1 for up to two classes.
 
@@ -222,7 +255,7 @@ def _calibrate(
     """
     heat = 1.0
     if len(present) > 2:
-        heat = temperature.fit_temperature(log_odds(fitted.left_out), y)
+        heat = temperature.fit_temperature(scores, y)
     return GPClassifier(
         functions=fitted.functions,
         present=present,

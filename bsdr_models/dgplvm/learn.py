@@ -9,6 +9,7 @@ import numpy as np
 from bsdr_models.dgplvm.back_constraint import MapPrior
 from bsdr_models.dgplvm.cross_fit import (
     CrossFit,
+    believed_slope,
     cross_fit,
     guard_order,
     leave_out_tuples,
@@ -215,6 +216,10 @@ def by_map(
     found = cross_fit(prior, latent, task.y_index, tuples)
     scale = map_scale(found, latent, task.y_index)
     positions = guard_order(found, latent, task.y_index)
+    believed = None
+    if not found.predictive:
+        least = believed_slope(len(task.known))
+        believed = guard_order(found, latent, task.y_index, least)
     classifier = fit_gp_classifier(
         positions,
         task.y_index,
@@ -222,8 +227,10 @@ def by_map(
         approximation=approximation,
         priors=task.priors,
         reuse=reuse,
+        spread=found.spread,
+        believed=believed,
     )
-    placement = ByMap.of(prior, latent, scale)
+    placement = ByMap.of(prior, latent, scale, found.usual_variance)
     return (
         Posterior(placement=placement, classifier=classifier),
         _as_positions(found, scale),
@@ -289,8 +296,9 @@ def draws_posterior(
             approximation=approximation,
             priors=task.priors,
             refit=False,
+            spread=found.spread,
         )
-        placement = ByMap.of(prior, latent, scale)
+        placement = ByMap.of(prior, latent, scale, found.usual_variance)
         posteriors.append(Posterior(placement=placement, classifier=classifier))
         left_out.append(_as_positions(found, scale))
     means = np.stack([one.mean for one in left_out])

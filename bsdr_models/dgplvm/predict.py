@@ -40,8 +40,8 @@ class Positions:
 class Classifier(Protocol):
     """What prediction needs of a classifier of positions."""
 
-    def log_probabilities(self, latent: FloatArray) -> FloatArray:
-        """(M, R) -> (M, K), normalised."""
+    def log_probabilities(self, latent: FloatArray, spread: FloatArray | None = None) -> FloatArray:
+        """(M, R) -> (M, K), normalised; ``spread`` (M,) is how uncertain the positions are."""
 
 
 class Placement(Protocol):
@@ -70,18 +70,29 @@ class ByMap:
         Of the features of a row in the mean, (P, R).
     scale
         s**2.
+    usual_variance
+        Mean variance of leave-out positions, without the scale.
     """
 
     prior: MapPrior
     mean: FloatArray
     weights: FloatArray
     scale: float
+    usual_variance: float = 1.0
 
     @classmethod
-    def of(cls, prior: MapPrior, latent: FloatArray, scale: float) -> "ByMap":
+    def of(
+        cls, prior: MapPrior, latent: FloatArray, scale: float, usual_variance: float = 1.0
+    ) -> "ByMap":
         """Condition the map on training positions (N, R)."""
         mean = prior.centre @ latent
-        return cls(prior=prior, mean=mean, weights=prior.weights(latent - mean), scale=scale)
+        return cls(
+            prior=prior,
+            mean=mean,
+            weights=prior.weights(latent - mean),
+            scale=scale,
+            usual_variance=usual_variance,
+        )
 
     def latent(self, X: FloatArray) -> FloatArray:
         """Means, (M, R)."""
@@ -95,6 +106,12 @@ class ByMap:
             mean=self.mean + features @ self.weights,
             cov=variance[:, None, None] * np.eye(len(self.mean)),
         )
+
+    def latent_and_spread(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means, and variances in units of the usual one, (M,)."""
+        features = self.prior.features(X)
+        spread = self.prior.variance(features) / self.usual_variance
+        return self.mean + features @ self.weights, spread
 
     def out_of_range(self, X: FloatArray) -> FloatArray:
         """Variance relative to that of a row infinitely far away, (M,)."""
@@ -190,6 +207,8 @@ class Posterior:
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log class probabilities of rows, (M, K)."""
+        if isinstance(self.placement, ByMap):
+            return self.classifier.log_probabilities(*self.placement.latent_and_spread(X))
         return self.classifier.log_probabilities(self.placement.latent(X))
 
 

@@ -8,6 +8,7 @@ from bsdr_models.dgplvm.back_constraint import DenseMap, LowRankMap, centroid_we
 from bsdr_models.dgplvm.cross_fit import (
     LEAST_SLOPE,
     CrossFit,
+    believed_slope,
     cross_fit,
     guard_order,
     leave_out_tuples,
@@ -76,11 +77,13 @@ def test_classes_in_reverse_are_shifted_back():
     assert guard_order(ahead, latent, y) is ahead.latent
 
 
-def test_noise_of_many_rows_is_shifted_little():
+def test_little_is_granted_to_a_map_of_many_rows():
+    assert believed_slope(4) == believed_slope(10) == LEAST_SLOPE
     y = np.arange(60) % 2
     latent = np.where(y == 0, -1.0, 1.0)[:, None]
     nothing = CrossFit(latent=0.0 * latent, variance=np.ones(60), slope=0.0)
-    np.testing.assert_allclose(guard_order(nothing, latent, y), LEAST_SLOPE / 6 * latent)
+    believed = guard_order(nothing, latent, y, believed_slope(60))
+    np.testing.assert_allclose(believed, LEAST_SLOPE / 36 * latent)
 
 
 def test_the_scale_of_draws_of_the_map_is_found():
