@@ -1,0 +1,103 @@
+"""Hyper-parameters: densities against SciPy, and what is refused."""
+
+import math
+import pickle
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bsdr_models import DGPLVMPriors
+from bsdr_models.dgplvm.priors import BOX, LogNormal
+
+
+@pytest.mark.parametrize(("median", "log_sd"), [(1.0, 1.0), (0.3, 0.15), (20.0, 3.0)])
+@pytest.mark.parametrize("log_value", [-3.0, 0.0, 0.7, 5.0])
+def test_density_of_the_logarithm(median, log_sd, log_value):
+    prior = LogNormal(median, log_sd)
+    value, slope = prior.negative_log_density(log_value)
+    expected = stats.norm(math.log(median), log_sd)
+    np.testing.assert_allclose(value, -expected.logpdf(log_value), rtol=1e-12)
+    h = 1e-3
+    at = [-expected.logpdf(log_value + k * h) for k in (-2, -1, 1, 2)]
+    difference = (8.0 * (at[2] - at[1]) - (at[3] - at[0])) / (12.0 * h)
+    np.testing.assert_allclose(slope, difference, rtol=1e-8, atol=1e-8)
+
+
+def test_it_is_the_density_of_a_log_normal_number():
+    """Up to the Jacobian, which the logarithm as variable does not have."""
+    value, _ = LogNormal(0.3, 0.5).negative_log_density(math.log(0.4))
+    expected = -stats.lognorm(s=0.5, scale=0.3).logpdf(0.4) - math.log(0.4)
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
+
+
+def test_median_and_bounds():
+    prior = LogNormal(0.3, 0.15)
+    low, high = prior.bounds
+    assert prior.log_median == math.log(0.3)
+    np.testing.assert_allclose(0.5 * (low + high), prior.log_median)
+    np.testing.assert_allclose(
+        stats.lognorm(s=0.15, scale=0.3).median(), math.exp(prior.log_median)
+    )
+    # A draw lies outside once in two million times.
+    np.testing.assert_allclose((high - low) / 2.0, BOX * 0.15)
+    assert prior.negative_log_density(prior.log_median)[1] == 0.0
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan, "1", True, None, 1j, [1.0]])
+def test_bad_numbers_are_named(value):
+    with pytest.raises(ValueError, match="median must be a positive finite number"):
+        LogNormal(value, 1.0)
+    with pytest.raises(ValueError, match="log_sd must be a positive finite number"):
+        LogNormal(1.0, value)
+    for name in ("map_dof", "map_mean_variance"):
+        with pytest.raises(ValueError, match=f"{name} must be a positive finite number"):
+            DGPLVMPriors(**{name: value})
+
+
+@pytest.mark.parametrize("value", [0.3, (0.3, 0.1), None, "narrow"])
+def test_what_must_be_a_log_normal(value):
+    names = [field.name for field in fields(DGPLVMPriors) if not field.name.startswith("map")]
+    assert len(names) == 6
+    for name in names:
+        with pytest.raises(ValueError, match=f"{name} must be a LogNormal"):
+            DGPLVMPriors(**{name: value})
+
+
+def test_groups_are_in_the_order_that_the_densities_expect():
+    numbers = {field.name: LogNormal(1.0 + i, 0.5) for i, field in enumerate(fields(DGPLVMPriors))}
+    priors = DGPLVMPriors(
+        **{name: value for name, value in numbers.items() if not name.startswith("map")}
+    )
+    assert priors.kernel == (priors.signal_variance, priors.lengthscale, priors.noise_variance)
+    assert priors.classifier == (
+        priors.nonlinear_variance,
+        priors.classifier_lengthscale,
+        priors.linear_variance,
+    )
+    assert len({prior.median for prior in priors.kernel + priors.classifier}) == 6
+
+
+def test_they_are_values():
+    """Immutable, comparable, copied with changes, stored; numbers of NumPy are numbers."""
+    priors = DGPLVMPriors()
+    assert priors == DGPLVMPriors()
+    assert replace(priors, map_dof=8.0) != priors
+    assert replace(priors, map_dof=8.0).map_dof == 8.0
+    assert pickle.loads(pickle.dumps(priors)) == priors
+    assert DGPLVMPriors(map_dof=np.float64(4.0)) == priors
+    assert LogNormal(np.float32(0.5), np.int64(1)) == LogNormal(0.5, 1.0)
+    with pytest.raises(AttributeError):
+        priors.map_dof = 3.0
+    with pytest.raises(TypeError):
+        DGPLVMPriors(LogNormal(1.0, 1.0))
+    with pytest.raises(ValueError, match="map_dof"):
+        replace(priors, map_dof=-1.0)
+
+
+def test_defaults_are_on_the_scale_of_whitened_positions():
+    """Signal and noise share the unit variance of a feature."""
+    priors = DGPLVMPriors()
+    np.testing.assert_allclose(priors.signal_variance.median + priors.noise_variance.median, 1.0)
+    assert priors.lengthscale.median == 1.0

@@ -1,0 +1,131 @@
+"""What the arguments of the estimator may be, and what its defaults come to."""
+
+import numpy as np
+import pytest
+
+from bsdr_models.dgplvm import settings
+from bsdr_models.dgplvm.map_settings import NOISES, WIDTHS
+from bsdr_models.numerics.scaling import Scaler
+
+
+@pytest.mark.parametrize("value", [1, 0.3, np.float32(2.0), np.int64(3)])
+def test_positive_numbers(value):
+    found = settings.check_positive("weight", value)
+    assert found == float(value)
+    assert isinstance(found, float)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, np.nan, -np.inf, True, None, "1", [1.0], 1j])
+@pytest.mark.parametrize("infinite", [True, False])
+def test_what_is_no_positive_number(value, infinite):
+    with pytest.raises(ValueError, match="weight must be a positive number, got"):
+        settings.check_positive("weight", value, infinite=infinite)
+
+
+def test_infinity_only_where_it_is_meant():
+    assert settings.check_positive("weight", np.inf, infinite=True) == np.inf
+    with pytest.raises(ValueError, match="weight must be a positive number, got inf"):
+        settings.check_positive("weight", np.inf)
+
+
+def test_candidates_of_the_map():
+    assert settings.candidates("map_width", "cv") == WIDTHS
+    assert settings.candidates("map_noise", "cv") == NOISES
+    assert settings.candidates("map_noise", 0.5) == (0.5,)
+    for value in ("loo", 0.0, None, np.nan, np.inf):
+        with pytest.raises(ValueError, match="map_width must be a positive number"):
+            settings.candidates("map_width", value)
+
+
+@pytest.mark.parametrize(
+    ("given", "n_classes", "expected"),
+    [(None, 2, 1), (None, 3, 2), (None, 40, 2), (1, 2, 1), (7, 2, 7), (np.int64(3), 4, 3)],
+)
+def test_number_of_components(given, n_classes, expected):
+    found = settings.choose_components(given, n_classes)
+    assert found == expected
+    assert type(found) is int
+
+
+def test_criterion():
+    choose = settings.choose_criterion
+    assert choose("auto", 2, 3) == "trace_ratio"
+    assert choose("auto", 3, 3) == "total"
+    assert choose("auto", 1, 2) == "trace_ratio"
+    assert choose("total", 1, 2) == "total"
+    assert choose("local_fisher", 9, 2) == "local_fisher"
+    for name in ("trace_ratio", "inverse_trace"):
+        assert choose(name, 2, 3) == name
+        with pytest.raises(ValueError, match=rf"criterion='{name}' needs n_components <= 2.*got 3"):
+            choose(name, 3, 3)
+
+
+def test_approximation():
+    choose = settings.choose_approximation
+    assert choose("auto", 2, 100) == "laplace"
+    assert choose("auto", 3, 100) == "ep"
+    assert choose("auto", 3, 100_000) == "laplace"
+    for given in ("laplace", "ep"):
+        for n_classes in (2, 3):
+            assert choose(given, n_classes, 100) == given
+
+
+# ------------------------------------------------------------------------------------ units
+
+
+def test_features_of_one_scale_are_in_the_same_units():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50, 6))
+    assert not settings.in_different_units(X)
+    assert not settings.in_different_units(X * np.array([1, 2, 1, 3, 2, 1]))
+    assert not settings.in_different_units(X[:, :1])
+    assert not settings.in_different_units(np.zeros((5, 3)))
+    assert settings.in_different_units(X * np.array([1, 1, 1000, 1, 1, 1]))
+    for scale in (1e-150, 1e150, 1e300):  # units of all of them say nothing
+        assert not settings.in_different_units(scale * X / np.abs(X).max())
+        wild = X / np.abs(X).max() * np.array([1, 1, 1, 1, 1, 1e-3])
+        assert settings.in_different_units(wild) == settings.in_different_units(scale * wild)
+
+
+def test_the_share_is_the_participation_ratio():
+    """Between m equal features among d, the others being constant, lies a known limit."""
+    rng = np.random.default_rng(1)
+    unit = (lambda x: (x - x.mean(axis=0)) / x.std(axis=0))(rng.standard_normal((40, 20)))
+    for m in range(1, 21):
+        X = unit * (np.arange(20) < m)
+        assert settings.in_different_units(X) == ((m - 1) / 19 < settings.SAME_UNITS)
+
+
+def test_one_divisor_is_the_root_mean_square():
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((30, 4)) * np.array([1.0, 5.0, 0.1, 2.0]) + 3.0
+    scaler = settings.common_scale(Scaler.fit(X))
+    centred = X - X.mean(axis=0)
+    np.testing.assert_allclose(
+        scaler.transform(X), centred / np.sqrt(np.mean(centred**2)), rtol=1e-12
+    )
+    np.testing.assert_allclose(scaler.inverse(scaler.transform(X)), X, rtol=1e-12)
+    same = Scaler.fit(X, standardize=False).with_common_scale(X)
+    np.testing.assert_allclose(scaler.transform(X), same.transform(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-150, 1e150, 1e200, 1e307])
+def test_one_divisor_for_features_of_any_size(scale):
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-1.0, 1.0, (30, 4))
+    expected = settings.common_scale(Scaler.fit(X)).transform(X)
+    scaler = settings.common_scale(Scaler.fit(scale * X))
+    np.testing.assert_allclose(scaler.transform(scale * X), expected, rtol=1e-9)
+    np.testing.assert_allclose(scaler.inverse(expected), scale * X, rtol=1e-9, atol=1e-9 * scale)
+
+
+def test_one_divisor_beside_features_of_another_size_and_constant_ones():
+    rng = np.random.default_rng(4)
+    X = rng.uniform(-1.0, 1.0, (30, 4)) * np.array([1e150, 1.0, 0.0, 1e-300]) + [0, 0, 7.0, 0]
+    scaler = settings.common_scale(Scaler.fit(X))
+    scaled = scaler.transform(X)
+    assert np.isfinite(scaled).all()
+    np.testing.assert_allclose(np.mean(scaled**2), 1.0)
+    np.testing.assert_allclose(scaled[:, 1:], 0.0, atol=1e-140)
+    assert np.isfinite(scaler.inverse(scaled)).all()
+    np.testing.assert_allclose(scaler.inverse(scaled)[:, 2], 7.0)
