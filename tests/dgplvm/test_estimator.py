@@ -1,0 +1,207 @@
+"""The classifier as its users meet it: what it promises, and that it is any good."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+
+from bsdr_models import DGPLVMClassifier, DGPLVMPriors
+from bsdr_models.dgplvm.priors import LogNormal
+
+FORMS = {
+    "default": {},
+    "limit": {"weight": np.inf},
+    "free": {"mapping": "none"},
+    "likelihood": {"placement": "likelihood"},
+    "centres": {"n_centres": 25},
+    "total": {"criterion": "total"},
+    "inverse_trace": {"criterion": "inverse_trace"},
+    "local_fisher": {"criterion": "local_fisher"},
+    "laplace": {"approximation": "laplace"},
+    "reuse": {"reuse_kernel": True},
+    "paper": {"variant": "paper", "max_iter": 100},
+}
+BY_MAP = [name for name in FORMS if name not in ("free", "likelihood", "paper")]
+every_form = pytest.mark.parametrize("name", FORMS)
+by_map = pytest.mark.parametrize("name", BY_MAP)
+
+
+@pytest.fixture(scope="module")
+def wine():
+    """60 training rows, 118 others, and their classes."""
+    X, y = load_wine(return_X_y=True)
+    train = np.arange(len(y)) % 3 == 0
+    return X[train], X[~train], y[train], y[~train]
+
+
+@pytest.fixture(scope="module")
+def models(wine):
+    """Every form, each fitted once."""
+    cache = {}
+
+    def get(name):
+        if name not in cache:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "the search stopped|.* ended at a bound")
+                cache[name] = DGPLVMClassifier(random_state=0, **FORMS[name]).fit(wine[0], wine[2])
+        return cache[name]
+
+    return get
+
+
+@every_form
+def test_wine(wine, models, name):
+    _, test, _, y_test = wine
+    model = models(name)
+    assert model.score(test, y_test) > 0.9
+    assert log_loss(y_test, model.predict_proba(test)) < 0.35
+
+
+@pytest.mark.parametrize("name", ["default", "limit"])
+def test_wine_by_default(wine, models, name):
+    """As good as shrinkage discriminants, with probabilities to match."""
+    _, test, _, y_test = wine
+    assert models(name).score(test, y_test) > 0.95
+    assert log_loss(y_test, models(name).predict_proba(test)) < 0.15
+
+
+def test_two_classes():
+    X, y = load_breast_cancer(return_X_y=True)
+    train = np.arange(len(y)) % 5 == 0
+    model = DGPLVMClassifier(random_state=0).fit(X[train], y[train])
+    assert model.transform(X).shape == (len(X), 1)
+    assert model.score(X[~train], y[~train]) > 0.92
+    assert log_loss(y[~train], model.predict_proba(X[~train])) < 0.25
+
+
+@every_form
+def test_fitted_attributes(wine, models, name):
+    model = models(name)
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert model.n_features_in_ == 13
+    assert model.latent_.shape == (60, 2)
+    assert model.relevance_.shape == (2,)
+    np.testing.assert_allclose(model.relevance_.sum(), 1.0)
+    assert model.n_iter_ == len(model.log_density_)
+    assert not model.interrupted_
+    assert model.standardized_  # proline is in units a thousand times those of hue
+    assert model.get_feature_names_out().tolist() == ["dgplvmclassifier0", "dgplvmclassifier1"]
+    for attribute in ("components_", "feature_relevance_"):
+        assert hasattr(model, attribute) == (name in BY_MAP)
+    if name == "paper":
+        assert not hasattr(model, "map_width_")
+    else:
+        assert model.converged_
+        assert model.map_width_ in (0.5, 1.0, 2.0, 4.0)
+        assert model.map_noise_ in (0.003, 0.01, 0.03, 0.1, 0.3)
+
+
+@every_form
+def test_the_methods_agree_with_each_other(wine, models, name):
+    _, test, _, _ = wine
+    model = models(name)
+    p = model.predict_proba(test)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(np.exp(model.predict_log_proba(test)), p)
+    np.testing.assert_array_equal(model.classes_[p.argmax(axis=1)], model.predict(test))
+    mean, cov = model.transform(test, return_cov=True)
+    np.testing.assert_allclose(mean, model.transform(test), rtol=1e-12, atol=1e-12)
+    assert cov.shape == (118, 2, 2)
+
+
+@by_map
+def test_components_are_the_mean_slope_of_the_map(wine, models, name):
+    """Against fourth-order differences of transform, in units of the scaled features."""
+    train, _, _, _ = wine
+    model = models(name)
+    scale = train.std(axis=0)
+    total, squares = np.zeros((2, 13)), np.zeros(13)
+    for d in range(13):
+        step = np.zeros(13)
+        step[d] = 1e-2 * scale[d]
+        far = model.transform(train + 2 * step) - model.transform(train - 2 * step)
+        near = model.transform(train + step) - model.transform(train - step)
+        slope = (8.0 * near - far) / 12e-2  # (N, R)
+        total[:, d], squares[d] = slope.mean(axis=0), (slope**2).sum()
+    np.testing.assert_allclose(model.components_, total, atol=1e-6)
+    np.testing.assert_allclose(model.feature_relevance_, squares / squares.sum(), atol=1e-6)
+
+
+@by_map
+def test_out_of_range_rises_with_the_distance(wine, models, name):
+    train, test, _, _ = wine
+    model = models(name)
+    centre = train.mean(axis=0)
+    values = [model.out_of_range(centre + t * (test - centre)) for t in (1.0, 3.0, 30.0)]
+    assert (values[0] < values[1]).mean() > 0.95
+    np.testing.assert_allclose(values[2], 1.0, atol=0.05)
+    assert model.out_of_range(train).mean() < values[0].mean()
+    assert all(((v >= 0.0) & (v <= 1.0)).all() for v in values)
+
+
+@pytest.mark.parametrize("name", ["default", "free", "likelihood"])
+def test_inverse_transform_is_better_than_the_mean(wine, models, name):
+    """Two positions cannot hold 13 features, but some of them."""
+    train, test, _, _ = wine
+    model, scale = models(name), train.std(axis=0)
+    back = model.inverse_transform(model.transform(test))
+    error = np.mean(((back - test) / scale) ** 2)
+    assert error < 0.85 * np.mean(((train.mean(axis=0) - test) / scale) ** 2)
+
+
+@every_form
+def test_the_map_keeps_what_the_labels_need(wine, models, name):
+    train, test, y_train, y_test = wine
+    model = models(name)
+    on_map = LogisticRegression(max_iter=1000).fit(model.transform(train), y_train)
+    assert on_map.score(model.transform(test), y_test) > 0.85
+
+
+def test_settings_of_the_map_that_are_given_are_taken(wine):
+    train, _, y_train, _ = wine
+    model = DGPLVMClassifier(map_width=1.7, map_noise=0.05, random_state=0).fit(train, y_train)
+    assert (model.map_width_, model.map_noise_) == (1.7, 0.05)
+
+
+def test_priors_matter(wine, models):
+    train, test, y_train, _ = wine
+    priors = DGPLVMPriors(noise_variance=LogNormal(0.1, 0.05), map_dof=20.0)
+    model = DGPLVMClassifier(priors=priors, random_state=0).fit(train, y_train)
+    noise = float(model.idata_["posterior/noise_variance"].squeeze())
+    assert 0.05 < noise < 0.4
+    assert noise < float(models("default").idata_["posterior/noise_variance"].squeeze())
+    assert np.abs(model.transform(test) - models("default").transform(test)).max() > 1e-3
+
+
+@pytest.mark.parametrize("standardize", [True, False, "auto"])
+def test_scaling(wine, standardize):
+    train, test, y_train, y_test = wine
+    model = DGPLVMClassifier(standardize=standardize, random_state=0).fit(train, y_train)
+    assert model.standardized_ is (standardize is not False)
+    # By one number proline has nearly all of the variance, and of the distances.
+    variance = model.idata_["constant_data/X"].values.var(axis=0)
+    np.testing.assert_allclose(variance.mean(), 1.0)
+    assert (variance[12] > 0.9 * variance.sum()) == (standardize is False)
+    assert model.score(test, y_test) > (0.6 if standardize is False else 0.93)
+
+
+def test_a_sequence_changes_positions(wine, models):
+    """Rows of each class in the order they are in."""
+    train, test, y_train, _ = wine
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the search stopped")
+        model = DGPLVMClassifier(max_iter=100, random_state=0)
+        model.fit(train, y_train, sequence=y_train)
+    assert "dynamics" in model.idata_["fit/term"].values.tolist()
+    assert np.abs(model.latent_ - models("default").latent_).max() > 1e-3
+    assert np.isfinite(model.predict_proba(test)).all()
+
+
+@pytest.mark.parametrize("progressbar", [True, False])
+def test_the_progress_bar(wine, capsys, progressbar):
+    DGPLVMClassifier(progressbar=progressbar, random_state=0).fit(wine[0], wine[2])
+    captured = capsys.readouterr()
+    assert ("MAP" in captured.out + captured.err) == progressbar

@@ -1,0 +1,348 @@
+"""The trees that fits become: names, axes, contents, files, and every plot that reads them."""
+
+import json
+import warnings
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from bsdr_models import DGPLVMClassifier, plots
+from bsdr_models.dgplvm import trees
+from bsdr_models.dgplvm.card import CARD
+
+N, D, K = 40, 5, 3
+FEATURES = [f"gene_{i}" for i in range(D)]
+NAMES = np.array(["ham", "spam", "tofu"], dtype=object)
+MODELS = {
+    "default": {},
+    "limit": {"weight": np.inf},
+    "one": {"n_components": 1},
+    "three": {"n_components": 3},
+    "free": {"mapping": "none"},
+    "likelihood": {"placement": "likelihood"},
+    "centres": {"n_centres": 12},
+    "paper": {"variant": "paper", "max_iter": 40},
+    "unlabelled": {"unlabeled": "?"},
+    "starts": {"n_restarts": 4},
+}
+every_model = pytest.mark.parametrize("name", MODELS)
+BY_MAP = [name for name in MODELS if name not in ("free", "likelihood", "paper")]
+IN_A_PLANE = [name for name in MODELS if name not in ("one", "three")]
+
+
+def toy(name):
+    rng = np.random.default_rng(61)
+    index = rng.permutation(np.arange(N) % K)
+    X = 10.0 + 1.5 * rng.standard_normal((K, D))[index] + rng.standard_normal((N, D))
+    y = NAMES[index]
+    if name == "unlabelled":
+        y[::4] = "?"
+    return pd.DataFrame(X, columns=FEATURES), y
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Estimator by name, each fitted once."""
+    cache = {}
+
+    def fit(name):
+        if name not in cache:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "the search stopped|.* ended at a bound")
+                model = DGPLVMClassifier(random_state=0, **MODELS[name])
+                cache[name] = model.fit(*toy(name))
+        return cache[name]
+
+    return fit
+
+
+@every_model
+def test_every_axis_has_its_name_and_coordinates(fitted, name):
+    model = fitted(name)
+    tree, r = model.idata_, model.latent_.shape[1]
+    posterior = tree["posterior"]
+    assert set(posterior.data_vars) >= {"latent", "signal_variance", "lengthscale"}
+    for variable, values in posterior.data_vars.items():
+        assert values.dims == ("chain", "draw", *CARD.variables[variable].dims), variable
+        assert values.shape[:2] == (1, 1)
+        assert np.isfinite(values).all(), variable
+    np.testing.assert_array_equal(posterior["latent"].values[0, 0], model.latent_)
+    fit = tree["fit"]
+    axes = {
+        "latent_mean": ("obs", "component"),
+        "latent_cov": ("obs", "component", "component_aux"),
+        "relevance": ("component",),
+        "y_index": ("obs",),
+        "elbo": ("iteration",),
+        "restarts": ("restart",),
+        "objective_terms": ("term",),
+    }
+    if name in BY_MAP:
+        axes |= {
+            "projection_mean": ("feature", "component"),
+            "projection_sd": ("feature", "component"),
+            "feature_relevance": ("feature",),
+        }
+    else:
+        assert "projection_mean" not in fit
+    for variable, dims in axes.items():
+        assert fit[variable].dims == dims, variable
+        assert np.isfinite(fit[variable]).all(), variable
+    assert fit.sizes["component"] == r
+    assert fit.sizes["obs"] == N
+    assert tree["constant_data/feature"].values.tolist() == FEATURES
+    if name in BY_MAP:
+        assert fit["feature"].values.tolist() == FEATURES
+        np.testing.assert_allclose(fit["feature_relevance"].sum(), 1.0)
+        np.testing.assert_array_equal(model.components_, fit["projection_mean"].T)
+        np.testing.assert_array_equal(model.feature_relevance_, fit["feature_relevance"])
+    np.testing.assert_allclose(fit["relevance"].sum(), 1.0)
+    np.testing.assert_array_equal(model.relevance_, fit["relevance"])
+
+
+@every_model
+def test_what_a_tree_says_of_itself(fitted, name):
+    model = fitted(name)
+    tree = model.idata_
+    assert tree is model.idata_  # made once
+    assert tree.attrs["model"] == "dgplvm"
+    assert tree.attrs["inference_method"] == "map"
+    assert tree.attrs["target"] == "multiclass"
+    assert tree.attrs["created_by"].startswith("bsdr_models ")
+    assert tree.attrs["variant"] == model.variant
+    assert tree.attrs["criterion"] == ("total" if name == "three" else "trace_ratio")
+    assert tree.attrs["interrupted"] == 0
+    assert tree.attrs["converged"] == int(model.converged_)
+    weight = {"limit": np.inf, "paper": 1e4}.get(name, 10.0)
+    assert tree.attrs["weight"] == weight
+    if name == "paper":
+        assert "map_width" not in tree.attrs
+    else:
+        assert tree.attrs["map_width"] == model.map_width_
+        assert tree.attrs["map_noise"] == model.map_noise_
+    config = json.loads(tree.attrs["config"])
+    assert "random_state" not in config
+    assert config["n_components"] == model.n_components
+    assert config["priors"]["map_dof"] == 4.0
+    assert config["priors"]["lengthscale"] == {"log_sd": 0.02, "median": 1.0}
+    assert config["unlabeled"] == model.unlabeled
+    assert "note" not in tree["posterior"].attrs
+
+
+@every_model
+def test_the_data_are_kept_as_the_model_saw_them(fitted, name):
+    X, y = toy(name)
+    model = fitted(name)
+    np.testing.assert_array_equal(model.idata_["observed_data/y"], y)
+    kept = model.idata_["constant_data/X"].values
+    centred = X.to_numpy() - X.to_numpy().mean(axis=0)
+    scale = centred.std(axis=0) if model.standardized_ else np.sqrt(np.mean(centred**2))
+    np.testing.assert_allclose(kept, centred / scale, rtol=1e-9, atol=1e-12)
+    index = model.idata_["fit/y_index"].values
+    known = y != "?"
+    np.testing.assert_array_equal(model.classes_[index[known]], y[known])
+    np.testing.assert_array_equal(index[~known], -1)
+
+
+@every_model
+def test_the_trace_and_the_terms_end_at_the_same_density(fitted, name):
+    model = fitted(name)
+    fit = model.idata_["fit"]
+    np.testing.assert_array_equal(fit["elbo"], model.log_density_)
+    assert fit.sizes["iteration"] == model.n_iter_
+    assert (np.diff(fit["elbo"]) >= 0.0).all()
+    np.testing.assert_allclose(-fit["objective_terms"].sum(), fit["elbo"][-1], rtol=1e-9)
+    np.testing.assert_allclose(fit["restarts"].max(), fit["elbo"][-1], rtol=1e-12)
+    assert fit.sizes["restart"] == (4 if name == "starts" else 1)
+    terms = {"likelihood", "criterion"} | (set() if name == "paper" else {"priors"})
+    assert terms <= set(fit["term"].values.tolist())
+
+
+@pytest.mark.parametrize("name", ["default", "limit", "centres", "likelihood"])
+def test_training_rows_are_shown_where_they_would_lie_as_new_rows(fitted, name):
+    """Not where the labels have pulled them: nearer to the rows of other classes."""
+    model = fitted(name)
+    X, y = toy(name)
+    shown = model.idata_["fit/latent_mean"].values
+    cov = model.idata_["fit/latent_cov"].values
+    assert np.linalg.eigvalsh(cov).min() > 0.0
+    np.testing.assert_allclose(cov, np.swapaxes(cov, 1, 2), atol=1e-12)
+
+    def scatter(latent):
+        within = sum(
+            ((latent[y == label] - latent[y == label].mean(axis=0)) ** 2).sum() for label in NAMES
+        )
+        return within / ((latent - latent.mean(axis=0)) ** 2).sum()
+
+    assert scatter(shown) > 2.0 * scatter(model.latent_) + 0.01
+    assert scatter(shown) > scatter(model.transform(X))
+
+
+def test_leave_out_positions_lie_as_positions_of_new_rows():
+    """Of many rows half are new: as scattered as the rest of them are without themselves."""
+    rng = np.random.default_rng(62)
+    index = np.arange(240) % K
+    X = 1.5 * rng.standard_normal((K, D))[index] + rng.standard_normal((240, D))
+    model = DGPLVMClassifier(random_state=0).fit(X[:120], index[:120])
+    shown, new = model.idata_["fit/latent_mean"].values, model.transform(X[120:])
+    for label in range(K):
+        here, there = shown[index[:120] == label], new[index[120:] == label]
+        error = np.sqrt((here.var(axis=0) + there.var(axis=0)) / 40.0)
+        assert (np.abs(here.mean(axis=0) - there.mean(axis=0)) < 4.0 * error).all()
+        ratio = here.var(axis=0).sum() / there.var(axis=0).sum()
+        assert 0.5 < ratio < 2.0  # 80 degrees of freedom each: 1.4 is usual
+
+
+def test_positions_of_the_papers_variant_are_those_of_the_objective(fitted):
+    model = fitted("paper")
+    np.testing.assert_array_equal(model.idata_["fit/latent_mean"], model.latent_)
+    np.testing.assert_array_equal(model.idata_["fit/latent_cov"], 0.0)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "three"])
+def test_the_landscape_is_what_the_model_says_on_a_grid(fitted, name):
+    model = fitted(name)
+    r = model.latent_.shape[1]
+    landscape = model.idata_["landscape"]
+    grid = ("grid_x", "grid_y")[:r]
+    assert landscape["log_precision"].dims == grid
+    assert landscape["probability_at"].dims == (*grid, "outcome")
+    assert landscape["outcome"].values.tolist() == NAMES.tolist()
+    np.testing.assert_allclose(landscape["probability_at"].sum("outcome"), 1.0)
+    shown = model.idata_["fit/latent_mean"].values
+    for axis, values in zip(grid, shown.T, strict=True):
+        at = landscape[axis].values
+        assert (np.diff(at) > 0.0).all()
+        assert at[0] < values.min()
+        assert values.max() < at[-1]
+    # Rows are mostly where the features say that rows are: precision falls off to the corners.
+    corner = landscape["log_precision"].values[(0,) * r]
+    assert corner <= landscape["log_precision"].values.max()
+
+
+def test_three_components_have_no_landscape(fitted):
+    assert "landscape" not in fitted("three").idata_
+
+
+@every_model
+def test_predictions(fitted, name):
+    model = fitted(name)
+    X, y = toy(name)
+    labels = np.where(y == "?", "ham", y)
+    tree = model.predict_idata(X, labels)
+    group = tree["predictions"]
+    r = model.latent_.shape[1]
+    np.testing.assert_array_equal(group["probability"], model.predict_proba(X))
+    assert group["probability"].dims == ("obs", "outcome")
+    np.testing.assert_array_equal(group["predicted"], model.predict(X))
+    mean, cov = model.transform(X, return_cov=True)
+    np.testing.assert_array_equal(group["latent_mean"], mean)
+    np.testing.assert_array_equal(group["latent_cov"], cov)
+    assert group["latent_cov"].shape == (N, r, r)
+    np.testing.assert_array_equal(group["y"], labels)
+    assert ("out_of_range" in group) == (name in BY_MAP)
+    if name in BY_MAP:
+        np.testing.assert_array_equal(group["out_of_range"], model.out_of_range(X))
+    assert tree.attrs["model"] == "dgplvm"
+    assert "y" not in model.predict_idata(X[:3])["predictions"]
+    with pytest.raises(ValueError, match="y has 40 rows, X has 3"):
+        model.predict_idata(X[:3], labels)
+
+
+@every_model
+def test_files(fitted, name, tmp_path):
+    model = fitted(name)
+    for i, tree in enumerate((model.idata_, model.predict_idata(*toy(name)))):
+        path = tmp_path / f"{i}.nc"
+        tree.to_netcdf(path, engine="h5netcdf")
+        with xr.open_datatree(path, engine="h5netcdf") as back:
+            assert back.attrs.keys() == tree.attrs.keys()
+            assert [group.path for group in back.subtree] == [group.path for group in tree.subtree]
+            for group in tree.subtree:
+                for variable, values in group.data_vars.items():
+                    np.testing.assert_array_equal(back[group.path][variable], values)
+
+
+# ---------------------------------------------------------------------------------- plots
+
+
+@pytest.fixture
+def axes():
+    mpl.use("Agg")
+    yield
+    plt.close("all")
+
+
+@pytest.mark.usefixtures("axes")
+@every_model
+def test_plots_of_fits(fitted, name):
+    tree = fitted(name).idata_
+    components = 0 if name == "one" else (0, 1)
+    plots.plot_scores(tree, components=components)
+    plots.plot_bound(tree)
+    plots.plot_relevance(tree)
+    if name in BY_MAP:
+        plots.plot_feature_relevance(tree)
+    if name in IN_A_PLANE:
+        plots.plot_landscape(tree)
+        plots.plot_landscape(tree, show=None)
+    for ax in map(plt.Figure.gca, map(plt.figure, plt.get_fignums())):
+        assert ax.get_title() or ax.get_xlabel()
+    plt.gcf().canvas.draw()
+
+
+@pytest.mark.usefixtures("axes")
+@pytest.mark.parametrize("name", ["default", "paper", "likelihood", "one"])
+def test_plots_of_predictions(fitted, name):
+    tree = fitted(name).predict_idata(*toy(name))
+    plots.plot_scores(tree, group="predictions", components=0 if name == "one" else (0, 1))
+    plots.plot_confusion(tree)
+    plots.plot_reliability(tree, label="spam")
+    plots.plot_certainty(tree, [0, 3])
+    if name != "one":
+        plots.plot_landscape(fitted(name).idata_, show="both", predictions=tree)
+    plt.gcf().canvas.draw()
+
+
+@every_model
+def test_tables(fitted, name):
+    model = fitted(name)
+    table = plots.scores_table(model.idata_)
+    assert table.sizes["obs"] == N
+    X, y = toy(name)
+    labels = np.where(y == "?", "ham", y)
+    table = plots.scores_table(model.predict_idata(X, labels), group="predictions")
+    assert table.sizes["obs"] == N
+    np.testing.assert_array_equal(table["predicted"], model.predict(X))
+    np.testing.assert_array_equal(table["observed"], labels)
+
+
+def test_arviz_reads_the_mode(fitted):
+    import arviz as az
+
+    summary = az.summary(fitted("default").idata_, var_names=["lengthscale"], kind="stats")
+    np.testing.assert_allclose(
+        float(summary["mean"].iloc[0]), fitted("default").idata_["posterior/lengthscale"], atol=0.01
+    )
+
+
+# -------------------------------------------------------------------------------- the parts
+
+
+def test_relevance_is_the_scatter_of_the_centroids():
+    latent = np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0], [9.0, 9.0]])
+    index = np.array([4, 4, 7, -1])
+    # Centroids (1, 0) and (1, 3): all of their scatter is along the second component.
+    np.testing.assert_array_equal(trees.relevance(latent, index), [0.0, 1.0])
+    np.testing.assert_array_equal(trees.relevance(np.zeros((4, 2)), index), [0.0, 0.0])
+
+
+def test_large_data_are_left_out(monkeypatch, fitted):
+    monkeypatch.setattr(trees, "MAX_NUMBERS", 10)
+    model = DGPLVMClassifier(random_state=0).fit(*toy("default"))
+    assert "constant_data" not in model.idata_
+    assert "constant_data" in fitted("default").idata_
