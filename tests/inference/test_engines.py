@@ -330,3 +330,75 @@ def test_nuts_mixes_on_separable_classes():
     r_hat = arviz_stats.rhat(tree["posterior"].dataset[list(CARD.identified)])
     for name in CARD.identified:
         assert r_hat[name].max() < 1.03
+
+
+def written_by_hand(y):
+    """The toy density with its gradient; ``calls`` counts."""
+    calls = []
+
+    def function(bias):
+        calls.append(1)
+        value = norm.logpdf(y - bias).sum() + norm.logpdf(bias).sum()
+        return value, (y - bias).sum(axis=0) - bias
+
+    with pm.Model(coords={"outcome": ["left", "right"]}) as model:
+        bias = pm.Flat("bias", dims="outcome")
+        pm.Potential("density", engines.hand_written(function)(bias))
+    return model, calls
+
+
+def test_a_density_written_by_hand_is_that_of_the_graph(model, y):
+    by_hand, calls = written_by_hand(y)
+    point = {"bias": np.array([0.3, -1.1])}
+    np.testing.assert_allclose(
+        by_hand.compile_logp(**FAST)(point), model.compile_logp(**FAST)(point), rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        by_hand.compile_dlogp(**FAST)(point), model.compile_dlogp(**FAST)(point), rtol=1e-12
+    )
+    calls.clear()
+    by_hand.logp_dlogp_function(ravel_inputs=True, **FAST)(
+        pm.blocking.DictToArrayBijection.map(point)
+    )
+    assert len(calls) == 1
+
+
+def test_nuts_by_a_given_covariance_learns_only_the_step(y):
+    """Without warm-up for scales, and far from PyMC's start."""
+    by_hand, _ = written_by_hand(y)
+    mean, sd = exact(y)
+    tree = sample_nuts(
+        by_hand,
+        card=TOY,
+        rng=np.random.default_rng(6),
+        draws=400,
+        tune=100,
+        chains=2,
+        cores=1,
+        covariance=sd**2 * np.eye(2),
+        starts=[{"bias": mean + 20.0 * sd}, {"bias": mean - 20.0 * sd}],
+        mode="FAST_COMPILE",
+    )
+    bias = tree["posterior/bias"]
+    np.testing.assert_allclose(bias.mean(("chain", "draw")), mean, atol=4 * sd / 10)
+    np.testing.assert_allclose(bias.std(("chain", "draw")), sd, rtol=0.3)
+    # In units of the standard deviation a step of order one is stable up to two.
+    assert 0.3 < tree["sample_stats/step_size"].values[:, -1].mean() < 2.0
+
+
+def test_advi_begins_where_it_is_told(y):
+    by_hand, _ = written_by_hand(y)
+    mean, _ = exact(y)
+    tree = fit_advi(
+        by_hand,
+        card=TOY,
+        rng=np.random.default_rng(7),
+        n_iterations=3,
+        learning_rate=1e-6,
+        draws=200,
+        starts=[{"bias": mean + 50.0}, {"bias": mean + 7.0}],
+        mode="FAST_COMPILE",
+    )
+    assert tree["fit/restarts"].shape == (2,)
+    # The nearer start has the better bound; draws are within five of PyMC's first sd.
+    np.testing.assert_allclose(tree["posterior/bias"].mean(("chain", "draw")), mean + 7.0, atol=1.0)
