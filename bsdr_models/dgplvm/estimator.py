@@ -103,7 +103,8 @@ class DGPLVMClassifier(
     max_iter : int, default=500
         Iterations per start.
     tol : float, default=1e-4
-        A start has converged when an iteration gains less than this many nats.
+        A start has converged when an iteration gains less than this many nats, and less than 1e-9
+        of the objective.
     draws, tune, chains : int
         Of the samplers.
     progressbar : bool, default=False
