@@ -125,16 +125,10 @@ def test_folds_share_the_frame_of_the_fit():
     y = np.arange(90) % 3
     model = make_pipeline(PCA(2, random_state=0), LogisticRegression())
     tree = cross_validated_map(model, X, y, cv=6, random_state=0)
-    gap = tree["predictions/latent_mean"].values - tree["fit/latent_mean"].values
+    fitted, held_out = (tree[group]["latent_mean"].values for group in ("fit", "predictions"))
     # Axes are off by about (3 / 9) / sqrt(75) = 0.04, and rows by that times their 9 units.
-    assert np.abs(gap).max() < 4 * 0.04 * 9.0
-    assert (
-        np.corrcoef(
-            gap.ravel() + tree["fit/latent_mean"].values.ravel(),
-            tree["fit/latent_mean"].values.ravel(),
-        )[0, 1]
-        > 0.99
-    )
+    assert np.abs(held_out - fitted).max() < 4 * 0.04 * 9.0
+    assert np.abs(fitted).max() > 15.0
 
 
 class Unit(LinearDiscriminantAnalysis):

@@ -12,6 +12,13 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix
 
 from bsdr_models.dims import LABEL, OBS
+from bsdr_models.metrics import (
+    Estimate,
+    brier_scores,
+    calibration_error,
+    log_losses,
+    mean_of_rows,
+)
 from bsdr_models.plots._read import check_prob, class_index, label_values, read
 from bsdr_models.plots._style import (
     GREY,
@@ -25,6 +32,7 @@ from bsdr_models.plots._style import (
 from bsdr_models.typing import BoolArray, FloatArray, IntArray
 
 MAX_WRITTEN = 15  # classes up to which the cells of a confusion matrix hold numbers
+SEED = 0  # of the resampling, so that a picture drawn twice is the same picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +43,8 @@ class Calibration:
         Edges (B + 1,) and statements (B,) of the bins.
     mean, share
         Mean stated probability and share that came true, (F,).
+    index
+        Bin of every statement, shaped as they are.
     error, floor
         Expected calibration error, and about what perfect probabilities would show.
     """
@@ -43,6 +53,7 @@ class Calibration:
     count: IntArray
     mean: FloatArray
     share: FloatArray
+    index: IntArray
     error: float
     floor: float
 
@@ -105,8 +116,10 @@ def plot_reliability(
         \mathrm{ECE} = \sum_B \frac{n_B}{N}
             \left| \text{share right}_B - \text{mean probability}_B \right|,
 
-    and beside it the value that perfect probabilities would show with as many rows, since an error
-    of zero is out of reach of a small sample. Bars are Wilson intervals of the binomial share.
+    with an interval, and the note the value that perfect probabilities would show with as many
+    rows, since an error of zero is out of reach of a small sample; then log loss and Brier score.
+    Their intervals are those of :mod:`bsdr_models.metrics`. Bars are Wilson intervals of the
+    binomial share.
 
     Parameters
     ----------
@@ -127,11 +140,13 @@ def plot_reliability(
     check_prob(prob)
     stated, happened, what = _statements(tree, label)
     bins = _calibration(stated, happened, n_bins=n_bins, strategy=strategy)
+    rng = np.random.default_rng(SEED)
+    error = calibration_error(stated, happened, bins.index, prob=prob, rng=rng)
 
     ax = axes_or_new(ax, width=6.8, height=4.8)
     ax.bar(
         bins.edges[:-1],
-        bins.count / len(stated),
+        bins.count / stated.size,
         width=np.diff(bins.edges),
         align="edge",
         color=PALER,
@@ -159,11 +174,32 @@ def plot_reliability(
     )
     ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.02), xlabel=what, ylabel="share that was right")
     add_legend(ax)
+    losses = _losses(tree, label, stated, happened, prob, rng)
     note = (
-        f"{len(stated)} predictions; perfect probabilities would show about {bins.floor:.3f} here."
+        f"{stated.size} predictions; perfect probabilities would show about {bins.floor:.3f} here. "
+        f"Log loss {losses[0]}, Brier score {losses[1]}; {prob:.0%} in brackets."
     )
-    set_title(ax, f"Calibration error {bins.error:.3f}", note)
+    set_title(ax, f"Calibration error {error}", note)
     return ax
+
+
+def _losses(
+    tree: xr.DataTree,
+    label: Hashable | None,
+    stated: FloatArray,
+    happened: BoolArray,
+    prob: float,
+    rng: np.random.Generator,
+) -> list[Estimate]:
+    """Log loss and Brier score: over classes, or of the statements if they are yes or no."""
+    if label is None and tree["predictions/y"].ndim == 1:
+        probability, y, _ = _known_classes(tree)
+        rows = [score(probability, y) for score in (log_losses, brier_scores)]
+    else:
+        both = np.stack([1.0 - stated, stated], axis=-1).reshape(-1, 2)
+        each = [score(both, happened.ravel().astype(int)) for score in (log_losses, brier_scores)]
+        rows = [values.reshape(stated.shape).mean(axis=1) for values in each]
+    return [mean_of_rows(values, prob=prob, rng=rng) for values in rows]
 
 
 def _known_classes(tree: xr.DataTree) -> tuple[FloatArray, IntArray, list[str]]:
@@ -178,7 +214,7 @@ def _known_classes(tree: xr.DataTree) -> tuple[FloatArray, IntArray, list[str]]:
 
 
 def _statements(tree: xr.DataTree, label: Hashable | None) -> tuple[FloatArray, BoolArray, str]:
-    """Stated probabilities, whether the thing happened, and what the thing is."""
+    """Stated probabilities, (M, J), whether the thing happened, and what the thing is."""
     predictions = read(tree, "predictions", "probability", "y")
     labels = label_values(tree, "predictions").tolist()
     if label is not None and label not in labels:
@@ -190,11 +226,15 @@ def _statements(tree: xr.DataTree, label: Hashable | None) -> tuple[FloatArray, 
         truth = _known_classes(tree)[1][:, None] == np.arange(len(labels))
     if label is not None:
         c = labels.index(label)
-        return probability[:, c], truth[:, c], f"probability of {label}"
+        return probability[:, [c]], truth[:, [c]], f"probability of {label}"
     if predictions["y"].ndim == 2:
-        return probability.ravel(), truth.ravel(), "probability of a label"
-    rows, best = np.arange(len(probability)), probability.argmax(axis=1)
-    return probability[rows, best], truth[rows, best], "probability of the predicted class"
+        return probability, truth, "probability of a label"
+    best = probability.argmax(axis=1)[:, None]
+    return (
+        np.take_along_axis(probability, best, axis=1),
+        np.take_along_axis(truth, best, axis=1),
+        "probability of the predicted class",
+    )
 
 
 def _calibration(
@@ -204,6 +244,7 @@ def _calibration(
     n_bins: int,
     strategy: Literal["uniform", "quantile"],
 ) -> Calibration:
+    index_shape, stated, happened = stated.shape, stated.ravel(), happened.ravel()
     share, mean = calibration_curve(happened, stated, n_bins=n_bins, strategy=strategy)
     edges = np.linspace(0.0, 1.0, n_bins + 1)
     if strategy == "quantile":
@@ -218,6 +259,7 @@ def _calibration(
         count=count,
         mean=mean,
         share=share,
+        index=bins.reshape(index_shape),
         error=float(count[count > 0] @ np.abs(share - mean)) / len(stated),
         floor=float(np.sqrt(2.0 / np.pi * variance).sum()) / len(stated),
     )

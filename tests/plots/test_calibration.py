@@ -1,11 +1,13 @@
 """Confusion, reliability and certainty against counts made by hand and by simulation."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
 import xarray as xr
 from scipy.stats import norm
+from sklearn.metrics import log_loss
 
 from bsdr_models.plots import plot_certainty, plot_confusion, plot_reliability
 from bsdr_models.plots.calibration import _calibration
@@ -82,6 +84,31 @@ def test_reliability_bars_solve_wilsons_equation(make_predictions, wine):
     error = np.sqrt(ends * (1.0 - ends) / count[:, None])
     z = norm.ppf(0.9)
     np.testing.assert_allclose((ends - share)[ends < 1.0], (error * [-z, z])[ends < 1.0], rtol=1e-6)
+
+
+def title_and_note(ax):
+    return ax.get_title(loc="left") + ax.get_title(), " ".join(ax.texts[-1].get_text().split())
+
+
+def test_reliability_states_proper_scores_with_intervals(make_predictions, wine):
+    tree = make_predictions(wine, n_obs=150)
+    predictions = tree["predictions"]
+    labels = predictions["outcome"].values.tolist()
+    title, note = title_and_note(plot_reliability(tree))
+    probability = predictions["probability"].values
+    y = [labels.index(value) for value in predictions["y"].values.tolist()]
+    expected = log_loss(y, probability, labels=range(len(labels)))
+    assert re.search(r"Calibration error 0\.\d{3} \(0\.\d{3} to 0\.\d{3}\)", title)
+    assert f"Log loss {expected:.3f} (" in note
+    truth = np.eye(len(labels))[y]
+    brier = np.mean(np.sum((probability - truth) ** 2, axis=1))
+    assert f"Brier score {brier:.3f} (" in note
+    assert title_and_note(plot_reliability(tree)) == (title, note)
+
+    _, note = title_and_note(plot_reliability(tree, label=labels[1]))
+    expected = log_loss(truth[:, 1], probability[:, 1])
+    assert f"Log loss {expected:.3f} (" in note
+    assert f"Brier score {np.mean((probability[:, 1] - truth[:, 1]) ** 2):.3f} (" in note
 
 
 def test_certainty_stacks_probabilities_to_one(wine_predictions):
