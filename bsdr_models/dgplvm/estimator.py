@@ -102,9 +102,8 @@ class DGPLVMClassifier(
         is unique.
     max_iter : int, default=500
         Iterations per start.
-    tol : float, default=1e-4
-        A start has converged when an iteration gains less than this many nats, and less than 1e-9
-        of the objective.
+    tol : float, default=1e-6
+        A start has converged when an iteration gains about less than this many nats.
     draws, tune, chains : int
         Of the samplers.
     progressbar : bool, default=False
@@ -197,7 +196,7 @@ class DGPLVMClassifier(
         standardize: bool | Literal["auto"] = "auto",
         n_restarts: int = 1,
         max_iter: int = 500,
-        tol: float = 1e-4,
+        tol: float = 1e-6,
         draws: int = 1000,
         tune: int = 1000,
         chains: int = 4,

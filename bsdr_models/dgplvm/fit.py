@@ -140,7 +140,7 @@ def fit_map(
     noises: Sequence[float] = NOISES,
     n_starts: int = 1,
     max_iter: int = 500,
-    tol: float = 1e-4,
+    tol: float = 1e-6,
     rng: np.random.Generator,
     progressbar: bool = False,
 ) -> MapFit:
@@ -165,7 +165,7 @@ def fit_map(
     MapFit
     """
     prior, settings, codes = _map_and_codes(task, widths, noises, rng)
-    objective = _objective(task, prior)
+    objective = make_objective(task, prior)
     if np.isinf(task.weight):
         return _closed_form(objective, codes, settings, max_iter=max_iter, tol=tol, rng=rng)
     found = [half_way(prior, codes) if prior is not None else codes]
@@ -232,7 +232,8 @@ def _map_and_codes(
     return prior, settings, positions
 
 
-def _objective(task: Task, prior: MapPrior | None) -> Objective:
+def make_objective(task: Task, prior: MapPrior | None) -> Objective:
+    """F of a task with a map."""
     rows = Rows.of(task.X)
     known = task.known
     options = {}

@@ -66,7 +66,7 @@ class Options:
     noises: Sequence[float] = NOISES
     n_starts: int = 1
     max_iter: int = 500
-    tol: float = 1e-4
+    tol: float = 1e-6
     progressbar: bool = False
 
 

@@ -148,7 +148,7 @@ def fit_paper(
     starts: Sequence[str] = STARTS,
     rng: np.random.Generator,
     max_iter: int = 500,
-    tol: float = 1e-4,
+    tol: float = 1e-6,
     progressbar: bool = False,
 ) -> PaperFit:
     """Minimise the paper's objective within bounds, from several starts.

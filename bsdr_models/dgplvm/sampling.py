@@ -19,8 +19,7 @@ import xarray as xr
 
 from bsdr_models.dgplvm.back_constraint import DenseMap
 from bsdr_models.dgplvm.card import CARD
-from bsdr_models.dgplvm.criteria import make_criterion
-from bsdr_models.dgplvm.fit import MapFit, Task
+from bsdr_models.dgplvm.fit import MapFit, Task, make_objective
 from bsdr_models.dgplvm.learn import Sampled
 from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.numerics import align
@@ -85,7 +84,7 @@ def sample(
     # PyMC takes most of a second to load and is not needed by the mode.
     from bsdr_models.inference import engines
 
-    objective = joint(task, mode)
+    objective = make_objective(task, mode.map_prior)
     model = declare(task, mode, density=engines.hand_written(Density(objective)))
     options: dict[str, Any] = {
         "card": CARD,
@@ -128,21 +127,6 @@ def check(task: Task, mode: MapFit) -> None:
         raise ValueError("sampling is for rows without an order; use inference='map'")
     if not isinstance(mode.map_prior, DenseMap):
         raise ValueError("sampling needs a map by all rows: positions must have a proper prior")
-
-
-def joint(task: Task, mode: MapFit) -> Objective:
-    """F with the map of the mode."""
-    rows = mode.rows
-    return Objective(
-        rows=rows,
-        map_prior=mode.map_prior,
-        criterion=make_criterion(task.criterion, task.y_index, task.n_labels),
-        weight=task.weight * len(task.known) * rows.n_effective,
-        known=task.known,
-        priors=task.priors,
-        n_components=task.n_components,
-        temper=rows.n_effective / rows.n_features if task.tempered else 1.0,
-    )
 
 
 def declare(task: Task, mode: MapFit, *, density: Any = None) -> Any:

@@ -17,9 +17,6 @@ type Objective = Callable[[FloatArray], tuple[float, FloatArray]]
 
 # Value of a start where the objective cannot be computed.
 _REFUSED = 1e300
-# Share of the value that the last iteration may gain at most: a larger one leaves starts that
-# head for the same optimum at different heights.
-_GAIN = 1e-9
 # What L-BFGS-B says when it has used up its iterations or evaluations.
 _AT_LIMIT = 1
 # Pairs that L-BFGS remembers.
@@ -71,7 +68,7 @@ def run_map(
     *,
     bounds: tuple[FloatArray, FloatArray] | None = None,
     max_iter: int = 500,
-    tol: float = 1e-4,
+    tol: float = 1e-6,
     progressbar: bool = False,
 ) -> MapResult:
     """Minimise from every start; the lowest end is the result.
@@ -87,8 +84,8 @@ def run_map(
     max_iter : int
         Iterations per start.
     tol : float
-        Converged when an iteration gains less than this many nats, and less than 1e-9 of the
-        value at the start.
+        Converged when an iteration gains less than this many nats, as far as the value at the
+        start is a measure of the others.
     progressbar : bool
 
     Returns
@@ -178,7 +175,7 @@ def _descend(
                 "maxiter": max_iter,
                 "maxfun": 20 * max_iter,
                 "maxcor": _MEMORY,
-                "ftol": min(tol / (1.0 + abs(first)), _GAIN),
+                "ftol": tol / (1.0 + abs(first)),
                 "gtol": 1e-7,
             },
         )

@@ -34,7 +34,7 @@ def scores_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit"
     table = xr.Dataset({"mean": mean, "sd": mean.copy(data=np.sqrt(np.diagonal(cov, 0, 1, 2)))})
     match read_target(tree, group):
         case Classes(index=index, names=names, title=title) if title != "predicted class":
-            table["observed"] = (OBS, np.array(names)[index])
+            table["observed"] = (OBS, np.array([*names, "no label"])[index])
         case Values(values=values):
             table["observed"] = (OBS, values)
     if "probability" in dataset:
