@@ -21,6 +21,7 @@ _PUBLIC = {
     "ZOO": "bsdr_models.zoo",
     "align_draws": "bsdr_models.alignment",
     "cross_validated_map": "bsdr_models.cross_validation",
+    "diagnose": "bsdr_models.diagnosis",
 }
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Priors",
     "align_draws",
     "cross_validated_map",
+    "diagnose",
 ]
 
 

@@ -117,6 +117,11 @@ LAYERS = (
         inside=(*BASE, "numerics.align"),
         outside=("numpy", "xarray"),
     ),
+    Layer(
+        modules=("diagnosis", "diagnosis_*"),
+        inside=(*BASE, "alignment", "diagnosis_*", "zoo"),
+        outside=("numpy", "xarray", "arviz_stats"),
+    ),
     Layer(modules=("zoo",), inside=("card", *(f"{paper}.card" for paper in PAPERS))),
     Layer(modules=("",)),  # the package itself imports when a name is asked for
     Layer(

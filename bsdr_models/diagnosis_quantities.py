@@ -1,0 +1,109 @@
+"""Quantities that mean something in every draw: asked for, on a card, or computed from a tree."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bsdr_models import diagnosis_checks as checks
+from bsdr_models.alignment import read_draws
+from bsdr_models.card import Card
+from bsdr_models.diagnosis_checks import Limits
+from bsdr_models.diagnosis_report import Row
+from bsdr_models.dims import CHAIN, COMPONENT, DRAW
+from bsdr_models.typing import FloatArray
+
+# How the components of each model are aligned, and what spans its subspace.
+ALIGNMENT: Mapping[str, Mapping[str, Any]] = {
+    "bsdr": {"loadings": "projection", "weights": "weights", "method": "signed_permutation"},
+    "bm2pca": {"loadings": "loadings", "weights": "weights", "method": "procrustes"},
+    "dgplvm": {"loadings": "latent", "method": "procrustes"},
+}
+
+
+def identified(
+    dataset: xr.Dataset,
+    quantities: Sequence[str] | Mapping[str, xr.DataArray] | None,
+    card: Card | None,
+    tree: xr.DataTree,
+    group: str,
+) -> dict[str, xr.DataArray]:
+    """Quantities that were asked for, or the identified variables of the card."""
+    if isinstance(quantities, Mapping):
+        for name, array in quantities.items():
+            absent = [dim for dim in (CHAIN, DRAW) if dim not in array.dims]
+            if absent:
+                raise ValueError(f"quantity {name!r} has no dim {' and no '.join(absent)}")
+        return dict(quantities)
+    if quantities is not None:
+        names = [quantities] if isinstance(quantities, str) else list(quantities)
+        read_draws(tree, group, *names)
+        return {name: dataset[name] for name in names}
+    if card is None:
+        raise ValueError(
+            "the tree is of no model of this package: say quantities=..., variables of group "
+            f"{group!r} that permuting or rotating components does not change; it has "
+            f"{sorted(map(str, dataset.data_vars))}"
+        )
+    names = list(card.identified)
+    if card.name == "bsdr" and "bias_centered" not in dataset:
+        names += ["bias", "noise_precision"]  # without classes each output stands for itself
+    found = {name: dataset[name] for name in names if name in dataset}
+    if not found:
+        raise ValueError(
+            f"group {group!r} has none of the identified quantities of {card.name!r}, "
+            f"{list(card.identified)}; its variables are {sorted(map(str, dataset.data_vars))}"
+        )
+    return found
+
+
+def derived(tree: xr.DataTree, dataset: xr.Dataset, card: Card, limits: Limits) -> list[Row]:
+    """Identified quantities that the tree does not hold as variables."""
+    rows = []
+    basis = ALIGNMENT[card.name]["loadings"] if card.name in ALIGNMENT else None
+    if basis in dataset:
+        rows.append(_subspace(dataset[basis], limits))
+    if "log_likelihood" in tree.children:
+        pointwise = tree["log_likelihood"].to_dataset()
+        for name, array in pointwise.data_vars.items():
+            inner = [dim for dim in array.dims if dim not in (CHAIN, DRAW)]
+            found = {f"log likelihood of {name}": array.sum(inner)}
+            if tree.attrs.get("target") == "multiclass":
+                found["probability of observed class"] = array.copy(data=np.exp(array.values))
+            rows += [
+                checks.mixing(label, values, limits, kind="identified")
+                for label, values in found.items()
+            ]
+    return rows
+
+
+def _subspace(loadings: xr.DataArray, limits: Limits) -> Row:
+    """Entries of the projector on the span of the components, which nothing permutes or turns."""
+    name = "subspace projector"
+    [row_dim] = [dim for dim in loadings.dims if dim not in (CHAIN, DRAW, COMPONENT)]
+    ordered = loadings.transpose(CHAIN, DRAW, row_dim, COMPONENT)
+    n_rows, r = ordered.shape[2:]
+    if r >= n_rows:
+        verdict = f"not applicable: {r} components span all {n_rows} dimensions"
+        return Row(quantity=name, kind="identified", verdict=verdict)
+    values = ordered.values
+    if not np.isfinite(values).all():
+        return checks.mixing(name, ordered, limits, kind="identified")
+    basis = np.linalg.qr(values)[0]  # (C, S, P, R)
+    first, second = np.triu_indices(n_rows)
+    total = len(first)
+    at = checks.spaced(total, limits.max_entries)
+    entries = _products(basis, first[at], second[at])
+    labels = ordered[row_dim].values.astype(str)
+    pairs = [f"{labels[i]}, {labels[j]}" for i, j in zip(first[at], second[at], strict=True)]
+    array = xr.DataArray(entries, dims=(CHAIN, DRAW, "pair"), coords={"pair": pairs})
+    return checks.mixing(name, array, limits, kind="identified", total=total)
+
+
+def _products(basis: FloatArray, first: np.ndarray, second: np.ndarray) -> FloatArray:
+    """Inner products (C, S, n) of pairs of rows of (C, S, P, R), one component after the other."""
+    found = np.zeros((*basis.shape[:2], len(first)))
+    for component in range(basis.shape[3]):
+        found += basis[:, :, first, component] * basis[:, :, second, component]
+    return found

@@ -1,0 +1,170 @@
+"""What a diagnosis finds: rows with a verdict in words, readable in a terminal and a notebook."""
+
+import textwrap
+from dataclasses import dataclass
+from html import escape
+from typing import Literal
+
+import numpy as np
+import xarray as xr
+
+type Kind = Literal["identified", "aligned", "sampler", "approximation", "search"]
+
+# Longest line of the text form.
+WIDTH = 100
+# Narrowest column that verdicts are wrapped to.
+MIN_VERDICT = 30
+# Numbers of a row: field, heading, how it is written.
+COLUMNS = (
+    ("entries", "entries", "{:.0f}"),
+    ("r_hat", "R-hat", "{:.4g}"),
+    ("ess_bulk", "bulk ESS", "{:.0f}"),
+    ("ess_tail", "tail ESS", "{:.0f}"),
+    ("mcse_mean", "MCSE", "{:.2g}"),
+    ("value", "value", "{:.3g}"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of a diagnosis. A number that was not computed is NaN.
+
+    quantity
+        What the line is about.
+    kind
+        ``identified``, ``aligned`` (components mean something after alignment only), ``sampler``,
+        ``approximation`` or ``search`` (for a mode, or the optimum of a bound).
+    verdict
+        Begins with ``ok``, ``not converged:``, ``too few draws:`` or ``not applicable:``.
+    entries
+        Entries that vary and were looked at.
+    r_hat
+        Largest rank-normalised split R-hat of an entry.
+    ess_bulk, ess_tail
+        Smallest effective sample sizes of an entry.
+    mcse_mean
+        Largest Monte Carlo standard error of the mean of an entry.
+    worst
+        Entry with the largest R-hat, by name; empty if none was computed.
+    value
+        The figure of a line without entries: divergences, BFMI, k-hat, gap in nats.
+    """
+
+    quantity: str
+    kind: Kind
+    verdict: str
+    entries: float = np.nan
+    r_hat: float = np.nan
+    ess_bulk: float = np.nan
+    ess_tail: float = np.nan
+    mcse_mean: float = np.nan
+    worst: str = ""
+    value: float = np.nan
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether the line passes; None where it is not applicable."""
+        if self.verdict.startswith("not applicable"):
+            return None
+        return self.verdict.startswith("ok")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What can be said of the draws of a tree, and what cannot.
+
+    title
+        Model, engine and number of draws.
+    rows
+        Identified quantities first.
+    is_mcmc
+        Whether the draws are a Markov chain's.
+    remarks
+        Sentences below the table.
+    """
+
+    title: str
+    rows: tuple[Row, ...]
+    is_mcmc: bool
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def converged(self) -> bool | None:
+        """Whether every line on identified quantities and on the sampler passes.
+
+        None where nothing can be said: for one chain, an approximation or a mode, none of which
+        shows what it has missed.
+        """
+        if not self.is_mcmc:
+            return None
+        found = [row.ok for row in self.rows if row.kind in ("identified", "sampler")]
+        if any(ok is False for ok in found):
+            return False
+        identified = [row.ok for row in self.rows if row.kind == "identified"]
+        return True if True in identified else None
+
+    @property
+    def table(self) -> xr.Dataset:
+        """The rows as a Dataset over ``quantity``; ``to_dataframe`` makes a data frame of it."""
+        names = ("kind", "verdict", "worst", *(field for field, _, _ in COLUMNS))
+        return xr.Dataset(
+            {
+                name: ("quantity", np.array([getattr(row, name) for row in self.rows]))
+                for name in names
+            },
+            coords={"quantity": [row.quantity for row in self.rows]},
+            attrs={"title": self.title},
+        )
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        """Headings and texts of the columns that hold a number somewhere; the verdict is last."""
+        shown = [
+            column
+            for column in COLUMNS
+            if any(np.isfinite(getattr(row, column[0])) for row in self.rows)
+        ]
+        head = ["quantity", *(title for _, title, _ in shown), "verdict"]
+        body = [
+            [
+                row.quantity,
+                *(_number(getattr(row, field), form) for field, _, form in shown),
+                row.verdict,
+            ]
+            for row in self.rows
+        ]
+        return head, body
+
+    def __str__(self) -> str:
+        head, body = self._cells()
+        sizes = [max(map(len, column)) for column in zip(head, *body, strict=True)][:-1]
+        indent = sum(sizes) + 2 * len(sizes)
+        lines = [self.title]
+        for cells in [head, *body]:
+            first, *numbers = cells[:-1]
+            left = [first.ljust(sizes[0])]
+            left += [text.rjust(size) for text, size in zip(numbers, sizes[1:], strict=True)]
+            wrapped = textwrap.wrap(cells[-1], max(WIDTH - indent, MIN_VERDICT))
+            lines.append("  ".join([*left, wrapped[0]]))
+            lines += [" " * indent + rest for rest in wrapped[1:]]
+        lines += [line for note in self.remarks for line in textwrap.wrap(note, WIDTH)]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head, body = self._cells()
+        rows = [_html_row("th", head), *(_html_row("td", cells) for cells in body)]
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.remarks)
+        return f"<table><caption>{escape(self.title)}</caption>{''.join(rows)}</table>{notes}"
+
+
+def _number(value: float, form: str) -> str:
+    return form.format(value) if np.isfinite(value) else ""
+
+
+def _html_row(tag: str, cells: list[str]) -> str:
+    """Words to the left, numbers to the right."""
+    sides = ["left", *["right"] * (len(cells) - 2), "left"]
+    inner = [
+        f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>'
+        for side, text in zip(sides, cells, strict=True)
+    ]
+    return f"<tr>{''.join(inner)}</tr>"
