@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.linalg import helmert, sqrtm
 
 from bsdr_models.dgplvm import sampling
-from bsdr_models.dgplvm.fit import Task, fit_map
+from bsdr_models.dgplvm.fit import Task, fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.inference.engines import hand_written
@@ -259,7 +259,7 @@ def task_and_mode(case):
 @pytest.mark.parametrize("case", CASES)
 def test_hand_written_density_is_the_declared_one(case):
     task, mode = task_and_mode(case)
-    density = hand_written(sampling.Density(sampling.joint(task, mode)))
+    density = hand_written(sampling.Density(make_objective(task, mode.map_prior)))
     fused = sampling.declare(task, mode, density=density)
     declared_model = declared(case)
     functions = [
@@ -276,7 +276,7 @@ def test_hand_written_density_is_the_declared_one(case):
 
 def test_hand_written_density_of_a_point_without_spread_is_zero():
     task, mode = task_and_mode("three classes")
-    density = sampling.Density(sampling.joint(task, mode))
+    density = sampling.Density(make_objective(task, mode.map_prior))
     value, by_raw, by_log = density(np.zeros((len(TWO), 2)), np.zeros(3))
     assert value == -np.inf
     assert not by_raw.any()
@@ -286,7 +286,7 @@ def test_hand_written_density_of_a_point_without_spread_is_zero():
 def test_curvature_is_of_every_rotation():
     """Covariance of a mode and of the same mode turned; raw positions are of mean square one."""
     task, mode = task_and_mode("three classes")
-    objective = sampling.joint(task, mode)
+    objective = make_objective(task, mode.map_prior)
     x, covariance = sampling.curvature(objective, mode)
     U = objective.unpack(x)[0]
     np.testing.assert_allclose(U.T @ U, len(U) * np.eye(2), atol=1e-12)
