@@ -203,7 +203,7 @@ def _approximation(tree: xr.DataTree, engine: str, limits: Limits) -> list[Row]:
     if engine != "map":
         rows.append(checks.k_hat(stats))
         known = HELD if tree.attrs.get("variant") == "label_free" else NARROW[engine]
-        verdict = f"not applicable: nothing in the tree can show it; {known}"
+        verdict = f"not applicable: known of the method, not measured here; {known}"
         rows.append(Row(quantity="spread", kind="approximation", verdict=verdict))
     return rows
 

@@ -163,6 +163,29 @@ def test_subspace_projector_is_that_of_its_definition(regression):
     assert row.ess_bulk == pytest.approx(bulk.min(), rel=1e-6)
 
 
+def test_positions_of_dgplvm_are_judged_up_to_rotation():
+    """Planted positions, each chain turned: what turns nothing mixes, raw positions do not."""
+    rng = np.random.default_rng(12)
+    latent = rng.standard_normal((8, 2)) + 0.1 * rng.standard_normal((CHAINS, DRAWS, 8, 2))
+    turns = np.array([np.linalg.qr(rng.standard_normal((2, 2)))[0] for _ in range(CHAINS)])
+    latent = latent @ turns[:, None]
+    scalars = {
+        name: (("chain", "draw"), rng.gamma(3.0, size=(CHAINS, DRAWS)))
+        for name in ("signal_variance", "lengthscale", "noise_variance", "criterion")
+    }
+    dims = ("chain", "draw", "obs", "component")
+    posterior = xr.Dataset({"latent": (dims, latent), **scalars})
+    attrs = {"model": "dgplvm", "inference_method": "nuts"}
+    tree = xr.DataTree.from_dict({"/": xr.Dataset(attrs=attrs), "posterior": posterior})
+    found = diagnose(tree)
+    rows = rows_of(found)
+    assert found.converged is True
+    assert rows["subspace projector"].verdict == "ok"
+    assert rows["subspace projector"].entries == 36
+    assert rows["latent, aligned"].verdict == "ok"
+    assert not rows_of(diagnose(tree, quantities=["latent"]))["latent"].ok
+
+
 def test_a_single_chain_is_never_praised(regression):
     one = xr.DataTree.from_dict(
         {
