@@ -12,7 +12,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bsdr_models.bsdr import predict, sampling, trees
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.settings import Inference, Preset, Settings, resolve
+from bsdr_models.bsdr.settings import (
+    Inference,
+    Preset,
+    Sampler,
+    Settings,
+    default_sampler,
+    resolve,
+)
 from bsdr_models.bsdr.stacking import Mixture, Problem, fit_mixture, fit_single
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.checks import (
@@ -40,6 +47,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         *,
         preset: Preset = "recommended",
         inference: Inference = "mean_field",
+        sampler: Sampler | None = None,
         projection_prior: ProjectionPrior | None = None,
         latent_scale: float | Literal["stack", "estimate"] | None = None,
         priors: Priors | None = None,
@@ -58,6 +66,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.n_components = n_components
         self.preset = preset
         self.inference = inference
+        self.sampler = sampler
         self.projection_prior = projection_prior
         self.latent_scale = latent_scale
         self.priors = priors
@@ -86,6 +95,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         """Arguments with None replaced, all checked."""
         check_choice("preset", self.preset, ("recommended", "paper"))
         check_choice("inference", self.inference, ("mean_field", "gibbs", "nuts", "advi"))
+        if self.sampler is not None:
+            check_choice("sampler", self.sampler, ("averaged", "joint", "paper"))
         settings = resolve(self.preset, self.inference)
         given = {
             name: getattr(self, name)
@@ -222,6 +233,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             self.inference,
             context,
             priors,
+            sampler=self.sampler or default_sampler(priors, context.target),
             n_components=self.n_components,
             draws=self.draws,
             tune=self.tune,

@@ -32,6 +32,11 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         ``"paper"``: entrywise prior, all shapes and rates one, unit latent scale.
     inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
         Engine. The last two compile the PyMC model.
+    sampler : {"averaged", "joint", "paper"}, optional
+        Kernel of ``inference="gibbs"``. ``"paper"``: the paper's sweep. ``"joint"``: projection and
+        positions as a block, and a move of scale; the default. ``"averaged"``: positions averaged
+        over and precisions integrated out; for classes only, where the default if the shape of a
+        prior is below 2. It alone mixes on separable classes under such priors.
     projection_prior : {"entrywise", "columnwise", "rowwise"}, optional
         Which entries of the projection share a precision: none, those of a component
         (automatic relevance determination), or those of a feature (feature selection).
@@ -231,8 +236,9 @@ class BSDRRegressor(RegressorMixin, BaseBSDR):
 
     Parameters
     ----------
-    n_components, preset, inference, projection_prior, latent_scale, priors, start, n_restarts, \
-max_iter, tol, integrate_latent, standardize, draws, tune, chains, progressbar, random_state
+    n_components, preset, inference, sampler, projection_prior, latent_scale, priors, start, \
+n_restarts, max_iter, tol, integrate_latent, standardize, draws, tune, chains, progressbar, \
+random_state
         As for :class:`BSDRClassifier`.
 
     Attributes

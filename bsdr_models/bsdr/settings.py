@@ -4,10 +4,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bsdr_models.bsdr.priors import PAPER, SAMPLING, Priors
-from bsdr_models.typing import ProjectionPrior
+from bsdr_models.typing import ProjectionPrior, Target
 
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 Preset = Literal["recommended", "paper"]
+Sampler = Literal["averaged", "joint", "paper"]
+
+# Shape of a Gamma prior below which an entry, Student-t of twice as many degrees of freedom, has
+# tails that sweeps over scores and positions do not explore.
+_VAGUE = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +56,9 @@ def resolve(preset: Preset, inference: Inference) -> Settings:
         start="discriminant",
         tol=1e-3,
     )
+
+
+def default_sampler(priors: Priors, target: Target) -> Sampler:
+    """Kernel of ``inference="gibbs"``: the averaged one for classes under a vague prior."""
+    shapes = (priors.projection_shape, priors.weight_shape, priors.bias_shape)
+    return "averaged" if target == "multiclass" and min(shapes) < _VAGUE else "joint"
