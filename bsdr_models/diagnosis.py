@@ -131,6 +131,8 @@ def diagnose(
         aligned, remarks = _aligned(tree, dataset, card, group, limits)
         rows += aligned
         rows += _sampler(tree, method, limits)
+        if tree.attrs.get("interrupted"):
+            remarks.append("The run was interrupted: these are its draws until then.")
         title = f"{name}, {method}: {chains} of {draws}"
     else:
         if quantities is not None:  # nothing is said of them, but they have to be there
@@ -143,7 +145,8 @@ def diagnose(
 def _method(tree: xr.DataTree, engine: Engine | None) -> str:
     found = str(engine if engine is not None else tree.attrs.get("inference_method", "mcmc"))
     if found not in ENGINES:
-        raise ValueError(f"engine must be one of {ENGINES}, got {found!r}")
+        source = "got" if engine is not None else "the tree has inference_method ="
+        raise ValueError(f"engine must be one of {ENGINES}, {source} {found!r}")
     return found
 
 

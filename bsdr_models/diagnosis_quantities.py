@@ -12,7 +12,7 @@ from bsdr_models.card import Card
 from bsdr_models.diagnosis_checks import Limits
 from bsdr_models.diagnosis_report import Row
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
-from bsdr_models.typing import FloatArray
+from bsdr_models.typing import FloatArray, IntArray
 
 # How the components of each model are aligned, and what spans its subspace.
 ALIGNMENT: Mapping[str, Mapping[str, Any]] = {
@@ -91,17 +91,31 @@ def _subspace(loadings: xr.DataArray, limits: Limits) -> Row:
     if not np.isfinite(values).all():
         return checks.mixing(name, ordered, limits, kind="identified")
     basis = np.linalg.qr(values)[0]  # (C, S, P, R)
-    first, second = np.triu_indices(n_rows)
-    total = len(first)
-    at = checks.spaced(total, limits.max_entries)
-    entries = _products(basis, first[at], second[at])
+    total = n_rows * (n_rows + 1) // 2
+    first, second = upper_pairs(n_rows, checks.spaced(total, limits.max_entries))
+    entries = _products(basis, first, second)
     labels = ordered[row_dim].values.astype(str)
-    pairs = [f"{labels[i]}, {labels[j]}" for i, j in zip(first[at], second[at], strict=True)]
+    pairs = [f"{labels[i]}, {labels[j]}" for i, j in zip(first, second, strict=True)]
     array = xr.DataArray(entries, dims=(CHAIN, DRAW, "pair"), coords={"pair": pairs})
     return checks.mixing(name, array, limits, kind="identified", total=total)
 
 
-def _products(basis: FloatArray, first: np.ndarray, second: np.ndarray) -> FloatArray:
+def upper_pairs(n: int, at: IntArray) -> tuple[IntArray, IntArray]:
+    """Row and column of some entries of an upper triangle, without listing all n (n + 1) / 2.
+
+    Parameters
+    ----------
+    n : int
+        Side of the square.
+    at : (m,)
+        Positions in the triangle, row by row.
+    """
+    ends = np.cumsum(n - np.arange(n))
+    row = np.searchsorted(ends, at, side="right")
+    return row, at - ends[row] + n
+
+
+def _products(basis: FloatArray, first: IntArray, second: IntArray) -> FloatArray:
     """Inner products (C, S, n) of pairs of rows of (C, S, P, R), one component after the other."""
     found = np.zeros((*basis.shape[:2], len(first)))
     for component in range(basis.shape[3]):

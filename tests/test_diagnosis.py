@@ -16,6 +16,7 @@ from bsdr_models import (
     diagnose,
 )
 from bsdr_models.bsdr.card import CARD
+from bsdr_models.diagnosis_quantities import upper_pairs
 
 CHAINS, DRAWS = 4, 400
 VERDICTS = ("ok", "not converged: ", "too few draws: ", "not applicable: ")
@@ -184,6 +185,31 @@ def test_positions_of_dgplvm_are_judged_up_to_rotation():
     assert rows["subspace projector"].entries == 36
     assert rows["latent, aligned"].verdict == "ok"
     assert not rows_of(diagnose(tree, quantities=["latent"]))["latent"].ok
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_pairs_of_a_triangle_are_those_of_numpy(n):
+    row, column = upper_pairs(n, np.arange(n * (n + 1) // 2))
+    np.testing.assert_array_equal([row, column], np.triu_indices(n))
+
+
+def test_subspace_of_many_features_takes_little_room():
+    """Of 20 million entries a thousand are looked at; all of them would take 5 GB."""
+    rng = np.random.default_rng(13)
+    loadings = rng.standard_normal((2, 16, 6000, 1))
+    posterior = xr.Dataset(
+        {
+            "projection": (("chain", "draw", "feature", "component"), loadings),
+            "coef": (("chain", "draw"), rng.standard_normal((2, 16))),
+        }
+    )
+    attrs = {"model": "bsdr", "inference_method": "gibbs", "interrupted": 1}
+    tree = xr.DataTree.from_dict({"/": xr.Dataset(attrs=attrs), "posterior": posterior})
+    found = diagnose(tree)
+    row = rows_of(found)["subspace projector"]
+    assert row.entries == 1000
+    assert row.verdict.endswith("(1000 of 18003000 entries)")
+    assert found.remarks == ("The run was interrupted: these are its draws until then.",)
 
 
 def test_a_single_chain_is_never_praised(regression):
@@ -391,6 +417,9 @@ def test_a_foreign_tree_names_its_quantities_and_may_bring_products():
         diagnose(tree)
     with pytest.raises(ValueError, match=r"quantity 'flat' has no dim chain and no draw"):
         diagnose(tree, quantities={"flat": product[0, 0]})
+    tree.attrs["inference_method"] = "laplace"
+    with pytest.raises(ValueError, match=r"one of .*the tree has inference_method = 'laplace'"):
+        diagnose(tree, quantities=["mu"])
     # A card can be given in place of the attribute.
     named = xr.DataTree.from_dict(
         {"posterior": tree["posterior"].to_dataset().rename(mu="coef", tau="bias_centered")}
