@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bsdr_models import BSDRClassifier, BSDRRegressor
 from bsdr_models.bsdr import averaged, averaged_target, gibbs
-from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.priors import PAPER, SAMPLING, SPARSE, Priors
+from bsdr_models.bsdr.settings import default_sampler
 from bsdr_models.data import Data
 from bsdr_models.numerics.design import DenseDesign
 
@@ -247,3 +249,73 @@ def test_other_targets_are_refused():
     data = replace(make_data(), design=None)
     with pytest.raises(TypeError, match="DenseDesign"):
         averaged_target.pose(data, PRIORS, n_components=R, projection_prior="entrywise")
+
+
+# The estimator
+
+
+def rows(n=40):
+    """Two features that separate three classes, and one of noise."""
+    rng = np.random.default_rng(121)
+    y = np.arange(n) % 3
+    return rng.standard_normal((n, 3)) + 4.0 * np.eye(3)[y] * [1.0, 1.0, 0.0], y
+
+
+def test_it_is_the_default_for_classes_under_vague_priors():
+    for priors, target, expected in (
+        (PAPER, "multiclass", "averaged"),
+        (SPARSE, "multiclass", "averaged"),
+        (SAMPLING, "multiclass", "joint"),
+        (PAPER, "multilabel", "joint"),
+        (PAPER, "regression", "joint"),
+    ):
+        assert default_sampler(priors, target) == expected
+
+
+@pytest.mark.filterwarnings("ignore:R-hat")
+@pytest.mark.parametrize("kind", KINDS)
+def test_classifier_by_the_averaged_sampler(kind):
+    """Same variables and dims as by the joint sweep, and what a fit is used for."""
+    X, y = rows()
+    trees = {}
+    for sampler in ("averaged", "joint"):
+        model = BSDRClassifier(
+            preset="paper",
+            inference="gibbs",
+            sampler=sampler,
+            projection_prior=kind,
+            draws=60,
+            tune=60,
+            chains=2,
+            random_state=0,
+        ).fit(X, y)
+        trees[sampler] = model.idata_
+        assert model.score(X, y) > 0.85
+        assert model.transform(X).shape == (len(X), 2)
+        assert model.idata_.attrs["sampler"] == sampler
+    first, second = (trees[name]["posterior"].dataset for name in ("averaged", "joint"))
+    assert {n: (v.dims, v.shape) for n, v in first.items()} == {
+        n: (v.dims, v.shape) for n, v in second.items()
+    }
+    coef = first["coef"].to_numpy()
+    product = first["projection"].to_numpy() @ first["weights"].to_numpy()
+    np.testing.assert_allclose(coef, product - product.mean(-1, keepdims=True), atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:R-hat")
+def test_same_seed_same_draws():
+    X, y = rows()
+    options = {"preset": "paper", "inference": "gibbs", "draws": 10, "tune": 5, "chains": 2}
+    first, second = (
+        BSDRClassifier(random_state=3, **options).fit(X, y).predict_proba(X) for _ in range(2)
+    )
+    np.testing.assert_array_equal(first, second)
+
+
+def test_what_has_no_classes_is_refused():
+    X, y = rows()
+    model = BSDRRegressor(inference="gibbs", sampler="averaged", draws=5, tune=5)
+    with pytest.raises(ValueError, match="sampler is for classes"):
+        model.fit(X, y)
+    with pytest.raises(ValueError, match="sampler must be one of"):
+        BSDRClassifier(inference="gibbs", sampler="exact").fit(X, y)
