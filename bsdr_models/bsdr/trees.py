@@ -1,15 +1,16 @@
 """Fits of BSDR as one kind of ``xarray.DataTree``, whichever engine made them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from bsdr_models.bsdr import information, predict
+from bsdr_models.bsdr import information, log_density, predict
 from bsdr_models.bsdr.card import CARD, PROJECTION_PRECISION_DIMS
 from bsdr_models.bsdr.predict import DrawPosterior, Positions
+from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.stacking import Fit
 from bsdr_models.inference.datatree import InferenceMethod, to_datatree
 from bsdr_models.numerics import align
@@ -18,6 +19,20 @@ from bsdr_models.typing import FloatArray, ProjectionPrior, Target
 
 # Draws of a mean-field fit, and the most numbers of one variable that a tree keeps.
 N_DRAWS, MAX_NUMBERS = 500, 5_000_000
+
+LIKELIHOOD_NOTE = (
+    "Of each row given the parameters, its latent position and scores integrated out, as "
+    "leave-one-out needs it. Pareto k is large or NaN for rows of which every draw is certain; "
+    "they add next to nothing to the sum: read k beside elpd_i."
+)
+MEAN_FIELD_NOTE = (
+    " The draws are from q: use arviz.loo_approximate_posterior, with log_p and log_q of the group "
+    "sample_stats."
+)
+STACK_NOTE = (
+    " These are of the fit that gives the map, not of the stack: its weights are cross-validated, "
+    "and no joint density has them."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +58,11 @@ class Context:
     projection_prior: ProjectionPrior
     target: Target
     config: Mapping[str, Any]
+
+    @property
+    def priors(self) -> Priors | None:
+        """Hyper-parameters, if the fit has put them on record."""
+        return Priors(**self.config["priors"]) if "priors" in self.config else None
 
     @property
     def decoded(self) -> np.ndarray:
@@ -78,7 +98,7 @@ class Context:
         if self.target == "multiclass":
             groups["fit"]["y_index"] = self.y
         precision_dims = PROJECTION_PRECISION_DIMS[self.projection_prior]
-        return to_datatree(
+        tree = to_datatree(
             groups,
             card=CARD,
             inference_method=inference_method,
@@ -102,6 +122,12 @@ class Context:
                 **(attrs or {}),
             },
         )
+        if "log_likelihood" in groups:
+            note = LIKELIHOOD_NOTE
+            note += MEAN_FIELD_NOTE if "log_q" in groups.get("sample_stats", {}) else ""
+            note += STACK_NOTE if max((attrs or {}).get("stack_weights", [1.0])) < 1.0 else ""
+            tree["log_likelihood"].attrs["note"] = note
+        return tree
 
 
 def mean_field_tree(
@@ -166,7 +192,7 @@ def mean_field_tree(
         {
             "posterior": _with_identified(draws, context),
             "fit": group,
-            **_likelihood(draws, fit, context),
+            **_densities(draws, fit, context),
         },
         inference_method="mean_field",
         latent_scale=fit.latent_scale,
@@ -201,13 +227,24 @@ def _with_identified(draws: dict[str, FloatArray], context: Context) -> dict[str
     return out
 
 
-def _likelihood(
+def _densities(
     draws: Mapping[str, FloatArray], fit: Fit, context: Context
 ) -> dict[str, dict[str, FloatArray]]:
-    """Group of pointwise log likelihoods for stored draws."""
-    return log_likelihood_group(
-        draws, context, latent_scale=fit.latent_scale, target=context.target
-    )
+    """Groups of log densities of draws from q: of each row, of the joint, and of q itself."""
+    scale, target = fit.latent_scale, context.target
+    groups = log_likelihood_group(draws, context, latent_scale=scale, target=target)
+    if groups and (priors := context.priors) is not None:
+        data = fit.posterior.data
+        inside = draw_posterior(draws, latent_scale=scale, target=target)
+        turned = np.swapaxes(inside.projection, 1, 2)  # (S, R, P)
+        working = data.design.coordinates(turned.reshape(-1, turned.shape[2]))
+        working = np.swapaxes(working.reshape(*turned.shape[:2], -1), 1, 2)
+        inside = replace(inside, projection=working)
+        log_p = log_density.log_prior(inside, priors, context.projection_prior)
+        log_p += groups["log_likelihood"]["y"][0].sum(axis=1)
+        log_q = log_density.log_q(inside, fit.result.state, data, scale)
+        groups["sample_stats"] = {"log_p": log_p[None], "log_q": log_q[None]}
+    return groups
 
 
 def log_likelihood_group(

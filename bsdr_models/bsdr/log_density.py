@@ -1,0 +1,99 @@
+r"""Log densities of draws: of the prior, and of the draws of mean field under their own q.
+
+Both are densities of the same parameters, projection, weights, bias and noise precision, with
+all other variables integrated out. A group x of n entries with one precision is, without it,
+
+.. math::
+    p(x) = \int \mathrm{Ga}(\phi; a, b) \prod_i N(x_i; 0, \phi^{-1}) \, d\phi
+    = \frac{\Gamma(a + n/2)}{\Gamma(a)} \frac{b^a}{(2\pi)^{n/2}}
+      \Bigl(b + \tfrac12 |x|^2\Bigr)^{-(a + n/2)} ,
+
+a multivariate Student-t. With the pointwise log likelihoods of
+:func:`bsdr_models.bsdr.predict.log_likelihood` that is the log joint density, so that draws of an
+approximation q can be weighted by p / q (Yao et al. 2018, Magnusson et al. 2019).
+
+Letters: S draws, D features (of the design: with more features than rows, of its row space,
+outside of which the prior is untouched and drops out of p / q), R components, K labels.
+"""
+
+import numpy as np
+from scipy.special import gammaln
+
+from bsdr_models.bsdr.mean_field import State
+from bsdr_models.bsdr.predict import DrawPosterior
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.data import Data
+from bsdr_models.numerics.factors import LOG_2PI
+from bsdr_models.typing import FloatArray, ProjectionPrior
+
+
+def log_prior(
+    draws: DrawPosterior, priors: Priors, projection_prior: ProjectionPrior
+) -> FloatArray:
+    """Log prior density of each draw, precisions integrated out: (S,).
+
+    Parameters
+    ----------
+    draws : DrawPosterior
+        Its projection in the coordinates of the design.
+    priors : Priors
+    projection_prior : {"entrywise", "columnwise", "rowwise"}
+    """
+    tied: tuple[int, ...] = {"entrywise": (), "columnwise": (1,), "rowwise": (2,)}[projection_prior]
+    out = _scale_mixture(draws.projection, tied, priors.projection_shape, priors.projection_rate)
+    out += _scale_mixture(draws.weights, (), priors.weight_shape, priors.weight_rate)
+    out += _scale_mixture(draws.bias, (), priors.bias_shape, priors.bias_rate)
+    if draws.noise_precision is not None:
+        out += _log_gamma(draws.noise_precision, priors.noise_shape, priors.noise_rate).sum(axis=1)
+    return out
+
+
+def log_q(draws: DrawPosterior, state: State, data: Data, latent_scale: float) -> FloatArray:
+    """Log density of each draw under the factors of mean field that it was drawn from: (S,).
+
+    Parameters
+    ----------
+    draws : DrawPosterior
+        Its projection in the coordinates of the design.
+    state : State
+    data : Data
+        The training rows.
+    latent_scale : float
+        sigma_z.
+    """
+    q, w = state.projection, state.weights
+    gap = draws.projection - q.mean  # (S, D, R)
+    seen = np.einsum("nd,sdr->snr", data.design.rows, gap, optimize=True) / latent_scale
+    square = np.sum(state.projection_precision.mean * gap**2, axis=(1, 2))
+    square += np.sum(seen**2, axis=(1, 2))
+    out = -0.5 * (square + q.mean.size * LOG_2PI + q.log_det.sum())
+
+    full = np.concatenate([draws.bias[:, None], draws.weights], axis=1) - w.mean  # (S, 1 + R, K)
+    solved = np.linalg.solve(w.cov, full.transpose(2, 1, 0))  # (K, 1 + R, S)
+    square = np.einsum("spk,kps->s", full, solved)
+    out -= 0.5 * (square + w.mean.size * LOG_2PI + w.log_det.sum())
+    if draws.noise_precision is not None:
+        tau = state.noise_precision
+        assert tau is not None
+        out += _log_gamma(draws.noise_precision, tau.shape, tau.rate).sum(axis=1)
+    return out
+
+
+def _scale_mixture(
+    values: FloatArray, tied: tuple[int, ...], shape: float, rate: float
+) -> FloatArray:
+    """Log density of draws (S, ...) whose entries along some axes share a precision: (S,)."""
+    square = np.sum(values**2, axis=tied, keepdims=True)
+    after = shape + 0.5 * values.size / square.size
+    constant = gammaln(after) - gammaln(shape) + shape * np.log(rate)
+    each = constant - after * np.log(rate + 0.5 * square)
+    flat = each.reshape(len(values), -1).sum(axis=1)
+    return flat - 0.5 * LOG_2PI * values[0].size
+
+
+def _log_gamma(
+    values: FloatArray, shape: float | FloatArray, rate: float | FloatArray
+) -> FloatArray:
+    """Log density of Ga(shape, rate)."""
+    constant = shape * np.log(rate) - gammaln(shape)
+    return constant + (shape - 1.0) * np.log(values) - rate * values
