@@ -4,6 +4,7 @@ import warnings
 
 import arviz as az
 import numpy as np
+import pymc as pm
 import pytest
 from scipy.special import logsumexp
 from scipy.stats import gamma, multivariate_normal
@@ -14,6 +15,7 @@ from bsdr_models.bsdr import log_density
 from bsdr_models.bsdr.fit import fit_mean_field
 from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.predict import DrawPosterior, log_likelihood
+from bsdr_models.bsdr.predictive_check import draw_targets, predictive_check
 from bsdr_models.bsdr.priors import SAMPLING, Priors
 from bsdr_models.bsdr.trees import draw_posterior
 from bsdr_models.data import make_data
@@ -230,3 +232,63 @@ def test_saved_trees_leave_one_out_and_say_where_mean_field_is_too_far_off(tmp_p
             trees["mean_field"], log_p=stats["log_p"], log_q=stats["log_q"], pointwise=True
         )
     assert np.mean(found.pareto_k.values > found.good_k) > 0.9
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_replicated_targets_have_the_density_of_the_likelihood(target):
+    """Frequencies and moments over 4000 copies of one draw, within 4.5 standard errors."""
+    X, y = toy(target)
+    draws, copies = some_draws(target), 4000
+    tau = draws.noise_precision
+    many = DrawPosterior(
+        projection=np.repeat(draws.projection[:1], copies, axis=0),
+        weights=np.repeat(draws.weights[:1], copies, axis=0),
+        bias=np.repeat(draws.bias[:1], copies, axis=0),
+        noise_precision=None if tau is None else np.repeat(tau[:1], copies, axis=0),
+        latent_scale=draws.latent_scale,
+        target=target,
+    )
+    got = draw_targets(many, X, rng=np.random.default_rng(9))
+    if target == "regression":
+        W, size = draws.weights[0], np.sqrt(copies)
+        cov = draws.latent_scale**2 * W.T @ W + np.diag(1.0 / tau[0])
+        gap = got.mean(axis=0) - (X @ draws.projection[0] @ W + draws.bias[0])
+        assert np.all(np.abs(gap) < 4.5 * np.sqrt(np.diag(cov)) / size)
+        scale = np.sqrt(np.diag(cov)[:, None] * np.diag(cov))
+        assert np.all(np.abs(np.cov(got[:, 0].T) - cov) < 4.5 * np.sqrt(2.0) * scale / size)
+        return
+    share = np.mean(got == y, axis=0) if target == "multiclass" else np.mean((got == y).all(2), 0)
+    p = np.exp(log_likelihood(draws, X, y)[0])
+    assert np.all(np.abs(share - p) < 4.5 * np.sqrt(p * (1.0 - p) / copies) + 0.04 * p)
+
+
+def test_arviz_shows_the_check():
+    X, y = toy("multiclass")
+    model = BSDRClassifier(2, latent_scale=0.6, random_state=0).fit(X, np.array(list("xyz"))[y])
+    check = predictive_check(model.idata_, rng=np.random.default_rng(0))
+    assert check["posterior_predictive/y"].dims == ("chain", "draw", "obs")
+    np.testing.assert_array_equal(check["observed_data/y"], y)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Found chain dimension")
+        az.plot_ppc_rootogram(check, backend="none")
+        az.plot_ppc_pava(check, data_type="categorical", backend="none")
+    tree = model.idata_.copy()
+    del tree["constant_data"]
+    with pytest.raises(ValueError, match="no group 'constant_data'"):
+        predictive_check(tree, rng=np.random.default_rng(0))
+
+
+def test_prior_predictive_classes_are_exchangeable():
+    """Every class takes a third on average; 200 prior draws are independent."""
+    X, y = toy("multiclass")
+    model = BSDRClassifier(2, latent_scale=0.6, random_state=0).fit(X, y).model_
+    found = pm.sample_prior_predictive(
+        200, model=model, random_seed=1, compile_kwargs={"mode": "FAST_COMPILE"}
+    )
+    drawn = found["prior_predictive/y"].values.reshape(200, N)
+    share = np.stack([(drawn == c).mean(axis=1) for c in range(K)], axis=1)
+    error = share.std(axis=0) / np.sqrt(200)
+    assert np.all(np.abs(share.mean(axis=0) - 1.0 / K) < 4.0 * error)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Found chain dimension")
+        az.plot_ppc_rootogram(found, group="prior_predictive", backend="none")

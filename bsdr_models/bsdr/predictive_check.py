@@ -1,0 +1,91 @@
+"""Targets that the fitted model would have produced, beside those it was fitted to.
+
+If the two look different, the model is wrong in what they differ in. The latent position of
+every row is drawn anew: with the one that the row's own target has shaped, any model would pass.
+"""
+
+import numpy as np
+import xarray as xr
+
+from bsdr_models.bsdr.predict import DrawPosterior
+from bsdr_models.bsdr.trees import draw_posterior
+from bsdr_models.dims import CHAIN, DRAW, LABEL, OBS
+from bsdr_models.typing import FloatArray
+
+
+def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataTree:
+    """Replicated targets of the training rows, one set for each draw, for ``arviz.plot_ppc_*``.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        Of any engine, in ``idata_`` of an estimator of BSDR.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups ``posterior_predictive`` (chain, draw, obs) and ``observed_data`` (obs) with ``y``:
+        classes by their position in the coordinate ``outcome``, which ArviZ's plots can count;
+        labels and real targets with a last axis ``outcome``.
+
+    Raises
+    ------
+    ValueError
+        If the tree is of a fit so large that it holds no features.
+
+    Notes
+    -----
+    Before any data, with the PyMC model of the same estimator:
+    ``pymc.sample_prior_predictive(model=estimator.model_)`` and
+    ``arviz.plot_ppc_rootogram(found, group="prior_predictive")``.
+
+    Examples
+    --------
+    >>> import arviz as az
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier
+    >>> from bsdr_models.bsdr.predictive_check import predictive_check
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = BSDRClassifier(latent_scale=0.3, random_state=0).fit(X, y)
+    >>> check = predictive_check(model.idata_, rng=np.random.default_rng(0))
+    >>> reliability = az.plot_ppc_pava(check, data_type="categorical")
+    """
+    if "constant_data" not in tree.children:
+        raise ValueError("the tree has no group 'constant_data', hence no features")
+    target = tree.attrs["target"]
+    posterior = tree["posterior"].to_dataset()
+    draws = draw_posterior(posterior, latent_scale=tree.attrs["latent_scale"], target=target)
+    values = draw_targets(draws, tree["constant_data"]["X"].to_numpy(), rng=rng)
+    values = values.reshape(posterior.sizes[CHAIN], posterior.sizes[DRAW], *values.shape[1:])
+    observed = tree["fit/y_index"] if target == "multiclass" else tree["observed_data/y"]
+    axes = (OBS, LABEL)[: observed.ndim]
+    seen = xr.Dataset({"y": observed.drop_attrs()}).transpose(*axes)
+    drawn = {name: posterior.coords[name] for name in (CHAIN, DRAW)}
+    replicated = xr.Dataset({"y": ((CHAIN, DRAW, *axes), values)}, coords={**seen.coords, **drawn})
+    return xr.DataTree.from_dict({"posterior_predictive": replicated, "observed_data": seen})
+
+
+def draw_targets(draws: DrawPosterior, rows: FloatArray, *, rng: np.random.Generator) -> np.ndarray:
+    """Targets of rows (M, P) from every draw of the parameters, latent positions included.
+
+    Returns
+    -------
+    (S, M) of int, (S, M, K) of int 0 and 1, or (S, M, K) of float
+        By target: classes, labels, real.
+    """
+    out = []
+    for s in range(len(draws.bias)):
+        Q, W, b = draws.projection[s], draws.weights[s], draws.bias[s]
+        z = rows @ Q + draws.latent_scale * rng.standard_normal((len(rows), Q.shape[1]))
+        noise = rng.standard_normal((len(rows), len(b)))
+        if draws.noise_precision is not None:
+            noise /= np.sqrt(draws.noise_precision[s])
+        t = z @ W + b + noise
+        if draws.target == "multiclass":
+            t = t.argmax(axis=1)
+        elif draws.target == "multilabel":
+            t = (t > 0.0).astype(np.int64)
+        out.append(t)
+    return np.stack(out)
