@@ -112,6 +112,7 @@ class Context:
             dims={
                 "projection_precision": precision_dims,
                 "projection_precision_mean": precision_dims,
+                "parameters": (),
                 **(dims or {}),
             },
             config=self.config,
@@ -247,6 +248,21 @@ def _densities(
     return groups
 
 
+def log_prior_group(
+    draws: Mapping[str, FloatArray], context: Context, *, latent_scale: float
+) -> dict[str, dict[str, FloatArray]]:
+    """log p(parameters) with their precisions integrated out, (chain, draw).
+
+    For ``arviz.psense_summary``, which asks what a stronger or weaker prior would change. Draws
+    of an approximation that is too narrow would answer "nothing", and get no such group.
+    """
+    if (priors := context.priors) is None:
+        return {}
+    stacked = draw_posterior(draws, latent_scale=latent_scale, target=context.target)
+    values = log_density.log_prior(stacked, priors, context.projection_prior)
+    return {"log_prior": {"parameters": values.reshape(draws["bias"].shape[:2])}}
+
+
 def log_likelihood_group(
     draws: Mapping[str, FloatArray], context: Context, *, latent_scale: float, target: Target
 ) -> dict[str, dict[str, FloatArray]]:
@@ -371,6 +387,8 @@ def draws_tree(
     if sample_stats:
         groups["sample_stats"] = dict(sample_stats)
     groups |= log_likelihood_group(draws, context, latent_scale=latent_scale, target=context.target)
+    if inference_method != "advi":
+        groups |= log_prior_group(draws, context, latent_scale=latent_scale)
     return context.build(
         groups,
         inference_method=inference_method,

@@ -7,7 +7,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy.special import logsumexp
-from scipy.stats import gamma, multivariate_normal
+from scipy.stats import gamma, multivariate_normal, t
 from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models import BSDRClassifier, BSDRRegressor
@@ -223,6 +223,15 @@ def test_saved_trees_leave_one_out_and_say_where_mean_field_is_too_far_off(tmp_p
             model = BSDRClassifier(1, inference=engine, **options).fit(X, y)
         model.idata_.to_netcdf(tmp_path / f"{engine}.nc")
         trees[engine] = az.from_netcdf(tmp_path / f"{engine}.nc")
+    assert "log_prior" not in trees["mean_field"].children
+    posterior = trees["gibbs"]["posterior"].dataset
+    expected = sum(
+        t(df=10.0).logpdf(posterior[name]).reshape(2, 500, -1).sum(axis=2)  # shape and rate 5
+        for name in ("projection", "weights", "bias")
+    )
+    np.testing.assert_allclose(trees["gibbs"]["log_prior/parameters"], expected, rtol=1e-9)
+    sensitive = az.psense_summary(trees["gibbs"], var_names=["coef"], round_to=6)
+    assert np.isfinite(sensitive[["prior", "likelihood"]].to_numpy(float)).all()
     exact = az.loo(trees["gibbs"], pointwise=True)
     assert exact.pareto_k.values.max() < exact.good_k
     assert exact.elpd == pytest.approx(-40 * np.log(2.0), rel=0.2)
