@@ -133,10 +133,10 @@ def calibration_error(
 
     Chance alone makes gaps, so that the error e which is seen is too large, and resampled ones
     :math:`e^*` once more so: their quantiles would never hold the zero of perfect probabilities.
-    The interval is therefore reflected, from :math:`2e - e^*_{high}` to
-    :math:`\max(e, 2e - e^*_{low})`, and begins at zero unless e is more than perfect
-    probabilities show by chance, for which the gap of a bin is taken as normal. In simulations of
-    60 to 1000 rows, intervals asked to hold in 90 % of the cases held in 78 to 97 %.
+    The interval is reflected below, from :math:`2e - e^*_{high}`, or from zero unless e is more
+    than perfect probabilities show by chance, for which the gap of a bin is taken as normal; and
+    it ends as far above e as resampled errors reach beyond their median. In simulations of 60 to
+    1000 rows, intervals asked to hold in 90 % of the cases held in 89 to 96 %.
 
     Parameters
     ----------
@@ -152,14 +152,14 @@ def calibration_error(
     gaps = np.bincount(place, weights=(stated - happened).ravel() / j, minlength=n * n_bins)
     gaps = gaps.reshape(n, n_bins)
     error = float(np.abs(gaps.mean(axis=0)).sum())
-    low, high = _tails(prob)
+    _, high = _tails(prob)
     resampled = np.abs(_resampled_means(gaps, rng)).sum(axis=1)
-    least, most = 2.0 * error - np.quantile(resampled, [high, low])
+    middle, top = np.quantile(resampled, [0.5, high])
     variance = np.bincount(bins.ravel(), weights=(stated * (1.0 - stated)).ravel())
     chance = np.sqrt(variance) * rng.standard_normal((N_RESAMPLES, n_bins)) / (n * j)
-    if error <= np.quantile(np.abs(chance).sum(axis=1), high):
-        least = 0.0
-    return Estimate(value=error, low=max(float(least), 0.0), high=max(float(most), error))
+    by_chance = error <= np.quantile(np.abs(chance).sum(axis=1), high)
+    least = 0.0 if by_chance else max(2.0 * error - float(top), 0.0)
+    return Estimate(value=error, low=least, high=error + float(top - middle))
 
 
 def _most_probable(
