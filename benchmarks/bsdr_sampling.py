@@ -64,8 +64,8 @@ CASES = (
     Case(name="wine"),
     Case(name="iris", latent_scale=0.1),
     Case(name="wine", latent_scale=0.1),
-    Case(name="digits", rows=300, projection_prior="columnwise", shorter=4),
-    Case(name="digits", rows=300, projection_prior="rowwise", shorter=4),
+    Case(name="digits", rows=300, projection_prior="columnwise", shorter=6),
+    Case(name="digits", rows=300, projection_prior="rowwise", shorter=6),
 )
 
 

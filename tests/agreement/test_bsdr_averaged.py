@@ -118,6 +118,9 @@ def summaries(draws):
 def test_averaged_sampler_agrees_with_nuts(kind):
     ours, our_error = summaries(by_averaging(kind))
     theirs, their_error = summaries(by_nuts(kind))
-    z = (ours - theirs) / np.hypot(our_error, their_error)
+    # Quantiles of a probability that is next to one in most draws are ties.
+    clear = np.minimum(our_error, their_error) > 1e-5
+    assert clear.mean() > 0.7
+    z = (ours - theirs)[clear] / np.hypot(our_error, their_error)[clear]
     assert np.abs(z).max() < 4.5, z.round(1)
     assert 0.5 < np.sqrt(np.mean(z**2)) < 1.6  # neither too far apart nor errors too large
