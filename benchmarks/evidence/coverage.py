@@ -1,0 +1,125 @@
+"""How often 90 % ellipses hold the true positions of rows simulated from the model itself.
+
+Components have neither order nor sign, and the posterior has 2^R R! equal copies. Draws of Gibbs
+are brought to one copy by signed permutations, chosen by projection and weights; the truth is
+brought to it by the same rule, as if it were one more draw, which it is. Its positions have no
+say in that.
+"""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy.stats import chi2
+
+from benchmarks.evidence.page import table
+from benchmarks.evidence.simulate import Truths, features, simulate
+from bsdr_models import BSDRClassifier
+from bsdr_models.bsdr.priors import SAMPLING
+from bsdr_models.typing import FloatArray
+
+N, D, R, K = 60, 10, 2, 3
+SEED, N_SETS, PROB = 30, 40, 0.9
+# Arguments that every engine gets.
+COMMON: dict[str, Any] = {
+    "n_components": R,
+    "projection_prior": "entrywise",
+    "latent_scale": SAMPLING.latent_scale,
+    "priors": SAMPLING,
+}
+
+
+# Kernel, kept draws and warm-up of each of four chains. Draws of the second kernel are nearly
+# independent, at ten times the cost.
+SAMPLERS = {"Gibbs, joint": ("joint", 2000, 1000), "Gibbs, averaged": ("averaged", 250, 300)}
+
+
+def engines(samplers: Mapping[str, tuple[str, int, int]]) -> dict[str, dict[str, Any]]:
+    """Arguments of each fit."""
+    out: dict[str, dict[str, Any]] = {"mean field": {**COMMON, "n_restarts": 3}}
+    for name, (sampler, draws, tune) in samplers.items():
+        sizes = {"sampler": sampler, "draws": draws, "tune": tune}
+        out[name] = {**COMMON, "inference": "gibbs", **sizes}
+    return out
+
+
+def report(
+    pictures: Path,
+    n_sets: int = N_SETS,
+    samplers: Mapping[str, tuple[str, int, int]] = SAMPLERS,
+) -> str:
+    """Table of coverages; there is no picture of them."""
+    truths = simulate_labelled(n_sets, np.random.default_rng(SEED))
+    rows = []
+    for engine, arguments in engines(samplers).items():
+        inside, wide, converged = [], [], []
+        for c in range(n_sets):
+            model = BSDRClassifier(random_state=c, **arguments).fit(truths.X, truths.y[c])
+            held, deviations = compare(model.idata_, truths, c)
+            inside.append(held.mean())
+            wide.append(deviations)
+            converged.append(model.converged_)
+        share, by_set = np.mean(inside), np.array(inside)
+        error = by_set.std(ddof=1) / np.sqrt(n_sets)
+        rows.append(
+            [
+                engine,
+                f"{share:.1%} ± {error:.1%}",
+                f"{by_set.min():.0%}, {np.median(by_set):.0%}, {by_set.max():.0%}",
+                f"{np.mean(wide):.2f}",
+                f"{np.sum(converged)} of {n_sets}",
+            ]
+        )
+    head = ["engine", "inside ± s.e.", "worst, median, best set", "mean s.d.", "converged"]
+    return f"{n_sets} data sets, N = {N}, D = {D}, R = {R}, K = {K}.\n\n" + table(head, rows)
+
+
+def simulate_labelled(n_sets: int, rng: np.random.Generator) -> Truths:
+    """Data sets in which every class occurs, so that a classifier knows all K.
+
+    Which data sets are kept depends on the labels alone: given them the posterior is what it was.
+    """
+    X = features(N, D, rng)
+    many = simulate(X, SAMPLING, (20 + 2 * n_sets, R, K), rng)
+    complete = [c for c, y in enumerate(many.y) if len(np.unique(y)) == K][:n_sets]
+    if len(complete) < n_sets:
+        raise RuntimeError("too few simulated data sets have rows of every class")
+    kept = {
+        name: getattr(many, name)[complete]
+        for name in ("projection", "latent", "weights", "bias", "y")
+    }
+    return Truths(X=X, **kept)
+
+
+def compare(tree: xr.DataTree, truths: Truths, c: int) -> tuple[np.ndarray, float]:
+    """Whether each ellipse holds its row, (N,), and the mean standard deviation of a position."""
+    posterior, fit = tree["posterior"].dataset, tree["fit"].dataset
+    Q = posterior["projection"].stack(draws=("chain", "draw")).transpose("draws", ...).values
+    W = posterior["weights"].stack(draws=("chain", "draw")).transpose("draws", "outcome", ...)
+    true = np.concatenate([truths.projection[c], truths.weights[c].T])
+    turn = nearest(np.concatenate([Q, W.values], axis=1), true)
+    gap = truths.latent[c] @ turn - fit["latent_mean"].values  # (N, R)
+    cov = fit["latent_cov"].values
+    distance = np.einsum("nr,nrs,ns->n", gap, np.linalg.inv(cov), gap)
+    deviation = float(np.sqrt(np.einsum("nrr->nr", cov)).mean())
+    return distance <= chi2.ppf(PROB, R), deviation
+
+
+def nearest(draws: FloatArray, true: FloatArray) -> FloatArray:
+    """Signed permutation that brings the truth (P, R) nearest to the mean of draws (S, P, R).
+
+    Rows and draws are brought to one size first, as when draws are brought to each other.
+    """
+    size = np.median(np.abs(draws), axis=(0, 2))[:, None]
+    scaled = draws / size
+    reference = np.mean(scaled / np.linalg.norm(scaled, axis=(1, 2), keepdims=True), axis=0)
+    r = true.shape[1]
+    turns = [
+        np.eye(r)[:, list(order)] * sign
+        for order in itertools.permutations(range(r))
+        for sign in itertools.product((1.0, -1.0), repeat=r)
+    ]
+    return max(turns, key=lambda turn: float(np.sum(reference * (true / size @ turn))))

@@ -1,0 +1,168 @@
+"""What the models say of pure noise, where a supervised map of its own rows shows classes."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.model_selection import LeaveOneOut, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from benchmarks.evidence.page import table
+from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier, plots
+from bsdr_models.typing import FloatArray, IntArray
+
+N_SEEDS, N_CLASSES, R, NEIGHBOURS = 10, 3, 2, 3
+# Log loss that is still called noise; uniform probabilities have 1.099.
+AIM = 1.15
+# New rows in a panel of the picture: more hide each other.
+N_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """Rows to learn from, features, new rows, repeats."""
+
+    n_train: int = 60
+    n_features: int = 200
+    n_new: int = 2000
+    n_seeds: int = N_SEEDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """Normal features with labels that have nothing to do with them."""
+
+    X: FloatArray
+    y: IntArray
+    X_new: FloatArray
+    y_new: IntArray
+
+
+def lda() -> Any:
+    """Shrinkage LDA with its own probabilities and discriminants."""
+    discriminant = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto", n_components=R)
+    return make_pipeline(StandardScaler(), discriminant)
+
+
+METHODS: dict[str, Callable[[int], Any]] = {
+    "BSDR": lambda seed: BSDRClassifier(n_components=R, random_state=seed),
+    "BM2PCA": lambda seed: BM2PCAClassifier(n_components=R, random_state=seed),
+    "D-GPLVM": lambda seed: DGPLVMClassifier(n_components=R, random_state=seed),
+    "shrinkage LDA": lambda seed: lda(),
+}
+
+
+def report(pictures: Path, size: Size | None = None) -> str:
+    """Table of scores; writes ``null.png``, the maps of the first seed."""
+    size = size or Size()
+    rows, shown = [], {}
+    for name, make in METHODS.items():
+        found = []
+        for seed in range(size.n_seeds):
+            data = noise(size, seed)
+            begin = time.process_time()
+            model = make(seed).fit(data.X, data.y)
+            seconds = time.process_time() - begin
+            tree = maps(model, data)
+            found.append((*measure(model, tree, data), seconds))
+            if seed == 0:
+                shown[name] = tree
+        loss, train, new, seconds = np.array(found).T
+        rows.append(
+            [
+                name,
+                f"{loss.mean():.3f}",
+                f"{loss.max():.3f}",
+                f"{np.sum(loss > AIM)} of {len(loss)}",
+                f"{train.mean():.2f}",
+                f"{new.mean():.3f}",
+                f"{np.median(seconds):.2f}",
+            ]
+        )
+    draw(shown).savefig(pictures / "null.png", dpi=72)
+    head = [
+        "method",
+        "log loss, mean",
+        "worst",
+        f"above {AIM}",
+        "3-NN, training map",
+        "3-NN, new rows",
+        "fit s",
+    ]
+    return (
+        f"{size.n_train} rows, {size.n_features} features, {N_CLASSES} arbitrary labels, "
+        f"{size.n_new} new rows, {size.n_seeds} seeds.\n\n" + table(head, rows)
+    )
+
+
+def noise(size: Size, seed: int) -> Noise:
+    """One data set, its labels balanced."""
+    rng = np.random.default_rng([7, seed])
+    X = rng.standard_normal((size.n_train + size.n_new, size.n_features))
+    y, y_new = (rng.permutation(np.arange(n) % N_CLASSES) for n in (size.n_train, size.n_new))
+    return Noise(X=X[: size.n_train], y=y, X_new=X[size.n_train :], y_new=y_new)
+
+
+def maps(model: Any, data: Noise) -> xr.DataTree:
+    """Tree with the training rows (``fit``) and the new rows (``predictions``) of a model."""
+    if hasattr(model, "idata_"):
+        tree = model.idata_.copy()
+        tree["predictions"] = model.predict_idata(data.X_new, data.y_new)["predictions"]
+        return tree
+    fit, new = placed(model.transform(data.X)), placed(model.transform(data.X_new))
+    fit["y_index"] = "obs", data.y
+    new["y"] = "obs", data.y_new
+    return xr.DataTree.from_dict({"fit": fit, "predictions": new})
+
+
+def placed(mean: FloatArray) -> xr.Dataset:
+    """Positions of a method that states no uncertainty of them."""
+    n, r = mean.shape
+    return xr.Dataset(
+        {
+            "latent_mean": (("obs", "component"), mean),
+            "latent_cov": (("obs", "component", "component_aux"), np.zeros((n, r, r))),
+        },
+        coords={
+            "obs": np.arange(n),
+            "component": np.arange(r),
+            "component_aux": np.arange(r),
+            "outcome": np.arange(N_CLASSES),
+        },
+    )
+
+
+def measure(model: Any, tree: xr.DataTree, data: Noise) -> tuple[float, float, float]:
+    """Log loss on new rows; accuracy of 3-NN in the map, leave-one-out and on new rows."""
+    probability = model.predict_proba(data.X_new)
+    own = np.maximum(probability[np.arange(len(data.y_new)), data.y_new], 1e-300)
+    train, new = (tree[group]["latent_mean"].values for group in ("fit", "predictions"))
+    neighbours = KNeighborsClassifier(NEIGHBOURS)
+    seen = cross_val_score(neighbours, train, data.y, cv=LeaveOneOut()).mean()
+    unseen = neighbours.fit(train, data.y).score(new, data.y_new)
+    return float(-np.log(own).mean()), float(seen), float(unseen)
+
+
+def draw(trees: dict[str, xr.DataTree]) -> Figure:
+    """Training rows above, new rows below, a column for each method."""
+    figure = Figure(figsize=(4.0 * len(trees), 7.6), layout="constrained")
+    axes = figure.subplots(2, len(trees), sharex="col", sharey="col", squeeze=False)
+    titles = {"fit": "training rows", "predictions": "new rows"}
+    for row, (group, title) in zip(axes, titles.items(), strict=True):
+        for ax, (name, tree) in zip(row, trees.items(), strict=True):
+            few = tree.isel(obs=slice(N_SHOWN)) if group == "predictions" else tree
+            plots.plot_scores(few, group=group, ellipses="class", ax=ax)
+            for note in list(ax.texts):
+                note.remove()
+            ax.set_title(f"{name}, {title}", loc="left", pad=6.0)
+            if ax is not axes[0, -1] and (legend := ax.get_legend()):
+                legend.remove()
+    return figure

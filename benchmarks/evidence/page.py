@@ -1,0 +1,26 @@
+"""Markdown tables, written between the marks of a page."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown of a table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def write(page: Path, name: str, text: str) -> None:
+    """Replace what stands between the marks of a part.
+
+    Raises
+    ------
+    ValueError
+        If the page lacks the marks.
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, opened, rest = page.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (opened and closed):
+        raise ValueError(f"{page} has no marks {begin} and {end}")
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}")
