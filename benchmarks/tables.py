@@ -12,12 +12,13 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "default": {},
     "single fit": {"projection_prior": "columnwise", "latent_scale": 0.3},
     "mean field": {"preset": "paper"},
-    "Gibbs": {"preset": "paper", "inference": "gibbs"},
+    "Gibbs": {"preset": "paper", "inference": "gibbs", "sampler": "joint"},
     "mean field, columnwise": {"preset": "paper", "projection_prior": "columnwise"},
     "Gibbs, columnwise": {
         "preset": "paper",
         "projection_prior": "columnwise",
         "inference": "gibbs",
+        "sampler": "joint",
     },
     "ARD": {"projection_prior": "columnwise", "latent_scale": 0.1, "priors": SPARSE},
     "ARD, 160 iterations": {
