@@ -10,7 +10,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 WORKERS ?= auto
 
-.PHONY: help install demo test test-slow bench notebooks lint format clean
+.PHONY: help install demo test test-slow bench evidence notebooks lint format clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -34,6 +34,9 @@ test-slow: $(STAMP)  ## Statistical tests, samplers and notebooks
 
 bench: $(STAMP)  ## Speed against the floor
 	$(BIN)/python -m benchmarks speed
+
+evidence: $(STAMP)  ## Remake the tables and pictures of docs/evidence.md
+	$(BIN)/python -m benchmarks.evidence
 
 notebooks: $(STAMP)  ## Re-execute the notebooks in place
 	$(BIN)/python tools/execute_notebooks.py

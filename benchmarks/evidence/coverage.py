@@ -33,7 +33,7 @@ COMMON: dict[str, Any] = {
 
 
 # Kernel, kept draws and warm-up of each of four chains. Draws of the second kernel are nearly
-# independent, at ten times the cost.
+# independent; a sweep costs five times as much.
 SAMPLERS = {"Gibbs, joint": ("joint", 2000, 1000), "Gibbs, averaged": ("averaged", 250, 300)}
 
 
