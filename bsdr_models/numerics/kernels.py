@@ -6,8 +6,6 @@ a gradient with respect to the kernel back to the rows. The second computes the 
 which costs little and spares a second matrix.
 """
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
@@ -19,8 +17,6 @@ from bsdr_models.typing import FloatArray
 _FEW_COLUMNS = 8
 # Exponents below minus this are set to it: exp(-700) is 1e-304.
 _LARGEST = 700.0
-# Sums over rows may be reordered; the exponential may not, so it keeps the flags of its module.
-_SUMS: dict[str, Any] = {"cache": True, "fastmath": True, "error_model": "numpy"}
 
 
 def squared_distances(A: FloatArray, B: FloatArray | None = None) -> FloatArray:
@@ -239,7 +235,7 @@ def _add_cross_slopes(
     return total
 
 
-@njit(**_SUMS)
+@njit(**_OPTIONS)
 def _add_pairs(
     point: FloatArray,
     columns: FloatArray,
