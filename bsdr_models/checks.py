@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
@@ -20,6 +21,30 @@ one_thread = partial(threadpool_limits, limits=1, user_api="blas")
 
 # Largest R-hat of an identified quantity that passes without a warning.
 R_HAT_LIMIT = 1.05
+
+
+def forget(estimator: BaseEstimator, private: Sequence[str]) -> None:
+    """Delete what a fit has left: attributes that end in an underscore, and some private ones."""
+    arguments = estimator.get_params(deep=False)
+    for name in [name for name in vars(estimator) if name not in arguments]:
+        if name.endswith("_") or name in private:
+            delattr(estimator, name)
+
+
+def feature_names(estimator: Any) -> np.ndarray:
+    """Names of the columns of the fit, x0, x1 and so on where they had none."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return np.array([f"x{i}" for i in range(estimator.n_features_in_)]) if names is None else names
+
+
+def check_positions(Z: Any, n_components: int) -> FloatArray:
+    """Latent positions as a finite array (N, R); a ValueError if they are not."""
+    Z = np.asarray(Z, dtype=np.float64)
+    if Z.ndim != 2 or Z.shape[1] != n_components:
+        raise ValueError(f"Z must have shape (n_samples, {n_components}), got {Z.shape}")
+    if not np.isfinite(Z).all():
+        raise ValueError("Z contains NaN or infinity")
+    return Z
 
 
 def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:

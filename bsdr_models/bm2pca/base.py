@@ -16,7 +16,14 @@ from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.task import Learned, Strategy, Task
 from bsdr_models.bm2pca.trees import Context
 from bsdr_models.bm2pca.views import Moments, make_view
-from bsdr_models.checks import check_count, check_tol, fit_scaler, one_thread
+from bsdr_models.checks import (
+    check_count,
+    check_positions,
+    check_tol,
+    fit_scaler,
+    forget,
+    one_thread,
+)
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.random import as_generator
@@ -50,10 +57,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _forget(self) -> None:
         """Be unfitted, and keep no result of an earlier fit, until this one has succeeded."""
-        arguments = self.get_params(deep=False)
-        for name in [name for name in vars(self) if name not in arguments]:
-            if name.endswith("_") or name in PRIVATE:
-                delattr(self, name)
+        forget(self, PRIVATE)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learned")
@@ -200,13 +204,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         ndarray of shape (n_samples, n_features)
         """
         check_is_fitted(self)
-        Z = np.asarray(Z, dtype=np.float64)
-        if Z.ndim != 2 or Z.shape[1] != self._n_features_out:
-            raise ValueError(
-                f"Z must have shape (n_samples, {self._n_features_out}), got {Z.shape}"
-            )
-        if not np.isfinite(Z).all():
-            raise ValueError("Z contains NaN or infinity")
+        Z = check_positions(Z, self._n_features_out)
         generative = self._decoder
         p, r = generative.shape
         rows = generative.reconstruct(np.moveaxis(Z.reshape(len(Z), p, r), 1, 0))
@@ -273,10 +271,6 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         for name in ("random_state", "views"):
             del config[name]
         return {**config, "priors": asdict(priors)}
-
-    def _feature_names(self) -> np.ndarray:
-        names = getattr(self, "feature_names_in_", None)
-        return np.array([f"x{i}" for i in range(self.n_features_in_)]) if names is None else names
 
     def _spawn(self) -> tuple[np.random.Generator, np.random.Generator]:
         """Streams of the cross-validation and of the fit; the seed of what is made later."""

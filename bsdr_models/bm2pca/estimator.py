@@ -19,6 +19,7 @@ from bsdr_models.bm2pca.settings import Candidate, Grid, Inference, Variant, mak
 from bsdr_models.bm2pca.task import Learned, Strategy, Task
 from bsdr_models.checks import (
     check_choice,
+    feature_names,
     one_thread,
     warn_not_converged,
     warn_unless_mixed,
@@ -377,7 +378,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             X=self._task.X,
             y=labels.given,
             index=labels.groups if labels.exclusive else None,
-            feature_names=self._feature_names(),
+            feature_names=feature_names(self),
             labels=labels.classes,
             target="multiclass" if labels.exclusive else "multilabel",
             config=config,

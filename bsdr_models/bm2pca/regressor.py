@@ -14,7 +14,13 @@ from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.regression import Tubes, make_tubes
-from bsdr_models.checks import check_choice, dense_targets, one_thread, warn_not_converged
+from bsdr_models.checks import (
+    check_choice,
+    dense_targets,
+    feature_names,
+    one_thread,
+    warn_not_converged,
+)
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.random import RandomState
@@ -268,7 +274,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             X=self._task.X,
             y=self._task.Y,
             index=None,
-            feature_names=self._feature_names(),
+            feature_names=feature_names(self),
             labels=np.array([f"y{i}" for i in range(self._task.Y.shape[1])]),
             target="regression",
             config=self._config(self._task.priors),

@@ -24,8 +24,11 @@ from sklearn.utils.validation import (
 from bsdr_models.checks import (
     check_choice,
     check_count,
+    check_positions,
     check_tol,
+    feature_names,
     fit_scaler,
+    forget,
     one_thread,
     warn_unless_mixed,
 )
@@ -285,10 +288,7 @@ class DGPLVMClassifier(
 
     def _forget(self) -> None:
         """Be unfitted, and keep no result of an earlier fit, until this one has succeeded."""
-        arguments = self.get_params(deep=False)
-        for name in [name for name in vars(self) if name not in arguments]:
-            if name.endswith("_") or name in PRIVATE:
-                delattr(self, name)
+        forget(self, PRIVATE)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learned")
@@ -372,7 +372,7 @@ class DGPLVMClassifier(
             X=task.X,
             y=y,
             index=task.y_index,
-            feature_names=self._feature_names(),
+            feature_names=feature_names(self),
             labels=self.classes_,
             config=self._config(task.priors),
             attrs={
@@ -464,13 +464,7 @@ class DGPLVMClassifier(
         ndarray of shape (n_samples, n_features)
         """
         check_is_fitted(self)
-        Z = np.asarray(Z, dtype=np.float64)
-        if Z.ndim != 2 or Z.shape[1] != self._n_features_out:
-            raise ValueError(
-                f"Z must have shape (n_samples, {self._n_features_out}), got {Z.shape}"
-            )
-        if not np.isfinite(Z).all():
-            raise ValueError("Z contains NaN or infinity")
+        Z = check_positions(Z, self._n_features_out)
         mean, _ = self._learned.decoder.features(Z)
         return self._scaler.inverse(mean)
 
@@ -587,7 +581,3 @@ class DGPLVMClassifier(
         del config["random_state"]
         config["unlabeled"] = None if self.unlabeled is None else str(self.unlabeled)
         return {**config, "priors": asdict(priors)}
-
-    def _feature_names(self) -> np.ndarray:
-        names = getattr(self, "feature_names_in_", None)
-        return np.array([f"x{i}" for i in range(self.n_features_in_)]) if names is None else names

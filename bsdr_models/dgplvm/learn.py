@@ -28,6 +28,7 @@ from bsdr_models.dgplvm.predict import (
     Placement,
     Positions,
     Posterior,
+    mixture,
 )
 from bsdr_models.dgplvm.projection import project, project_left_out
 from bsdr_models.inference.optimise import MapResult
@@ -301,11 +302,7 @@ def draws_posterior(
         placement = ByMap.of(prior, latent, scale, found.usual_variance)
         posteriors.append(Posterior(placement=placement, classifier=classifier))
         left_out.append(_as_positions(found, scale))
-    means = np.stack([one.mean for one in left_out])
-    mean = means.mean(axis=0)
-    spread = np.einsum("smr,smq->mrq", means - mean, means - mean) / len(means)
-    cov = np.mean([one.cov for one in left_out], axis=0) + spread
-    return DrawPosterior(draws=tuple(posteriors)), Positions(mean=mean, cov=cov)
+    return DrawPosterior(draws=tuple(posteriors)), mixture(left_out)
 
 
 def decoder_rows(n_rows: int) -> IntArray:

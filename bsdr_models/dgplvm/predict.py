@@ -6,6 +6,7 @@ References
        classification. ICML.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +36,14 @@ class Positions:
 
     mean: FloatArray
     cov: FloatArray
+
+
+def mixture(parts: Sequence[Positions]) -> Positions:
+    """Mean and covariance of a row that lies as in any of the parts, each equally probable."""
+    means = np.stack([one.mean for one in parts])
+    mean = means.mean(axis=0)
+    spread = np.einsum("smr,smq->mrq", means - mean, means - mean) / len(parts)
+    return Positions(mean=mean, cov=np.mean([one.cov for one in parts], axis=0) + spread)
 
 
 class Classifier(Protocol):
@@ -228,11 +237,7 @@ class DrawPosterior:
 
     def positions(self, X: FloatArray) -> Positions:
         """Mean and covariance of the mixture over draws."""
-        found = [draw.positions(X) for draw in self.draws]
-        means = np.stack([one.mean for one in found])
-        mean = means.mean(axis=0)
-        spread = np.einsum("smr,smq->mrq", means - mean, means - mean) / len(found)
-        return Positions(mean=mean, cov=np.mean([one.cov for one in found], axis=0) + spread)
+        return mixture([draw.positions(X) for draw in self.draws])
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log of the mean probability over draws, (M, K)."""
