@@ -27,6 +27,8 @@ STEPS += ("likelihood", "sparse_likelihood", "criteria", "dynamics", "back_const
 STEPS += ("objective", "paper_objective", "gp_classifier", "decoder", "projection")
 NUMERICS = ("numerics.*", "data")
 CHECKS = ("checks", "unlabeled")
+# What all estimators offer: saving, reporting, citing.
+SURFACE = ("surface",)
 DRIVERS = tuple(
     f"inference.{name}"
     for name in ("protocols", "coordinate_ascent", "gibbs", "callbacks", "optimise")
@@ -66,7 +68,15 @@ def paper_layers(paper):
         ),
         Layer(
             modules=(f"{paper}", f"{paper}.*"),
-            inside=(f"{paper}.*", *CHECKS, *BASE, *NUMERICS, *DRIVERS, "inference.datatree"),
+            inside=(
+                f"{paper}.*",
+                *SURFACE,
+                *CHECKS,
+                *BASE,
+                *NUMERICS,
+                *DRIVERS,
+                "inference.datatree",
+            ),
             outside=("numpy", "scipy", "sklearn", "xarray"),
             lazy=(f"{paper}.model", "inference.engines", "inference.pymc_step", "arviz_stats"),
         ),
@@ -100,6 +110,11 @@ LAYERS = (
         inside=(*CHECKS, *BASE, *NUMERICS),
         outside=("numpy", "scipy", "sklearn", "threadpoolctl", "xarray"),
         lazy=("arviz_stats",),
+    ),
+    Layer(
+        modules=SURFACE,
+        inside=(*SURFACE, *CHECKS, *BASE, *NUMERICS),
+        outside=("numpy", "sklearn", "xarray"),
     ),
     *(layer for paper in PAPERS for layer in paper_layers(paper)),
     Layer(

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bsdr_models.bm2pca import generative, paper, sampling, trees
+from bsdr_models.bm2pca.card import CARD
 from bsdr_models.bm2pca.generative import Generative, Rows
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.task import Learned, Strategy, Task
@@ -27,6 +28,7 @@ from bsdr_models.checks import (
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.random import as_generator
+from bsdr_models.surface import Surface
 from bsdr_models.typing import FloatArray, IntArray
 
 validate_rows = partial(
@@ -52,8 +54,10 @@ PRIVATE = (
 )
 
 
-class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseEstimator):
     """Scaling, views, positions and reconstruction; a subclass validates targets and predicts."""
+
+    _card = CARD
 
     def _forget(self) -> None:
         """Be unfitted, and keep no result of an earlier fit, until this one has succeeded."""

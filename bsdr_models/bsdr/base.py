@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bsdr_models.bsdr import predict, sampling, trees
+from bsdr_models.bsdr.card import CARD
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.settings import (
     Inference,
@@ -32,14 +33,17 @@ from bsdr_models.checks import (
 )
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.random import RandomState, as_generator
+from bsdr_models.surface import Surface
 from bsdr_models.typing import FloatArray, ProjectionPrior, Target
 
 # Weight of the model without features above which a mixture says that there is no signal.
 NO_SIGNAL = 0.5
 
 
-class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseEstimator):
     """Scaling, engines, positions and the tree; a subclass validates targets and predicts."""
+
+    _card = CARD
 
     def __init__(
         self,

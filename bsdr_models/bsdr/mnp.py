@@ -22,6 +22,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bsdr_models.bsdr import mean_field
+from bsdr_models.bsdr.card import CARD
 from bsdr_models.bsdr.mean_field import Info, Scores
 from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.checks import (
@@ -37,6 +38,7 @@ from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinat
 from bsdr_models.numerics import orthant
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, RidgeColumns
+from bsdr_models.surface import Surface
 from bsdr_models.typing import FloatArray
 
 
@@ -141,7 +143,7 @@ def unpack(vector: FloatArray, state: State) -> State:
     )
 
 
-class MNPClassifier(ClassifierMixin, BaseEstimator):
+class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
     """Multinomial probit on all features: what BSDR must beat to be worth its projection.
 
     Parameters
@@ -189,6 +191,8 @@ class MNPClassifier(ClassifierMixin, BaseEstimator):
     >>> MNPClassifier().fit(X, y).predict_proba(X).shape
     (178, 3)
     """
+
+    _card = CARD
 
     def __init__(
         self,

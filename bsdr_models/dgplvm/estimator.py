@@ -42,6 +42,7 @@ from bsdr_models.dgplvm.paper import learn_paper
 from bsdr_models.dgplvm.predict import ByLikelihood, ByMap, Positions, Posterior
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.random import RandomState, as_generator
+from bsdr_models.surface import Surface
 from bsdr_models.typing import FloatArray, IntArray
 from bsdr_models.unlabeled import encode_known, known_entries
 
@@ -52,7 +53,7 @@ PRIVATE = ("_learned", "_context", "_tree", "_task", "_scaler")
 
 
 class DGPLVMClassifier(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, Surface, BaseEstimator
 ):
     r"""Discriminative Gaussian process latent variable model.
 
@@ -178,6 +179,8 @@ class DGPLVMClassifier(
     >>> bool(model.score(X[1::3], y[1::3]) > 0.9)
     True
     """
+
+    _card = CARD
 
     def __init__(
         self,
