@@ -25,6 +25,7 @@ from bsdr_models.checks import (
     forget,
     one_thread,
 )
+from bsdr_models.inference.callbacks import watched_climb
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.random import as_generator
@@ -43,6 +44,7 @@ validate_rows = partial(
 PRIVATE = (
     "_learned",
     "_context",
+    "_reference",
     "_tree",
     "_observed",
     "_task",
@@ -240,6 +242,8 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         """Take the results of a fit, and name them."""
         self._learned, self._context = learned, context
         self._tree: xr.DataTree | None = None
+        compared = trees.compare_rows(learned, self._task.X)
+        self._reference = None if compared is None else compared[0]
         weights = context.per_class(trees.mean_weights(learned))
         latent = learned.posterior.latent(self._task.X)
         self.relevance_ = relevance(latent, context.contrast(weights))
@@ -248,6 +252,23 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         self.lower_bounds_ = learned.elbo
         self.n_iter_ = len(self.lower_bounds_)
         self.converged_, self.interrupted_ = learned.converged, learned.interrupted
+
+    def _unusual(self, rows: Rows) -> tuple[dict[str, FloatArray], dict[str, float]]:
+        """How far out rows lie, by name, and the attributes that say so."""
+        if self._reference is None:
+            return {}, {}
+        rows = trees.complete(self._learned, rows)
+        return self._reference.compare(rows).by_name(), self._reference.attrs()
+
+    def _watched(self, *, n_restarts: int, max_iter: int) -> Any:
+        """A bar over a climb of mean field, and the options by which the climb is seen."""
+        return watched_climb(
+            "BM2PCA, mean field",
+            n_restarts=n_restarts,
+            max_iter=max_iter,
+            n_jobs=self.n_jobs,
+            enabled=self.progressbar,
+        )
 
     @property
     def idata_(self) -> xr.DataTree:
@@ -270,9 +291,9 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         return sampling.declare(task.X, margins, task.priors, n_components=task.n_components)
 
     def _config(self, priors: Priors) -> dict[str, Any]:
-        """Arguments for the record, without the random state."""
+        """Arguments for the record, without the random state and what changes no result."""
         config = self.get_params(deep=False)
-        for name in ("random_state", "views"):
+        for name in ("random_state", "views", "n_jobs"):
             del config[name]
         return {**config, "priors": asdict(priors)}
 

@@ -24,7 +24,6 @@ from bsdr_models.checks import (
     warn_not_converged,
     warn_unless_mixed,
 )
-from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.random import RandomState
 from bsdr_models.typing import FloatArray
 
@@ -84,6 +83,10 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         nats.
     draws, tune, chains : int
         Of the samplers.
+    n_jobs : int, optional
+        Folds and restarts that run side by side, by joblib as in scikit-learn: None is 1 unless a
+        ``joblib.parallel_config`` says otherwise, -1 is all cores. The result does not depend on
+        it.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
         A Generator is used as it is, so that two fits differ.
@@ -103,7 +106,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         ``"candidates"`` with their held-out ``"accuracy"`` and ``"log_loss"``.
     relevance_ : ndarray of shape (n_components_out,)
         Share of each component in the variance of the scores.
-    lower_bounds_ : ndarray of shape (n_iter_,)
+    lower_bounds_ : ndarray of shape (n_iter,)
         Bound or objective in nats after each iteration.
     n_iter_ : int
     converged_ : bool
@@ -198,6 +201,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         draws: int = 1000,
         tune: int = 1000,
         chains: int = 4,
+        n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
     ) -> None:
@@ -220,6 +224,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         self.draws = draws
         self.tune = tune
         self.chains = chains
+        self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
 
@@ -299,6 +304,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             "exclusive": labels.exclusive,
             "rng": rng,
             "progressbar": self.progressbar,
+            "n_jobs": self.n_jobs,
         }
         temperature: float | None = 1.0
         if len(grid.candidates) > 1 or (self.calibrate and not sampled):
@@ -390,15 +396,15 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         self.n_sweeps_ = chosen.n_sweeps
         fixed = chosen.n_sweeps is not None
         total = chosen.n_sweeps if chosen.n_sweeps is not None else self.max_iter
-        with ProgressBar(total, "BM2PCA, mean field", enabled=self.progressbar) as bar:
+        limits = {"n_restarts": 1 if fixed else self.n_restarts, "max_iter": total}
+        with self._watched(**limits) as watched:
             return paper.fit(
                 self._task,
                 cost=chosen.cost,
                 rng=rng,
-                max_iter=total,
                 tol=0.0 if fixed else self.tol,
-                n_restarts=1 if fixed else self.n_restarts,
-                callbacks=[lambda iteration, state, info: bar.update(bound=info.elbo)],
+                **limits,
+                **watched,
             )
 
     # ---------------------------------------------------------------- after the fit
@@ -480,16 +486,24 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         Returns
         -------
         xarray.DataTree
-            With group ``predictions``: latent_mean, latent_cov, probability, predicted, y.
+            With group ``predictions``: latent_mean, latent_cov, probability, predicted, y; and how
+            unusual the rows are, t2, q_residual and tail_probability
+            (:mod:`bsdr_models.numerics.outliers`).
         """
         rows = self._rows(X)
         log_p = self._log_proba(rows)
+        unusual, reference = self._unusual(rows)
         return trees.predictions_tree(
             self._context,
             positions=self._learned.posterior.positions(rows),
-            values={"probability": np.exp(log_p), "predicted": self._most_probable(log_p)},
+            values={
+                "probability": np.exp(log_p),
+                "predicted": self._most_probable(log_p),
+                **unusual,
+            },
             y=y,
             inference_method=self.inference,
+            attrs=reference,
         )
 
     def __sklearn_tags__(self) -> Any:

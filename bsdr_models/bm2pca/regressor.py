@@ -21,7 +21,6 @@ from bsdr_models.checks import (
     one_thread,
     warn_not_converged,
 )
-from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.random import RandomState
 from bsdr_models.typing import FloatArray
@@ -71,6 +70,10 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         Iterations per restart.
     tol : float, default=1e-3
         Mean field stops when a round gains less than this many nats.
+    n_jobs : int, optional
+        Restarts and folds that run side by side, by joblib as in scikit-learn: None is 1 unless a
+        ``joblib.parallel_config`` says otherwise, -1 is all cores. The result does not depend on
+        it.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
         A Generator is used as it is, so that two fits differ.
@@ -91,7 +94,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         Settings that were compared, and their ``"bound"`` or ``"squared_error"``.
     relevance_ : ndarray of shape (n_components,)
         Share of each component in the variance of the scores.
-    lower_bounds_ : ndarray of shape (n_iter_,)
+    lower_bounds_ : ndarray of shape (n_iter,)
         Exact bound in nats after each iteration.
     n_iter_ : int
     converged_ : bool
@@ -147,6 +150,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         n_restarts: int = 1,
         max_iter: int = 2000,
         tol: float = 1e-3,
+        n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
     ) -> None:
@@ -161,6 +165,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         self.n_restarts = n_restarts
         self.max_iter = max_iter
         self.tol = tol
+        self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
 
@@ -242,7 +247,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
                 stacklevel=3,
             )
             return tubes.fallback
-        mean, variance = regression.held_out(task, tubes, fold, rng)
+        mean, variance = regression.held_out(task, tubes, fold, rng, n_jobs=self.n_jobs)
         if tubes.criterion == "cv":
             found = regression.squared_errors(task.Y, mean)
             self.cv_results_ = {"settings": tubes.settings, "squared_error": found}
@@ -254,15 +259,10 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
     def _learn(self, rng: np.random.Generator) -> None:
         """Climb to convergence with the chosen tube."""
         self._task = replace(self._task, epsilon=self.epsilon_)
-        with ProgressBar(self.max_iter, "BM2PCA, mean field", enabled=self.progressbar) as bar:
+        limits = {"n_restarts": self.n_restarts, "max_iter": self.max_iter}
+        with self._watched(**limits) as watched:
             learned = paper.fit(
-                self._task,
-                cost=self.C_,
-                rng=rng,
-                max_iter=self.max_iter,
-                tol=self.tol,
-                n_restarts=self.n_restarts,
-                callbacks=[lambda iteration, state, info: bar.update(bound=info.elbo)],
+                self._task, cost=self.C_, rng=rng, tol=self.tol, **limits, **watched
             )
         self._adopt(learned, self._describe())
         if not (self.converged_ or self.interrupted_):
@@ -334,16 +334,20 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         Returns
         -------
         xarray.DataTree
-            With group ``predictions``: latent_mean, latent_cov, prediction, prediction_sd, y.
+            With group ``predictions``: latent_mean, latent_cov, prediction, prediction_sd, y; and
+            how unusual the rows are, t2, q_residual and tail_probability
+            (:mod:`bsdr_models.numerics.outliers`).
         """
         rows = self._rows(X)
         mean, std = self._moments(rows)
+        unusual, reference = self._unusual(rows)
         return trees.predictions_tree(
             self._context,
             positions=self._learned.posterior.positions(rows),
-            values={"prediction": mean, "prediction_sd": std},
+            values={"prediction": mean, "prediction_sd": std, **unusual},
             y=y,
             inference_method="mean_field",
+            attrs=reference,
         )
 
     def __sklearn_tags__(self) -> Any:

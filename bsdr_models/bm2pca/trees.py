@@ -17,6 +17,7 @@ from bsdr_models.bm2pca.task import Learned
 from bsdr_models.dims import COMPONENT, COMPONENT_AUX, FEATURE, LABEL, OBS, TERM
 from bsdr_models.inference.datatree import InferenceMethod, to_datatree
 from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.outliers import Reference, Unusual
 from bsdr_models.numerics.relevance import feature_relevance, relevance
 from bsdr_models.typing import FloatArray, IntArray
 
@@ -129,6 +130,8 @@ def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) ->
     else:
         group["latent_mean"] = posterior.latent(context.X)
     group["relevance"] = relevance(group["latent_mean"], contrast)
+    unusual, reference = _unusual(learned, context)
+    group |= unusual
     coords: dict[str, Sequence[Any]] = {}
     if len(learned.terms) > 1 and all(len(v) == len(learned.elbo) for v in learned.terms.values()):
         group["elbo_terms"] = np.column_stack(list(learned.terms.values()))
@@ -142,7 +145,11 @@ def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) ->
         {"posterior": draws, "fit": group, **context.data_groups()},
         inference_method="mean_field",
         n_components=r,
-        attrs={"converged": int(learned.converged), "interrupted": int(learned.interrupted)},
+        attrs={
+            "converged": int(learned.converged),
+            "interrupted": int(learned.interrupted),
+            **reference,
+        },
         coords=coords,
     )
 
@@ -155,6 +162,7 @@ def draws_tree(
     sampled, posterior = learned.sampled, learned.posterior
     positions, projection = posterior.positions(context.X), posterior.projection
     contrast = context.contrast(context.per_class(mean_weights(learned)))
+    unusual, reference = _unusual(learned, context)
     group: dict[str, Any] = {
         "latent_mean": positions.mean,
         "latent_cov": positions.cov,
@@ -162,6 +170,7 @@ def draws_tree(
         "projection_sd": posterior.projection_sd,
         "relevance": relevance(positions.mean, contrast),
         "feature_relevance": feature_relevance(projection, contrast),
+        **unusual,
         **sampled.fit,
     }
     if context.index is not None:
@@ -176,8 +185,29 @@ def draws_tree(
         groups,
         inference_method=inference_method,
         n_components=projection.shape[1],
-        attrs={"interrupted": int(learned.interrupted), "alignment": "rotation"},
+        attrs={
+            "interrupted": int(learned.interrupted),
+            "alignment": "rotation",
+            **reference,
+        },
     )
+
+
+def compare_rows(learned: Learned, X: Rows) -> tuple[Reference, Unusual] | None:
+    """How unusual each training row is among the others; gaps are filled by the model."""
+    return Reference.learn(complete(learned, X), learned.posterior.projection)
+
+
+def complete(learned: Learned, rows: Rows) -> Rows:
+    """Rows with their missing entries at their mean given the others."""
+    if learned.generative is None or issparse(rows) or not np.isnan(rows).any():
+        return rows
+    return learned.generative.impute(rows)
+
+
+def _unusual(learned: Learned, context: Context) -> tuple[dict[str, FloatArray], dict[str, float]]:
+    found = compare_rows(learned, context.X)
+    return ({}, {}) if found is None else (found[1].by_name(), found[0].attrs())
 
 
 def _for_classes(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:
@@ -317,6 +347,7 @@ def predictions_tree(
     values: Mapping[str, np.ndarray],
     y: Any,
     inference_method: InferenceMethod,
+    attrs: Mapping[str, Any],
 ) -> xr.DataTree:
     """Tree of predictions for new rows, which the plots read.
 
@@ -331,6 +362,8 @@ def predictions_tree(
         True targets.
     inference_method : str
         Of the fit.
+    attrs : mapping
+        More root attributes.
     """
     group = {"latent_mean": positions.mean, "latent_cov": positions.cov, **values}
     if y is not None:
@@ -341,5 +374,6 @@ def predictions_tree(
         {"predictions": group},
         inference_method=inference_method,
         n_components=positions.mean.shape[1],
+        attrs=attrs,
         dims={name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()},
     )

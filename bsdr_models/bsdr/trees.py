@@ -14,6 +14,7 @@ from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.stacking import Fit
 from bsdr_models.inference.datatree import InferenceMethod, to_datatree
 from bsdr_models.numerics import align
+from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance, relevance
 from bsdr_models.typing import FloatArray, ProjectionPrior, Target
 
@@ -183,6 +184,7 @@ def mean_field_tree(
         ),
         "relevance": relevance(state.latent.mean, contrast),
         "feature_relevance": feature_relevance(loadings, contrast),
+        **_unusual(context.X, loadings)[0],
         "elbo": result.elbo,
         "elbo_terms": np.column_stack(list(result.terms.values())),
         "restarts": np.array(result.restarts),
@@ -369,6 +371,7 @@ def draws_tree(
         positions = posterior.positions(context.X)
     contrast = context.contrast(weights.mean(axis=(0, 1)))
     loadings = projection.mean(axis=(0, 1))
+    unusual, reference = _unusual(context.X, loadings)
     group = {
         "latent_mean": positions.mean,
         "latent_cov": positions.cov,
@@ -376,6 +379,7 @@ def draws_tree(
         "projection_sd": projection.std(axis=(0, 1)),
         "relevance": relevance(positions.mean, contrast),
         "feature_relevance": feature_relevance(loadings, contrast),
+        **unusual,
         **(fit or {}),
     }
     if "projection_precision" in draws:
@@ -394,8 +398,16 @@ def draws_tree(
         inference_method=inference_method,
         latent_scale=latent_scale,
         n_components=r,
-        attrs={"alignment": "signed permutation", **(attrs or {})},
+        attrs={"alignment": "signed permutation", **reference, **(attrs or {})},
     )
+
+
+def _unusual(
+    rows: FloatArray, loadings: FloatArray
+) -> tuple[dict[str, FloatArray], dict[str, float]]:
+    """How unusual each training row is among the others, and the attributes that say so."""
+    learned = Reference.learn(rows, loadings)
+    return ({}, {}) if learned is None else (learned[1].by_name(), learned[0].attrs())
 
 
 def predictions_tree(

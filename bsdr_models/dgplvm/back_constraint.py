@@ -86,6 +86,9 @@ class MapPrior(Protocol):
     def variance(self, features: FloatArray) -> FloatArray:
         """Variance of a position given those of the training rows, (M,), without the scale."""
 
+    def left_out_variance(self) -> FloatArray:
+        """The same of each training row given the positions of the others, (N,)."""
+
     def far_features(self) -> FloatArray:
         """Of a row infinitely far from all training rows, (1, P)."""
 
@@ -224,6 +227,10 @@ class DenseMap:
         left = 1.0 + self.mean_variance + self.noise - (half**2).sum(axis=0)
         return np.maximum(left, self.noise)
 
+    def left_out_variance(self) -> FloatArray:
+        """1 / M_nn."""
+        return np.maximum(1.0 / self.diagonal(), self.noise)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowRankMap:
@@ -346,8 +353,16 @@ class LowRankMap:
     def variance(self, features: FloatArray) -> FloatArray:
         """1 + omega + lambda minus psi psi', plus lambda psi (lambda I + Psi' Psi)^-1 psi'."""
         half = solve_triangular(self.inner, features.T, lower=True)
+        return self._missed(features) + self.noise * (half**2).sum(axis=0)
+
+    def left_out_variance(self) -> FloatArray:
+        """1 / M_nn, less lambda, plus what centres miss."""
+        return 1.0 / self.diagonal() - self.noise + self._missed(self.psi)
+
+    def _missed(self, features: FloatArray) -> FloatArray:
+        """1 + omega + lambda minus psi psi', at least lambda."""
         left = 1.0 + self.mean_variance + self.noise - (features**2).sum(axis=1)
-        return np.maximum(left, self.noise) + self.noise * (half**2).sum(axis=0)
+        return np.maximum(left, self.noise)
 
 
 def _nystroem(

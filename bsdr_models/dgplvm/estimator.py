@@ -110,6 +110,10 @@ class DGPLVMClassifier(
         A start has converged when an iteration gains about less than this many nats.
     draws, tune, chains : int
         Of the samplers.
+    n_jobs : int, optional
+        Starts of the search that run side by side, by joblib as in scikit-learn: None is 1 unless
+        a ``joblib.parallel_config`` says otherwise, -1 is all cores. The result does not depend
+        on it.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
         For centres, random starts and samplers. A Generator is used as it is, so that two fits
@@ -129,7 +133,7 @@ class DGPLVMClassifier(
     map_width_, map_noise_ : float
     standardized_ : bool
         Whether features were scaled one by one.
-    log_density_ : ndarray of shape (n_iter_,)
+    log_density_ : ndarray of shape (n_iter,)
         Of the posterior after each iteration, in nats, up to a constant.
     n_iter_ : int
     converged_, interrupted_ : bool
@@ -206,6 +210,7 @@ class DGPLVMClassifier(
         draws: int = 1000,
         tune: int = 1000,
         chains: int = 4,
+        n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
     ) -> None:
@@ -230,6 +235,7 @@ class DGPLVMClassifier(
         self.draws = draws
         self.tune = tune
         self.chains = chains
+        self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
 
@@ -356,6 +362,7 @@ class DGPLVMClassifier(
             max_iter=self.max_iter,
             tol=self.tol,
             progressbar=self.progressbar,
+            n_jobs=self.n_jobs,
         )
 
     def _scale(self, X: FloatArray) -> FloatArray:
@@ -538,7 +545,9 @@ class DGPLVMClassifier(
         Returns
         -------
         xarray.DataTree
-            With group ``predictions``: latent_mean, latent_cov, probability, predicted, y.
+            With group ``predictions``: latent_mean, latent_cov, probability, predicted, y; and by
+            the map, out_of_range and tail_probability, the share of the training rows, each
+            placed by the others, that are at least as far out.
         """
         rows = self._rows(X)
         with one_thread():
@@ -547,10 +556,8 @@ class DGPLVMClassifier(
         values = {
             "probability": probability,
             "predicted": self.classes_[probability.argmax(axis=1)],
+            **trees.out_of_range(self._any_placement(), rows),
         }
-        placement = self._any_placement()
-        if isinstance(placement, ByMap):
-            values["out_of_range"] = placement.out_of_range(rows)
         return trees.predictions_tree(
             self._context,
             positions=positions,
@@ -579,8 +586,9 @@ class DGPLVMClassifier(
         return declare(self._task, self._options(len(self._task.X)), rng=np.random.default_rng(0))
 
     def _config(self, priors: Priors) -> dict[str, Any]:
-        """Arguments for the record, without the random state."""
+        """Arguments for the record, without the random state and what changes no result."""
         config = self.get_params(deep=False)
-        del config["random_state"]
+        for name in ("random_state", "n_jobs"):
+            del config[name]
         config["unlabeled"] = None if self.unlabeled is None else str(self.unlabeled)
         return {**config, "priors": asdict(priors)}

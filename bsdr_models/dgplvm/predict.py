@@ -124,9 +124,15 @@ class ByMap:
 
     def out_of_range(self, X: FloatArray) -> FloatArray:
         """Variance relative to that of a row infinitely far away, (M,)."""
-        prior = self.prior
-        far = float(prior.variance(prior.far_features())[0])
-        return np.minimum(prior.variance(prior.features(X)) / far, 1.0)
+        return self._relative(self.prior.variance(self.prior.features(X)))
+
+    def out_of_range_left_out(self) -> FloatArray:
+        """The same for each training row, as if it were new, (N,)."""
+        return self._relative(self.prior.left_out_variance())
+
+    def _relative(self, variance: FloatArray) -> FloatArray:
+        far = float(self.prior.variance(self.prior.far_features())[0])
+        return np.minimum(variance / far, 1.0)
 
     def sensitivity(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Derivatives of the position by the features over rows (M, D).

@@ -9,8 +9,8 @@ import xarray as xr
 
 from bsdr_models.dgplvm.card import CARD
 from bsdr_models.dgplvm.learn import Learned
-from bsdr_models.dgplvm.predict import ByMap, Positions, Posterior
-from bsdr_models.dgplvm.projection import grid_points, landscape_grid
+from bsdr_models.dgplvm.predict import ByMap, Placement, Positions, Posterior
+from bsdr_models.dgplvm.projection import grid_points, landscape_grid, tail_probability
 from bsdr_models.dims import (
     COMPONENT,
     COMPONENT_AUX,
@@ -100,7 +100,7 @@ def fit_tree(
     inference_method : str
     """
     r = learned.latent.shape[1]
-    sensitivity, spread, share = _sensitivity(learned, context)
+    placement = any_placement(learned)
     fit: dict[str, Any] = {
         "latent_mean": learned.left_out.mean,
         "latent_cov": learned.left_out.cov,
@@ -111,11 +111,15 @@ def fit_tree(
         "objective_terms": np.array(list(learned.terms.values())),
         "class_size": np.bincount(context.index[context.index >= 0], minlength=len(context.labels)),
     }
-    if sensitivity is not None:
+    if isinstance(placement, ByMap):
+        slope, spread, share = placement.sensitivity(context.X)
+        own = placement.out_of_range_left_out()
         fit |= {
-            "projection_mean": sensitivity,
+            "projection_mean": slope,
             "projection_sd": spread,
             "feature_relevance": share,
+            "out_of_range": own,
+            "tail_probability": tail_probability(-own, -own),
         }
     groups: dict[str, dict[str, Any]] = {
         "posterior": _posterior(learned),
@@ -134,7 +138,7 @@ def fit_tree(
         grid = (GRID_X, GRID_Y)[:r]
         dims |= {"log_precision": grid, "probability_at": (*grid, LABEL)}
         coords |= dict(zip(grid, axes, strict=True))
-    return context.build(
+    tree = context.build(
         groups,
         inference_method=inference_method,
         n_components=r,
@@ -142,6 +146,9 @@ def fit_tree(
         dims=dims,
         coords=coords,
     )
+    if isinstance(placement, ByMap):
+        tree["fit/projection_sd"].attrs["over"] = "rows"
+    return tree
 
 
 def _posterior(learned: Learned) -> dict[str, Any]:
@@ -155,15 +162,22 @@ def _posterior(learned: Learned) -> dict[str, Any]:
     return {"latent": learned.latent[None, None], **found}
 
 
-def _sensitivity(
-    learned: Learned, context: Context
-) -> tuple[FloatArray | None, FloatArray | None, FloatArray | None]:
-    """Derivatives of the positions by the features, where positions have a formula."""
+def any_placement(learned: Learned) -> Placement:
+    """How new rows are placed, by the last draw where there are several."""
     posterior = learned.posterior
-    one = posterior if isinstance(posterior, Posterior) else posterior.draws[-1]
-    if not isinstance(one.placement, ByMap):
-        return None, None, None
-    return one.placement.sensitivity(context.X)
+    return (posterior if isinstance(posterior, Posterior) else posterior.draws[-1]).placement
+
+
+def out_of_range(placement: Placement, rows: FloatArray) -> dict[str, FloatArray]:
+    """How far from the training rows others lie, and how many of those lie as far out.
+
+    Of placements by the map; there is no such number for the others.
+    """
+    if not isinstance(placement, ByMap):
+        return {}
+    found = placement.out_of_range(rows)
+    tail = tail_probability(-found, -placement.out_of_range_left_out())
+    return {"out_of_range": found, "tail_probability": tail}
 
 
 def _landscape(learned: Learned) -> tuple[tuple[FloatArray, ...], dict[str, Any]]:

@@ -51,6 +51,10 @@ SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
     "restarts": (RESTART,),
     "y_index": (OBS,),
     "probability": (OBS, LABEL),
+    "t2": (OBS,),
+    "q_residual": (OBS,),
+    "tail_probability": (OBS,),
+    "out_of_range": (OBS,),
 }
 
 VARIATIONAL_NOTE = (

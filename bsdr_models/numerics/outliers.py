@@ -1,0 +1,179 @@
+r"""How unusual rows are for a linear map of the features: Hotelling's T2 and the Q residual.
+
+T2 is the distance within the map, Q what the map leaves out. With scores :math:`z = Q^\top x` of
+centred rows, S their covariance over N training rows, and B the least squares fit of the features
+on the scores (the loadings of partial least squares, [1]_),
+
+.. math::
+    T^2 = (z - \bar z)^\top S^{-1} (z - \bar z), \qquad
+    Q = |x - \bar x - B^\top (z - \bar z)|^2 .
+
+For a new row from the normal that the training rows came from, with A the rank of S,
+
+.. math::
+    T^2 \frac{N (N - A)}{A (N^2 - 1)} \sim F(A, N - A), \qquad
+    Q \approx g\, \chi^2_h, \quad g = \frac{v}{2 m}, \quad h = \frac{2 m^2}{v}
+
+[2]_, m and v the mean and the variance of Q over training rows, each left out of the mean, of S and
+of B. The directions of the map have still seen them.
+
+References
+----------
+.. [1] S. Wold, M. Sjöström, L. Eriksson (2001). PLS-regression: a basic tool of chemometrics.
+       Chemometrics and Intelligent Laboratory Systems 58(2), 109-130.
+.. [2] P. Nomikos, J. F. MacGregor (1995). Multivariate SPC charts for monitoring batch processes.
+       Technometrics 37(1), 41-59. The chi-square of Q is that of G. E. P. Box (1954).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.stats import chi2, f
+
+from bsdr_models.numerics.row_space import Rows, squared_distance, weighted_mean
+from bsdr_models.typing import FloatArray
+
+# Shares below which a direction of the scores, or a residual, is a rounding error.
+RANK_TOL, EXACT = 1e-10, 1e-12
+
+
+def t2_tail(t2: FloatArray, n_rows: int, rank: int) -> FloatArray:
+    """Probability that the T2 of a new row is larger, from so many training rows."""
+    factor = n_rows * (n_rows - rank) / (rank * (n_rows**2 - 1.0))
+    return np.asarray(f.sf(factor * t2, rank, n_rows - rank))
+
+
+def t2_limit(prob: float, n_rows: int, rank: int) -> float:
+    """T2 below which a new row lies with that probability."""
+    factor = n_rows * (n_rows - rank) / (rank * (n_rows**2 - 1.0))
+    return float(f.ppf(prob, rank, n_rows - rank) / factor)
+
+
+def q_limit(prob: float, scale: float, dof: float) -> float:
+    """Q below which a new row lies with that probability: a quantile of ``scale`` chi2(dof)."""
+    return float(scale * chi2.ppf(prob, dof))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unusual:
+    """How far out rows lie.
+
+    t2, q_residual
+        (M,); Q in the squared units of the scaled features.
+    tail_probability
+        Probability that a row like the training rows has either of the two so large, (M,):
+        twice the smaller one of their tail probabilities, at most 1.
+    """
+
+    t2: FloatArray
+    q_residual: FloatArray
+    tail_probability: FloatArray
+
+    def by_name(self) -> dict[str, FloatArray]:
+        """The fields, for a tree."""
+        return {
+            "t2": self.t2,
+            "q_residual": self.q_residual,
+            "tail_probability": self.tail_probability,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """What new rows are compared with. N training rows, D features, R scores, rank A.
+
+    n_rows, rank
+        N and A.
+    mean
+        Of the training rows, (D,).
+    projection
+        Q, (D, R).
+    whitening
+        V with V V' the pseudo-inverse of the scatter of the scores, (R, A).
+    loadings
+        Fit of the features on V' z, (A, D).
+    q_scale, q_dof
+        g and h; 0 and 1 where the scores miss nothing of the features.
+    """
+
+    n_rows: int
+    rank: int
+    mean: FloatArray
+    projection: FloatArray
+    whitening: FloatArray
+    loadings: FloatArray
+    q_scale: float
+    q_dof: float
+
+    @classmethod
+    def learn(cls, rows: Rows, projection: FloatArray) -> tuple[Self, Unusual] | None:
+        """From training rows (N, D), complete, dense or sparse; and how unusual each of them is.
+
+        A training row is compared with the others. None if there are too few rows, or if all lie
+        at one place.
+        """
+        n = rows.shape[0]
+        mean = weighted_mean(rows, np.ones(n))
+        centre = mean @ projection
+        scores = np.asarray(rows @ projection) - centre
+        values, vectors = eigh(scores.T @ scores)
+        rounding = n * EXACT**2 * float(centre @ centre)
+        kept = values > max(RANK_TOL * values[-1], rounding)
+        rank = int(kept.sum())
+        if rank == 0 or n < rank + 3:
+            return None
+        whitening = vectors[:, kept] / np.sqrt(values[kept])
+        white = scores @ whitening  # (N, A), orthonormal columns
+        loadings = np.asarray(rows.T @ white).T
+        bare = cls(
+            n_rows=n,
+            rank=rank,
+            mean=mean,
+            projection=projection,
+            whitening=whitening,
+            loadings=loadings,
+            q_scale=0.0,
+            q_dof=1.0,
+        )
+        square, residual, length = bare._parts(rows)
+        # Without row n the mean moves by z_n / (N - 1), and the scatter loses a term of rank one.
+        left = np.maximum(1.0 - square * n / (n - 1.0), EXACT)
+        t2 = (n - 2.0) * (n / (n - 1.0)) ** 2 * square / left
+        q = residual / np.maximum(1.0 - 1.0 / n - square, EXACT) ** 2
+        scale, dof = 0.0, 1.0
+        if residual.mean() > EXACT * length.mean():
+            m, v = q.mean(), np.maximum(q.var(ddof=1), EXACT * q.mean() ** 2)
+            scale, dof = float(v / (2.0 * m)), float(2.0 * m**2 / v)
+        reference = replace(bare, q_scale=scale, q_dof=dof)
+        return reference, reference._judge(t2, q, n - 1)
+
+    def compare(self, rows: Rows) -> Unusual:
+        """New rows (M, D), complete, dense or sparse."""
+        square, residual, _ = self._parts(rows)
+        return self._judge((self.n_rows - 1.0) * square, residual, self.n_rows)
+
+    def attrs(self) -> dict[str, float]:
+        """What a plot needs to draw limits."""
+        return {
+            "reference_rows": self.n_rows,
+            "t2_rank": self.rank,
+            "q_scale": self.q_scale,
+            "q_dof": self.q_dof,
+        }
+
+    def _parts(self, rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Squared whitened scores, squared residual and squared length of centred rows, (M,)."""
+        white = (np.asarray(rows @ self.projection) - self.mean @ self.projection) @ self.whitening
+        along = np.asarray(rows @ self.loadings.T) - self.loadings @ self.mean
+        length = squared_distance(rows, self.mean)
+        fitted = np.sum((white @ (self.loadings @ self.loadings.T)) * white, axis=1)
+        residual = length - 2.0 * np.sum(white * along, axis=1) + fitted
+        return np.sum(white**2, axis=1), np.maximum(residual, 0.0), length
+
+    def _judge(self, t2: FloatArray, q: FloatArray, n_rows: int) -> Unusual:
+        tail = t2_tail(t2, n_rows, self.rank)
+        if self.q_scale > 0.0:
+            tail = np.minimum(2.0 * np.minimum(tail, chi2.sf(q / self.q_scale, self.q_dof)), 1.0)
+        return Unusual(t2=t2, q_residual=q, tail_probability=tail)
