@@ -4,7 +4,7 @@ Alone, sweeps crawl along changes of coordinates of the latent space and along v
 bound: hence the rotations (:mod:`bsdr_models.bm2pca.rotation`) and the extrapolations.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ def fit_mean_field(
     tol: float = 1e-3,
     accelerate: bool = True,
     callbacks: Sequence[Any] = (),
+    n_jobs: int | None = 1,
+    on_restart: Callable[[FitResult[State]], object] = lambda result: None,
 ) -> FitResult[State]:
     """Maximise the bound of BM2PCA: rounds of a rotation and four sweeps, one extrapolated.
 
@@ -53,16 +55,17 @@ def fit_mean_field(
         choice that means something.
     callbacks : sequence of callables
         Called with (iteration, state, info).
+    n_jobs : int, optional
+        Restarts side by side.
+    on_restart : callable
+        Called with each restart as it ends.
 
     Returns
     -------
     FitResult
     """
-    rounds = 0
 
     def init(stream: np.random.Generator, restart: int) -> State:
-        nonlocal rounds
-        rounds = 0
         return mean_field.init(
             data,
             priors,
@@ -71,10 +74,8 @@ def fit_mean_field(
             start=start if restart == 0 else "random",
         )
 
-    def leap(state: State, budget: int, on_step: Any) -> tuple[State, mean_field.Info]:
-        nonlocal rounds
-        rounds += 1
-        if rounds > PLAIN_ROUNDS:
+    def leap(state: State, number: int, budget: int, on_step: Any) -> tuple[State, mean_field.Info]:
+        if number >= PLAIN_ROUNDS:
             state = rotation.rotate(state, data, priors)
         state, info = mean_field.step(state, data, priors)
         on_step(state, info)
@@ -94,4 +95,6 @@ def fit_mean_field(
         extrapolation=squarem if accelerate else None,
         leap=leap if accelerate else None,
         callbacks=callbacks,
+        n_jobs=n_jobs,
+        on_restart=on_restart,
     )

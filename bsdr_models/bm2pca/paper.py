@@ -92,9 +92,12 @@ def fit(
     max_iter: int,
     tol: float,
     n_restarts: int = 1,
-    callbacks: Sequence[Any] = (),
+    **watched: Any,
 ) -> Learned:
-    """The paper's model; a few plain sweeps if ``tol`` is 0, else to convergence."""
+    """The paper's model; a few plain sweeps if ``tol`` is 0, else to convergence.
+
+    What else is given goes to :func:`~bsdr_models.bm2pca.fit.fit_mean_field`.
+    """
     data = make_data(task, [cost])
     result = fit_mean_field(
         data,
@@ -106,7 +109,7 @@ def fit(
         max_iter=max_iter,
         tol=tol,
         accelerate=tol > 0.0,
-        callbacks=callbacks,
+        **watched,
     )
     posterior = margin_posterior(result.state, data, task)
     return Learned(

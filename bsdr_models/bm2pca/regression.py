@@ -18,6 +18,7 @@ from bsdr_models.bm2pca.mean_field import Data, State
 from bsdr_models.bm2pca.settings import check_positive
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.checks import check_choice
+from bsdr_models.inference.restarts import run_tasks
 from bsdr_models.typing import FloatArray, IntArray
 
 # Candidates, for outputs of unit variance, and the setting where there is nothing to compare.
@@ -118,7 +119,12 @@ def bounds(task: Task, tubes: Tubes, rng: np.random.Generator) -> FloatArray:
 
 
 def held_out(
-    task: Task, tubes: Tubes, fold: IntArray, rng: np.random.Generator
+    task: Task,
+    tubes: Tubes,
+    fold: IntArray,
+    rng: np.random.Generator,
+    *,
+    n_jobs: int | None = 1,
 ) -> tuple[FloatArray, FloatArray]:
     """Predictive mean and variance of rows from fits without them, each (G, N, K).
 
@@ -131,17 +137,33 @@ def held_out(
     fold : (N,) of int
         -1 for rows that are never held out.
     rng : numpy.random.Generator
+        Each fold has a stream of its own.
+    n_jobs : int, optional
+        Folds that run side by side.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If the user stops the comparison.
     """
     shape = (len(tubes.settings), *task.Y.shape)
     mean, variance = np.full(shape, np.nan), np.full(shape, np.nan)
-    for number in np.unique(fold[fold >= 0]):
-        test = np.flatnonzero(fold == number)
-        state, data, own = _climb(task.subset(np.flatnonzero(fold != number)), tubes, rng)
-        posterior = paper.margin_posterior(state, data, own)
-        for found, values in zip(
-            (mean, variance), posterior.score_moments(task.X[test]), strict=True
-        ):
-            found[:, test] = np.moveaxis(values.reshape(len(test), shape[0], -1), 1, 0)
+    numbers = np.unique(fold[fold >= 0])
+
+    def moments(own: tuple[int, np.random.Generator]) -> tuple[FloatArray, FloatArray]:
+        number, stream = own
+        state, data, part = _climb(task.subset(np.flatnonzero(fold != number)), tubes, stream)
+        posterior = paper.margin_posterior(state, data, part)
+        return posterior.score_moments(task.X[fold == number])
+
+    arguments = list(zip(numbers.tolist(), rng.spawn(len(numbers)), strict=True))
+    outcome = run_tasks(moments, arguments, n_jobs=n_jobs, what="folds")
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    for index, values in outcome.results.items():
+        test = np.flatnonzero(fold == numbers[index])
+        for found, own in zip((mean, variance), values, strict=True):
+            found[:, test] = np.moveaxis(own.reshape(len(test), shape[0], -1), 1, 0)
     return mean, variance + noise_variance(np.array(tubes.costs)[:, None, None], tubes.widths)
 
 

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_expit, log_softmax
 
+from bsdr_models.inference.restarts import run_tasks
 from bsdr_models.numerics.temperature import fit_temperature
 from bsdr_models.typing import FloatArray, IntArray
 
@@ -108,7 +109,13 @@ def deal_folds(groups: IntArray, rng: np.random.Generator, *, n_folds: int = N_F
 
 
 def select(
-    scorer: Scorer, signs: FloatArray, fold: IntArray, *, exclusive: bool
+    scorer: Scorer,
+    signs: FloatArray,
+    fold: IntArray,
+    *,
+    exclusive: bool,
+    n_jobs: int | None = 1,
+    on_done: Callable[[FloatArray], object] = lambda scores: None,
 ) -> Selection | None:
     """Compare candidates on rows that they did not see; None where no row can be held out.
 
@@ -122,17 +129,32 @@ def select(
         From :func:`deal_folds`.
     exclusive : bool
         Whether the outcomes of a row exclude each other (classes) or not (labels).
+    n_jobs : int, optional
+        Folds that run side by side.
+    on_done : callable
+        Called with the scores of each fold.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If the user stops the comparison.
     """
-    pieces, rows = [], []
+    rows: list[IntArray] = []
     for number in np.unique(fold[fold >= 0]):
-        test = np.flatnonzero(fold == number)
-        pieces.append(scorer(np.flatnonzero(fold != number), test))
-        rows.append(test)
+        rows.append(np.flatnonzero(fold == number))
         if sum(map(len, rows)) >= ENOUGH_ROWS:
             break
-    if not pieces:
+    if not rows:
         return None
-    scores, truth = np.concatenate(pieces, axis=1), signs[np.concatenate(rows)]
+
+    def held_out(test: IntArray) -> FloatArray:
+        return scorer(np.flatnonzero(fold != fold[test[0]]), test)
+
+    outcome = run_tasks(held_out, rows, n_jobs=n_jobs, what="folds", on_done=on_done)
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    scores = np.concatenate(list(outcome.results.values()), axis=1)
+    truth = signs[np.concatenate([rows[number] for number in outcome.results])]
     log_loss, temperature = np.empty(len(scores)), np.empty(len(scores))
     for index, each in enumerate(scores):
         temperature[index] = temperature_of(each, truth, exclusive=exclusive)

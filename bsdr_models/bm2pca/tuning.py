@@ -1,6 +1,7 @@
 """Settings of a classifier by cross-validation: the engines that score rows held out."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ def choose(
     exclusive: bool,
     rng: np.random.Generator,
     progressbar: bool,
+    n_jobs: int | None = 1,
 ) -> Selection | None:
     """Compare the candidates of a grid; None where no row can be held out.
 
@@ -40,15 +42,22 @@ def choose(
         Whether the outcomes of a row exclude each other.
     rng : numpy.random.Generator
     progressbar : bool
+    n_jobs : int, optional
+        Folds that run side by side.
     """
 
-    def scorer(task: Task, train: IntArray, test: IntArray) -> FloatArray:
+    def scorer(task: Task, train: IntArray, test: IntArray, rng: np.random.Generator) -> FloatArray:
         return path_scores(task, grid, train, test, variant=variant, rng=rng)
 
     kept = selection.thin(groups, rng)
     folds = _deal(groups[kept], variant, rng)
     own = task.subset(kept).reduced()
-    return _select(scorer, own, folds, exclusive=exclusive, progressbar=progressbar)
+    options: dict[str, Any] = {
+        "exclusive": exclusive,
+        "progressbar": progressbar,
+        "n_jobs": n_jobs,
+    }
+    return _select(scorer, own, folds, rng, **options)
 
 
 def sampled_temperature(
@@ -59,6 +68,7 @@ def sampled_temperature(
     exclusive: bool,
     rng: np.random.Generator,
     progressbar: bool,
+    n_jobs: int | None = 1,
 ) -> float | None:
     """Temperature of the scores of a sampler; None where no row can be held out.
 
@@ -67,13 +77,13 @@ def sampled_temperature(
 
     Parameters
     ----------
-    task, groups, exclusive, rng, progressbar
+    task, groups, exclusive, rng, progressbar, n_jobs
         As for :func:`choose`.
     cost : float
         C.
     """
 
-    def scorer(task: Task, train: IntArray, test: IntArray) -> FloatArray:
+    def scorer(task: Task, train: IntArray, test: IntArray, rng: np.random.Generator) -> FloatArray:
         own = task.subset(train)
         sampled = sampling.sample(
             "gibbs",
@@ -91,7 +101,12 @@ def sampled_temperature(
 
     kept = selection.thin(groups, rng)
     folds = _deal(groups[kept], "paper", rng)
-    found = _select(scorer, task.subset(kept), folds, exclusive=exclusive, progressbar=progressbar)
+    options: dict[str, Any] = {
+        "exclusive": exclusive,
+        "progressbar": progressbar,
+        "n_jobs": n_jobs,
+    }
+    found = _select(scorer, task.subset(kept), folds, rng, **options)
     return None if found is None else found.temperature
 
 
@@ -102,23 +117,33 @@ def _deal(groups: IntArray, variant: Variant, rng: np.random.Generator) -> IntAr
 
 
 def _select(
-    scorer: Callable[[Task, IntArray, IntArray], FloatArray],
+    scorer: Callable[[Task, IntArray, IntArray, np.random.Generator], FloatArray],
     task: Task,
     fold: IntArray,
+    rng: np.random.Generator,
     *,
     exclusive: bool,
     progressbar: bool,
+    n_jobs: int | None,
 ) -> Selection | None:
-    """Show a bar over the folds."""
-    total = len(np.unique(fold[fold >= 0]))
-    with ProgressBar(total, "BM2PCA, folds", enabled=progressbar) as bar:
+    """Show a bar over the folds, each of which has a stream of its own."""
+    numbers = np.unique(fold[fold >= 0])
+    streams = dict(zip(numbers.tolist(), rng.spawn(len(numbers)), strict=True))
 
-        def watched(train: IntArray, test: IntArray) -> FloatArray:
-            scores = scorer(task, train, test)
-            bar.update()
-            return scores
+    def scored(train: IntArray, test: IntArray) -> FloatArray:
+        return scorer(task, train, test, streams[int(fold[test[0]])])
 
-        return selection.select(watched, task.Y, fold, exclusive=exclusive)
+    with ProgressBar(len(numbers), "BM2PCA, folds", enabled=progressbar) as bar:
+        found = selection.select(
+            scored,
+            task.Y,
+            fold,
+            exclusive=exclusive,
+            n_jobs=n_jobs,
+            on_done=lambda scores: bar.update(),
+        )
+        bar.total = bar.count  # enough rows may have been held out before the last fold
+        return found
 
 
 def path_scores(

@@ -1,6 +1,6 @@
 """One mean-field fit: the model's steps handed to the driver of coordinate ascent."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ def fit_mean_field(
     tol: float = 1e-3,
     quasi_newton: bool = True,
     callbacks: Sequence[Any] = (),
+    n_jobs: int | None = 1,
+    on_restart: Callable[[FitResult[State]], object] = lambda result: None,
 ) -> FitResult[State]:
     """Maximise the bound of BSDR: sweeps, and before each a climb by L-BFGS or an extrapolation.
 
@@ -52,16 +54,17 @@ def fit_mean_field(
         Climb by L-BFGS between sweeps (:mod:`bsdr_models.bsdr.frozen`); else SQUAREM.
     callbacks : sequence of callables
         Called with (iteration, state, info).
+    n_jobs : int, optional
+        Restarts side by side.
+    on_restart : callable
+        Called with each restart as it ends.
 
     Returns
     -------
     FitResult
     """
-    length = FIRST_CLIMB
 
     def init(stream: np.random.Generator, restart: int) -> State:
-        nonlocal length
-        length = FIRST_CLIMB
         return mean_field.init(
             data,
             priors,
@@ -71,9 +74,8 @@ def fit_mean_field(
             start=start if restart == 0 else "random",
         )
 
-    def leap(state: State, budget: int, on_step: Any) -> tuple[State, mean_field.Info]:
-        nonlocal length
-        budget, length = min(budget, length), 2 * length
+    def leap(state: State, number: int, budget: int, on_step: Any) -> tuple[State, mean_field.Info]:
+        budget = min(budget, FIRST_CLIMB << number)
         return frozen.maximise(state, data, priors, max_evaluations=budget, on_step=on_step)
 
     squarem = Extrapolation(pack=mean_field.pack, unpack=mean_field.unpack)
@@ -87,4 +89,6 @@ def fit_mean_field(
         extrapolation=None if quasi_newton else squarem,
         leap=leap if quasi_newton else None,
         callbacks=callbacks,
+        n_jobs=n_jobs,
+        on_restart=on_restart,
     )

@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from bsdr_models.bsdr import mean_field
 from bsdr_models.bsdr.card import CARD
@@ -30,16 +30,19 @@ from bsdr_models.checks import (
     check_tol,
     encode_labels,
     fit_scaler,
+    forget,
     warn_not_converged,
 )
 from bsdr_models.data import Data
-from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.frames import require_targets, validate_rows
+from bsdr_models.inference.callbacks import watched_climb
 from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
 from bsdr_models.numerics import orthant
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, RidgeColumns
 from bsdr_models.surface import Surface
 from bsdr_models.typing import FloatArray
+from bsdr_models.unlabeled import read_labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +169,7 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
     intercept_ : ndarray of shape (n_classes,)
     mean_, scale_ : ndarray of shape (n_features,)
         Centre and scale of the features.
-    lower_bounds_ : ndarray of shape (n_iter_,)
+    lower_bounds_ : ndarray of shape (n_iter,)
         Exact bound in nats after each iteration.
     n_iter_ : int
     converged_ : bool
@@ -227,8 +230,11 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
             If the input is not finite, the labels are not classes, there is only one class, no
             feature varies, or an argument is out of range.
         """
-        self.__dict__.pop("_state", None)
-        X, y = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
+        forget(self, ("_state", "_design", "_scaler"))
+        require_targets(self, y)
+        X, y = validate_rows(self, X, reset=True, least=2), read_labels(y)
+        check_consistent_length(X, y)
+        y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         priors = PAPER if self.priors is None else self.priors
         if not isinstance(priors, Priors):
@@ -239,7 +245,14 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
         self._scaler = fit_scaler(X, standardize=self.standardize)
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
         data = make_data(self._scaler.transform(X), index, n_labels=len(self.classes_))
-        with ProgressBar(self.max_iter, "MNP, mean field", enabled=self.progressbar) as bar:
+        bar = watched_climb(
+            "MNP, mean field",
+            n_restarts=1,
+            max_iter=self.max_iter,
+            n_jobs=1,
+            enabled=self.progressbar,
+        )
+        with bar as watched:
             result = run_coordinate_ascent(
                 lambda rng, restart: init(data),
                 lambda state: step(state, data, priors),
@@ -247,7 +260,7 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
                 max_iter=self.max_iter,
                 tol=self.tol,
                 extrapolation=Extrapolation(pack=pack, unpack=unpack),
-                callbacks=[lambda iteration, state, info: bar.update(bound=info.elbo)],
+                **watched,
             )
         self._state, self._design = result.state, data.design
         self.intercept_, self.coef_ = result.state.weights.mean[0], result.state.weights.mean[1:].T
@@ -273,7 +286,7 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
         ndarray of shape (n_samples, n_classes)
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        X = validate_rows(self, X, reset=False)
         rows, w = _with_ones(self._scaler.transform(X)), self._state.weights
         precision = self._state.weight_precision.mean
         variance = self._design.row_variance(rows, precision, 1.0, precision.shape[1])

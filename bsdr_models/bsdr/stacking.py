@@ -14,6 +14,7 @@ With at least as many features as rows each fit gives two candidates, with and w
 variance of a position in directions that no training row has.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,14 +24,17 @@ from scipy.special import logsumexp
 
 from bsdr_models.bsdr import predict
 from bsdr_models.bsdr.fit import fit_mean_field
-from bsdr_models.bsdr.mean_field import Info, State
+from bsdr_models.bsdr.mean_field import State
 from bsdr_models.bsdr.predict import MeanFieldPosterior, NoFeatures, Posterior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import Data, make_data
-from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.inference.callbacks import ProgressBar, watched_climb
 from bsdr_models.inference.coordinate_ascent import FitResult
+from bsdr_models.inference.restarts import n_workers, run_tasks
 from bsdr_models.numerics.stacking import stack_weights
-from bsdr_models.typing import FloatArray, IntArray, ProjectionPrior, Target
+from bsdr_models.typing import BoolArray, FloatArray, IntArray, ProjectionPrior, Target
+
+logger = logging.getLogger(__name__)
 
 # Latent scales that are tried, with more rows than features and with fewer.
 SCALES, SCALES_FEW_ROWS = (0.03, 0.1, 0.3, 1.0), (0.01, 0.03, 0.1)
@@ -70,12 +74,18 @@ class Mixture:
         (C,), on the simplex.
     log_scores
         Mean out-of-fold log score of each component, (C,); NaN where none was computed.
+    log_score
+        That of the mixture; a little flattered, since the weights have seen these rows.
+    interrupted
+        Whether the user has stopped the fits before all that have weight were there.
     """
 
     fits: tuple[Fit, ...]
     components: tuple[Posterior, ...]
     weights: FloatArray
     log_scores: FloatArray
+    log_score: float = np.nan
+    interrupted: bool = False
 
     def log_average(self, log_prob: Callable[[Posterior], FloatArray]) -> FloatArray:
         """Log of the weighted mean over components of exp(log_prob(component))."""
@@ -160,21 +170,29 @@ def fold_index(y: np.ndarray, target: Target, rng: np.random.Generator) -> IntAr
 
 
 def fit_single(
-    problem: Problem, latent_scale: float, rng: np.random.Generator, *, progressbar: bool = False
+    problem: Problem,
+    latent_scale: float,
+    rng: np.random.Generator,
+    *,
+    progressbar: bool = False,
+    n_jobs: int | None = 1,
 ) -> Mixture:
-    """One latent scale and nothing else."""
-    total = problem.options["n_restarts"] * problem.options["max_iter"]
-    with ProgressBar(total, "BSDR, mean field", enabled=progressbar) as bar:
-
-        def show(iteration: int, state: State, info: Info) -> None:
-            bar.update(bound=info.elbo)
-
-        fit = problem.fit(problem.data(), latent_scale, rng, callbacks=(show,))
+    """One latent scale and nothing else; several restarts run side by side."""
+    watched = watched_climb(
+        "BSDR, mean field",
+        n_restarts=problem.options["n_restarts"],
+        max_iter=problem.options["max_iter"],
+        n_jobs=n_jobs,
+        enabled=progressbar,
+    )
+    with watched as options:
+        fit = problem.fit(problem.data(), latent_scale, rng, **options)
     return Mixture(
         fits=(fit,),
         components=(fit.posterior, NoFeatures.learn(problem.y, problem.n_labels, problem.target)),
         weights=np.array([1.0, 0.0]),
         log_scores=np.full(2, np.nan),
+        interrupted=fit.result.interrupted,
     )
 
 
@@ -185,6 +203,7 @@ def fit_mixture(
     scales: Sequence[float] | None = None,
     select: bool = False,
     progressbar: bool = False,
+    n_jobs: int | None = 1,
 ) -> Mixture:
     """Stack a grid of latent scales and the empty model, or select the best fit.
 
@@ -197,10 +216,17 @@ def fit_mixture(
     select : bool
         Put all weight on the fit with the best out-of-fold log score.
     progressbar : bool
+    n_jobs : int, optional
+        Folds, then fits on all rows, that run side by side.
 
     Returns
     -------
     Mixture
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If the user stops the fit before there is one on all rows.
     """
     if scales is None:
         scales = SCALES_FEW_ROWS if problem.few_rows else SCALES
@@ -210,34 +236,28 @@ def fit_mixture(
     folds = fold_index(problem.y, problem.target, fold_rng)
     n_folds = int(folds.max()) + 1
     if n_folds < 2:  # nothing to choose by: the scale that claims least
-        return fit_single(problem, max(scales), fit_rng)
+        return fit_single(problem, max(scales), fit_rng, n_jobs=n_jobs)
     held_out = range(n_folds) if len(folds) <= MANY_ROWS else range(1)
+    streams = fit_rng.spawn(len(held_out))
 
     with ProgressBar((len(held_out) + 1) * len(grid), "BSDR, fits", enabled=progressbar) as bar:
-        scores = []
-        for fold, stream in zip(held_out, fit_rng.spawn(len(held_out)), strict=True):
-            train, test = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-            if problem.target == "multiclass":  # a label that no training row has is not scored
-                test = test[np.isin(problem.y[test], problem.y[train])]
-            data = problem.data(train)
-            components: list[Posterior] = []
-            for scale, quasi_newton in grid:
-                fit = problem.fit(
-                    data,
-                    scale,
-                    stream.spawn(1)[0],
-                    n_restarts=1,
-                    max_iter=min(CLIMBS[quasi_newton], problem.options["max_iter"]),
-                    quasi_newton=quasi_newton,
-                )
-                if fit.result.interrupted:
-                    raise KeyboardInterrupt("before there was a fit on all rows")
-                components += [replace(fit.posterior, outside=flag) for flag in outside]
-                bar.update()
-            components.append(NoFeatures.learn(problem.y[train], problem.n_labels, problem.target))
-            rows, y = problem.X[test], problem.y[test]
-            scores.append([predict.log_predictive(part, rows, y) for part in components])
-        log_prob = np.concatenate(scores, axis=1)  # (C, rows tested)
+        # A bar stays in its process: it sees each fit in this one, whole folds in others.
+        parallel = n_workers(n_jobs, len(held_out)) > 1
+        on_fit = None if parallel else bar.update
+
+        def score(fold: int) -> FloatArray:
+            return _held_out_scores(problem, folds == fold, grid, outside, streams[fold], on_fit)
+
+        outcome = run_tasks(
+            score,
+            held_out,
+            n_jobs=n_jobs,
+            what="folds",
+            on_done=lambda scores: bar.update(len(grid) if parallel else 0),
+        )
+        if outcome.interrupted:
+            raise KeyboardInterrupt("before there was a fit on all rows")
+        log_prob = np.concatenate(list(outcome.results.values()), axis=1)  # (C, rows tested)
         log_scores = log_prob.mean(axis=1)
         if select:
             weights = np.zeros(len(log_scores))
@@ -249,23 +269,70 @@ def fit_mixture(
         # looked at even if the empty model has it all.
         by_fit = weights[:-1].reshape(len(grid), -1).sum(axis=1)
         best = log_scores[:-1].reshape(len(grid), -1).max(axis=1).argmax()
-        order = [i for i in np.argsort(-by_fit, kind="stable") if by_fit[i] > 0.0] or [best]
-        data, streams = problem.data(), fit_rng.spawn(len(grid))
-        fits: list[Fit] = []
-        for i in order:
-            scale, quasi_newton = grid[i]
-            fits.append(problem.fit(data, scale, streams[i], quasi_newton=quasi_newton))
-            bar.update()
-            if fits[-1].result.interrupted:
-                break
-    kept = np.reshape(order[: len(fits)], (-1, 1)) * len(outside) + np.arange(len(outside))
-    kept = np.append(kept, len(weights) - 1)
+        order = [int(i) for i in np.argsort(-by_fit, kind="stable") if by_fit[i] > 0.0]
+        order = order or [int(best)]
+        data, fit_streams = problem.data(), fit_rng.spawn(len(grid))
+        bar.total = bar.count + len(order)
+
+        def fit(number: int) -> Fit:
+            scale, quasi_newton = grid[number]
+            return problem.fit(data, scale, fit_streams[number], quasi_newton=quasi_newton)
+
+        fitted = run_tasks(
+            fit,
+            order,
+            n_jobs=n_jobs,
+            what="fits",
+            stopped=lambda found: found.result.interrupted,
+            on_done=lambda found: bar.update(),
+        )
+    fits = tuple(fitted.results.values())
+    first = np.array([[order[i]] for i in fitted.results]) * len(outside)
+    kept = np.append(first + np.arange(len(outside)), len(weights) - 1)
+    with np.errstate(divide="ignore"):
+        log_score = float(np.mean(logsumexp(log_prob + np.log(weights)[:, None], axis=0)))
+    logger.debug("stack: held-out log score %.4g, %d fits with weight", log_score, len(fits))
     return Mixture(
-        fits=tuple(fits),
+        fits=fits,
         components=(
             *(replace(fit.posterior, outside=flag) for fit in fits for flag in outside),
             NoFeatures.learn(problem.y, problem.n_labels, problem.target),
         ),
         weights=weights[kept] / weights[kept].sum(),
         log_scores=log_scores[kept],
+        log_score=log_score,
+        interrupted=fitted.interrupted,
     )
+
+
+def _held_out_scores(
+    problem: Problem,
+    out: BoolArray,
+    grid: Sequence[tuple[float, bool]],
+    outside: Sequence[bool],
+    rng: np.random.Generator,
+    on_fit: Callable[[], object] | None,
+) -> FloatArray:
+    """Log scores of the rows that are out under fits to the others, (C, rows out)."""
+    train, test = np.flatnonzero(~out), np.flatnonzero(out)
+    if problem.target == "multiclass":  # a label that no training row has is not scored
+        test = test[np.isin(problem.y[test], problem.y[train])]
+    data = problem.data(train)
+    components: list[Posterior] = []
+    for (scale, quasi_newton), stream in zip(grid, rng.spawn(len(grid)), strict=True):
+        fit = problem.fit(
+            data,
+            scale,
+            stream,
+            n_restarts=1,
+            max_iter=min(CLIMBS[quasi_newton], problem.options["max_iter"]),
+            quasi_newton=quasi_newton,
+        )
+        if fit.result.interrupted:
+            raise KeyboardInterrupt
+        components += [replace(fit.posterior, outside=flag) for flag in outside]
+        if on_fit is not None:
+            on_fit()
+    components.append(NoFeatures.learn(problem.y[train], problem.n_labels, problem.target))
+    rows, y = problem.X[test], problem.y[test]
+    return np.stack([predict.log_predictive(part, rows, y) for part in components])

@@ -143,6 +143,7 @@ def fit_map(
     tol: float = 1e-6,
     rng: np.random.Generator,
     progressbar: bool = False,
+    n_jobs: int | None = 1,
 ) -> MapFit:
     """Choose the settings of the map, then search for the mode.
 
@@ -159,6 +160,8 @@ def fit_map(
     rng : numpy.random.Generator
         For centres and random starts.
     progressbar : bool
+    n_jobs : int, optional
+        Starts side by side.
 
     Returns
     -------
@@ -184,6 +187,7 @@ def fit_map(
         max_iter=max_iter,
         tol=tol,
         progressbar=progressbar,
+        n_jobs=n_jobs,
     )
     _, log_parameters, inducing = objective.unpack(search.x)
     latent = objective.latent(search.x)

@@ -58,6 +58,8 @@ class Options:
     n_starts, max_iter, tol
         Of the search for the mode.
     progressbar
+    n_jobs
+        Starts of the search side by side.
     """
 
     approximation: Approximation
@@ -69,6 +71,7 @@ class Options:
     max_iter: int = 500
     tol: float = 1e-6
     progressbar: bool = False
+    n_jobs: int | None = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +146,7 @@ def learn_map(task: Task, options: Options, *, rng: np.random.Generator) -> Lear
         tol=options.tol,
         rng=rng,
         progressbar=options.progressbar,
+        n_jobs=options.n_jobs,
     )
     signal, lengthscale, noise = np.exp(fit.log_kernel)
     decoder = make_decoder(fit.latent, task.X, fit.log_kernel, fit.rows.variance)

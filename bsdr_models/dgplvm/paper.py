@@ -87,6 +87,7 @@ def learn_paper(
         max_iter=options.max_iter,
         tol=options.tol,
         progressbar=options.progressbar,
+        n_jobs=options.n_jobs,
     )
     decoder, kernel = _decoder(fit, task.X), _kernel(fit)
     placement: Placement = ByLikelihood(decoder=decoder, temper=1.0)

@@ -150,6 +150,7 @@ def fit_paper(
     max_iter: int = 500,
     tol: float = 1e-6,
     progressbar: bool = False,
+    n_jobs: int | None = 1,
 ) -> PaperFit:
     """Minimise the paper's objective within bounds, from several starts.
 
@@ -187,7 +188,7 @@ def fit_paper(
         Names of :func:`~bsdr_models.dgplvm.starts.starts`.
     rng : numpy.random.Generator
         For random starts and centres.
-    max_iter, tol, progressbar
+    max_iter, tol, progressbar, n_jobs
         Of :func:`~bsdr_models.inference.optimise.run_map`.
 
     Returns
@@ -226,6 +227,7 @@ def fit_paper(
         max_iter=max_iter,
         tol=tol,
         progressbar=progressbar,
+        n_jobs=n_jobs,
     )
     u, log_theta, _ = objective.unpack(search.x)
     latent, chart = objective.latent(search.x), objective.kernel_map

@@ -1,9 +1,12 @@
 """Progress on the terminal, for any driver."""
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from rich.errors import LiveError
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -13,19 +16,28 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from bsdr_models.inference.restarts import n_workers
+
 # Iterations take well under a millisecond: the display is told about them in bunches.
 _SECONDS_BETWEEN_UPDATES = 0.1
 
 
 class ProgressBar:
-    """A bar over a known number of iterations; shows and costs nothing when disabled.
+    """A bar over a number of iterations; shows and costs nothing when disabled.
+
+    Inside another live display of an older rich, which can show only one, it shows nothing.
 
     Parameters
     ----------
     total : int
-        Number of iterations.
+        Number of iterations, or the most there can be. May be set anew on the way.
     description : str
     enabled : bool
+
+    Attributes
+    ----------
+    count : int
+        Iterations so far, if enabled.
 
     Examples
     --------
@@ -40,7 +52,8 @@ class ProgressBar:
         self.enabled = enabled
         self._progress: Progress | None = None
         self._fields: dict[str, object] = {}
-        self._pending = 0
+        self.count = 0
+        self._stage = 0
         self._last = 0.0
 
     def __enter__(self) -> Self:
@@ -54,7 +67,10 @@ class ProgressBar:
                 TextColumn("{task.fields[note]}"),
             )
             self._progress.add_task(self.description, total=self.total, note="")
-            self._progress.start()
+            try:
+                self._progress.start()
+            except LiveError:
+                self._progress = None
         return self
 
     def __exit__(
@@ -72,17 +88,54 @@ class ProgressBar:
         """Count iterations, and show ``fields`` behind the bar as ``name=value``."""
         if self._progress is None:
             return
-        self._pending += advance
+        self.count += advance
         self._fields = fields
         if time.monotonic() - self._last > _SECONDS_BETWEEN_UPDATES:
             self._flush()
 
+    def end_stage(self, length: int) -> None:
+        """Take off the total what the stage that ends here, of ``length`` at most, did without."""
+        self.total -= length - (self.count - self._stage)
+        self._stage = self.count
+
     def _flush(self) -> None:
         assert self._progress is not None
         note = " ".join(f"{name}={_format(value)}" for name, value in self._fields.items())
-        self._progress.update(self._progress.task_ids[0], advance=self._pending, note=note)
-        self._pending = 0
+        self._progress.update(
+            self._progress.task_ids[0], completed=self.count, total=self.total, note=note
+        )
         self._last = time.monotonic()
+
+
+@contextmanager
+def watched_climb(
+    description: str, *, n_restarts: int, max_iter: int, n_jobs: int | None, enabled: bool
+) -> Iterator[dict[str, Any]]:
+    """Options of ``run_coordinate_ascent`` by which a bar shows it.
+
+    The bar counts iterations, or restarts where several run side by side.
+
+    Examples
+    --------
+    >>> with watched_climb("Fit", n_restarts=1, max_iter=9, n_jobs=1, enabled=False) as options:
+    ...     sorted(options)
+    ['callbacks', 'n_jobs', 'on_restart']
+    """
+    parallel = n_workers(n_jobs, n_restarts) > 1
+    total = n_restarts if parallel else n_restarts * max_iter
+    with ProgressBar(total, description, enabled=enabled) as bar:
+
+        def iteration(_: int, __: object, info: Any) -> None:
+            bar.update(bound=info.elbo)
+
+        def restart(result: Any) -> None:
+            if parallel:
+                bar.update(bound=float(result.elbo[-1]))
+            elif not result.interrupted:
+                bar.end_stage(max_iter)
+
+        callbacks: list[Callable[..., None]] = [] if parallel else [iteration]
+        yield {"callbacks": callbacks, "n_jobs": n_jobs, "on_restart": restart}
 
 
 def _format(value: object) -> str:

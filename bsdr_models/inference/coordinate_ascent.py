@@ -10,13 +10,18 @@ References
        the convergence of any EM algorithm. Scandinavian Journal of Statistics 35(2).
 """
 
+import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
+from bsdr_models.inference.restarts import run_tasks
 from bsdr_models.typing import FloatArray
+
+logger = logging.getLogger(__name__)
 
 # A plain step that lowers the bound by more than this share of it is a fault of the model; less
 # can be rounding, where a small latent scale makes the row covariance ill-conditioned.
@@ -43,7 +48,7 @@ class FallingBoundError(RuntimeError):
 
 type Step[S] = Callable[[S], tuple[S, BoundInfo]]
 type Callback[S] = Callable[[int, S, BoundInfo], bool | None]
-type Leap[S] = Callable[[S, int, Callable[[S, BoundInfo], bool]], tuple[S, BoundInfo]]
+type Leap[S] = Callable[[S, int, int, Callable[[S, BoundInfo], bool]], tuple[S, BoundInfo]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +80,7 @@ class FitResult[S]:
     interrupted
         Whether the user stopped the fit; the state is the best one until then.
     restarts
-        Final bound of every restart that was begun.
+        Final bound of every restart that was begun and not lost.
     """
 
     state: S
@@ -154,7 +159,7 @@ class _Climb[S]:
         if info.elbo > self.elbo:
             self.accept(state, info)
 
-    def leap(self, leap: Leap[S]) -> None:
+    def leap(self, leap: Leap[S], number: int) -> None:
         """Let an optimiser run from here; keep where it ends if that is higher."""
         assert self.state is not None
         start, before, length = self.state, self.elbo, len(self.trace)
@@ -162,7 +167,7 @@ class _Climb[S]:
         def on_step(state: S, info: BoundInfo) -> bool:
             return info.elbo > self.elbo and self.accept(state, info)
 
-        state, info = leap(start, min(self.left, LEAP_EVALUATIONS), on_step)
+        state, info = leap(start, number, min(self.left, LEAP_EVALUATIONS), on_step)
         if info.elbo > before and len(self.trace) > length:
             self.state, self.trace[-1] = state, info
         else:
@@ -181,6 +186,8 @@ def run_coordinate_ascent[S](
     extrapolation: Extrapolation[S] | None = None,
     leap: Leap[S] | None = None,
     callbacks: Sequence[Callback[S]] = (),
+    n_jobs: int | None = 1,
+    on_restart: Callable[[FitResult[S]], object] = lambda result: None,
 ) -> FitResult[S]:
     """Climb from one or several starts and keep the highest bound.
 
@@ -202,10 +209,17 @@ def run_coordinate_ascent[S](
         Gain of a round, in nats, below which a restart ends.
     extrapolation : Extrapolation, optional
     leap : callable, optional
-        ``leap(state, budget, on_step)`` -> state and its exact bound; makes at most ``budget``
-        evaluations and calls ``on_step(state, info)`` as it climbs.
+        ``leap(state, number, budget, on_step)`` -> state and its exact bound; ``number`` counts
+        the leaps of a restart from 0. Makes at most ``budget`` evaluations and calls
+        ``on_step(state, info)`` as it climbs.
     callbacks : sequence of callables
-        Each is called with (iteration, state, info); a true value ends the restart.
+        Each is called with (iteration, state, info); a true value ends the restart. They are
+        called where the restart runs: in its worker process, if there are several.
+    n_jobs : int, optional
+        Restarts that run side by side, see :func:`~bsdr_models.inference.restarts.run_tasks`.
+        The result does not depend on it.
+    on_restart : callable
+        Called in this process with each restart as it ends.
 
     Returns
     -------
@@ -217,48 +231,73 @@ def run_coordinate_ascent[S](
         If a plain step lowers the bound beyond rounding.
     FloatingPointError
         If the bound is not finite.
+    KeyboardInterrupt
+        If the user stops the fit before a step was made.
     ValueError
         If a count is not positive.
 
     Notes
     -----
-    An interrupt (Ctrl-C) ends the fit and keeps what was reached, once one step was made.
+    An interrupt (Ctrl-C) ends the fit and keeps what was reached, once one step was made; of
+    restarts in worker processes it keeps those that had ended.
     """
     if n_restarts < 1 or max_iter < 1:
         raise ValueError(
             f"n_restarts and max_iter must be positive, got {n_restarts=}, {max_iter=}"
         )
-    best: _Climb[S] | None = None
-    best_converged = interrupted = False
-    finals: list[float] = []
-    for index, stream in enumerate(rng.spawn(n_restarts)):
+
+    def restart(start: tuple[int, np.random.Generator]) -> FitResult[S]:
+        index, stream = start
         climb = _Climb(step=step, max_iter=max_iter, callbacks=callbacks)
-        converged = False
+        converged = interrupted = False
         try:
             climb.state = init(stream, index)
             converged = _climb(climb, tol=tol, extrapolation=extrapolation, leap=leap)
         except KeyboardInterrupt:
-            if best is None and not climb.trace:
+            if not climb.trace:
                 raise
             interrupted = True
-        if climb.trace:
-            finals.append(climb.elbo)
-            if best is None or climb.elbo > best.elbo:
-                best, best_converged = climb, converged
-        if interrupted:
-            break
-    assert best is not None
-    assert best.state is not None
+        return _result(climb, converged=converged, interrupted=interrupted)
+
+    begin = time.perf_counter()
+    outcome = run_tasks(
+        restart,
+        list(enumerate(rng.spawn(n_restarts))),
+        n_jobs=n_jobs,
+        stopped=lambda result: result.interrupted,
+        on_done=on_restart,
+    )
+    found = list(outcome.results.values())
+    best = max(found, key=lambda result: result.restarts[0])  # the first of equals
+    logger.debug(
+        "coordinate ascent: bound %.6g after %d iterations, %s; %d of %d restarts in %.2f s",
+        best.restarts[0],
+        len(best.elbo),
+        "converged" if best.converged else "not converged",
+        len(found),
+        n_restarts,
+        time.perf_counter() - begin,
+    )
+    return replace(
+        best,
+        interrupted=outcome.interrupted,
+        restarts=tuple(result.restarts[0] for result in found),
+    )
+
+
+def _result[S](climb: _Climb[S], *, converged: bool, interrupted: bool) -> FitResult[S]:
+    """What is kept of one restart."""
+    assert climb.state is not None
     return FitResult(
-        state=best.state,
-        elbo=np.array([info.elbo for info in best.trace]),
+        state=climb.state,
+        elbo=np.array([info.elbo for info in climb.trace]),
         terms={
-            name: np.array([info.terms[name] for info in best.trace])
-            for name in best.trace[-1].terms
+            name: np.array([info.terms[name] for info in climb.trace])
+            for name in climb.trace[-1].terms
         },
-        converged=best_converged,
+        converged=converged,
         interrupted=interrupted,
-        restarts=tuple(finals),
+        restarts=(climb.elbo,),
     )
 
 
@@ -271,14 +310,16 @@ def _climb[S](
 ) -> bool:
     """Run rounds until convergence (True) or the limit (False)."""
     climb.sweep()
+    number = 0
     while climb.left > 0:
         before = climb.elbo
         if leap is not None:
-            climb.leap(leap)
+            climb.leap(leap, number)
         if extrapolation is not None and climb.left > 0:
             climb.squarem(extrapolation)
         elif climb.left > 0:
             climb.sweep()
         if not climb.stopped and climb.elbo - before < tol:
             return True
+        number += 1
     return False

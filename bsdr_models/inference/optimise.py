@@ -4,14 +4,19 @@ The driver knows nothing of any model: it sees a negative log density with its g
 that ends elsewhere is no nuisance but a finding, so the value of every one is kept.
 """
 
+import logging
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import Bounds, minimize
 
 from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.inference.restarts import n_workers, run_tasks
 from bsdr_models.typing import FloatArray
+
+logger = logging.getLogger(__name__)
 
 type Objective = Callable[[FloatArray], tuple[float, FloatArray]]
 
@@ -34,7 +39,8 @@ class MapResult:
     value
         Negative log density there, in nats.
     values
-        Where each start has ended; those are left out at which the objective is not finite.
+        Where each start has ended; those are left out at which the objective is not finite, and
+        those whose worker process died.
     trace
         Value after each iteration of the best start.
     converged
@@ -70,6 +76,7 @@ def run_map(
     max_iter: int = 500,
     tol: float = 1e-6,
     progressbar: bool = False,
+    n_jobs: int | None = 1,
 ) -> MapResult:
     """Minimise from every start; the lowest end is the result.
 
@@ -87,6 +94,10 @@ def run_map(
         Converged when an iteration gains less than this many nats, as far as the value at the
         start is a measure of the others.
     progressbar : bool
+        Counts iterations, or starts where several run side by side.
+    n_jobs : int, optional
+        Starts that run side by side, see :func:`~bsdr_models.inference.restarts.run_tasks`. The
+        result does not depend on it.
 
     Returns
     -------
@@ -100,29 +111,48 @@ def run_map(
     KeyboardInterrupt
         If there is no point yet.
     """
-    best: MapResult | None = None
-    values: list[float] = []
-    with ProgressBar(len(starts) * max_iter, "MAP", enabled=progressbar) as bar:
-        for number, start in enumerate(starts):
-            found = _descend(objective, start, bounds, max_iter, tol, bar)
-            bar.update(max(0, (number + 1) * max_iter - number * max_iter - len(found.trace)))
-            if np.isfinite(found.value):
-                values.append(found.value)
-            if best is None or found.value < best.value:
-                best = found
-            if found.interrupted:
-                break
-    if best is None or not np.isfinite(best.value):
-        if best is not None and found.interrupted:
+    parallel = n_workers(n_jobs, len(starts)) > 1
+    total, title = (len(starts), "MAP, starts") if parallel else (max_iter * len(starts), "MAP")
+    begin = time.perf_counter()
+    with ProgressBar(total, title, enabled=progressbar) as bar:
+        watch = None if parallel else bar
+
+        def descend(start: FloatArray) -> MapResult:
+            return _descend(objective, start, bounds, max_iter, tol, watch)
+
+        def done(found: MapResult) -> None:
+            if parallel:
+                bar.update(value=found.value)
+            elif not found.interrupted:
+                bar.end_stage(max_iter)
+
+        outcome = run_tasks(
+            descend,
+            starts,
+            n_jobs=n_jobs,
+            what="starts",
+            stopped=lambda found: found.interrupted,
+            on_done=done,
+        )
+    ends = list(outcome.results.values())
+    best = min(ends, key=lambda found: found.value)  # the first of equals
+    if not np.isfinite(best.value):
+        if outcome.interrupted:
             raise KeyboardInterrupt
         raise FloatingPointError("the objective is not finite at any start")
-    return MapResult(
-        x=best.x,
-        value=best.value,
-        values=tuple(values),
-        trace=best.trace,
-        converged=best.converged,
-        interrupted=found.interrupted,
+    logger.debug(
+        "search for the mode: %.6g after %d iterations, %s; %d of %d starts in %.2f s",
+        best.value,
+        len(best.trace),
+        "converged" if best.converged else "not converged",
+        len(ends),
+        len(starts),
+        time.perf_counter() - begin,
+    )
+    return replace(
+        best,
+        values=tuple(found.value for found in ends if np.isfinite(found.value)),
+        interrupted=outcome.interrupted,
     )
 
 
@@ -132,7 +162,7 @@ def _descend(
     bounds: tuple[FloatArray, FloatArray] | None,
     max_iter: int,
     tol: float,
-    bar: ProgressBar,
+    bar: ProgressBar | None,
 ) -> MapResult:
     """L-BFGS from one start."""
     best_x, best_value = np.array(start, dtype=np.float64), np.inf
@@ -159,7 +189,8 @@ def _descend(
         nonlocal origin
         origin = best_x, best_value, best_gradient
         trace.append(best_value)
-        bar.update(value=f"{best_value:.5g}")
+        if bar is not None:
+            bar.update(value=best_value)
 
     try:
         first, _ = guarded(best_x)

@@ -287,7 +287,7 @@ def test_a_callback_stops_and_the_others_are_still_called(last, accelerated):
 # ------------------------------------------------------------------------------------------ leaps
 
 
-def honest_leap(x, budget, on_step):
+def honest_leap(x, number, budget, on_step):
     """Straight to the top in four moves."""
     for share in (0.5, 0.2, 0.1, 0.0):
         if on_step(share * x, info(share * x)):
@@ -311,7 +311,7 @@ def test_a_leap_may_stop_half_way():
 
 
 def test_being_stopped_early_in_a_round_is_not_convergence():
-    def slow_start(x, budget, on_step):
+    def slow_start(x, number, budget, on_step):
         for share in (1.0 - 1e-12, 0.5, 0.0):
             if on_step(share * x, info(share * x)):
                 break
@@ -325,7 +325,7 @@ def test_being_stopped_early_in_a_round_is_not_convergence():
 def test_a_leap_has_a_budget():
     budgets = []
 
-    def leap(x, budget, on_step):
+    def leap(x, number, budget, on_step):
         budgets.append(budget)
         return x, info(x)
 
@@ -336,19 +336,19 @@ def test_a_leap_has_a_budget():
     assert max(budgets) == LEAP_EVALUATIONS
 
 
-def lying_leap(x, budget, on_step):
+def lying_leap(x, number, budget, on_step):
     """Promises much on the way and ends below where it began."""
     for lie in (10.0, 20.0):
         on_step(2.0 * x, info(2.0 * x, lie=lie))
     return 2.0 * x, info(2.0 * x)
 
 
-def silent_leap(x, budget, on_step):
+def silent_leap(x, number, budget, on_step):
     """Better than its start, but no step of it was taken."""
     return 0.5 * x, info(0.5 * x)
 
 
-def descending_leap(x, budget, on_step):
+def descending_leap(x, number, budget, on_step):
     on_step(2.0 * x, info(2.0 * x))
     return 2.0 * x, info(2.0 * x)
 
@@ -363,7 +363,7 @@ def test_a_leap_that_does_not_pay_leaves_no_trace(leap, extrapolation):
 
 
 def test_a_leap_that_lies_to_the_end_is_found_out_by_the_next_sweep():
-    def leap(x, budget, on_step):
+    def leap(x, number, budget, on_step):
         on_step(x, info(x, lie=3.0))
         return x, info(x, lie=3.0)
 
@@ -372,7 +372,7 @@ def test_a_leap_that_lies_to_the_end_is_found_out_by_the_next_sweep():
 
 
 def test_an_interrupt_inside_a_leap_keeps_the_steps_taken():
-    def leap(x, budget, on_step):
+    def leap(x, number, budget, on_step):
         on_step(0.5 * x, info(0.5 * x))
         raise KeyboardInterrupt
 
