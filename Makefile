@@ -10,7 +10,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 WORKERS ?= auto
 
-.PHONY: help install demo test test-slow bench evidence notebooks lint format clean
+.PHONY: help install demo test test-slow bench evidence notebooks docs lint format clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -41,6 +41,10 @@ evidence: $(STAMP)  ## Remake the tables and pictures of docs/evidence.md
 notebooks: $(STAMP)  ## Re-execute the notebooks in place
 	$(BIN)/python tools/execute_notebooks.py
 
+docs: $(STAMP)  ## The site, in docs/_build/html; warnings are errors
+	$(BIN)/python -m pip install --quiet --group docs
+	$(BIN)/python -m sphinx -b html -q -W --keep-going docs docs/_build/html
+
 lint: $(STAMP)  ## Style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -51,4 +55,4 @@ format: $(STAMP)  ## Apply the style
 	$(BIN)/ruff format .
 
 clean:  ## Remove the environment and what runs have left
-	rm -rf $(VENV) demo_output .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) demo_output docs/_build docs/notebooks .pytest_cache .ruff_cache .mypy_cache

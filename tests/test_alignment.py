@@ -10,7 +10,7 @@ import xarray as xr
 
 from bsdr_models import align_draws
 
-PAGE = Path(__file__).parents[1] / "docs" / "how_to_align.md"
+PAGE = Path(__file__).parents[1] / "docs" / "how_to" / "align_draws.md"
 CHAINS, DRAWS = 4, 500
 # Of independent draws in 8 half chains of 250, R-hat**2 is about 1 + (chi2_7 / 7 - 1) / 250: this
 # needs chi2_7 > 42, which has probability 5e-7.

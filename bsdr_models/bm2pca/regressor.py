@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import xarray as xr
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_array, check_consistent_length
+from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.bm2pca import paper, regression, selection, trees
 from bsdr_models.bm2pca.base import BaseBM2PCA
@@ -16,11 +16,11 @@ from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.regression import Tubes, make_tubes
 from bsdr_models.checks import (
     check_choice,
-    dense_targets,
     feature_names,
     one_thread,
     warn_not_converged,
 )
+from bsdr_models.frames import read_numbers, read_targets
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.random import RandomState
 from bsdr_models.typing import FloatArray
@@ -209,16 +209,10 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
 
     def _scale_outputs(self, X: Any, y: Any) -> FloatArray:
         """Targets of mean zero and unit variance, (N, K), NaN where there is none."""
-        y = check_array(
-            dense_targets(y),
-            dtype=np.float64,
-            ensure_2d=False,
-            ensure_all_finite="allow-nan",
-            input_name="y",
-        )
+        y = read_numbers(y, missing=True)
         check_consistent_length(X, y)
         self._one_output = y.ndim == 1
-        Y = np.ascontiguousarray(y).reshape(len(y), -1)
+        Y = y.reshape(len(y), -1)
         if (bare := np.isnan(Y).all(axis=0)).any():
             raise ValueError(f"output {int(bare.argmax())} of y has no target at all")
         scaler = Scaler.fit(Y)
@@ -345,7 +339,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             self._context,
             positions=self._learned.posterior.positions(rows),
             values={"prediction": mean, "prediction_sd": std, **unusual},
-            y=y,
+            y=None if y is None else read_targets(y),
             inference_method="mean_field",
             attrs=reference,
         )

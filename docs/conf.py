@@ -1,0 +1,85 @@
+"""Sphinx: the pages of this folder, the docstrings, and the executed notebooks."""
+
+import re
+import shutil
+import sys
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_extensions"))
+
+# Notebooks live beside the package; a copy makes them pages. They are committed executed.
+PAGES = HERE / "notebooks"
+shutil.rmtree(PAGES, ignore_errors=True)
+PAGES.mkdir()
+
+
+def _anchor(link: re.Match[str]) -> str:
+    """A link to a heading, as Jupyter writes it, in the form that pages have."""
+    words = re.sub(r"[^\w -]", "", link[1].lower())
+    return f"(#{words.replace(' ', '-')})"
+
+
+for notebook in sorted((HERE.parent / "notebooks").glob("*.ipynb")):
+    text = notebook.read_text().replace("](../docs/", "](../")
+    (PAGES / notebook.name).write_text(re.sub(r"(?<=\])\(#([^)\s]+)\)", _anchor, text))
+
+project = "bsdr_models"
+author = "The bsdr_models developers"
+copyright = author
+version = release = installed("bsdr_models")
+
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "native_math",
+]
+exclude_patterns = ["_build", "_extensions"]
+nitpicky = False
+suppress_warnings = ["mystnb.unknown_mime_type"]
+
+# Pages with code cells are executed at every build, so what they show is what the code does.
+nb_execution_mode = "auto"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+nb_merge_streams = True
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 4
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = "bsdr_models"
+html_static_path = ["_static"]
+html_css_files = ["style.css"]
+html_math_renderer = "mathml"
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {
+    "navbar_align": "left",
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "show_prev_next": True,
+    "show_toc_level": 2,
+}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+
+def _skip_what_scikit_learn_documents(
+    app: Any, what: str, name: str, obj: Any, skip: bool, options: Any
+) -> bool:
+    return skip or (getattr(obj, "__module__", None) or "").startswith("sklearn")
+
+
+def setup(app: Any) -> None:
+    """Leave inherited methods of scikit-learn to its own documentation."""
+    app.connect("autodoc-skip-member", _skip_what_scikit_learn_documents)
