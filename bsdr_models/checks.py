@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
@@ -47,6 +46,25 @@ def check_positions(Z: Any, n_components: int) -> FloatArray:
     return Z
 
 
+def plain_labels(y: np.ndarray) -> np.ndarray:
+    """Labels of an array of objects in their own type, text as objects.
+
+    Raises
+    ------
+    ValueError
+        If some are text and some are not.
+    """
+    if y.dtype != object:
+        return y
+    text = [isinstance(value, str) for value in y.ravel()]
+    if all(text):
+        return y
+    if any(text):
+        kinds = sorted({type(value).__name__ for value in y.ravel()})
+        raise ValueError(f"y mixes labels of the types {', '.join(kinds)}: make all of them text")
+    return np.array(y.tolist())
+
+
 def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
     """Classes, sorted, and the index of each row's class, (N,).
 
@@ -67,11 +85,6 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
         label = classes.tolist()[counts.argmin()]
         warnings.warn(f"class {label!r} has a single row", UserWarning, stacklevel=3)
     return classes, index
-
-
-def dense_targets(y: Any) -> np.ndarray:
-    """Targets as an array; a sparse indicator matrix is made dense."""
-    return y.toarray() if issparse(y) else np.asarray(y)
 
 
 def fit_scaler(X: FloatArray, *, standardize: bool) -> Scaler:

@@ -6,8 +6,24 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
-from bsdr_models.checks import dense_targets, encode_labels
+from bsdr_models.checks import encode_labels, plain_labels
+from bsdr_models.frames import read_targets
 from bsdr_models.typing import BoolArray, IntArray
+
+
+def read_labels(y: Any) -> np.ndarray:
+    """Labels of every row, (N,) or (N, K), none of them missing.
+
+    Raises
+    ------
+    ValueError
+        If a label is missing or infinite, or text and numbers are mixed.
+    """
+    y = read_targets(y)
+    if (lost := _missing(y)).any():
+        raise ValueError(f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}")
+    check_array(y, ensure_2d=False, dtype=None, input_name="y")
+    return plain_labels(y)
 
 
 def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
@@ -26,7 +42,7 @@ def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
     """
     if np.ndim(unlabeled) != 0:
         raise ValueError(f"unlabeled must be a single value, got {unlabeled!r}")
-    y = dense_targets(y)
+    y = read_targets(y)
     known = ~_marked(y, unlabeled)
     if known.size and not known.any():
         raise ValueError(f"every y equals unlabeled={unlabeled!r}: no row has a label")
@@ -49,8 +65,7 @@ def encode_known(y: np.ndarray, known: BoolArray) -> tuple[np.ndarray, IntArray]
     """
     y, known = column_or_1d(y, warn=True), known.ravel()
     labelled = y[known]
-    if y.dtype == object and not all(isinstance(value, str) for value in labelled):
-        labelled = np.array(labelled.tolist())
+    labelled = plain_labels(labelled)
     check_classification_targets(labelled)
     classes, index = encode_labels(labelled)
     groups = np.full(len(y), -1, dtype=np.int64)

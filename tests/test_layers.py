@@ -26,12 +26,12 @@ STEPS += ("margins", "views", "rotation", "metric", "subspace", "one_vs_rest", "
 STEPS += ("likelihood", "sparse_likelihood", "criteria", "dynamics", "back_constraint")
 STEPS += ("objective", "paper_objective", "gp_classifier", "decoder", "projection")
 NUMERICS = ("numerics.*", "data")
-CHECKS = ("checks", "unlabeled")
+CHECKS = ("checks", "frames", "unlabeled")
 # What all estimators offer: saving, reporting, citing.
 SURFACE = ("surface",)
 DRIVERS = tuple(
     f"inference.{name}"
-    for name in ("protocols", "coordinate_ascent", "gibbs", "callbacks", "optimise")
+    for name in ("protocols", "coordinate_ascent", "gibbs", "callbacks", "optimise", "restarts")
 )
 
 
@@ -93,7 +93,7 @@ LAYERS = (
     Layer(
         modules=(*DRIVERS, "inference"),
         inside=(*BASE, *NUMERICS, *DRIVERS),
-        outside=("numpy", "scipy", "rich"),
+        outside=("numpy", "scipy", "rich", "joblib", "threadpoolctl"),
     ),
     Layer(
         modules=("inference.datatree",),

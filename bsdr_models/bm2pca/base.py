@@ -8,8 +8,9 @@ import numpy as np
 import xarray as xr
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from bsdr_models import frames
 from bsdr_models.bm2pca import generative, paper, sampling, trees
 from bsdr_models.bm2pca.card import CARD
 from bsdr_models.bm2pca.generative import Generative, Rows
@@ -32,13 +33,7 @@ from bsdr_models.random import as_generator
 from bsdr_models.surface import Surface
 from bsdr_models.typing import FloatArray, IntArray
 
-validate_rows = partial(
-    validate_data,
-    dtype=np.float64,
-    order="C",
-    accept_sparse="csr",
-    ensure_all_finite="allow-nan",
-)
+validate_rows = partial(frames.validate_rows, missing=True)
 
 # What a fit leaves beside the attributes whose names end in an underscore.
 PRIVATE = (
@@ -70,9 +65,8 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
 
     def _validate(self, X: Any, y: Any) -> Rows:
         """Rows of a fit, float64, NaN where an entry is missing."""
-        if y is None:
-            validate_rows(self, X, y)  # says that targets are required
-        return validate_rows(self, X, ensure_min_samples=2)
+        frames.require_targets(self, y)
+        return validate_rows(self, X, reset=True, sparse=True, least=2)
 
     def _check_counts(self) -> Priors:
         """Arguments that every estimator has, checked; the hyper-parameters."""
@@ -143,7 +137,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
     def _rows(self, X: Any) -> Rows:
         """New rows, validated, scaled, and completed where the fit needs that."""
         check_is_fitted(self)
-        X = validate_rows(self, X, reset=False)
+        X = validate_rows(self, X, reset=False, sparse=True)
         if issparse(X):
             rows = finite_csr(X)
             return rows if self._scaler is None else self._scaler.transform(rows.toarray())
@@ -229,7 +223,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
             Observed entries are returned as they are.
         """
         check_is_fitted(self)
-        X = validate_rows(self, X, accept_sparse=False, reset=False)
+        X = validate_rows(self, X, reset=False)
         gaps = np.isnan(X)
         if not gaps.any():
             return X

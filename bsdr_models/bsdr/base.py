@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.bsdr import predict, sampling, trees
 from bsdr_models.bsdr.card import CARD
@@ -28,14 +28,28 @@ from bsdr_models.checks import (
     check_count,
     check_tol,
     fit_scaler,
+    forget,
     one_thread,
     warn_not_converged,
 )
+from bsdr_models.frames import validate_rows
+from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.random import RandomState, as_generator
 from bsdr_models.surface import Surface
 from bsdr_models.typing import FloatArray, ProjectionPrior, Target
 
+# What a fit leaves beside the attributes whose names end in an underscore.
+PRIVATE = (
+    "_mixture",
+    "_leading",
+    "_scaler",
+    "_output_scaler",
+    "_one_output",
+    "_context",
+    "_tree",
+    "_tree_seed",
+)
 # Weight of the model without features above which a mixture says that there is no signal.
 NO_SIGNAL = 0.5
 
@@ -64,6 +78,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         draws: int = 1000,
         tune: int = 1000,
         chains: int = 4,
+        n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
     ) -> None:
@@ -83,14 +98,15 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         self.draws = draws
         self.tune = tune
         self.chains = chains
+        self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
 
     # ---------------------------------------------------------------- fitting
 
     def _forget(self) -> None:
-        """Be unfitted until the fit that begins has succeeded."""
-        self.__dict__.pop("_mixture", None)
+        """Be unfitted, and keep no result of an earlier fit, until this one has succeeded."""
+        forget(self, PRIVATE)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_mixture")
@@ -166,9 +182,10 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         return self
 
     def _config(self, settings: Settings) -> dict[str, Any]:
-        """Arguments for the record, without the random state."""
+        """Arguments for the record, without the random state and what changes no result."""
         config = self.get_params(deep=False)
-        config.pop("random_state")
+        for name in ("random_state", "n_jobs"):
+            del config[name]
         for name in ("projection_prior", "latent_scale", "start", "tol"):
             config[name] = getattr(settings, name)
         config["priors"] = {
@@ -203,10 +220,15 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
                 rng,
                 select=settings.latent_scale == "estimate",
                 progressbar=self.progressbar,
+                n_jobs=self.n_jobs,
             )
         else:
             mixture = fit_single(
-                problem, float(settings.latent_scale), rng, progressbar=self.progressbar
+                problem,
+                float(settings.latent_scale),
+                rng,
+                progressbar=self.progressbar,
+                n_jobs=self.n_jobs,
             )
         if settings.latent_scale == "stack" and mixture.no_features_weight > NO_SIGNAL:
             warnings.warn(
@@ -222,7 +244,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         self.lower_bounds_ = leading.result.elbo
         self.n_iter_ = len(self.lower_bounds_)
         self.converged_ = all(fit.result.converged for fit in mixture.fits)
-        self.interrupted_ = any(fit.result.interrupted for fit in mixture.fits)
+        self.interrupted_ = mixture.interrupted
         state = leading.result.state
         loadings = leading.posterior.data.design.loadings(state.projection.mean)
         self._name_results(loadings, state.latent.mean, state.weights.mean[1:])
@@ -273,6 +295,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
     def _name_results(self, loadings: FloatArray, latent: FloatArray, weights: FloatArray) -> None:
         self.components_ = loadings.T
         self.relevance_ = relevance(latent, self._context.contrast(weights))
+        learned = Reference.learn(self._context.X, loadings)
+        self._reference = None if learned is None else learned[0]
 
     # ---------------------------------------------------------------- after the fit
 
@@ -294,6 +318,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         """What a tree says about the fit."""
         mixture = self._mixture
         attrs: dict[str, Any] = {"latent_scale": float(self.latent_scale_)}
+        if self._reference is not None:
+            attrs |= self._reference.attrs()
         if len(mixture.weights) > 1:
             attrs["stack_latent_scales"] = [fit.latent_scale for fit in mixture.fits]
             attrs["stack_weights"] = [float(weight) for weight in mixture.weights]
@@ -312,8 +338,11 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
     def _rows(self, X: Any) -> FloatArray:
         """New rows, validated and scaled."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        return self._scaler.transform(X)
+        return self._scaler.transform(validate_rows(self, X, reset=False))
+
+    def _rows_of_fit(self, X: Any) -> FloatArray:
+        """Rows of a fit, validated."""
+        return validate_rows(self, X, reset=True, least=2)
 
     def transform(
         self, X: Any, *, return_cov: bool = False
@@ -329,12 +358,16 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         Returns
         -------
         mean : ndarray of shape (n_samples, n_components)
-            Posterior predictive mean of the position [1]_, Section II-B3.
+            Posterior predictive mean of the position (the paper, Section II-B3).
         cov : ndarray of shape (n_samples, n_components, n_components)
             Its covariance, if ``return_cov``. Mean field makes it too narrow.
         """
         positions = self._leading_positions(self._rows(X))
         return (positions.mean, positions.cov) if return_cov else positions.mean
+
+    def _unusual(self, rows: FloatArray) -> dict[str, FloatArray]:
+        """How far out rows lie, by name; nothing from too few training rows."""
+        return {} if self._reference is None else self._reference.compare(rows).by_name()
 
     def _leading_positions(self, rows: FloatArray) -> predict.Positions:
         assert not isinstance(self._leading, predict.NoFeatures)

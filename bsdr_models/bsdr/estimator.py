@@ -6,13 +6,15 @@ import numpy as np
 import xarray as xr
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import assert_all_finite, column_or_1d, validate_data
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.bsdr import predict, trees
 from bsdr_models.bsdr.base import BaseBSDR
-from bsdr_models.checks import dense_targets, encode_labels
+from bsdr_models.checks import encode_labels
+from bsdr_models.frames import read_numbers, read_targets, require_targets
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.typing import FloatArray
+from bsdr_models.unlabeled import read_labels
 
 
 class BSDRClassifier(ClassifierMixin, BaseBSDR):
@@ -60,6 +62,10 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         Scale the features to unit variance; otherwise they are only centred.
     draws, tune, chains : int
         Of the samplers.
+    n_jobs : int, optional
+        Folds, fits and restarts of mean field that run side by side, by joblib as in scikit-learn:
+        None is 1 unless a ``joblib.parallel_config`` says otherwise, -1 is all cores. The result
+        does not depend on it.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
         A Generator is used as it is, so that two fits differ.
@@ -75,7 +81,7 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         Share of each component in the variance of the scores.
     latent_scale_ : float
         Latent scale of the fit that gives the map (of a stack, the one with most weight).
-    lower_bounds_ : ndarray of shape (n_iter_,)
+    lower_bounds_ : ndarray of shape (n_iter,)
         Exact bound in nats after each iteration of that fit.
     n_iter_ : int
     converged_ : bool
@@ -122,10 +128,9 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
             feature varies, or an argument is out of range.
         """
         self._forget()
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, order="C", ensure_min_samples=2, multi_output=True
-        )
-        y = dense_targets(y)
+        require_targets(self, y)
+        X, y = self._rows_of_fit(X), read_labels(y)
+        check_consistent_length(X, y)
         check_classification_targets(y)
         if type_of_target(y) == "multilabel-indicator":
             return self._fit_multilabel(X, y)
@@ -209,14 +214,20 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         Returns
         -------
         xarray.DataTree
-            With group ``predictions``: latent_mean, latent_cov, probability, predicted, y.
+            With group ``predictions``: latent_mean, latent_cov, probability, predicted, y; and how
+            unusual the rows are, t2, q_residual and tail_probability
+            (:mod:`bsdr_models.numerics.outliers`).
         """
-        log_p = self.predict_log_proba(X)
+        rows, log_p = self._rows(X), self.predict_log_proba(X)
         return trees.predictions_tree(
             self._context,
-            positions=self._leading_positions(self._rows(X)),
-            values={"probability": np.exp(log_p), "predicted": self._most_probable(log_p)},
-            y=y,
+            positions=self._leading_positions(rows),
+            values={
+                "probability": np.exp(log_p),
+                "predicted": self._most_probable(log_p),
+                **self._unusual(rows),
+            },
+            y=None if y is None else read_targets(y),
             inference_method=self.inference,
             attrs=self._attrs(),
         )
@@ -237,8 +248,8 @@ class BSDRRegressor(RegressorMixin, BaseBSDR):
     Parameters
     ----------
     n_components, preset, inference, sampler, projection_prior, latent_scale, priors, start, \
-n_restarts, max_iter, tol, integrate_latent, standardize, draws, tune, chains, progressbar, \
-random_state
+n_restarts, max_iter, tol, integrate_latent, standardize, draws, tune, chains, n_jobs, \
+progressbar, random_state
         As for :class:`BSDRClassifier`.
 
     Attributes
@@ -271,20 +282,11 @@ random_state
             is out of range.
         """
         self._forget()
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            dtype=np.float64,
-            order="C",
-            ensure_min_samples=2,
-            multi_output=True,
-            y_numeric=True,
-        )
-        y = dense_targets(y)
-        assert_all_finite(y, input_name="y")  # None became NaN
+        require_targets(self, y)
+        X, y = self._rows_of_fit(X), read_numbers(y)
+        check_consistent_length(X, y)
         self._one_output = y.ndim == 1
-        Y = np.ascontiguousarray(y, dtype=np.float64).reshape(len(X), -1)
+        Y = y.reshape(len(X), -1)
         self._output_scaler = Scaler.fit(Y)
         if self._output_scaler.constant.any():
             raise ValueError(
@@ -337,8 +339,8 @@ random_state
         return trees.predictions_tree(
             self._context,
             positions=self._leading_positions(rows),
-            values={"prediction": mean, "prediction_sd": std},
-            y=y,
+            values={"prediction": mean, "prediction_sd": std, **self._unusual(rows)},
+            y=None if y is None else read_targets(y),
             inference_method=self.inference,
             attrs=self._attrs(),
         )

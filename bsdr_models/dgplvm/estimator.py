@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import asdict
-from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -18,7 +17,6 @@ from sklearn.utils.validation import (
     check_array,
     check_consistent_length,
     check_is_fitted,
-    validate_data,
 )
 
 from bsdr_models.checks import (
@@ -41,12 +39,11 @@ from bsdr_models.dgplvm.learn import Learned, Options, learn_map
 from bsdr_models.dgplvm.paper import learn_paper
 from bsdr_models.dgplvm.predict import ByLikelihood, ByMap, Positions, Posterior
 from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.frames import read_targets, require_targets, validate_rows
 from bsdr_models.random import RandomState, as_generator
 from bsdr_models.surface import Surface
 from bsdr_models.typing import FloatArray, IntArray
 from bsdr_models.unlabeled import encode_known, known_entries
-
-validate_rows = partial(validate_data, dtype=np.float64, order="C")
 
 # What a fit leaves beside the attributes whose names end in an underscore.
 PRIVATE = ("_learned", "_context", "_tree", "_task", "_scaler")
@@ -262,9 +259,8 @@ class DGPLVMClassifier(
             feature varies, or an argument is out of range.
         """
         self._forget()
-        if y is None:
-            validate_rows(self, X, y)  # says that targets are required
-        X = validate_rows(self, X, ensure_min_samples=2)
+        require_targets(self, y)
+        X = validate_rows(self, X, reset=True, least=2)
         priors = self._check_arguments()
         given, known = known_entries(y, self.unlabeled)
         self.classes_, index = encode_known(given, known)
@@ -562,7 +558,7 @@ class DGPLVMClassifier(
             self._context,
             positions=positions,
             values=values,
-            y=y,
+            y=None if y is None else read_targets(y),
             inference_method=self.inference,
         )
 

@@ -1,0 +1,229 @@
+"""Tables and targets of any library, in the forms that scikit-learn's own checks understand.
+
+Those read arrays, frames of pandas and polars and SciPy's sparse matrices, and compare the names of
+columns. What they would misread, or refuse without a reason, is settled here first: labelled arrays
+of xarray, masked arrays, dates, text among numbers, columns of the same name.
+"""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_array, validate_data
+
+from bsdr_models.typing import FloatArray
+
+# Kinds of types that NumPy makes numbers of, though they are none.
+NO_NUMBERS = {"M": "dates", "m": "time differences"}
+
+
+def require_targets(estimator: BaseEstimator, y: Any) -> None:
+    """Raise a ValueError if there are no targets."""
+    if y is None:
+        name = type(estimator).__name__
+        raise ValueError(f"{name} requires y to be passed, but the target y is None")
+
+
+def validate_rows(
+    estimator: BaseEstimator,
+    X: Any,
+    *,
+    reset: bool,
+    sparse: bool = False,
+    missing: bool = False,
+    least: int = 1,
+) -> Any:
+    """Rows as a C-ordered float64 array (N, D), or in CSR format; names of columns compared.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+        Learns ``n_features_in_`` and ``feature_names_in_`` if ``reset``, else has them.
+    X : array, frame of pandas or polars, DataArray, or sparse matrix
+    reset : bool
+        Whether these are the rows of a fit.
+    sparse : bool
+        Whether sparse rows are taken.
+    missing : bool
+        Whether NaN is.
+    least : int
+        Number of rows that are needed.
+
+    Raises
+    ------
+    TypeError
+        If X is sparse and must not be, or no table.
+    ValueError
+        If X is no finite matrix of numbers, or its columns are not those of the fit.
+    """
+    with np.errstate(over="ignore"):  # what becomes infinite is refused with its cause
+        return validate_data(
+            estimator,
+            read_table(estimator, X, sparse=sparse),
+            reset=reset,
+            dtype=np.float64,
+            order="C",
+            accept_sparse="csr" if sparse else False,
+            ensure_all_finite="allow-nan" if missing else True,
+            ensure_min_samples=least,
+        )
+
+
+def read_table(estimator: BaseEstimator, X: Any, *, sparse: bool) -> Any:
+    """X, or the frame or array that says the same to scikit-learn.
+
+    A matrix of xarray becomes a frame, whose columns are named by the coordinate of its second
+    dim; masked entries become NaN.
+
+    Raises
+    ------
+    TypeError
+        If X is no table, or sparse and must not be.
+    ValueError
+        If a column is not of numbers, or two have one name.
+    """
+    name = type(estimator).__name__
+    if isinstance(X, xr.Dataset | xr.DataTree):
+        raise TypeError(
+            f"X is an xarray {type(X).__name__}, {name} takes a DataArray of two dims, rows and "
+            "features: give one variable, or dataset.to_dataarray('feature').T"
+        )
+    if isinstance(X, xr.DataArray):
+        X = X.to_pandas() if X.ndim == 2 else X.values
+    if hasattr(X, "collect_schema") and not hasattr(X, "shape"):
+        raise TypeError("X is a lazy frame: give X.collect()")
+    if _is_sparse(X):
+        if not sparse:
+            raise TypeError(
+                f"Sparse data was passed for X, but {name} takes dense rows only: make it dense "
+                "if it fits into memory, or use BM2PCAClassifier, which takes it as it is"
+            )
+        return X
+    if _is_frame(X):
+        return _read_frame(X)
+    if isinstance(X, np.ma.MaskedArray):
+        X = _without_mask(X)
+    return _read_array(X)
+
+
+def read_targets(y: Any) -> np.ndarray:
+    """Targets as a dense array, (N,) or (N, K), of their own type.
+
+    Raises
+    ------
+    TypeError
+        If y has no order, as a dict, or is an xarray Dataset.
+    ValueError
+        If y is a single value, of unequal rows, or has masked entries.
+    """
+    if issparse(y):
+        return y.toarray()
+    if isinstance(y, dict | set | xr.Dataset | xr.DataTree):
+        raise TypeError(f"y must be an array, a list or a series, got {type(y).__name__}")
+    if np.ma.is_masked(y):
+        raise ValueError("y has masked entries: leave out these rows, or fill them")
+    try:
+        array = np.asarray(y)
+    except ValueError as error:
+        raise ValueError(f"y cannot be read as an array: {error}") from None
+    if array.ndim == 1 and array.dtype.kind == "U" and not all(isinstance(v, str) for v in y):
+        array = np.asarray(y, dtype=object)  # or else NaN in a list of text is the text "nan"
+    if array.ndim == 0:
+        raise ValueError(f"y must be an array with an entry for each row, got {y!r}")
+    return array
+
+
+def read_numbers(y: Any, *, missing: bool = False) -> FloatArray:
+    """Real targets, (N,) or (N, K), of float64.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for :func:`read_targets`; or if a target is no finite number. NaN passes if ``missing``.
+    """
+    y = read_targets(y)
+    if y.dtype.kind in "OUSmM":
+        for column in y.reshape(len(y), -1).T:
+            _check_column("y", column)
+    return check_array(
+        y,
+        dtype=np.float64,
+        order="C",
+        ensure_2d=False,
+        ensure_all_finite="allow-nan" if missing else True,
+        input_name="y",
+    )
+
+
+def _is_sparse(X: Any) -> bool:
+    """Whether X is a sparse matrix, or a frame of sparse columns only."""
+    if issparse(X):
+        return True
+    if not _is_frame(X):
+        return False
+    return {type(dtype).__name__ for dtype in X.dtypes} == {"SparseDtype"}
+
+
+def _is_frame(X: Any) -> bool:
+    return hasattr(X, "columns") and hasattr(X, "dtypes")
+
+
+def _read_frame(X: Any) -> Any:
+    """A frame of named columns of numbers, as it is; one without columns as an array."""
+    labels = list(X.columns)
+    if not labels:
+        return np.empty((len(X), 0))
+    label, count = Counter(labels).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{count} columns of X are named {label!r}: names must be unique")
+    for index, dtype in enumerate(X.dtypes):
+        if not _is_number(dtype):
+            column = X.iloc[:, index] if hasattr(X, "iloc") else X.to_series(index)
+            _check_column(f"column {labels[index]!r} of X", np.asarray(column))
+    return X
+
+
+def _read_array(X: Any) -> Any:
+    """An array, or what is to become one, as it is."""
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        raise ValueError(f"X cannot be read as a matrix: {error}") from None
+    if array.ndim == 0 and array.dtype.kind in "OUS":
+        raise TypeError(f"X must be a matrix of rows and features, got {type(X).__name__}")
+    if array.dtype.kind == "V":
+        raise TypeError("X is an array of records: give a DataFrame of it")
+    if array.ndim == 2 and array.dtype.kind in "OUSmM":
+        for index, column in enumerate(array.T):
+            _check_column(f"column {index} of X", column)
+    return X
+
+
+def _is_number(dtype: Any) -> bool:
+    """Whether a column of the type is of numbers, complex ones among them, or truth values."""
+    if hasattr(dtype, "is_numeric"):
+        return bool(dtype.is_numeric())
+    return getattr(dtype, "kind", "O") in "biufc"
+
+
+def _check_column(what: str, values: np.ndarray) -> None:
+    """Raise an error that names the column unless its values can be read as numbers."""
+    if values.dtype.kind in NO_NUMBERS:
+        raise ValueError(f"{what} holds {NO_NUMBERS[values.dtype.kind]}: make numbers of them")
+    try:
+        for value in values.tolist():
+            if value is not None:
+                float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        kind = ValueError if isinstance(error, OverflowError) else type(error)
+        raise kind(f"{what} cannot be read as numbers: {error}") from None
+
+
+def _without_mask(X: np.ma.MaskedArray) -> np.ndarray:
+    """NaN where an entry is masked."""
+    if not np.ma.is_masked(X):
+        return np.asarray(X)
+    return np.where(np.ma.getmaskarray(X), np.nan, X.data)
