@@ -52,17 +52,14 @@ def plain_labels(y: np.ndarray) -> np.ndarray:
     Raises
     ------
     ValueError
-        If some are text and some are not.
+        If some are text and some are not, or some are neither text nor numbers.
     """
-    if y.dtype != object:
+    if y.dtype != object or all(isinstance(value, str) for value in y.ravel()):
         return y
-    text = [isinstance(value, str) for value in y.ravel()]
-    if all(text):
-        return y
-    if any(text):
-        kinds = sorted({type(value).__name__ for value in y.ravel()})
-        raise ValueError(f"y mixes labels of the types {', '.join(kinds)}: make all of them text")
-    return np.array(y.tolist())
+    if all(isinstance(value, Real | np.bool_) for value in y.ravel()):
+        return np.array(y.tolist())
+    kinds = sorted({type(value).__name__ for value in y.ravel()})
+    raise ValueError(f"y has labels of type {', '.join(kinds)}: make all of them text, or numbers")
 
 
 def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
@@ -122,6 +119,12 @@ def check_count(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
 
 
+def check_flag(name: str, value: Any) -> None:
+    """Raise a ValueError unless the argument is a truth value."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
 def check_tol(tol: Any) -> None:
     """Raise a ValueError unless the tolerance is a number of nats that is not negative."""
     if isinstance(tol, bool) or not isinstance(tol, Real) or not 0.0 <= float(tol) < np.inf:
@@ -141,11 +144,13 @@ def warn_not_converged(max_iter: int, tol: float, *, stacklevel: int = 3) -> Non
 def warn_unless_mixed(tree: xr.DataTree, names: Sequence[str], *, stacklevel: int = 3) -> bool:
     """Whether R-hat of some variables is small; a warning with the figure if not.
 
-    Always False for a single chain, of which nothing can be said.
+    Always False for a single chain, of which nothing can be said. The figures are put on record
+    as ``r_hat`` and ``ess_bulk`` of the root.
     """
     if tree["posterior"].sizes["chain"] < 2:
         return False
-    worst = worst_r_hat(tree, names)
+    worst, n_effective = mixing(tree, names)
+    tree.attrs.update(r_hat=worst, ess_bulk=n_effective)
     if not worst < R_HAT_LIMIT:
         warnings.warn(
             f"R-hat of the identified quantities reaches {worst:.2f}: draw more, tighten the "
@@ -157,8 +162,8 @@ def warn_unless_mixed(tree: xr.DataTree, names: Sequence[str], *, stacklevel: in
     return True
 
 
-def worst_r_hat(tree: xr.DataTree, names: Sequence[str]) -> float:
-    """Largest R-hat of some variables of a tree; NaN counts as the worst.
+def mixing(tree: xr.DataTree, names: Sequence[str]) -> tuple[float, float]:
+    """Largest R-hat and smallest bulk ESS of some variables of a tree; NaN counts as the worst.
 
     Entries that are zero by definition, as all of the first of two classes, have none.
     """
@@ -167,5 +172,7 @@ def worst_r_hat(tree: xr.DataTree, names: Sequence[str]) -> float:
     posterior = tree["posterior"].dataset
     columns = [posterior[name].values.reshape(*posterior[name].shape[:2], -1) for name in names]
     values = np.concatenate(columns, axis=2)
-    found = arviz_stats.rhat(values[..., values.any(axis=(0, 1))], chain_axis=0, draw_axis=1)
-    return float(np.max(found))
+    values = values[..., values.any(axis=(0, 1))]
+    r_hat = arviz_stats.rhat(values, chain_axis=0, draw_axis=1)
+    ess = arviz_stats.ess(values, chain_axis=0, draw_axis=1)
+    return float(np.max(r_hat)), float(np.min(ess))

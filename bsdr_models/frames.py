@@ -133,7 +133,24 @@ def read_targets(y: Any) -> np.ndarray:
         array = np.asarray(y, dtype=object)  # or else NaN in a list of text is the text "nan"
     if array.ndim == 0:
         raise ValueError(f"y must be an array with an entry for each row, got {y!r}")
+    if not len(array):
+        raise ValueError("y has no entries")
     return array
+
+
+def read_truth(y: Any, *, classes: bool) -> np.ndarray | None:
+    """Targets of rows that were predicted, if there are any; a column of classes as a vector."""
+    if y is None:
+        return None
+    y = read_targets(y)
+    return y.ravel() if classes and y.shape[1:] == (1,) else y
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN of any float type, or the NA of pandas."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
 def read_numbers(y: Any, *, missing: bool = False) -> FloatArray:
@@ -145,6 +162,9 @@ def read_numbers(y: Any, *, missing: bool = False) -> FloatArray:
         As for :func:`read_targets`; or if a target is no finite number. NaN passes if ``missing``.
     """
     y = read_targets(y)
+    if y.dtype == object:
+        values = [np.nan if is_missing(value) else value for value in y.ravel()]
+        y = np.array(values, dtype=object).reshape(y.shape)
     if y.dtype.kind in "OUSmM":
         for column in y.reshape(len(y), -1).T:
             _check_column("y", column)

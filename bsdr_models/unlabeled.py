@@ -7,7 +7,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
 from bsdr_models.checks import encode_labels, plain_labels
-from bsdr_models.frames import read_targets
+from bsdr_models.frames import is_missing, read_targets
 from bsdr_models.typing import BoolArray, IntArray
 
 
@@ -23,7 +23,7 @@ def read_labels(y: Any) -> np.ndarray:
     if (lost := _missing(y)).any():
         raise ValueError(f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}")
     check_array(y, ensure_2d=False, dtype=None, input_name="y")
-    return plain_labels(y)
+    return _check_classes(plain_labels(y))
 
 
 def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
@@ -65,22 +65,28 @@ def encode_known(y: np.ndarray, known: BoolArray) -> tuple[np.ndarray, IntArray]
     """
     y, known = column_or_1d(y, warn=True), known.ravel()
     labelled = y[known]
-    labelled = plain_labels(labelled)
-    check_classification_targets(labelled)
+    labelled = _check_classes(plain_labels(labelled))
     classes, index = encode_labels(labelled)
     groups = np.full(len(y), -1, dtype=np.int64)
     groups[known] = index
     return classes, groups
 
 
+def _check_classes(y: np.ndarray) -> np.ndarray:
+    """The same; a ValueError if these are real numbers."""
+    with np.errstate(invalid="ignore"):  # scikit-learn compares them with integers
+        check_classification_targets(y)
+    return y
+
+
 def _marked(y: np.ndarray, marker: Any) -> BoolArray:
     """Where y is the marker of entries without a label."""
     if marker is None:
         return np.zeros(y.shape, dtype=bool)
-    if _is_missing(marker):
+    if is_missing(marker):
         return _missing(y)
     if y.dtype == object:
-        found = [not _is_missing(value) and value == marker for value in y.ravel()]
+        found = [not is_missing(value) and value == marker for value in y.ravel()]
         return np.array(found, dtype=bool).reshape(y.shape)
     return np.broadcast_to(y == marker, y.shape)
 
@@ -88,12 +94,5 @@ def _marked(y: np.ndarray, marker: Any) -> BoolArray:
 def _missing(y: np.ndarray) -> BoolArray:
     """Where y is NaN, None or the like."""
     if y.dtype == object:
-        return np.array([_is_missing(value) for value in y.ravel()], dtype=bool).reshape(y.shape)
+        return np.array([is_missing(value) for value in y.ravel()], dtype=bool).reshape(y.shape)
     return np.isnan(y) if y.dtype.kind == "f" else np.zeros(y.shape, dtype=bool)
-
-
-def _is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN of any float type, or the NA of pandas."""
-    if value is None or type(value).__name__ == "NAType":
-        return True
-    return isinstance(value, float | np.floating) and bool(np.isnan(value))

@@ -20,6 +20,7 @@ from bsdr_models.bm2pca.trees import Context
 from bsdr_models.bm2pca.views import Moments, make_view
 from bsdr_models.checks import (
     check_count,
+    check_flag,
     check_positions,
     check_tol,
     fit_scaler,
@@ -74,6 +75,8 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
             if hasattr(self, name):
                 check_count(name, getattr(self, name))
         check_tol(self.tol)
+        for name in ("calibrate", "standardize"):
+            check_flag(name, getattr(self, name))
         priors = self._default_priors() if self.priors is None else self.priors
         if not isinstance(priors, Priors):
             raise ValueError(f"priors must be a bm2pca Priors, got {type(priors).__name__}")

@@ -24,7 +24,7 @@ from bsdr_models.checks import (
     warn_not_converged,
     warn_unless_mixed,
 )
-from bsdr_models.frames import read_targets
+from bsdr_models.frames import read_truth
 from bsdr_models.random import RandomState
 from bsdr_models.typing import FloatArray
 
@@ -502,7 +502,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
                 "predicted": self._most_probable(log_p),
                 **unusual,
             },
-            y=None if y is None else read_targets(y),
+            y=read_truth(y, classes=self._exclusive),
             inference_method=self.inference,
             attrs=reference,
         )

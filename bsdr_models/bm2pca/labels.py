@@ -66,7 +66,7 @@ def _encode_classes(y: np.ndarray, known: BoolArray) -> Labels:
 
 
 def _encode_labels(y: np.ndarray, known: BoolArray) -> Labels:
-    on = np.where(known, y, 0)
+    on = y if y.dtype.kind in "SU" else np.where(known, y, 0)
     on = np.array(on.tolist()) if on.dtype == object else on
     if type_of_target(on) != "multilabel-indicator":
         raise ValueError(

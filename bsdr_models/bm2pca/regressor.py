@@ -20,7 +20,7 @@ from bsdr_models.checks import (
     one_thread,
     warn_not_converged,
 )
-from bsdr_models.frames import read_numbers, read_targets
+from bsdr_models.frames import read_numbers, read_truth
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.random import RandomState
 from bsdr_models.typing import FloatArray
@@ -339,7 +339,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             self._context,
             positions=self._learned.posterior.positions(rows),
             values={"prediction": mean, "prediction_sd": std, **unusual},
-            y=None if y is None else read_targets(y),
+            y=read_truth(y, classes=False),
             inference_method="mean_field",
             attrs=reference,
         )

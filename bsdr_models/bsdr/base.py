@@ -26,6 +26,7 @@ from bsdr_models.bsdr.trees import Context
 from bsdr_models.checks import (
     check_choice,
     check_count,
+    check_flag,
     check_tol,
     fit_scaler,
     forget,
@@ -139,7 +140,11 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
                     f"latent_scale={settings.latent_scale!r} needs inference='mean_field'; "
                     f"give a number for inference={self.inference!r}"
                 )
-        elif not (isinstance(settings.latent_scale, Real) and 0.0 < settings.latent_scale < np.inf):
+        elif (
+            isinstance(settings.latent_scale, bool)
+            or not isinstance(settings.latent_scale, Real)
+            or not 0.0 < settings.latent_scale < np.inf
+        ):
             raise ValueError(
                 f"latent_scale must be 'stack', 'estimate' or a positive finite number, "
                 f"got {settings.latent_scale!r}"
@@ -149,6 +154,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         check_tol(settings.tol)
         for name in ("n_components", "n_restarts", "max_iter", "draws", "tune", "chains"):
             check_count(name, getattr(self, name))
+        for name in ("integrate_latent", "standardize"):
+            check_flag(name, getattr(self, name))
         return settings
 
     def _fit(self, X: FloatArray, y: np.ndarray, *, target: Target, labels: np.ndarray) -> Self:

@@ -5,13 +5,13 @@ from typing import Any, Self
 import numpy as np
 import xarray as xr
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.bsdr import predict, trees
 from bsdr_models.bsdr.base import BaseBSDR
 from bsdr_models.checks import encode_labels
-from bsdr_models.frames import read_numbers, read_targets, require_targets
+from bsdr_models.frames import read_numbers, read_truth, require_targets
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.typing import FloatArray
 from bsdr_models.unlabeled import read_labels
@@ -131,7 +131,6 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         require_targets(self, y)
         X, y = self._rows_of_fit(X), read_labels(y)
         check_consistent_length(X, y)
-        check_classification_targets(y)
         if type_of_target(y) == "multilabel-indicator":
             return self._fit_multilabel(X, y)
         y = column_or_1d(y, warn=True)
@@ -227,7 +226,7 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
                 "predicted": self._most_probable(log_p),
                 **self._unusual(rows),
             },
-            y=None if y is None else read_targets(y),
+            y=read_truth(y, classes=self._context.target == "multiclass"),
             inference_method=self.inference,
             attrs=self._attrs(),
         )
@@ -340,7 +339,7 @@ progressbar, random_state
             self._context,
             positions=self._leading_positions(rows),
             values={"prediction": mean, "prediction_sd": std, **self._unusual(rows)},
-            y=None if y is None else read_targets(y),
+            y=read_truth(y, classes=False),
             inference_method=self.inference,
             attrs=self._attrs(),
         )

@@ -18,7 +18,6 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from bsdr_models.bsdr import mean_field
@@ -27,6 +26,7 @@ from bsdr_models.bsdr.mean_field import Info, Scores
 from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.checks import (
     check_count,
+    check_flag,
     check_tol,
     encode_labels,
     fit_scaler,
@@ -235,12 +235,12 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
         X, y = validate_rows(self, X, reset=True, least=2), read_labels(y)
         check_consistent_length(X, y)
         y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
         priors = PAPER if self.priors is None else self.priors
         if not isinstance(priors, Priors):
             raise ValueError(f"priors must be a Priors, got {type(priors).__name__}")
         check_count("max_iter", self.max_iter)
         check_tol(self.tol)
+        check_flag("standardize", self.standardize)
         self.classes_, index = encode_labels(y)
         self._scaler = fit_scaler(X, standardize=self.standardize)
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale

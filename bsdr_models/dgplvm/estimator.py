@@ -39,7 +39,7 @@ from bsdr_models.dgplvm.learn import Learned, Options, learn_map
 from bsdr_models.dgplvm.paper import learn_paper
 from bsdr_models.dgplvm.predict import ByLikelihood, ByMap, Positions, Posterior
 from bsdr_models.dgplvm.priors import Priors
-from bsdr_models.frames import read_targets, require_targets, validate_rows
+from bsdr_models.frames import read_truth, require_targets, validate_rows
 from bsdr_models.random import RandomState, as_generator
 from bsdr_models.surface import Surface
 from bsdr_models.typing import FloatArray, IntArray
@@ -272,7 +272,7 @@ class DGPLVMClassifier(
         task = self._make_task(self._scale(X), index, priors, sequence)
         with one_thread():
             learned = self._learn(task, sequence, rng)
-        self._adopt(learned, task, given)
+        self._adopt(learned, task, given.ravel())
         return self
 
     def _learn(self, task: Task, sequence: Any, rng: np.random.Generator) -> Learned:
@@ -558,7 +558,7 @@ class DGPLVMClassifier(
             self._context,
             positions=positions,
             values=values,
-            y=None if y is None else read_targets(y),
+            y=read_truth(y, classes=True),
             inference_method=self.inference,
         )
 
