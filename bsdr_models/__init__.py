@@ -22,6 +22,7 @@ _PUBLIC = {
     "align_draws": "bsdr_models.alignment",
     "cross_validated_map": "bsdr_models.cross_validation",
     "diagnose": "bsdr_models.diagnosis",
+    "load": "bsdr_models.persistence",
 }
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "align_draws",
     "cross_validated_map",
     "diagnose",
+    "load",
 ]
 
 

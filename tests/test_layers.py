@@ -115,6 +115,12 @@ LAYERS = (
         modules=SURFACE,
         inside=(*SURFACE, *CHECKS, *BASE, *NUMERICS),
         outside=("numpy", "sklearn", "xarray"),
+        lazy=("persistence",),
+    ),
+    Layer(  # finds the classes that it stores by their names, when it is asked to
+        modules=("persistence", "persistence.*"),
+        inside=("persistence", "persistence.*"),
+        outside=("numpy", "scipy", "sklearn", "xarray", "h5py"),
     ),
     *(layer for paper in PAPERS for layer in paper_layers(paper)),
     Layer(
@@ -140,7 +146,7 @@ LAYERS = (
     Layer(modules=("zoo",), inside=("card", *(f"{paper}.card" for paper in PAPERS))),
     Layer(modules=("",)),  # the package itself imports when a name is asked for
     Layer(
-        modules=("demo", "datasets", "persistence", "__main__"),
+        modules=("demo", "datasets", "__main__"),
         inside=("*",),
         outside=("numpy", "scipy", "sklearn", "xarray", "arviz*", "matplotlib", "rich"),
         lazy=("pymc",),
