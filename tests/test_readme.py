@@ -1,0 +1,51 @@
+"""What the README shows, run as it stands there."""
+
+import re
+from pathlib import Path
+
+import matplotlib.image
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+
+README = Path(__file__).parents[1] / "README.md"
+BLOCKS = re.findall(
+    r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", README.read_text(), re.M | re.S
+)
+
+
+def run(title, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    names = {}
+    exec(dict(BLOCKS)[title], names)
+    plt.close("all")
+    return names
+
+
+@pytest.fixture
+def samples(tmp_path):
+    """A table as a person has it: names, classes in words, columns in their own units."""
+    data = load_wine(as_frame=True)
+    table = data.data.assign(**{"class": data.target_names[data.target]})
+    table.to_csv(tmp_path / "samples.csv", index=False)
+    return tmp_path
+
+
+def test_a_csv_becomes_a_figure_in_fewer_than_ten_lines(samples, monkeypatch):
+    model = run("From a CSV to a map", samples, monkeypatch)["model"]
+    assert dict(BLOCKS)["From a CSV to a map"].count("\n") < 10
+    assert model.classes_.tolist() == ["class_0", "class_1", "class_2"]
+    picture = matplotlib.image.imread(samples / "map.png")
+    assert np.ptp(picture[..., :3]) > 0.5
+
+
+def test_the_ten_lines(tmp_path, monkeypatch):
+    names = run("In ten lines", tmp_path, monkeypatch)
+    np.testing.assert_allclose(names["probability"].sum(axis=1), 1.0)
+    assert names["position"].shape == (89, 2)
+    assert names["cov"].shape == (89, 2, 2)
+
+
+def test_every_block_is_tested():
+    assert [title for title, _ in BLOCKS] == ["From a CSV to a map", "In ten lines"]
