@@ -3,6 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+LOWEST := .venv-lowest
 STAMP := $(VENV)/.installed
 # One BLAS thread: the matrices are small, and the time is then the same everywhere.
 export OMP_NUM_THREADS ?= 1
@@ -10,7 +11,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 WORKERS ?= auto
 
-.PHONY: help install demo test test-slow bench evidence notebooks docs lint format clean
+.PHONY: help install demo test test-slow bench evidence notebooks docs package test-lowest lint format clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -31,6 +32,17 @@ test: $(STAMP)  ## The fast tests
 
 test-slow: $(STAMP)  ## Statistical tests, samplers and notebooks
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m slow
+
+test-lowest: $(STAMP)  ## The fast tests with the oldest dependencies that are allowed
+	$(BIN)/python -m pip install --quiet --group package
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
+		--editable ".[io,nuts,notebook]" --group test
+	$(LOWEST)/bin/python -m pytest -q -n $(WORKERS) -m "not slow" -W default
+
+package: $(STAMP)  ## Build wheel and sdist, install each into an empty environment, use it
+	$(BIN)/python -m pip install --quiet --group package
+	$(BIN)/python tools/check_package.py
 
 bench: $(STAMP)  ## Speed against the floor
 	$(BIN)/python -m benchmarks speed
@@ -55,4 +67,4 @@ format: $(STAMP)  ## Apply the style
 	$(BIN)/ruff format .
 
 clean:  ## Remove the environment and what runs have left
-	rm -rf $(VENV) demo_output docs/_build docs/notebooks .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) $(LOWEST) demo_output docs/_build docs/notebooks .pytest_cache .ruff_cache .mypy_cache

@@ -1,0 +1,56 @@
+"""Build the wheel and the source archive, install each into an empty environment, and use it."""
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+SAMPLES = """
+from sklearn.datasets import load_wine
+
+data = load_wine(as_frame=True)
+data.data.assign(**{"class": data.target_names[data.target]}).to_csv("samples.csv", index=False)
+"""
+RELOAD = """
+import bsdr_models
+
+assert "site-packages" in bsdr_models.__file__, bsdr_models.__file__
+model.save("model.nc")
+rows = table.drop(columns="class")
+assert (bsdr_models.load("model.nc").predict(rows) == model.predict(rows)).all()
+"""
+
+
+def python(*arguments: str, folder: Path, interpreter: str = sys.executable) -> None:
+    subprocess.run([interpreter, *arguments], cwd=folder, check=True)
+
+
+def main() -> None:
+    """Raise if anything fails."""
+    from_csv = re.search(
+        r"## From a CSV to a map.*?```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S
+    )
+    assert from_csv is not None
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        python("-m", "build", "--outdir", str(folder / "dist"), str(ROOT), folder=folder)
+        archives = sorted((folder / "dist").iterdir())
+        assert [archive.suffix for archive in archives] == [".whl", ".gz"], archives
+        for archive in archives:
+            environment = folder / archive.suffix[1:]
+            interpreter = str(environment / "bin" / "python")
+            python("-m", "uv", "venv", "-q", "-p", sys.executable, str(environment), folder=folder)
+            python(
+                *("-m", "uv", "pip", "install", "-q", "-p", interpreter, str(archive)),
+                folder=folder,
+            )
+            python("-c", SAMPLES + from_csv[1] + RELOAD, folder=folder, interpreter=interpreter)
+            assert (folder / "map.png").stat().st_size > 10_000
+            (folder / "map.png").unlink()
+
+
+if __name__ == "__main__":
+    main()
