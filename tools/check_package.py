@@ -25,6 +25,7 @@ assert (bsdr_models.load("model.nc").predict(rows) == model.predict(rows)).all()
 
 
 def python(*arguments: str, folder: Path, interpreter: str = sys.executable) -> None:
+    """Run an interpreter, by default this one, in a folder."""
     subprocess.run([interpreter, *arguments], cwd=folder, check=True)
 
 
