@@ -14,7 +14,9 @@ from bsdr_models.typing import FloatArray
 
 
 def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataTree:
-    """Replicated targets of the training rows, one set for each draw, for ``arviz.plot_ppc_*``.
+    """Replicated targets of the training rows, one set for each draw.
+
+    For :func:`bsdr_models.plots.plot_predictive_check` and ``arviz.plot_ppc_*``.
 
     Parameters
     ----------
@@ -64,7 +66,11 @@ def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataT
     seen = xr.Dataset({"y": observed.drop_attrs()}).transpose(*axes)
     drawn = {name: posterior.coords[name] for name in (CHAIN, DRAW)}
     replicated = xr.Dataset({"y": ((CHAIN, DRAW, *axes), values)}, coords={**seen.coords, **drawn})
-    return xr.DataTree.from_dict({"posterior_predictive": replicated, "observed_data": seen})
+    said = {name: tree.attrs[name] for name in ("model", "inference_method", "target")}
+    said["labels"] = [str(name) for name in posterior.coords[LABEL].values]
+    return xr.DataTree.from_dict(
+        {"/": xr.Dataset(attrs=said), "posterior_predictive": replicated, "observed_data": seen}
+    )
 
 
 def draw_targets(draws: DrawPosterior, rows: FloatArray, *, rng: np.random.Generator) -> np.ndarray:

@@ -4,29 +4,61 @@ Every function takes the tree first and `ax=` (a new figure by default), and ret
 None of them shows a figure, changes a global setting, or knows which model or engine made the
 tree. When `ax` is given, its figure should use ``layout="constrained"``: titles, notes and legends
 then find their room.
+
+The numbers behind a picture are in a table of xarray, of which `to_dataframe` makes a data frame:
+`scores_table`, `loadings_table`, `importance_table`, `correlation_table`,
+`confusion_table`, `roc_table`, `reliability_table`, `predictive_check_table` and
+`cross_validation_table`; the others draw variables of the tree as they are.
 """
 
+from bsdr_models.plots.biplot import correlation_table, plot_biplot, plot_correlation_circle
 from bsdr_models.plots.bound import plot_bound
-from bsdr_models.plots.calibration import plot_confusion, plot_reliability
+from bsdr_models.plots.calibration import plot_reliability, reliability_table
 from bsdr_models.plots.certainty import plot_certainty
+from bsdr_models.plots.confusion import confusion_table, plot_confusion
+from bsdr_models.plots.importance import importance_table, plot_variable_importance
 from bsdr_models.plots.landscape import plot_landscape
 from bsdr_models.plots.loadings import plot_feature_relevance, plot_loadings, plot_relevance
+from bsdr_models.plots.outliers import plot_outliers
+from bsdr_models.plots.predictive import plot_predictive_check, predictive_check_table
 from bsdr_models.plots.regions import plot_decision_regions
+from bsdr_models.plots.roc import plot_roc, roc_table
 from bsdr_models.plots.scores import plot_scores
-from bsdr_models.plots.tables import scores_table
+from bsdr_models.plots.tables import loadings_table, scores_table
+from bsdr_models.plots.validation import (
+    cross_validation_table,
+    plot_cross_validation,
+    plot_permutation,
+)
 from bsdr_models.plots.weight_path import plot_weight_path
 
 __all__ = [
+    "confusion_table",
+    "correlation_table",
+    "cross_validation_table",
+    "importance_table",
+    "loadings_table",
+    "plot_biplot",
     "plot_bound",
     "plot_certainty",
     "plot_confusion",
+    "plot_correlation_circle",
+    "plot_cross_validation",
     "plot_decision_regions",
     "plot_feature_relevance",
     "plot_landscape",
     "plot_loadings",
+    "plot_outliers",
+    "plot_permutation",
+    "plot_predictive_check",
     "plot_relevance",
     "plot_reliability",
+    "plot_roc",
     "plot_scores",
+    "plot_variable_importance",
     "plot_weight_path",
+    "predictive_check_table",
+    "reliability_table",
+    "roc_table",
     "scores_table",
 ]

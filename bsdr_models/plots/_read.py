@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.dims import COMPONENT, LABEL, OBS
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.typing import BoolArray, FloatArray, IntArray
 
 TOO_NARROW = "{} are approximate, usually too narrow"
 # Weight of the model without features above which a map is said to show nothing.
@@ -89,6 +89,39 @@ def caveats(tree: xr.DataTree, what: str) -> str:
     if weight > NO_SIGNAL:
         note += f" No signal: cross-validation gives a model without features weight {weight:.2f}."
     return note
+
+
+def approximate(tree: xr.DataTree) -> bool:
+    """Whether the draws and intervals of the tree come from an approximation."""
+    return tree.attrs.get("inference_method", "") in APPROXIMATE
+
+
+def known_classes(tree: xr.DataTree) -> tuple[FloatArray, IntArray, list[str]]:
+    """Probabilities (M, K), true class positions (M,), and the K names."""
+    predictions = read(tree, "predictions", "probability", "y")
+    labels = label_values(tree, "predictions")
+    if predictions["y"].ndim != 1:
+        raise ValueError("the true labels 'y' in group 'predictions' are not classes (obs,)")
+    index = class_index(predictions["y"].values, labels)
+    probability = predictions["probability"].transpose(OBS, LABEL).values
+    return probability, index, [str(name) for name in labels]
+
+
+def known_labels(tree: xr.DataTree) -> tuple[FloatArray, BoolArray, list[Hashable]]:
+    """Probability of each label, whether it is the true one or on, (M, K) both; their values."""
+    predictions = read(tree, "predictions", "probability", "y")
+    labels: list[Hashable] = label_values(tree, "predictions").tolist()
+    probability = predictions["probability"].transpose(OBS, LABEL).values.clip(0.0, 1.0)
+    if predictions["y"].ndim == 2:
+        return probability, predictions["y"].transpose(OBS, LABEL).values.astype(bool), labels
+    return probability, known_classes(tree)[1][:, None] == np.arange(len(labels)), labels
+
+
+def check_label(label: Hashable, labels: list[Hashable]) -> int:
+    """Position of a label among all."""
+    if label not in labels:
+        raise ValueError(f"label must be one of {labels}, got {label!r}")
+    return labels.index(label)
 
 
 def label_values(tree: xr.DataTree, group: str) -> np.ndarray:
@@ -175,9 +208,4 @@ def _predicted_target(tree: xr.DataTree, group: str, label: Hashable | None) -> 
 
 
 def _label_position(tree: xr.DataTree, group: str, label: Hashable | None) -> int:
-    labels: list[Hashable] = label_values(tree, group).tolist()
-    if label is None:
-        return 0
-    if label not in labels:
-        raise ValueError(f"label must be one of {labels}, got {label!r}")
-    return labels.index(label)
+    return 0 if label is None else check_label(label, label_values(tree, group).tolist())

@@ -16,13 +16,19 @@ MAX_DENSITY_ROWS = 2000  # rows that enter one, spread evenly
 
 def draw_strips(
     ax: Axes, mean: FloatArray, sd: FloatArray, target: Target, prob: float, max_bars: int
-) -> None:
-    """Draw positions N(mean_n, sd_n), both (N,): a strip per class, or the values against them."""
+) -> FloatArray:
+    """Draw positions N(mean_n, sd_n), both (N,): a strip per class, or the values against them.
+
+    Returns
+    -------
+    array
+        Where each row is drawn, (N, 2).
+    """
     reach = norm.ppf(0.5 + prob / 2.0) * sd
     if isinstance(target, Values):
         _draw_rows(ax, mean, target.values, reach, POSITIVE, "o", max_bars)
         ax.set_ylabel(target.title)
-        return
+        return np.column_stack([mean, target.values])
     names: tuple[str, ...]
     if target is None:
         index, names, title = np.zeros(len(mean), np.int64), ("all rows",), ""
@@ -33,6 +39,7 @@ def draw_strips(
     densities = [_density(grid, mean[index == c], sd[index == c]) for c in present]
     # One scale for all classes, so that a narrow class is a tall one.
     scale = 0.62 / np.max(densities)
+    at = np.column_stack([mean, index.astype(np.float64)])
     for c, density in zip(present, densities, strict=True):
         shade = color(c) if title else GREY
         ridge = np.where(density > 1e-3 * density.max(), c - scale * density, np.nan)
@@ -40,9 +47,9 @@ def draw_strips(
         ax.plot(grid, ridge, color=shade, linewidth=1.2, zorder=2)
         rows = index == c
         # Golden-ratio offsets: spread like random jitter, and the same each time.
-        below = c + 0.08 + 0.2 * ((np.arange(rows.sum()) * 0.618034) % 1.0)
+        at[rows, 1] += 0.08 + 0.2 * ((np.arange(rows.sum()) * 0.618034) % 1.0)
         limit = max(max_bars // len(present), 1)
-        _draw_rows(ax, mean[rows], below, reach[rows], shade, marker(c), limit)
+        _draw_rows(ax, mean[rows], at[rows, 1], reach[rows], shade, marker(c), limit)
     lowest = min(int(index.min()), 0)  # -1 where rows have no label
     if lowest < 0:
         ax.set_yticks(range(-1, len(names)), ("no label", *names))
@@ -51,6 +58,7 @@ def draw_strips(
     ax.set_ylim(len(names) - 0.6, lowest - 0.75)
     ax.grid(axis="y", visible=False)
     ax.set_ylabel(title)
+    return at
 
 
 def _density(grid: FloatArray, mean: FloatArray, sd: FloatArray) -> FloatArray:

@@ -119,6 +119,16 @@ def ink_on(background: str) -> str:
     return INK if luminance > 0.3 else "white"
 
 
+def name_rows(ax: Axes, names: np.ndarray) -> None:
+    """One row per feature, the first on top."""
+    ax.set_yticks(range(len(names)), [str(name) for name in names])
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="y", visible=False)
+    if np.issubdtype(names.dtype, np.number):
+        ax.set_ylabel("feature")
+
+
 def set_title(ax: Axes, title: str, note: str = "") -> None:
     """Bold title, and under it a small grey note wrapped to the width of the Axes."""
     figure = figure_of(ax)

@@ -9,9 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from scipy.stats import binomtest
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix
 
-from bsdr_models.dims import LABEL, OBS
 from bsdr_models.metrics import (
     Estimate,
     brier_scores,
@@ -19,7 +17,7 @@ from bsdr_models.metrics import (
     log_losses,
     mean_of_rows,
 )
-from bsdr_models.plots._read import check_prob, class_index, label_values, read
+from bsdr_models.plots._read import check_label, check_prob, known_classes, known_labels
 from bsdr_models.plots._style import (
     GREY,
     PALER,
@@ -31,7 +29,6 @@ from bsdr_models.plots._style import (
 )
 from bsdr_models.typing import BoolArray, FloatArray, IntArray
 
-MAX_WRITTEN = 15  # classes up to which the cells of a confusion matrix hold numbers
 SEED = 0  # of the resampling, so that a picture drawn twice is the same picture
 
 
@@ -57,45 +54,53 @@ class Calibration:
     error: float
     floor: float
 
+    def intervals(self, prob: float) -> FloatArray:
+        """Wilson intervals of the shares, low and high ends (2, F)."""
+        filled = self.count[self.count > 0].tolist()
+        ends = [
+            binomtest(round(share * n), n).proportion_ci(prob, method="wilson")
+            for share, n in zip(self.share, filled, strict=True)
+        ]
+        return np.array(ends).T
 
-@styled
-def plot_confusion(
+
+def reliability_table(
     tree: xr.DataTree,
     *,
-    normalize: Literal["true", "pred", "all"] | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """Plot true against predicted classes.
+    label: Hashable | None = None,
+    n_bins: int = 10,
+    strategy: Literal["uniform", "quantile"] = "uniform",
+    prob: float = 0.9,
+) -> xr.Dataset:
+    """Table of what `plot_reliability` draws; its arguments are those of the plot.
 
-    Parameters
-    ----------
-    tree
-        Needs `probability` (obs, outcome) and the true `y` (obs,) in group "predictions".
-    normalize
-        Shares instead of counts, as in scikit-learn's `confusion_matrix`.
-    ax
-        Axes to draw on; a new figure by default.
+    Returns
+    -------
+    Dataset
+        For each bin that holds a prediction (bin,): `probability`, the mean that was stated,
+        `share`, how often it was right, between `low` and `high`, and `count`. Its attributes are
+        `calibration_error`, `log_loss` and `brier`, each followed by the ends of its interval.
     """
-    probability, y, names = _known_classes(tree)
-    predicted = probability.argmax(axis=1)
-    table = confusion_matrix(y, predicted, labels=range(len(names)), normalize=normalize)
-    side = float(np.clip(1.9 + 0.5 * len(names), 4.2, 9.0))
-    ax = axes_or_new(ax, width=side + 0.4, height=side)
-    display = ConfusionMatrixDisplay(table, display_labels=names)
-    long_names = max(len(name) for name in names) > 3 and len(names) > 4
-    display.plot(
-        ax=ax,
-        cmap="Blues",
-        colorbar=False,
-        include_values=len(names) <= MAX_WRITTEN,
-        values_format="d" if normalize is None else ".2f",
-        xticks_rotation="vertical" if long_names else "horizontal",
+    check_prob(prob)
+    stated, happened, _ = _statements(tree, label)
+    bins = _calibration(stated, happened, n_bins=n_bins, strategy=strategy)
+    rng = np.random.default_rng(SEED)
+    error = calibration_error(stated, happened, bins.index, prob=prob, rng=rng)
+    scores = [error, *_losses(tree, label, stated, happened, prob, rng)]
+    low, high = bins.intervals(prob)
+    return xr.Dataset(
+        {
+            "probability": ("bin", bins.mean),
+            "share": ("bin", bins.share),
+            "low": ("bin", low),
+            "high": ("bin", high),
+            "count": ("bin", bins.count[bins.count > 0]),
+        },
+        attrs={
+            name: [score.value, score.low, score.high]
+            for name, score in zip(("calibration_error", "log_loss", "brier"), scores, strict=True)
+        },
     )
-    ax.grid(visible=False)
-    ax.set(xlabel="predicted class", ylabel="true class")
-    right = int(np.sum(predicted == y))
-    set_title(ax, "Confusion matrix", f"{right} of {len(y)} rows right ({right / len(y):.1%}).")
-    return ax
 
 
 @styled
@@ -154,12 +159,7 @@ def plot_reliability(
         label="share of the rows",
     )
     ax.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=1.0, linestyle="--", label="perfect")
-    filled = bins.count[bins.count > 0]
-    intervals = [
-        binomtest(round(share * n), n).proportion_ci(prob, method="wilson")
-        for share, n in zip(bins.share, filled.tolist(), strict=True)
-    ]
-    reach = np.abs(np.array(intervals).T - bins.share)  # (low and high, filled bins)
+    reach = np.abs(bins.intervals(prob) - bins.share)  # (low and high, filled bins)
     ax.errorbar(
         bins.mean,
         bins.share,
@@ -193,7 +193,7 @@ def _losses(
 ) -> list[Estimate]:
     """Log loss and Brier score: over classes, or of the statements if they are yes or no."""
     if label is None and tree["predictions/y"].ndim == 1:
-        probability, y, _ = _known_classes(tree)
+        probability, y, _ = known_classes(tree)
         rows = [score(probability, y) for score in (log_losses, brier_scores)]
     else:
         both = np.stack([1.0 - stated, stated], axis=-1).reshape(-1, 2)
@@ -202,32 +202,13 @@ def _losses(
     return [mean_of_rows(values, prob=prob, rng=rng) for values in rows]
 
 
-def _known_classes(tree: xr.DataTree) -> tuple[FloatArray, IntArray, list[str]]:
-    """Probabilities (M, K), true class positions (M,), and the K names."""
-    predictions = read(tree, "predictions", "probability", "y")
-    labels = label_values(tree, "predictions")
-    if predictions["y"].ndim != 1:
-        raise ValueError("the true labels 'y' in group 'predictions' are not classes (obs,)")
-    index = class_index(predictions["y"].values, labels)
-    probability = predictions["probability"].transpose(OBS, LABEL).values
-    return probability, index, [str(name) for name in labels]
-
-
 def _statements(tree: xr.DataTree, label: Hashable | None) -> tuple[FloatArray, BoolArray, str]:
     """Stated probabilities, (M, J), whether the thing happened, and what the thing is."""
-    predictions = read(tree, "predictions", "probability", "y")
-    labels = label_values(tree, "predictions").tolist()
-    if label is not None and label not in labels:
-        raise ValueError(f"label must be one of {labels}, got {label!r}")
-    probability = predictions["probability"].transpose(OBS, LABEL).values.clip(0.0, 1.0)
-    if predictions["y"].ndim == 2:
-        truth = predictions["y"].transpose(OBS, LABEL).values.astype(bool)
-    else:
-        truth = _known_classes(tree)[1][:, None] == np.arange(len(labels))
+    probability, truth, labels = known_labels(tree)
     if label is not None:
-        c = labels.index(label)
+        c = check_label(label, labels)
         return probability[:, [c]], truth[:, [c]], f"probability of {label}"
-    if predictions["y"].ndim == 2:
+    if tree["predictions/y"].ndim == 2:
         return probability, truth, "probability of a label"
     best = probability.argmax(axis=1)[:, None]
     return (

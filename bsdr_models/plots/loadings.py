@@ -3,13 +3,11 @@
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from scipy.stats import norm
 
 from bsdr_models.dims import COMPONENT, FEATURE
 from bsdr_models.plots._read import (
     TOO_NARROW,
     caveats,
-    check_prob,
     component_positions,
     read,
 )
@@ -20,9 +18,11 @@ from bsdr_models.plots._style import (
     PALE,
     POSITIVE,
     axes_or_new,
+    name_rows,
     set_title,
     styled,
 )
+from bsdr_models.plots.tables import loadings_table
 from bsdr_models.typing import FloatArray, IntArray
 
 ALIVE = 0.01  # share of the between-row variance below which a component counts as switched off
@@ -40,7 +40,8 @@ def plot_loadings(
     """Plot the features that load most on a component, with intervals.
 
     Ordered by the absolute posterior mean. The interval is mean +/- z sd; a feature whose interval
-    holds zero is pale.
+    holds zero is pale. A nonlinear map has mean slopes for loadings, and their spread over the
+    training rows for intervals, which the note says.
 
     Parameters
     ----------
@@ -55,28 +56,34 @@ def plot_loadings(
     ax
         Axes to draw on; a new figure by default.
     """
-    check_prob(prob)
-    fit = read(tree, "fit", "projection_mean", "projection_sd")
-    (position,), (name,) = component_positions(fit, component)
-    mean = fit["projection_mean"].transpose(FEATURE, COMPONENT).values[:, position]
-    reach = (
-        norm.ppf(0.5 + prob / 2.0)
-        * (fit["projection_sd"].transpose(FEATURE, COMPONENT).values[:, position])
-    )
+    table = loadings_table(tree, prob=prob)
+    (position,), (name,) = component_positions(table, component)
+    one = table.isel({COMPONENT: position})
+    mean, low, high = (one[end].values for end in ("mean", "low", "high"))
+    known = np.isfinite(low)  # a model may know a loading and not how sure it is
     top = _largest(np.abs(mean), n_features)
     ax = axes_or_new(ax, width=6.0, height=1.5 + 0.22 * len(top))
     for rank, f in enumerate(top):
         sign = POSITIVE if mean[f] > 0.0 else NEGATIVE
-        shade = sign if abs(mean[f]) > reach[f] else PALE
-        ax.hlines(rank, mean[f] - reach[f], mean[f] + reach[f], color=shade, linewidth=2.2)
+        shade = PALE if low[f] <= 0.0 <= high[f] else sign
+        if known[f]:
+            ax.hlines(rank, low[f], high[f], color=shade, linewidth=2.2)
         ax.plot(mean[f], rank, "o", color=shade, markersize=6, markeredgecolor="white")
     ax.axvline(0.0, color=GREY, linewidth=1.0, zorder=1)
-    _name_rows(ax, fit, top)
+    name_rows(ax, one[FEATURE].values[top])
     ax.set_xlabel(f"loading on {name}")
-    note = f"{prob:.0%} intervals; pale: the interval holds zero."
+    if table["sd"].attrs.get("over") == "rows":
+        note = f"Mean slopes; bars: {prob:.0%} of the slopes at the training rows, no uncertainty."
+        caveat = caveats(tree, "slopes are approximate")
+    elif known.any():
+        note = f"{prob:.0%} intervals; pale: the interval holds zero."
+        caveat = caveats(tree, TOO_NARROW.format("intervals"))
+    else:
+        note = "How sure they are is not known to this fit."
+        caveat = caveats(tree, "loadings are approximate")
     if len(top) < len(mean):
         note = f"The {len(top)} largest of {len(mean)} features. " + note
-    set_title(ax, f"Loadings of {name}", note + caveats(tree, TOO_NARROW.format("intervals")))
+    set_title(ax, f"Loadings of {name}", note + caveat)
     return ax
 
 
@@ -139,7 +146,7 @@ def plot_feature_relevance(
     ax.hlines(range(len(top)), 0.0, relevance[top], color=PALE, linewidth=2.0)
     ax.plot(relevance[top], range(len(top)), "o", color=POSITIVE, markersize=6)
     ax.set_xlim(left=0.0)
-    _name_rows(ax, fit, top)
+    name_rows(ax, fit[FEATURE].values[top])
     ax.set_xlabel("share of the squared coefficients")
     note = f"The {len(top)} largest of {len(relevance)} features." * (len(top) < len(relevance))
     set_title(ax, "Relevance of the features", note)
@@ -149,14 +156,3 @@ def plot_feature_relevance(
 def _largest(size: FloatArray, limit: int) -> IntArray:
     """Positions of the largest entries, in falling order; ties keep their order."""
     return np.argsort(-size, kind="stable")[:limit]
-
-
-def _name_rows(ax: Axes, fit: xr.Dataset, top: IntArray) -> None:
-    """One row per feature, the first on top."""
-    names = fit[FEATURE].values[top]
-    ax.set_yticks(range(len(top)), [str(name) for name in names])
-    ax.set_ylim(len(top) - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="y", visible=False)
-    if np.issubdtype(names.dtype, np.number):
-        ax.set_ylabel("feature")

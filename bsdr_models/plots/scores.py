@@ -28,6 +28,7 @@ from bsdr_models.plots._strips import draw_strips
 from bsdr_models.plots._style import (
     GREY,
     HALO,
+    INK,
     PALETTE,
     SHADES,
     add_legend,
@@ -51,6 +52,7 @@ def plot_scores(
     ellipses: Literal["obs", "class", "both"] | None = "both",
     max_ellipses: int = 200,
     label: Hashable | None = None,
+    outside: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     r"""Plot the rows at their posterior-mean positions, with their uncertainty.
@@ -81,13 +83,17 @@ def plot_scores(
         With more rows, ellipses of this many are drawn, spread evenly over the classes.
     label
         With several outputs (multi-label, regression) the one that colours the rows.
+    outside
+        Ring the rows whose `tail_probability` in `group` is below this, for example 0.01: rows
+        unlike the training rows, of which a map is not to be trusted.
     ax
         Axes to draw on; a new figure by default.
     """
     check_prob(prob)
     if ellipses not in ("obs", "class", "both", None):
         raise ValueError(f"ellipses must be 'obs', 'class', 'both' or None, got {ellipses!r}")
-    dataset = read(tree, group, "latent_mean", "latent_cov")
+    needed = ("latent_mean", "latent_cov") + ("tail_probability",) * (outside is not None)
+    dataset = read(tree, group, *needed)
     chosen, names = component_positions(dataset, components)
     mean = dataset["latent_mean"].transpose(OBS, COMPONENT).values[:, chosen]
     cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values
@@ -99,17 +105,35 @@ def plot_scores(
     n_classes = len(target.names) if isinstance(target, Classes) else 0
     if len(chosen) == 1:
         ax = axes_or_new(ax, height=max(4.8, 1.4 + 0.36 * n_classes))
-        draw_strips(ax, mean[:, 0], np.sqrt(cov[:, 0, 0]), target, prob, max_ellipses)
+        at = draw_strips(ax, mean[:, 0], np.sqrt(cov[:, 0, 0]), target, prob, max_ellipses)
         note = f"Bars: {prob:.0%} of each row; curves: density of the rows."
     else:
         ax = axes_or_new(ax, width=7.2, height=5.2, n_names=n_classes)
         note = _draw_plane(ax, mean, cov, target, prob, ellipses, max_ellipses)
         ax.set_ylabel(names[1])
+        at = mean
+    if outside is not None:
+        note += _ring(ax, at[dataset["tail_probability"].values < outside], len(mean), outside)
     ax.set_xlabel(names[0])
     title = "Training rows" if group == "fit" else "New rows"
     what = "ellipses" if len(chosen) == 2 else "intervals"
     set_title(ax, f"{title} in the latent space", note + caveats(tree, TOO_NARROW.format(what)))
     return ax
+
+
+def _ring(ax: Axes, at: FloatArray, n_rows: int, outside: float) -> str:
+    """Rings around rows (M, 2), and what they mean."""
+    ax.scatter(
+        at[:, 0],
+        at[:, 1],
+        s=110,
+        facecolors="none",
+        edgecolors=INK,
+        linewidths=1.2,
+        zorder=5,
+        gid="outside",
+    )
+    return f" Rings: {len(at)} of {n_rows} rows unlike the training rows (tail below {outside:g})."
 
 
 def draw_points(ax: Axes, mean: FloatArray, target: Target) -> None:

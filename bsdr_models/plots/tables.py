@@ -1,17 +1,28 @@
-"""The numbers behind the pictures."""
+"""The numbers behind the pictures of rows and of loadings."""
 
 from typing import Literal
 
 import numpy as np
 import xarray as xr
 from scipy.special import entr
+from scipy.stats import norm
 
-from bsdr_models.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
-from bsdr_models.plots._read import Classes, Values, label_values, read, read_target
+from bsdr_models.dims import COMPONENT, COMPONENT_AUX, FEATURE, LABEL, OBS
+from bsdr_models.plots._read import (
+    Classes,
+    Values,
+    check_prob,
+    label_values,
+    read,
+    read_target,
+)
+
+# What says how unusual a row is, under the names that it has in the trees.
+UNUSUAL = ("t2", "q_residual", "out_of_range", "tail_probability")
 
 
 def scores_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -> xr.Dataset:
-    r"""Table of the rows: where they lie, how sure that is, their class, and how sure that is.
+    r"""Table of the rows: where they lie, their class, how sure both are, and how unusual they are.
 
     Parameters
     ----------
@@ -24,9 +35,11 @@ def scores_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit"
     -------
     Dataset
         `mean` and `sd` (obs, component) of the positions; `observed` (obs,), the class or value
-        where it is known; and from the class probabilities, where the group has them, `predicted`
+        where it is known; from the class probabilities, where the group has them, `predicted`
         (obs,), `confidence` (obs,), their largest, and `entropy` (obs,),
-        :math:`-\sum_c p_c \log p_c` in nats. `to_dataframe` makes a data frame of it.
+        :math:`-\sum_c p_c \log p_c` in nats; and where the group has them `t2` and `q_residual`
+        (linear maps) or `out_of_range` (D-GPLVM), with `tail_probability`: small for a row unlike
+        the training rows. `to_dataframe` makes a data frame of it.
     """
     dataset = read(tree, group, "latent_mean", "latent_cov")
     cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values
@@ -43,4 +56,24 @@ def scores_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit"
         table["predicted"] = (OBS, label_values(tree, group)[best])
         table["confidence"] = (OBS, probability.max(axis=1))
         table["entropy"] = (OBS, entr(probability).sum(axis=1))
+    for name in UNUSUAL:
+        if name in dataset:
+            table[name] = dataset[name]
     return table.drop_vars(LABEL, errors="ignore")
+
+
+def loadings_table(tree: xr.DataTree, *, prob: float = 0.9) -> xr.Dataset:
+    """Table of the loadings, as `plot_loadings` draws them.
+
+    Returns
+    -------
+    Dataset
+        `mean`, `sd`, `low` and `high` (feature, component); the last two are the ends of the
+        interval mean +/- z sd that holds `prob`.
+    """
+    check_prob(prob)
+    fit = read(tree, "fit", "projection_mean", "projection_sd")
+    mean = fit["projection_mean"].transpose(FEATURE, COMPONENT)
+    sd = fit["projection_sd"].transpose(FEATURE, COMPONENT)
+    reach = norm.ppf(0.5 + prob / 2.0) * sd
+    return xr.Dataset({"mean": mean, "sd": sd, "low": mean - reach, "high": mean + reach})

@@ -1,0 +1,218 @@
+"""Rows and features in one picture, and features by how they go with the components."""
+
+from collections.abc import Hashable
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.patches import Circle
+
+from bsdr_models.dims import COMPONENT, FEATURE, OBS
+from bsdr_models.plots._labels import place_names
+from bsdr_models.plots._read import (
+    Classes,
+    caveats,
+    component_positions,
+    read,
+    read_target,
+)
+from bsdr_models.plots._style import (
+    GREY,
+    INK,
+    PALE,
+    POSITIVE,
+    add_legend,
+    axes_or_new,
+    set_title,
+    styled,
+)
+from bsdr_models.plots.loadings import ALIVE
+from bsdr_models.plots.scores import draw_points
+from bsdr_models.typing import FloatArray
+
+REACH = 0.8  # of the longest arrow, as a share of the way to the border of the cloud of points
+
+
+def correlation_table(tree: xr.DataTree) -> xr.DataArray:
+    """Correlation of every feature with every component over the training rows.
+
+    Parameters
+    ----------
+    tree
+        Needs `X` (obs, feature) in group "constant_data" and `fit/latent_mean` (obs, component).
+
+    Returns
+    -------
+    DataArray
+        (feature, component), between -1 and 1; 0 for a constant feature. Of the entries that are
+        not missing.
+    """
+    rows = read(tree, "constant_data", "X")["X"].transpose(OBS, FEATURE)
+    latent = read(tree, "fit", "latent_mean")["latent_mean"].transpose(OBS, COMPONENT)
+    X, z = rows.values, latent.values
+    seen = ~np.isnan(X)
+    count = np.maximum(seen.sum(axis=0), 1)[:, None]
+    X = np.where(seen, X - np.nanmean(np.where(seen.any(axis=0), X, 0.0), axis=0), 0.0)
+    z = z - z.mean(axis=0)
+    weight = seen.T.astype(np.float64)
+    middle = weight @ z / count  # of the positions, over the rows where the feature is seen
+    cross = X.T @ z  # X sums to zero over these rows
+    spread = np.sqrt(np.maximum(weight @ z**2 - count * middle**2, 0.0))
+    size = np.sqrt(np.sum(X**2, axis=0))[:, None] * spread
+    values = np.divide(cross, size, out=np.zeros_like(cross), where=size > 0.0)
+    coords = {FEATURE: rows[FEATURE].values, COMPONENT: latent[COMPONENT].values}
+    return xr.DataArray(values.clip(-1.0, 1.0), coords=coords, name="correlation")
+
+
+@styled
+def plot_correlation_circle(
+    tree: xr.DataTree,
+    *,
+    components: tuple[int, int] = (0, 1),
+    n_features: int = 15,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the correlation of each feature with two components, the strongest ones by name.
+
+    Circles have the radii 1 and 1/2. Of components that do not correlate, a feature at the outer
+    circle is a combination; of others it may even lie beyond, and the note says how much they do.
+
+    Parameters
+    ----------
+    tree
+        As for :func:`correlation_table`.
+    components
+        Positions of two components.
+    n_features
+        How many features to name, those farthest from the middle.
+    ax
+        Axes to draw on; a new figure by default.
+    """
+    table = correlation_table(tree)
+    chosen, names = _plane(table.to_dataset(), components, "a correlation circle")
+    at = table.values[:, chosen]
+    together = np.corrcoef(
+        read(tree, "fit", "latent_mean")["latent_mean"].transpose(COMPONENT, OBS).values[chosen, :]
+    )[0, 1]
+    top = np.argsort(-np.hypot(*at.T), kind="stable")[:n_features]
+    ax = axes_or_new(ax, width=5.6, height=5.9)
+    for radius in (0.5, 1.0):
+        ax.add_patch(Circle((0.0, 0.0), radius, fill=False, edgecolor=GREY, linewidth=0.9))
+    ax.axhline(0.0, color=PALE, linewidth=0.9, zorder=1)
+    ax.axvline(0.0, color=PALE, linewidth=0.9, zorder=1)
+    rest = np.setdiff1d(np.arange(len(at)), top)
+    ax.scatter(at[rest, 0], at[rest, 1], s=9, color=PALE, zorder=2)
+    lines = [np.stack([np.zeros(2), point]) for point in at[top]]
+    ax.add_collection(LineCollection(lines, colors=POSITIVE, linewidths=0.9, alpha=0.6, zorder=2.5))
+    ax.scatter(
+        at[top, 0], at[top, 1], s=22, color=POSITIVE, edgecolors="white", linewidths=0.5, zorder=3
+    )
+    limit = 1.12 * max(1.0, float(np.hypot(*at.T).max()))
+    ax.set(xlim=(-limit, limit), ylim=(-limit, limit), xlabel=names[0], ylabel=names[1])
+    ax.set_aspect("equal")
+    note = f"Circles: 1 and 1/2. These components correlate by {together:.2f}."
+    if len(rest):
+        note += f" Named: the {len(top)} strongest of {len(at)} features."
+    approximate = "positions are approximate"
+    set_title(ax, "Correlation of features and components", note + caveats(tree, approximate))
+    place_names(ax, at[top], _names(table[FEATURE].values[top]), centre=(0.0, 0.0))
+    return ax
+
+
+@styled
+def plot_biplot(
+    tree: xr.DataTree,
+    *,
+    components: tuple[int, int] = (0, 1),
+    n_features: int = 10,
+    label: Hashable | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the training rows at their mean positions, and how features move them, as arrows.
+
+    An arrow begins at the mean of the rows. It is the feature's loading times a factor that is
+    the same for all of them: where a row in the middle would go if that (scaled) feature alone
+    rose by so much. The note gives the factor. Both axes have one unit, so that directions are
+    true.
+
+    Parameters
+    ----------
+    tree
+        Needs `latent_mean` (obs, component) and `projection_mean` (feature, component) in "fit".
+    components
+        Positions of two components.
+    n_features
+        How many arrows to draw, the longest ones.
+    label
+        With several outputs (multi-label, regression) the one that colours the rows.
+    ax
+        Axes to draw on; a new figure by default.
+    """
+    fit = read(tree, "fit", "latent_mean", "projection_mean")
+    chosen, names = _plane(fit, components, "a biplot")
+    mean = fit["latent_mean"].transpose(OBS, COMPONENT).values[:, chosen]
+    loadings = fit["projection_mean"].transpose(FEATURE, COMPONENT).values[:, chosen]
+    top = np.argsort(-np.hypot(*loadings.T), kind="stable")[:n_features]
+    centre, factor = mean.mean(axis=0), _factor(mean, loadings[top])
+    tips = centre + factor * loadings[top]
+
+    target = read_target(tree, "fit", label)
+    ax = axes_or_new(
+        ax, width=7.2, height=5.6, n_names=len(target.names) if isinstance(target, Classes) else 1
+    )
+    draw_points(ax, mean, target)
+    for points in ax.collections:
+        points.set_alpha(0.55)  # behind the arrows
+    for tip in tips:
+        ax.annotate(
+            "",
+            xy=tip,
+            xytext=(centre[0], centre[1]),
+            arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 1.1, "shrinkB": 0.0},
+            zorder=4,
+        )
+    # Room for the names around the arrows; an arrow itself asks for none.
+    everything = np.concatenate([mean, tips])
+    low, high = everything.min(axis=0), everything.max(axis=0)
+    width = np.where(high > low, high - low, 1.0)
+    low, high = low - 0.09 * width, high + 0.09 * width
+    ax.set_xlim(low[0], high[0], auto=True)  # may grow, for one unit on both axes
+    ax.set_ylim(low[1], high[1], auto=True)
+    ax.set(xlabel=names[0], ylabel=names[1])
+    ax.set_aspect("equal", adjustable="datalim")
+    if isinstance(target, Classes):
+        add_legend(ax, title=target.title)
+    longest = f"the {len(top)} longest of {len(loadings)}" if len(top) < len(loadings) else "all"
+    note = (
+        f"Points: posterior means. Arrows ({longest}): where a row goes if that feature alone "
+        f"rises by {factor:.2g} scaled units, which is its loading times {factor:.2g}."
+    )
+    if width.min() < ALIVE * width.max():
+        note += f" All but switched off: {names[int(width.argmin())]}."
+    approximate = "positions and loadings are approximate"
+    set_title(ax, "Rows and features", note + caveats(tree, approximate))
+    place_names(ax, tips, _names(fit[FEATURE].values[top]), centre=(centre[0], centre[1]))
+    return ax
+
+
+def _plane(
+    dataset: xr.Dataset, components: tuple[int, int], what: str
+) -> tuple[list[int], list[str]]:
+    """Positions of two components, and their names."""
+    chosen, names = component_positions(dataset, components)
+    if len(chosen) != 2:
+        raise ValueError(f"{what} needs two components; plot_loadings shows a single one")
+    return list(chosen), names
+
+
+def _factor(mean: FloatArray, loadings: FloatArray) -> float:
+    """Two digits of the factor by which the longest arrow reaches nearly as far as the rows."""
+    far = np.quantile(np.hypot(*(mean - mean.mean(axis=0)).T), 0.95)
+    longest = np.hypot(*loadings.T).max()
+    return float(f"{REACH * far / longest:.2g}") if longest > 0.0 else 1.0
+
+
+def _names(features: np.ndarray) -> list[str]:
+    number = np.issubdtype(features.dtype, np.number)
+    return [f"feature {name}" if number else str(name) for name in features]

@@ -1,0 +1,180 @@
+r"""Which features count, over all components and classes, and how sure that is.
+
+References
+----------
+.. [1] S. Wold, M. Sjöström, L. Eriksson (2001). PLS-regression: a basic tool of chemometrics.
+       Chemometrics and Intelligent Laboratory Systems 58(2), 109-130.
+"""
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+
+from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL
+from bsdr_models.plots._read import TOO_NARROW, caveats, check_prob, read
+from bsdr_models.plots._style import (
+    GREY,
+    INK,
+    PALE,
+    POSITIVE,
+    axes_or_new,
+    name_rows,
+    set_title,
+    styled,
+)
+from bsdr_models.typing import FloatArray
+
+SEED = 0  # of the draws, so that a picture drawn twice is the same picture
+
+
+def importance_table(tree: xr.DataTree, *, top: int = 10, prob: float = 0.9) -> xr.Dataset:
+    r"""Table of the importance of every feature, the most important first.
+
+    .. math::
+        I_f = \sqrt{D \sum_c \beta_{fc}^2 \Big/ \sum_{g, c} \beta_{gc}^2}
+
+    for each posterior draw of the coefficients :math:`\beta` of D scaled features in the scores of
+    the classes, projection times weights, centred over the classes, whose scores matter by their
+    differences alone. The mean of the squares over the features is one, as in the VIP of partial
+    least squares [1]_, so that its rule of thumb "above one" reads the same. With one component
+    it is the formula of the VIP; with several it needs no share of each component, which draws
+    that may rotate or switch components would not have.
+
+    The coefficients of a mean-field fit are drawn from its loadings with their standard
+    deviations `fit/projection_sd`, independent, where the tree has weights: draws of the
+    approximation itself would be far too sure.
+
+    Correlated features share their importance, which draws of the coefficients then divide
+    between them in many ways: wide intervals.
+
+    Parameters
+    ----------
+    tree
+        Needs `coef` (chain, draw, feature, outcome) in group "posterior". A nonlinear model has
+        no coefficient; in its place the squared slopes of the positions, averaged over the
+        training rows, enter (`fit/feature_relevance`), without any interval.
+    top
+        m, of the probability to be among the m most important features.
+    prob
+        Probability that an interval holds.
+
+    Returns
+    -------
+    Dataset
+        Over features in falling order of `mean`; with draws also `sd`, the ends `low` and `high`
+        of the central interval, and `p_top`. Draws of mean field are too narrow.
+
+    Raises
+    ------
+    ValueError
+        If the tree has neither coefficients nor slopes, or `top` is not between 1 and D.
+    """
+    check_prob(prob)
+    posterior = tree.children.get("posterior") if isinstance(tree, xr.DataTree) else None
+    if posterior is None or "coef" not in posterior:
+        share = read(tree, "fit", "feature_relevance")["feature_relevance"]
+        return _sorted(xr.Dataset({"mean": np.sqrt(share.size * share)}))
+    draws = _importance(tree)
+    n_features = draws.shape[1]
+    if not 1 <= top <= n_features:
+        raise ValueError(f"top must be between 1 and {n_features}, the features, got {top}")
+    low, high = np.quantile(draws, [0.5 - prob / 2.0, 0.5 + prob / 2.0], axis=0)
+    largest = np.argpartition(-draws, top - 1, axis=1)[:, :top]
+    columns = {
+        "mean": draws.mean(axis=0),
+        "sd": draws.std(axis=0),
+        "low": low,
+        "high": high,
+        "p_top": np.bincount(largest.ravel(), minlength=n_features) / len(draws),
+    }
+    table = xr.Dataset({name: (FEATURE, values) for name, values in columns.items()})
+    names = posterior["coef"][FEATURE].values
+    return _sorted(table.assign_coords({FEATURE: names}).assign_attrs(top=top, prob=prob))
+
+
+@styled
+def plot_variable_importance(
+    tree: xr.DataTree,
+    *,
+    n_features: int = 20,
+    top: int = 10,
+    prob: float = 0.9,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the features that count most over all components and classes, with intervals.
+
+    On the right stands the posterior probability that a feature is among the `top` most important
+    ones; pale where that is below a half. The formula is that of :func:`importance_table`.
+
+    Parameters
+    ----------
+    tree
+        As for :func:`importance_table`.
+    n_features
+        How many features to show at most.
+    top
+        m, of the probability on the right; at most the number of features.
+    prob
+        Probability that an interval holds.
+    ax
+        Axes to draw on; a new figure by default.
+    """
+    n_all = read(tree, "fit", "feature_relevance").sizes[FEATURE]
+    table = importance_table(tree, top=min(top, n_all), prob=prob)
+    shown = table.isel({FEATURE: slice(n_features)})
+    mean, place = shown["mean"].values, np.arange(shown.sizes[FEATURE])
+    drawn = "p_top" in table
+    ax = axes_or_new(ax, width=6.4, height=1.5 + 0.22 * len(place))
+    shades = np.full(len(place), POSITIVE)
+    if drawn:
+        shades = np.where(shown["p_top"] >= 0.5, POSITIVE, PALE)
+        ax.hlines(place, shown["low"], shown["high"], colors=shades.tolist(), linewidth=2.2)
+    else:
+        ax.hlines(place, 0.0, mean, colors=PALE, linewidth=2.0)
+    ax.scatter(mean, place, c=shades, s=40, edgecolors="white", linewidths=0.8, zorder=3)
+    ax.axvline(1.0, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+    ax.axvline(0.0, color=GREY, linewidth=1.0, zorder=1)
+    name_rows(ax, shown[FEATURE].values)
+    ax.set_xlabel("importance")
+    note = f"The {len(place)} largest of {n_all} features. " * (len(place) < n_all)
+    note += "Dashed: the root mean square of all features, 1 as for VIP."
+    if drawn:
+        beside = ax.secondary_yaxis("right")
+        beside.set_yticks(place, [f"{p:.2f}" for p in shown["p_top"].values])
+        beside.tick_params(length=0)
+        beside.spines["right"].set_visible(False)
+        beside.set_ylabel(f"P(top {table.attrs['top']})")
+        note += f" Bars: {prob:.0%} of the draws. Right: probability to be among the "
+        note += f"{table.attrs['top']} largest."
+        note += caveats(tree, TOO_NARROW.format("intervals"))
+    else:
+        note += " Squared slopes, mean over the training rows; no interval is known."
+    set_title(ax, "Importance of the features", note)
+    return ax
+
+
+def _importance(tree: xr.DataTree) -> FloatArray:
+    """Importance of each feature in every draw, (S, D)."""
+    fit, posterior = read(tree, "fit"), read(tree, "posterior", "coef")
+    coef = posterior["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL).values
+    coef = coef.reshape(-1, *coef.shape[2:])
+    if tree.attrs.get("inference_method") == "mean_field" and "weights" in posterior:
+        weights = posterior["weights"].transpose(CHAIN, DRAW, COMPONENT, LABEL).values
+        mean, sd = (
+            fit[name].transpose(FEATURE, COMPONENT).values
+            for name in ("projection_mean", "projection_sd")
+        )
+        if np.isfinite(sd).all():
+            noise = np.random.default_rng(SEED).standard_normal((len(coef), *sd.shape))
+            coef = (mean + sd * noise) @ weights.reshape(-1, *weights.shape[2:])
+    if "y_index" in fit:
+        coef = coef - coef.mean(axis=-1, keepdims=True)
+    square = np.sum(coef**2, axis=-1)
+    total = square.sum(axis=1, keepdims=True)
+    flat = np.full_like(square, 1.0 / square.shape[1])  # of a draw that is zero throughout
+    share = np.divide(square, total, out=flat, where=total > 0.0)
+    return np.sqrt(square.shape[1] * share)
+
+
+def _sorted(table: xr.Dataset) -> xr.Dataset:
+    return table.isel({FEATURE: np.argsort(-table["mean"].values, kind="stable")})

@@ -1,0 +1,88 @@
+"""Rows unlike the training rows: far out within the map, or far from it."""
+
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+
+from bsdr_models.dims import OBS
+from bsdr_models.numerics.outliers import q_limit, t2_limit
+from bsdr_models.plots._labels import place_names
+from bsdr_models.plots._read import Classes, check_prob, read, read_target
+from bsdr_models.plots._style import INK, add_legend, axes_or_new, set_title, styled
+from bsdr_models.plots.scores import draw_points
+
+FAR = 8.0  # times a limit, from where on an axis is logarithmic beyond the limit
+MAX_NAMED = 8  # rows whose names are written, the most unusual ones
+
+
+@styled
+def plot_outliers(
+    tree: xr.DataTree,
+    *,
+    group: Literal["fit", "predictions"] = "fit",
+    prob: float = 0.95,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot Hotelling's T2 of the rows against their Q residual, with limits.
+
+    T2 is the distance from the middle within the map, Q the part of the features that the map
+    leaves out (:mod:`bsdr_models.numerics.outliers`). Each training row is compared with the
+    others. Limits hold `prob` of rows that are normal like the training rows, by F for T2 and by
+    the chi-square that has the two moments of Q. Rows beyond a limit are named.
+
+    Parameters
+    ----------
+    tree
+        Needs `t2` and `q_residual` (obs,) in `group`, which linear models have, and the root
+        attributes `reference_rows`, `t2_rank`, `q_scale` and `q_dof`.
+    group
+        "fit" for the training rows, "predictions" for new ones.
+    prob
+        Probability that each limit holds.
+    ax
+        Axes to draw on; a new figure by default.
+    """
+    check_prob(prob)
+    dataset = read(tree, group, "t2", "q_residual")
+    n_rows = int(tree.attrs["reference_rows"]) - (group == "fit")
+    t2, q = dataset["t2"].values, dataset["q_residual"].values
+    limit = t2_limit(prob, n_rows, int(tree.attrs["t2_rank"]))
+    scale = float(tree.attrs["q_scale"])
+    q_end = q_limit(prob, scale, float(tree.attrs["q_dof"])) if scale > 0.0 else np.inf
+    out = np.flatnonzero((t2 > limit) | (q > q_end))
+    target = read_target(tree, group)
+
+    ax = axes_or_new(
+        ax, width=7.2, height=5.2, n_names=len(target.names) if isinstance(target, Classes) else 1
+    )
+    draw_points(ax, np.column_stack([t2, q]), target)
+    line: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
+    ax.axvline(limit, gid="t2-limit", **line)
+    if np.isfinite(q_end):
+        ax.axhline(q_end, gid="q-limit", **line)
+    # Far rows would press all others into a corner.
+    if t2.max() > FAR * limit:
+        ax.set_xscale("asinh", linear_width=limit)
+    if np.isfinite(q_end) and q.max() > FAR * q_end:
+        ax.set_yscale("asinh", linear_width=q_end)
+    ax.set_xlim(0.0, 1.06 * max(t2.max(), limit))
+    ax.set_ylim(0.0, 1.08 * max(q.max(), q_end if np.isfinite(q_end) else q.max() or 1.0))
+    ax.set(xlabel="T², within the map", ylabel="Q residual, outside the map")
+    if isinstance(target, Classes):
+        add_legend(ax, title=target.title)
+    who = "Each of" if group == "fit" else "Against"
+    note = f"{who} the {tree.attrs['reference_rows']} training rows"
+    note += " against the others." if group == "fit" else "."
+    note += (
+        f" Dashed: {prob:.0%} of normal rows, T² up to {limit:.3g}"
+        + (f", Q up to {q_end:.3g}" if np.isfinite(q_end) else "; the map leaves nothing out")
+        + f". {len(out)} of {len(t2)} rows beyond."
+    )
+    set_title(ax, "Unusual rows", note)
+    excess = np.maximum(t2 / limit, q / q_end)[out]
+    named = out[np.argsort(-excess, kind="stable")][:MAX_NAMED]
+    points = np.column_stack([t2, q])[named]
+    place_names(ax, points, [str(name) for name in dataset[OBS].values[named]], centre=(0.0, 0.0))
+    return ax

@@ -1,0 +1,252 @@
+"""What scikit-learn's tools of validation return, drawn: settings compared, labels permuted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from bsdr_models.plots._style import (
+    INK,
+    PALE,
+    POSITIVE,
+    add_legend,
+    axes_or_new,
+    color,
+    marker,
+    set_title,
+    styled,
+)
+from bsdr_models.typing import FloatArray
+
+LOGARITHMIC = 30.0  # ratio of the largest and the smallest value from which an axis is so
+MAX_LINES = 12
+
+
+def cross_validation_table(
+    search: Any, parameter: str = "n_components", *, measure: str | None = None
+) -> xr.Dataset:
+    """Held-out score of every setting of a search.
+
+    Parameters
+    ----------
+    search : GridSearchCV, RandomizedSearchCV or mapping
+        Fitted, or its ``cv_results_``.
+    parameter : str
+        The parameter to compare; of a pipeline its name alone or with the name of the step.
+    measure : str, optional
+        Name of the score, of a search with several; of a mapping, what to call the only one. What
+        begins with ``neg_`` is a loss, and its sign is turned.
+
+    Returns
+    -------
+    Dataset
+        Over `setting`: `value` of the parameter, `others`, the other parameters in words, the
+        `mean` over folds and its `standard_error`, from the spread between the folds. These share
+        training rows, which makes it too small. Attributes `parameter`, `measure` and
+        `larger_is_better`.
+
+    Raises
+    ------
+    ValueError
+        If the search is not fitted or has no such parameter or score.
+    """
+    results = search if isinstance(search, Mapping) else getattr(search, "cv_results_", None)
+    if results is None:
+        raise ValueError("the search is not fitted: it has no cv_results_")
+    names = {key.removeprefix("param_"): key for key in results if key.startswith("param_")}
+    found = [name for name in names if name == parameter or name.endswith(f"__{parameter}")]
+    if len(found) != 1:
+        raise ValueError(f"parameter must be one of {sorted(names)}, got {parameter!r}")
+    key, name = _score(results, search, measure)
+    folds = sorted(k for k in results if k.startswith("split") and k.endswith(key))
+    scores = np.stack([np.asarray(results[k], dtype=np.float64) for k in folds], axis=1)
+    loss = name.startswith("neg_")
+    scores = -scores if loss else scores
+    values = np.ma.getdata(results[names[found[0]]])
+    others = [other for other in names if other != found[0]]
+    words = [
+        ", ".join(f"{other.split('__')[-1]}={setting.get(other)}" for other in others)
+        for setting in results["params"]
+    ]
+    number = np.array([isinstance(v, int | float | np.number) for v in values]).all()
+    error = (
+        scores.std(axis=1, ddof=1) / np.sqrt(len(folds)) if len(folds) > 1 else 0.0 * scores[:, 0]
+    )
+    return xr.Dataset(
+        {
+            "value": ("setting", values.astype(float) if number else values.astype(str)),
+            "others": ("setting", words),
+            "mean": ("setting", scores.mean(axis=1)),
+            "standard_error": ("setting", error),
+        },
+        attrs={
+            "parameter": found[0].split("__")[-1],
+            "measure": name.removeprefix("neg_").replace("_", " "),
+            "larger_is_better": int(not loss),
+            "n_folds": len(folds),
+        },
+    )
+
+
+@styled
+def plot_cross_validation(
+    search: Any,
+    parameter: str = "n_components",
+    *,
+    measure: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot held-out score against a parameter, with bars of one standard error over the folds.
+
+    With other parameters in the search there is a line for each of their settings. The dashed
+    line is one standard error from the best: what lies on its better side is hardly worse.
+
+    Parameters
+    ----------
+    search, parameter, measure
+        As for :func:`cross_validation_table`.
+    ax
+        Axes to draw on; a new figure by default.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = BSDRClassifier(latent_scale=0.3, random_state=0)
+    >>> search = GridSearchCV(model, {"n_components": [1, 2]}, scoring="neg_log_loss")
+    >>> ax = plots.plot_cross_validation(search.fit(X, y))
+    """
+    table = cross_validation_table(search, parameter, measure=measure)
+    table = table.isel(setting=np.isfinite(table["mean"].values))
+    if not table.sizes["setting"]:
+        raise ValueError("every setting of the search has failed: its scores are NaN")
+    value, mean = table["value"].values, table["mean"].values
+    error, others = table["standard_error"].values, table["others"].values
+    lines = list(dict.fromkeys(others.tolist()))
+    if len(lines) > MAX_LINES:
+        raise ValueError(
+            f"the other parameters have {len(lines)} settings, more than {MAX_LINES} lines: "
+            "search fewer of them"
+        )
+    numbers = value.dtype.kind == "f"
+    ticks = np.unique(value) if numbers else np.array(list(dict.fromkeys(value.tolist())))
+    at = value if numbers else np.array([ticks.tolist().index(v) for v in value], dtype=float)
+
+    ax = axes_or_new(ax, width=6.2 if len(lines) == 1 else 7.8, height=4.2)
+    for i, line in enumerate(lines):
+        rows = np.flatnonzero(others == line)
+        rows = rows[np.argsort(at[rows], kind="stable")]
+        shade = POSITIVE if len(lines) == 1 else color(i)
+        ax.errorbar(
+            at[rows],
+            mean[rows],
+            yerr=error[rows],
+            color=shade,
+            marker=marker(i),
+            markersize=6.0,
+            markeredgecolor="white",
+            linewidth=1.6,
+            elinewidth=1.0,
+            capsize=2.5,
+            label=line or None,
+        )
+    larger = bool(table.attrs["larger_is_better"])
+    best = int(np.argmax(mean) if larger else np.argmin(mean))
+    near = mean[best] - error[best] if larger else mean[best] + error[best]
+    ax.axhline(near, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1, gid="near-best")
+    ring: dict[str, Any] = {"facecolors": "none", "edgecolors": INK, "linewidths": 1.3, "zorder": 4}
+    ax.scatter(at[[best]], mean[[best]], s=130, gid="best", **ring)
+    _set_axis(ax, ticks, numbers)
+    name = table.attrs["measure"]
+    ax.set(xlabel=table.attrs["parameter"].replace("_", " "), ylabel=name)
+    if len(lines) > 1:
+        add_legend(ax)
+    chosen = f"{value[best]:g}" if numbers else value[best]
+    note = (
+        f"Ring: the best, {mean[best]:.3g} at {chosen}; dashed: one standard error from it. "
+        f"Bars: one standard error over {table.attrs['n_folds']} folds, too short as folds share "
+        "their training rows."
+    )
+    set_title(ax, f"Held-out {name}", note)
+    return ax
+
+
+@styled
+def plot_permutation(
+    result: tuple[float, FloatArray, float], *, measure: str = "score", ax: Axes | None = None
+) -> Axes:
+    """Plot the scores of permuted labels, and where the score of the true ones lies among them.
+
+    Parameters
+    ----------
+    result
+        What scikit-learn's ``permutation_test_score`` returns: the score, those of permuted
+        labels, and the p-value.
+    measure
+        What the score is. What begins with ``neg_`` is a loss, and its sign is turned.
+    ax
+        Axes to draw on; a new figure by default.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.model_selection import permutation_test_score
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = BSDRClassifier(latent_scale=0.3, random_state=0)
+    >>> options = {"scoring": "neg_log_loss", "n_permutations": 10, "cv": 2, "random_state": 0}
+    >>> found = permutation_test_score(model, X, y, **options)
+    >>> ax = plots.plot_permutation(found, measure="neg_log_loss")
+    """
+    score, permuted, p_value = result
+    null = np.asarray(permuted, dtype=np.float64)
+    if null.ndim != 1 or not null.size or not np.isfinite([score, *null]).all():
+        raise ValueError("the scores of permuted labels must be finite numbers, and at least one")
+    as_good = int(np.sum(null >= score))
+    loss = measure.startswith("neg_")
+    name = measure.removeprefix("neg_").replace("_", " ")
+    score, null = (-score, -null) if loss else (score, null)
+    ax = axes_or_new(ax, width=6.4, height=4.0)
+    bins = "auto" if np.ptp(null) > 0.0 else 1
+    ax.hist(null, bins=bins, color=PALE, edgecolor="white", label="permuted labels")
+    ax.axvline(score, color=POSITIVE, linewidth=2.2, label="true labels", gid="observed")
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set(xlabel=f"held-out {name}", ylabel="permutations")
+    add_legend(ax)
+    note = f"{as_good} of {len(null)} permutations are as good as the true labels ({score:.3g})."
+    if not as_good:
+        note += f" With so many, p cannot be smaller than {1.0 / (len(null) + 1.0):.2g}."
+    set_title(ax, f"Do the classes come apart? p = {p_value:.2g}", note)
+    return ax
+
+
+def _score(results: Mapping[str, Any], search: Any, measure: str | None) -> tuple[str, str]:
+    """End of the keys of a score, and its name."""
+    known = [key.removeprefix("mean_test_") for key in results if key.startswith("mean_test_")]
+    if known == ["score"]:
+        scoring = getattr(search, "scoring", None)
+        name = measure or (scoring if isinstance(scoring, str) else "score")
+        return "_test_score", name
+    if measure is None and len(known) > 1 and isinstance(getattr(search, "refit", None), str):
+        measure = search.refit
+    if measure not in known:
+        raise ValueError(f"measure must be one of {sorted(known)}, got {measure!r}")
+    return f"_test_{measure}", measure
+
+
+def _set_axis(ax: Axes, ticks: np.ndarray, numbers: bool) -> None:
+    """Ticks at the values that were tried."""
+    if not numbers:
+        ax.set_xticks(range(len(ticks)), ticks.tolist())
+        ax.set_xlim(-0.5, len(ticks) - 0.5)
+        return
+    if ticks.min() > 0.0 and ticks.max() > LOGARITHMIC * ticks.min():
+        ax.set_xscale("log")
+        return
+    if len(ticks) <= 12:
+        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
