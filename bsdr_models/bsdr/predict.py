@@ -381,24 +381,30 @@ def log_likelihood(posterior: DrawPosterior, rows: FloatArray, y: np.ndarray) ->
             out.append(outputs.log_density(y[begin : begin + len(outputs.mean)]).T)
             begin += len(outputs.mean)
         return np.concatenate(out, axis=1)
-    loadings = posterior.latent_scale * np.swapaxes(posterior.weights, 1, 2)  # (S, K, R)
-    n_draws, k, r = loadings.shape
-    out = []
-    for part, linear in posterior._linear(rows, n_draws * k * (1 + r)):
+    # Rows of one label, or of one set of labels, share their loadings and come one after the other.
+    kinds, kind = np.unique(y, axis=0, return_inverse=True)
+    order = np.argsort(kind, kind="stable")
+    n_draws, r, k = posterior.weights.shape
+    out = np.empty((n_draws, len(y)))
+    for part, linear in posterior._linear(rows[order], n_draws * k * (1 + r)):
         eta = np.swapaxes(linear + posterior.bias, 0, 1)  # (S, m, K)
-        if posterior.target == "multilabel":
-            sign = np.where(y[part], 1.0, -1.0)  # (m, K)
-            c, d = sign[..., None] * loadings[:, None], sign * eta
-        else:
-            label = y[part, None]
-            others = np.arange(k - 1) + (np.arange(k - 1) >= label)  # (m, K - 1)
-            rows_ = np.arange(len(label))[:, None]
-            d = eta[:, rows_, label] - eta[:, rows_, others]
-            c = loadings[:, label] - loadings[:, others]
-            c = np.concatenate([np.ones((*d.shape, 1)), c], axis=-1)  # what t_y itself adds
-        each = log_mean(c.reshape(-1, *c.shape[2:]), d.reshape(-1, d.shape[2]))
-        out.append(each.reshape(n_draws, -1))
-    return np.concatenate(out, axis=1)
+        members = kind[order[part]]
+        for i in np.unique(members):
+            chosen = members == i
+            out[:, order[part][chosen]] = _log_label(posterior, eta[:, chosen], kinds[i])
+    return out
+
+
+def _log_label(posterior: DrawPosterior, eta: FloatArray, label: np.ndarray) -> FloatArray:
+    """Log probability of one label, or of one set of labels, for linear predictors (S, m, K)."""
+    loadings = posterior.latent_scale * np.swapaxes(posterior.weights, 1, 2)  # (S, K, R)
+    if posterior.target == "multilabel":
+        sign = np.where(label, 1.0, -1.0)  # (K,)
+        return log_mean(sign[:, None] * loadings, sign * eta)
+    own, others = int(label), np.delete(np.arange(eta.shape[2]), label)
+    contrast = loadings[:, [own]] - loadings[:, others]
+    shared = np.ones((*contrast.shape[:2], 1))  # what the noise of the own score adds to all
+    return log_mean(np.concatenate([shared, contrast], axis=2), eta[..., [own]] - eta[..., others])
 
 
 def score_moments(
