@@ -9,6 +9,7 @@ import xarray as xr
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_consistent_length
 
+from bsdr_models import report
 from bsdr_models.bm2pca import paper, regression, selection, trees
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.mean_field import Start
@@ -194,10 +195,10 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         tubes, priors = self._settings()
         Y = self._scale_outputs(X, y)
         select_rng, fit_rng = self._spawn()
-        with one_thread():
-            self._observed = self._task = self._make_task(
-                X, Y, priors=priors, epsilon=regression.EPSILON
-            )
+        self._observed = self._task = self._make_task(
+            X, Y, priors=priors, epsilon=regression.EPSILON
+        )
+        with one_thread(), self._logged(X.shape):
             self.C_, self.epsilon_ = self._choose(tubes, select_rng)
             self._learn(fit_rng)
         return self
@@ -225,7 +226,8 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
     def _choose(self, tubes: Tubes, rng: np.random.Generator) -> tuple[float, float]:
         """C and epsilon, and the factors of the standard deviations."""
         task, best = self._task.reduced(), 0
-        self.std_factor_, self.cv_results_ = np.ones(task.Y.shape[1]), None
+        self.std_factor_ = np.ones(task.Y.shape[1])
+        self.cv_results_: dict[str, Any] | None = None
         if tubes.criterion == "bound":
             found = regression.bounds(task, tubes, rng)
             self.cv_results_ = {"settings": tubes.settings, "bound": found}
@@ -280,6 +282,16 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
                 "objective": "bound",
             },
         )
+
+    def _held_out_lines(self) -> list[report.Line]:
+        lines = []
+        if self.cv_results_ is not None and "squared_error" in self.cv_results_:
+            error = float(np.min(self.cv_results_["squared_error"]))
+            lines.append(("squared error", f"{error:.3g} of the variance of the outputs"))
+        if self._context.config["calibrate"]:
+            factors = ", ".join(f"{factor:.3g}" for factor in self.std_factor_[:8])
+            lines.append(("calibration", f"standard deviations multiplied by {factors}"))
+        return lines
 
     # ---------------------------------------------------------------- after the fit
 

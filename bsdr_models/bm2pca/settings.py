@@ -106,21 +106,30 @@ def make_grid(
         costs = costs[:1]
     elif not (C is None or (isinstance(C, str) and C == "cv")):
         costs = (check_positive("C", C, " or 'cv'"),)
+    scales, sweeps = _scales(metric_scale), _sweeps(n_sweeps)  # both checked, whichever is used
     if variant == "label_free":
-        if isinstance(metric_scale, str):
-            check_choice("metric_scale", metric_scale, ("cv",))
-            return Grid(costs=costs, scales=SCALES)
-        if metric_scale != np.inf:
-            metric_scale = check_positive("metric_scale", metric_scale, ", numpy.inf or 'cv'")
-        return Grid(costs=costs, scales=(float(metric_scale),))
+        return Grid(costs=costs, scales=scales)
+    return Grid(costs=costs, sweeps=sweeps)
+
+
+def _scales(metric_scale: Any) -> tuple[float, ...]:
+    if isinstance(metric_scale, str):
+        check_choice("metric_scale", metric_scale, ("cv",))
+        return SCALES
+    if metric_scale != np.inf:
+        metric_scale = check_positive("metric_scale", metric_scale, ", numpy.inf or 'cv'")
+    return (float(metric_scale),)
+
+
+def _sweeps(n_sweeps: Any) -> tuple[int, ...]:
     if isinstance(n_sweeps, str):
         check_choice("n_sweeps", n_sweeps, ("cv", "converged"))
-        return Grid(costs=costs, sweeps=SWEEPS if n_sweeps == "cv" else ())
+        return SWEEPS if n_sweeps == "cv" else ()
     if isinstance(n_sweeps, bool) or not isinstance(n_sweeps, int | np.integer) or n_sweeps < 1:
         raise ValueError(
             f"n_sweeps must be a positive integer, 'cv' or 'converged', got {n_sweeps!r}"
         )
-    return Grid(costs=costs, sweeps=(int(n_sweeps),))
+    return (int(n_sweeps),)
 
 
 def check_positive(name: str, value: Any, also: str = "") -> float:

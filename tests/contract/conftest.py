@@ -1,0 +1,192 @@
+"""The zoo: every estimator in every form that has code of its own, cut short.
+
+All are asked the same questions. A test takes the fixture ``name`` (or ``classifier``,
+``regressor``, ``kind``), and gets models, data and assertions from the fixture ``zoo``.
+"""
+
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+
+from bsdr_models import (
+    BM2PCAClassifier,
+    BM2PCARegressor,
+    BSDRClassifier,
+    BSDRRegressor,
+    DGPLVMClassifier,
+    MNPClassifier,
+)
+
+FEW_DRAWS = {"inference": "gibbs", "draws": 30, "tune": 30, "chains": 2}
+ONE_SCALE = {"latent_scale": 0.3, "max_iter": 15, "random_state": 0}
+FREE = {"metric_scale": 10.0, "calibrate": False, "random_state": 0}
+MARGINS = {"variant": "paper", "C": 10.0, "n_sweeps": 5, "calibrate": False, "random_state": 0}
+
+CLASSIFIERS = {
+    "bsdr": BSDRClassifier(max_iter=8, random_state=0),
+    "bsdr_one_scale": BSDRClassifier(**ONE_SCALE),
+    "bsdr_paper": BSDRClassifier(preset="paper", max_iter=30, random_state=0),
+    "bsdr_gibbs": BSDRClassifier(**FEW_DRAWS, random_state=0),
+    "mnp": MNPClassifier(max_iter=30),
+    "bm2pca": BM2PCAClassifier(**FREE),
+    "bm2pca_one_vs_rest": BM2PCAClassifier(strategy="one_vs_rest", **FREE),
+    "bm2pca_paper": BM2PCAClassifier(**MARGINS),
+    "bm2pca_paper_one_vs_rest": BM2PCAClassifier(strategy="one_vs_rest", **MARGINS),
+    "bm2pca_gibbs": BM2PCAClassifier(2, **FEW_DRAWS, **MARGINS),
+    "dgplvm": DGPLVMClassifier(random_state=0),
+    "dgplvm_limit": DGPLVMClassifier(weight=np.inf, random_state=0),
+    "dgplvm_free": DGPLVMClassifier(mapping="none", random_state=0),
+    "dgplvm_likelihood": DGPLVMClassifier(placement="likelihood", random_state=0),
+    "dgplvm_centres": DGPLVMClassifier(n_centres=12, random_state=0),
+    "dgplvm_paper": DGPLVMClassifier(variant="paper", max_iter=25, random_state=0),
+}
+REGRESSORS = {
+    "bsdr_regressor": BSDRRegressor(**ONE_SCALE),
+    "bm2pca_regressor": BM2PCARegressor(calibrate=False, random_state=0),
+}
+ESTIMATORS = {**CLASSIFIERS, **REGRESSORS}
+# One of each class, the quickest.
+KINDS = {
+    "BSDRClassifier": ESTIMATORS["bsdr_one_scale"],
+    "BSDRRegressor": ESTIMATORS["bsdr_regressor"],
+    "MNPClassifier": ESTIMATORS["mnp"],
+    "BM2PCAClassifier": ESTIMATORS["bm2pca_paper"],
+    "BM2PCARegressor": ESTIMATORS["bm2pca_regressor"],
+    "DGPLVMClassifier": ESTIMATORS["dgplvm_limit"],
+}
+# Takes most of a second.
+SLOW = {"bm2pca_gibbs"}
+
+# What dirt deserves to be told, and what so short a fit has to say: every warning there is but
+# for that of constant features.
+EXPLAINED = (
+    "the targets are not predictable from X",
+    "class .* has a single row",
+    "mean field stopped after max_iter",
+    "R-hat of the identified quantities",
+    "no row can be held out",
+    "too few rows have a target",
+    "the map does not predict the classes",
+    "the search stopped after max_iter",
+    "the positions explain next to nothing of the features",
+    ".* ended at a bound",
+    "every class has collapsed to a point",
+)
+
+
+def _marked(names):
+    return [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in names]
+
+
+@pytest.fixture(params=_marked(ESTIMATORS))
+def name(request):
+    return request.param
+
+
+@pytest.fixture(params=_marked(CLASSIFIERS))
+def classifier(request):
+    return request.param
+
+
+@pytest.fixture(params=REGRESSORS)
+def regressor(request):
+    return request.param
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+def make(name, **more):
+    """A new estimator of the zoo."""
+    return clone({**ESTIMATORS, **KINDS}[name]).set_params(**more)
+
+
+def fit(model, X, y, explained=EXPLAINED):
+    """Fit, some warnings accepted; the others are errors."""
+    with warnings.catch_warnings():
+        for message in explained:
+            warnings.filterwarnings("ignore", message)
+        return model.fit(X, y)
+
+
+def target(name, y):
+    """Labels, or real numbers for a regressor."""
+    real = name in REGRESSORS or name.endswith("Regressor")
+    return y + 0.3 * np.sin(np.arange(len(y))) if real else y
+
+
+def outputs(model, X):
+    """Everything a model says about rows, by name."""
+    found = {"predict": model.predict(X)}
+    if hasattr(model, "predict_proba"):
+        found["proba"] = model.predict_proba(X)
+        np.testing.assert_allclose(found["proba"].sum(axis=1), 1.0, rtol=1e-6)
+        found["log_proba"] = model.predict_log_proba(X)
+        assert set(found["predict"]) <= set(model.classes_)
+    else:
+        found["std"] = model.predict(X, return_std=True)[1]
+        assert (found["std"] > 0.0).all()
+    if hasattr(model, "decision_function"):
+        found["decision"] = model.decision_function(X)
+    if hasattr(model, "transform"):
+        found["mean"], found["cov"] = model.transform(X, return_cov=True)
+        least = np.linalg.eigvalsh(found["cov"]).min()
+        assert least >= 0.0 if isinstance(model, DGPLVMClassifier) else least > 0.0
+    if hasattr(model, "inverse_transform"):
+        found["back"] = model.inverse_transform(found["mean"])
+    return found
+
+
+def assert_finite(model, X):
+    for name, values in outputs(model, X).items():
+        if values.dtype.kind == "f":
+            assert np.isfinite(values).all(), name
+    if hasattr(model, "components_"):
+        assert np.isfinite(model.components_).all()
+
+
+@pytest.fixture(scope="session")
+def zoo():
+    """Rows of iris, 15 of each class, and everything above by name."""
+    X, y = load_iris(return_X_y=True)
+    rows = np.r_[0:15, 50:65, 100:115]
+    X, y = X[rows], y[rows]
+    cache = {}
+
+    def fitted(name):
+        """Fitted once to rows without dirt; not to be fitted again."""
+        if name not in cache:
+            cache[name] = fit(make(name), X, target(name, y))
+        return cache[name]
+
+    return SimpleNamespace(
+        X=X,
+        y=y,
+        make=make,
+        fit=fit,
+        fitted=fitted,
+        target=lambda name, labels=y: target(name, labels),
+        outputs=outputs,
+        assert_finite=assert_finite,
+        explained=EXPLAINED,
+        estimators=ESTIMATORS,
+        kinds=KINDS,
+    )
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    """Any computing is an error: what is refused is refused before."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("work was done before the input was checked")
+
+    for module in ("bsdr.base", "bm2pca.estimator", "bm2pca.regressor", "dgplvm.estimator"):
+        monkeypatch.setattr(f"bsdr_models.{module}.one_thread", refuse)
+    monkeypatch.setattr("bsdr_models.bsdr.mnp.run_coordinate_ascent", refuse)

@@ -1,0 +1,493 @@
+"""Ordinary dirt: an error that names the cause before any work, or a finite result. Never NaN.
+
+Every estimator of the zoo gets every case; ``docs/bad_input.md`` has a line for each, and the last
+test compares the two. Warnings are errors, but for those that a case is meant to give.
+"""
+
+import re
+import warnings
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
+from sklearn.metrics import log_loss
+
+from bsdr_models import BM2PCAPriors, DGPLVMPriors, Priors
+
+PAGE = Path(__file__).parents[2] / "docs" / "bad_input.md"
+REFUSALS = (ValueError, TypeError)
+
+
+def with_value(X, value):
+    X = X.copy()
+    X[3, 1] = value
+    return X
+
+
+# ------------------------------------------------------------------------------------- rows
+
+ROWS_REFUSED = {
+    "nan": (lambda X: with_value(X, np.nan), "Input X contains NaN"),
+    "inf": (lambda X: with_value(X, np.inf), "Input X contains infinity"),
+    "minus_inf": (lambda X: with_value(X, -np.inf), "Input X contains infinity"),
+    "masked": (lambda X: np.ma.masked_greater(X, 6.0), "Input X contains NaN"),
+    "missing_in_nullable": (
+        lambda X: pd.DataFrame(X).astype("Float64").mask(X > 6.0),
+        "Input X contains NaN",
+    ),
+    "beyond_float64": (
+        lambda X: X.astype(np.longdouble) * np.longdouble("1e4000"),
+        "Input X contains infinity",
+    ),
+    "whole_number_beyond_float64": (
+        lambda X: with_value(X.astype(object), 10**400),
+        "column 1 of X cannot be read as numbers: int too large",
+    ),
+    "rows_equal": (lambda X: np.tile(X[:1], (len(X), 1)), "X has no variation"),
+    "one_axis": (lambda X: X[:, 0], "(?s)1D array.*[Rr]eshape"),
+    "series": (lambda X: pd.Series(X[:, 0]), "(?s)2-dimensional container|1D array"),
+    "three_axes": (lambda X: X[:, :, None], "dim 3"),
+    "no_rows": (lambda X: X[:0], "0 sample"),
+    "one_row": (lambda X: X[:1], "1 sample"),
+    "no_features": (lambda X: X[:, :0], "0 feature"),
+    "empty_frame": (lambda X: pd.DataFrame(index=range(len(X))), "0 feature"),
+    "complex": (lambda X: X + 1j, "Complex data not supported"),
+    "text": (
+        lambda X: np.where(X > 6.0, "high", X.astype(object)),
+        "column 0 of X cannot be read as numbers: .*'high'",
+    ),
+    "text_in_frame": (
+        lambda X: pd.DataFrame(X, columns=list("abcd")).assign(site="north"),
+        "column 'site' of X cannot be read as numbers: .*'north'",
+    ),
+    "dates": (
+        lambda X: pd.DataFrame(X).assign(day=pd.date_range("2020-01-01", periods=len(X))),
+        "column 'day' of X holds dates",
+    ),
+    "nested": (
+        lambda X: pd.DataFrame(X).assign(pair=[[1.0, 2.0]] * len(X)),
+        "column 'pair' of X cannot be read as numbers",
+    ),
+    "ragged": (lambda X: [row[: 1 + i % 4].tolist() for i, row in enumerate(X)], "as a matrix"),
+    "records": (lambda X: np.zeros(len(X), dtype=[("a", float)]), "array of records"),
+    "dict": (lambda X: dict(enumerate(X.T)), "X must be a matrix of rows and features, got dict"),
+    "path": (lambda X: "data.csv", "X must be a matrix of rows and features, got str"),
+    "none": (lambda X: None, "X must be a matrix of rows and features, got NoneType"),
+    "sparse": (sparse.csr_matrix, "(?s)Sparse data .* takes dense rows only: .*BM2PCAClassifier"),
+    "same_names": (
+        lambda X: pd.DataFrame(X, columns=["a", "b", "a", "c"]),
+        "2 columns of X are named 'a'",
+    ),
+    "mixed_names": (lambda X: pd.DataFrame(X, columns=["a", "b", 3, 4]), "names are only support"),
+}
+# What a model of the features takes for a gap, and what it takes as it is.
+GAPS = {"nan", "masked", "missing_in_nullable"}
+OF_FITS = {"rows_equal", "one_row"}
+
+
+def takes(model, case):
+    """Whether an estimator has a use for what others refuse."""
+    tags = model.__sklearn_tags__().input_tags
+    return (case in GAPS and tags.allow_nan) or (case == "sparse" and tags.sparse)
+
+
+@pytest.mark.parametrize("case", ROWS_REFUSED)
+def test_rows_are_refused(zoo, name, case, request):
+    change, match = ROWS_REFUSED[case]
+    bad = change(zoo.X)
+    y = zoo.target(name)
+    model = zoo.make(name)
+    if takes(model, case):
+        zoo.assert_finite(zoo.fit(model, bad, y), bad)
+        return
+    request.getfixturevalue("no_work")
+    known = bad is not None and not isinstance(bad, dict | str)
+    size = (bad.shape[0] if hasattr(bad, "shape") else len(bad)) if known else len(y)
+    with pytest.raises(REFUSALS, match=match):
+        model.fit(bad, y[:size])
+    with pytest.raises(NotFittedError):
+        model.predict(zoo.X)
+
+
+@pytest.mark.parametrize("case", [case for case in ROWS_REFUSED if case not in OF_FITS])
+def test_new_rows_are_refused(zoo, name, case):
+    change, match = ROWS_REFUSED[case]
+    model = zoo.fitted(name)
+    if takes(model, case):
+        zoo.assert_finite(model, change(zoo.X))
+        return
+    with pytest.raises(REFUSALS, match=match):
+        model.predict(change(zoo.X))
+
+
+ROWS_TAKEN = {
+    "duplicate_columns": lambda X: np.column_stack([X, X]),
+    "collinear_columns": lambda X: np.column_stack([X, X.sum(axis=1), X[:, 0] - X[:, 1]]),
+    "duplicate_rows": lambda X: np.repeat(X[::3], 3, axis=0),
+    "one_feature": lambda X: X[:, 2:3],
+    "scale_1e200": lambda X: X * 1e200,
+    "scale_1e-200": lambda X: X * 1e-200,
+    "subnormal": lambda X: X * 1e-310,
+    "largest_floats": lambda X: X / X.max() * 1.7e308,
+    "mixed_scales": lambda X: X * np.array([1e12, 1e-12, 1.0, 1e5]),
+    "wildly_mixed_scales": lambda X: X * np.array([1e-150, 1.0, 1e150, 1e-300]),
+    "offset_1e6": lambda X: X + 1e6,
+    "objects": lambda X: X.astype(object),
+    "numbers_as_text": lambda X: X.astype(str),
+    "bool": lambda X: np.median(X, axis=0) < X,
+    "integers": lambda X: (10 * X).astype(np.int32),
+    "whole_bytes": lambda X: (10 * X).astype(np.uint8),
+    "float32": lambda X: X.astype(np.float32),
+    "fortran_order": np.asfortranarray,
+    "nested_lists": lambda X: X.tolist(),
+    "no_mask": lambda X: np.ma.masked_greater(X, 100.0),
+}
+# Rows of less information, or of units that only some of the models can do without.
+HARD = {"bool", "one_feature", "wildly_mixed_scales"}
+
+
+def n_components(name, case):
+    """BSDR has at most as many as there are features, and its default is two."""
+    few = case == "one_feature" and name.startswith(("bsdr", "bm2pca"))
+    return {"n_components": 1} if few else {}
+
+
+@pytest.mark.parametrize("case", ROWS_TAKEN)
+def test_rows_are_taken(zoo, name, case):
+    X, y = ROWS_TAKEN[case](zoo.X), zoo.target(name)
+    model = zoo.fit(zoo.make(name, **n_components(name, case)), X, y)
+    zoo.assert_finite(model, X)
+    assert model.score(X, y) > (0.5 if case in HARD else 0.6 if name == "bm2pca_gibbs" else 0.75)
+    if hasattr(model, "transform"):
+        assert model.transform(X).dtype == np.float64
+
+
+def test_a_constant_column_is_ignored_with_one_warning(zoo, name):
+    X, y = zoo.X, zoo.target(name)
+    constant = np.insert(X, 2, 0.1, axis=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = zoo.make(name).fit(constant, y)
+    messages = [str(w.message) for w in caught if "constant" in str(w.message)]
+    assert messages == ["1 of 5 features are constant in the training rows and are ignored"]
+    zoo.assert_finite(model, constant)
+    elsewhere = np.insert(X, 2, 1e8, axis=1)  # what it is in new rows cannot matter
+    np.testing.assert_array_equal(model.predict(elsewhere), model.predict(constant))
+
+
+def test_two_rows(zoo, name):
+    rows = [0, 20]
+    model = zoo.fit(zoo.make(name), zoo.X[rows], zoo.target(name)[rows])
+    zoo.assert_finite(model, zoo.X)
+
+
+@pytest.mark.parametrize("signal", [0.0, 3.0])
+def test_many_more_features_than_rows(zoo, name, signal):
+    rng = np.random.default_rng(81)
+    y = np.arange(12) % 2
+    X = rng.standard_normal((12, 500))
+    X[:, :50] += signal * y[:, None]
+    model = zoo.fit(zoo.make(name), X, zoo.target(name, y))
+    new = rng.standard_normal((40, 500))
+    new[:, :50] += signal * (np.arange(40) % 2)[:, None]
+    for rows in (X, new):
+        zoo.assert_finite(model, rows)
+    if signal and hasattr(model, "classes_"):
+        assert model.score(new, np.arange(40) % 2) > 0.8
+
+
+def test_rows_beyond_computing_are_refused_by_column(zoo, name):
+    X, model = zoo.X, zoo.fitted(name)
+    with pytest.raises(ValueError, match="column 1 holds values too large"):
+        model.predict(with_value(X, 1e200))
+    zoo.assert_finite(model, with_value(X, 1e60))
+    zoo.assert_finite(model, with_value(X, -1e60))
+
+
+@pytest.mark.parametrize("columns", [3, 8])
+def test_other_widths_are_refused_with_both_numbers(zoo, name, columns):
+    rows = np.tile(zoo.X, 2)[:, :columns]
+    with pytest.raises(ValueError, match=f"has {columns} features.*expecting 4 features"):
+        zoo.fitted(name).predict(rows)
+
+
+# ---------------------------------------------------------------------------------- targets
+
+MIXED = np.array(["a", "b", 3], dtype=object)
+LABELS_REFUSED = {
+    "nan": (lambda y: np.where(np.arange(45) == 4, np.nan, y), r"y contains NaN.*\[4\]"),
+    "none_among_them": (
+        lambda y: np.where(np.arange(45) == 4, None, y.astype(object)),
+        r"y contains NaN or None, first at \[4\]",
+    ),
+    "missing_in_nullable": (
+        lambda y: pd.Series(y, dtype="Int64").mask(np.arange(45) == 4),
+        r"y contains NaN or None, first at \[4\]",
+    ),
+    "nan_among_text": (
+        lambda y: [np.nan if i == 4 else "abc"[v] for i, v in enumerate(y)],
+        r"y contains NaN or None, first at \[4\]",
+    ),
+    "masked": (lambda y: np.ma.masked_equal(y, 1), "y has masked entries"),
+    "inf": (lambda y: np.where(np.arange(45) == 4, np.inf, y), "Input y contains infinity"),
+    "complex": (lambda y: y + 1j, "Complex data not supported"),
+    "one_class": (lambda y: np.full(45, "ham"), "one class only, 'ham'"),
+    "real": (lambda y: y + 0.5, "continuous.*regression"),
+    "huge": (lambda y: y * 1e300, "continuous.*regression"),
+    "text_and_numbers": (lambda y: MIXED[y], "y has labels of type int, str"),
+    "mixed_in_a_list": (lambda y: MIXED[y].tolist(), "y has labels of type int, str"),
+    "moments": (
+        lambda y: [pd.Timestamp(2020, 1, 1 + v) for v in y],
+        "y has labels of type Timestamp",
+    ),
+    "two_columns": (lambda y: np.column_stack([y, y]), "1d array"),
+    "three_axes": (lambda y: np.stack([y, y])[None].T, "dim 3|1d array"),
+    "wrong_length": (lambda y: y[:-1], "inconsistent numbers of samples"),
+    "no_labels": (lambda y: [], "y has no entries"),
+    "single_value": (lambda y: 3, "an entry for each row, got 3"),
+    "dict": (lambda y: dict(enumerate(y)), "got dict"),
+    "ragged": (lambda y: [[0, 1], [2]] * 22 + [[1]], "y cannot be read as an array"),
+    "none": (lambda y: None, "requires y to be passed"),
+}
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("case", LABELS_REFUSED)
+def test_labels_are_refused(zoo, classifier, case):
+    change, match = LABELS_REFUSED[case]
+    with pytest.raises(REFUSALS, match=match):
+        zoo.make(classifier).fit(zoo.X, change(zoo.y))
+
+
+NUMBERS_REFUSED = {
+    "nan": (lambda y: np.where(np.arange(45) == 4, np.nan, y), "Input y contains NaN"),
+    "inf": (lambda y: np.where(np.arange(45) == 4, np.inf, y), "Input y contains infinity"),
+    "complex": (lambda y: y + 1j, "Complex data not supported"),
+    "constant": (lambda y: np.column_stack([y, np.ones(45)]), "output 1 of y is constant"),
+    "text": (lambda y: np.array(["a", "b"])[(y > 1).astype(int)], "y cannot be read as numbers"),
+    "dates": (lambda y: np.datetime64("2020-01-01") + (10 * y).astype(int), "y holds dates"),
+    "three_axes": (lambda y: y[:, None, None], "dim 3"),
+    "wrong_length": (lambda y: y[:-1], "inconsistent numbers of samples"),
+    "none": (lambda y: None, "requires y to be passed"),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS_REFUSED)
+def test_numbers_are_refused(zoo, regressor, case, request):
+    change, match = NUMBERS_REFUSED[case]
+    y = change(zoo.target(regressor))
+    model = zoo.make(regressor)
+    if case == "nan" and regressor == "bm2pca_regressor":  # no target, as documented
+        zoo.assert_finite(zoo.fit(model, zoo.X, y), zoo.X)
+        return
+    request.getfixturevalue("no_work")
+    with pytest.raises(REFUSALS, match=match):
+        model.fit(zoo.X, y)
+
+
+LABELS_TAKEN = {
+    "minus_one": np.array([-1, 0, 1]),
+    "text": np.array(["a", "b", "c"]),
+    "text_objects": np.array(["ham", "spam", "tofu"], dtype=object),
+    "whole_floats": np.array([1.0, 2.0, 10.0]),
+    "far_apart": np.array([-(2**40), 0, 2**40]),
+    "small_integers": np.array([0, 100, 200], dtype=np.uint8),
+    "days": np.array(["2020-01-01", "2020-06-01", "2021-01-01"], dtype="datetime64[D]"),
+}
+
+
+@pytest.mark.parametrize("case", LABELS_TAKEN)
+def test_labels_come_back_as_they_went_in(zoo, classifier, case):
+    labels = LABELS_TAKEN[case]
+    model = zoo.fit(zoo.make(classifier), zoo.X, labels[zoo.y])
+    np.testing.assert_array_equal(model.classes_, labels)
+    assert model.classes_.dtype == model.predict(zoo.X).dtype == labels.dtype
+    plain = zoo.fitted(classifier)
+    np.testing.assert_array_equal(model.predict_proba(zoo.X), plain.predict_proba(zoo.X))
+    assert model.score(zoo.X, labels[zoo.y]) == plain.score(zoo.X, zoo.y) > 0.6
+
+
+def test_two_classes_of_truth_values(zoo, classifier):
+    X, y = zoo.X, zoo.y == 0
+    model = zoo.fit(zoo.make(classifier), X, y)
+    assert model.predict(X).dtype == bool
+    assert model.score(X, y) > 0.9
+    if hasattr(model, "decision_function"):
+        assert model.decision_function(X).shape == (45,)
+
+
+def test_labels_in_a_column_are_read_with_a_warning(zoo, classifier):
+    X, y = zoo.X, zoo.y[:, None]
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        model = zoo.fit(zoo.make(classifier), X, y)
+    assert model.predict(X).shape == (45,)
+    if hasattr(model, "idata_"):
+        assert model.idata_["observed_data/y"].shape == (45,)
+        assert model.predict_idata(X, y)["predictions/y"].shape == (45,)
+
+
+def test_a_class_of_one_row_is_kept_with_a_warning(zoo, classifier):
+    X, y = zoo.X, np.append(zoo.y[:-1], 7)
+    with pytest.warns(UserWarning, match="class 7 has a single row"):
+        model = zoo.fit(zoo.make(classifier), X, y, zoo.explained[2:])
+    assert model.classes_.tolist() == [0, 1, 2, 7]
+    zoo.assert_finite(model, X)
+
+
+def test_classes_of_one_row_each(zoo, classifier):
+    rows = [0, 20, 40]
+    model = zoo.fit(zoo.make(classifier), zoo.X[rows], zoo.y[rows])
+    zoo.assert_finite(model, zoo.X)
+
+
+def test_labels_never_seen_count_as_wrong_and_have_no_log_loss(zoo, classifier):
+    X, y = zoo.X, zoo.y
+    model = zoo.fit(zoo.make(classifier), X[:30], y[:30])
+    np.testing.assert_allclose(model.score(X, y), model.score(X[:30], y[:30]) * 30 / 45)
+    with pytest.raises(ValueError, match=r"different number of classes|labels"):
+        log_loss(y, model.predict_proba(X))
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1e200])
+def test_units_of_real_targets_do_not_matter(zoo, regressor, factor):
+    X, y = zoo.X, zoo.target(regressor)
+    model = zoo.fit(zoo.make(regressor), X, factor * y)
+    zoo.assert_finite(model, X)
+    plain = zoo.fitted(regressor).predict(X)
+    np.testing.assert_allclose(model.predict(X) / factor, plain, rtol=1e-3, atol=1e-3)
+
+
+# -------------------------------------------------------------------------------- arguments
+
+COUNTS = (0, -1, 1.5, True, "2", np.nan)
+CHOICES = ("best", 3)
+POSITIVE = (0.0, -1.0, np.nan, "big", [1.0, 2.0])
+FLAGS = ("no", 2, None)
+ARGUMENTS_REFUSED = {
+    **dict.fromkeys(
+        ("n_components", "n_centres", "n_restarts", "max_iter", "draws", "tune", "chains"), COUNTS
+    ),
+    **dict.fromkeys(
+        (
+            *("preset", "inference", "sampler", "projection_prior", "start", "variant"),
+            *("strategy", "criterion", "mapping", "placement", "approximation"),
+        ),
+        CHOICES,
+    ),
+    **dict.fromkeys(("latent_scale", "map_width", "map_noise"), (*POSITIVE, np.inf, True)),
+    **dict.fromkeys(("weight", "metric_scale"), (*POSITIVE, True)),
+    "C": (*POSITIVE, np.inf, True),
+    "epsilon": (-0.1, np.nan, "cross", True),
+    "n_sweeps": (0, 1.5, -2, True, "all", None),
+    "tol": (-1e-3, np.nan, np.inf, "small", True),
+    **dict.fromkeys(("standardize", "integrate_latent", "calibrate", "reuse_kernel"), FLAGS),
+    "priors": ("paper", {"weight_shape": 1.0}, 3),
+    "views": (["a", "b"], "abcd"),
+    "unlabeled": ([0, 1],),
+    "random_state": ("seed", -1, 1.5),
+}
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("case", ARGUMENTS_REFUSED)
+def test_arguments_are_refused_by_name(zoo, kind, case):
+    """At the fit, and not in ``__init__``, where scikit-learn allows storing only."""
+    if case not in zoo.make(kind).get_params():
+        return
+    for value in ARGUMENTS_REFUSED[case]:
+        model = zoo.make(kind, **{case: value})
+        with pytest.raises(REFUSALS, match=case):
+            model.fit(zoo.X, zoo.target(kind))
+
+
+def test_more_components_than_features(zoo, name):
+    """BSDR and D-GPLVM name the limit; BM2PCA has what there is."""
+    X, y, model = zoo.X, zoo.target(name), zoo.make(name)
+    if "n_components" not in model.get_params():
+        return
+    model.set_params(n_components=99)
+    if name.startswith("bm2pca"):
+        zoo.fit(model, X, y)
+        full = zoo.fit(zoo.make(name, n_components=4), X, y)
+        np.testing.assert_array_equal(model.transform(X), full.transform(X))
+        return
+    with pytest.raises(ValueError, match=r"99 .*(n_features=4|44 at most|labelled rows)"):
+        zoo.fit(model, X, y)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan, "1", True, None])
+@pytest.mark.parametrize("priors", [Priors, BM2PCAPriors, DGPLVMPriors])
+def test_hyper_parameters_are_refused_by_name(priors, value):
+    for field in fields(priors):
+        with pytest.raises(ValueError, match=field.name):
+            priors(**{field.name: value})
+
+
+# ------------------------------------------------------------------------ before and after
+
+
+def test_nothing_works_before_the_fit(zoo, name):
+    model = zoo.make(name)
+    methods = ("predict", "predict_proba", "predict_log_proba", "decision_function", "transform")
+    methods += ("inverse_transform", "impute", "out_of_range", "predict_idata")
+    for method in methods:
+        if hasattr(model, method):
+            with pytest.raises(NotFittedError):
+                getattr(model, method)(zoo.X)
+    if name != "mnp":
+        with pytest.raises(NotFittedError):
+            model.get_feature_names_out()
+        for attribute in ("idata_", "model_"):
+            with pytest.raises(NotFittedError):
+                getattr(model, attribute)
+
+
+def test_a_failed_fit_leaves_nothing_of_the_last_one(zoo, name):
+    X, y = zoo.X, zoo.target(name)
+    model = zoo.fit(zoo.make(name), X, y)
+    fitted = {attribute for attribute in vars(model) if attribute.endswith("_")}
+    with pytest.raises(ValueError, match="no variation"):
+        model.fit(np.ones_like(X), y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    assert set(vars(model)) & fitted <= {"n_features_in_", "classes_", "y_mean_", "y_scale_"}
+
+
+def test_the_limit_of_iterations_warns_and_the_result_is_usable(zoo, kind):
+    model = zoo.make(kind, max_iter=2, tol=0.0)
+    if kind == "DGPLVMClassifier":
+        model.set_params(weight=None)
+    elif kind == "BM2PCAClassifier":
+        model.set_params(n_sweeps="converged")
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 .* usable"):
+        model.fit(zoo.X, zoo.target(kind))
+    assert not model.converged_
+    assert not model.interrupted_
+    assert model.n_iter_ == 2
+    zoo.assert_finite(model, zoo.X)
+
+
+# ----------------------------------------------------------------------------------- the page
+
+
+def test_the_page_has_a_line_for_every_case():
+    lines = re.findall(r"^\|(.+?)\|(.+)\| `(\w+)(?:\[(.+)\])?` \|$", PAGE.read_text(), re.MULTILINE)
+    on_page = {(test, case) for _, _, test, case in lines}
+    cases = {
+        "rows_are_refused": ROWS_REFUSED,
+        "rows_are_taken": ROWS_TAKEN,
+        "labels_are_refused": LABELS_REFUSED,
+        "numbers_are_refused": NUMBERS_REFUSED,
+        "labels_come_back_as_they_went_in": LABELS_TAKEN,
+        "arguments_are_refused_by_name": ARGUMENTS_REFUSED,
+    }
+    plain = {test.removeprefix("test_") for test in globals() if test.startswith("test_")}
+    plain -= {*cases, "new_rows_are_refused", "the_page_has_a_line_for_every_case"}
+    wanted = {(test, case) for test, table in cases.items() for case in table}
+    assert on_page == wanted | {(test, "") for test in plain}
+    assert len(lines) == len(on_page), "a case is on the page twice"
+    assert all(given.strip() and happens.strip() for given, happens, _, _ in lines)
