@@ -2,8 +2,12 @@
 
 Importing the package loads NumPy at most; estimators, models and plots are loaded when they are
 first asked for.
+
+What happens on the way (restarts, iterations, jitter, seconds) is logged below the name
+``bsdr_models``: ``logging.basicConfig(level="INFO")`` shows it, ``"DEBUG"`` shows more.
 """
 
+import logging
 from importlib import import_module
 from typing import Any
 
@@ -41,6 +45,10 @@ __all__ = [
     "diagnose",
     "load",
 ]
+
+
+# Silent unless the application says what to do with the messages.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

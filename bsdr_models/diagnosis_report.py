@@ -1,6 +1,5 @@
 """What a diagnosis finds: rows with a verdict in words, readable in a terminal and a notebook."""
 
-import textwrap
 from dataclasses import dataclass
 from html import escape
 from typing import Literal
@@ -8,12 +7,10 @@ from typing import Literal
 import numpy as np
 import xarray as xr
 
+from bsdr_models.layout import html_notes, html_row, text_notes, text_rows
+
 type Kind = Literal["identified", "aligned", "sampler", "approximation", "search"]
 
-# Longest line of the text form.
-WIDTH = 100
-# Narrowest column that verdicts are wrapped to.
-MIN_VERDICT = 30
 # Numbers of a row: field, heading, how it is written.
 COLUMNS = (
     ("entries", "entries", "{:.0f}"),
@@ -136,35 +133,15 @@ class Diagnosis:
 
     def __str__(self) -> str:
         head, body = self._cells()
-        sizes = [max(map(len, column)) for column in zip(head, *body, strict=True)][:-1]
-        indent = sum(sizes) + 2 * len(sizes)
-        lines = [self.title]
-        for cells in [head, *body]:
-            first, *numbers = cells[:-1]
-            left = [first.ljust(sizes[0])]
-            left += [text.rjust(size) for text, size in zip(numbers, sizes[1:], strict=True)]
-            wrapped = textwrap.wrap(cells[-1], max(WIDTH - indent, MIN_VERDICT))
-            lines.append("  ".join([*left, wrapped[0]]))
-            lines += [" " * indent + rest for rest in wrapped[1:]]
-        lines += [line for note in self.remarks for line in textwrap.wrap(note, WIDTH)]
-        return "\n".join(lines)
+        return "\n".join([self.title, *text_rows([head, *body]), *text_notes(self.remarks)])
 
     def _repr_html_(self) -> str:
         head, body = self._cells()
-        rows = [_html_row("th", head), *(_html_row("td", cells) for cells in body)]
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.remarks)
-        return f"<table><caption>{escape(self.title)}</caption>{''.join(rows)}</table>{notes}"
+        rows = [html_row(head, tags=["th"] * len(head))]
+        rows += [html_row(cells, tags=["td"] * len(cells)) for cells in body]
+        table = f"<table><caption>{escape(self.title)}</caption>{''.join(rows)}</table>"
+        return table + html_notes(self.remarks)
 
 
 def _number(value: float, form: str) -> str:
     return form.format(value) if np.isfinite(value) else ""
-
-
-def _html_row(tag: str, cells: list[str]) -> str:
-    """Words to the left, numbers to the right."""
-    sides = ["left", *["right"] * (len(cells) - 2), "left"]
-    inner = [
-        f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>'
-        for side, text in zip(sides, cells, strict=True)
-    ]
-    return f"<tr>{''.join(inner)}</tr>"

@@ -1,9 +1,18 @@
 """What every estimator of the zoo offers beside scikit-learn's methods."""
 
+import logging
 import os
-from typing import ClassVar
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.card import Card
+from bsdr_models.report import Facts, Summary, summarise
+
+logger = logging.getLogger(__name__)
 
 
 class Surface:
@@ -22,6 +31,70 @@ class Surface:
         @article{gonen2013bsdr,
         """
         return cls._card.citation_bibtex
+
+    def summary(self) -> Summary:
+        """What can be said of the fit on one page: data, engine, diagnostics, components.
+
+        Returns
+        -------
+        Summary
+            ``print`` it, or let a notebook show it; ``to_frame`` makes a data frame of it.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> from bsdr_models import MNPClassifier
+        >>> model = MNPClassifier().fit(*load_wine(return_X_y=True))
+        >>> print(model.summary().sections["data"][2][1])
+        3: 0 (59), 1 (71), 2 (48)
+        """
+        check_is_fitted(self)
+        return summarise(self, self._card.paper)
+
+    def _facts(self) -> Facts:
+        """What the fit has to say for itself."""
+        raise NotImplementedError
+
+    def _repr_html_inner(self) -> str:
+        """Scikit-learn's diagram, and the summary of a fit below it."""
+        return super()._repr_html_inner() + self._summary_html()  # type: ignore[misc]
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """The same for a notebook; text alone if scikit-learn is set to that."""
+        bundle = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
+        if "text/html" in bundle:
+            bundle["text/html"] += self._summary_html()
+        return bundle
+
+    def _summary_html(self) -> str:
+        return self.summary()._repr_html_() if self.__sklearn_is_fitted__() else ""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        raise NotImplementedError
+
+    @contextmanager
+    def _logged(self, shape: tuple[int, int]) -> Iterator[None]:
+        """Say when the fit inside begins and what it has come to."""
+        name, begin = type(self).__name__, time.perf_counter()
+        logger.info("%s: fit to %d rows of %d features", name, *shape)
+        yield
+        fit: Any = self
+        logger.info(
+            "%s: %s after %d iterations, %.2f s",
+            name,
+            "interrupted"
+            if fit.interrupted_
+            else "converged"
+            if fit.converged_
+            else "not converged",
+            fit.n_iter_,
+            time.perf_counter() - begin,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file, which :func:`bsdr_models.load` reads.

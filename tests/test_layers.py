@@ -28,7 +28,7 @@ STEPS += ("objective", "paper_objective", "gp_classifier", "decoder", "projectio
 NUMERICS = ("numerics.*", "data")
 CHECKS = ("checks", "frames", "unlabeled")
 # What all estimators offer: saving, reporting, citing.
-SURFACE = ("surface",)
+SURFACE = ("surface", "report", "layout")
 DRIVERS = tuple(
     f"inference.{name}"
     for name in ("protocols", "coordinate_ascent", "gibbs", "callbacks", "optimise", "restarts")
@@ -115,7 +115,7 @@ LAYERS = (
         modules=SURFACE,
         inside=(*SURFACE, *CHECKS, *BASE, *NUMERICS),
         outside=("numpy", "sklearn", "xarray"),
-        lazy=("persistence",),
+        lazy=("persistence", "pandas"),
     ),
     Layer(  # finds the classes that it stores by their names, when it is asked to
         modules=("persistence", "persistence.*"),
@@ -140,7 +140,7 @@ LAYERS = (
     ),
     Layer(
         modules=("diagnosis", "diagnosis_*"),
-        inside=(*BASE, "alignment", "diagnosis_*", "zoo"),
+        inside=(*BASE, "alignment", "diagnosis_*", "layout", "zoo"),
         outside=("numpy", "xarray", "arviz_stats"),
     ),
     Layer(modules=("zoo",), inside=("card", *(f"{paper}.card" for paper in PAPERS))),

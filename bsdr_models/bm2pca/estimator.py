@@ -9,6 +9,7 @@ import xarray as xr
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_consistent_length
 
+from bsdr_models import report
 from bsdr_models.bm2pca import label_free, paper, sampling, selection, trees, tuning
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.card import CARD
@@ -260,7 +261,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         self._observed = self._make_task(X, labels.signs, priors=priors, strategy=self.strategy)
         if self.inference != "mean_field":
             sampling.check_rows(self._observed, f"inference={self.inference!r}")
-        with one_thread():
+        with one_thread(), self._logged(X.shape):
             self._task = self._complete(self._observed)
             chosen = self._choose(grid, labels, select_rng)
             self._learn(chosen, labels, fit_rng)
@@ -299,7 +300,8 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
 
     def _choose(self, grid: Grid, labels: Labels, rng: np.random.Generator) -> Candidate:
         """Setting of the fit, by cross-validation where there is a choice, and the temperature."""
-        self.temperature_, self.cv_results_ = 1.0, None
+        self.temperature_ = 1.0
+        self.cv_results_: dict[str, Any] | None = None
         sampled, chosen = self.inference != "mean_field", grid.candidates[0]
         options: dict[str, Any] = {
             "exclusive": labels.exclusive,
@@ -391,6 +393,25 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             config=config,
             attrs=attrs,
         )
+
+    def _engine(self, inference: str) -> str:
+        if self._context.attrs["variant"] == "label_free" and self._task.strategy == "shared":
+            return "maximum of the objective, by L-BFGS"
+        n_sweeps = getattr(self, "n_sweeps_", None)
+        return super()._engine(inference) + (f", {n_sweeps} sweeps" if n_sweeps else "")
+
+    def _held_out_lines(self) -> list[report.Line]:
+        found = self.cv_results_
+        if found is None:
+            return []
+        best = int(np.argmin(found["log_loss"]))
+        lines = [
+            ("accuracy", f"{found['accuracy'][best]:.3f}"),
+            report.score_line(-found["log_loss"][best]),
+        ]
+        if len(found["candidates"]) > 1:
+            lines.append(("settings", f"the best of {len(found['candidates'])} compared there"))
+        return lines
 
     def _fit_sweeps(self, chosen: Candidate, rng: np.random.Generator) -> Learned:
         """The paper's variant: so many sweeps, or to convergence."""

@@ -115,7 +115,8 @@ def principal(state: State, data: Data) -> FloatArray:
 
     It maximises J for one view, b_r = 0 and no classifier.
     """
-    half = cholesky(state.latent.second / (data.margins.y.shape[1] + data.n_pooled))
+    second = state.latent.second / (data.margins.y.shape[1] + data.n_pooled)
+    half = cholesky(second, name="second moment of the positions")
     second = sum(
         own.noise_precision.mean[:, None, None] * own.loadings.second(view)
         for own, view in zip(state.views, data.views, strict=True)

@@ -264,8 +264,9 @@ def draw_margin(
     generative, weights = posterior.generative, posterior.weights
     p, r = generative.shape
     single = p == 1 and len(generative.parts) == 1
-    factors = [np.linalg.cholesky(part.cov) for part in generative.parts]  # (P, J, R, R)
-    half = np.linalg.cholesky(weights.cov)  # (P, K, 1 + R, 1 + R)
+    # (P, J, R, R)
+    factors = [cholesky(part.cov, name="loading covariance") for part in generative.parts]
+    half = cholesky(weights.cov, name="weight covariance")  # (P, K, 1 + R, 1 + R)
     found: dict[str, list[FloatArray]] = {}
     for _ in range(n_draws):
         noise = rng.standard_normal((p, weights.mean.shape[2], 1 + r))
@@ -311,7 +312,7 @@ def _draw_subspace(
     posterior: SubspacePosterior, n_draws: int, rng: np.random.Generator
 ) -> dict[str, FloatArray]:
     """Draws of the classifier given the subspace."""
-    H, half = posterior.state.weights, np.linalg.cholesky(posterior.weight_cov)
+    H, half = posterior.state.weights, cholesky(posterior.weight_cov, name="weight covariance")
     noise = rng.standard_normal((n_draws, *half.shape[:2]))
     full = H + np.einsum("kpq,skq->spk", half, noise)  # (S, 1 + R, K)
     projection = posterior.projection

@@ -35,6 +35,7 @@ from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import Data
 from bsdr_models.numerics.design import Design
 from bsdr_models.numerics.factors import NormalColumns, NormalRows
+from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.whitening import Whitener
 from bsdr_models.typing import FloatArray
 
@@ -270,8 +271,8 @@ class _Frame:
             whitener=design.whitener(np.maximum(value, 0.0)),
             turn=scale[:, None] * vector,
             regression=regression,
-            latent_factor=np.linalg.cholesky(state.latent.cov),
-            weights_factor=np.linalg.cholesky(state.weights.cov),
+            latent_factor=cholesky(state.latent.cov, name="latent covariance"),
+            weights_factor=cholesky(state.weights.cov, name="weight covariance"),
         )
 
     def pack(self) -> FloatArray:

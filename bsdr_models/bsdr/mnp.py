@@ -20,6 +20,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
+from bsdr_models import report
 from bsdr_models.bsdr import mean_field
 from bsdr_models.bsdr.card import CARD
 from bsdr_models.bsdr.mean_field import Info, Scores
@@ -36,7 +37,11 @@ from bsdr_models.checks import (
 from bsdr_models.data import Data
 from bsdr_models.frames import require_targets, validate_rows
 from bsdr_models.inference.callbacks import watched_climb
-from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
+from bsdr_models.inference.coordinate_ascent import (
+    Extrapolation,
+    FitResult,
+    run_coordinate_ascent,
+)
 from bsdr_models.numerics import orthant
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, RidgeColumns
@@ -230,7 +235,7 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
             If the input is not finite, the labels are not classes, there is only one class, no
             feature varies, or an argument is out of range.
         """
-        forget(self, ("_state", "_design", "_scaler"))
+        forget(self, ("_state", "_design", "_scaler", "_counts"))
         require_targets(self, y)
         X, y = validate_rows(self, X, reset=True, least=2), read_labels(y)
         check_consistent_length(X, y)
@@ -245,6 +250,7 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
         self._scaler = fit_scaler(X, standardize=self.standardize)
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
         data = make_data(self._scaler.transform(X), index, n_labels=len(self.classes_))
+        self._counts = np.bincount(index)
         bar = watched_climb(
             "MNP, mean field",
             n_restarts=1,
@@ -252,27 +258,58 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
             n_jobs=1,
             enabled=self.progressbar,
         )
-        with bar as watched:
-            result = run_coordinate_ascent(
-                lambda rng, restart: init(data),
-                lambda state: step(state, data, priors),
-                rng=np.random.default_rng(0),  # nothing is random
-                max_iter=self.max_iter,
-                tol=self.tol,
-                extrapolation=Extrapolation(pack=pack, unpack=unpack),
-                **watched,
-            )
-        self._state, self._design = result.state, data.design
-        self.intercept_, self.coef_ = result.state.weights.mean[0], result.state.weights.mean[1:].T
-        self.lower_bounds_ = result.elbo
-        self.n_iter_ = len(self.lower_bounds_)
-        self.converged_, self.interrupted_ = result.converged, result.interrupted
+        with self._logged(X.shape):
+            with bar as watched:
+                result = run_coordinate_ascent(
+                    lambda rng, restart: init(data),
+                    lambda state: step(state, data, priors),
+                    rng=np.random.default_rng(0),  # nothing is random
+                    max_iter=self.max_iter,
+                    tol=self.tol,
+                    extrapolation=Extrapolation(pack=pack, unpack=unpack),
+                    **watched,
+                )
+            self._adopt(result, data)
         if not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol)
         return self
 
+    def _adopt(self, result: FitResult[State], data: Data) -> None:
+        """Take the results of a fit, and name them."""
+        weights = result.state.weights.mean
+        self._state, self._design = result.state, data.design
+        self.intercept_, self.coef_ = weights[0], weights[1:].T
+        self.lower_bounds_, self.n_iter_ = result.elbo, len(result.elbo)
+        self.converged_, self.interrupted_ = result.converged, result.interrupted
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_state")
+
+    def _facts(self) -> report.Facts:
+        scaling = "each scaled to unit variance" if self.standardize else "centred"
+        return report.Facts(
+            sections={
+                "model": [("variant", "the classifier alone, without a projection")],
+                "data": [
+                    *report.data_lines(
+                        (int(self._counts.sum()), self.n_features_in_),
+                        scaler=self._scaler,
+                        scaling=scaling,
+                    ),
+                    report.class_line(self.classes_, self._counts),
+                ],
+                "fit": [
+                    ("engine", "mean field"),
+                    report.bound_line(
+                        "bound",
+                        self.lower_bounds_,
+                        converged=self.converged_,
+                        interrupted=self.interrupted_,
+                    ),
+                ],
+            },
+            remarks=[report.NARROW],
+        )
 
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Log probabilities of the classes, weights integrated out.

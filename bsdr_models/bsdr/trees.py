@@ -14,6 +14,7 @@ from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.stacking import Fit
 from bsdr_models.inference.datatree import InferenceMethod, to_datatree
 from bsdr_models.numerics import align
+from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance, relevance
 from bsdr_models.typing import FloatArray, ProjectionPrior, Target
@@ -152,7 +153,7 @@ def mean_field_tree(
     p, k = context.X.shape[1], state.weights.mean.shape[1]
     n_draws = int(np.clip(MAX_NUMBERS // (p * max(r, k)), 20, N_DRAWS))
     projection = _draw_projection(fit, n_draws, rng)
-    factor = np.linalg.cholesky(state.weights.cov)  # (K, 1 + R, 1 + R)
+    factor = cholesky(state.weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
     noise = rng.standard_normal((n_draws, k, 1 + r))
     full = state.weights.mean + np.einsum("kpq,skq->spk", factor, noise)  # (S, 1 + R, K)
     phi, psi = state.projection_precision, state.weight_precision
@@ -170,7 +171,7 @@ def mean_field_tree(
         tau = state.noise_precision
         draws["noise_precision"] = rng.gamma(tau.shape, size=(n_draws, k)) / tau.rate
     if n * r * n_draws <= MAX_NUMBERS:
-        half = np.linalg.cholesky(state.latent.cov)
+        half = cholesky(state.latent.cov, name="latent covariance")
         draws["latent"] = state.latent.mean + rng.standard_normal((n_draws, n, r)) @ half.T
     draws = {name: values[None] for name, values in draws.items()}
     loadings = design.loadings(state.projection.mean)

@@ -117,7 +117,7 @@ def cross_fit(prior: MapPrior, latent: FloatArray, y_index: IntArray, tuples: In
     found, spread = latent.copy(), np.zeros(len(latent))
     found[known] -= shift
     spread[known] = variance
-    slope = _slope(latent[known], found[known], y_index[known])
+    slope = centroid_slope(latent[known], found[known], y_index[known])
     return CrossFit(latent=found, variance=spread, slope=slope)
 
 
@@ -151,7 +151,8 @@ def map_scale(fit: CrossFit, latent: FloatArray, y_index: IntArray) -> float:
     return float(np.mean(square / fit.variance[known]))
 
 
-def _slope(latent: FloatArray, found: FloatArray, y_index: IntArray) -> float:
+def centroid_slope(latent: FloatArray, found: FloatArray, y_index: IntArray) -> float:
+    """Slope of the class centroids of leave-out positions on those of the positions."""
     classes, index = np.unique(y_index, return_inverse=True)
     there = _centroids(latent, index, len(classes))
     here = _centroids(found, index, len(classes))

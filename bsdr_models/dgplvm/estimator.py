@@ -19,6 +19,7 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
+from bsdr_models import report
 from bsdr_models.checks import (
     check_choice,
     check_count,
@@ -32,9 +33,11 @@ from bsdr_models.checks import (
 )
 from bsdr_models.dgplvm import settings, trees
 from bsdr_models.dgplvm.card import CARD
+from bsdr_models.dgplvm.cross_fit import centroid_slope
 from bsdr_models.dgplvm.draws import declare, learn_draws
 from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.fit import Task
+from bsdr_models.dgplvm.gp_classifier import GPClassifier
 from bsdr_models.dgplvm.learn import Learned, Options, learn_map
 from bsdr_models.dgplvm.paper import learn_paper
 from bsdr_models.dgplvm.predict import ByLikelihood, ByMap, Positions, Posterior
@@ -270,9 +273,10 @@ class DGPLVMClassifier(
             check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
         rng = as_generator(self.random_state)
         task = self._make_task(self._scale(X), index, priors, sequence)
-        with one_thread():
-            learned = self._learn(task, sequence, rng)
-        self._adopt(learned, task, given.ravel())
+        with self._logged(X.shape):
+            with one_thread():
+                learned = self._learn(task, sequence, rng)
+            self._adopt(learned, task, given.ravel())
         return self
 
     def _learn(self, task: Task, sequence: Any, rng: np.random.Generator) -> Learned:
@@ -415,6 +419,67 @@ class DGPLVMClassifier(
             )
 
     # ---------------------------------------------------------------- after the fit
+
+    def _facts(self) -> report.Facts:
+        learned, context, known = self._learned, self._context, self._context.index >= 0
+        config, attrs = context.config, context.attrs
+        scaling = "each scaled to unit variance" if self.standardized_ else "on one scale"
+        fit = [("engine", "posterior mode, by L-BFGS")]
+        if learned.sampled is None:
+            fit.append(
+                report.bound_line(
+                    "log density",
+                    learned.trace,
+                    converged=learned.converged,
+                    interrupted=learned.interrupted,
+                )
+            )
+            fit += report.restart_line(learned.restarts, best=learned.trace[-1], name="starts")
+        else:
+            fit = [("engine", report.ENGINES[config["inference"]])]
+            fit += report.draw_lines(self.idata_, tune=config["tune"])
+        counts = np.bincount(context.index[known], minlength=len(context.labels))
+        return report.Facts(
+            sections={
+                "model": [
+                    ("variant", attrs["variant"]),
+                    ("criterion", f"{attrs['criterion']}, weight {attrs['weight']:g}"),
+                    *((name.replace("_", " "), f"{v:g}") for name, v in learned.settings.items()),
+                ],
+                "data": [
+                    *report.data_lines(
+                        context.X.shape,
+                        scaler=self._scaler,
+                        scaling=scaling,
+                        n_unlabeled=int(np.count_nonzero(~known)),
+                    ),
+                    report.class_line(context.labels, counts),
+                ],
+                "fit": fit,
+                "latent space": [
+                    report.component_line(self.relevance_, "the scatter of class centroids")
+                ],
+                "held-out rows": self._held_out_lines(),
+            },
+            remarks=[remark[0].upper() + remark[1:] + "." for remark in learned.remarks],
+        )
+
+    def _held_out_lines(self) -> list[report.Line]:
+        """How training rows fare that are left out of the map and of the classifier."""
+        learned, y = self._learned, self._context.index
+        posterior, paper = learned.posterior, self._context.attrs["variant"] == "paper"
+        if paper or not isinstance(posterior, Posterior):
+            return []
+        known, classifier = y >= 0, posterior.classifier
+        assert isinstance(classifier, GPClassifier)
+        slope = centroid_slope(learned.latent[known], learned.left_out.mean[known], y[known])
+        log_p = classifier.left_out[known]
+        hits = float(np.mean(log_p.argmax(axis=1) == y[known]))
+        return [
+            ("accuracy", f"{hits:.3f}"),
+            report.score_line(float(log_p[np.arange(len(log_p)), y[known]].mean())),
+            ("centroids", f"{slope:.2f} of their distance is left"),
+        ]
 
     def _rows(self, X: Any) -> FloatArray:
         """New rows, validated and scaled."""

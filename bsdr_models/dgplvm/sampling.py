@@ -23,6 +23,7 @@ from bsdr_models.dgplvm.fit import MapFit, Task, make_objective
 from bsdr_models.dgplvm.learn import Sampled
 from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.numerics import align
+from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.typing import FloatArray
 
 # Criteria that the declared model has.
@@ -213,7 +214,7 @@ def _start(
     objective: Objective, x: FloatArray, covariance: FloatArray, rng: np.random.Generator
 ) -> dict[str, Any]:
     """A draw of the normal at the mode, by variable."""
-    x = x + np.linalg.cholesky(covariance) @ rng.standard_normal(len(x))
+    x = x + cholesky(covariance, name="covariance at the mode") @ rng.standard_normal(len(x))
     raw, log_kernel, _ = objective.unpack(x)
     return {"latent_raw": raw, **dict(zip(KERNEL, np.exp(log_kernel), strict=True))}
 

@@ -1,10 +1,14 @@
 """Cholesky factors, inverses and log determinants of symmetric positive definite matrices."""
 
+import logging
+
 import numpy as np
 from numba import njit
 from scipy.linalg import lapack
 
 from bsdr_models.typing import FloatArray
+
+logger = logging.getLogger(__name__)
 
 # A matrix that fails to factorise is tried again with these multiples of its mean diagonal.
 JITTERS = (1e-12, 1e-10, 1e-8)
@@ -39,9 +43,11 @@ def cholesky(matrix: FloatArray, *, name: str = "matrix") -> FloatArray:
     scale = np.einsum("...ii->...", matrix)[..., None, None] / matrix.shape[-1]
     for jitter in JITTERS:
         try:
-            return np.linalg.cholesky(matrix + jitter * scale * eye)
+            factor = np.linalg.cholesky(matrix + jitter * scale * eye)
         except np.linalg.LinAlgError:
             continue
+        logger.info("%s: jitter of %g on the diagonal", name, jitter)
+        return factor
     raise np.linalg.LinAlgError(f"{name} is not positive definite")
 
 

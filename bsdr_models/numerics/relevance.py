@@ -4,6 +4,9 @@ import numpy as np
 
 from bsdr_models.typing import FloatArray
 
+# Share below which a component counts as switched off.
+ALIVE = 0.01
+
 
 def relevance(latent: FloatArray, contrast: FloatArray) -> FloatArray:
     """Share of each component in the variance of the scores over rows, (R,).
