@@ -250,7 +250,12 @@ def _axes_by_stride(array: np.ndarray) -> list[int]:
 
     How arrays lie in memory decides in which order BLAS sums, so the last bits of predictions.
     """
-    return sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+    # The stride of an axis of one entry says nothing.
+    long = [axis for axis, size in enumerate(array.shape) if size > 1]
+    ordered = sorted(long, key=lambda axis: -abs(array.strides[axis]))
+    if ordered == long:
+        return list(range(array.ndim))
+    return [axis for axis in range(array.ndim) if axis not in long] + ordered
 
 
 def _entry(table: list[Any], index: Json) -> Any:
