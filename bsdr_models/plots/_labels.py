@@ -1,9 +1,13 @@
-"""Names beside points, none over another."""
+"""Names beside points, none over another, wherever the Axes come to lie."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from bsdr_models.plots._style import GREY, HALO, INK, figure_of
@@ -13,75 +17,87 @@ TEXT_SIZE = 8.0
 # Where a name may stand, seen from its point: how far (in points), and how far turned (degrees).
 DISTANCES = (3.0, 10.0, 18.0, 28.0, 40.0)
 TURNS = (0.0, 20.0, -20.0, 45.0, -45.0, 75.0, -75.0, 110.0, -110.0, 180.0)
-APART = 1.0  # pixels between two names
+NEAR = 10.0  # distance beyond which a line leads to the name
+APART = 1.0  # pixels around a name
 
 
-def place_names(
-    ax: Axes, points: FloatArray, names: Sequence[str], *, centre: tuple[float, float]
-) -> None:
-    """Write names outwards of points (M, 2), the first ones first, as far as there is room.
+class Names(Artist):
+    """Names of points, written outwards of a centre as far as there is room.
 
-    To be called last: it measures the Axes as they will be drawn. In a corner it says how many
-    names found no room.
+    Their places are found when they are drawn: layouts move and stretch the Axes until then. In a
+    corner stands how many found no room.
+
+    Parameters
+    ----------
+    ax
+        Axes that hold them.
+    points
+        (M, 2), in the units of the data; the first ones choose their place first.
+    names
+        M of them.
+    centre
+        In the units of the data.
     """
-    figure = figure_of(ax)
-    figure.draw_without_rendering()
-    inside = ax.get_window_extent()
-    scale = figure.dpi / 72.0
-    origin = ax.transData.transform(centre)
-    taken: list[Bbox] = []
-    for point, name in zip(points, names, strict=True):
-        at = ax.transData.transform(point)
-        outward = np.arctan2(*(at - origin)[::-1])
-        text = ax.annotate(
-            name,
-            xy=point,
-            xytext=(0.0, 0.0),
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=TEXT_SIZE,
-            color=INK,
-            zorder=6,
-            path_effects=HALO,
-            gid="name",
-        )
-        own = text.get_window_extent()
-        half = np.array([own.width, own.height]) / 2.0 + APART
-        for distance, turn in ((d, t) for d in DISTANCES for t in TURNS):
-            way = np.array([np.cos(outward + np.radians(turn)), np.sin(outward + np.radians(turn))])
-            # From the point to the border of the box along that way, and so much further.
-            border = np.min(half / np.maximum(np.abs(way), 1e-9))
-            middle = at + way * (border + distance * scale)
-            box = Bbox([middle - half, middle + half])
-            if _contains(inside, box) and not any(box.overlaps(other) for other in taken):
-                text.set_position(tuple((middle - at) / scale))
-                taken.append(box)
-                if distance > DISTANCES[1]:
-                    ax.annotate(
-                        "",
-                        xy=point,
-                        xytext=tuple((middle - at - way * border) / scale),
-                        textcoords="offset points",
-                        arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.6},
-                        zorder=5.5,
-                    )
-                break
-        else:
-            text.remove()
-    if left := len(names) - len(taken):
-        ax.text(
-            0.99,
-            0.01,
-            f"{left} of {len(names)} names found no room",
-            transform=ax.transAxes,
-            ha="right",
-            fontsize=TEXT_SIZE,
-            color=GREY,
-            zorder=6,
-            path_effects=HALO,
-        )
+
+    def __init__(
+        self, ax: Axes, points: FloatArray, names: Sequence[str], *, centre: FloatArray
+    ) -> None:
+        super().__init__()
+        self.points, self.centre = points, centre
+        self.texts = [
+            Text(0.0, 0.0, name, ha="center", va="center", fontsize=TEXT_SIZE, color=INK)
+            for name in names
+        ]
+        self.left = Text(0.0, 0.0, "", ha="right", va="bottom", fontsize=TEXT_SIZE, color=GREY)
+        for text in (*self.texts, self.left):
+            text.set_figure(figure_of(ax))
+            text.set_path_effects(HALO)
+        self.set(in_layout=False, zorder=6.0)
+        ax.add_artist(self)
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Place and draw."""
+        if not self.get_visible() or not isinstance(self.axes, Axes):
+            return
+        placed = 0
+        for text, line in self.place(self.axes):
+            if line is not None:
+                line.draw(renderer)
+            text.draw(renderer)
+            placed += 1
+        if placed < len(self.texts):
+            corner = self.axes.get_window_extent()
+            self.left.set_position((corner.x1 - 3.0, corner.y0 + 3.0))
+            self.left.set_text(f"{len(self.texts) - placed} names found no room")
+            self.left.draw(renderer)
+        self.stale = False
+
+    def place(self, ax: Axes) -> Iterator[tuple[Text, Line2D | None]]:
+        """Names that have found room, in pixels, and the lines that lead to them."""
+        inside, scale = ax.get_window_extent(), figure_of(ax).dpi / 72.0
+        origin = ax.transData.transform(self.centre)
+        taken: list[Bbox] = []
+        for point, text in zip(ax.transData.transform(self.points), self.texts, strict=True):
+            outward = np.arctan2(point[1] - origin[1], point[0] - origin[0])
+            own = text.get_window_extent()
+            half = np.array([own.width, own.height]) / 2.0 + APART
+            for distance, turn in ((d, t) for d in DISTANCES for t in TURNS):
+                angle = outward + np.radians(turn)
+                way = np.array([np.cos(angle), np.sin(angle)])
+                # From the point to the border of the box along that way, and so much further.
+                border = np.min(half / np.maximum(np.abs(way), 1e-9))
+                middle = point + way * (border + distance * scale)
+                box = Bbox([middle - half, middle + half])
+                if _holds(inside, box) and not any(box.overlaps(other) for other in taken):
+                    taken.append(box)
+                    text.set_position((middle[0], middle[1]))
+                    yield text, _leader(point, middle - way * border) if distance > NEAR else None
+                    break
 
 
-def _contains(outer: Bbox, inner: Bbox) -> bool:
+def _leader(start: FloatArray, end: FloatArray) -> Line2D:
+    return Line2D(*np.stack([start, end], axis=1), color=GREY, linewidth=0.6)
+
+
+def _holds(outer: Bbox, inner: Bbox) -> bool:
     return bool(np.all(inner.min >= outer.min) and np.all(inner.max <= outer.max))

@@ -9,7 +9,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Circle
 
 from bsdr_models.dims import COMPONENT, FEATURE, OBS
-from bsdr_models.plots._labels import place_names
+from bsdr_models.plots._labels import Names
 from bsdr_models.plots._read import (
     Classes,
     caveats,
@@ -116,7 +116,7 @@ def plot_correlation_circle(
         note += f" Named: the {len(top)} strongest of {len(at)} features."
     approximate = "positions are approximate"
     set_title(ax, "Correlation of features and components", note + caveats(tree, approximate))
-    place_names(ax, at[top], _names(table[FEATURE].values[top]), centre=(0.0, 0.0))
+    Names(ax, at[top], _names(table[FEATURE].values[top]), centre=np.zeros(2))
     return ax
 
 
@@ -192,7 +192,7 @@ def plot_biplot(
         note += f" All but switched off: {names[int(width.argmin())]}."
     approximate = "positions and loadings are approximate"
     set_title(ax, "Rows and features", note + caveats(tree, approximate))
-    place_names(ax, tips, _names(fit[FEATURE].values[top]), centre=(centre[0], centre[1]))
+    Names(ax, tips, _names(fit[FEATURE].values[top]), centre=centre)
     return ax
 
 

@@ -11,6 +11,7 @@ from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix
 from bsdr_models.plots._read import check_prob, known_classes, label_values
 from bsdr_models.plots._style import axes_or_new, set_title, styled
 
+WIDE = 32  # letters that stand in one line below a matrix
 MAX_WRITTEN = 15  # classes up to which the cells of a confusion matrix hold numbers
 
 
@@ -61,16 +62,18 @@ def plot_confusion(
     table = confusion_table(tree, normalize=normalize)
     right = probability.argmax(axis=1) == y
     side = float(np.clip(1.9 + 0.5 * len(names), 4.2, 9.0))
+    longest = max(len(name) for name in names)
+    # Names beside the matrix, and, turned, below it.
+    side += 0.07 * max(longest - 8, 0)
     ax = axes_or_new(ax, width=side + 0.4, height=side)
     display = ConfusionMatrixDisplay(table.values, display_labels=names)
-    long_names = max(len(name) for name in names) > 3 and len(names) > 4
     display.plot(
         ax=ax,
         cmap="Blues",
         colorbar=False,
         include_values=len(names) <= MAX_WRITTEN,
         values_format="d" if normalize is None else ".2f",
-        xticks_rotation="vertical" if long_names else "horizontal",
+        xticks_rotation="vertical" if longest > WIDE // len(names) else "horizontal",
     )
     ax.grid(visible=False)
     ax.set(xlabel="predicted class", ylabel="true class")

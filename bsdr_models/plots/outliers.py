@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from bsdr_models.dims import OBS
 from bsdr_models.numerics.outliers import q_limit, t2_limit
-from bsdr_models.plots._labels import place_names
+from bsdr_models.plots._labels import Names
 from bsdr_models.plots._read import Classes, check_prob, read, read_target
 from bsdr_models.plots._style import INK, add_legend, axes_or_new, set_title, styled
 from bsdr_models.plots.scores import draw_points
@@ -84,5 +84,5 @@ def plot_outliers(
     excess = np.maximum(t2 / limit, q / q_end)[out]
     named = out[np.argsort(-excess, kind="stable")][:MAX_NAMED]
     points = np.column_stack([t2, q])[named]
-    place_names(ax, points, [str(name) for name in dataset[OBS].values[named]], centre=(0.0, 0.0))
+    Names(ax, points, [str(name) for name in dataset[OBS].values[named]], centre=np.zeros(2))
     return ax

@@ -1,0 +1,216 @@
+"""Every plot function, walked over real fits of every paper: whatever it draws can be read.
+
+A function that cannot draw a tree says so, and only where the table below says that it cannot.
+"""
+
+import functools
+import inspect
+import itertools
+import warnings
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+from matplotlib.text import Text
+from sklearn.model_selection import GridSearchCV, permutation_test_score
+
+from bsdr_models import (
+    BM2PCAClassifier,
+    BSDRClassifier,
+    BSDRRegressor,
+    DGPLVMClassifier,
+    plots,
+)
+from bsdr_models.bsdr.predictive_check import predictive_check
+
+LONG = np.array(["Ovarian carcinoma, stage III", "Healthy tissue beside it", "b"])
+PLOTS = [name for name in plots.__all__ if name.startswith("plot_")]
+# Plots of what other tools return, with the arguments of one call each.
+OTHERS = ("plot_cross_validation", "plot_permutation", "plot_weight_path", "plot_predictive_check")
+
+
+def classes(n_obs, n_features, names, *, apart=1.5):
+    rng = np.random.default_rng(0)
+    index = np.arange(n_obs) % len(names)
+    centres = rng.standard_normal((len(names), min(n_features, 6)))
+    X = rng.standard_normal((n_obs, n_features))
+    X[:, : centres.shape[1]] += apart * centres[index]
+    return X, names[index]
+
+
+def scaled(model, n_components=2, **options):
+    return model(n_components, random_state=0, **options)
+
+
+MODELS = {
+    # Long names of classes.
+    "bsdr": lambda: (scaled(BSDRClassifier, latent_scale=0.5), *classes(60, 8, LONG)),
+    # One component, draws of a sampler.
+    "bsdr_gibbs_one": lambda: (
+        scaled(BSDRClassifier, 1, inference="gibbs", draws=30, tune=30, chains=1, latent_scale=1.0),
+        *classes(40, 5, LONG[:2]),
+    ),
+    # Ten classes in three components.
+    "bsdr_ten": lambda: (
+        scaled(BSDRClassifier, 3, latent_scale=0.5),
+        *classes(120, 12, np.arange(10), apart=2.5),
+    ),
+    "bsdr_real": lambda: _real(),
+    # Many more features than rows.
+    "bm2pca_wide": lambda: (scaled(BM2PCAClassifier, C=1.0), *classes(45, 500, LONG)),
+    "dgplvm": lambda: (scaled(DGPLVMClassifier), *classes(60, 8, LONG)),
+    "dgplvm_one": lambda: (scaled(DGPLVMClassifier, 1), *classes(40, 5, np.array(["no", "yes"]))),
+}
+
+NEEDS_CLASSES = {
+    "plot_certainty", "plot_confusion", "plot_decision_regions", "plot_reliability", "plot_roc",
+}  # fmt: skip
+NEEDS_A_PLANE = {"plot_biplot", "plot_correlation_circle", "plot_decision_regions"}
+CANNOT = {
+    "bsdr": {"plot_landscape"},
+    "bsdr_ten": {"plot_landscape"},
+    "bsdr_gibbs_one": {"plot_bound", "plot_landscape"} | NEEDS_A_PLANE,
+    "bsdr_real": {"plot_landscape"} | NEEDS_CLASSES,
+    "bm2pca_wide": {"plot_landscape"},
+    "dgplvm": {"plot_decision_regions", "plot_outliers"},
+    "dgplvm_one": {"plot_outliers"} | NEEDS_A_PLANE,
+}
+SAYS_WHY = r"has no variable|no group|needs? (a plane|two components)|two components|over classes"
+
+
+def _real():
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((50, 6))
+    return scaled(BSDRRegressor, latent_scale=0.5), X, X[:, :2] + rng.standard_normal((50, 2))
+
+
+@functools.cache
+def fitted(name):
+    """Tree of a fit to two thirds of the rows, with the predictions of the others in it."""
+    model, X, y = MODELS[name]()
+    train = np.random.default_rng(2).permutation(len(X)) % 3 > 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # short chains, separable classes
+        model.fit(X[train], y[train])
+    tree = model.idata_.copy()
+    tree["predictions"] = model.predict_idata(X[~train], y[~train])["predictions"]
+    return tree
+
+
+@functools.cache
+def other_arguments(name):
+    if name == "plot_predictive_check":
+        return (predictive_check(fitted("bsdr"), rng=np.random.default_rng(0)),)
+    if name == "plot_weight_path":
+        weight = np.array([0.0, 0.1, 1.0, 10.0, np.inf])
+        return (xr.Dataset({"error": ("weight", np.linspace(0.3, 0.1, 5))}, {"weight": weight}),)
+    X, y = classes(45, 5, LONG)
+    model = scaled(BSDRClassifier, latent_scale=0.5)
+    if name == "plot_cross_validation":
+        grid = {"n_components": [1, 2, 3], "latent_scale": [0.3, 1.0]}
+        return (GridSearchCV(model, grid, scoring="neg_log_loss", cv=2).fit(X, y),)
+    return (permutation_test_score(model, X, y, cv=2, n_permutations=5, random_state=0),)
+
+
+def variants(function):
+    """Keywords of the calls: both groups of rows, where the plot knows them."""
+    return [{"group": g} for g in ("fit", "predictions")] if "group" in function else [{}]
+
+
+def check_readable(ax):
+    """Not blank, all texts on the page and none over another, axes named."""
+    figure = ax.get_figure()
+    figure.canvas.draw()
+    page = figure.bbox
+    inside = ax.get_window_extent()
+    image = np.asarray(figure.canvas.buffer_rgba())[..., :3]
+    rows = slice(int(page.y1 - inside.y1) + 2, int(page.y1 - inside.y0) - 2)
+    columns = slice(int(inside.x0) + 2, int(inside.x1) - 2)
+    assert (image[rows, columns] < 247).any(axis=2).mean() > 0.002, "blank"
+
+    drawn = figure.get_tightbbox()
+    width, height = figure.get_size_inches()
+    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) > -0.02, "cut off"
+
+    for axis, along in ((ax.xaxis, "x"), (ax.yaxis, "y")):
+        texts = [text for text in axis.get_ticklabels() if text.get_text() and text.get_visible()]
+        boxes = sorted(
+            (t.get_window_extent() for t in texts), key=lambda b: getattr(b, f"{along}0")
+        )
+        apart = [
+            getattr(b, f"{along}0") - getattr(a, f"{along}1") for a, b in itertools.pairwise(boxes)
+        ]
+        assert min(apart, default=0.0) > -2.0, f"tick labels of {along} overlap"
+    assert ax.get_xlabel(), "x has no name"
+    named = [text.get_text() for text in ax.get_yticklabels()]
+    assert ax.get_ylabel() or not all(_is_number(name) for name in named), "y has no name"
+
+    title = ax.get_title(loc="left")
+    assert title
+    (heading,) = (t.get_window_extent() for t in ax.get_children() if _says(t, title))
+    notes = [t for t in ax.texts if t.get_fontsize() == 8.5 and t.get_text()]
+    for note in notes:
+        box = note.get_window_extent()
+        assert not box.overlaps(heading.padded(-2.0)), "the note runs into the title"
+        offset = ax.yaxis.get_offset_text()
+        assert not (offset.get_text() and box.overlaps(offset.get_window_extent()))
+    for names in ax.artists:
+        boxes = [text.get_window_extent() for text, _ in names.place(ax)]
+        assert len(boxes) >= 0.7 * len(names.texts)
+        assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2)), "names overlap"
+
+
+def _says(artist, text):
+    return isinstance(artist, Text) and artist.get_text() == text
+
+
+def _is_number(text):
+    return text.replace("\N{MINUS SIGN}", "").replace(".", "").isdigit() or not text
+
+
+@pytest.mark.parametrize("source", MODELS)
+@pytest.mark.parametrize("name", [name for name in PLOTS if name not in OTHERS])
+def test_every_plot_draws_every_tree_or_says_why_not(name, source):
+    plot, tree = getattr(plots, name), fitted(source)
+    if name in CANNOT[source]:
+        with pytest.raises(ValueError, match=SAYS_WHY):
+            plot(tree)
+        return
+    for keywords in variants(inspect.signature(plot).parameters):
+        check_readable(plot(tree, **keywords))
+        plt.close("all")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_plots_of_what_other_tools_return(name):
+    check_readable(getattr(plots, name)(*other_arguments(name)))
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_two_side_by_side_fit_a_constrained_figure(name):
+    """In given axes too, smaller than the plot would make its own."""
+    source = "dgplvm" if name == "plot_landscape" else "bsdr"
+    arguments = other_arguments(name) if name in OTHERS else (fitted(source),)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 5.5), layout="constrained")
+    for ax in (left, right):
+        assert getattr(plots, name)(*arguments, ax=ax) is ax
+    assert plt.get_fignums() == [figure.number]
+    for ax in (left, right):
+        check_readable(ax)
+
+
+@pytest.mark.parametrize(
+    ("name", "components"), [("plot_scores", (0, 2)), ("plot_biplot", (2, 0)),
+                             ("plot_correlation_circle", (1, 2)), ("plot_scores", 2)]
+)  # fmt: skip
+def test_any_components_of_three(name, components):
+    ax = getattr(plots, name)(fitted("bsdr_ten"), components=components)
+    check_readable(ax)
+    chosen = components if isinstance(components, tuple) else (components,)
+    assert ax.get_xlabel() == f"component {chosen[0]}"
+
+
+def test_the_table_of_what_cannot_be_drawn_knows_every_plot():
+    assert set().union(*CANNOT.values()) <= set(PLOTS)
+    assert all(any(name not in CANNOT[source] for source in MODELS) for name in PLOTS)
