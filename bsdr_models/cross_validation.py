@@ -76,10 +76,14 @@ def cross_validated_map(
         a group ``predictions`` of all rows held out: ``latent_mean`` and ``latent_cov`` in the
         frame of that fit, ``probability``, ``predicted``, ``y``, ``fold``; and ``fold_scale``
         (cv_fold,), the best scale factor of each fold, 1 if the folds agree on the unit. A model
-        that states no uncertainty of a position has covariance zero.
+        that states no uncertainty of a position has covariance zero. Interrupted by the keyboard
+        it holds the rows of the folds until then, and says so in the root attribute
+        ``interrupted``.
 
     Raises
     ------
+    KeyboardInterrupt
+        If the user stops it before the end of the first fold.
     TypeError
         If the estimator cannot place rows or has no probabilities.
     ValueError
@@ -104,13 +108,21 @@ def cross_validated_map(
     check_consistent_length(X, y)
     y = _check_classes(y)
     folds = list(_folds(X, y, cv, random_state))
-    full = clone(estimator).fit(X, y)
+    full = _fitted(estimator, X, y)
     _check_labels(full, y)
     tree, reference = _fit_tree(full, X, y), _positions(full, X)
-    parts, scales = [], []
+    parts: list[xr.Dataset] = []
+    scales: list[float] = []
+    interrupted = False
     for number, (train, test) in enumerate(folds):
         rows = _safe_indexing(X, train)
-        model = clone(estimator).fit(rows, y[train])
+        try:
+            model = _fitted(estimator, rows, y[train])
+        except KeyboardInterrupt:
+            if not parts:
+                raise
+            interrupted = True
+            break
         placed = _positions(model, rows)
         if placed.shape[1] != reference.shape[1]:
             raise ValueError(
@@ -127,9 +139,16 @@ def cross_validated_map(
     held_out = xr.concat(parts, dim=OBS, join="exact").sortby(OBS)
     held_out["fold_scale"] = ("cv_fold", np.array(scales))
     held_out.attrs["note"] = (
-        f"Every row is placed by one of {len(folds)} fits that have not seen its label."
+        f"Every row is placed by one of {len(parts)} fits that have not seen its label."
     )
     tree["predictions"] = xr.DataTree(held_out)
+    if interrupted:
+        tree.attrs["interrupted"] = 1
+        warnings.warn(
+            f"interrupted after {len(parts)} of {len(folds)} folds: only their rows are there",
+            UserWarning,
+            stacklevel=2,
+        )
     return tree
 
 
@@ -210,6 +229,15 @@ def _folds(X: Any, y: np.ndarray, cv: Any, random_state: RandomState) -> Iterato
 
 
 # Fitted models
+
+
+def _fitted(estimator: Any, X: Any, y: np.ndarray) -> Any:
+    """A fitted clone; a fit that the user has cut short is not one of these."""
+    model = clone(estimator).fit(X, y)
+    last, _ = _last_step(model, X)
+    if getattr(last, "interrupted_", False):
+        raise KeyboardInterrupt
+    return model
 
 
 def _last_step(model: Any, X: Any) -> tuple[Any, Any]:

@@ -31,7 +31,8 @@ NARROW = (
 # Rules for a page of any colour: nothing is set that the page has a say in.
 _STYLE = """<style>
 .bsdr-summary { margin: 0.6em 0; line-height: 1.4; max-width: 60em; }
-.bsdr-summary table { border-collapse: collapse; background: none; color: inherit; }
+.bsdr-summary table { border-collapse: collapse; background: none; color: inherit;
+  font-size: inherit; }
 .bsdr-summary caption { text-align: left; font-weight: bold; padding: 0.2em 0; color: inherit; }
 .bsdr-summary tr { background: none; }
 .bsdr-summary th, .bsdr-summary td { border: 0; padding: 0.1em 1.2em 0.1em 0;

@@ -77,12 +77,20 @@ class Surface:
     def __sklearn_is_fitted__(self) -> bool:
         raise NotImplementedError
 
+    def _forget(self) -> None:
+        """Be unfitted."""
+        raise NotImplementedError
+
     @contextmanager
-    def _logged(self, shape: tuple[int, int]) -> Iterator[None]:
-        """Say when the fit inside begins and what it has come to."""
+    def _fitting(self, shape: tuple[int, int]) -> Iterator[None]:
+        """Log the fit inside; an error or interrupt leaves the estimator unfitted, not half so."""
         name, begin = type(self).__name__, time.perf_counter()
         logger.info("%s: fit to %d rows of %d features", name, *shape)
-        yield
+        try:
+            yield
+        except BaseException:
+            self._forget()
+            raise
         fit: Any = self
         logger.info(
             "%s: %s after %d iterations, %.2f s",

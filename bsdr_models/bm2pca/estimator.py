@@ -261,7 +261,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         self._observed = self._make_task(X, labels.signs, priors=priors, strategy=self.strategy)
         if self.inference != "mean_field":
             sampling.check_rows(self._observed, f"inference={self.inference!r}")
-        with one_thread(), self._logged(X.shape):
+        with one_thread(), self._fitting(X.shape):
             self._task = self._complete(self._observed)
             chosen = self._choose(grid, labels, select_rng)
             self._learn(chosen, labels, fit_rng)

@@ -187,10 +187,14 @@ def path_scores(
                 settings=settings,
                 max_iter=PATH_ITER,
             )
+            if fitted.interrupted:
+                raise KeyboardInterrupt
             found.append(fitted.state.scores(A))
         else:
             data = one_vs_rest.make_data(metric.A, signs)
             climb = one_vs_rest_fit.fit(data, task.priors, cost=cost, tol=PATH_TOL)
+            if climb.interrupted:
+                raise KeyboardInterrupt
             mean = climb.state.weights.mean
             found.append(A @ mean[1:] + mean[0])
     return np.stack(found)
@@ -209,6 +213,7 @@ def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> Learned:
             elbo=climb.elbo,
             terms={name: np.array([value]) for name, value in climb.terms.items()},
             converged=climb.converged,
+            interrupted=climb.interrupted,
         )
     settings = subspace.Settings(cost=cost)
     found = subspace.fit(
@@ -231,6 +236,7 @@ def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> Learned:
         elbo=found.objective,
         terms={"objective": found.objective[-1:]},
         converged=found.converged,
+        interrupted=found.interrupted,
     )
 
 

@@ -20,6 +20,7 @@ from scipy.optimize import minimize
 
 from bsdr_models.bm2pca.one_vs_rest import (
     Data,
+    Info,
     State,
     Weights,
     info,
@@ -49,12 +50,15 @@ class Fit:
         The last bound by factor name.
     converged
         Whether the bound of every label settled.
+    interrupted
+        Whether the user stopped the climb; the state is that after the last whole round.
     """
 
     state: State
     elbo: FloatArray
     terms: Mapping[str, float]
     converged: bool
+    interrupted: bool = False
 
 
 def fit(data: Data, priors: Priors, *, cost: float, tol: float = 1e-5, max_iter: int = 300) -> Fit:
@@ -75,27 +79,40 @@ def fit(data: Data, priors: Priors, *, cost: float, tol: float = 1e-5, max_iter:
     """
     labels = np.arange(data.Y.shape[1])
     state, now = step(init(data, cost), data, priors, cost)
-    trace = [now]
+    trace, interrupted = [now], False
     while len(labels) and len(trace) < max_iter:
-        reached, path = now.by_label, [state]
-        for _ in range(min(2, max_iter - len(trace))):
-            state = leap(state, data, priors, cost, labels=labels)
-            state, now = step(state, data, priors, cost, labels=labels)
-            path.append(state)
-            trace.append(now)
-        if len(trace) < max_iter:
-            far, there = step(_extrapolate(*path), data, priors, cost, labels=labels)
-            state = _choose(there.by_label > now.by_label, far, state)
-            now = info(state, data, priors, cost)
-            trace.append(now)
-        gain = now.by_label - reached
+        try:
+            state, found = _round(state, data, priors, cost, labels, max_iter - len(trace))
+        except KeyboardInterrupt:
+            interrupted = True
+            break
+        gain, now = found[-1].by_label - now.by_label, found[-1]
+        trace += found
         labels = labels[(gain > tol * np.abs(now.by_label))[labels]]
     return Fit(
         state=state,
         elbo=np.array([each.elbo for each in trace]),
         terms=trace[-1].terms,
         converged=not len(labels),
+        interrupted=interrupted,
     )
+
+
+def _round(
+    state: State, data: Data, priors: Priors, cost: float, labels: IntArray, left: int
+) -> tuple[State, list[Info]]:
+    """Two leaps, each with a sweep, and a sweep from an extrapolated point; at most ``left``."""
+    path, trace = [state], []
+    for _ in range(min(2, left)):
+        state = leap(state, data, priors, cost, labels=labels)
+        state, now = step(state, data, priors, cost, labels=labels)
+        path.append(state)
+        trace.append(now)
+    if len(trace) < left:
+        far, there = step(_extrapolate(*path), data, priors, cost, labels=labels)
+        state = _choose(there.by_label > now.by_label, far, state)
+        trace.append(info(state, data, priors, cost))
+    return state, trace
 
 
 def leap(state: State, data: Data, priors: Priors, cost: float, *, labels: IntArray) -> State:

@@ -198,7 +198,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         self._observed = self._task = self._make_task(
             X, Y, priors=priors, epsilon=regression.EPSILON
         )
-        with one_thread(), self._logged(X.shape):
+        with one_thread(), self._fitting(X.shape):
             self.C_, self.epsilon_ = self._choose(tubes, select_rng)
             self._learn(fit_rng)
         return self

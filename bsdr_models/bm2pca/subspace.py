@@ -93,11 +93,14 @@ class Fit:
         J before the first and after every iteration, (1 + n_iter,).
     converged
         Whether the gain of an iteration fell below the tolerance.
+    interrupted
+        Whether the user stopped the climb; the state is that after the last iteration.
     """
 
     state: State
     objective: FloatArray
     converged: bool
+    interrupted: bool = False
 
 
 def objective(
@@ -214,19 +217,31 @@ def fit(
         return -value, -np.concatenate([slope.ravel() for slope in slopes])
 
     begin = np.concatenate([first.projection.ravel(), first.weights.ravel()])
-    trace = [objective(first, A, Y, settings)[0]]
-    result = minimize(
-        negative,
-        begin,
-        jac=True,
-        method="L-BFGS-B",
-        callback=lambda intermediate_result: trace.append(-float(intermediate_result.fun)),
-        options={"gtol": 1e-9, "ftol": tol, "maxiter": max_iter, "maxfun": 10 * max_iter},
-    )
+    trace, point, converged = [objective(first, A, Y, settings)[0]], begin, False
+
+    def watch(intermediate_result: Any) -> None:
+        nonlocal point
+        point = np.array(intermediate_result.x)
+        trace.append(-float(intermediate_result.fun))
+
+    interrupted = False
+    try:
+        result = minimize(
+            negative,
+            begin,
+            jac=True,
+            method="L-BFGS-B",
+            callback=watch,
+            options={"gtol": 1e-9, "ftol": tol, "maxiter": max_iter, "maxfun": 10 * max_iter},
+        )
+        point, converged = np.array(result.x), bool(result.success)
+    except KeyboardInterrupt:
+        interrupted = True
     return Fit(
-        state=unpack(np.array(result.x)),
+        state=unpack(point),
         objective=np.array(trace),
-        converged=bool(result.success),
+        converged=converged,
+        interrupted=interrupted,
     )
 
 

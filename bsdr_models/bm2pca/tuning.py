@@ -97,6 +97,8 @@ def sampled_temperature(
             rng=rng,
             progressbar=False,
         )
+        if sampled.interrupted:
+            raise KeyboardInterrupt
         return sampled.posterior.score_means(task.X[test])[None]
 
     kept = selection.thin(groups, rng)

@@ -192,7 +192,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         self._tree: xr.DataTree | None = None
         fit = self._fit_mean_field if self.inference == "mean_field" else self._fit_draws
         # The matrices are small: more threads cost more than they bring, and change the rounding.
-        with one_thread(), self._logged(X.shape):
+        with one_thread(), self._fitting(X.shape):
             fit(settings, fit_rng)
         self._n_features_out = self.n_components
         return self
@@ -274,7 +274,13 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
             self.inference,
             context,
             priors,
-            sampler=self.sampler or default_sampler(priors, context.target),
+            sampler=self.sampler
+            or default_sampler(
+                context.target,
+                size=context.X.shape,
+                n_labels=len(context.labels),
+                r=self.n_components,
+            ),
             n_components=self.n_components,
             draws=self.draws,
             tune=self.tune,
@@ -401,7 +407,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         by_scale: dict[float, float] = {}
         for fit, weight in zip(mixture.fits, weights, strict=True):
             by_scale[fit.latent_scale] = by_scale.get(fit.latent_scale, 0.0) + float(weight)
-        parts = [f"{weight:.2f} for {scale:g}" for scale, weight in sorted(by_scale.items())]
+        parts = [f"{weight:.2f} for scale {scale:g}" for scale, weight in sorted(by_scale.items())]
         parts.append(f"{mixture.no_features_weight:.2f} for no features")
         return [("weights", ", ".join(parts))]
 

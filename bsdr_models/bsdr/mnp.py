@@ -235,7 +235,7 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
             If the input is not finite, the labels are not classes, there is only one class, no
             feature varies, or an argument is out of range.
         """
-        forget(self, ("_state", "_design", "_scaler", "_counts"))
+        self._forget()
         require_targets(self, y)
         X, y = validate_rows(self, X, reset=True, least=2), read_labels(y)
         check_consistent_length(X, y)
@@ -258,7 +258,7 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
             n_jobs=1,
             enabled=self.progressbar,
         )
-        with self._logged(X.shape):
+        with self._fitting(X.shape):
             with bar as watched:
                 result = run_coordinate_ascent(
                     lambda rng, restart: init(data),
@@ -281,6 +281,10 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
         self.intercept_, self.coef_ = weights[0], weights[1:].T
         self.lower_bounds_, self.n_iter_ = result.elbo, len(result.elbo)
         self.converged_, self.interrupted_ = result.converged, result.interrupted
+
+    def _forget(self) -> None:
+        """Be unfitted until the fit that begins has succeeded."""
+        forget(self, ("_state", "_design", "_scaler", "_counts"))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_state")

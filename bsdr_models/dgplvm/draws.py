@@ -17,8 +17,14 @@ from bsdr_models.typing import FloatArray
 
 
 def find_mode(task: Task, options: Options, *, rng: np.random.Generator) -> MapFit:
-    """Where chains begin, with the settings of the map."""
-    return fit_map(
+    """Where chains begin, with the settings of the map.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If the user stops the search: there is nothing to keep before the first draw.
+    """
+    mode = fit_map(
         task,
         widths=options.widths,
         noises=options.noises,
@@ -27,6 +33,9 @@ def find_mode(task: Task, options: Options, *, rng: np.random.Generator) -> MapF
         rng=rng,
         progressbar=options.progressbar,
     )
+    if mode.search.interrupted:
+        raise KeyboardInterrupt
+    return mode
 
 
 def learn_draws(

@@ -273,7 +273,7 @@ class DGPLVMClassifier(
             check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
         rng = as_generator(self.random_state)
         task = self._make_task(self._scale(X), index, priors, sequence)
-        with self._logged(X.shape):
+        with self._fitting(X.shape):
             with one_thread():
                 learned = self._learn(task, sequence, rng)
             self._adopt(learned, task, given.ravel())
