@@ -1,0 +1,233 @@
+"""Tables of every library: the same numbers, the names of the columns carried and compared."""
+
+import decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import xarray as xr
+from scipy import sparse
+
+NAMES = ["sepal length", "sepal width", "petal length", "petal width"]
+TABLES = {
+    "pandas": lambda X, names: pd.DataFrame(X, columns=names),
+    "polars": lambda X, names: pl.DataFrame(
+        {name: X[:, i] for i, name in enumerate(names)}, strict=False
+    ),
+    "xarray": lambda X, names: xr.DataArray(X, dims=("cell", "gene"), coords={"gene": names}),
+    "arrow": lambda X, names: pa.table({name: X[:, i] for i, name in enumerate(names)}),
+}
+every_table = pytest.mark.parametrize("library", TABLES)
+
+
+def said(model, X):
+    """What a model says of rows, as one array."""
+    return model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
+
+
+@every_table
+def test_names_and_numbers_are_carried(zoo, kind, library):
+    table = TABLES[library](zoo.X, NAMES)
+    model = zoo.fit(zoo.make(kind), table, zoo.target(kind))
+    assert model.feature_names_in_.tolist() == NAMES
+    np.testing.assert_array_equal(said(model, table), said(zoo.fitted(kind), zoo.X))
+    if kind != "MNPClassifier":
+        assert model.idata_["constant_data/feature"].values.tolist() == NAMES
+        tree = model.predict_idata(table, zoo.target(kind))
+        assert tree["predictions"].sizes["obs"] == len(zoo.X)
+
+
+# What became of the columns, and what the error says.
+CHANGED = {
+    "reordered": ([1, 0, 2, 3], NAMES, "must be in the same order"),
+    "renamed": ([0, 1, 2, 3], [*NAMES[:3], "area"], r"(?s)unseen at fit time.*- area"),
+    "left_out": ([0, 1, 2], NAMES, r"(?s)yet now missing.*- petal width"),
+    "added": ([0, 1, 2, 3, 3], [*NAMES, "area"], r"(?s)unseen at fit time.*- area"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+@pytest.mark.parametrize("library", ["pandas", "polars", "xarray"])
+def test_changed_columns_are_refused_by_name(zoo, kind, library, change):
+    model = zoo.fit(zoo.make(kind), TABLES[library](zoo.X, NAMES), zoo.target(kind))
+    columns, names, match = CHANGED[change]
+    table = TABLES[library](zoo.X[:, columns], [names[i] for i in range(len(columns))])
+    if change == "reordered":
+        table = TABLES[library](zoo.X[:, columns], [names[i] for i in columns])
+    for method in ("predict", "predict_proba", "transform", "predict_idata", "impute"):
+        if hasattr(model, method):
+            with pytest.raises(ValueError, match=match):
+                getattr(model, method)(table)
+
+
+def test_an_array_after_a_frame_is_taken_with_a_warning(zoo, kind):
+    table = TABLES["pandas"](zoo.X, NAMES)
+    model = zoo.fit(zoo.make(kind), table, zoo.target(kind))
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        got = said(model, zoo.X)
+    np.testing.assert_array_equal(got, said(model, table))
+    with pytest.warns(UserWarning, match="X has feature names, but .* was fitted without"):
+        zoo.fitted(kind).predict(table)
+
+
+@pytest.mark.parametrize("coords", [{}, {"gene": [3, 4, 5, 6]}])
+def test_columns_without_text_have_no_names(zoo, kind, coords):
+    """As scikit-learn has it for frames; the tree counts them."""
+    table = xr.DataArray(zoo.X, dims=("cell", "gene"), coords=coords)
+    model = zoo.fit(zoo.make(kind), table, zoo.target(kind))
+    assert not hasattr(model, "feature_names_in_")
+    if kind != "MNPClassifier":
+        assert model.idata_["constant_data/feature"].values.tolist() == ["x0", "x1", "x2", "x3"]
+
+
+REFUSED = {
+    "dataset": (
+        lambda X: xr.Dataset({"a": ("r", X[:, 0])}),
+        TypeError,
+        r"xarray Dataset.*to_dataarray",
+    ),
+    "lazy": (lambda X: TABLES["polars"](X, NAMES).lazy(), TypeError, r"lazy frame: .*collect\(\)"),
+    "one_dim": (lambda X: xr.DataArray(X[:, 0]), ValueError, "1D array"),
+    "three_dims": (lambda X: xr.DataArray(X[:, :, None]), ValueError, "dim 3"),
+}
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_no_table_is_refused_with_advice(zoo, kind, case):
+    make, error, match = REFUSED[case]
+    with pytest.raises(error, match=match):
+        zoo.make(kind).fit(make(zoo.X), zoo.target(kind))
+
+
+@pytest.mark.parametrize("container", ["pandas", "polars"])
+@pytest.mark.parametrize("library", ["pandas", "polars", "xarray"])
+def test_positions_in_the_container_that_was_asked_for(zoo, kind, library, container):
+    if kind == "MNPClassifier":
+        return
+    table = TABLES[library](zoo.X, NAMES)
+    model = zoo.make(kind).set_output(transform=container)
+    got = zoo.fit(model, table, zoo.target(kind)).transform(table)
+    assert isinstance(got, {"pandas": pd.DataFrame, "polars": pl.DataFrame}[container])
+    assert list(got.columns) == model.get_feature_names_out().tolist()
+    np.testing.assert_array_equal(np.asarray(got), zoo.fitted(kind).transform(zoo.X))
+
+
+WHOLE = {
+    "nullable": lambda X: pd.DataFrame(X, columns=NAMES).astype("Int64"),
+    "arrow_types": lambda X: pd.DataFrame(X, columns=NAMES).astype("int64[pyarrow]"),
+    "text": lambda X: pd.DataFrame(X, columns=NAMES).astype("int").astype("string"),
+    "arrow_text": lambda X: pd.DataFrame(X, columns=NAMES).astype("int").astype("string[pyarrow]"),
+    "categories": lambda X: pd.DataFrame(X, columns=NAMES).astype("category"),
+    "polars_integers": lambda X: TABLES["polars"](X, NAMES).cast(pl.Int16),
+    "polars_text": lambda X: TABLES["polars"](X, NAMES).cast(pl.String),
+    "polars_decimals": lambda X: TABLES["polars"](X, NAMES).cast(pl.Decimal(10, 2)),
+    "decimals": lambda X: np.vectorize(lambda v: decimal.Decimal(int(v)), otypes=[object])(X),
+}
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_whole_numbers_in_any_type(zoo, kind, case):
+    whole = np.round(10 * zoo.X)
+    model = zoo.fit(zoo.make(kind), whole, zoo.target(kind))
+    got = zoo.fit(zoo.make(kind), WHOLE[case](whole), zoo.target(kind))
+    np.testing.assert_array_equal(said(got, WHOLE[case](whole)), said(model, whole))
+
+
+@pytest.mark.parametrize("case", ["nullable", "polars"])
+def test_truth_values_in_any_type(zoo, kind, case):
+    on = np.median(zoo.X, axis=0) < zoo.X
+    table = pd.DataFrame(on, columns=NAMES).astype("boolean")
+    if case == "polars":
+        table = TABLES["polars"](on, NAMES)
+    model = zoo.fit(zoo.make(kind), on.astype(float), zoo.target(kind))
+    got = zoo.fit(zoo.make(kind), table, zoo.target(kind))
+    np.testing.assert_array_equal(said(got, table), said(model, on.astype(float)))
+
+
+SPARSE = {
+    "csr_array": sparse.csr_array,
+    "csr_matrix": sparse.csr_matrix,
+    "csc_array": sparse.csc_array,
+    "coo_array": sparse.coo_array,
+    "sparse_columns": lambda X: pd.DataFrame(X, columns=NAMES).astype(
+        pd.SparseDtype("float64", 0.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SPARSE)
+@pytest.mark.parametrize("taker", ["BM2PCAClassifier", "BM2PCARegressor"])
+def test_sparse_rows_in_any_format(zoo, taker, case):
+    rows = np.where(zoo.X > 2.0, zoo.X, 0.0)
+    model = zoo.fit(zoo.make(taker), sparse.csr_array(rows), zoo.target(taker))
+    got = zoo.fit(zoo.make(taker), SPARSE[case](rows), zoo.target(taker))
+    np.testing.assert_allclose(said(got, SPARSE[case](rows)), said(model, sparse.csr_array(rows)))
+
+
+# ---------------------------------------------------------------------------------- targets
+
+TEXT = np.array(["b", "c", "a"])
+LABELS = {
+    "list": lambda y: TEXT[y].tolist(),
+    "tuple": lambda y: tuple(TEXT[y].tolist()),
+    "pandas": lambda y: pd.Series(TEXT[y], name="species"),
+    "index": lambda y: pd.Index(TEXT[y]),
+    "nullable_text": lambda y: pd.Series(TEXT[y], dtype="string"),
+    "arrow_text": lambda y: pd.Series(TEXT[y], dtype="string[pyarrow]"),
+    "categories": lambda y: pd.Categorical(TEXT[y], categories=["z", "c", "b", "a"], ordered=True),
+    "polars": lambda y: pl.Series("species", TEXT[y].tolist()),
+    "polars_categories": lambda y: pl.Series(TEXT[y].tolist(), dtype=pl.Categorical),
+    "polars_enum": lambda y: pl.Series(TEXT[y].tolist(), dtype=pl.Enum(["c", "b", "a", "z"])),
+    "xarray": lambda y: xr.DataArray(TEXT[y], dims="cell"),
+}
+
+
+@pytest.mark.parametrize("case", LABELS)
+def test_labels_in_any_container(zoo, kind, case):
+    """Sorted as text, whatever the order of categories; those that do not occur are no classes."""
+    if kind.endswith("Regressor"):
+        return
+    model = zoo.fit(zoo.make(kind), zoo.X, LABELS[case](zoo.y))
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    expected = zoo.fit(zoo.make(kind), zoo.X, TEXT[zoo.y])
+    np.testing.assert_array_equal(model.predict_proba(zoo.X), expected.predict_proba(zoo.X))
+    assert model.score(zoo.X, TEXT[zoo.y]) > 0.75
+    if kind != "MNPClassifier":
+        tree = model.predict_idata(zoo.X, LABELS[case](zoo.y))
+        assert tree["predictions/y"].values.tolist() == TEXT[zoo.y].tolist()
+
+
+NUMBERS = {
+    "list": lambda y: y.tolist(),
+    "pandas": pd.Series,
+    "nullable": lambda y: pd.Series(y, dtype="Float64"),
+    "arrow": lambda y: pd.Series(y, dtype="float64[pyarrow]"),
+    "objects": lambda y: y.astype(object),
+    "text": lambda y: y.astype(str),
+    "polars": pl.Series,
+    "xarray": lambda y: xr.DataArray(y, dims="cell"),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_numbers_in_any_container(zoo, kind, case):
+    if kind.endswith("Classifier"):
+        return
+    y = zoo.target(kind)
+    model = zoo.fit(zoo.make(kind), zoo.X, NUMBERS[case](y))
+    np.testing.assert_array_equal(model.predict(zoo.X), zoo.fitted(kind).predict(zoo.X))
+    tree = model.predict_idata(zoo.X, NUMBERS[case](y))
+    assert tree["predictions/y"].shape[0] == len(y)
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "boolean"])
+def test_nullable_labels(zoo, kind, dtype):
+    if kind.endswith("Regressor"):
+        return
+    y = np.minimum(zoo.y, 1)
+    model = zoo.fit(zoo.make(kind), zoo.X, pd.Series(y).astype(dtype))
+    assert model.predict(zoo.X).dtype == {"Int64": np.int64, "boolean": bool}[dtype]
+    assert model.score(zoo.X, y.astype(model.classes_.dtype)) > 0.9
