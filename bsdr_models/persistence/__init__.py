@@ -37,13 +37,13 @@ _FAULTS = (
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a file, see :meth:`bsdr_models.surface.Surface.save`."""
-    check_is_fitted(estimator)
     name = type(estimator).__name__
     if name not in ESTIMATORS or type(estimator) is not locate(name):
         kind = type(estimator)
         raise TypeError(
             f"a {kind.__module__}.{kind.__qualname__} cannot be saved, only {sorted(ESTIMATORS)}"
         )
+    check_is_fitted(estimator)
     _write(Path(os.path.realpath(path)), _pack(estimator, name))
 
 

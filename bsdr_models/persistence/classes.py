@@ -118,7 +118,10 @@ def take(value: Any) -> tuple[str, Fields]:
         return name, taken(value)
     name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("bsdr_models.")
     if name not in DATACLASSES and name not in PLAIN:
-        raise TypeError(f"a {kind.__module__}.{kind.__qualname__} cannot be stored")
+        raise TypeError(
+            f"a {kind.__module__}.{kind.__qualname__} cannot be stored; numbers, text, arrays of "
+            "them, lists, dictionaries and random generators can"
+        )
     return name, {key: getattr(value, key) for key in stored_fields(name)}
 
 
