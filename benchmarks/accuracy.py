@@ -1,208 +1,225 @@
 """Accuracy and log loss of the package beside what people use today.
 
-    python -m benchmarks.accuracy --table few-samples --seeds 0:10
-    python -m benchmarks.accuracy --report
+    python -m benchmarks accuracy --table few-samples --seeds 0:10
+    python -m benchmarks accuracy --table all --jobs 8
+    python -m benchmarks accuracy --list
 
 Every fit is one JSON line under ``benchmarks/results``, keyed by everything that determines it,
-so that a stopped run resumes where it was.
+so that a stopped run resumes where it was. ``python -m benchmarks report`` makes the tables.
 """
 
 import argparse
-import hashlib
 import json
+import random
 import time
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
 import sklearn
+from joblib import Parallel, delayed, parallel_config
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from threadpoolctl import threadpool_limits
 
-import bsdr_models
-from benchmarks import baselines, dgplvm, margin, report
-from benchmarks.tables import (
-    CONFIGURATIONS,
-    DGPLVM,
-    DGPLVM_RIVALS,
-    MARGIN,
-    MARGIN_RIVALS,
-    TABLES,
-    Task,
-)
-from bsdr_models import BSDRClassifier
-from bsdr_models.metrics import expected_calibration_error
+from benchmarks import datasets, fingerprint, memory
+from benchmarks.methods import METHODS
+from benchmarks.methods.base import Fitted, ImpossibleError
+from benchmarks.protocols import Split, noise
+from benchmarks.scores import mean_average_precision, scores
+from benchmarks.tables import TABLES, Task
 
 RESULTS = Path(__file__).parent / "results" / "accuracy.jsonl"
-# A component is live when it carries more than this share of the variance of the scores.
-LIVE = 0.01
+# A cheap fit of each paper; others are their own. Kernels are compiled before the clock starts.
+WARM = {"bsdr": "single fit", "bm2pca": "label-free, shared", "dgplvm": "D-GPLVM"}
 
-
-def scores(probability: np.ndarray, y: np.ndarray) -> dict[str, float]:
-    """Accuracy, log loss, Brier score (summed over classes) and expected calibration error."""
-    rows = np.arange(len(y))
-    return {
-        "accuracy": float(np.mean(probability.argmax(axis=1) == y)),
-        "log_loss": float(-np.log(np.maximum(probability[rows, y], 1e-300)).mean()),
-        "brier": float(np.mean(np.sum((probability - np.eye(probability.shape[1])[y]) ** 2, 1))),
-        "ece": expected_calibration_error(probability, y),
-    }
+Job = tuple[Task, str, int]
 
 
 def evaluate(task: Task, method: str, seed: int) -> dict[str, Any]:
-    """Scores of one method on one split; empty where the method does not exist there."""
-    split = task.split(seed)
-    begin, model, record = time.process_time(), None, {}
-    with warnings.catch_warnings():
+    """Scores, costs and settings of one method on one split; or why there are none."""
+    return measure(task.split(seed), method, task.n_components, seed)
+
+
+def measure(split: Split, method: str, n_components: int, seed: int) -> dict[str, Any]:
+    """The same for given rows.
+
+    Returns
+    -------
+    dict
+        ``skipped`` alone where the method does not exist for these rows. Otherwise ``accuracy``,
+        ``log_loss``, ``brier``, ``ece``; ``fit_seconds`` and ``predict_seconds`` of CPU, ``mib``
+        of memory above what was there before the fit (None where the system does not tell), and
+        what the fit says of itself. Methods with a subspace also have ``map``, the mean average
+        precision of training rows ranked by their cosine with each test row.
+    """
+    chosen = METHODS[method]
+    _warm(WARM[chosen.paper] if chosen.paper else method)
+    with warnings.catch_warnings(), threadpool_limits(1):
         # Stopping at max_iter, no signal in noise, samplers that mix slowly: all are on record.
         warnings.simplefilter("ignore")
-        if method in CONFIGURATIONS:
-            model = BSDRClassifier(
-                n_components=task.n_components, random_state=seed, **CONFIGURATIONS[method]
-            ).fit(split.X_train, split.y_train)
-            probability = model.predict_proba(split.X_test)
-        elif method in MARGIN + MARGIN_RIVALS:
-            scaled = split if task.scheme == "few rows" else split.standardised()
-            probability, record = margin.probabilities(method, scaled, task.n_components, seed)
-        elif method in DGPLVM + DGPLVM_RIVALS:
-            probability, record = dgplvm.probabilities(method, split, task.n_components, seed)
-        elif method == "full LDA":
-            probability = baselines.discriminant(split)
-        else:
-            probability = baselines.probabilities(method, split, task.n_components, seed)
-    if probability is None:
-        return {}
-    seconds = round(time.process_time() - begin, 3)
-    found = {**scores(probability, split.y_test), "seconds": seconds}
-    return {**found, **record} if model is None else {**found, **_on_record(model)}
-
-
-def _on_record(model: BSDRClassifier) -> dict[str, Any]:
-    """What a fit says about itself."""
-    norms = np.sqrt(np.sum(model.components_**2, axis=1))
-    record = {
-        "converged": bool(model.converged_),
-        "n_iter": int(model.n_iter_),
-        "latent_scale": float(model.latent_scale_),
-        "live": int(np.sum(model.relevance_ > LIVE)),
-        "live_by_norm": int(np.sum(norms > LIVE * norms.max())),
+        known = memory.reset_peak()
+        before, begin = memory.peak(), time.process_time()
+        try:
+            fitted = chosen.fit(split.training, n_components, seed)
+        except ImpossibleError as reason:
+            return {"skipped": str(reason)}
+        middle, above = time.process_time(), memory.peak() - before
+        probability = fitted.predict(split.X_test)
+        end = time.process_time()
+        found = scores(probability, split.y_test)
+        if fitted.transform is not None:
+            found["map"] = _retrieval(fitted, split)
+    return {
+        **found,
+        "fit_seconds": round(middle - begin, 4),
+        "predict_seconds": round(end - middle, 4),
+        "mib": round(above, 1) if known else None,
+        **fitted.record,
     }
-    if len(model.lower_bounds_):
-        record["bound"] = float(model.lower_bounds_[-1])
-        attrs = model.idata_.attrs
-        record["stack"] = [round(float(w), 3) for w in attrs["stack_weights"]]
-    return record
+
+
+def _retrieval(fitted: Fitted, split: Split) -> float:
+    assert fitted.transform is not None
+    queries, database = (fitted.transform(rows) for rows in (split.X_test, split.X_train))
+    return mean_average_precision(queries, split.y_test, database, split.y_train)
 
 
 @cache
-def code(paper: str) -> str:
-    """Fingerprint of the modules that a fit of one paper runs through."""
-    root = Path(bsdr_models.__file__).parent
-    parts = [*root.glob("*.py")]
-    for folder in (paper, "numerics", "inference"):
-        parts += (root / folder).glob("*.py")
-    digest = hashlib.sha256()
-    for path in sorted(parts):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+def _warm(method: str) -> None:
+    training = noise("", (30, 4, 3), 0).training
+    with warnings.catch_warnings(), suppress(ImpossibleError):
+        warnings.simplefilter("ignore")
+        METHODS[method].fit(training, 2, 0).predict(training.X)
 
 
 def key(task: Task, method: str, seed: int) -> dict[str, Any]:
     """Everything that determines a result."""
-    papers = {
-        "bm2pca": (margin.CONFIGURATIONS, (*MARGIN, *MARGIN_RIVALS, "BM2PCA")),
-        "dgplvm": (dgplvm.CONFIGURATIONS, DGPLVM),
-        "bsdr": (CONFIGURATIONS, (*CONFIGURATIONS, "BSDR")),
-    }
-    paper = next((name for name, (_, methods) in papers.items() if method in methods), "")
-    configuration = papers[paper][0].get(method) if paper else None
-    used = code(paper) if paper else ""
+    chosen = METHODS[method]
+    libraries = "".join(f", {name} {_version(name)}" for name in chosen.libraries)
     return {
         **asdict(task),
         "sizes": list(task.sizes),
         "method": method,
         "seed": seed,
-        "configuration": repr(configuration),
-        "code": used,
+        "configuration": repr(chosen.configuration),
+        "data": datasets.fingerprint(task.source),
+        "code": _code((*chosen.modules, "benchmarks.protocols")),
         "versions": f"numpy {np.__version__}, scipy {scipy.__version__}, "
-        f"scikit-learn {sklearn.__version__}",
+        f"scikit-learn {sklearn.__version__}{libraries}",
     }
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """All lines written so far."""
+@cache
+def _code(modules: tuple[str, ...]) -> str:
+    return fingerprint.code(modules)
+
+
+@cache
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "-"
+
+
+def read(path: Path = RESULTS) -> list[dict[str, Any]]:
+    """All lines written so far; one that was cut off in the middle is left out."""
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines() if line]
+    lines = []
+    for line in path.read_text().splitlines():
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return lines
 
 
-def run(
-    table: str, seeds: Iterable[int], methods: Iterable[str] | None, path: Path = RESULTS
-) -> None:
-    """Evaluate what is missing of a table, one line per fit."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def missing(
+    names: Iterable[str],
+    seeds: range | None,
+    methods: Iterable[str] | None,
+    path: Path = RESULTS,
+) -> list[Job]:
+    """What the tables still need, each once; a set that is not here is left out."""
     done = {json.dumps(line["key"], sort_keys=True) for line in read(path)}
-    for task in TABLES[table].tasks:
-        for method in methods or TABLES[table].methods:
-            for seed in seeds:
-                this = key(task, method, seed)
-                if json.dumps(this, sort_keys=True) in done:
-                    continue
-                result = evaluate(task, method, seed)
-                with path.open("a") as file:
-                    file.write(json.dumps({"key": this, "result": result}) + "\n")
-                shown = {k: result[k] for k in ("accuracy", "log_loss", "seconds") if k in result}
-                print(task, method, seed, shown, flush=True)
-
-
-def write(names: Iterable[str], seeds: Iterable[int], path: Path = RESULTS) -> str:
-    """Tables as Markdown, from the newest line of every task, method and seed."""
-    newest = {}
-    for line in read(path):
-        part = line["key"]
-        task = Task(
-            source=part["source"],
-            scheme=part["scheme"],
-            sizes=tuple(part["sizes"]),
-            n_components=part["n_components"],
-        )
-        row = {"task": str(task), "method": part["method"], "seed": part["seed"]}
-        newest[tuple(row.values())] = {**row, **line["result"]}
-    wanted = set(seeds)
-    rows = [row for row in newest.values() if row["seed"] in wanted]
-    text = []
+    wanted: dict[Job, None] = {}
     for name in names:
         table = TABLES[name]
-        tasks = [str(task) for task in table.tasks]
-        text += [f"### {name}"]
-        if table.measures:
-            text += [report.measures(rows, tasks, table.methods, table.measures)]
-            continue
-        text += [report.tables(rows, tasks, table.methods)]
-        if table.ours:
-            text += [report.differences(rows, tasks, table.methods, table.ours)]
-        else:
-            text += [report.fits(rows, tasks, table.methods)]
-    return "\n\n".join(text) + "\n"
+        for task in table.tasks:
+            if task.why_not:
+                continue
+            for method in methods or table.methods:
+                wanted |= {(task, method, s): None for s in seeds or range(*table.seeds)}
+    return [job for job in wanted if json.dumps(key(*job), sort_keys=True) not in done]
+
+
+def run(jobs: list[Job], path: Path = RESULTS, *, n_jobs: int = 1) -> None:
+    """Evaluate side by side; this process alone writes, a line for each fit as it comes.
+
+    Jobs are shuffled, so that the time left is told from all kinds of them and no two workers
+    sit on the longest in the end. A fit that raises is a line that says so.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    jobs = random.Random(0).sample(jobs, len(jobs))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with (
+        path.open("a") as file,
+        Progress(*columns, TimeRemainingColumn()) as progress,
+        parallel_config(backend="loky", inner_max_num_threads=1),
+    ):
+        bar = progress.add_task("fits", total=len(jobs))
+        # A worker may die of memory; the lines before are written and the rest is for a next run.
+        pool = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
+        for (task, method, seed), result in pool(delayed(_job)(*job) for job in jobs):
+            line = {"key": key(task, method, seed), "result": result}
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            note = result.get("failed") or result.get("skipped") or f"{result['accuracy']:.3f}"
+            progress.update(bar, advance=1, description=f"{task}, {method}: {note}"[:72])
+
+
+def _job(task: Task, method: str, seed: int) -> tuple[Job, dict[str, Any]]:
+    try:
+        return (task, method, seed), evaluate(task, method, seed)
+    except Exception as error:
+        return (task, method, seed), {"failed": f"{type(error).__name__}: {error}"[:300]}
+
+
+def seed_range(text: str) -> range:
+    """``first:past`` as a range."""
+    return range(*map(int, text.split(":")))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
-    parser.add_argument("--table", choices=TABLES, action="append", help="may be repeated")
-    parser.add_argument("--methods", nargs="+", help="only these")
-    parser.add_argument("--seeds", default="0:10", help="first:past the last")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks accuracy",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--table", choices=[*TABLES, "all"], action="append", help="may be repeated"
+    )
+    parser.add_argument("--methods", nargs="+", choices=METHODS, metavar="M", help="only these")
+    parser.add_argument("--seeds", type=seed_range, help="first:past the last; as the table has it")
+    parser.add_argument("--jobs", type=int, default=1, help="workers, of one thread each")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--report", action="store_true", help="only print tables, as Markdown")
+    parser.add_argument("--list", action="store_true", help="only count the fits of each table")
     arguments = parser.parse_args()
-    seeds = range(*map(int, arguments.seeds.split(":")))
-    if arguments.report:
-        print(write(arguments.table or TABLES, seeds, arguments.results))
+    names = list(TABLES) if "all" in (arguments.table or []) else arguments.table or []
+    wanted = (arguments.seeds, arguments.methods, arguments.results)
+    if arguments.list:
+        for name in names or TABLES:
+            print(f"{name}: {len(missing([name], *wanted))} fits to do")
         return
-    for table in arguments.table or ():
-        run(table, seeds, arguments.methods, arguments.results)
+    run(missing(names, *wanted), arguments.results, n_jobs=arguments.jobs)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bm2pca_sweeps import margins, table
-from benchmarks.datasets import archive_folder, few_rows, load
+from benchmarks.datasets import archive_folder, load
+from benchmarks.protocols import few_rows
 from bsdr_models.bm2pca import fit, mean_field, rotation
 from bsdr_models.bm2pca.mean_field import Data, State
 from bsdr_models.bm2pca.priors import PAPER
@@ -47,7 +48,7 @@ class Climb:
 def data_of(name: str, shared: bool) -> Data:
     """All rows, standardised; of ORL five of each face, of unit length."""
     if name == "ORL":
-        split = few_rows(name, 5, 0)
+        split = few_rows(name, (5,), 0)
         X, y = split.X_train, split.y_train
     else:
         X, y = load(name)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.datasets import archive_folder, load_few_rows
-from benchmarks.footprint import MIB, peak
+from benchmarks.datasets import archive_folder, load
+from benchmarks.memory import MIB, peak
 from benchmarks.timing import Work, medians
 from bsdr_models.bm2pca import mean_field
 from bsdr_models.bm2pca.fit import fit_mean_field
@@ -182,7 +182,7 @@ def short_fit() -> str:
 
 def child(strategy: str) -> dict[str, float]:
     """Fit all of 20 Newsgroups, in this process."""
-    X, y = load_few_rows(NEWS)
+    X, y = load(NEWS)
     signs = np.where(y[:, None] == np.arange(y.max() + 1), 1.0, -1.0)[None]
     before = peak()
     with threadpool_limits(1):

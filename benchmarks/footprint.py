@@ -1,22 +1,19 @@
 """Time and peak memory of whole fits, each in a process of its own."""
 
 import json
-import resource
 import subprocess
 import sys
 import time
 import warnings
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_wine
 from threadpoolctl import threadpool_limits
 
+from benchmarks.memory import MIB, peak
 from bsdr_models import BSDRClassifier
-
-MIB = 1024.0**2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,16 +90,6 @@ def rows(sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     live = min(d, 40) // 2
     X[:, :live] += rng.standard_normal((k, live))[y]
     return X, y
-
-
-def peak() -> float:
-    """Largest resident memory of this process so far, MiB."""
-    status = Path("/proc/self/status")
-    if status.exists():  # Linux hands the peak of a parent on to getrusage
-        line = next(row for row in status.read_text().splitlines() if row.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024.0
-    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return size / (MIB if sys.platform == "darwin" else 1024.0)
 
 
 def child(case: Case) -> dict[str, float]:

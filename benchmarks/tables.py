@@ -1,41 +1,26 @@
 """What is measured: tasks, methods, and which belong together in a table."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 from benchmarks import datasets
-from benchmarks.datasets import Split
-from bsdr_models.bsdr.priors import SPARSE
+from benchmarks.methods import bm2pca, dgplvm
+from benchmarks.protocols import PROTOCOLS, Split
 
-# Arguments of BSDRClassifier besides n_components and random_state.
-CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "single fit": {"projection_prior": "columnwise", "latent_scale": 0.3},
-    "mean field": {"preset": "paper"},
-    "Gibbs": {"preset": "paper", "inference": "gibbs", "sampler": "joint"},
-    "mean field, columnwise": {"preset": "paper", "projection_prior": "columnwise"},
-    "Gibbs, columnwise": {
-        "preset": "paper",
-        "projection_prior": "columnwise",
-        "inference": "gibbs",
-        "sampler": "joint",
-    },
-    "ARD": {"projection_prior": "columnwise", "latent_scale": 0.1, "priors": SPARSE},
-    "ARD, 160 iterations": {
-        "projection_prior": "columnwise",
-        "latent_scale": 0.1,
-        "priors": SPARSE,
-        "max_iter": 160,
-    },
-    "ARD, stacked": {"priors": SPARSE},
-}
 RIVALS = ("shrinkage LDA", "PLS-DA", "NCA")
+PROJECTIONS = ("PCA", "factor analysis", "LDA", "shrinkage LDA", "PLS-DA", "NCA")
+EXTRA_PROJECTIONS = ("LFDA", "LMNN", "supervised UMAP")
 
-# Of BM2PCAClassifier: its variants, one classifier for each class or one subspace for all.
 MARGIN = ("paper, one-vs-rest", "paper, shared", "label-free, one-vs-rest", "label-free, shared")
-MARGIN_RIVALS = ("linear SVM", "linear SVM in the metric", "PCA + SVM", "PLS + SVM")
-
-# Of DGPLVMClassifier: its default, what the default is made of, and rivals.
+MARGIN_RIVALS = (
+    "linear SVM",
+    "linear SVM in the metric",
+    "PCA + SVM",
+    "PLS + SVM",
+    "LDA + SVM",
+    "full logistic",
+)
 DGPLVM = (
     "D-GPLVM",
     "D-GPLVM, weight 3",
@@ -48,6 +33,8 @@ DGPLVM = (
 DGPLVM_RIVALS = (
     "GPC",
     "GPC, fixed kernel",
+    "LDA + GPC",
+    "LDA + SVM",
     "linear SVM, C chosen",
     "linear SVM, C = 100",
     "LDA, Ledoit-Wolf",
@@ -63,10 +50,9 @@ class Task:
     source
         Name of the set, or "noise".
     scheme
-        "per class", "halves", "few rows", "first rows" or "noise": the function of
-        :mod:`benchmarks.datasets`.
+        Name of the protocol.
     sizes
-        Its arguments between the name and the repeat.
+        What the protocol takes besides the name and the repeat.
     n_components
         R.
     """
@@ -78,26 +64,17 @@ class Task:
 
     def split(self, repeat: int) -> Split:
         """Rows of one repeat."""
-        if self.scheme == "noise":
-            return datasets.noise(*self.sizes, repeat)
-        if self.scheme == "halves":
-            return datasets.halves(self.source, repeat)
-        n_train, *n_test = self.sizes
-        if self.scheme == "few rows":
-            return datasets.few_rows(self.source, n_train, repeat)
-        if self.scheme == "first rows":
-            return datasets.first_rows(self.source, n_train, repeat)
-        return datasets.per_class(self.source, n_train, repeat, *n_test)
+        return PROTOCOLS[self.scheme](self.source, self.sizes, repeat)
+
+    @property
+    def why_not(self) -> str:
+        """Why it cannot be run here; empty if it can."""
+        return datasets.why_not(self.source)
 
     def __str__(self) -> str:
-        per_class = "{0} per class"
         sizes = {"halves": "halves", "noise": "{0} x {1}", "first rows": "{0} rows"}
-        size = sizes.get(self.scheme, per_class)
-        return f"{self.source} {size.format(*self.sizes)}, R = {self.n_components}"
-
-
-def _drawn(source: str, n_components: int, *sizes: int) -> Task:
-    return Task(source=source, scheme="per class", sizes=sizes, n_components=n_components)
+        size = sizes.get(self.scheme, "{0} per class").format(*self.sizes)
+        return f"{self.source} {size}, R = {self.n_components}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,16 +87,43 @@ class Table:
         Methods whose differences from each of the others are told, split by split.
     measures
         Scores that have a table each, with a row for every method; none for the usual tables.
+    curve
+        What a picture has to the right: components, training rows (of a class), or an argument
+        of the methods. No picture if empty.
+    score
+        What it has upward.
+    ranks
+        Score by which methods are ranked on every task; no picture of ranks if empty.
+    seeds
+        First, and past the last.
     """
 
     tasks: tuple[Task, ...]
     methods: tuple[str, ...]
     ours: tuple[str, ...] = ()
     measures: tuple[str, ...] = ()
+    curve: Literal["", "n_components", "rows", "C", "weight"] = ""
+    score: str = "accuracy"
+    ranks: str = ""
+    seeds: tuple[int, int] = (0, 10)
+
+    @property
+    def bundled(self) -> bool:
+        """Whether it needs no archive."""
+        sets = (datasets.SETS.get(task.source) for task in self.tasks)
+        return all(found is None or found.bundled is not None for found in sets)
 
 
-def _few(source: str, n_train: int) -> Task:
-    return Task(source=source, scheme="few rows", sizes=(n_train,), n_components=10)
+def _drawn(source: str, n_components: int, *sizes: int) -> Task:
+    return Task(source=source, scheme="per class", sizes=sizes, n_components=n_components)
+
+
+def _few(source: str, n_train: int, n_components: int = 10) -> Task:
+    return Task(source=source, scheme="few rows", sizes=(n_train,), n_components=n_components)
+
+
+def _halves(source: str, n_components: int) -> Task:
+    return Task(source=source, scheme="halves", sizes=(), n_components=n_components)
 
 
 def _first(source: str, n_components: int, *sizes: int) -> tuple[Task, ...]:
@@ -129,8 +133,20 @@ def _first(source: str, n_components: int, *sizes: int) -> tuple[Task, ...]:
     )
 
 
+def _read_by(readout: str, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"{name} + {readout}" for name in names)
+
+
+# Sets of the classification experiments of Gönen (2013): 100 rows of a class for training.
+_THREE_SETS = tuple(
+    _drawn(source, r, *sizes)
+    for source, sizes in (("vowel", (100,)), ("mfeat", (100,)), ("usps", (100, 100)))
+    for r in range(1, 11)
+)
+_NOISE = Task(source="noise", scheme="noise", sizes=(60, 200, 3), n_components=2)
 # Scores of a classifier, best first; "worst" is the error of the worst split.
 MEASURES = ("error", "log_loss", "brier", "worst")
+_DIGITS = _first("USPS 3 v 5", 1, 10, 20, 30, 40, 50, 100)
 
 TABLES = {
     "few-samples": Table(
@@ -140,14 +156,50 @@ TABLES = {
             *(_drawn("breast cancer", r, 20) for r in (1, 2)),
             _drawn("digits", 2, 10),
         ),
-        methods=("default", *RIVALS),
+        methods=("default", *RIVALS, *EXTRA_PROJECTIONS, "full logistic"),
+        ours=("default",),
     ),
     "noise": Table(
-        tasks=tuple(
-            Task(source="noise", scheme="noise", sizes=sizes, n_components=2)
-            for sizes in ((60, 200, 3), (30, 13, 3))
+        tasks=(
+            _NOISE,
+            Task(source="noise", scheme="noise", sizes=(30, 13, 3), n_components=2),
         ),
-        methods=("default", *RIVALS),
+        methods=("default", *RIVALS, *EXTRA_PROJECTIONS, "full logistic"),
+    ),
+    "many-sets": Table(
+        tasks=(
+            *(_drawn(source, 2, 10) for source in ("wine", "iris", "oil")),
+            _drawn("breast cancer", 1, 10),
+            *(_drawn(source, 5, 10, 50) for source in ("digits", "vowel", "mfeat", "usps")),
+            *(_drawn(source, 5, 4, 10) for source in ("ORL", "Yale 32x32", "Yale B")),
+        ),
+        methods=(
+            "default",
+            "mean field",
+            "label-free, shared",
+            "D-GPLVM",
+            *PROJECTIONS,
+            "kernel PCA",
+            "MNP",
+            "full logistic",
+            "linear SVM",
+            "LDA, Ledoit-Wolf",
+            "GPC",
+        ),
+        ours=("default", "label-free, shared", "D-GPLVM"),
+        ranks="log_loss",
+    ),
+    # Gönen (2013)
+    "engines": Table(
+        tasks=tuple(_halves(source, 2) for source in ("iris", "wine")),
+        methods=(
+            "mean field",
+            "Gibbs",
+            "mean field, columnwise",
+            "Gibbs, columnwise",
+            "default",
+            "full LDA",
+        ),
     ),
     "real": Table(
         tasks=(
@@ -158,34 +210,54 @@ TABLES = {
         ),
         methods=("default", "single fit", "LDA", "shrinkage LDA", "NCA", "PCA"),
     ),
-    "engines": Table(
-        tasks=tuple(
-            Task(source=source, scheme="halves", sizes=(), n_components=2)
-            for source in ("iris", "wine")
-        ),
+    "bsdr-probit": Table(
+        tasks=_THREE_SETS,
+        methods=("default", "mean field", *_read_by("probit", PROJECTIONS), "MNP"),
+        ours=("default", "mean field"),
+        curve="n_components",
+    ),
+    "bsdr-neighbours": Table(
+        tasks=_THREE_SETS,
         methods=(
-            "mean field",
-            "Gibbs",
-            "mean field, columnwise",
-            "Gibbs, columnwise",
-            "default",
-            "full LDA",
+            *_read_by("k-NN", ("default", "mean field", *PROJECTIONS, *EXTRA_PROJECTIONS)),
+            "full k-NN",
         ),
+        ours=_read_by("k-NN", ("default", "mean field")),
+        curve="n_components",
     ),
     "ard": Table(
         tasks=(_drawn("vowel", 8, 100),),
-        methods=("ARD", "ARD, 160 iterations", "ARD, stacked", "default"),
+        methods=("ARD", "ARD, 160 iterations", "ARD, stacked", "default", "mean field"),
     ),
+    "sample-size": Table(
+        tasks=(_drawn("vowel", 8, 10), _drawn("vowel", 8, 100)),
+        methods=("default", "mean field", "MNP", "full logistic"),
+        ours=("default", "mean field"),
+    ),
+    "retrieval": Table(
+        tasks=(
+            *(_drawn("usps", r, 100, 100) for r in (5, 10)),
+            _few("ORL", 2, 5),
+            _few("ORL", 2, 10),
+            *(_drawn("Flickr", r, 100) for r in (5, 10)),
+        ),
+        methods=("default", "mean field", "label-free, shared", *PROJECTIONS, "full k-NN"),
+        measures=("map", "accuracy"),
+    ),
+    # Du et al. (2015)
     "bm2pca": Table(
         tasks=(
             _few("ORL", 2),
+            _few("14_Tumors", 2),
+            _few("20 News", 5),
             _few("Yale", 3),
             _few("Yale B", 5),
             _few("11_Tumors", 3),
-            _few("20 News", 5),
+            _few("TRECVID2003", 3),
         ),
         methods=(*MARGIN, *MARGIN_RIVALS),
         ours=MARGIN,
+        seeds=(0, 20),
     ),
     "bm2pca-others": Table(
         tasks=(_few("Yale 32x32", 3), _few("9_Tumors", 3), _few("mfeat", 5), _few("USPS", 5)),
@@ -194,18 +266,36 @@ TABLES = {
     ),
     "bm2pca-common": Table(
         tasks=(
-            Task(source="wine", scheme="halves", sizes=(), n_components=2),
-            Task(source="iris", scheme="halves", sizes=(), n_components=2),
-            Task(source="breast cancer", scheme="halves", sizes=(), n_components=1),
+            _halves("wine", 2),
+            _halves("iris", 2),
+            _halves("breast cancer", 1),
             _drawn("digits", 9, 100),
         ),
         methods=(*MARGIN, "linear SVM", "default", "shrinkage LDA"),
         ours=MARGIN,
     ),
+    "bm2pca-rows": Table(
+        tasks=tuple(_few("Yale", n, r) for r in (10, 20, 30) for n in (2, 3, 4, 5, 6, 7, 8)),
+        methods=("paper, one-vs-rest, C = 10", "label-free, one-vs-rest", "PCA + SVM"),
+        curve="rows",
+        seeds=(0, 20),
+    ),
+    "bm2pca-cost": Table(
+        tasks=tuple(
+            _few(source, n, r) for source, n in (("ORL", 2), ("Yale B", 5)) for r in (10, 20)
+        ),
+        methods=tuple(f"paper, one-vs-rest, C = {cost:g}" for cost in bm2pca.COSTS),
+        curve="C",
+        seeds=(0, 20),
+    ),
+    # Urtasun and Darrell (2007)
     "dgplvm": Table(
-        tasks=_first("USPS 3 v 5", 1, 10, 20, 30, 50, 100),
+        tasks=_DIGITS,
         methods=(*DGPLVM, *DGPLVM_RIVALS),
+        ours=("D-GPLVM",),
         measures=MEASURES,
+        curve="rows",
+        score="error",
     ),
     "dgplvm-three-classes": Table(
         tasks=(
@@ -214,13 +304,20 @@ TABLES = {
             *_first("wine", 2, 20, 50, 100),
         ),
         methods=(*DGPLVM, *DGPLVM_RIVALS),
+        ours=("D-GPLVM",),
         measures=MEASURES,
+        curve="rows",
+        score="error",
+    ),
+    "dgplvm-weight": Table(
+        tasks=(*_first("oil", 2, 100), *_first("USPS 3 v 5", 1, 100)),
+        methods=tuple(f"D-GPLVM, paper, weight {weight:g}" for weight in dgplvm.PAPER_WEIGHTS),
+        measures=("error", "log_loss"),
+        curve="weight",
+        score="error",
     ),
     "dgplvm-others": Table(
-        tasks=(
-            Task(source="noise", scheme="noise", sizes=(60, 200, 3), n_components=2),
-            *(_drawn("digits", r, n) for n in (10, 20) for r in (2, 9)),
-        ),
+        tasks=(_NOISE, *(_drawn("digits", r, n) for n in (10, 20) for r in (2, 9))),
         methods=("D-GPLVM", "D-GPLVM, infinite weight", "linear SVM, C chosen", "LDA, Ledoit-Wolf"),
         measures=MEASURES,
     ),

@@ -1,0 +1,68 @@
+"""A digest of the code that a result comes from; comments and docstrings do not count."""
+
+import ast
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import bsdr_models
+
+ROOTS = {
+    "bsdr_models": Path(bsdr_models.__file__).parent,
+    "benchmarks": Path(__file__).parent,
+}
+# The data have a digest of their own.
+ELSEWHERE = {"benchmarks.datasets"}
+
+
+def code(modules: Iterable[str]) -> str:
+    """Digest of modules and of all that they import, at their head or inside a function."""
+    found: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += _read(name)[1]
+    digest = hashlib.sha256()
+    for name in sorted(found):
+        digest.update(f"{name}\n{_read(name)[0]}\n".encode())
+    return digest.hexdigest()[:12]
+
+
+@cache
+def _read(name: str) -> tuple[str, tuple[str, ...]]:
+    """What a module does, as text, and the modules of ours that it imports."""
+    path = _path(name)
+    assert path is not None, name
+    tree = ast.parse(path.read_text())
+    imported = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            imported += [name if _path(name) else str(node.module) for name in whole]
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [each for each in body if not _is_text(each)] or [ast.Pass()]
+    ours = {each for each in imported if _path(each) is not None} - ELSEWHERE
+    return ast.unparse(tree), tuple(sorted(ours))
+
+
+def _is_text(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _path(name: str) -> Path | None:
+    """File of a module of ours; None for others, and for names that are no modules."""
+    root, *rest = name.split(".")
+    if root not in ROOTS:
+        return None
+    base = ROOTS[root].joinpath(*rest)
+    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)

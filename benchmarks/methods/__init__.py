@@ -1,0 +1,22 @@
+"""All methods that are measured, by the names that tables give them."""
+
+from benchmarks.methods import (
+    bm2pca,
+    bsdr,
+    dgplvm,
+    full_space,
+    probit,
+    projections,
+    support_vectors,
+)
+from benchmarks.methods.base import Method
+
+METHODS: dict[str, Method] = {
+    **bsdr.METHODS,
+    **bm2pca.METHODS,
+    **dgplvm.METHODS,
+    **projections.METHODS,
+    **probit.METHODS,
+    **full_space.METHODS,
+    **support_vectors.METHODS,
+}

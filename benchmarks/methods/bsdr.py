@@ -1,0 +1,110 @@
+"""BSDR, the multinomial probit of its paper without a projection, and its map read by k-NN."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.methods.base import Fitted, Method, of_classifier
+from benchmarks.methods.readouts import neighbours
+from benchmarks.protocols import Training
+from bsdr_models.bsdr.estimator import BSDRClassifier
+from bsdr_models.bsdr.mnp import MNPClassifier
+from bsdr_models.bsdr.priors import SPARSE
+
+# Arguments of BSDRClassifier besides n_components and random_state.
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "single fit": {"projection_prior": "columnwise", "latent_scale": 0.3},
+    "mean field": {"preset": "paper"},
+    "Gibbs": {"preset": "paper", "inference": "gibbs", "sampler": "joint"},
+    "mean field, columnwise": {"preset": "paper", "projection_prior": "columnwise"},
+    "Gibbs, columnwise": {
+        "preset": "paper",
+        "projection_prior": "columnwise",
+        "inference": "gibbs",
+        "sampler": "joint",
+    },
+    "ARD": {"projection_prior": "columnwise", "latent_scale": 0.1, "priors": SPARSE},
+    "ARD, 160 iterations": {
+        "projection_prior": "columnwise",
+        "latent_scale": 0.1,
+        "priors": SPARSE,
+        "max_iter": 160,
+    },
+    "ARD, stacked": {"priors": SPARSE},
+    "BSDR": {},
+}
+# A component is live when it carries more than this share of the variance of the scores.
+LIVE = 0.01
+# What is here is no more than a name for arguments, which a result is keyed by.
+MODULES = ("bsdr_models.bsdr.estimator",)
+READ_MODULES = (*MODULES, "benchmarks.methods.readouts")
+
+
+def fit(
+    training: Training, n_components: int, seed: int, *, arguments: dict[str, Any]
+) -> tuple[BSDRClassifier, dict[str, Any]]:
+    """A fitted model and what it says about itself."""
+    model = BSDRClassifier(n_components, random_state=seed, **arguments)
+    model.fit(training.X, training.y)
+    norms = np.sqrt(np.sum(model.components_**2, axis=1))
+    record: dict[str, Any] = {
+        "converged": bool(model.converged_),
+        "n_iter": int(model.n_iter_),
+        "latent_scale": float(model.latent_scale_),
+        "live": int(np.sum(model.relevance_ > LIVE)),
+        "live_by_norm": int(np.sum(norms > LIVE * norms.max())),
+    }
+    if len(model.lower_bounds_):
+        record["bound"] = float(model.lower_bounds_[-1])
+        record["stack"] = [round(float(w), 3) for w in model.idata_.attrs["stack_weights"]]
+    return model, record
+
+
+def own(training: Training, n_components: int, seed: int, *, arguments: dict[str, Any]) -> Fitted:
+    """With its own probabilities."""
+    model, record = fit(training, n_components, seed, arguments=arguments)
+    return of_classifier(model, training, subspace=True, record=record)
+
+
+def by_neighbours(
+    training: Training, n_components: int, seed: int, *, arguments: dict[str, Any]
+) -> Fitted:
+    """Nearest neighbours in the map, as in Fig. 3 of the paper."""
+    model, record = fit(training, n_components, seed, arguments=arguments)
+    reader = neighbours(model.transform(training.X), training.y, training.n_classes)
+    return Fitted(
+        predict=lambda new: reader(model.transform(new)),
+        transform=model.transform,
+        record=record,
+    )
+
+
+def probit(training: Training, n_components: int, seed: int) -> Fitted:
+    """The multinomial probit on all features, "MNP" of the paper."""
+    model = MNPClassifier().fit(training.X, training.y)
+    return of_classifier(model, training, record={"converged": bool(model.converged_)})
+
+
+METHODS = {
+    name: Method(
+        fit=partial(own, arguments=arguments),
+        modules=MODULES,
+        paper="bsdr",
+        configuration=arguments,
+    )
+    for name, arguments in CONFIGURATIONS.items()
+}
+METHODS |= {
+    f"{name} + k-NN": Method(
+        fit=partial(by_neighbours, arguments=CONFIGURATIONS[name]),
+        modules=READ_MODULES,
+        paper="bsdr",
+        configuration=CONFIGURATIONS[name],
+    )
+    for name in ("default", "mean field")
+}
+METHODS["MNP"] = Method(
+    fit=probit, modules=("bsdr_models.bsdr.mnp",), paper="bsdr", configuration={}
+)

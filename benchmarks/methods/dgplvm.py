@@ -1,0 +1,79 @@
+"""D-GPLVM: its default, what the default is made of, and the paper's objective."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.methods.base import Fitted, Method, of_classifier
+from benchmarks.methods.readouts import neighbours
+from benchmarks.protocols import Training
+from bsdr_models.dgplvm.estimator import DGPLVMClassifier
+
+# Arguments of DGPLVMClassifier besides n_components and random_state.
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "D-GPLVM": {},
+    "D-GPLVM, weight 3": {"weight": 3.0},
+    "D-GPLVM, infinite weight": {"weight": np.inf},
+    "D-GPLVM, by likelihood": {"placement": "likelihood"},
+    "D-GPLVM, Laplace": {"approximation": "laplace"},
+    "D-GPLVM, EP": {"approximation": "ep"},
+    "D-GPLVM, paper": {"variant": "paper"},
+}
+# What is here is no more than a name for arguments, which a result is keyed by.
+MODULES = ("bsdr_models.dgplvm.estimator",)
+# Weights of the discriminative prior, 1 / sigma_d^2 of the paper, of Figs. 1 and 3.
+PAPER_WEIGHTS = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7)
+CONFIGURATIONS |= {
+    f"D-GPLVM, paper, weight {weight:g}": {"variant": "paper", "weight": weight}
+    for weight in PAPER_WEIGHTS
+}
+WEIGHTS = (0.03, 0.3, 1.0, 30.0)
+CONFIGURATIONS |= {f"D-GPLVM, weight {weight:g}": {"weight": weight} for weight in WEIGHTS}
+
+
+def _fit(
+    training: Training, n_components: int, seed: int, arguments: dict[str, Any]
+) -> tuple[DGPLVMClassifier, dict[str, Any]]:
+    model = DGPLVMClassifier(n_components, random_state=seed, **arguments)
+    model.fit(training.X, training.y)
+    record = {
+        "converged": bool(model.converged_),
+        "n_iter": int(model.n_iter_),
+        "map_width": float(getattr(model, "map_width_", np.nan)),
+        "map_noise": float(getattr(model, "map_noise_", np.nan)),
+        "standardized": bool(model.standardized_),
+    }
+    return model, record
+
+
+def own(training: Training, n_components: int, seed: int, *, arguments: dict[str, Any]) -> Fitted:
+    """With its own probabilities."""
+    model, record = _fit(training, n_components, seed, arguments)
+    return of_classifier(model, training, subspace=True, record=record)
+
+
+def by_neighbours(training: Training, n_components: int, seed: int) -> Fitted:
+    """Nearest neighbours among the places that training rows would have as new ones."""
+    model, record = _fit(training, n_components, seed, {})
+    read = neighbours(model.transform(training.X), training.y, training.n_classes)
+    return Fitted(
+        predict=lambda new: read(model.transform(new)), transform=model.transform, record=record
+    )
+
+
+METHODS = {
+    name: Method(
+        fit=partial(own, arguments=arguments),
+        modules=MODULES,
+        paper="dgplvm",
+        configuration=arguments,
+    )
+    for name, arguments in CONFIGURATIONS.items()
+}
+METHODS["D-GPLVM + k-NN"] = Method(
+    fit=by_neighbours,
+    modules=(*MODULES, "benchmarks.methods.readouts"),
+    paper="dgplvm",
+    configuration={},
+)

@@ -1,0 +1,106 @@
+"""Classifiers of all features: what is lost by a projection, or gained."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import pdist
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from benchmarks.methods.base import Fitted, ImpossibleError, Method, of_classifier, scaler_of
+from benchmarks.methods.readouts import neighbours
+from benchmarks.protocols import Training
+
+# Inverse penalties of logistic regression that are compared.
+PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
+N_FOLDS = 5
+# Variance of the latent functions of the classifier whose kernel is not fitted.
+AMPLITUDE = 100.0
+
+
+def discriminant(training: Training, n_components: int, seed: int) -> Fitted:
+    """Linear discriminant analysis as a classifier, with all its directions."""
+    model = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis())
+    return of_classifier(model.fit(training.X, training.y), training)
+
+
+def ledoit_wolf(training: Training, n_components: int, seed: int) -> Fitted:
+    """The same with the covariance shrunken, features as they come."""
+    model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+    return of_classifier(model.fit(training.X, training.y), training)
+
+
+def logistic(training: Training, n_components: int, seed: int) -> Fitted:
+    """Logistic regression, its penalty by the log loss of held-out training rows."""
+    scale, y = scaler_of(training), training.y
+    rows = scale(training.X)
+    model, record = LogisticRegression(max_iter=2000), {}
+    counts = np.bincount(y)
+    fewest = int(counts[counts > 0].min())
+    if fewest > 1:
+        folds = StratifiedKFold(min(N_FOLDS, fewest), shuffle=True, random_state=seed)
+        search = GridSearchCV(model, {"C": PENALTIES}, scoring="neg_log_loss", cv=folds)
+        model = search.fit(rows, y).best_estimator_
+        record = {"C": float(model.C)}
+    else:
+        model.fit(rows, y)
+    fitted = of_classifier(model, training)
+    return Fitted(predict=lambda new: fitted.predict(scale(new)), record=record)
+
+
+def nearest(training: Training, n_components: int, seed: int) -> Fitted:
+    """Three nearest neighbours; the features are the positions."""
+    scale = scaler_of(training)
+    read = neighbours(scale(training.X), training.y, training.n_classes)
+    return Fitted(predict=lambda new: read(scale(new)), transform=scale)
+
+
+def make_gaussian_process(X: np.ndarray, *, fitted: bool) -> GaussianProcessClassifier:
+    """Classifier of the features that starts at the median distance between rows.
+
+    Unscaled, with a length-scale of 1, nearly all rows are uncorrelated and it is at chance.
+    """
+    length = float(np.median(pdist(X)))
+    amplitude = ConstantKernel(1.0 if fitted else AMPLITUDE, (1e-3, 1e5))
+    kernel = amplitude * RBF(length, (1e-2 * length, 1e2 * length))
+    optimizer = "fmin_l_bfgs_b" if fitted else None
+    return GaussianProcessClassifier(kernel, optimizer=optimizer, max_iter_predict=100)
+
+
+def gaussian_process(training: Training, n_components: int, seed: int, *, fitted: bool) -> Fitted:
+    """Gaussian process classification, its kernel by the evidence or fixed."""
+    model = make_gaussian_process(training.X, fitted=fitted).fit(training.X, training.y)
+    return of_classifier(model, training)
+
+
+def discriminant_then_process(training: Training, n_components: int, seed: int) -> Fitted:
+    """Gaussian process classification of discriminants, "LDA LP" of Urtasun and Darrell."""
+    if n_components > training.n_classes - 1:
+        raise ImpossibleError(f"no more than {training.n_classes - 1} discriminants")
+    reducer = LinearDiscriminantAnalysis(n_components=n_components)
+    Z = reducer.fit(training.X, training.y).transform(training.X)
+    model = make_gaussian_process(Z, fitted=True).fit(Z, training.y)
+    fitted = of_classifier(model, training)
+    return Fitted(
+        predict=lambda new: fitted.predict(reducer.transform(new)), transform=reducer.transform
+    )
+
+
+_FITS: dict[str, Any] = {
+    "full LDA": discriminant,
+    "full logistic": logistic,
+    "full k-NN": nearest,
+    "LDA, Ledoit-Wolf": ledoit_wolf,
+    "GPC": partial(gaussian_process, fitted=True),
+    "GPC, fixed kernel": partial(gaussian_process, fitted=False),
+    "LDA + GPC": discriminant_then_process,
+}
+METHODS = {
+    name: Method(fit=fit, modules=("benchmarks.methods.full_space",)) for name, fit in _FITS.items()
+}

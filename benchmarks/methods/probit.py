@@ -1,0 +1,17 @@
+"""The projections of :mod:`benchmarks.methods.projections` read by the multinomial probit."""
+
+import numpy as np
+
+from benchmarks.methods import projections
+from benchmarks.methods.base import spread
+from benchmarks.methods.readouts import Reader
+from bsdr_models.bsdr.mnp import MNPClassifier
+
+
+def probit(Z: np.ndarray, y: np.ndarray, n_classes: int) -> Reader:
+    """Multinomial probit by mean field, "+MNP" of Gönen (2013); it standardises by itself."""
+    model = MNPClassifier().fit(Z, y)
+    return lambda new: spread(model.predict_proba(new), model.classes_, n_classes)
+
+
+METHODS = projections.methods(" + probit", probit, ("benchmarks.methods.probit",))

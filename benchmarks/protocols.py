@@ -1,0 +1,143 @@
+"""The splits that every method is measured on: rows to learn from, rows to be judged on.
+
+A protocol is a function of the name of a set, its sizes, and the number of the repeat.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.preprocessing import StandardScaler
+
+from benchmarks.datasets import SETS, load
+
+# Of `few_rows`: sets whose features are standardised; others are centred, but for unit rows.
+STANDARDISED = ("mfeat",)
+# Test rows where there are many, drawn at random.
+N_TEST = {"Yale B": 2000, "20 News": 2000}
+# Of `first_rows`: sets whose features are standardised for all methods.
+UNIT_VARIANCE = ("wine", "oil, unit variance")
+# Rows of a permutation that are kept for training.
+N_FIRST = 100
+# Rows on which a fit to noise is judged.
+N_NOISE_TEST = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """All that a method gets to see.
+
+    X, y
+        Features (N, D), perhaps sparse, and labels of 0..K-1, of which some may have no row.
+    n_classes
+        K.
+    prepared
+        Whether the protocol has scaled the features as its paper has it.
+    """
+
+    X: Any
+    y: np.ndarray
+    n_classes: int
+    prepared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Rows to learn from and rows to be judged on."""
+
+    X_train: Any
+    y_train: np.ndarray
+    X_test: Any
+    y_test: np.ndarray
+    prepared: bool = False
+
+    @property
+    def training(self) -> Training:
+        """What a method sees; of the test rows only that their classes exist."""
+        n_classes = int(max(self.y_train.max(), self.y_test.max())) + 1
+        return Training(X=self.X_train, y=self.y_train, n_classes=n_classes, prepared=self.prepared)
+
+    def standardised(self) -> "Split":
+        """Features of mean zero and variance one over the training rows."""
+        scaler = StandardScaler().fit(self.X_train)
+        return replace(
+            self, X_train=scaler.transform(self.X_train), X_test=scaler.transform(self.X_test)
+        )
+
+
+def _split(X: Any, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> Split:
+    return Split(X_train=X[train], y_train=y[train], X_test=X[test], y_test=y[test])
+
+
+def _orders(y: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Rows of each class in random order."""
+    return [rng.permutation(np.flatnonzero(y == label)) for label in np.unique(y)]
+
+
+def per_class(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
+    """Draw ``sizes[0]`` rows of each class; test on ``sizes[1]`` further ones, or all others."""
+    n_train, *n_test = sizes
+    X, y = load(name)
+    orders = _orders(y, np.random.default_rng(1000 + repeat))
+    end = n_train + n_test[0] if n_test else None
+    train = np.concatenate([order[:n_train] for order in orders])
+    return _split(X, y, train, np.concatenate([order[n_train:end] for order in orders]))
+
+
+def halves(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
+    """Learn from one half of each class, test on the other."""
+    X, y = load(name)
+    orders = _orders(y, np.random.default_rng(1000 + repeat))
+    train = np.concatenate([order[: len(order) // 2] for order in orders])
+    return _split(X, y, train, np.concatenate([order[len(order) // 2 :] for order in orders]))
+
+
+def few_rows(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
+    """The protocol of Du et al. (2015): some rows of each class, all others for the test.
+
+    A class of fewer rows gives what it has.
+    """
+    X, y = load(name)
+    rng = np.random.default_rng(repeat)
+    train = np.concatenate([order[: sizes[0]] for order in _orders(y, rng)])
+    test = np.setdiff1d(np.arange(len(y)), train)
+    if name in N_TEST:
+        test = rng.permutation(test)[: N_TEST[name]]
+    split = replace(_split(X, y, train, test), prepared=True)
+    if name in STANDARDISED:
+        return split.standardised()
+    if SETS[name].rows != "as they are":
+        return split
+    mean = split.X_train.mean(axis=0)
+    return replace(split, X_train=split.X_train - mean, X_test=split.X_test - mean)
+
+
+def first_rows(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
+    """The protocol of Urtasun and Darrell (2007): the first rows of a permutation for training.
+
+    All after the first 100 are for the test, whatever the size. Classes come as they come.
+    """
+    X, y = load(name)
+    order = np.random.default_rng(repeat).permutation(len(y))
+    split = replace(_split(X, y, order[: sizes[0]], order[N_FIRST:]), prepared=True)
+    return split.standardised() if name in UNIT_VARIANCE else split
+
+
+def noise(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
+    """Normal features (N, D) and K labels that know nothing of them, balanced in training."""
+    n_train, n_features, n_classes = sizes
+    rng = np.random.default_rng(1000 + repeat)
+    X = rng.standard_normal((n_train + N_NOISE_TEST, n_features))
+    y_train = rng.permutation(np.arange(n_train) % n_classes)
+    y_test = rng.permutation(np.arange(N_NOISE_TEST) % n_classes)
+    return Split(X_train=X[:n_train], y_train=y_train, X_test=X[n_train:], y_test=y_test)
+
+
+PROTOCOLS: dict[str, Callable[[str, tuple[int, ...], int], Split]] = {
+    "per class": per_class,
+    "halves": halves,
+    "few rows": few_rows,
+    "first rows": first_rows,
+    "noise": noise,
+}
