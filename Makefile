@@ -56,6 +56,7 @@ notebooks: $(STAMP)  ## Re-execute the notebooks in place
 docs: $(STAMP)  ## The site, in docs/_build/html; warnings are errors
 	$(BIN)/python -m pip install --quiet --group docs
 	$(BIN)/python -m sphinx -b html -q -W --keep-going docs docs/_build/html
+	$(BIN)/python tools/check_site.py docs/_build/html
 
 lint: $(STAMP)  ## Style and types
 	$(BIN)/ruff check .

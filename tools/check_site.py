@@ -1,0 +1,55 @@
+"""Every link, picture and anchor of a built site leads somewhere; the search knows every page.
+
+python tools/check_site.py docs/_build/html
+"""
+
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+
+class Page(HTMLParser):
+    """What a page refers to, and the places in it that may be referred to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.targets: list[str] = []
+        self.anchors: set[str] = {""}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Collect one element."""
+        for name, value in attrs:
+            if name == "id" and value:
+                self.anchors.add(value)
+            elif name in ("href", "src") and value is not None:
+                self.targets.append(value)
+
+
+def broken(site: Path) -> list[str]:
+    """Complaints about a site; empty if there are none."""
+    files = sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)
+    pages = {path: Page(path.read_text()) for path in files}
+    found = []
+    for path, page in pages.items():
+        for target in page.targets:
+            parts = urlsplit(target)
+            if parts.scheme or parts.netloc:
+                continue
+            there = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if not there.is_file():
+                found.append(f"{path.relative_to(site)}: no {target}")
+            elif there in pages and unquote(parts.fragment) not in pages[there].anchors:
+                found.append(f"{path.relative_to(site)}: no place {target}")
+    index = (site / "searchindex.js").read_text()
+    listed = set(re.findall(r'"([^"]+)"', index.split('"docnames":[')[1].split("]")[0]))
+    written = {str(path.relative_to(site).with_suffix("")) for path in pages}
+    unlisted = written - listed - {"genindex", "py-modindex", "search"}
+    return found + [f"search does not know {name}" for name in sorted(unlisted)]
+
+
+if __name__ == "__main__":
+    complaints = broken(Path(sys.argv[1]).resolve())
+    sys.exit("\n".join(complaints) or None)
