@@ -1,7 +1,8 @@
 """What the estimators ask of their input and of their fits: errors and warnings with the cause."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -18,6 +19,8 @@ from bsdr_models.typing import FloatArray, IntArray
 # The matrices are small: more threads cost more than they bring, and change the rounding.
 one_thread = partial(threadpool_limits, limits=1, user_api="blas")
 
+# Size of rows in units of their own beyond which sums of fourth powers would overflow.
+MAX_RAW = 1e60
 # Largest R-hat of an identified quantity that passes without a warning.
 R_HAT_LIMIT = 1.05
 
@@ -107,6 +110,33 @@ def fit_scaler(X: FloatArray, *, standardize: bool) -> Scaler:
     return scaler
 
 
+@contextmanager
+def units_of_rows(rows: FloatArray, *, standardize: bool) -> Iterator[None]:
+    """A fit to rows (N, D) that are centred, and perhaps not scaled.
+
+    Raises
+    ------
+    ValueError
+        If they are not scaled, and their size is the reason that nothing can be computed.
+    """
+    if standardize:
+        yield
+        return
+    size = float(np.abs(rows).max())
+    if not 1.0 / MAX_RAW <= size <= MAX_RAW:
+        raise ValueError(
+            f"X is not standardised, and rows are {size:.3g} from their mean: give "
+            "standardize=True, or other units"
+        )
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            f"X is not standardised, and its units are too far from those of the priors ({error}): "
+            "give standardize=True, or other units"
+        ) from error
+
+
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """Raise a ValueError unless the argument is one of the choices."""
     if not isinstance(value, str) or value not in choices:
@@ -141,8 +171,14 @@ def warn_not_converged(max_iter: int, tol: float, *, stacklevel: int = 3) -> Non
     )
 
 
-def warn_unless_mixed(tree: xr.DataTree, names: Sequence[str], *, stacklevel: int = 3) -> bool:
-    """Whether R-hat of some variables is small; a warning with the figure if not.
+def warn_unless_mixed(
+    tree: xr.DataTree,
+    names: Sequence[str],
+    *,
+    remedy: str = "draw more, tighten the priors (a larger shape), or use inference='nuts'",
+    stacklevel: int = 3,
+) -> bool:
+    """Whether R-hat of some variables is small; a warning with figure and remedy if not.
 
     Always False for a single chain, of which nothing can be said. The figures are put on record
     as ``r_hat`` and ``ess_bulk`` of the root.
@@ -153,8 +189,7 @@ def warn_unless_mixed(tree: xr.DataTree, names: Sequence[str], *, stacklevel: in
     tree.attrs.update(r_hat=worst, ess_bulk=n_effective)
     if not worst < R_HAT_LIMIT:
         warnings.warn(
-            f"R-hat of the identified quantities reaches {worst:.2f}: draw more, tighten the "
-            "priors (a larger shape), or use inference='nuts'",
+            f"R-hat of the identified quantities reaches {worst:.2f}: {remedy}",
             ConvergenceWarning,
             stacklevel=stacklevel,
         )

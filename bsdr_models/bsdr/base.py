@@ -32,6 +32,7 @@ from bsdr_models.checks import (
     fit_scaler,
     forget,
     one_thread,
+    units_of_rows,
     warn_not_converged,
 )
 from bsdr_models.frames import validate_rows
@@ -192,7 +193,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         self._tree: xr.DataTree | None = None
         fit = self._fit_mean_field if self.inference == "mean_field" else self._fit_draws
         # The matrices are small: more threads cost more than they bring, and change the rounding.
-        with one_thread(), self._fitting(X.shape):
+        units = units_of_rows(self._context.X, standardize=self.standardize)
+        with one_thread(), self._fitting(X.shape), units:
             fit(settings, fit_rng)
         self._n_features_out = self.n_components
         return self

@@ -32,6 +32,7 @@ from bsdr_models.checks import (
     encode_labels,
     fit_scaler,
     forget,
+    units_of_rows,
     warn_not_converged,
 )
 from bsdr_models.data import Data
@@ -249,7 +250,8 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
         self.classes_, index = encode_labels(y)
         self._scaler = fit_scaler(X, standardize=self.standardize)
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
-        data = make_data(self._scaler.transform(X), index, n_labels=len(self.classes_))
+        rows = self._scaler.transform(X)
+        data = make_data(rows, index, n_labels=len(self.classes_))
         self._counts = np.bincount(index)
         bar = watched_climb(
             "MNP, mean field",
@@ -258,7 +260,7 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
             n_jobs=1,
             enabled=self.progressbar,
         )
-        with self._fitting(X.shape):
+        with self._fitting(X.shape), units_of_rows(rows, standardize=self.standardize):
             with bar as watched:
                 result = run_coordinate_ascent(
                     lambda rng, restart: init(data),
