@@ -157,3 +157,16 @@ def test_the_median_distance_of_coincident_rows_is_no_zero():
 @pytest.fixture
 def rng():
     return np.random.default_rng(3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_left_out_variance_is_that_of_a_row_that_others_place(kind, problem):
+    """The prior variance 1 + omega + lambda, less what the other rows explain of it."""
+    X, y = problem
+    prior, K = make_map(kind, X, y), dense_form(make_map(kind, X, y), kind, X)
+    expected = []
+    for n in range(len(X)):
+        rest = np.delete(np.arange(len(X)), n)
+        explained = K[n, rest] @ np.linalg.solve(K[np.ix_(rest, rest)], K[rest, n])
+        expected.append(1.0 + MEAN_VARIANCE + NOISE - explained)
+    np.testing.assert_allclose(prior.left_out_variance(), expected, rtol=1e-6)

@@ -1,0 +1,127 @@
+"""How unusual a row is: every paper says it, of training rows as of new ones."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.datasets import load_wine
+from sklearn.model_selection import train_test_split
+
+from bsdr_models import (
+    BM2PCAClassifier,
+    BM2PCARegressor,
+    BSDRClassifier,
+    BSDRRegressor,
+    DGPLVMClassifier,
+    plots,
+)
+from bsdr_models.numerics.outliers import Reference
+
+MODELS = {
+    "bsdr": BSDRClassifier(latent_scale=0.5, random_state=0),
+    "bm2pca": BM2PCAClassifier(C=1.0, random_state=0),
+    "bm2pca_one_vs_rest": BM2PCAClassifier(C=1.0, strategy="one_vs_rest", random_state=0),
+    "dgplvm": DGPLVMClassifier(random_state=0),
+}
+LINEAR = [name for name in MODELS if name != "dgplvm"]
+
+
+@pytest.fixture(scope="module")
+def wine():
+    X, y = load_wine(return_X_y=True)
+    return train_test_split(X, y, test_size=0.5, stratify=y, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def fits(wine):
+    return {name: model.fit(wine[0], wine[2]) for name, model in MODELS.items()}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_few_new_rows_are_unusual_and_far_ones_all_are(fits, wine, name):
+    """Of 89 rows like the training rows, 5 % are 4.5 +/- 2.1."""
+    model, X = fits[name], wine[1]
+    tail = model.predict_idata(X)["predictions/tail_probability"].values
+    assert ((tail > 0.0) & (tail <= 1.0)).all()
+    assert np.mean(tail < 0.05) < 0.05 + 3 * 0.024
+    own = model.idata_["fit/tail_probability"].values
+    assert np.mean(own < 0.05) < 0.05 + 3 * 0.024
+    far = model.predict_idata(X + 20.0 * X.std(axis=0))["predictions/tail_probability"]
+    assert far.max() < 0.02
+    alone = model.predict_idata(X[:1])["predictions/tail_probability"].values
+    np.testing.assert_allclose(alone, tail[:1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_maps_have_t2_and_q_of_their_projection(fits, wine, name):
+    model, tree = fits[name], fits[name].idata_
+    scaled = (wine[0] - model.mean_) / model.scale_
+    reference, own = Reference.learn(scaled, tree["fit/projection_mean"].values)
+    new = reference.compare((wine[1] - model.mean_) / model.scale_)
+    predictions = model.predict_idata(wine[1])
+    for group, expected in ((tree["fit"], own), (predictions["predictions"], new)):
+        for variable, values in expected.by_name().items():
+            np.testing.assert_allclose(group[variable], values, rtol=1e-7, err_msg=variable)
+    for attribute, value in reference.attrs().items():
+        assert tree.attrs[attribute] == pytest.approx(value)
+        assert predictions.attrs[attribute] == pytest.approx(value)
+
+
+def test_noise_with_more_features_than_rows_is_not_called_unusual():
+    """A map that has memorised its rows must not take new ones for foreign."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 300)), np.arange(60) % 3
+    for name in ("bsdr", "bm2pca"):
+        model = MODELS[name].__class__(**MODELS[name].get_params()).fit(X, y)
+        tail = model.predict_idata(rng.standard_normal((100, 300)))["predictions/tail_probability"]
+        assert np.mean(tail < 0.05) < 0.05 + 4 * 0.022
+
+
+@pytest.mark.parametrize("model", [BSDRRegressor(latent_scale=0.5), BM2PCARegressor(C=1.0)])
+def test_regressors_say_it_too(wine, model):
+    X, y = wine[0], wine[0][:, 0] + 0.1 * wine[2]
+    tree = model.set_params(random_state=0, n_components=1).fit(X, y).predict_idata(wine[1])
+    table = plots.scores_table(tree, "predictions")
+    assert {"t2", "q_residual", "tail_probability"} <= set(table.data_vars)
+
+
+def test_gaps_are_filled_before_rows_are_compared(fits, wine):
+    """A gap makes a row less certain, not more unusual."""
+    model, X = fits["bm2pca"], wine[1].copy()
+    whole = model.predict_idata(X)["predictions/q_residual"].values
+    X[:, 4] = np.nan
+    gap = model.predict_idata(X)["predictions"]
+    assert np.isfinite(gap["tail_probability"]).all()
+    assert gap["q_residual"].mean() < whole.mean()
+
+
+def test_sparse_rows_are_compared_as_dense_ones():
+    rng = np.random.default_rng(0)
+    X = rng.random((60, 30)) * (rng.random((60, 30)) < 0.3)
+    y = np.arange(60) % 2
+    X[:, 0] += y
+    found = BM2PCAClassifier(C=1.0, random_state=0).fit(sparse.csr_array(X), y)
+    group = found.predict_idata(sparse.csr_array(X))["predictions"]
+    reference, _ = Reference.learn(X, found.components_.T)
+    np.testing.assert_allclose(group["q_residual"], reference.compare(X).q_residual, rtol=1e-7)
+
+
+def test_too_few_rows_say_nothing():
+    X, y = np.random.default_rng(0).standard_normal((4, 3)), [0, 1, 0, 1]
+    model = BSDRClassifier(latent_scale=0.5, random_state=0).fit(X, y)
+    assert "t2" not in model.idata_["fit"]
+    with pytest.raises(ValueError, match="no variable 't2'"):
+        plots.plot_outliers(model.predict_idata(X), group="predictions")
+
+
+def test_training_rows_of_dgplvm_are_ranked_as_left_out(fits, wine):
+    """The share of the training rows at least as far out, the row itself among them."""
+    model = fits["dgplvm"]
+    fit = model.idata_["fit"]
+    own = fit["out_of_range"].values
+    rank = (own[:, None] <= own).sum(axis=1)
+    np.testing.assert_allclose(fit["tail_probability"], (1 + rank) / (1 + len(own)))
+    # In sample, each row would be far more certain than as a new one.
+    assert np.all(own > model.out_of_range(wine[0]))
+    new = model.predict_idata(wine[1])["predictions"]
+    rank = (new["out_of_range"].values[:, None] <= own).sum(axis=1)
+    np.testing.assert_allclose(new["tail_probability"], (1 + rank) / (1 + len(own)))

@@ -1,0 +1,125 @@
+"""Arrows, correlations and names against what went in."""
+
+import itertools
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+
+from bsdr_models.plots import correlation_table, plot_biplot, plot_correlation_circle
+from bsdr_models.plots._labels import Names
+
+
+@pytest.fixture
+def tree(make_fit):
+    """Features that are the components, their sum, noise, and a constant."""
+    tree = make_fit(
+        n_features=5, n_components=3, features=["first", "less second", "sum", "noise", "one"]
+    )
+    z = tree["fit/latent_mean"].values
+    rng = np.random.default_rng(0)
+    X = np.column_stack(
+        [z[:, 0], -2.0 * z[:, 1], z.sum(axis=1), rng.standard_normal(len(z)), 0 * z[:, 0]]
+    )
+    coords = {"feature": tree["fit"]["feature"].values}
+    tree["constant_data"] = xr.Dataset({"X": (("obs", "feature"), X)}, coords=coords)
+    return tree
+
+
+def arrows(ax):
+    """Ends of the arrows, (M, 2) each."""
+    found = [text for text in ax.texts if text.arrow_patch is not None]
+    return np.array([text.xyann for text in found]), np.array([text.xy for text in found])
+
+
+def test_correlations_are_those_of_numpy(tree):
+    table = correlation_table(tree)
+    X, z = tree["constant_data/X"].values[:, :4], tree["fit/latent_mean"].values
+    expected = np.corrcoef(X.T, z.T)[:4, 4:]
+    np.testing.assert_allclose(table.values[:4], expected, atol=1e-12)
+    np.testing.assert_array_equal(table.sel(feature="one"), 0.0)
+    assert table.sel(feature="less second", component=1).item() == pytest.approx(-1.0)
+
+
+def test_missing_entries_are_left_out_of_a_correlation(tree):
+    X = tree["constant_data/X"]
+    gaps = X.values.copy()
+    gaps[:40, 2] = np.nan
+    tree["constant_data"]["X"] = X.copy(data=gaps)
+    z = tree["fit/latent_mean"].values
+    expected = [np.corrcoef(gaps[40:, 2], z[40:, r])[0, 1] for r in range(3)]
+    np.testing.assert_allclose(correlation_table(tree).sel(feature="sum"), expected, atol=1e-12)
+
+
+def test_the_circle_names_the_strongest(tree):
+    ax = plot_correlation_circle(tree, components=(0, 1), n_features=2)
+    (names,) = ax.artists
+    assert {text.get_text() for text in names.texts} == {"first", "less second"}
+    assert sorted(circle.radius for circle in ax.patches) == [0.5, 1.0]
+    assert ax.get_aspect() == 1.0
+    z = tree["fit/latent_mean"].values
+    said = f"correlate by {np.corrcoef(z[:, 0], z[:, 1])[0, 1]:.2f}"
+    assert said in ax.texts[-1].get_text().replace("\n", " ")
+
+
+def test_arrows_are_loadings_times_the_factor_that_the_note_gives(tree):
+    ax = plot_biplot(tree, components=(0, 2), n_features=3)
+    begin, end = arrows(ax)
+    loadings = tree["fit/projection_mean"].values[:, [0, 2]]
+    longest = np.argsort(-np.hypot(*loadings.T), kind="stable")[:3]
+    note = ax.texts[-1].get_text().replace("\n", " ")
+    factor = float(note.split("rises by ")[1].split(" ")[0])
+    np.testing.assert_allclose(end - begin, factor * loadings[longest], rtol=1e-9)
+    middle = tree["fit/latent_mean"].values[:, [0, 2]].mean(axis=0)
+    np.testing.assert_allclose(begin, np.tile(middle, (3, 1)))
+    assert ax.get_aspect() == 1.0  # directions are true
+
+
+def test_arrows_reach_nearly_as_far_as_the_rows(tree):
+    begin, end = arrows(plot_biplot(tree))
+    mean = tree["fit/latent_mean"].values[:, :2]
+    far = np.quantile(np.hypot(*(mean - mean.mean(axis=0)).T), 0.95)
+    assert 0.7 * far < np.hypot(*(end - begin).T).max() < 0.9 * far
+
+
+@pytest.mark.parametrize("plot", [plot_biplot, plot_correlation_circle])
+def test_one_component_has_no_plane(plot, make_fit):
+    tree = make_fit(n_components=1)
+    tree["constant_data"] = xr.Dataset({"X": (("obs", "feature"), np.ones((150, 13)))})
+    with pytest.raises(ValueError, match="needs two components"):
+        plot(tree)
+
+
+def test_a_component_that_is_switched_off_is_named(tree):
+    tree["fit/latent_mean"][:, 1] *= 1e-6
+    tree["fit/projection_mean"][:, 1] *= 1e-6
+    note = plot_biplot(tree).texts[-1].get_text().replace("\n", " ")
+    assert "All but switched off: component 1." in note
+
+
+def test_names_of_crowded_points_never_overlap_and_those_left_out_are_counted():
+    rng = np.random.default_rng(0)
+    figure, ax = plt.subplots(figsize=(4, 3))
+    points = 0.02 * rng.standard_normal((60, 2))
+    ax.set(xlim=(-1, 1), ylim=(-1, 1))
+    names = Names(ax, points, [f"a name {i}" for i in range(60)], centre=np.zeros(2))
+    figure.canvas.draw()
+    placed = [text.get_window_extent() for text, _ in names.place(ax)]
+    inside = ax.get_window_extent()
+    assert 10 < len(placed) < 60
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(placed, 2))
+    assert all(inside.contains(*box.min) and inside.contains(*box.max) for box in placed)
+    assert names.left.get_text() == f"{60 - len(placed)} names found no room"
+
+
+def test_names_follow_their_points():
+    """A layout or a zoom after the call moves them along."""
+    figure, ax = plt.subplots()
+    names = Names(ax, np.array([[0.5, 0.5]]), ["name"], centre=np.zeros(2))
+    for limits in ((0.0, 1.0), (0.4, 0.9)):
+        ax.set(xlim=limits, ylim=limits)
+        figure.canvas.draw()
+        at = ax.transData.transform((0.5, 0.5))
+        box = names.texts[0].get_window_extent()
+        assert np.hypot(*(box.min - at)) < 15.0  # beside, up and to the right
