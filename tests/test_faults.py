@@ -1,0 +1,327 @@
+"""Ctrl-C, and workers that die, in whole fits: what was reached is kept, or the model is unfitted.
+
+Engines that stop at one place are asked beside their own papers' tests (``test_bad_input.py``),
+the drivers in ``tests/inference``. Here stands what crosses them.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
+
+from bsdr_models import (
+    BM2PCAClassifier,
+    BM2PCARegressor,
+    BSDRClassifier,
+    DGPLVMClassifier,
+    MNPClassifier,
+    cross_validated_map,
+)
+from bsdr_models.bm2pca import one_vs_rest_fit, subspace
+from bsdr_models.bsdr import averaged, gibbs
+from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
+from bsdr_models.numerics.linalg import cholesky
+
+X, y = (part[::3] for part in load_iris(return_X_y=True))
+SHORT = {"draws": 20, "tune": 10, "chains": 2, "random_state": 0}
+
+
+def interrupt(monkeypatch, module, name, call):
+    """The given call of a function is interrupted; later ones are not."""
+    function, calls = getattr(module, name), []
+
+    def tired(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, tired)
+    return calls
+
+
+def assert_usable(model):
+    assert model.interrupted_
+    assert not model.converged_
+    probability = model.predict_proba(X)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+    assert np.isfinite(model.transform(X)).all()
+    assert model.idata_.attrs["interrupted"] == 1
+    assert model.summary().remarks[0].startswith("The user stopped the fit")
+
+
+def assert_unfitted(model):
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    assert "bsdr-summary" not in model._repr_html_()
+
+
+# ------------------------------------------------------------------------------------ kept so far
+
+
+@pytest.mark.parametrize(
+    ("sampler", "module", "name"),
+    [("averaged", averaged, "step"), ("joint", gibbs, "step_joint"), ("paper", gibbs, "step")],
+)
+def test_each_sampler_keeps_its_draws(monkeypatch, sampler, module, name):
+    interrupt(monkeypatch, module, name, 10 + 6)
+    model = BSDRClassifier(inference="gibbs", sampler=sampler, **SHORT)
+    with pytest.warns(UserWarning, match="R-hat"):
+        model.fit(X, y)
+    assert model.idata_["posterior"].sizes["draw"] == 5
+    assert_usable(model)
+
+
+@pytest.mark.parametrize("call", [3, 12])
+def test_the_climb_of_a_label_free_subspace(monkeypatch, call):
+    interrupt(monkeypatch, subspace, "objective", call)
+    model = BM2PCAClassifier(C=0.1, metric_scale=10.0, calibrate=False).fit(X, y)
+    assert_usable(model)
+    assert (np.diff(model.lower_bounds_) >= 0.0).all()
+    whole = BM2PCAClassifier(C=0.1, metric_scale=10.0, calibrate=False)
+    monkeypatch.undo()
+    n = model.n_iter_
+    np.testing.assert_array_equal(whole.fit(X, y).lower_bounds_[:n], model.lower_bounds_)
+
+
+def test_the_climb_of_one_classifier_for_each_class(monkeypatch):
+    settings = {"strategy": "one_vs_rest", "C": 1.0, "metric_scale": 10.0, "calibrate": False}
+    whole = BM2PCAClassifier(**settings).fit(X, y)
+    assert whole.n_iter_ > 5
+    interrupt(monkeypatch, one_vs_rest_fit, "step", 1 + 3 + 2)  # in the second round
+    model = BM2PCAClassifier(**settings).fit(X, y)
+    assert_usable(model)
+    np.testing.assert_array_equal(model.lower_bounds_, whole.lower_bounds_[:4])
+
+
+# --------------------------------------------------------------------------- nothing to keep yet
+
+
+@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
+def test_an_interrupt_while_settings_are_compared(monkeypatch, strategy):
+    """A climb that is cut short is no measure of its setting."""
+    module, name = (subspace, "objective") if strategy == "shared" else (one_vs_rest_fit, "step")
+    calls = interrupt(monkeypatch, module, name, 7)
+    model = BM2PCAClassifier(strategy=strategy)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert len(calls) == 7
+    assert_unfitted(model)
+
+
+def test_an_interrupt_while_a_sampler_is_calibrated(monkeypatch):
+    """Its short runs have draws by then, which would pass for whole ones."""
+    from bsdr_models.bm2pca import sampling, tuning
+
+    monkeypatch.setattr(tuning, "GIBBS_SWEEPS", 5)
+    calls = interrupt(monkeypatch, sampling.gibbs, "step_joint", 8)
+    model = BM2PCAClassifier(variant="paper", inference="gibbs", C=10.0, **SHORT)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert len(calls) == 8
+    assert_unfitted(model)
+
+
+def test_an_interrupt_while_a_regressor_is_calibrated(monkeypatch):
+    from bsdr_models.bm2pca import mean_field
+
+    calls = interrupt(monkeypatch, mean_field, "sweep", 70)  # in the second fold
+    model = BM2PCARegressor(n_components=2, random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X[:, :3], X[:, 3])
+    assert len(calls) == 70
+    with pytest.raises(NotFittedError):
+        model.predict(X[:, :3])
+
+
+def test_a_sampler_does_not_begin_at_an_interrupted_mode(monkeypatch):
+    from bsdr_models.dgplvm import fit, sampling
+
+    def never(*args, **kwargs):
+        raise AssertionError("sampled")
+
+    interrupt(monkeypatch, fit.Objective, "__call__", 4)
+    monkeypatch.setattr(sampling, "sample", never)
+    model = DGPLVMClassifier(inference="nuts", **SHORT)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert_unfitted(model)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        BSDRClassifier(latent_scale=0.3, random_state=0),
+        MNPClassifier(),
+        BM2PCAClassifier(C=0.1, metric_scale=10.0, calibrate=False),
+        DGPLVMClassifier(),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_an_interrupt_while_results_are_named(monkeypatch, model):
+    """The old fit is gone and the new one not there yet."""
+    model.fit(X, y)
+    adopt = "_name_results" if isinstance(model, BSDRClassifier) else "_adopt"
+    plain = getattr(type(model), adopt)
+
+    def tired(self, *args, **kwargs):
+        plain(self, *args, **kwargs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(model), adopt, tired)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert_unfitted(model)
+
+
+# ----------------------------------------------------------------------------- cross-validation
+
+
+class Tired(BSDRClassifier):
+    """Stopped by the user in one of the fits of the class."""
+
+    fits, last = 0, 0
+
+    def fit(self, X, y):
+        super().fit(X, y)
+        Tired.fits += 1
+        self.interrupted_ = Tired.fits == Tired.last
+        return self
+
+
+@pytest.mark.parametrize("last", [1, 2])
+def test_no_map_without_a_fold(last):
+    Tired.fits, Tired.last = 0, last
+    with pytest.raises(KeyboardInterrupt):
+        cross_validated_map(Tired(latent_scale=0.3), X, y, cv=4)
+    assert Tired.fits == last
+
+
+def test_a_map_of_the_folds_until_an_interrupt():
+    Tired.fits, Tired.last = 0, 4  # all rows, two folds, and the one that is cut short
+    with pytest.warns(UserWarning, match="interrupted after 2 of 5 folds"):
+        tree = cross_validated_map(Tired(latent_scale=0.3), X, y, cv=5, random_state=0)
+    whole = cross_validated_map(BSDRClassifier(latent_scale=0.3), X, y, cv=5, random_state=0)
+    assert tree.attrs["interrupted"] == 1
+    assert whole.attrs["interrupted"] == 0
+    rows = whole["predictions"].dataset
+    rows = rows.isel(obs=rows["fold"].values < 2)
+    found = tree["predictions"].dataset
+    np.testing.assert_array_equal(found["obs"], rows["obs"])
+    np.testing.assert_array_equal(found["latent_mean"], rows["latent_mean"])
+    assert found.sizes["cv_fold"] == 2
+
+
+# ------------------------------------------------------------------------------- a real Ctrl-C
+
+REAL = """
+import os, signal
+import numpy as np
+from sklearn.datasets import load_iris
+from bsdr_models import BM2PCAClassifier, BSDRClassifier, MNPClassifier
+from bsdr_models.bm2pca import mean_field as bm2pca
+from bsdr_models.bsdr import gibbs, mean_field, mnp
+
+def stop(module, name, call):
+    plain, calls = getattr(module, name), []
+    def stepping(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == call:
+            os.kill(os.getpid(), signal.SIGINT)
+        return plain(*args, **kwargs)
+    setattr(module, name, stepping)
+
+X, y = (part[::3] for part in load_iris(return_X_y=True))
+sampled = dict(inference="gibbs", sampler="joint", draws=50, tune=5, chains=1)
+margins = dict(variant="paper", n_sweeps=9, calibrate=False, C=10.0)
+for model, module, name, call in (
+    (BSDRClassifier(latent_scale=0.1, random_state=0), mean_field, "step", 3),
+    (BSDRClassifier(**sampled, random_state=0), gibbs, "step_joint", 20),
+    (MNPClassifier(), mnp, "step", 4),
+    (BM2PCAClassifier(**margins, random_state=0), bm2pca, "step", 4),
+):
+    stop(module, name, call)
+    model.fit(X, y)
+    print(model.interrupted_, not model.converged_, np.isfinite(model.predict_proba(X)).all())
+"""
+
+
+def test_ctrl_c():
+    found = subprocess.run(
+        [sys.executable, "-c", REAL], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert found.stdout.split() == ["True"] * 12
+
+
+# --------------------------------------------------------------------------- a worker that dies
+
+
+def test_a_fit_does_without_the_restart_that_kills_its_worker():
+    """Two tops, the higher one in reach of a restart that lives."""
+
+    class Info:
+        def __init__(self, elbo):
+            self.elbo, self.terms = elbo, {"all": elbo}
+
+    def init(stream, restart):
+        if restart == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [-3.0, 0.0, 2.0][restart]
+
+    def step(x):
+        x = 0.5 * (x + np.sign(x))
+        return x, Info(float(x > 0) - (abs(x) - 1.0) ** 2)
+
+    with pytest.warns(UserWarning, match="1 of 3 restarts were lost"):
+        result = run_coordinate_ascent(
+            init, step, rng=np.random.default_rng(0), n_restarts=3, n_jobs=2, tol=1e-9
+        )
+    assert len(result.restarts) == 2
+    assert result.elbo[-1] == max(result.restarts) == pytest.approx(1.0, abs=1e-6)
+    assert not result.interrupted
+
+
+# ------------------------------------------------------------------------------- said on the way
+
+
+def test_fits_are_logged_and_nothing_is_printed(caplog, capfd):
+    with caplog.at_level(logging.DEBUG, logger="bsdr_models"):
+        model = BSDRClassifier(latent_scale=0.3, n_restarts=2, random_state=0).fit(X, y)
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert said[0] == ("INFO", "BSDRClassifier: fit to 50 rows of 4 features")
+    assert said[-1][0] == "INFO"
+    assert said[-1][1].startswith(f"BSDRClassifier: converged after {model.n_iter_} iterations, ")
+    assert any(f"{model.lower_bounds_[-1]:.6g}" in text for level, text in said if level == "DEBUG")
+    assert ("DEBUG", "restarts: 2 of 2 done") in said
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_package_is_silent_by_default():
+    code = """
+import warnings
+from sklearn.datasets import load_iris
+from bsdr_models import BSDRClassifier
+warnings.simplefilter("ignore")
+BSDRClassifier(latent_scale=0.3).fit(*load_iris(return_X_y=True))
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert (found.stdout, found.stderr) == ("", "")
+
+
+def test_jitter_is_logged_with_the_name_of_the_matrix(caplog):
+    singular = np.ones((3, 3))
+    with caplog.at_level(logging.INFO, logger="bsdr_models"):
+        cholesky(singular, name="a block")
+    assert [record.getMessage() for record in caplog.records] == [
+        "a block: jitter of 1e-12 on the diagonal"
+    ]
+    with pytest.raises(np.linalg.LinAlgError, match="a block is not positive definite"):
+        cholesky(-singular, name="a block")
