@@ -241,7 +241,8 @@ def draw_lines(tree: xr.DataTree, *, tune: int) -> list[Line]:
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
     if attrs["inference_method"] == "advi":
         return [("draws", f"{draws}, independent, of an approximation")]
-    lines = [("draws", f"{draws} from each of {chains} chains, after {tune} of warm-up")]
+    which = f"each of {chains} chains" if chains > 1 else "one chain"
+    lines = [("draws", f"{draws} from {which}, after {tune} of warm-up")]
     if "r_hat" in attrs:
         lines.append(
             (

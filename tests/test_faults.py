@@ -254,7 +254,7 @@ for model, module, name, call in (
 
 def test_ctrl_c():
     found = subprocess.run(
-        [sys.executable, "-c", REAL], capture_output=True, text=True, check=True, timeout=100
+        [sys.executable, "-c", REAL], capture_output=True, text=True, check=True, timeout=600
     )
     assert found.stdout.split() == ["True"] * 12
 
@@ -311,7 +311,7 @@ warnings.simplefilter("ignore")
 BSDRClassifier(latent_scale=0.3).fit(*load_iris(return_X_y=True))
 """
     found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
     assert (found.stdout, found.stderr) == ("", "")
 

@@ -1,5 +1,6 @@
 """Settings of a classifier by cross-validation: the engines that score rows held out."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ from bsdr_models.bm2pca.settings import Grid, Variant
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.typing import FloatArray, IntArray
+
+logger = logging.getLogger(__name__)
 
 # Sweeps after which a held-out score stands for a fit that goes on to convergence.
 CONVERGED = 50
@@ -49,7 +52,7 @@ def choose(
     def scorer(task: Task, train: IntArray, test: IntArray, rng: np.random.Generator) -> FloatArray:
         return path_scores(task, grid, train, test, variant=variant, rng=rng)
 
-    kept = selection.thin(groups, rng)
+    kept = _thin(groups, rng)
     folds = _deal(groups[kept], variant, rng)
     own = task.subset(kept).reduced()
     options: dict[str, Any] = {
@@ -101,7 +104,7 @@ def sampled_temperature(
             raise KeyboardInterrupt
         return sampled.posterior.score_means(task.X[test])[None]
 
-    kept = selection.thin(groups, rng)
+    kept = _thin(groups, rng)
     folds = _deal(groups[kept], "paper", rng)
     options: dict[str, Any] = {
         "exclusive": exclusive,
@@ -110,6 +113,14 @@ def sampled_temperature(
     }
     found = _select(scorer, task.subset(kept), folds, rng, **options)
     return None if found is None else found.temperature
+
+
+def _thin(groups: IntArray, rng: np.random.Generator) -> IntArray:
+    """Rows that take part."""
+    kept = selection.thin(groups, rng)
+    if len(kept) < len(groups):
+        logger.info("%d of %d rows take part in the cross-validation", len(kept), len(groups))
+    return kept
 
 
 def _deal(groups: IntArray, variant: Variant, rng: np.random.Generator) -> IntArray:

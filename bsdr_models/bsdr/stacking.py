@@ -236,6 +236,7 @@ def fit_mixture(
     folds = fold_index(problem.y, problem.target, fold_rng)
     n_folds = int(folds.max()) + 1
     if n_folds < 2:  # nothing to choose by: the scale that claims least
+        logger.info("too few rows to hold some out: no stack, but the latent scale %g", max(scales))
         return fit_single(problem, max(scales), fit_rng, n_jobs=n_jobs)
     held_out = range(n_folds) if len(folds) <= MANY_ROWS else range(1)
     streams = fit_rng.spawn(len(held_out))
@@ -316,7 +317,10 @@ def _held_out_scores(
     """Log scores of the rows that are out under fits to the others, (C, rows out)."""
     train, test = np.flatnonzero(~out), np.flatnonzero(out)
     if problem.target == "multiclass":  # a label that no training row has is not scored
-        test = test[np.isin(problem.y[test], problem.y[train])]
+        known = np.isin(problem.y[test], problem.y[train])
+        if not known.all():
+            logger.debug("%d held-out rows of unknown classes are not scored", np.sum(~known))
+        test = test[known]
     data = problem.data(train)
     components: list[Posterior] = []
     for (scale, quasi_newton), stream in zip(grid, rng.spawn(len(grid)), strict=True):

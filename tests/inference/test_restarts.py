@@ -167,7 +167,7 @@ import os, signal, time
 from bsdr_models.inference.restarts import run_tasks
 
 def task(number):
-    time.sleep(1000 * number)
+    time.sleep(10_000 * number)
     return number
 
 def stop(_):
@@ -177,6 +177,6 @@ outcome = run_tasks(task, range(2), n_jobs=2, on_done=stop)
 print(dict(outcome.results), outcome.interrupted)
 """
     found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
     assert found.stdout.strip() == "{0: 0} True"
