@@ -93,7 +93,8 @@ def cross_validated_map(
     Notes
     -----
     Whether the classes come apart at all is a question for a permutation test, which
-    scikit-learn has: ``permutation_test_score(estimator, X, y, scoring="neg_log_loss")``.
+    scikit-learn has: ``permutation_test_score(estimator, X, y, scoring="neg_log_loss")``, which
+    :func:`bsdr_models.plots.plot_permutation` draws.
 
     Examples
     --------

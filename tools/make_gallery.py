@@ -1,0 +1,102 @@
+"""Draw every plot of the package for its page, docs/pictures.md: ``python tools/make_gallery.py``.
+
+One fit of each model to half of Wine; the other half is new to it.
+"""
+
+import argparse
+import io
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from PIL import Image
+from sklearn.datasets import load_wine
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, permutation_test_score, train_test_split
+
+from bsdr_models import BSDRClassifier, DGPLVMClassifier, cross_validated_map, plots
+from bsdr_models.bsdr.predictive_check import predictive_check
+
+FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
+CULTIVARS = np.array(["Barolo", "Grignolino", "Barbera"])
+DPI, N_COLORS, MAX_BYTES = 90, 64, 60_000
+
+
+def draw_all() -> Mapping[str, Callable[[], Axes]]:
+    """What to draw, by the name of the file."""
+    data = load_wine(as_frame=True)
+    X = data.data.rename(columns={"od280/od315_of_diluted_wines": "od280/od315"})
+    y = CULTIVARS[data.target]
+    rows, others, known, truth = train_test_split(X, y, test_size=0.5, stratify=y, random_state=0)
+    model = BSDRClassifier(random_state=0).fit(rows, known)
+    tree, new = model.idata_, model.predict_idata(others, truth)
+    foreign = others.copy()
+    foreign.iloc[:4] = others.iloc[:4] * [1.0, *[2.0] * (X.shape[1] - 1)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the draws are for a picture
+        sampled = BSDRClassifier(inference="gibbs", latent_scale=1.0, random_state=0)
+        gibbs = sampled.set_params(draws=500, tune=500).fit(rows, known).idata_
+    process = DGPLVMClassifier(random_state=0).fit(rows, known)
+    one = BSDRClassifier(latent_scale=0.3, random_state=0)
+    held_out = cross_validated_map(one, X, y, cv=5, random_state=0)
+    grid = {"n_components": [1, 2, 3, 4]}
+    search = GridSearchCV(one, grid, scoring="neg_log_loss").fit(X, y)
+    options = {"scoring": "neg_log_loss", "n_permutations": 99, "cv": 3, "random_state": 0}
+    permuted = permutation_test_score(one, X, y, **options)
+    check = predictive_check(gibbs, rng=np.random.default_rng(0))
+    far = model.predict_idata(foreign, truth)
+    return {
+        "scores": lambda: plots.plot_scores(tree),
+        "scores_held_out": lambda: plots.plot_scores(held_out, group="predictions"),
+        "scores_outside": lambda: plots.plot_scores(far, group="predictions", outside=0.01),
+        "scores_one": lambda: plots.plot_scores(new, group="predictions", components=0),
+        "decision_regions": lambda: plots.plot_decision_regions(tree),
+        "landscape": lambda: plots.plot_landscape(process.idata_),
+        "loadings": lambda: plots.plot_loadings(tree),
+        "biplot": lambda: plots.plot_biplot(tree),
+        "correlation_circle": lambda: plots.plot_correlation_circle(tree),
+        "variable_importance": lambda: plots.plot_variable_importance(gibbs, top=5),
+        "relevance": lambda: plots.plot_relevance(tree),
+        "feature_relevance": lambda: plots.plot_feature_relevance(tree),
+        "outliers": lambda: plots.plot_outliers(far, group="predictions"),
+        "certainty": lambda: plots.plot_certainty(new),
+        "confusion": lambda: plots.plot_confusion(new),
+        "roc": lambda: plots.plot_roc(held_out),
+        "reliability": lambda: plots.plot_reliability(held_out),
+        "predictive_check": lambda: plots.plot_predictive_check(check),
+        "cross_validation": lambda: plots.plot_cross_validation(search),
+        "permutation": lambda: plots.plot_permutation(permuted, measure="neg_log_loss"),
+        "bound": lambda: plots.plot_bound(tree),
+    }
+
+
+def save(ax: Axes, path: Path) -> int:
+    """Write the figure as a small picture; its size in bytes."""
+    raw = io.BytesIO()
+    ax.get_figure(root=True).savefig(raw, dpi=DPI)
+    picture = Image.open(raw).convert("RGB").quantize(N_COLORS)
+    picture.save(path, optimize=True)
+    return path.stat().st_size
+
+
+def main() -> None:
+    """Draw, or draw those that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="pictures to draw; all by default")
+    arguments = parser.parse_args()
+    mpl.use("Agg")
+    FOLDER.mkdir(exist_ok=True)
+    pictures = draw_all()
+    for name in arguments.names or pictures:
+        size = save(pictures[name](), FOLDER / f"{name}.png")
+        plt.close("all")
+        if size > MAX_BYTES:
+            raise SystemExit(f"{name}.png has {size} bytes, more than {MAX_BYTES}")
+
+
+if __name__ == "__main__":
+    main()
