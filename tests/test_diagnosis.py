@@ -63,7 +63,7 @@ def regression():
 def separable(iris):
     """Gibbs on classes that are all but separate, far too short."""
     model = BSDRClassifier(
-        inference="gibbs", n_components=2, draws=60, tune=30, chains=4, random_state=0
+        inference="gibbs", sampler="joint", draws=60, tune=30, chains=4, random_state=0
     )
     with pytest.warns(Warning, match="R-hat"):
         return model.fit(*iris).idata_

@@ -286,4 +286,5 @@ def _fresh_points(
 ) -> FloatArray:
     """Standard normals (C, M, R + 1, N)."""
     (_, r), _, _ = problem.shapes
-    return rng.standard_normal((n_chains, n_points, r + 1, len(problem.y)))
+    n_rows = problem.columns.shape[1]
+    return rng.standard_normal((n_chains, n_points, r + 1, n_rows))

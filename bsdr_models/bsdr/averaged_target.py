@@ -23,7 +23,7 @@ class Problem:
     """Data and prior as the sampler sees them. P = D R + R K + K entries, flat: Q, W, b.
 
     columns, y
-        Features (D, N) and labels (N,).
+        Features (D, N) and labels, (N,) or, of chains with labels of their own, (C, N).
     shapes
         Of Q, W and b.
     unit

@@ -376,11 +376,11 @@ def log_predictive(
 def log_likelihood(posterior: DrawPosterior, rows: FloatArray, y: np.ndarray) -> FloatArray:
     """Log p(y_n | x_n, draw) with the latent and the scores integrated out: (S, M)."""
     if posterior.target == "regression":
-        out, begin = [], 0
+        parts, begin = [], 0
         for outputs in posterior.outputs(rows):
-            out.append(outputs.log_density(y[begin : begin + len(outputs.mean)]).T)
+            parts.append(outputs.log_density(y[begin : begin + len(outputs.mean)]).T)
             begin += len(outputs.mean)
-        return np.concatenate(out, axis=1)
+        return np.concatenate(parts, axis=1)
     # Rows of one label, or of one set of labels, share their loadings and come one after the other.
     kinds, kind = np.unique(y, axis=0, return_inverse=True)
     order = np.argsort(kind, kind="stable")

@@ -175,8 +175,18 @@ def declare(context: Context, priors: Priors, *, n_components: int) -> Any:
 
 
 def warn_unless_converged(tree: xr.DataTree) -> bool:
-    """Whether R-hat of the identified quantities is small; a warning with the figure if not."""
-    return warn_unless_mixed(tree, identified_names(tree), stacklevel=6)
+    """Whether R-hat of the identified quantities is small; a warning with a remedy if not."""
+    return warn_unless_mixed(tree, identified_names(tree), remedy=_remedy(tree), stacklevel=6)
+
+
+def _remedy(tree: xr.DataTree) -> str:
+    """What may mix better than the sampler that made a tree."""
+    more = "draw more, tighten the priors (a larger shape), or use "
+    if tree.attrs["target"] != "multiclass":
+        return more + "inference='nuts'"
+    if tree.attrs.get("sampler") == "averaged":
+        return more + "another n_components"
+    return more + "inference='gibbs', sampler=\"averaged\""
 
 
 def identified_names(tree: xr.DataTree) -> list[str]:

@@ -66,8 +66,8 @@ def evaluate(
     ----------
     columns : (D, N)
         Features, rows of the data along the last axis.
-    y : (N,)
-        Label in 0..K-1.
+    y : (N,) or (C, N)
+        Label in 0..K-1, the same in all chains or not.
     projection, weights, bias : (C, D, R), (C, R, K), (C, K)
         Q, W, b; they and all scores must be finite.
     points : (C, M, R + 1, N)
@@ -90,7 +90,7 @@ def evaluate(
     )
     _evaluate(
         columns,
-        y,
+        np.atleast_2d(y),
         np.ascontiguousarray(projection),
         np.ascontiguousarray(weights),
         np.ascontiguousarray(bias),
@@ -135,7 +135,7 @@ def _evaluate(
     for c in range(n_chains):
         for first in range(0, n_rows, BLOCK):
             last = min(first + BLOCK, n_rows)
-            rows, label = columns[:, first:last], y[first:last]
+            rows, label = columns[:, first:last], y[c % len(y), first:last]
             noise, part = points[c, :, :, first:last], share[c, :, first:last]
             _project(rows, projection[c], mean)
             for m in range(n_points):

@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models import BSDRClassifier, BSDRRegressor
 from bsdr_models.bsdr import averaged, averaged_target, gibbs
-from bsdr_models.bsdr.priors import PAPER, SAMPLING, SPARSE, Priors
-from bsdr_models.bsdr.settings import default_sampler
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.settings import MAX_WORK, default_sampler, work
 from bsdr_models.data import Data
 from bsdr_models.numerics.design import DenseDesign
 
@@ -261,15 +262,29 @@ def rows(n=40):
     return rng.standard_normal((n, 3)) + 4.0 * np.eye(3)[y] * [1.0, 1.0, 0.0], y
 
 
-def test_it_is_the_default_for_classes_under_vague_priors():
-    for priors, target, expected in (
-        (PAPER, "multiclass", "averaged"),
-        (SPARSE, "multiclass", "averaged"),
-        (SAMPLING, "multiclass", "joint"),
-        (PAPER, "multilabel", "joint"),
-        (PAPER, "regression", "joint"),
+def test_it_is_the_default_for_classes_unless_there_are_too_many_rows():
+    iris, digits = {"n_labels": 3, "r": 2}, {"n_labels": 10, "r": 2}
+    for target, size, labels, expected in (
+        ("multiclass", (150, 4), iris, "averaged"),
+        ("multiclass", (300, 64), digits, "averaged"),
+        ("multiclass", (1797, 64), digits, "joint"),
+        ("multiclass", (100, 20_000), iris, "joint"),
+        ("multilabel", (150, 4), iris, "joint"),
+        ("regression", (150, 4), iris, "joint"),
     ):
-        assert default_sampler(priors, target) == expected
+        assert default_sampler(target, size=size, **labels) == expected
+        assert (work(size, **labels) <= MAX_WORK) == (size in ((150, 4), (300, 64)))
+
+
+def test_the_warning_names_the_averaged_sampler_where_another_was_used():
+    X, y = rows()
+    options = {"inference": "gibbs", "draws": 20, "tune": 2, "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match='sampler="averaged"'):
+        model = BSDRClassifier(sampler="joint", **options).fit(X, y)
+    assert not model.converged_
+    with pytest.warns(ConvergenceWarning, match="or use another n_components$"):
+        model = BSDRClassifier(**options).fit(X, y)
+    assert model.idata_.attrs["sampler"] == "averaged"
 
 
 @pytest.mark.filterwarnings("ignore:R-hat")

@@ -54,6 +54,16 @@ def test_values_are_those_of_scipy(size, spread):
     np.testing.assert_allclose(found.share.sum(axis=1), 1.0, rtol=1e-14)
 
 
+def test_chains_may_have_labels_of_their_own():
+    columns, y, blocks, points = draw_problem("two blocks")
+    other = np.roll(y, 1)
+    found = evaluate(columns, np.stack([y, other]), blocks, points)
+    for c, labels in enumerate((y, other)):
+        alone = evaluate(columns, labels, [each[[c]] for each in blocks], points[[c]])
+        np.testing.assert_array_equal(found.log_likelihood[c], alone.log_likelihood[0])
+        np.testing.assert_array_equal(found.weights[c], alone.weights[0])
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_gradient_is_that_of_fourth_order_differences(size):
     columns, y, blocks, points = draw_problem(size)
