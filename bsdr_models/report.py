@@ -62,7 +62,7 @@ class Facts:
     ends_early: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Summary:
     """A fit on one page: ``print`` it, or let a notebook show it.
 
@@ -99,6 +99,8 @@ class Summary:
         if self.remarks:
             lines += ["remarks", *text_notes(self.remarks, indent=2)]
         return "\n".join(lines)
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         rows = []

@@ -9,9 +9,12 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 
+import joblib
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
@@ -257,6 +260,63 @@ def test_ctrl_c():
         [sys.executable, "-c", REAL], capture_output=True, text=True, check=True, timeout=600
     )
     assert found.stdout.split() == ["True"] * 12
+
+
+# ------------------------------------------------------------------------------ side by side
+
+PARALLEL = {
+    "folds and fits": BSDRClassifier(max_iter=40, random_state=0),
+    "restarts": BSDRClassifier(latent_scale=0.3, n_restarts=3, random_state=0),
+    "label-free folds": BM2PCAClassifier(C=0.1, random_state=0),
+    "paper's folds": BM2PCAClassifier(variant="paper", C=10.0, start="random", random_state=0),
+    "sweeps": BM2PCAClassifier(
+        variant="paper", n_sweeps="converged", n_restarts=3, calibrate=False, C=10.0, random_state=0
+    ),
+    "regressor": BM2PCARegressor(n_components=2, n_restarts=2, random_state=0),
+    "starts": DGPLVMClassifier(n_restarts=4, random_state=0),
+}
+
+
+def results(model, **where):
+    """Everything that a fit under some joblib configuration says."""
+    target = X[:, 3] if isinstance(model, BM2PCARegressor) else y
+    rows = X[:, :3] if isinstance(model, BM2PCARegressor) else X
+    with joblib.parallel_config(**where), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # early stops are none of this test's business
+        model = clone(model).fit(rows, target)
+    scores = model.predict_proba(rows) if hasattr(model, "predict_proba") else model.predict(rows)
+    return model.transform(rows), scores, [*model.idata_["fit"]["elbo"].values]
+
+
+@pytest.mark.parametrize("name", PARALLEL)
+def test_what_runs_side_by_side_changes_no_bit(name):
+    alone = results(PARALLEL[name])
+    for found, expected in zip(
+        results(PARALLEL[name], backend="threading", n_jobs=2), alone, strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+def slow_but(quick):
+    """All cases, but for one only where there is time."""
+    return [
+        name if name == quick else pytest.param(name, marks=pytest.mark.slow) for name in PARALLEL
+    ]
+
+
+@pytest.mark.parametrize("name", slow_but("restarts"))
+def test_worker_processes_change_no_bit(name):
+    alone, shared = results(PARALLEL[name]), results(clone(PARALLEL[name]).set_params(n_jobs=2))
+    for found, expected in zip(shared, alone, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_the_number_of_workers_is_not_on_record():
+    """Trees of the same fit are the same."""
+    for model in (PARALLEL["restarts"], PARALLEL["starts"]):
+        config = model.fit(X, y).idata_.attrs["config"]
+        assert "n_restarts" in config
+        assert "n_jobs" not in config
 
 
 # --------------------------------------------------------------------------- a worker that dies

@@ -88,6 +88,7 @@ def test_the_three_forms_say_the_same(name):
         assert dict(summary.sections[section])[key] == value
         for form in (text, page):
             assert " ".join(value.split()) in " ".join(form.split())
+    assert repr(summary) == text
     assert max(map(len, text.splitlines())) <= WIDTH
     # Values of all sections begin in one column.
     starts = {
