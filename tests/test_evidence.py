@@ -4,10 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.special import polygamma
 
-from benchmarks.evidence import coverage, null, page, sbc
+from benchmarks.evidence import agreement, coverage, null, page, sbc
 from benchmarks.evidence.simulate import features, simulate
-from bsdr_models.bsdr.priors import SAMPLING
+from bsdr_models.bsdr.priors import SAMPLING, Priors
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +34,44 @@ def test_coverage_has_a_row_per_engine(tmp_path):
 
 
 def test_sbc_has_a_row_per_quantity_and_a_picture(tmp_path):
-    text = sbc.report(tmp_path, sbc.Plan(n_sets=12, n_draws=9, thin=1, tune=5))
-    assert len(text.splitlines()) == 4 + len(sbc.QUANTITIES) + 2
+    short = {"joint": (1, 5), "averaged": (1, 5)}
+    text = sbc.report(tmp_path, sbc.Plan(n_sets=12, n_draws=9, lengths=short))
+    assert len(text.splitlines()) == 4 + len(sbc.KINDS) * len(sbc.QUANTITIES) + 2
     assert (tmp_path / "sbc.png").stat().st_size > 0
+
+
+def test_agreement_has_a_row_per_quantity():
+    short = {"inference": "gibbs", "draws": 20, "tune": 10, "chains": 2}
+    engines = {"one": {**short, "sampler": "averaged"}, "other": {**short, "sampler": "joint"}}
+    text = agreement.report(None, sets=("iris",), engines=engines)
+    assert len(text.splitlines()) == 4 + 3
+
+
+def test_z_scores_are_of_size_one_for_draws_of_one_distribution_and_large_for_two():
+    rng = np.random.default_rng(5)
+    first, second = rng.standard_normal((2, 4, 500, 30))
+    z = agreement.z_scores(first, second)
+    assert z.size == 4 * 30
+    # The four estimates of a quantity depend on each other: as if 30 to 120 squares were averaged.
+    assert 0.7 < np.sqrt(np.mean(z**2)) < 1.3
+    # Means are off by 0.2, and the error of a difference of means is sqrt(2 / 2000) = 0.03.
+    assert np.sqrt(np.mean(agreement.z_scores(first + 0.2, second) ** 2)) > 3.0
+    certain = np.concatenate([first, np.ones((4, 500, 1))], axis=2)
+    assert agreement.z_scores(certain, certain).size == 4 * 30
+
+
+@pytest.mark.parametrize(("kind", "shared"), [("entrywise", None), ("columnwise", 0)])
+def test_projections_are_simulated_under_their_prior(kind, shared):
+    """One precision for a column makes squares of its entries rise together, of others not."""
+    X = np.zeros((1, 2))
+    priors = Priors(projection_shape=5.0, projection_rate=5.0)
+    truths = simulate(X, priors, (20_000, 1, 2), np.random.default_rng(6), projection_prior=kind)
+    log_squares = np.log(truths.projection[:, :, 0] ** 2)
+    # Var log(q^2) is that of log chi-square_1, pi^2 / 2, plus that of log precision, psi'(5);
+    # the latter is what two entries share. Standard error of a correlation: 0.007.
+    between = polygamma(1, 5.0) / (polygamma(1, 5.0) + np.pi**2 / 2)
+    found = np.corrcoef(log_squares.T)[0, 1]
+    assert found == pytest.approx(0.0 if shared is None else between, abs=0.028)
 
 
 def test_uniformity_passes_even_ranks_and_refuses_a_u():

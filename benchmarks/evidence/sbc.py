@@ -11,8 +11,9 @@ References
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -20,79 +21,94 @@ from scipy.stats import binom, chisquare
 
 from benchmarks.evidence.page import table
 from benchmarks.evidence.simulate import Truths, features, simulate
-from bsdr_models.bsdr import gibbs, predict
+from bsdr_models.bsdr import averaged, averaged_target, gibbs, predict
 from bsdr_models.bsdr.fit import fit_mean_field
 from bsdr_models.bsdr.predict import DrawPosterior
 from bsdr_models.bsdr.priors import SAMPLING
 from bsdr_models.data import Data
 from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.numerics.design import DenseDesign
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.typing import FloatArray, IntArray, ProjectionPrior
 
-PRIORS, PRIOR = SAMPLING, "entrywise"
+PRIORS = SAMPLING
+KINDS: tuple[ProjectionPrior, ...] = ("entrywise", "columnwise")
 N, D, R, K = 18, 2, 1, 3
 SEED = 20
 # Level of one test, fixed before any run, and equal bins of the ranks.
 LEVEL, N_BINS = 0.01, 10
 PLACES = ((0, 0), (0, 1), (1, 2))
 QUANTITIES = (*(f"coef[{d}, {k}]" for d, k in PLACES), "bias_centered[0]", "log likelihood")
+NAMES = ("projection", "weights", "bias")
+
+# Ranks of the true values, (C,), by engine and quantity.
+type Ranks = dict[str, dict[str, IntArray]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Sizes of a run: data sets, draws kept of each, sweeps of a kept draw and before them."""
+    """Sizes of a run.
+
+    n_sets, n_draws
+        Data sets, and draws kept of each.
+    lengths
+        Of each kernel: sweeps of a kept draw, and sweeps before the first.
+    """
 
     n_sets: int = 500
     n_draws: int = 99
-    thin: int = 25
-    tune: int = 500
+    lengths: Mapping[str, tuple[int, int]] = field(
+        default_factory=lambda: {"joint": (25, 500), "averaged": (3, 200)}
+    )
 
 
 def report(pictures: Path, plan: Plan | None = None) -> str:
-    """Table of tests; writes ``sbc.png``."""
+    """Tables of tests; writes ``sbc.png``."""
     plan = plan or Plan()
-    ranks, sizes = run(plan)
-    draw(ranks, plan).savefig(pictures / "sbc.png", dpi=110)
-    rows = []
-    for name in QUANTITIES:
-        cells = [name]
-        for engine in ranks:
-            p = uniformity(ranks[engine][name], plan.n_draws)
-            outside = np.mean(extreme(ranks[engine][name], plan.n_draws))
-            cells += [
-                f"{p:.2f}" if p >= 0.005 else "< 0.005",
-                "yes" if p >= LEVEL else "**no**",
-                f"{outside:.2f}",
-            ]
-        rows.append(cells)
-    head = ["quantity"]
-    for engine in ranks:
-        head += [f"{engine}: p", f"uniform at {LEVEL:.0%}", "in the outer fifth"]
+    found = {kind: run(plan, kind) for kind in KINDS}
+    draw({kind: ranks for kind, (ranks, _) in found.items()}, plan).savefig(
+        pictures / "sbc.png", dpi=90
+    )
+    rows, sizes = [], []
+    for kind, (ranks, size) in found.items():
+        for name in QUANTITIES:
+            rows.append([kind, name, *(verdict(each[name], plan) for each in ranks.values())])
+        sizes.append(f"{kind}: " + ", ".join(f"{who} {norm:.2f}" for who, norm in size.items()))
+    engines = list(found[KINDS[0]][0])
+    thinned = ", ".join(
+        f"{name} every {thin} sweeps after {tune}" for name, (thin, tune) in plan.lengths.items()
+    )
     return (
-        f"{plan.n_sets} data sets of {N} rows, D = {D}, R = {R}, K = {K}; {plan.n_draws} draws of "
-        f"each, {plan.thin} sweeps apart after {plan.tune}. Chi-square of {N_BINS} bins.\n\n"
-        + table(head, rows)
+        f"{plan.n_sets} data sets of {N} rows for each prior, D = {D}, R = {R}, K = {K}; "
+        f"{plan.n_draws} draws of each ({thinned}). P-values of the chi-square of {N_BINS} bins, "
+        f"**bold** below {LEVEL:.0%}; in brackets the share of ranks in the outer fifth.\n\n"
+        + table(["prior of the projection", "quantity", *engines], rows)
         + "\n\nMedian norm of the centred coefficients: "
-        + ", ".join(f"{name} {size:.2f}" for name, size in sizes.items())
+        + "; ".join(sizes)
         + "."
     )
 
 
-def run(plan: Plan) -> tuple[dict[str, dict[str, IntArray]], dict[str, float]]:
-    """Ranks of the true values, (C,), by engine and quantity; median size of coefficients."""
-    rng_truth, rng_gibbs, rng_fit = np.random.default_rng(SEED).spawn(3)
+def verdict(ranks: IntArray, plan: Plan) -> str:
+    """One cell of the table."""
+    p, outside = uniformity(ranks, plan.n_draws), np.mean(extreme(ranks, plan.n_draws))
+    shown = f"{p:.3f}" if p >= 0.0005 else "< 0.0005"
+    return f"{shown if p >= LEVEL else f'**{shown}**'} ({outside:.2f})"
+
+
+def run(plan: Plan, kind: ProjectionPrior) -> tuple[Ranks, dict[str, float]]:
+    """Ranks of the true values and the median size of coefficients, by engine."""
+    rng_truth, rng_gibbs, rng_fit, rng_averaged = np.random.default_rng(SEED).spawn(4)
     X = features(N, D, rng_truth)
-    truths = simulate(X, PRIORS, (plan.n_sets, R, K), rng_truth)
-    found = {"Gibbs": by_gibbs(truths, plan, rng_gibbs)}
-    found["mean field"] = by_mean_field(truths, plan, rng_fit)
-    ranks: dict[str, dict[str, IntArray]] = {engine: {} for engine in found}
+    truths = simulate(X, PRIORS, (plan.n_sets, R, K), rng_truth, projection_prior=kind)
+    found = {
+        "Gibbs, joint": by_joint(truths, plan, kind, rng_gibbs),
+        "Gibbs, averaged": by_averaging(truths, plan, kind, rng_averaged),
+        "mean field": by_mean_field(truths, plan, kind, rng_fit),
+    }
+    ranks: Ranks = {engine: {} for engine in found}
     for c in range(plan.n_sets):
         y = truths.y[c]
-        true = quantities(
-            {name: getattr(truths, name)[c][None] for name in ("projection", "weights", "bias")},
-            X,
-            y,
-        )
+        true = quantities({name: getattr(truths, name)[c][None] for name in NAMES}, X, y)
         for engine, draws in found.items():
             values = quantities({name: each[c] for name, each in draws.items()}, X, y)
             for name in QUANTITIES:
@@ -105,37 +121,62 @@ def run(plan: Plan) -> tuple[dict[str, dict[str, IntArray]], dict[str, float]]:
     return ranks, sizes
 
 
-def by_gibbs(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[str, FloatArray]:
-    """Draws (C, S, ...): every data set is a chain of one batch, from a random start."""
+def starts(truths: Truths, kind: ProjectionPrior) -> tuple[Data, dict[str, Any]]:
+    """All data sets as one batch, a chain each, and how their chains begin: at random."""
     data = Data(design=DenseDesign(truths.X), y=truths.y, n_labels=K)
+    return data, {"n_components": R, "projection_prior": kind, "n_chains": len(truths.y)}
+
+
+def by_joint(
+    truths: Truths, plan: Plan, kind: ProjectionPrior, rng: np.random.Generator
+) -> dict[str, FloatArray]:
+    """Draws (C, S, ...) of `gibbs.step_joint`."""
+    data, options = starts(truths, kind)
+    thin, tune = plan.lengths["joint"]
     result = run_gibbs(
-        lambda stream: gibbs.init(
-            data,
-            PRIORS,
-            n_components=R,
-            projection_prior=PRIOR,
-            n_chains=plan.n_sets,
-            rng=stream,
-        ),
+        lambda stream: gibbs.init(data, PRIORS, rng=stream, **options),
         lambda state, stream: gibbs.step_joint(state, data, PRIORS, rng=stream),
-        record=lambda state: {
-            name: getattr(state, name) for name in ("projection", "weights", "bias")
-        },
+        record=lambda state: {name: getattr(state, name) for name in NAMES},
         draws=plan.n_draws,
-        tune=plan.tune,
-        thin=plan.thin,
+        tune=tune,
+        thin=thin,
         rng=rng,
     )
     return dict(result.draws)
 
 
-def by_mean_field(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[str, FloatArray]:
+def by_averaging(
+    truths: Truths, plan: Plan, kind: ProjectionPrior, rng: np.random.Generator
+) -> dict[str, FloatArray]:
+    """Draws (C, S, ...) of `averaged.step`; all data sets share a step size."""
+    data, options = starts(truths, kind)
+    thin, tune = plan.lengths["averaged"]
+    problem = averaged_target.pose(data, PRIORS, n_components=R, projection_prior=kind)
+    result = run_gibbs(
+        lambda stream: averaged.init(
+            problem, gibbs.init(data, PRIORS, rng=stream, **options), rng=stream
+        ),
+        lambda state, stream: averaged.step(state, problem, tune=tune, rng=stream),
+        record=lambda state: dict(
+            zip(NAMES, averaged_target.split(state.entries * problem.unit, problem), strict=True)
+        ),
+        draws=plan.n_draws,
+        tune=tune,
+        thin=thin,
+        rng=rng,
+    )
+    return dict(result.draws)
+
+
+def by_mean_field(
+    truths: Truths, plan: Plan, kind: ProjectionPrior, rng: np.random.Generator
+) -> dict[str, FloatArray]:
     """Draws (C, S, ...) from q of one fit for each data set."""
     sets = []
     for y in truths.y:
         data = Data(design=DenseDesign(truths.X), y=y, n_labels=K)
         state = fit_mean_field(
-            data, PRIORS, n_components=R, projection_prior=PRIOR, rng=rng, n_restarts=2
+            data, PRIORS, n_components=R, projection_prior=kind, rng=rng, n_restarts=2
         ).state
         inside = data.design.draw(
             state.projection_precision.mean,
@@ -188,19 +229,20 @@ def extreme(ranks: IntArray, n_draws: int) -> np.ndarray:
     return (place < 0.1) | (place > 0.9)
 
 
-def draw(ranks: Mapping[str, Mapping[str, IntArray]], plan: Plan) -> Figure:
+def draw(found: Mapping[str, Ranks], plan: Plan) -> Figure:
     """Histograms of ranks; the band holds a bin of uniform ranks with 99 %."""
-    figure = Figure(figsize=(2.5 * len(QUANTITIES), 4.6), layout="constrained")
-    axes = figure.subplots(len(ranks), len(QUANTITIES), sharex=True, sharey="row", squeeze=False)
+    lines = [(kind, engine) for kind, ranks in found.items() for engine in ranks]
+    figure = Figure(figsize=(2.5 * len(QUANTITIES), 2.1 * len(lines)), layout="constrained")
+    axes = figure.subplots(len(lines), len(QUANTITIES), sharex=True, sharey="row", squeeze=False)
     low, high = binom.ppf([LEVEL / 2, 1 - LEVEL / 2], plan.n_sets, 1 / N_BINS)
     for ax, name in zip(axes[0], QUANTITIES, strict=True):
         ax.set_title(name, fontsize=10)
-    for row, (engine, found) in zip(axes, ranks.items(), strict=True):
+    for row, (kind, engine) in zip(axes, lines, strict=True):
         for ax, name in zip(row, QUANTITIES, strict=True):
             ax.axhspan(low, high, color="#dddddd", zorder=0)
             ax.axhline(plan.n_sets / N_BINS, color="#888888", linewidth=0.8, zorder=1)
             ax.hist(
-                found[name],
+                found[kind][engine][name],
                 bins=N_BINS,
                 range=(-0.5, plan.n_draws + 0.5),
                 color="#4477aa",
@@ -209,7 +251,7 @@ def draw(ranks: Mapping[str, Mapping[str, IntArray]], plan: Plan) -> Figure:
                 alpha=0.85,
             )
             ax.spines[["top", "right"]].set_visible(False)
-        row[0].set_ylabel(f"{engine}\ndata sets")
+        row[0].set_ylabel(f"{engine}\n{kind}\ndata sets", fontsize=9)
     for ax in axes[-1]:
         ax.set_xlabel("rank of the truth")
     return figure

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.typing import FloatArray, IntArray, ProjectionPrior
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,14 @@ def features(n_rows: int, n_features: int, rng: np.random.Generator) -> FloatArr
 
 
 def simulate(
-    X: FloatArray, priors: Priors, size: tuple[int, int, int], rng: np.random.Generator
+    X: FloatArray,
+    priors: Priors,
+    size: tuple[int, int, int],
+    rng: np.random.Generator,
+    *,
+    projection_prior: ProjectionPrior = "entrywise",
 ) -> Truths:
-    """Draw from the prior with an entrywise projection, then from the likelihood.
+    """Draw from the prior, then from the likelihood.
 
     Parameters
     ----------
@@ -49,10 +54,13 @@ def simulate(
     size : (C, R, K)
         Data sets, components, labels.
     rng : numpy.random.Generator
+    projection_prior : {"entrywise", "columnwise", "rowwise"}
+        Which entries of the projection share a precision.
     """
     c, r, k = size
     n, d = X.shape
-    phi = rng.gamma(priors.projection_shape, 1.0 / priors.projection_rate, (c, d, r))
+    groups = {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}[projection_prior]
+    phi = rng.gamma(priors.projection_shape, 1.0 / priors.projection_rate, (c, *groups))
     psi = rng.gamma(priors.weight_shape, 1.0 / priors.weight_rate, (c, r, k))
     lam = rng.gamma(priors.bias_shape, 1.0 / priors.bias_rate, (c, k))
     Q = rng.standard_normal((c, d, r)) / np.sqrt(phi)
