@@ -100,6 +100,13 @@ def test_the_three_forms_say_the_same(name):
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_model_from_a_file_says_the_same(name, tmp_path):
+    fitted(name).save(tmp_path / "model.nc")
+    again = bsdr_models.load(tmp_path / "model.nc")
+    assert str(again.summary()) == str(fitted(name).summary())
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_nothing_is_said_before_the_fit(name):
     model = clone(ESTIMATORS[name])
     with pytest.raises(NotFittedError):
