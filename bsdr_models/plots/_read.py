@@ -91,11 +91,6 @@ def caveats(tree: xr.DataTree, what: str) -> str:
     return note
 
 
-def approximate(tree: xr.DataTree) -> bool:
-    """Whether the draws and intervals of the tree come from an approximation."""
-    return tree.attrs.get("inference_method", "") in APPROXIMATE
-
-
 def known_classes(tree: xr.DataTree) -> tuple[FloatArray, IntArray, list[str]]:
     """Probabilities (M, K), true class positions (M,), and the K names."""
     predictions = read(tree, "predictions", "probability", "y")

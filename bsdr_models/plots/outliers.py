@@ -14,6 +14,7 @@ from bsdr_models.plots._style import INK, add_legend, axes_or_new, set_title, st
 from bsdr_models.plots.scores import draw_points
 
 FAR = 8.0  # times a limit, from where on an axis is logarithmic beyond the limit
+ATTRS = ("reference_rows", "t2_rank", "q_scale", "q_dof")  # what limits are made of
 MAX_NAMED = 8  # rows whose names are written, the most unusual ones
 
 
@@ -46,6 +47,8 @@ def plot_outliers(
     """
     check_prob(prob)
     dataset = read(tree, group, "t2", "q_residual")
+    if missing := [name for name in ATTRS if name not in tree.attrs]:
+        raise ValueError(f"the tree has no root attribute {', '.join(map(repr, missing))}")
     n_rows = int(tree.attrs["reference_rows"]) - (group == "fit")
     t2, q = dataset["t2"].values, dataset["q_residual"].values
     limit = t2_limit(prob, n_rows, int(tree.attrs["t2_rank"]))
@@ -65,10 +68,12 @@ def plot_outliers(
     # Far rows would press all others into a corner.
     if t2.max() > FAR * limit:
         ax.set_xscale("asinh", linear_width=limit)
+        ax.set_xticks(*_decades(limit, t2.max()), minor=False)
     if np.isfinite(q_end) and q.max() > FAR * q_end:
         ax.set_yscale("asinh", linear_width=q_end)
+        ax.set_yticks(*_decades(q_end, q.max()), minor=False)
     ax.set_xlim(0.0, 1.06 * max(t2.max(), limit))
-    ax.set_ylim(0.0, 1.08 * max(q.max(), q_end if np.isfinite(q_end) else q.max() or 1.0))
+    ax.set_ylim(0.0, 1.08 * max(q.max(), q_end) if np.isfinite(q_end) else 1.0)
     ax.set(xlabel="T², within the map", ylabel="Q residual, outside the map")
     if isinstance(target, Classes):
         add_legend(ax, title=target.title)
@@ -86,3 +91,11 @@ def plot_outliers(
     points = np.column_stack([t2, q])[named]
     Names(ax, points, [str(name) for name in dataset[OBS].values[named]], centre=np.zeros(2))
     return ax
+
+
+def _decades(begin: float, end: float) -> tuple[list[float], list[str]]:
+    """Zero and at most six powers of ten between the two, and what to write there."""
+    powers = np.arange(np.ceil(np.log10(begin)), np.floor(np.log10(end)) + 1.0)
+    powers = powers[:: 1 + (len(powers) - 1) // 6]
+    names = [f"{10.0**p:g}" if -3 <= p < 5 else f"$10^{{{p:.0f}}}$" for p in powers]
+    return [0.0, *(10.0**powers)], ["0", *names]

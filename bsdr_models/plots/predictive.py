@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from bsdr_models.dims import CHAIN, DRAW, LABEL, OBS
 from bsdr_models.plots._read import TOO_NARROW, caveats, check_label, check_prob, read
@@ -111,6 +112,7 @@ def plot_predictive_check(
     ax.scatter(table["replicated"], place, marker="|", s=90, color=INK, zorder=2.5)
     ax.scatter(table["observed"], place, s=36, color=POSITIVE, zorder=3, label="observed")
     name_rows(ax, np.array([str(name) for name in labels]))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("rows of the class" if kind == "class" else "rows that have the label")
     add_legend(ax)
     outside = int(np.sum((table["observed"] < table["low"]) | (table["observed"] > table["high"])))

@@ -182,6 +182,16 @@ def test_every_plot_draws_every_tree_or_says_why_not(name, source):
         plt.close("all")
 
 
+@pytest.mark.parametrize("times", [3.0, 30.0, 1e6])
+def test_rows_far_off_leave_the_picture_readable(times):
+    tree = fitted("bsdr").copy()
+    for name in ("t2", "q_residual"):
+        values = tree["predictions"][name].copy()
+        values[:2] = values.max() * times
+        tree["predictions"][name] = values
+    check_readable(plots.plot_outliers(tree, group="predictions"))
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_plots_of_what_other_tools_return(name):
     check_readable(getattr(plots, name)(*other_arguments(name)))

@@ -134,6 +134,21 @@ def test_limits_are_those_of_the_reference(iris, group):
     assert f"{beyond} of 75 rows beyond" in note_of(ax)
 
 
+def test_a_tree_that_lost_its_reference_is_told_so(iris):
+    tree = iris.copy()
+    del tree.attrs["q_dof"]
+    with pytest.raises(ValueError, match="no root attribute 'q_dof'"):
+        plot_outliers(tree)
+
+
+def test_a_map_that_misses_nothing_has_no_limit_of_q():
+    X, y = load_iris(return_X_y=True)
+    model = BSDRClassifier(latent_scale=0.5, random_state=0).fit(X[:, :1].repeat(2, axis=1), y)
+    ax = plot_outliers(model.idata_)
+    assert "the map leaves nothing out" in note_of(ax)
+    assert [line.get_gid() for line in ax.lines] == ["t2-limit"]
+
+
 def test_a_row_far_off_is_named_and_leaves_room_to_the_others(iris):
     ax = plot_outliers(iris, group="predictions")
     (names,) = ax.artists
