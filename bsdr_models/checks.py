@@ -130,7 +130,7 @@ def units_of_rows(rows: FloatArray, *, standardize: bool) -> Iterator[None]:
         )
     try:
         yield
-    except np.linalg.LinAlgError as error:
+    except (np.linalg.LinAlgError, RuntimeError) as error:  # nothing factorises, the bound falls
         raise ValueError(
             f"X is not standardised, and its units are too far from those of the priors ({error}): "
             "give standardize=True, or other units"

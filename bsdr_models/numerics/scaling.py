@@ -10,6 +10,8 @@ from bsdr_models.typing import BoolArray, FloatArray
 CONSTANT_TOL = 1e-8
 # Scaled values beyond this are refused: their squares, summed and multiplied, would overflow.
 TOO_LARGE = 1e100
+# In place of infinity: a feature that is divided by it is nothing beside the others.
+HUGE = 1e200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,8 @@ class Scaler:
         if peak == 0.0:
             return self
         size = peak * np.sqrt(np.mean((unit[present] / peak) ** 2))
-        return replace(self, std=self.std * size)
+        with np.errstate(over="ignore"):  # a feature too small to see beside the others
+            return replace(self, std=np.minimum(self.std * size, HUGE))
 
     def inverse(self, scaled: FloatArray) -> FloatArray:
         """Rows in the units of the data from scaled ones, (M, P)."""

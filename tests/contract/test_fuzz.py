@@ -223,6 +223,30 @@ FOUND = {
         "BSDRRegressor",
         Example(n=7, d=4, seed=530, labels="floats", exponent=84, choice=2, n_components=3),
     ),
+    "a bound that falls by rounding without scaling": (
+        "MNPClassifier",
+        Example(n=2, d=6, seed=3449, labels="blocks", n_classes=4, exponent=8, new="far", choice=7),
+    ),
+    "a common scale beside features that are nothing": (
+        "BM2PCARegressor",
+        Example(
+            n=7,
+            d=8,
+            seed=15637,
+            labels="missing",
+            accidents=["equal_rows", "zero_column", "zero_column"],
+            exponent=-174,
+            spread=200,
+            new="zeros",
+            choice=4,
+        ),
+    ),
+    "covariances of rows without any bound": (
+        "DGPLVMClassifier",
+        Example(
+            n=4, d=4, seed=12677, labels="missing", exponent=8, new="far", choice=4, n_components=2
+        ),
+    ),
     "priors lost beside collinear features without scaling": (
         "MNPClassifier",
         Example(n=3, d=3, seed=1, labels="truth", n_classes=5, exponent=13, spread=3, choice=13),

@@ -1,0 +1,123 @@
+"""The same rows, seeds and units give the same answers, alone or together, here or elsewhere."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+# What the answers about one row are compared by; D-GPLVM places rows by a search.
+TIGHT, LOOSE = {"rtol": 1e-8, "atol": 1e-10}, {"rtol": 1e-6, "atol": 1e-8}
+
+
+def test_a_row_alone_is_a_row_among_a_thousand(zoo, name):
+    model = zoo.fitted(name)
+    rng = np.random.default_rng(5)
+    rows = zoo.X[rng.integers(45, size=1000)] + 0.1 * rng.standard_normal((1000, 4))
+    together = zoo.outputs(model, rows)
+    for n in (0, 17, 999):
+        for key, values in zoo.outputs(model, rows[n : n + 1]).items():
+            if key == "predict" and values.dtype.kind != "f":
+                assert values[0] == together[key][n]
+            else:
+                near = LOOSE if name.startswith("dgplvm") else TIGHT
+                np.testing.assert_allclose(values[0], together[key][n], **near)
+
+
+def test_fitting_again_gives_the_same_bits(zoo, name):
+    X, y = zoo.X, zoo.target(name)
+    first = zoo.outputs(zoo.fitted(name), X)
+    again = zoo.fit(zoo.make(name), X[::5], y[::5])  # what was fitted before leaves no trace
+    for key, values in zoo.outputs(zoo.fit(again, X, y), X).items():
+        np.testing.assert_array_equal(values, first[key])
+    if name != "mnp":
+        assert again.idata_.equals(zoo.fitted(name).idata_)
+
+
+# Settings in which a seed matters.
+SEEDED = {
+    "bsdr_one_scale": {"start": "random"},
+    "bsdr_gibbs": {"draws": 4, "tune": 4},
+    "bsdr_regressor": {"start": "random"},
+    "bm2pca_paper": {"start": "random"},
+    "bm2pca_regressor": {"start": "random", "max_iter": 3},
+    "dgplvm_centres": {},
+}
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_seeds_of_every_kind(zoo, name):
+    def positions(seed):
+        model = zoo.make(name, **SEEDED[name], random_state=seed)
+        return zoo.fit(model, zoo.X, zoo.target(name)).transform(zoo.X)
+
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    for kind in (np.random.default_rng, np.random.RandomState):
+        np.testing.assert_array_equal(positions(kind(3)), positions(kind(3)))
+    np.testing.assert_array_equal(positions(3), positions(np.int64(3)))
+    rng = np.random.default_rng(3)
+    assert not np.array_equal(positions(rng), positions(rng))  # a generator goes on
+    assert not np.array_equal(positions(3), positions(4))
+    assert not np.array_equal(positions(None), positions(None))
+    after = np.random.get_state()[1]  # noqa: NPY002
+    np.testing.assert_array_equal(after, before)
+
+
+def test_the_global_state_is_left_alone(zoo, name):
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    model = zoo.make(name)
+    if "random_state" in model.get_params():
+        model.set_params(random_state=None)
+    model = zoo.fit(model, zoo.X, zoo.target(name))
+    zoo.outputs(model, zoo.X)
+    after = np.random.get_state()[1]  # noqa: NPY002
+    np.testing.assert_array_equal(after, before)
+
+
+UNITS = {
+    "scale_1e200": 1e200,
+    "scale_1e-200": 1e-200,
+    "largest_floats": 1.7e308 / 8.0,
+    "each_of_its_own": np.array([1e12, 1e-12, 1.0, 1e5]),
+}
+# Climbs that end where they have converged, not where they were cut short.
+CLIMBS = (
+    *("bsdr", "bsdr_one_scale", "mnp", "bsdr_regressor", "bm2pca", "bm2pca_one_vs_rest"),
+    *("bm2pca_paper", "bm2pca_paper_one_vs_rest", "bm2pca_regressor", "dgplvm", "dgplvm_limit"),
+)
+
+
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("name", CLIMBS)
+def test_units_do_not_matter(zoo, name, units):
+    more = {"standardize": True} if name.startswith("dgplvm") else {}
+    y = zoo.target(name)
+
+    def said(X):
+        model = zoo.fit(zoo.make(name, **more), X, y)
+        if name.startswith("bm2pca") and hasattr(model, "decision_function"):
+            return model.decision_function(X)
+        return model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
+
+    near = {"atol": 0.02} if name.startswith("bm2pca") else {"atol": 1e-3}
+    np.testing.assert_allclose(said(zoo.X * UNITS[units]), said(zoo.X), **near)
+
+
+@pytest.mark.parametrize("name", [*CLIMBS, "bsdr_paper", "dgplvm_likelihood", "dgplvm_paper"])
+def test_features_are_never_squared(zoo, name):
+    """D = 5000: an array of D x D numbers would take 200 MB."""
+    rng = np.random.default_rng(82)
+    y = np.arange(15) % 3
+    X = rng.standard_normal((15, 5000))
+    X[:, :200] += y[:, None]
+    tracemalloc.start()
+    try:
+        model = zoo.fit(zoo.make(name), X, zoo.target(name, y))
+        model.predict(X)
+        if hasattr(model, "transform"):
+            model.transform(X, return_cov=True)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 60e6
+    if name != "mnp":
+        assert model.idata_["constant_data"].sizes["feature"] == 5000
