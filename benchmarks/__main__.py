@@ -1,15 +1,21 @@
-"""Benchmarks of the package: ``python -m benchmarks speed`` or ``python -m benchmarks accuracy``.
+"""Benchmarks of the package; each of them knows ``--help``.
 
-Arguments after the name go to the benchmark; each knows ``--help``.
+python -m benchmarks accuracy   fits on many splits, a line for each
+python -m benchmarks report     tables and curves from these lines
+python -m benchmarks pictures   the pictures of the papers that show single fits
+python -m benchmarks speed      times beside their floors, and since the last commit
 """
 
 import importlib
 import sys
 
-BENCHMARKS = ("speed", "accuracy")
+BENCHMARKS = ("accuracy", "report", "pictures", "speed")
 
 
 def main() -> None:
+    if sys.argv[1:2] in (["-h"], ["--help"]):
+        print(__doc__)
+        return
     if len(sys.argv) < 2 or sys.argv[1] not in BENCHMARKS:
         sys.exit(f"usage: python -m benchmarks {{{','.join(BENCHMARKS)}}} ...")
     name = sys.argv.pop(1)

@@ -1,114 +1,104 @@
-"""Markdown tables from the lines that :mod:`benchmarks.accuracy` has written."""
+"""Tables and curves of ``docs/benchmarks.md`` from what ``python -m benchmarks accuracy`` wrote.
 
-from collections.abc import Callable, Sequence
-from typing import Any
+    python -m benchmarks report --table few-samples           # to read here
+    python -m benchmarks report --write                       # into the page, complete tables only
 
-import numpy as np
+A cell is a mean ± standard deviation over splits. Differences are paired, split by split, with 95 %
+t intervals over splits and the number of splits on which they are above zero.
+"""
 
-Row = dict[str, Any]
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
 
+from benchmarks import charts, markdown
+from benchmarks.accuracy import RESULTS, read, seed_range
+from benchmarks.evidence.page import write
+from benchmarks.rows import Row, lacking, newest
+from benchmarks.tables import TABLES, Table, Task
 
-def tables(rows: Sequence[Row], task_order: Sequence[str], methods: Sequence[str]) -> str:
-    """Accuracy and log loss, mean and standard deviation over seeds, a column per method."""
-    lines = [_line(["accuracy %, log loss", *methods]), _line(["---"] * (1 + len(methods)))]
-    for task in task_order:
-        cells = [task]
-        for method in methods:
-            found = [r for r in rows if r["task"] == task and r["method"] == method]
-            cells.append(_cell([r for r in found if "accuracy" in r]))
-        lines.append(_line(cells))
-    return "\n".join(lines)
-
-
-def fits(rows: Sequence[Row], task_order: Sequence[str], methods: Sequence[str]) -> str:
-    """What the fits of BSDR say about themselves."""
-    columns: dict[str, Callable[[Row], float]] = {
-        "ECE": lambda r: r["ece"],
-        "Brier": lambda r: r["brier"],
-        "converged": lambda r: r["converged"],
-        "live columns": lambda r: r["live"],
-        "by norm": lambda r: r["live_by_norm"],
-        "no features": lambda r: r["stack"][-1] if "stack" in r else np.nan,
-        "worst log loss": lambda r: r["log_loss"],
-    }
-    lines = [_line(["task", "method", "seeds", *columns]), _line(["---"] * (3 + len(columns)))]
-    for task in task_order:
-        for method in methods:
-            found = [
-                r for r in rows if r["task"] == task and r["method"] == method and "converged" in r
-            ]
-            if not found:
-                continue
-            values = [np.array([value(r) for r in found], float) for value in columns.values()]
-            cells = [f"{v.mean():.3g}" for v in values[:-1]] + [f"{values[-1].max():.3f}"]
-            lines.append(_line([task, method, str(len(found)), *cells]))
-    return "\n".join(lines)
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "benchmarks.md"
+# Folder of pictures, as the page names it.
+PICTURES = "benchmarks"
 
 
-def measures(
-    rows: Sequence[Row], task_order: Sequence[str], methods: Sequence[str], names: Sequence[str]
-) -> str:
-    """A table per score, tasks as columns and methods as rows; mean and deviation of the error."""
-    blocks = []
-    for name in names:
-        lines = [_line([name.replace("_", " "), *task_order])]
-        lines.append(_line(["---"] * (1 + len(task_order))))
-        for method in methods:
-            cells = [[r for r in rows if _is(r, task, method)] for task in task_order]
-            lines.append(_line([method, *(_measure(found, name) for found in cells)]))
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+def text(name: str, rows: Sequence[Row]) -> str:
+    """All that is written of one table, pictures left out."""
+    table = TABLES[name]
+    if table.curve:
+        parts = _curve_tables(rows, table)
+    elif table.measures:
+        parts = [markdown.by_method(rows, table.tasks, table.methods, m) for m in table.measures]
+    else:
+        parts = [markdown.accuracy_and_loss(rows, table), markdown.fits(rows, table)]
+    if table.ours and not table.curve:
+        parts += [markdown.differences(rows, table, score) for score in ("accuracy", "log_loss")]
+    if not table.curve:
+        parts += [markdown.costs(rows, table)]
+    return "\n\n".join(part for part in (*parts, markdown.left_out(rows, table)) if part)
 
 
-def _measure(rows: Sequence[Row], name: str) -> str:
-    if not rows:
-        return "-"
-    if name in ("error", "worst"):
-        error = 1.0 - np.array([r["accuracy"] for r in rows])
-        if name == "worst":
-            return f"{error.max():.3f}"
-        return f"{error.mean():.4f} ± {error.std(ddof=min(1, len(rows) - 1)):.3f}"
-    return f"{np.mean([r[name] for r in rows]):.3f}"
+def _curve_tables(rows: Sequence[Row], table: Table) -> list[str]:
+    groups: dict[tuple[str, int], list[Task]] = {}
+    for task in table.tasks:
+        size = task.n_components if table.curve == "rows" else 0
+        groups.setdefault((task.source, size), []).append(task)
+    return [
+        markdown.by_method(rows, tasks, table.methods, score)
+        for tasks in groups.values()
+        for score in table.measures or (table.score, "log_loss")
+    ]
 
 
-def differences(
-    rows: Sequence[Row], task_order: Sequence[str], methods: Sequence[str], ours: Sequence[str]
-) -> str:
-    """Accuracy of our methods less that of the others on the same splits, and splits won."""
-    others = [method for method in methods if method not in ours]
-    lines = [_line(["task", "points, splits won", *others])]
-    lines.append(_line(["---"] * (2 + len(others))))
-    for task in task_order:
-        by_seed = {
-            method: {r["seed"]: r["accuracy"] for r in rows if _is(r, task, method)}
-            for method in methods
-        }
-        for method in ours:
-            cells = [_difference(by_seed[method], by_seed[other]) for other in others]
-            lines.append(_line([task, method, *cells]))
-    return "\n".join(lines)
+def draw(name: str, rows: Sequence[Row], folder: Path) -> list[str]:
+    """Write the pictures of a table; Markdown that shows them."""
+    table, shown = TABLES[name], []
+    here = [row for row in rows if row["task"] in table.tasks and "accuracy" in row]
+    if table.curve and here:
+        charts.save(charts.curves(rows, table), folder / f"{name}.png")
+        shown.append(f"![{name}: curves]({PICTURES}/{name}.png)")
+    ranked = charts.ranking_of(rows, table) if table.ranks else None
+    if ranked:
+        ranking, methods, n_sets = ranked
+        note = (
+            f"{n_sets} sets by {table.ranks.replace('_', ' ')}; Friedman p = {ranking.p_value:.2g}"
+        )
+        figure = charts.critical_difference(ranking, methods, note)
+        charts.save(figure, folder / f"{name}-ranks.png")
+        shown.append(f"![{name}: mean ranks]({PICTURES}/{name}-ranks.png)")
+    return shown
 
 
-def _is(row: Row, task: str, method: str) -> bool:
-    return row["task"] == task and row["method"] == method and "accuracy" in row
-
-
-def _difference(a: dict[int, float], b: dict[int, float]) -> str:
-    gain = 100.0 * np.array([a[seed] - b[seed] for seed in sorted(set(a) & set(b))])
-    return f"{gain.mean():+.1f}, {np.sum(gain > 0.0)}/{len(gain)}" if len(gain) else "-"
-
-
-def _cell(rows: Sequence[Row]) -> str:
-    if not rows:
-        return "-"
-    accuracy = 100.0 * np.array([r["accuracy"] for r in rows])
-    loss = np.array([r["log_loss"] for r in rows])
-    ddof = min(1, len(rows) - 1)
-    return (
-        f"{accuracy.mean():.1f} ± {accuracy.std(ddof=ddof):.1f}, "
-        f"{loss.mean():.3f} ± {loss.std(ddof=ddof):.3f}"
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--table", choices=TABLES, action="append", help="may be repeated")
+    parser.add_argument("--seeds", type=seed_range, help="first:past the last; as the table has it")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--write", action="store_true", help=f"put into {PAGE.name}")
+    parser.add_argument("--partial", action="store_true", help="write tables with gaps as well")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    arguments = parser.parse_args()
+    lines = read(arguments.results)
+    for name in arguments.table or TABLES:
+        seeds = arguments.seeds or range(*TABLES[name].seeds)
+        rows = newest(lines, seeds)
+        gaps = lacking(TABLES[name], rows, seeds)
+        content = text(name, rows)
+        if not arguments.write:
+            print(f"### {name}\n\n{content}\n\n{gaps} fits are missing.\n")
+        elif gaps and not arguments.partial:
+            print(f"{name}: left as it is, {gaps} fits are missing")
+        else:
+            folder = arguments.page.parent / PICTURES
+            head = f"Seeds {seeds.start} to {seeds.stop - 1}."
+            write(arguments.page, name, "\n\n".join([head, *draw(name, rows, folder), content]))
+            print(f"{name}: written, {gaps} fits are missing")
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+if __name__ == "__main__":
+    main()

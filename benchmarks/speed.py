@@ -2,6 +2,8 @@
 
     python -m benchmarks speed
     python -m benchmarks speed --only sweeps --write
+    python -m benchmarks speed --record      # a line of times by commit
+    python -m benchmarks speed --compare     # times now beside the last lines
 
 Whatever is timed is checked: a wrong answer ends the run.
 """
@@ -19,39 +21,53 @@ from benchmarks import (
     footprint,
     gp_fits,
     gp_likelihood,
+    history,
+    scaling,
     sweeps,
 )
+from benchmarks.evidence.page import write
+from benchmarks.report import DOCS, PAGE, PICTURES
 from benchmarks.timing import machine
 
-REPORT = Path(__file__).parent / "README.md"
-PARTS: dict[str, Callable[[], str]] = {
-    "sweeps": sweeps.report,
-    "climbs": climbs.report,
-    "footprint": footprint.report,
-    "bm2pca_sweeps": bm2pca_sweeps.report,
-    "bm2pca_climbs": bm2pca_climbs.report,
-    "gp_likelihood": gp_likelihood.report,
-    "gp_fits": gp_fits.report,
+# Every part takes the folder of pictures, None where they are not wanted.
+PARTS: dict[str, Callable[[Path | None], str]] = {
+    "waits": lambda _: history.report(),
+    "sweeps": lambda _: sweeps.report(),
+    "scaling": scaling.report,
+    "climbs": lambda _: climbs.report(),
+    "footprint": lambda _: footprint.report(),
+    "bm2pca_sweeps": lambda _: bm2pca_sweeps.report(),
+    "bm2pca_climbs": lambda _: bm2pca_climbs.report(),
+    "gp_likelihood": lambda _: gp_likelihood.report(),
+    "gp_fits": lambda _: gp_fits.report(),
 }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks speed", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks speed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
-    parser.add_argument("--write", action="store_true", help=f"put the tables into {REPORT.name}")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
+    parser.add_argument("--record", action="store_true", help="keep the times of this commit")
+    parser.add_argument("--compare", action="store_true", help="beside those of earlier commits")
     arguments = parser.parse_args()
     with threadpool_limits(1):
+        if arguments.record or arguments.compare:
+            found = history.measure()
+            print(history.compare(found, history.last()))
+            if arguments.record:
+                history.record(found)
+            return
         print(machine(), end="\n\n", flush=True)
         for name in arguments.only:
-            text = PARTS[name]()
+            text = PARTS[name](DOCS / PICTURES if arguments.write else None)
             print(text, flush=True)
             if arguments.write:
-                write(name, f"{machine()}\n\n{text}")
+                write(PAGE, name, f"{machine()}\n\n{text}")
 
 
-def write(name: str, text: str) -> None:
-    """Replace what stands between the marks of a part in the report."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    before, _, rest = REPORT.read_text().partition(begin)
-    _, _, after = rest.partition(end)
-    REPORT.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Pictures of results: curves over components or rows, and ranks of methods over data sets."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+
+from benchmarks.comparison import Ranking, cliques, rank
+from benchmarks.rows import NAMES, Row, place, series, spread, values
+from benchmarks.tables import Table
+from bsdr_models.plots._style import GREY, INK, STYLE, color, marker
+
+# Bytes of a picture in the repository.
+MOST_BYTES = 60_000
+# What lies to the right.
+AXES = {
+    "n_components": "components R",
+    "rows": "training rows of a class",
+    "C": "C",
+    "weight": "weight of the discriminative prior",
+}
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG of at most `MOST_BYTES`, with a palette of its own.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be made as small.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for dpi in (110, 90, 72):
+        figure.savefig(path, dpi=dpi)
+        with Image.open(path) as image:
+            small = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+        small.save(path, optimize=True)
+        if path.stat().st_size <= MOST_BYTES:
+            plt.close(figure)
+            return
+    raise ValueError(f"{path} has {path.stat().st_size} bytes, more than {MOST_BYTES}")
+
+
+def curves(rows: Sequence[Row], table: Table) -> Figure:
+    """A panel for each set, a line for each method; bands are one standard deviation."""
+    sources = list(dict.fromkeys(task.source for task in table.tasks))
+    methods = table.drawn or table.methods
+    names = list(dict.fromkeys(series(table, t, m) for t in table.tasks for m in methods))
+    with mpl.rc_context(STYLE):
+        size = (3.5 * len(sources) + 2.4, 3.6)
+        figure, axes = plt.subplots(
+            1, len(sources), figsize=size, squeeze=False, layout="constrained"
+        )
+        for ax, source in zip(axes[0], sources, strict=True):
+            for index, name in enumerate(names):
+                _curve(ax, rows, table, source, name, index)
+            ax.set(title=source, xlabel=_to_the_right(table))
+            if table.curve == "weight":
+                ax.set_xscale("log")
+        axes[0, 0].set_ylabel(NAMES[table.score])
+        handles = {}
+        for ax in axes[0]:
+            handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+        shown = [name for name in names if name in handles]
+        figure.legend([handles[n] for n in shown], shown, loc="outside right center")
+    return figure
+
+
+def _to_the_right(table: Table) -> str:
+    whole = all(task.scheme == "first rows" for task in table.tasks)
+    return "training rows" if table.curve == "rows" and whole else AXES[table.curve]
+
+
+def _curve(ax: Axes, rows: Sequence[Row], table: Table, source: str, name: str, index: int) -> None:
+    """One line of a panel; nothing where there are no results."""
+    points = []
+    for task in table.tasks:
+        for method in table.methods:
+            at = place(table, task, method)
+            if task.source != source or at is None or series(table, task, method) != name:
+                continue
+            found = values(rows, task, method, table.score)
+            if len(found):
+                points.append((at, found.mean(), spread(found)))
+    if not points:
+        return
+    x, mean, deviation = np.array(sorted(points)).T
+    style: dict[str, Any] = {"color": color(index), "marker": marker(index), "markersize": 4.5}
+    style["linewidth"] = 2.2 if name in table.ours else 1.3
+    ax.plot(x, mean, label=name, **style)
+    ax.fill_between(x, mean - deviation, mean + deviation, color=color(index), alpha=0.1, lw=0)
+
+
+def ranking_of(rows: Sequence[Row], table: Table) -> tuple[Ranking, list[str], int] | None:
+    """Ranks of the methods that have a result on every set, and of how many sets.
+
+    None where fewer than three methods or two sets are left. Sets are those with any result.
+    """
+    sign = -1.0 if table.ranks in ("accuracy", "map") else 1.0
+    found = {
+        (task, method): values(rows, task, method, table.ranks)
+        for task in table.tasks
+        for method in table.methods
+    }
+    tasks = [t for t in table.tasks if any(len(found[t, m]) for m in table.methods)]
+    methods = [m for m in table.methods if all(len(found[t, m]) for t in tasks)]
+    if len(tasks) < 2 or len(methods) < 3:
+        return None
+    losses = np.array([[sign * found[t, m].mean() for m in methods] for t in tasks])
+    return rank(losses), methods, len(tasks)
+
+
+def critical_difference(ranking: Ranking, methods: Sequence[str], note: str) -> Figure:
+    """Mean ranks on a line; a bar joins methods that Nemenyi's test does not tell apart."""
+    order = np.argsort(ranking.average, kind="stable")
+    half = (len(methods) + 1) // 2
+    runs = cliques(ranking.average, ranking.critical)
+    with mpl.rc_context(STYLE):
+        height = 1.5 + 0.12 * len(runs) + 0.24 * half
+        figure, ax = plt.subplots(figsize=(7.6, height), layout="constrained")
+        low, high = 1.0, float(len(methods))
+        top = 0.5 + 0.35 * len(runs)
+        for level, (first, last) in enumerate(runs):
+            y = -0.4 - 0.35 * level
+            ax.plot([first - 0.06, last + 0.06], [y, y], color=INK, lw=3.0, solid_capstyle="round")
+        margin = 0.03 * (high - low)
+        for position, index in enumerate(order):
+            left = position < half
+            row = position if left else len(methods) - 1 - position
+            x, y = ranking.average[index], -top - 0.62 * (row + 0.5)
+            end = low - margin if left else high + margin
+            ax.plot([x, x, end], [0.0, y, y], color=GREY, lw=0.9)
+            ax.plot(x, 0.0, marker="o", color=INK, markersize=3.5)
+            text = f"{methods[index]}  {x:.2f}" if left else f"{x:.2f}  {methods[index]}"
+            side = "right" if left else "left"
+            ax.annotate(
+                text,
+                (end, y),
+                xytext=(-4 if left else 4, 0),
+                textcoords="offset points",
+                ha=side,
+                va="center",
+                fontsize=9,
+            )
+        ax.plot([low, low + ranking.critical], [1.15, 1.15], color=INK, lw=1.4, marker="|")
+        ax.annotate(
+            f"critical difference {ranking.critical:.2f}",
+            (low + ranking.critical, 1.15),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8.5,
+        )
+        ax.set(xlim=(low - 0.45 * (high - low), high + 0.45 * (high - low)))
+        ax.set_ylim(-top - 0.62 * (half + 0.2), 1.5)
+        ax.spines[["left", "bottom"]].set_visible(False)
+        ax.set_yticks([])
+        ticks = np.arange(1, len(methods) + 1)
+        ax.hlines(0.0, low, high, color=INK, lw=1.0)
+        ax.vlines(ticks, 0.0, 0.16, color=INK, lw=1.0)
+        for tick in ticks:
+            ax.annotate(f"{tick}", (tick, 0.22), ha="center", va="bottom", fontsize=8.5)
+        ax.set_xticks([])
+        ax.grid(visible=False)
+        ax.set_title("Mean rank, 1 is best", fontsize=11)
+        ax.annotate(
+            note,
+            (0.0, 0.0),
+            xycoords="axes fraction",
+            xytext=(0, -4),
+            textcoords="offset points",
+            va="top",
+            fontsize=8.5,
+            color="#666666",
+        )
+    return figure

@@ -1,0 +1,153 @@
+"""What a user waits for, kept by commit, so that a change for the worse shows.
+
+python -m benchmarks speed --record     # a line in benchmarks/history.jsonl
+python -m benchmarks speed --compare    # now, beside the last lines of the same processor
+"""
+
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits, load_wine
+
+from benchmarks.evidence.page import table as as_markdown
+from benchmarks.timing import Work, machine, medians
+from bsdr_models.bm2pca.estimator import BM2PCAClassifier
+from bsdr_models.bsdr.estimator import BSDRClassifier
+from bsdr_models.dgplvm.estimator import DGPLVMClassifier
+
+HISTORY = Path(__file__).parent / "history.jsonl"
+# A time this much above the median of the last ones is called slower.
+SLOWER = 1.3
+# Lines that are looked back at.
+N_LAST = 5
+N_NEW = 1000
+MODELS: dict[str, Callable[[], Any]] = {
+    "BSDR": lambda: BSDRClassifier(2, random_state=0),
+    "BSDR, one fit": lambda: BSDRClassifier(2, latent_scale=1.0, random_state=0),
+    "BM2PCA": lambda: BM2PCAClassifier(2, random_state=0),
+    "D-GPLVM": lambda: DGPLVMClassifier(2, random_state=0),
+}
+
+
+def import_seconds(repeats: int = 3) -> dict[str, float]:
+    """CPU seconds of a fresh interpreter that imports, the bare interpreter taken off."""
+    statements = {
+        "import bsdr_models": "import bsdr_models",
+        "import BSDRClassifier": "from bsdr_models import BSDRClassifier",
+        "import NumPy": "import numpy",
+    }
+    bare = _interpreter("pass", repeats)
+    return {name: _interpreter(code, repeats) - bare for name, code in statements.items()}
+
+
+def _interpreter(code: str, repeats: int) -> float:
+    """Median CPU seconds that a fresh interpreter counts; the first run fills the caches."""
+    command = [sys.executable, "-c", f"{code}\nimport time\nprint(time.process_time())"]
+    found = [
+        float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        for _ in range(repeats + 1)
+    ]
+    return statistics.median(found[1:])
+
+
+def model_seconds() -> Iterator[tuple[str, float]]:
+    """Fits to Wine and, of 300 digits, positions and probabilities of 1000 rows."""
+    wine = load_wine(return_X_y=True)
+    X, y = load_digits(return_X_y=True)
+    rows, new = slice(0, 300), X[300 : 300 + N_NEW]
+    for name, make in MODELS.items():
+        assert make().fit(*wine).score(*wine) > 0.9, name
+        yield f"{name}: fit Wine", medians(Work(run=lambda _, m=make: m().fit(*wine)))[0]
+        model = make().fit(X[rows], y[rows])
+        assert model.score(new, y[300 : 300 + N_NEW]) > 0.4, name
+        place, predict = medians(
+            Work(run=lambda _, m=model: m.transform(new)),
+            Work(run=lambda _, m=model: m.predict_proba(new)),
+            seconds=1.0,
+        )
+        yield f"{name}: positions of {N_NEW} rows", place
+        yield f"{name}: probabilities of {N_NEW} rows", predict
+
+
+def measure() -> dict[str, float]:
+    """Seconds of CPU by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fits that stop at their limit
+        return import_seconds() | dict(model_seconds())
+
+
+def commit() -> str:
+    """Commit of the working tree, with a plus if the package differs from it; "-" without git."""
+    root = Path(__file__).parents[1]
+    try:
+        shown = [
+            subprocess.run(["git", *command], cwd=root, capture_output=True, text=True, check=True)
+            for command in (
+                ["rev-parse", "--short", "HEAD"],
+                ["status", "--porcelain", "--", "bsdr_models"],
+            )
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return "-"
+    return shown[0].stdout.strip() + ("+" if shown[1].stdout.strip() else "")
+
+
+def record(found: dict[str, float], path: Path = HISTORY) -> None:
+    """Add a line."""
+    line = {
+        "commit": commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": processor(),
+        "seconds": {name: round(seconds, 6) for name, seconds in found.items()},
+    }
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def processor() -> str:
+    """Processor and version of Python: times of others are not compared."""
+    return f"{machine().partition(';')[0]}, Python {platform.python_version()}"
+
+
+def last(path: Path = HISTORY) -> list[dict[str, Any]]:
+    """The last lines of this processor, oldest first."""
+    if not path.exists():
+        return []
+    lines = [json.loads(line) for line in path.read_text().splitlines() if line]
+    return [line for line in lines if line["machine"] == processor()][-N_LAST:]
+
+
+def compare(found: dict[str, float], lines: list[dict[str, Any]]) -> str:
+    """Table of times now beside the median of earlier ones; more than `SLOWER` is marked."""
+    rows = []
+    for name, seconds in found.items():
+        before = [line["seconds"][name] for line in lines if name in line["seconds"]]
+        cells = ["-", "-"]
+        if before:
+            usual = float(np.median(before))
+            ratio = seconds / usual
+            cells = [f"{1e3 * usual:.3g}", f"{ratio:.2f}" + (" **slower**" * (ratio > SLOWER))]
+        rows.append([name, f"{1e3 * seconds:.3g}", *cells])
+    since = ", ".join(dict.fromkeys(line["commit"] for line in lines)) or "nothing yet"
+    text = as_markdown(["CPU", "now, ms", "before, ms", "ratio"], rows)
+    return f"{processor()}. Before: median of {since}.\n\n{text}"
+
+
+def report() -> str:
+    """Markdown table of the times now."""
+    rows = [[name, f"{1e3 * seconds:.3g}"] for name, seconds in measure().items()]
+    return (
+        "### What a user waits for\n\n"
+        "CPU milliseconds, medians. Imports in a fresh interpreter, that of the interpreter taken "
+        "off; models with two components and their defaults, fitted to Wine, and to 300 digits for "
+        f"{N_NEW} new rows.\n\n{as_markdown(['', 'ms'], rows)}\n"
+    )

@@ -1,0 +1,226 @@
+"""The pictures of the papers that show single fits, on the first split of each set.
+
+    python -m benchmarks pictures --only vowel-maps
+    python -m benchmarks pictures --folder /tmp/pictures
+
+Sets that are not here are left out. Every picture is a PNG of less than 60 kB.
+"""
+
+import argparse
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from sklearn.decomposition import PCA
+from threadpoolctl import threadpool_limits
+
+from benchmarks import datasets
+from benchmarks.charts import save
+from benchmarks.methods import METHODS, bsdr
+from benchmarks.methods.base import Fitted
+from benchmarks.protocols import Split, first_rows, per_class
+from bsdr_models.bm2pca.estimator import BM2PCAClassifier
+from bsdr_models.bsdr.estimator import BSDRClassifier
+from bsdr_models.plots._style import INK, STYLE, color, ink_on, marker
+
+FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
+# Test rows of a class that a map shows.
+N_SHOWN = 30
+MAPS = ("PCA", "LDA", "NCA", "mean field", "default")
+
+
+def fit(method: str, split: Split, n_components: int) -> Fitted:
+    """A fit with seed 0."""
+    return METHODS[method].fit(split.training, n_components, 0)
+
+
+def scatter(ax: Axes, Z: np.ndarray, y: np.ndarray) -> None:
+    """Positions (M, 2), a colour and a marker for each class."""
+    for label in np.unique(y):
+        rows = np.flatnonzero(y == label)[:N_SHOWN]
+        ax.scatter(
+            *Z[rows].T, s=9, color=color(label), marker=marker(label), linewidths=0, alpha=0.8
+        )
+    ax.set(xticks=[], yticks=[])
+
+
+def maps(source: str) -> Figure:
+    """Positions of test rows and confusion matrices, as in Figs. 4 and 5 of Gönen (2013)."""
+    split = per_class(source, (100,), 0)
+    k = split.training.n_classes
+    with mpl.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            2, len(MAPS), figsize=(2.5 * len(MAPS), 5.2), layout="constrained"
+        )
+        for (above, below), method in zip(axes.T, MAPS, strict=True):
+            fitted = fit(method, split, 2)
+            assert fitted.transform is not None
+            found = fitted.predict(split.X_test).argmax(axis=1)
+            scatter(above, fitted.transform(split.X_test), split.y_test)
+            right = 100.0 * np.mean(found == split.y_test)
+            above.set_title(f"{method}, {right:.1f} %", fontsize=10)
+            counts = np.zeros((k, k))
+            np.add.at(counts, (split.y_test, found), 1.0)
+            _matrix(below, counts / counts.sum(axis=1, keepdims=True))
+        axes[1, 0].set_ylabel("true class")
+    return figure
+
+
+def _matrix(ax: Axes, share: np.ndarray) -> None:
+    """Shares of each true class by predicted class, in per cent where at least one."""
+    image = ax.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0, aspect="equal")
+    for (i, j), part in np.ndenumerate(share):
+        if part >= 0.01:
+            shade = mpl.colors.to_hex(image.cmap(part))
+            ax.annotate(
+                f"{100 * part:.0f}",
+                (j, i),
+                ha="center",
+                va="center",
+                fontsize=5.5,
+                color=ink_on(shade),
+            )
+    ax.set(xticks=range(len(share)), yticks=range(len(share)))
+    ax.tick_params(labelsize=7)
+    ax.set_xlabel("predicted", fontsize=9)
+    ax.tick_params(length=0)
+    ax.grid(visible=False)
+
+
+def projections() -> Figure:
+    """Projections of Vowel under three priors, as in Fig. 6 of Gönen (2013)."""
+    split = per_class("vowel", (100,), 0)
+    with mpl.rc_context(STYLE):
+        names = ("mean field", "ARD", "ARD, 160 iterations")
+        figure, axes = plt.subplots(1, 3, figsize=(8.4, 3.8), layout="constrained")
+        for ax, name in zip(axes, names, strict=True):
+            model, record = bsdr.fit(split.training, 8, 0, arguments=bsdr.CONFIGURATIONS[name])
+            Q = model.components_.T[:, np.argsort(-np.linalg.norm(model.components_, axis=1))]
+            limit = np.abs(Q).max()
+            ax.imshow(Q, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
+            ax.set_title(f"{name}: {record['live_by_norm']} of 8", fontsize=10)
+            ax.set(xlabel="component, longest first", xticks=range(8), xticklabels=range(1, 9))
+            ax.grid(visible=False)
+        axes[0].set_ylabel("feature")
+    return figure
+
+
+def bounds() -> Figure:
+    """The bound while it climbs, as in Fig. 7 of Gönen (2013); Flickr could not be had."""
+    cases = {"vowel": (100,), "mfeat": (100,), "usps": (100, 100)}
+    with mpl.rc_context(STYLE):
+        figure, axes = plt.subplots(1, 3, figsize=(9.0, 3.0), layout="constrained")
+        for ax, (source, sizes) in zip(axes, cases.items(), strict=True):
+            split = per_class(source, sizes, 0)
+            for index, r in enumerate((5, 10)):
+                model = BSDRClassifier(r, preset="paper", random_state=0)
+                bound = model.fit(split.X_train, split.y_train).lower_bounds_
+                iteration = np.arange(1, len(bound) + 1)
+                ax.plot(iteration, bound, color=color(index), label=f"R = {r}")
+            ax.set(title=source, xlabel="iteration", xscale="log")
+        axes[0].set_ylabel("bound, nats")
+        axes[0].legend(loc="lower right")
+    return figure
+
+
+def two_clusters(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Two clusters of 50 points in the plane, and three features of correlated noise."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat([0, 1], 50)
+    plane = rng.standard_normal((100, 2)) + np.array([[-2.0, 0.0], [2.0, 0.0]])[y]
+    root = 2.0 * rng.standard_normal((3, 3))
+    return np.column_stack([plane, 5.0 * rng.standard_normal((100, 3)) @ root]), y
+
+
+def synthetic() -> Figure:
+    """PCA and both variants of BM2PCA on made-up rows, as in Fig. 1 of Du et al. (2015)."""
+    X, y = two_clusters()
+    train = np.random.default_rng(1).permutation(100)[:50]
+    test = np.setdiff1d(np.arange(100), train)
+    models: dict[str, Any] = {
+        "PCA of all rows": PCA(2).fit(X),
+        "BM2PCA, paper": BM2PCAClassifier(2, variant="paper", standardize=False, random_state=0),
+        "BM2PCA": BM2PCAClassifier(1, standardize=False, random_state=0),
+    }
+    with mpl.rc_context(STYLE):
+        figure, axes = plt.subplots(1, 3, figsize=(9.0, 3.2), layout="constrained")
+        for ax, (name, model) in zip(axes, models.items(), strict=True):
+            title = name
+            if isinstance(model, BM2PCAClassifier):
+                model.fit(X[train], y[train])
+                title = f"{name}: {100 * model.score(X[test], y[test]):.0f} % of test rows"
+            Z = model.transform(X)
+            if Z.shape[1] == 1:  # one direction tells two classes apart; a row each for the halves
+                Z = np.column_stack([Z, np.where(np.isin(np.arange(100), train), 1.0, 0.0)])
+                ax.set_yticks([0.0, 1.0], ["test", "training"])
+                ax.set_ylim(-1.0, 2.0)
+            for rows, filled in ((train, True), (test, False)):
+                for label in (0, 1):
+                    chosen = rows[y[rows] == label]
+                    face = color(label) if filled else "none"
+                    ax.scatter(*Z[chosen].T, s=20, facecolor=face, edgecolor=color(label))
+            ax.set_title(title, fontsize=10)
+        axes[0].annotate(
+            "filled: training rows", (0.02, 0.02), xycoords="axes fraction", fontsize=8.5, color=INK
+        )
+    return figure
+
+
+def oil() -> Figure:
+    """Test rows of oil flow by weight of the prior, as in Fig. 1 of Urtasun and Darrell (2007)."""
+    split = first_rows("oil", (100,), 0)
+    names = ["D-GPLVM, paper, weight 100", "D-GPLVM, paper", "D-GPLVM, paper, weight 1e+07"]
+    names += ["D-GPLVM, weight 0.03", "D-GPLVM", "D-GPLVM, infinite weight"]
+    with mpl.rc_context(STYLE):
+        figure, axes = plt.subplots(2, 3, figsize=(9.0, 5.6), layout="constrained")
+        for ax, name in zip(axes.ravel(), names, strict=True):
+            fitted = fit(name, split, 2)
+            assert fitted.transform is not None
+            wrong = np.mean(fitted.predict(split.X_test).argmax(axis=1) != split.y_test)
+            scatter(ax, fitted.transform(split.X_test), split.y_test)
+            title = name.removeprefix("D-GPLVM, ").replace("D-GPLVM", "default")
+            ax.set_title(f"{title}: error {wrong:.3f}", fontsize=10)
+    return figure
+
+
+# Sets that a picture needs, and how it is drawn.
+PICTURES: dict[str, tuple[tuple[str, ...], Callable[[], Figure]]] = {
+    "vowel-maps": (("vowel",), partial(maps, "vowel")),
+    "mfeat-maps": (("mfeat",), partial(maps, "mfeat")),
+    "projections": (("vowel",), projections),
+    "bounds": (("vowel", "mfeat", "usps"), bounds),
+    "synthetic": ((), synthetic),
+    "oil-maps": (("oil",), oil),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks pictures",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", choices=PICTURES, nargs="+", default=list(PICTURES))
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    arguments = parser.parse_args()
+    for name in arguments.only:
+        needs, draw = PICTURES[name]
+        reasons = [f"{source}: {datasets.why_not(source)}" for source in needs]
+        if any(datasets.why_not(source) for source in needs):
+            print(f"{name}: left out; {', '.join(reasons)}")
+            continue
+        with threadpool_limits(1), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # fits that stop at their limit are part of the picture
+            save(draw(), arguments.folder / f"{name}.png")
+        print(f"{name}: drawn", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Lines of results as rows of tables: the newest of every task, method and seed."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.methods import METHODS
+from benchmarks.tables import Table, Task
+
+Row = dict[str, Any]
+
+# What a score is, from a row; in the units in which it is shown.
+VALUES: dict[str, Callable[[Row], float]] = {
+    "accuracy": lambda row: 100.0 * row["accuracy"],
+    "error": lambda row: 1.0 - row["accuracy"],
+    "map": lambda row: row.get("map", np.nan),
+}
+NAMES = {
+    "accuracy": "accuracy, %",
+    "error": "error",
+    "worst": "error of the worst split",
+    "log_loss": "log loss",
+    "brier": "Brier score",
+    "ece": "expected calibration error",
+    "map": "mean average precision",
+}
+
+
+def newest(lines: Iterable[dict[str, Any]], seeds: Iterable[int] | None = None) -> list[Row]:
+    """Rows with ``task``, ``method``, ``seed`` and the result; of all seeds if None.
+
+    Lines of earlier versions, which lack digests of the data, count as long as no newer one is
+    there for the same fit.
+    """
+    found: dict[tuple[Any, ...], Row] = {}
+    wanted = None if seeds is None else set(seeds)
+    for line in lines:
+        part = line["key"]
+        if wanted is not None and part["seed"] not in wanted:
+            continue
+        task = Task(
+            source=part["source"],
+            scheme=part["scheme"],
+            sizes=tuple(part["sizes"]),
+            n_components=part["n_components"],
+        )
+        row = {"task": task, "method": part["method"], "seed": part["seed"]}
+        found[tuple(row.values())] = {**row, **line["result"]}
+    return list(found.values())
+
+
+def value(row: Row, score: str) -> float:
+    """One score of a row."""
+    return VALUES[score](row) if score in VALUES else row[score]
+
+
+def of(rows: Sequence[Row], task: Task, method: str) -> list[Row]:
+    """Rows of one task and method that have scores, by seed."""
+    found = [r for r in rows if r["task"] == task and r["method"] == method and "accuracy" in r]
+    return sorted(found, key=lambda row: row["seed"])
+
+
+def values(rows: Sequence[Row], task: Task, method: str, score: str) -> np.ndarray:
+    """A score on every split, (S,)."""
+    return np.array([value(row, score) for row in of(rows, task, method)])
+
+
+def spread(found: np.ndarray) -> float:
+    """Standard deviation over splits; 0 for a single one."""
+    return float(found.std(ddof=min(1, len(found) - 1)))
+
+
+def place(table: Table, task: Task, method: str) -> float | None:
+    """Where a task and method lie on the curve of a table; None where they do not."""
+    if table.curve == "n_components":
+        return float(task.n_components)
+    if table.curve == "rows":
+        return float(task.sizes[0])
+    at = (METHODS[method].configuration or {}).get(table.curve)
+    return None if at is None else float(at)
+
+
+def series(table: Table, task: Task, method: str) -> str:
+    """Name of the line that a task and method belong to."""
+    several = len({(t.source, t.n_components) for t in table.tasks}) > len(
+        {t.source for t in table.tasks}
+    )
+    if table.curve == "n_components":
+        return method
+    if table.curve == "rows":
+        return f"{method}, R = {task.n_components}" if several else method
+    return f"R = {task.n_components}"
+
+
+def lacking(table: Table, rows: Sequence[Row], seeds: Iterable[int]) -> int:
+    """Number of fits of a table that have no line, sets that are not here left out."""
+    have = {(row["task"], row["method"], row["seed"]) for row in rows}
+    return sum(
+        (task, method, seed) not in have
+        for task in table.tasks
+        if not task.why_not
+        for method in table.methods
+        for seed in seeds
+    )
