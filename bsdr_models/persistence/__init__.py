@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 from contextlib import suppress
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def _pack(estimator: Any, name: str) -> bytes:
     manifest = {
         "format": FORMAT,
         "schema": codec.SCHEMA,
-        "versions": {package: version(package) for package in ("bsdr_models", "numpy", "scipy")},
+        "versions": {package: _version(package) for package in ("bsdr_models", "numpy", "scipy")},
         "estimator": name,
         "parameters": _attributes(encoder, parameters, name),
         "state": _attributes(encoder, state, name),
@@ -189,8 +189,15 @@ def _upgraded(manifest: Any) -> dict[str, Any]:
     if schema > codec.SCHEMA:
         raise NewerSchemaError(
             f"was written by a newer version of bsdr_models, {written_by} with schema {schema}; "
-            f"this one is {version('bsdr_models')} and reads up to schema {codec.SCHEMA}: upgrade"
+            f"this one is {_version('bsdr_models')} and reads up to schema {codec.SCHEMA}: upgrade"
         )
     for number in range(schema, codec.SCHEMA):
         manifest = codec.UPGRADES[number](manifest)
     return manifest
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a source tree on the path, not installed
+        return "uninstalled"
