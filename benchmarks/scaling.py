@@ -1,6 +1,7 @@
 """How the time of a sweep of BSDR grows with rows, features, classes and components."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib as mpl
@@ -44,7 +45,7 @@ def measure(case: Case) -> tuple[float, float]:
         floors.products(features(case), case.r),
         seconds=1.0,
     )
-    falls = (b < a - 1e-9 * abs(a) for a, b in zip(bounds, bounds[1:], strict=False))
+    falls = (b < a - 1e-9 * abs(a) for a, b in pairwise(bounds))
     assert not any(falls), "the bound fell"
     return seconds, factor + product + floors.cone_seconds(data, mean_field.N_NODES)
 
