@@ -28,6 +28,8 @@ NARROW = (
     "no diagnostic of it says by how much."
 )
 
+STOPPED = "Not converged: the fit stopped at max_iter; it is usable, a larger max_iter is better."
+
 # Rules for a page of any colour: nothing is set that the page has a say in.
 _STYLE = """<style>
 .bsdr-summary { margin: 0.6em 0; line-height: 1.4; max-width: 60em; }
@@ -53,13 +55,13 @@ class Facts:
         Lines (name, text) by heading.
     remarks
         Sentences that a reader should not miss.
-    ends_early
-        Whether the fit ends before its optimum on purpose.
+    if_not_converged
+        The sentence for a fit that has not; None if it was not meant to.
     """
 
     sections: Mapping[str, Sequence[Line]]
     remarks: Sequence[str] = ()
-    ends_early: bool = False
+    if_not_converged: str | None = STOPPED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -133,28 +135,31 @@ def summarise(estimator: Any, paper: str) -> Summary:
     remarks = list(facts.remarks)
     if estimator.interrupted_:
         remarks.insert(0, "The user stopped the fit: it holds what was reached until then.")
-    elif not (estimator.converged_ or facts.ends_early):
-        remarks.insert(0, _not_converged(estimator))
+    elif not estimator.converged_ and facts.if_not_converged is not None:
+        remarks.insert(0, facts.if_not_converged)
     sections = {heading: lines for heading, lines in facts.sections.items() if lines}
     sections["model"] = [("paper", paper), *sections["model"]]
     return Summary(title=type(estimator).__name__, sections=sections, remarks=remarks)
 
 
-def _not_converged(estimator: Any) -> str:
-    if getattr(estimator, "inference", "mean_field") in ("gibbs", "nuts"):
-        r_hat = estimator.idata_.attrs.get("r_hat")
-        if r_hat is None:
-            return "A single chain cannot show whether it has converged: sample with chains=4."
-        return (
-            f"Not converged: R-hat of the identified quantities reaches {r_hat:.2f}, more than "
-            f"{R_HAT_LIMIT}. Read diagnose(model.idata_) before the draws."
-        )
-    if getattr(estimator, "inference", "") == "advi":
+def not_mixed(tree: xr.DataTree) -> str:
+    """What it means that draws are not known to have converged."""
+    if tree.attrs["inference_method"] == "advi":
         return (
             "ADVI is an approximation, and nothing shows that it has converged: intervals drawn "
             "from it are too narrow."
         )
-    return "Not converged: the fit stopped at max_iter; it is usable, a larger max_iter is better."
+    if "r_hat" not in tree.attrs:
+        return "A single chain cannot show whether it has converged: sample with chains=4."
+    return (
+        f"Not converged: R-hat of the identified quantities reaches {tree.attrs['r_hat']:.2f}, "
+        f"more than {R_HAT_LIMIT}. Read diagnose(model.idata_) before the draws."
+    )
+
+
+def sentence(remark: str) -> str:
+    """A warning as a sentence of its own."""
+    return remark[0].upper() + remark[1:] + "."
 
 
 # Lines that several papers have

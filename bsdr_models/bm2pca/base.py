@@ -10,9 +10,10 @@ from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models import frames, report
+from bsdr_models import frames
 from bsdr_models.bm2pca import generative, paper, sampling, trees
 from bsdr_models.bm2pca.card import CARD
+from bsdr_models.bm2pca.facts import facts
 from bsdr_models.bm2pca.generative import Generative, Rows
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.task import Learned, Strategy, Task
@@ -31,6 +32,7 @@ from bsdr_models.inference.callbacks import watched_climb
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.random import as_generator
+from bsdr_models.report import Facts
 from bsdr_models.surface import Surface
 from bsdr_models.typing import FloatArray, IntArray
 
@@ -49,12 +51,6 @@ PRIVATE = (
     "_seed",
     "_lazy_completer",
     "_lazy_decoder",
-)
-
-
-NARROW = (
-    "Covariances are those at an optimum and leave out what its parts do to each other: they are "
-    "too narrow."
 )
 
 
@@ -273,70 +269,8 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
             enabled=self.progressbar,
         )
 
-    def _facts(self) -> report.Facts:
-        context, learned, config = self._context, self._learned, self._context.config
-        X, observed = self._observed.X, self._observed.observed.any(axis=1)
-        scaling = "each scaled to unit variance" if config["standardize"] else "on one scale"
-        views = len(self._observed.columns)
-        data = report.data_lines(
-            X.shape,
-            scaler=self._scaler,
-            scaling=(scaling if self._scaler is not None else "sparse, as they are")
-            + (f", {views} views" if views > 1 else ""),
-            missing=0.0 if issparse(X) else float(np.isnan(X).mean()),
-            n_unlabeled=int(np.count_nonzero(~observed)),
-        )
-        if context.index is not None:
-            counts = np.bincount(context.index[observed], minlength=len(context.labels))
-            data.append(report.class_line(context.labels, counts))
-        else:
-            Y = self._observed.Y
-            data.append(report.output_line(context.target, context.labels, Y))
-        settings = [
-            (name.replace("_", " "), f"{value:.3g}" if isinstance(value, float) else f"{value}")
-            for name, value in context.attrs.items()
-            if name in ("variant", "strategy", "C", "epsilon", "metric_scale", "temperature")
-        ]
-        inference = config.get("inference", "mean_field")
-        fit = [("engine", self._engine(inference))]
-        label_free = context.attrs["variant"] == "label_free"
-        ends_early = getattr(self, "n_sweeps_", None) is not None
-        if learned.sampled is None:
-            fit.append(
-                report.bound_line(
-                    "objective" if label_free else "bound",
-                    learned.elbo,
-                    converged=learned.converged,
-                    interrupted=learned.interrupted,
-                    ends_early=ends_early,
-                )
-            )
-            fit += report.restart_line(learned.restarts, best=learned.elbo[-1])
-        else:
-            fit += report.draw_lines(self.idata_, tune=config["tune"])
-        return report.Facts(
-            sections={
-                "model": settings,
-                "data": data,
-                "fit": fit,
-                "latent space": [
-                    report.component_line(self.relevance_, "the variance of the scores")
-                ],
-                "held-out rows": self._held_out_lines(),
-            },
-            remarks=[]
-            if learned.sampled is not None
-            else [NARROW if label_free else report.NARROW],
-            ends_early=ends_early,
-        )
-
-    def _engine(self, inference: str) -> str:
-        """Name of the engine."""
-        return report.ENGINES[inference]
-
-    def _held_out_lines(self) -> list[report.Line]:
-        """What cross-validation has found."""
-        return []
+    def _facts(self) -> Facts:
+        return facts(self)
 
     @property
     def idata_(self) -> xr.DataTree:

@@ -9,7 +9,6 @@ import xarray as xr
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_consistent_length
 
-from bsdr_models import report
 from bsdr_models.bm2pca import label_free, paper, sampling, selection, trees, tuning
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.card import CARD
@@ -393,25 +392,6 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             config=config,
             attrs=attrs,
         )
-
-    def _engine(self, inference: str) -> str:
-        if self._context.attrs["variant"] == "label_free" and self._task.strategy == "shared":
-            return "maximum of the objective, by L-BFGS"
-        n_sweeps = getattr(self, "n_sweeps_", None)
-        return super()._engine(inference) + (f", {n_sweeps} sweeps" if n_sweeps else "")
-
-    def _held_out_lines(self) -> list[report.Line]:
-        found = self.cv_results_
-        if found is None:
-            return []
-        best = int(np.argmin(found["log_loss"]))
-        lines = [
-            ("accuracy", f"{found['accuracy'][best]:.3f}"),
-            report.score_line(-found["log_loss"][best]),
-        ]
-        if len(found["candidates"]) > 1:
-            lines.append(("settings", f"the best of {len(found['candidates'])} compared there"))
-        return lines
 
     def _fit_sweeps(self, chosen: Candidate, rng: np.random.Generator) -> Learned:
         """The paper's variant: so many sweeps, or to convergence."""

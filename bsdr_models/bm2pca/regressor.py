@@ -9,7 +9,6 @@ import xarray as xr
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_consistent_length
 
-from bsdr_models import report
 from bsdr_models.bm2pca import paper, regression, selection, trees
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.mean_field import Start
@@ -282,16 +281,6 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
                 "objective": "bound",
             },
         )
-
-    def _held_out_lines(self) -> list[report.Line]:
-        lines = []
-        if self.cv_results_ is not None and "squared_error" in self.cv_results_:
-            error = float(np.min(self.cv_results_["squared_error"]))
-            lines.append(("squared error", f"{error:.3g} of the variance of the outputs"))
-        if self._context.config["calibrate"]:
-            factors = ", ".join(f"{factor:.3g}" for factor in self.std_factor_[:8])
-            lines.append(("calibration", f"standard deviations multiplied by {factors}"))
-        return lines
 
     # ---------------------------------------------------------------- after the fit
 

@@ -10,9 +10,9 @@ import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models import report
 from bsdr_models.bsdr import predict, sampling, trees
 from bsdr_models.bsdr.card import CARD
+from bsdr_models.bsdr.facts import NO_SIGNAL, facts, no_signal
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.settings import (
     Inference,
@@ -39,6 +39,7 @@ from bsdr_models.frames import validate_rows
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.random import RandomState, as_generator
+from bsdr_models.report import Facts
 from bsdr_models.surface import Surface
 from bsdr_models.typing import FloatArray, ProjectionPrior, Target
 
@@ -53,16 +54,6 @@ PRIVATE = (
     "_tree",
     "_tree_seed",
 )
-# Weight of the model without features above which a mixture says that there is no signal.
-NO_SIGNAL = 0.5
-
-
-def no_signal(weight: float) -> str:
-    """What a large weight of the model without features means."""
-    return (
-        "the targets are not predictable from X by this model: cross-validation gives the model "
-        f"without features a weight of {weight:.2f}"
-    )
 
 
 class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseEstimator):
@@ -349,69 +340,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
             attrs["no_features_weight"] = mixture.no_features_weight
         return attrs
 
-    def _facts(self) -> report.Facts:
-        context, mixture = self._context, self._mixture
-        config, inference = context.config, context.config["inference"]
-        scaling = "each scaled to unit variance" if config["standardize"] else "centred"
-        data = report.data_lines(context.X.shape, scaler=self._scaler, scaling=scaling)
-        if context.target == "multiclass":
-            counts = np.bincount(context.y, minlength=len(context.labels))
-            data.append(report.class_line(context.labels, counts))
-        else:
-            data.append(report.output_line(context.target, context.labels, context.y))
-        latent = [
-            report.component_line(self.relevance_, "the variance of the scores"),
-            ("latent scale", f"{self.latent_scale_:g}"),
-        ]
-        held_out, remarks = [], []
-        if inference == "mean_field":
-            result = mixture.fits[0].result
-            several = f", {len(mixture.fits)} fits mixed" if len(mixture.fits) > 1 else ""
-            fit = [
-                ("engine", "mean field" + several),
-                report.bound_line(
-                    "bound",
-                    result.elbo,
-                    converged=result.converged,
-                    interrupted=result.interrupted,
-                ),
-                *report.restart_line(result.restarts, best=result.elbo[-1]),
-            ]
-            latent += self._stack_lines()
-            if np.isfinite(mixture.log_score):
-                held_out = [report.score_line(mixture.log_score, guess=mixture.log_scores[-1])]
-            remarks.append(report.NARROW)
-            if config["latent_scale"] == "stack" and mixture.no_features_weight > NO_SIGNAL:
-                remarks.insert(0, no_signal(mixture.no_features_weight))
-        else:
-            sampler = f", {self.idata_.attrs['sampler']}" if inference == "gibbs" else ""
-            fit = [
-                ("engine", report.ENGINES[inference] + sampler),
-                *report.draw_lines(self.idata_, tune=config["tune"]),
-            ]
-        return report.Facts(
-            sections={
-                "model": [("prior", f"{context.projection_prior} projection")],
-                "data": data,
-                "fit": fit,
-                "latent space": latent,
-                "held-out rows": held_out,
-            },
-            remarks=remarks,
-        )
-
-    def _stack_lines(self) -> list[report.Line]:
-        """Weight and held-out log score of every latent scale, and of no features."""
-        mixture = self._mixture
-        if len(mixture.weights) < 2 or not np.isfinite(mixture.log_score):
-            return []
-        weights = mixture.weights[:-1].reshape(len(mixture.fits), -1).sum(axis=1)
-        by_scale: dict[float, float] = {}
-        for fit, weight in zip(mixture.fits, weights, strict=True):
-            by_scale[fit.latent_scale] = by_scale.get(fit.latent_scale, 0.0) + float(weight)
-        parts = [f"{weight:.2f} for scale {scale:g}" for scale, weight in sorted(by_scale.items())]
-        parts.append(f"{mixture.no_features_weight:.2f} for no features")
-        return [("weights", ", ".join(parts))]
+    def _facts(self) -> Facts:
+        return facts(self)
 
     @property
     def model_(self) -> Any:

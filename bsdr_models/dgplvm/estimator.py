@@ -19,7 +19,6 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
-from bsdr_models import report
 from bsdr_models.checks import (
     check_choice,
     check_count,
@@ -33,17 +32,17 @@ from bsdr_models.checks import (
 )
 from bsdr_models.dgplvm import settings, trees
 from bsdr_models.dgplvm.card import CARD
-from bsdr_models.dgplvm.cross_fit import centroid_slope
 from bsdr_models.dgplvm.draws import declare, learn_draws
 from bsdr_models.dgplvm.dynamics import Dynamics
+from bsdr_models.dgplvm.facts import facts
 from bsdr_models.dgplvm.fit import Task
-from bsdr_models.dgplvm.gp_classifier import GPClassifier
 from bsdr_models.dgplvm.learn import Learned, Options, learn_map
 from bsdr_models.dgplvm.paper import learn_paper
 from bsdr_models.dgplvm.predict import ByLikelihood, ByMap, Positions, Posterior
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.frames import read_truth, require_targets, validate_rows
 from bsdr_models.random import RandomState, as_generator
+from bsdr_models.report import Facts
 from bsdr_models.surface import Surface
 from bsdr_models.typing import FloatArray, IntArray
 from bsdr_models.unlabeled import encode_known, known_entries
@@ -420,66 +419,8 @@ class DGPLVMClassifier(
 
     # ---------------------------------------------------------------- after the fit
 
-    def _facts(self) -> report.Facts:
-        learned, context, known = self._learned, self._context, self._context.index >= 0
-        config, attrs = context.config, context.attrs
-        scaling = "each scaled to unit variance" if self.standardized_ else "on one scale"
-        fit = [("engine", "posterior mode, by L-BFGS")]
-        if learned.sampled is None:
-            fit.append(
-                report.bound_line(
-                    "log density",
-                    learned.trace,
-                    converged=learned.converged,
-                    interrupted=learned.interrupted,
-                )
-            )
-            fit += report.restart_line(learned.restarts, best=learned.trace[-1], name="starts")
-        else:
-            fit = [("engine", report.ENGINES[config["inference"]])]
-            fit += report.draw_lines(self.idata_, tune=config["tune"])
-        counts = np.bincount(context.index[known], minlength=len(context.labels))
-        return report.Facts(
-            sections={
-                "model": [
-                    ("variant", attrs["variant"]),
-                    ("criterion", f"{attrs['criterion']}, weight {attrs['weight']:g}"),
-                    *((name.replace("_", " "), f"{v:g}") for name, v in learned.settings.items()),
-                ],
-                "data": [
-                    *report.data_lines(
-                        context.X.shape,
-                        scaler=self._scaler,
-                        scaling=scaling,
-                        n_unlabeled=int(np.count_nonzero(~known)),
-                    ),
-                    report.class_line(context.labels, counts),
-                ],
-                "fit": fit,
-                "latent space": [
-                    report.component_line(self.relevance_, "the scatter of class centroids")
-                ],
-                "held-out rows": self._held_out_lines(),
-            },
-            remarks=[remark[0].upper() + remark[1:] + "." for remark in learned.remarks],
-        )
-
-    def _held_out_lines(self) -> list[report.Line]:
-        """How training rows fare that are left out of the map and of the classifier."""
-        learned, y = self._learned, self._context.index
-        posterior, paper = learned.posterior, self._context.attrs["variant"] == "paper"
-        if paper or not isinstance(posterior, Posterior):
-            return []
-        known, classifier = y >= 0, posterior.classifier
-        assert isinstance(classifier, GPClassifier)
-        slope = centroid_slope(learned.latent[known], learned.left_out.mean[known], y[known])
-        log_p = classifier.left_out[known]
-        hits = float(np.mean(log_p.argmax(axis=1) == y[known]))
-        return [
-            ("accuracy", f"{hits:.3f}"),
-            report.score_line(float(log_p[np.arange(len(log_p)), y[known]].mean())),
-            ("centroids", f"{slope:.2f} of their distance is left"),
-        ]
+    def _facts(self) -> Facts:
+        return facts(self)
 
     def _rows(self, X: Any) -> FloatArray:
         """New rows, validated and scaled."""
