@@ -223,6 +223,7 @@ GRIDS = {
         "inference": ["mean_field", "gibbs"],
         "latent_scale": [0.3],
         "priors": [Priors(), Priors(weight_shape=2.0)],
+        "sampler": ["joint"],
         "draws": [20],
         "tune": [20],
         "chains": [2],
