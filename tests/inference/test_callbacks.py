@@ -1,0 +1,61 @@
+"""The progress bar: what it counts, where it ends, and other displays around it."""
+
+import io
+
+import pytest
+from rich.console import Console
+from rich.errors import LiveError
+from rich.progress import Progress
+
+from bsdr_models.inference import callbacks
+from bsdr_models.inference.callbacks import ProgressBar
+
+
+def test_a_bar_ends_full_where_a_stage_ends_early(capsys):
+    with ProgressBar(200, "Two stages") as bar:
+        for length in (30, 100):
+            for _ in range(length):
+                bar.update(bound=-1.5)
+            bar.end_stage(100)
+    printed = capsys.readouterr().out
+    assert "130/130" in printed
+    assert "bound=-1.5" in printed
+
+
+def test_a_bar_that_is_broken_off_is_not_full(capsys):
+    def broken_off():
+        with ProgressBar(50, "Broken off") as bar:
+            bar.update(20)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken_off()
+    assert "20/50" in capsys.readouterr().out
+
+
+def test_a_bar_that_is_off_says_nothing(capfd):
+    with ProgressBar(10, "Off", enabled=False) as bar:
+        bar.update()
+        bar.end_stage(10)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_bar_within_another_display():
+    with Progress(console=Console(file=io.StringIO(), force_terminal=True)) as outer:
+        task = outer.add_task("Folds", total=2)
+        for _ in range(2):
+            with ProgressBar(3, "Fit") as bar:
+                bar.update()
+            outer.advance(task)
+        assert outer.finished
+
+
+def test_no_bar_where_another_display_leaves_no_room(monkeypatch, capfd):
+    class Crowded(Progress):
+        def start(self):
+            raise LiveError("Only one live display may be active at once")
+
+    monkeypatch.setattr(callbacks, "Progress", Crowded)
+    with ProgressBar(3, "Fit") as bar:
+        bar.update()
+    assert capfd.readouterr() == ("", "")
