@@ -10,8 +10,10 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 WORKERS ?= auto
+# Fits of bench-full side by side, of one thread each; -1 is all cores.
+JOBS ?= -1
 
-.PHONY: help install demo test test-slow bench evidence notebooks docs package test-lowest lint format clean
+.PHONY: help install demo test test-slow bench bench-full evidence notebooks docs package test-lowest lint format clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -44,8 +46,19 @@ package: $(STAMP)  ## Build wheel and sdist, install each into an empty environm
 	$(BIN)/python -m pip install --quiet --group package
 	$(BIN)/python tools/check_package.py
 
-bench: $(STAMP)  ## Speed against the floor
-	$(BIN)/python -m benchmarks speed
+bench: $(STAMP)  ## Accuracy with few rows, and speed: ten minutes, data of scikit-learn
+	$(BIN)/python -m benchmarks accuracy --table few-samples --table noise --seeds 0:3
+	$(BIN)/python -m benchmarks report --table few-samples --table noise --seeds 0:3
+	$(BIN)/python -m benchmarks speed --only sweeps scaling
+	$(BIN)/python -m benchmarks speed --compare
+
+bench-full: $(STAMP)  ## All tables and pictures of docs/benchmarks.md (days; needs BSDR_MODELS_DATA)
+	$(BIN)/python -m pip install --quiet --editable ".[bench]"
+	$(BIN)/python -m benchmarks accuracy --table all --jobs $(JOBS)
+	$(BIN)/python -m benchmarks report --write
+	$(BIN)/python -m benchmarks pictures
+	$(BIN)/python -m benchmarks speed --write
+	$(BIN)/python -m benchmarks speed --record
 
 evidence: $(STAMP)  ## Remake the tables and pictures of docs/evidence.md
 	$(BIN)/python -m benchmarks.evidence

@@ -142,7 +142,8 @@ def two_clusters(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def synthetic() -> Figure:
     """PCA and both variants of BM2PCA on made-up rows, as in Fig. 1 of Du et al. (2015)."""
     X, y = two_clusters()
-    train = np.random.default_rng(1).permutation(100)[:50]
+    order = np.random.default_rng(1).permutation(100)
+    train = order[:50]
     test = np.setdiff1d(np.arange(100), train)
     models: dict[str, Any] = {
         "PCA of all rows": PCA(2).fit(X),
@@ -157,8 +158,9 @@ def synthetic() -> Figure:
                 model.fit(X[train], y[train])
                 title = f"{name}: {100 * model.score(X[test], y[test]):.0f} % of test rows"
             Z = model.transform(X)
-            if Z.shape[1] == 1:  # one direction tells two classes apart; a row each for the halves
-                Z = np.column_stack([Z, np.where(np.isin(np.arange(100), train), 1.0, 0.0)])
+            if Z.shape[1] == 1:  # one direction tells two classes apart; strips for the halves
+                height = np.isin(np.arange(100), train) + np.linspace(-0.2, 0.2, 100)[order]
+                Z = np.column_stack([Z, height])
                 ax.set_yticks([0.0, 1.0], ["test", "training"])
                 ax.set_ylim(-1.0, 2.0)
             for rows, filled in ((train, True), (test, False)):

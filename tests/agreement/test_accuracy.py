@@ -1,6 +1,6 @@
 """What is claimed of accuracy and log loss, on the first three splits of the benchmark.
 
-The claims are about means of ten splits (``benchmarks/README.md``). With three the tolerance is
+The claims are about means of ten splits (``docs/benchmarks.md``). With three the tolerance is
 two standard errors of such a mean, from the spread that the ten splits have.
 """
 

@@ -1,6 +1,6 @@
 """What is claimed of the accuracy of BM2PCA, on a few splits of the benchmark.
 
-The claims are about means of ten or twenty splits (``benchmarks/README.md``). Here a mean of
+The claims are about means of ten or twenty splits (``docs/benchmarks.md``). Here a mean of
 three may fall short by two standard errors of such a mean, from the spread over all splits.
 """
 

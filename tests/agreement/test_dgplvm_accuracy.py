@@ -1,6 +1,6 @@
 """What is claimed of the accuracy of D-GPLVM, on a few splits of the benchmark.
 
-The claims are about means of ten splits (``benchmarks/README.md``). Here a mean of three may
+The claims are about means of ten splits (``docs/benchmarks.md``). Here a mean of three may
 exceed them by two standard errors of such a mean, from the spread over the ten.
 """
 
