@@ -45,7 +45,7 @@ CULTIVARS = np.array(["Barolo", "Grignolino", "Barbera"])
 
 ENGINES: Mapping[Inference, dict[str, Any]] = {
     "mean_field": {},
-    "gibbs": {"draws": 1500, "tune": 1500},
+    "gibbs": {"draws": 500, "tune": 300},
     "nuts": {"draws": 300, "tune": 300, "chains": 2},
 }
 TITLES = {"mean_field": "BSDR, mean field", "gibbs": "BSDR, Gibbs", "nuts": "BSDR, NUTS"}

@@ -114,9 +114,8 @@ def test_loading_spread_is_nearer_to_gibbs_than_that_of_q():
     z = X @ (0.7 * rng.standard_normal((6, 2))) + 0.1 * rng.standard_normal((300, 2))
     y = (z @ W + rng.standard_normal((300, 3))).argmax(axis=1)
     options = {"projection_prior": "entrywise", "latent_scale": 0.1, "priors": SAMPLING}
-    gibbs = BSDRClassifier(inference="gibbs", draws=3000, tune=2000, random_state=0, **options).fit(
-        X, y
-    )
+    gibbs = BSDRClassifier(inference="gibbs", draws=500, tune=300, random_state=0, **options)
+    gibbs.fit(X, y)
     model = BSDRClassifier(random_state=0, **options).fit(X, y)
     fit = model._mixture.fits[0].posterior
 
