@@ -155,6 +155,13 @@ def check_flag(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
+def check_jobs(n_jobs: Any) -> None:
+    """Raise a ValueError unless the argument is what joblib takes for a number of workers."""
+    whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and (not whole or n_jobs == 0):
+        raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}")
+
+
 def check_tol(tol: Any) -> None:
     """Raise a ValueError unless the tolerance is a number of nats that is not negative."""
     if isinstance(tol, bool) or not isinstance(tol, Real) or not 0.0 <= float(tol) < np.inf:

@@ -319,6 +319,13 @@ def test_the_number_of_workers_is_not_on_record():
         assert "n_jobs" not in config
 
 
+@pytest.mark.parametrize("n_jobs", [0, 1.5, "all", True])
+@pytest.mark.parametrize("name", ["restarts", "label-free folds", "regressor", "starts"])
+def test_a_number_of_workers_that_makes_no_sense(name, n_jobs):
+    with pytest.raises(ValueError, match="n_jobs must be None or an integer other than 0"):
+        clone(PARALLEL[name]).set_params(n_jobs=n_jobs).fit(X, y)
+
+
 # --------------------------------------------------------------------------- a worker that dies
 
 

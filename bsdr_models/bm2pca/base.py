@@ -22,6 +22,7 @@ from bsdr_models.bm2pca.views import Moments, make_view
 from bsdr_models.checks import (
     check_count,
     check_flag,
+    check_jobs,
     check_positions,
     check_tol,
     fit_scaler,
@@ -77,6 +78,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
             if hasattr(self, name):
                 check_count(name, getattr(self, name))
         check_tol(self.tol)
+        check_jobs(self.n_jobs)
         for name in ("calibrate", "standardize"):
             check_flag(name, getattr(self, name))
         priors = self._default_priors() if self.priors is None else self.priors

@@ -28,6 +28,7 @@ from bsdr_models.checks import (
     check_choice,
     check_count,
     check_flag,
+    check_jobs,
     check_tol,
     fit_scaler,
     forget,
@@ -153,6 +154,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         if not isinstance(settings.priors, Priors):
             raise ValueError(f"priors must be a Priors, got {type(settings.priors).__name__}")
         check_tol(settings.tol)
+        check_jobs(self.n_jobs)
         for name in ("n_components", "n_restarts", "max_iter", "draws", "tune", "chains"):
             check_count(name, getattr(self, name))
         for name in ("integrate_latent", "standardize"):

@@ -22,6 +22,7 @@ from sklearn.utils.validation import (
 from bsdr_models.checks import (
     check_choice,
     check_count,
+    check_jobs,
     check_positions,
     check_tol,
     feature_names,
@@ -311,6 +312,7 @@ class DGPLVMClassifier(
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         check_tol(self.tol)
+        check_jobs(self.n_jobs)
         for name in ("map_width", "map_noise"):
             settings.candidates(name, getattr(self, name))
         if not isinstance(self.reuse_kernel, bool | np.bool_):
