@@ -75,11 +75,13 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
 
 
 def save(ax: Axes, path: Path) -> int:
-    """Write the figure as a small picture; its size in bytes."""
+    """Write the figure, with fewer colours if it would be too large; its size in bytes."""
     raw = io.BytesIO()
     ax.get_figure(root=True).savefig(raw, dpi=DPI)
-    picture = Image.open(raw).convert("RGB").quantize(N_COLORS, method=Image.Quantize.FASTOCTREE)
+    picture = Image.open(raw).convert("RGB")
     picture.save(path, optimize=True)
+    if path.stat().st_size > MAX_BYTES:
+        picture.quantize(N_COLORS, method=Image.Quantize.FASTOCTREE).save(path, optimize=True)
     return path.stat().st_size
 
 
