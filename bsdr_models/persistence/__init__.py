@@ -6,6 +6,7 @@ a model may consist of, :mod:`bsdr_models.persistence.codec` turns it into JSON 
 """
 
 import errno
+import json
 import os
 import secrets
 import shutil
@@ -163,8 +164,9 @@ class NewerSchemaError(ValueError):
 
 
 def _unpack(reader: file.Reader) -> Any:
-    manifest = _upgraded(reader.manifest())
-    budget = codec.EXPANSION * reader.manifest_size + codec.GRANTED
+    text = reader.manifest()
+    manifest = _upgraded(json.loads(text))
+    budget = codec.EXPANSION * len(text) + codec.GRANTED
     decoder = codec.Decoder(column=reader.column, variable=reader.variable, budget=budget)
     decoder.tables(manifest["arrays"], manifest["objects"])
     name = manifest["estimator"]

@@ -33,19 +33,28 @@ EXPANSION, GRANTED = 1100, 2**16
 
 
 def to_bytes(manifest: dict[str, Any], columns: Columns, tree: xr.DataTree | None) -> bytes:
-    """Contents of a file, sealed."""
+    """Contents of a file, sealed.
+
+    Raises
+    ------
+    ValueError
+        If the tree has a group of the name that the estimator's has.
+    """
     text = np.bytes_(json.dumps(manifest, allow_nan=False, separators=(",", ":")))
     variables: dict[str, Any] = {"manifest": ((), text)}
     variables |= {name: (f"{name}_index", values) for name, values in columns.items()}
     groups = {"/": xr.Dataset()}
     if tree is not None:
+        if GROUP in tree.children:
+            raise ValueError(f"idata_ has a group {GROUP!r}, whose name files need: rename it")
         groups = {node.path: _plain(node.to_dataset(inherit=False)) for node in tree.subtree}
     groups[f"/{GROUP}"] = xr.Dataset(variables)
     encoding = {path: _encoding(dataset) for path, dataset in groups.items()}
     encoding[f"/{GROUP}"]["manifest"] = COMPRESSION
     buffer = io.BytesIO()
     xr.DataTree.from_dict(groups).to_netcdf(buffer, engine="h5netcdf", encoding=encoding)
-    digest = hashlib.sha256(buffer.getbuffer()).hexdigest()
+    with buffer.getbuffer() as contents:
+        digest = hashlib.sha256(contents).hexdigest()
     buffer.seek(0, io.SEEK_END)
     buffer.write(f"\nbsdr_models sha256 {digest}\n".encode())
     return buffer.getvalue()
@@ -114,27 +123,19 @@ class Reader:
     """Variables of a file whose contents may have been made to do harm.
 
     A variable is read once at most, only from this file, and only if it is not much larger than
-    the room that it takes there.
+    the room that it takes there. All methods raise a ValueError otherwise.
     """
 
     def __init__(self, store: h5py.File) -> None:
         self._store = store
         self._seen: set[str] = set()
 
-    def manifest(self) -> Any:
-        """The JSON tree.
-
-        Raises
-        ------
-        ValueError
-            If there is none.
-        """
+    def manifest(self) -> bytes:
+        """The JSON tree, as text."""
         found = self._dataset(f"{GROUP}/manifest")
         if found.dtype != np.dtype("S1"):
             raise ValueError("its manifest is no text")
-        text = found[()].tobytes()
-        self.manifest_size = len(text)
-        return json.loads(text)
+        return found[()].tobytes()
 
     def column(self, name: str) -> np.ndarray:
         """Numbers of the fitted object of one dtype."""

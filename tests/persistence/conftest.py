@@ -25,6 +25,7 @@ from bsdr_models import (
     Priors,
 )
 from bsdr_models.bm2pca import label_free, truncated_metric
+from bsdr_models.dgplvm import gp_classifier
 
 FEW_DRAWS = {"draws": 12, "tune": 12, "chains": 2}
 ONE_SCALE = {"latent_scale": 0.3, "max_iter": 30, "random_state": 0}
@@ -167,11 +168,9 @@ COMPILED = {
 
 
 def features(kind):
-    """Rows of a fit, 30 of iris; 5 more features than rows, or 150 rows, where that is asked."""
+    """Rows of a fit, 30 of iris; with 5 more features than rows where that is asked."""
     X, _ = load_iris(return_X_y=True)
     rng = np.random.default_rng(0)
-    if kind == "many":
-        return X
     X = X[::5].copy()
     noise = rng.standard_normal((len(X), 31))
     match kind:
@@ -217,6 +216,9 @@ def fitted(estimator: BaseEstimator, rows: str, target: str):
     y, keywords = targets(target, X.shape[0])
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # short fits do not converge
+        if rows == "many":  # for a classifier of all of them
+            patch.setattr(gp_classifier, "EXACT_ROWS", 20)
+            patch.setattr(gp_classifier, "INDUCING_ROWS", 8)
         if rows == "many sparse":
             patch.setattr(truncated_metric, "MAX_EXACT", 5)
             patch.setattr(label_free, "MAX_AXES", 5)

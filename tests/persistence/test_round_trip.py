@@ -141,6 +141,14 @@ def test_what_was_added_to_the_tree_is_kept(zoo, tmp_path):
         assert back["notes"][name].dtype == notes[name].dtype
 
 
+def test_a_group_of_the_name_that_the_file_needs(zoo, tmp_path):
+    model, _ = zoo.fitted(*zoo.variants["bsdr, columnwise"])
+    model.idata_["estimator"] = xr.DataTree(xr.Dataset({"a": 1.0}))
+    with pytest.raises(ValueError, match="idata_ has a group 'estimator'"):
+        model.save(tmp_path / "model.nc")
+    assert list(tmp_path.iterdir()) == []
+
+
 FRESH = """
 import sys
 import numpy as np
