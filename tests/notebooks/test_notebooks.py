@@ -47,9 +47,12 @@ def written(notebook: NotebookNode) -> str:
 
 def test_there_is_a_notebook():
     assert [path.name for path in NOTEBOOKS] == [
+        "00_quickstart.ipynb",
         "01_bsdr.ipynb",
         "02_bm2pca.ipynb",
         "03_dgplvm.ipynb",
+        "04_traces_and_alignment.ipynb",
+        "05_gene_expression.ipynb",
     ]
 
 
