@@ -94,8 +94,8 @@ def plot_outliers(
 
 
 def _decades(begin: float, end: float) -> tuple[list[float], list[str]]:
-    """Zero and at most six powers of ten between the two, and what to write there."""
-    powers = np.arange(np.ceil(np.log10(begin)), np.floor(np.log10(end)) + 1.0)
+    """Zero, the begin, and at most six powers of ten up to the end, and what to write there."""
+    powers = np.arange(np.ceil(np.log10(2.0 * begin)), np.floor(np.log10(end)) + 1.0)
     powers = powers[:: 1 + (len(powers) - 1) // 6]
     names = [f"{10.0**p:g}" if -3 <= p < 5 else f"$10^{{{p:.0f}}}$" for p in powers]
-    return [0.0, *(10.0**powers)], ["0", *names]
+    return [0.0, begin, *(10.0**powers)], ["0", f"{begin:.3g}", *names]
