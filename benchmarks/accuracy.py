@@ -157,7 +157,8 @@ def missing(
             if task.why_not:
                 continue
             for method in methods or table.methods:
-                wanted |= {(task, method, s): None for s in seeds or range(*table.seeds)}
+                asked = task.asked_of(method)
+                wanted |= {(asked, method, s): None for s in seeds or range(*table.seeds)}
     return [job for job in wanted if json.dumps(key(*job), sort_keys=True) not in done]
 
 

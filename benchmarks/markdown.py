@@ -43,13 +43,21 @@ def _mean(found: np.ndarray, digits: int) -> str:
 
 
 def by_method(
-    rows: Sequence[Row], tasks: Sequence[Task], methods: Sequence[str], score: str
+    rows: Sequence[Row],
+    tasks: Sequence[Task],
+    methods: Sequence[str],
+    score: str,
+    heads: Sequence[str] | None = None,
 ) -> str:
-    """A table of one score: tasks as columns, methods as lines."""
-    shown = [task for task in tasks if not _missing(task)]
-    lines = [[method, *(_score(rows, task, method, score) for task in shown)] for method in methods]
+    """A table of one score: tasks as columns, methods as lines.
+
+    ``heads`` are what stands before the name of the score, and a name for each task.
+    """
+    group, *names = heads or ("", *map(str, tasks))
+    shown = [index for index, task in enumerate(tasks) if not _missing(task)]
+    lines = [[m, *(_score(rows, tasks[index], m, score) for index in shown)] for m in methods]
     notes = [f"{task.source}: {_missing(task)}." for task in tasks if _missing(task)]
-    text = as_markdown([NAMES[score], *map(str, shown)], lines)
+    text = as_markdown([group + NAMES[score], *(names[index] for index in shown)], lines)
     return "\n\n".join([text, *dict.fromkeys(notes)])
 
 
@@ -134,9 +142,10 @@ def fits(rows: Sequence[Row], table: Table) -> str:
 def left_out(rows: Sequence[Row], table: Table) -> str:
     """Why a method has no result somewhere, one line for each reason."""
     reasons: dict[str, list[str]] = {}
+    asked = {(task.asked_of(method), method) for task in table.tasks for method in table.methods}
     for row in rows:
         reason = row.get("skipped") or row.get("failed")
-        if reason and row["task"] in table.tasks and row["method"] in table.methods:
+        if reason and (row["task"], row["method"]) in asked:
             name = f"{row['method']} ({row['task'].source})"
             reasons.setdefault(reason, []).append(name)
     return "\n".join(

@@ -45,8 +45,9 @@ def scatter(ax: Axes, Z: np.ndarray, y: np.ndarray) -> None:
     """Positions (M, 2), a colour and a marker for each class."""
     for label in np.unique(y):
         rows = np.flatnonzero(y == label)[:N_SHOWN]
+        x, y_axis = Z[rows].T
         ax.scatter(
-            *Z[rows].T, s=9, color=color(label), marker=marker(label), linewidths=0, alpha=0.8
+            x, y_axis, s=9, color=color(label), marker=marker(label), linewidths=0, alpha=0.8
         )
     ax.set(xticks=[], yticks=[])
 

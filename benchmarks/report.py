@@ -9,12 +9,13 @@ t intervals over splits and the number of splits on which they are above zero.
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import charts, markdown
 from benchmarks.accuracy import RESULTS, read, seed_range
 from benchmarks.evidence.page import write
-from benchmarks.rows import Row, lacking, newest
+from benchmarks.rows import Row, lacking, newest, of
 from benchmarks.tables import TABLES, Table, Task
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -25,7 +26,10 @@ PICTURES = "benchmarks"
 
 def text(name: str, rows: Sequence[Row]) -> str:
     """All that is written of one table, pictures left out."""
-    table = TABLES[name]
+    whole = TABLES[name]
+    table = _with_results(whole, rows)
+    if not table.methods:
+        return "Nothing yet."
     if table.curve:
         parts = _curve_tables(rows, table)
     elif table.measures:
@@ -36,7 +40,13 @@ def text(name: str, rows: Sequence[Row]) -> str:
         parts += [markdown.differences(rows, table, score) for score in ("accuracy", "log_loss")]
     if not table.curve:
         parts += [markdown.costs(rows, table)]
-    return "\n\n".join(part for part in (*parts, markdown.left_out(rows, table)) if part)
+    return "\n\n".join(part for part in (*parts, markdown.left_out(rows, whole)) if part)
+
+
+def _with_results(table: Table, rows: Sequence[Row]) -> Table:
+    """The table without the methods that have no result anywhere; a line says why."""
+    methods = tuple(m for m in table.methods if any(of(rows, task, m) for task in table.tasks))
+    return replace(table, methods=methods, ours=tuple(m for m in table.ours if m in methods))
 
 
 def _curve_tables(rows: Sequence[Row], table: Table) -> list[str]:
@@ -45,17 +55,27 @@ def _curve_tables(rows: Sequence[Row], table: Table) -> list[str]:
         size = task.n_components if table.curve == "rows" else 0
         groups.setdefault((task.source, size), []).append(task)
     return [
-        markdown.by_method(rows, tasks, table.methods, score)
+        markdown.by_method(rows, tasks, table.methods, score, _heads(table, tasks))
         for tasks in groups.values()
         for score in table.measures or (table.score, "log_loss")
     ]
 
 
+def _heads(table: Table, tasks: Sequence[Task]) -> list[str]:
+    """What tells the tasks of a set apart, the set itself in front."""
+    first = tasks[0]
+    if table.curve == "rows":
+        return [
+            f"{first.source}, R = {first.n_components}: ",
+            *(f"N = {task.sizes[0]}" for task in tasks),
+        ]
+    return [f"{first.source}: ", *(f"R = {task.n_components}" for task in tasks)]
+
+
 def draw(name: str, rows: Sequence[Row], folder: Path) -> list[str]:
     """Write the pictures of a table; Markdown that shows them."""
     table, shown = TABLES[name], []
-    here = [row for row in rows if row["task"] in table.tasks and "accuracy" in row]
-    if table.curve and here:
+    if table.curve and _with_results(table, rows).methods:
         charts.save(charts.curves(rows, table), folder / f"{name}.png")
         shown.append(f"![{name}: curves]({PICTURES}/{name}.png)")
     ranked = charts.ranking_of(rows, table) if table.ranks else None

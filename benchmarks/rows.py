@@ -31,7 +31,7 @@ def newest(lines: Iterable[dict[str, Any]], seeds: Iterable[int] | None = None) 
     """Rows with ``task``, ``method``, ``seed`` and the result; of all seeds if None.
 
     Lines of earlier versions, which lack digests of the data, count as long as no newer one is
-    there for the same fit.
+    there for the same fit; those of methods that are no more do not.
     """
     found: dict[tuple[Any, ...], Row] = {}
     wanted = None if seeds is None else set(seeds)
@@ -46,7 +46,9 @@ def newest(lines: Iterable[dict[str, Any]], seeds: Iterable[int] | None = None) 
             n_components=part["n_components"],
         )
         row = {"task": task, "method": part["method"], "seed": part["seed"]}
-        found[tuple(row.values())] = {**row, **line["result"]}
+        if part["method"] in METHODS:
+            row["task"] = task.asked_of(part["method"])
+            found[tuple(row.values())] = {**row, **line["result"]}
     return list(found.values())
 
 
@@ -57,6 +59,7 @@ def value(row: Row, score: str) -> float:
 
 def of(rows: Sequence[Row], task: Task, method: str) -> list[Row]:
     """Rows of one task and method that have scores, by seed."""
+    task = task.asked_of(method)
     found = [r for r in rows if r["task"] == task and r["method"] == method and "accuracy" in r]
     return sorted(found, key=lambda row: row["seed"])
 
@@ -96,10 +99,11 @@ def series(table: Table, task: Task, method: str) -> str:
 def lacking(table: Table, rows: Sequence[Row], seeds: Iterable[int]) -> int:
     """Number of fits of a table that have no line, sets that are not here left out."""
     have = {(row["task"], row["method"], row["seed"]) for row in rows}
-    return sum(
-        (task, method, seed) not in have
+    wanted = {
+        (task.asked_of(method), method, seed)
         for task in table.tasks
         if not task.why_not
         for method in table.methods
         for seed in seeds
-    )
+    }
+    return len(wanted - have)

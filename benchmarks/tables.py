@@ -1,11 +1,11 @@
 """What is measured: tasks, methods, and which belong together in a table."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from benchmarks import datasets
-from benchmarks.methods import bm2pca, dgplvm
+from benchmarks.methods import METHODS, bm2pca, dgplvm
 from benchmarks.protocols import PROTOCOLS, Split
 
 RIVALS = ("shrinkage LDA", "PLS-DA", "NCA")
@@ -56,7 +56,7 @@ class Task:
     sizes
         What the protocol takes besides the name and the repeat.
     n_components
-        R.
+        R; 0 for methods that see all features.
     """
 
     source: str
@@ -67,6 +67,10 @@ class Task:
     def split(self, repeat: int) -> Split:
         """Rows of one repeat."""
         return PROTOCOLS[self.scheme](self.source, self.sizes, repeat)
+
+    def asked_of(self, method: str) -> "Task":
+        """The task as a method knows it: one fit serves all R where there is no projection."""
+        return replace(self, n_components=0) if METHODS[method].full else self
 
     @property
     def why_not(self) -> str:

@@ -47,6 +47,8 @@ class Method:
         Folder of the package that it runs through, if any.
     configuration
         Arguments that tell it from others of the same modules.
+    full
+        Whether it sees all features, so that the number of components is nothing to it.
     libraries
         Distributions beside NumPy, SciPy and scikit-learn.
     """
@@ -55,6 +57,7 @@ class Method:
     modules: tuple[str, ...]
     paper: str = ""
     configuration: Any = None
+    full: bool = False
     libraries: tuple[str, ...] = ()
 
 

@@ -106,5 +106,5 @@ METHODS |= {
     for name in ("default", "mean field")
 }
 METHODS["MNP"] = Method(
-    fit=probit, modules=("bsdr_models.bsdr.mnp",), paper="bsdr", configuration={}
+    fit=probit, modules=("bsdr_models.bsdr.mnp",), paper="bsdr", configuration={}, full=True
 )

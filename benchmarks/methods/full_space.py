@@ -102,5 +102,10 @@ _FITS: dict[str, Any] = {
     "LDA + GPC": discriminant_then_process,
 }
 METHODS = {
-    name: Method(fit=fit, modules=("benchmarks.methods.full_space",)) for name, fit in _FITS.items()
+    name: Method(
+        fit=fit,
+        modules=("benchmarks.methods.full_space",),
+        full=fit is not discriminant_then_process,
+    )
+    for name, fit in _FITS.items()
 }

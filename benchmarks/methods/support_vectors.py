@@ -161,6 +161,10 @@ _FITS: dict[str, Any] = {
     "linear SVM, C = 100": partial(fit, settings=fixed, scaled=False),
 }
 METHODS = {
-    name: Method(fit=each, modules=("benchmarks.methods.support_vectors",))
+    name: Method(
+        fit=each,
+        modules=("benchmarks.methods.support_vectors",),
+        full=name.startswith("linear SVM"),
+    )
     for name, each in _FITS.items()
 }

@@ -87,6 +87,15 @@ def test_a_result_has_scores_and_costs():
     json.dumps(found)
 
 
+def test_one_fit_serves_all_components_of_a_method_that_sees_all_features(tmp_path):
+    table = TABLES["few-samples"]
+    jobs = accuracy.missing(["few-samples"], range(1), ["full LDA"], tmp_path / "none")
+    assert len(jobs) == len({(task.source, task.sizes) for task in table.tasks}) == 4
+    key = {**accuracy.key(WINE, "full LDA", 0), "n_components": 5}
+    found = rows.newest([{"key": key, "result": {"accuracy": 0.5}}])
+    assert rows.of(found, WINE, "full LDA") == found
+
+
 def test_comments_and_docstrings_are_no_part_of_the_code(tmp_path, monkeypatch):
     (tmp_path / "a.py").write_text("from ours.b import f\n")
     (tmp_path / "b.py").write_text("def f():\n    return 1\n")
