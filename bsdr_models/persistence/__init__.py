@@ -186,7 +186,7 @@ def _upgraded(manifest: Any) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError("its manifest is of another format")
     schema, written_by = manifest["schema"], manifest["versions"]["bsdr_models"]
-    if type(schema) is not int or schema < min(codec.UPGRADES, default=codec.SCHEMA):
+    if type(schema) is not int or schema < 1:
         raise ValueError(f"its schema {schema!r} is not known")
     if schema > codec.SCHEMA:
         raise NewerSchemaError(
@@ -194,7 +194,8 @@ def _upgraded(manifest: Any) -> dict[str, Any]:
             f"this one is {_version('bsdr_models')} and reads up to schema {codec.SCHEMA}: upgrade"
         )
     for number in range(schema, codec.SCHEMA):
-        manifest = codec.UPGRADES[number](manifest)
+        if number in codec.UPGRADES:
+            manifest = codec.UPGRADES[number](manifest)
     return manifest
 
 

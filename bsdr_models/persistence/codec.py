@@ -27,8 +27,9 @@ import numpy as np
 from bsdr_models.persistence import classes
 from bsdr_models.persistence.classes import Variable
 
-# Of what a file holds. A number more for every change of the classes in it, with a function in
-# UPGRADES that turns the manifest of the number before into one of the new number.
+# Of what a file holds. A number more for every change of the classes in it; and in UPGRADES, under
+# the number before, a function that makes a manifest of that number one of the next. A new field
+# with a default needs none.
 SCHEMA = 1
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
