@@ -273,10 +273,8 @@ class DGPLVMClassifier(
             check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
         rng = as_generator(self.random_state)
         task = self._make_task(self._scale(X), index, priors, sequence)
-        with self._fitting(X.shape):
-            with one_thread():
-                learned = self._learn(task, sequence, rng)
-            self._adopt(learned, task, given.ravel())
+        with one_thread(), self._fitting(X.shape):
+            self._adopt(self._learn(task, sequence, rng), task, given.ravel())
         return self
 
     def _learn(self, task: Task, sequence: Any, rng: np.random.Generator) -> Learned:
