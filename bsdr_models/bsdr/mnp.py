@@ -32,6 +32,7 @@ from bsdr_models.checks import (
     encode_labels,
     fit_scaler,
     forget,
+    one_thread,
     units_of_rows,
     warn_not_converged,
 )
@@ -260,7 +261,8 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
             n_jobs=1,
             enabled=self.progressbar,
         )
-        with self._fitting(X.shape), units_of_rows(rows, standardize=self.standardize):
+        units = units_of_rows(rows, standardize=self.standardize)
+        with one_thread(), self._fitting(X.shape), units:
             with bar as watched:
                 result = run_coordinate_ascent(
                     lambda rng, restart: init(data),
