@@ -209,13 +209,14 @@ def test_log_p_is_prior_and_likelihood_of_the_stored_draws():
     np.testing.assert_allclose(tree["sample_stats/log_p"].values[0], expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_saved_trees_leave_one_out_and_say_where_mean_field_is_too_far_off(tmp_path):
     """Overlapping classes: q is so narrow that no weights correct it, and Pareto k says so."""
     pytest.importorskip("h5netcdf")
     X, y = np.random.default_rng(5).standard_normal((40, 4)), np.arange(40) % 2
     X[:, 0] += y
     options = {"latent_scale": 1.0, "priors": SAMPLING, "projection_prior": "entrywise"}
-    options |= {"draws": 500, "tune": 300, "chains": 2, "random_state": 0}
+    options |= {"draws": 1000, "tune": 300, "chains": 2, "random_state": 0}
     trees = {}
     for engine in ("mean_field", "gibbs"):
         with warnings.catch_warnings():
@@ -226,7 +227,7 @@ def test_saved_trees_leave_one_out_and_say_where_mean_field_is_too_far_off(tmp_p
     assert "log_prior" not in trees["mean_field"].children
     posterior = trees["gibbs"]["posterior"].dataset
     expected = sum(
-        t(df=10.0).logpdf(posterior[name]).reshape(2, 500, -1).sum(axis=2)  # shape and rate 5
+        t(df=10.0).logpdf(posterior[name]).reshape(2, 1000, -1).sum(axis=2)  # shape and rate 5
         for name in ("projection", "weights", "bias")
     )
     np.testing.assert_allclose(trees["gibbs"]["log_prior/parameters"], expected, rtol=1e-9)
