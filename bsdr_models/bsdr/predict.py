@@ -4,6 +4,8 @@ Everything here works row by row, so that a row's result does not depend on its 
 time linear in the number of rows. Scores of one row share its latent position and are therefore
 correlated; the position is integrated by a fixed set of quasi-random normals, the same for all
 rows, and the scores given the position in closed form or by one-dimensional quadrature [1]_.
+The likelihood of a row under a single draw has a rule of its own, in the coordinates of the scores
+(:mod:`bsdr_models.numerics.probit_product`): there nothing averages an error of the points away.
 Real targets need no points: given the parameters they are normal, with a covariance of low rank
 beyond the noise.
 
