@@ -17,8 +17,8 @@ from benchmarks.methods.base import Fitted, ImpossibleError, Method, of_classifi
 from benchmarks.methods.readouts import neighbours
 from benchmarks.protocols import Training
 
-# Inverse penalties of logistic regression that are compared.
-PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
+# Inverse penalties of logistic regression that are compared; the last for rows of unit length.
+PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
 N_FOLDS = 5
 # Variance of the latent functions of the classifier whose kernel is not fitted.
 AMPLITUDE = 100.0
