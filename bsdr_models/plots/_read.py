@@ -81,10 +81,10 @@ def check_prob(prob: float) -> None:
         raise ValueError(f"prob must lie in (0, 1), got {prob}")
 
 
-def caveats(tree: xr.DataTree, what: str) -> str:
+def caveats(tree: xr.DataTree, what: str | None) -> str:
     """What a reader of a map has to know: no signal, or an engine that understates uncertainty."""
     engine = APPROXIMATE.get(tree.attrs.get("inference_method", ""))
-    note = f" {engine}: {what}." if engine else ""
+    note = f" {engine}: {what}." if engine and what else ""
     weight = tree.attrs.get("no_features_weight", 0.0)
     if weight > NO_SIGNAL:
         note += f" No signal: cross-validation gives a model without features weight {weight:.2f}."

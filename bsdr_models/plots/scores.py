@@ -92,6 +92,8 @@ def plot_scores(
     check_prob(prob)
     if ellipses not in ("obs", "class", "both", None):
         raise ValueError(f"ellipses must be 'obs', 'class', 'both' or None, got {ellipses!r}")
+    if max_ellipses < 1:
+        raise ValueError(f"max_ellipses must be at least 1, got {max_ellipses}; see ellipses=None")
     needed = ("latent_mean", "latent_cov") + ("tail_probability",) * (outside is not None)
     dataset = read(tree, group, *needed)
     chosen, names = component_positions(dataset, components)
@@ -116,8 +118,9 @@ def plot_scores(
         note += _ring(ax, at[dataset["tail_probability"].values < outside], len(mean), outside)
     ax.set_xlabel(names[0])
     title = "Training rows" if group == "fit" else "New rows"
-    what = "ellipses" if len(chosen) == 2 else "intervals"
-    set_title(ax, f"{title} in the latent space", note + caveats(tree, TOO_NARROW.format(what)))
+    what = "intervals" if len(chosen) == 1 else "ellipses" if ellipses else None
+    note += caveats(tree, what and TOO_NARROW.format(what))
+    set_title(ax, f"{title} in the latent space", note)
     return ax
 
 

@@ -119,6 +119,13 @@ def test_approximate_ellipses_are_labelled(engine, said, make_fit):
     assert said in note
 
 
+def test_what_is_not_drawn_is_not_spoken_of(wine):
+    assert "approximate" in plot_scores(wine).texts[0].get_text()
+    assert "approximate" not in plot_scores(wine, ellipses=None).texts[0].get_text()
+    with pytest.raises(ValueError, match="max_ellipses must be at least 1, got 0"):
+        plot_scores(wine, max_ellipses=0)
+
+
 def test_one_component_draws_intervals_and_densities(make_fit):
     tree = make_fit(n_components=1, n_obs=50)
     ax = plot_scores(tree, prob=0.8, max_ellipses=1000)
