@@ -88,11 +88,13 @@ def common_scale(scaler: Scaler) -> Scaler:
     Sizes are in units of the largest feature: squares of features near the ends of what a float
     holds would over- or underflow.
     """
-    peak = float(scaler.peak.max())
+    varying = ~scaler.constant  # the size of a feature that is ignored is no unit
+    peak = float(scaler.peak[varying].max())
     with np.errstate(over="ignore", under="ignore"):
-        shares = np.where(scaler.constant, 0.0, scaler.std) * (scaler.peak / peak)
-        size = np.sqrt(np.mean(shares**2))
-        return replace(scaler, std=np.minimum(size * (peak / scaler.peak), HUGE))
+        shares = scaler.std[varying] * (scaler.peak[varying] / peak)
+        size = np.sqrt(np.sum(shares**2) / len(varying))
+        std = np.minimum(size * (peak / scaler.peak), HUGE)
+    return replace(scaler, std=np.where(varying, std, 1.0))
 
 
 def in_different_units(X: FloatArray) -> bool:

@@ -152,6 +152,13 @@ def assert_finite(model, X):
         assert np.isfinite(model.components_).all()
 
 
+class Zoo(SimpleNamespace):
+    """Named things, in one word where a failed example is printed."""
+
+    def __repr__(self):
+        return "zoo"
+
+
 @pytest.fixture(scope="session")
 def zoo():
     """Rows of iris, 15 of each class, and everything above by name."""
@@ -166,7 +173,7 @@ def zoo():
             cache[name] = fit(make(name), X, target(name, y))
         return cache[name]
 
-    return SimpleNamespace(
+    return Zoo(
         X=X,
         y=y,
         make=make,
