@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.spatial.distance import pdist
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.gaussian_process import GaussianProcessClassifier
@@ -17,8 +18,8 @@ from benchmarks.methods.base import Fitted, ImpossibleError, Method, of_classifi
 from benchmarks.methods.readouts import neighbours
 from benchmarks.protocols import Training
 
-# Inverse penalties of logistic regression that are compared; the last for rows of unit length.
-PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
+# Inverse penalties of logistic regression that are compared, for features of mean square one.
+PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 N_FOLDS = 5
 # Variance of the latent functions of the classifier whose kernel is not fitted.
 AMPLITUDE = 100.0
@@ -38,7 +39,13 @@ def ledoit_wolf(training: Training, n_components: int, seed: int) -> Fitted:
 
 def logistic(training: Training, n_components: int, seed: int) -> Fitted:
     """Logistic regression, its penalty by the log loss of held-out training rows."""
-    scale, y = scaler_of(training), training.y
+    scaled, y = scaler_of(training), training.y
+    X = scaled(training.X)
+    size = float(np.sqrt(X.multiply(X).mean() if issparse(X) else np.mean(X**2)))
+
+    def scale(rows: Any) -> Any:
+        return scaled(rows) / size
+
     rows = scale(training.X)
     model, record = LogisticRegression(max_iter=2000), {}
     counts = np.bincount(y)
