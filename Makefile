@@ -52,7 +52,7 @@ bench: $(STAMP)  ## Accuracy with few rows, and speed: ten minutes, data of scik
 	$(BIN)/python -m benchmarks speed --only sweeps scaling
 	$(BIN)/python -m benchmarks speed --compare
 
-bench-full: $(STAMP)  ## All tables and pictures of docs/benchmarks.md (days; needs BSDR_MODELS_DATA)
+bench-full: $(STAMP)  ## All tables and pictures of docs/benchmarks.md (a day of one core; needs BSDR_MODELS_DATA)
 	-$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	$(BIN)/python -m benchmarks accuracy --table all --jobs $(JOBS)
 	$(BIN)/python -m benchmarks report --write
