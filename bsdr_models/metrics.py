@@ -6,9 +6,6 @@ independent exponentials divided by their sum.
 References
 ----------
 .. [1] D. B. Rubin (1981). The Bayesian bootstrap. Annals of Statistics 9(1).
-.. [2] R. G. Newcombe (2006). Confidence intervals for an effect size measure based on the
-       Mann-Whitney statistic. Part 2: asymptotic methods and evaluation. Statistics in Medicine
-       25(4), 559-573. Method 5.
 """
 
 from dataclasses import dataclass
@@ -178,7 +175,7 @@ def area_under_curve(score: FloatArray, positive: BoolArray, *, prob: float) -> 
             1 + N^* \frac{1 - A}{2 - A} + N^* \frac{A}{1 + A} \right],
         \qquad N^* = \frac{m + n}{2} - 1
 
-    [2]_: as for a proportion, the variance is that of the end of the interval.
+    [1]_: as for a proportion, the variance is that of the end of the interval.
 
     Parameters
     ----------
@@ -187,6 +184,12 @@ def area_under_curve(score: FloatArray, positive: BoolArray, *, prob: float) -> 
         Which rows are positive: m of them, n of the others, none of the two zero.
     prob : float
         Probability that the interval holds.
+
+    References
+    ----------
+    .. [1] R. G. Newcombe (2006). Confidence intervals for an effect size measure based on the
+           Mann-Whitney statistic. Part 2: asymptotic methods and evaluation. Statistics in
+           Medicine 25(4), 559-573. Method 5.
     """
     above, below = score[positive], np.sort(score[~positive])
     m, n = len(above), len(below)

@@ -40,7 +40,7 @@ extensions = [
     "native_math",
 ]
 exclude_patterns = ["_build", "_extensions"]
-nitpicky = False
+default_role = "literal"
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
 # Pages with code cells are executed at every build, so what they show is what the code does.

@@ -1,10 +1,4 @@
-r"""Which features count, over all components and classes, and how sure that is.
-
-References
-----------
-.. [1] S. Wold, M. Sjöström, L. Eriksson (2001). PLS-regression: a basic tool of chemometrics.
-       Chemometrics and Intelligent Laboratory Systems 58(2), 109-130.
-"""
+"""Which features count, over all components and classes, and how sure that is."""
 
 import numpy as np
 import xarray as xr
@@ -68,6 +62,11 @@ def importance_table(tree: xr.DataTree, *, top: int = 10, prob: float = 0.9) -> 
     ------
     ValueError
         If the tree has neither coefficients nor slopes, or `top` is not between 1 and D.
+
+    References
+    ----------
+    .. [1] S. Wold, M. Sjöström, L. Eriksson (2001). PLS-regression: a basic tool of chemometrics.
+           Chemometrics and Intelligent Laboratory Systems 58(2), 109-130.
     """
     check_prob(prob)
     posterior = tree.children.get("posterior") if isinstance(tree, xr.DataTree) else None
