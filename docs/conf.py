@@ -60,6 +60,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "bsdr_models"
 html_static_path = ["_static"]
 html_css_files = ["style.css"]
+html_sidebars = {page: [] for page in ("tutorial", "pictures", "evidence", "benchmarks")}
 html_math_renderer = "mathml"
 html_copy_source = False
 html_show_sourcelink = False

@@ -11,6 +11,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb
@@ -71,12 +72,20 @@ STYLE: dict[Any, Any] = {
 
 
 def styled[**P, T](plot: Callable[P, T]) -> Callable[P, T]:
-    """Run `plot` in the style of the package; the settings of the user come back after it."""
+    """Run `plot` in the style of the package; the settings of the user come back after it.
+
+    These settings alone: notebooks make theirs, interactive mode among them, when the first figure
+    asks for the backend, which may be inside.
+    """
 
     @wraps(plot)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-        with plt.rc_context(STYLE):
+        before = {name: rcParams[name] for name in STYLE}
+        rcParams.update(STYLE)
+        try:
             return plot(*args, **kwargs)
+        finally:
+            rcParams.update(before)
 
     return wrapper
 
