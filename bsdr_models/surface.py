@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.card import Card
@@ -70,6 +71,14 @@ class Surface:
         if "text/html" in bundle:
             bundle["text/html"] += self._summary_html()
         return bundle
+
+    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
+        """Attributes of the fit, for scikit-learn's diagram; no property is computed for it."""
+        bare: Any = BaseEstimator()
+        vars(bare).update(vars(self))
+        shown = bare._get_fitted_attr_html(doc_link)
+        shown.estimator_class = type(self)
+        return shown
 
     def _summary_html(self) -> str:
         return self.summary()._repr_html_() if self.__sklearn_is_fitted__() else ""

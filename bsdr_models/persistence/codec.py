@@ -33,6 +33,8 @@ from bsdr_models.persistence.classes import Variable
 SCHEMA = 1
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
+# Values within values: no fit comes near it, and Python can go that far.
+DEPTH = 100
 # Arrays of so many entries are written out in the JSON tree: a place of their own costs more.
 FEW = 32
 # Text of a dtype that is only as long as it is: bytes that one of JSON may stand for, and bytes
@@ -57,6 +59,7 @@ class Encoder:
         self._columns: defaultdict[str, list[np.ndarray]] = defaultdict(list)
         # By identity, with the value itself, lest another one gets its address.
         self._known: dict[int, tuple[Any, Json]] = {}
+        self._depth = 0
 
     @property
     def columns(self) -> Columns:
@@ -71,6 +74,15 @@ class Encoder:
         TypeError
             If the value cannot be stored; with its path.
         """
+        if self._depth == DEPTH:
+            raise TypeError(f"{path[:80]}...: values that hold values {DEPTH} times over")
+        self._depth += 1
+        try:
+            return self._json(value, path)
+        finally:
+            self._depth -= 1
+
+    def _json(self, value: Any, path: str) -> Json:
         kind = type(value)
         if value is None or kind in (bool, int, str):
             return value
@@ -155,6 +167,7 @@ class Decoder:
         self._column, self._variable = column, variable
         self._rest: dict[str, np.ndarray] = {}  # of each column, what no array has yet
         self._budget = budget
+        self._depth = 0
 
     def tables(self, arrays: list[dict[str, Json]], objects: list[dict[str, Json]]) -> None:
         """Fill the tables that values refer to."""
@@ -168,6 +181,15 @@ class Decoder:
 
     def value(self, node: Json) -> Any:
         """Value of a JSON node."""
+        if self._depth == DEPTH:
+            raise ValueError(f"its values hold values {DEPTH} times over")
+        self._depth += 1
+        try:
+            return self._decoded(node)
+        finally:
+            self._depth -= 1
+
+    def _decoded(self, node: Json) -> Any:
         if isinstance(node, list):
             return [self.value(item) for item in node]
         if not isinstance(node, dict):

@@ -155,7 +155,7 @@ def top(**values):
 
 def deep(manifest, store):
     node = 0
-    for _ in range(600):
+    for _ in range(codec.DEPTH):
         node = {"tuple": [node]}
     manifest["state"]["classes_"] = node
 
@@ -244,7 +244,7 @@ FORGERIES = {
     "behind the table": (state({"array": 10**6}), "refers to entry 1000000 of a table"),
     "before the table": (state({"object": -1}), "refers to entry -1 of a table"),
     "unhashable": (state({"dict": [[[1], 2]]}), "unhashable"),
-    "deep": (deep, "no valid model|recursion"),
+    "deep": (deep, "hold values 100 times over"),
     "huge variable": (huge, r"has the shape \(10000000000000,\) but takes 0 bytes only"),
     "link out": (linked(h5py.ExternalLink("/etc/passwd", "x")), "has no 'estimator/float64'"),
     "soft link": (linked(h5py.SoftLink("/estimator/manifest")), "has no 'estimator/float64'"),
