@@ -193,7 +193,8 @@ def test_advi_is_exact_for_independent_normals(model, y, fast_fit, capfd):
     evidence = -0.5 * (quadratic + np.log(n + 1) + n * np.log(2 * np.pi)).sum()
     np.testing.assert_allclose(restarts, evidence, atol=0.2)
     assert tree.attrs["inference_method"] == "advi"
-    assert capfd.readouterr() == ("", "")
+    out, err = capfd.readouterr()
+    assert (out.strip(), err) == ("", "")  # blank lines are of PyMC 6.3
 
 
 def test_interrupted_advi_keeps_the_best_start(model, fast_fit, monkeypatch):
