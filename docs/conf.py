@@ -65,6 +65,7 @@ html_math_renderer = "mathml"
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {
+    "header_links_before_dropdown": 8,
     "navbar_align": "left",
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
