@@ -277,7 +277,7 @@ from bsdr_models import BSDRClassifier
 
 model = BSDRClassifier(latent_scale=0.3, max_iter=5).fit(*load_iris(return_X_y=True))
 page = model._repr_html_()
-assert "components_" in page
+assert "bsdr-summary" in page
 assert "pymc" not in sys.modules
 assert model._tree is None
 """
