@@ -224,7 +224,7 @@ def test_a_map_of_the_folds_until_an_interrupt():
 # ------------------------------------------------------------------------------- a real Ctrl-C
 
 REAL = """
-import os, signal
+import signal
 import numpy as np
 from sklearn.datasets import load_iris
 from bsdr_models import BM2PCAClassifier, BSDRClassifier, MNPClassifier
@@ -236,7 +236,7 @@ def stop(module, name, call):
     def stepping(*args, **kwargs):
         calls.append(1)
         if len(calls) == call:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # to this thread, at once
         return plain(*args, **kwargs)
     setattr(module, name, stepping)
 
