@@ -171,7 +171,7 @@ def task(number):
     return number
 
 def stop(_):
-    os.kill(os.getpid(), signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
 
 outcome = run_tasks(task, range(2), n_jobs=2, on_done=stop)
 print(dict(outcome.results), outcome.interrupted)
