@@ -1,7 +1,7 @@
 """The pictures of the papers that show single fits, on the first split of each set.
 
     python -m benchmarks pictures --only vowel-maps
-    python -m benchmarks pictures --folder /tmp/pictures
+    python -m benchmarks pictures --folder pictures
 
 Sets that are not here are left out. Every picture is a PNG of less than 60 kB.
 """

@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from bsdr_models.report import Facts, Summary, summarise
 logger = logging.getLogger(__name__)
 
 
-class Surface:
+class Surface(ABC):
     """Methods that ask nothing of the model but its card and its fitted attributes."""
 
     _card: ClassVar[Card]
@@ -57,9 +58,9 @@ class Surface:
         check_is_fitted(self)
         return summarise(self, self._card.paper)
 
+    @abstractmethod
     def _facts(self) -> Facts:
         """What the fit has to say for itself."""
-        raise NotImplementedError
 
     def _repr_html_inner(self) -> str:
         """Scikit-learn's diagram, and the summary of a fit below it."""
@@ -83,12 +84,13 @@ class Surface:
     def _summary_html(self) -> str:
         return self.summary()._repr_html_() if self.__sklearn_is_fitted__() else ""
 
+    @abstractmethod
     def __sklearn_is_fitted__(self) -> bool:
-        raise NotImplementedError
+        """Whether there is a fit."""
 
+    @abstractmethod
     def _forget(self) -> None:
         """Be unfitted."""
-        raise NotImplementedError
 
     @contextmanager
     def _fitting(self, shape: tuple[int, int]) -> Iterator[None]:

@@ -185,8 +185,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         )
         self._tree: xr.DataTree | None = None
         fit = self._fit_mean_field if self.inference == "mean_field" else self._fit_draws
-        # The matrices are small: more threads cost more than they bring, and change the rounding.
         units = units_of_rows(self._context.X, standardize=self.standardize)
+        # The matrices are small: more threads cost more than they bring, and change the rounding.
         with one_thread(), self._fitting(X.shape), units:
             fit(settings, fit_rng)
         self._n_features_out = self.n_components

@@ -9,6 +9,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Circle
 
 from bsdr_models.dims import COMPONENT, FEATURE, OBS
+from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.plots._labels import Names
 from bsdr_models.plots._read import (
     Classes,
@@ -27,7 +28,6 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
-from bsdr_models.plots.loadings import ALIVE
 from bsdr_models.plots.scores import draw_points
 from bsdr_models.typing import FloatArray
 

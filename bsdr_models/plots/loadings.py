@@ -5,6 +5,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from bsdr_models.dims import COMPONENT, FEATURE
+from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.plots._read import (
     TOO_NARROW,
     caveats,
@@ -24,8 +25,6 @@ from bsdr_models.plots._style import (
 )
 from bsdr_models.plots.tables import loadings_table
 from bsdr_models.typing import FloatArray, IntArray
-
-ALIVE = 0.01  # share of the between-row variance below which a component counts as switched off
 
 
 @styled

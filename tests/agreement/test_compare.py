@@ -33,7 +33,6 @@ def wine():
 @pytest.fixture(scope="module")
 def saved(wine, tmp_path_factory):
     """Trees of Wine by number of components, written and read again."""
-    pytest.importorskip("h5netcdf")
     folder = tmp_path_factory.mktemp("trees")
     for r in COMPONENTS:
         gibbs(r, *wine).idata_.to_netcdf(folder / f"{r}.nc")

@@ -212,7 +212,6 @@ def test_log_p_is_prior_and_likelihood_of_the_stored_draws():
 @pytest.mark.slow
 def test_saved_trees_leave_one_out_and_say_where_mean_field_is_too_far_off(tmp_path):
     """Overlapping classes: q is so narrow that no weights correct it, and Pareto k says so."""
-    pytest.importorskip("h5netcdf")
     X, y = np.random.default_rng(5).standard_normal((40, 4)), np.arange(40) % 2
     X[:, 0] += y
     options = {"latent_scale": 1.0, "priors": SAMPLING, "projection_prior": "entrywise"}

@@ -89,7 +89,6 @@ def test_a_file_keeps_everything(groups, store, tmp_path):
     tree = build(groups)
     path = tmp_path / f"tree.{store}"
     if store == "netcdf":
-        pytest.importorskip("h5netcdf")
         tree.to_netcdf(path, engine="h5netcdf")
         again = xr.open_datatree(path, engine="h5netcdf")
     else:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, clone
@@ -183,7 +184,7 @@ def features(kind):
         case "gaps":
             X[::4, 1] = np.nan
         case "frame":
-            return pytest.importorskip("pandas").DataFrame(X, columns=["α", "b", "c c", "d"])
+            return pd.DataFrame(X, columns=["α", "b", "c c", "d"])
     return X
 
 

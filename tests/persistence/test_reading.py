@@ -184,7 +184,7 @@ def virtual(manifest, store):
     shape = store["estimator/float64"].shape
     del store["estimator/float64"]
     layout = h5py.VirtualLayout(shape, "f8")
-    layout[:] = h5py.VirtualSource("/tmp/other.h5", "x", shape)
+    layout[:] = h5py.VirtualSource("other.h5", "x", shape)
     store.create_virtual_dataset("estimator/float64", layout)
 
 
