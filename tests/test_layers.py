@@ -31,7 +31,15 @@ CHECKS = ("checks", "frames", "unlabeled")
 SURFACE = ("surface", "report", "layout")
 DRIVERS = tuple(
     f"inference.{name}"
-    for name in ("protocols", "coordinate_ascent", "gibbs", "callbacks", "optimise", "restarts")
+    for name in (
+        "protocols",
+        "coordinate_ascent",
+        "gibbs",
+        "callbacks",
+        "optimise",
+        "restarts",
+        "row_blocks",
+    )
 )
 
 

@@ -1,0 +1,104 @@
+"""Rows in blocks: what is done to each where it lies, and the sums that leave it.
+
+A sweep of coordinate ascent touches rows in two ways: it changes what belongs to a row (its
+position, its scores), and it adds something up over rows. So a fit needs one thing of whatever
+holds the rows: call a function on every block, keep there what it makes for the rows, and hand
+back the sum of the rest. Whether the blocks are slices of an array, are read from disk one after
+the other, or lie on the workers of a cluster, no model knows.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any, Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Consecutive rows.
+
+    X
+        (n, P): an array, SciPy's CSR, or anything that NumPy reads when it is asked to.
+    y
+        Targets of these rows, None where there are none.
+    begin
+        Number of the first row.
+    """
+
+    X: Any
+    y: np.ndarray | None
+    begin: int
+
+
+# What belongs to the rows of every block, one entry each, wherever it is held.
+type Parts = tuple[Any, ...]
+# function(block, *own, shared) -> what the block keeps, what is added up over blocks.
+type Visit[S] = Callable[..., tuple[Any, S]]
+
+
+class RowBlocks(Protocol):
+    """All rows."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of each block."""
+
+    @property
+    def n_features(self) -> int:
+        """P."""
+
+    def visit[S](self, function: Visit[S], *parts: Parts, shared: Any = None) -> tuple[Parts, S]:
+        """Call ``function(block, *own, shared)`` for every block, ``own`` being its parts.
+
+        Parameters
+        ----------
+        function : callable
+            A module's function, or a :func:`functools.partial` of one; it changes nothing that it
+            is given. Returns a pair: what is kept with the block, and a summand with ``+``.
+        *parts : Parts
+            What earlier visits have kept.
+        shared : object
+            The same for all blocks.
+
+        Returns
+        -------
+        parts : Parts
+            What was kept.
+        total : S
+            The summands, added in the order of the blocks.
+        """
+
+
+class InProcess:
+    """Blocks that this process visits one after the other.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+    """
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self._blocks = tuple(blocks)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of each block."""
+        return tuple(block.X.shape[0] for block in self._blocks)
+
+    @property
+    def n_features(self) -> int:
+        """P."""
+        return int(self._blocks[0].X.shape[1])
+
+    def visit[S](self, function: Visit[S], *parts: Parts, shared: Any = None) -> tuple[Parts, S]:
+        """See :class:`RowBlocks`."""
+        kept: list[Any] = []
+        sums: list[S] = []
+        for number, block in enumerate(self._blocks):
+            own, summand = function(block, *(part[number] for part in parts), shared)
+            kept.append(own)
+            sums.append(summand)
+        return tuple(kept), reduce(add, sums)
