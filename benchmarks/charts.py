@@ -1,4 +1,4 @@
-"""Pictures of results: curves over components or rows, and ranks of methods over data sets."""
+"""Pictures of results: curves over components or rows, dots by task, ranks over data sets."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -95,6 +95,50 @@ def _curve(ax: Axes, rows: Sequence[Row], table: Table, source: str, name: str, 
     style["linewidth"] = 2.2 if name in table.ours else 1.3
     ax.plot(x, mean, label=name, **style)
     ax.fill_between(x, mean - deviation, mean + deviation, color=color(index), alpha=0.1, lw=0)
+
+
+def dots(rows: Sequence[Row], table: Table) -> Figure:
+    """A line for each task, on it a mark for each method; bars are one standard deviation."""
+    tasks = [
+        t for t in table.tasks if any(len(values(rows, t, m, table.dots)) for m in table.methods)
+    ]
+    with mpl.rc_context(STYLE):
+        figure, ax = plt.subplots(figsize=(8.2, 1.2 + 0.5 * len(tasks)), layout="constrained")
+        for index, method in enumerate(table.methods):
+            own = method in table.ours
+            points = []
+            for line, task in enumerate(tasks):
+                found = values(rows, task, method, table.dots)
+                if len(found):
+                    points.append((found.mean(), line, spread(found)))
+            if not points:
+                continue
+            x, y, deviation = np.array(points).T
+            offset = 0.6 * ((index + 0.5) / len(table.methods) - 0.5)
+            ax.errorbar(
+                x,
+                y + offset,
+                xerr=deviation,
+                fmt=marker(index),
+                color=color(index),
+                markersize=8.0 if own else 5.0,
+                linewidth=1.0,
+                label=method,
+                zorder=3 if own else 2,
+            )
+        ax.hlines(
+            np.arange(len(tasks) - 1) + 0.5,
+            0.0,
+            1.0,
+            transform=ax.get_yaxis_transform(),
+            color=GREY,
+            lw=0.5,
+        )
+        ax.set_yticks(range(len(tasks)), [str(task) for task in tasks])
+        ax.set(ylim=(len(tasks) - 0.5, -0.5), xlabel=NAMES[table.dots])
+        ax.grid(visible=False, axis="y")
+        figure.legend(loc="outside right center")
+    return figure
 
 
 def ranking_of(rows: Sequence[Row], table: Table) -> tuple[Ranking, list[str], int] | None:

@@ -78,6 +78,9 @@ def draw(name: str, rows: Sequence[Row], folder: Path) -> list[str]:
     if table.curve and _with_results(table, rows).methods:
         charts.save(charts.curves(rows, table), folder / f"{name}.png")
         shown.append(f"![{name}: curves]({PICTURES}/{name}.png)")
+    if table.dots and _with_results(table, rows).methods:
+        charts.save(charts.dots(rows, _with_results(table, rows)), folder / f"{name}.png")
+        shown.append(f"![{name}: every method]({PICTURES}/{name}.png)")
     ranked = charts.ranking_of(rows, table) if table.ranks else None
     if ranked:
         ranking, methods, n_sets = ranked

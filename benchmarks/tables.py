@@ -100,6 +100,8 @@ class Table:
         What it has upward.
     drawn
         Methods that it shows; all of them if empty.
+    dots
+        Score of which a picture shows every task and method; none if empty.
     ranks
         Score by which methods are ranked on every task; no picture of ranks if empty.
     seeds
@@ -113,6 +115,7 @@ class Table:
     curve: Literal["", "n_components", "rows", "C", "weight"] = ""
     score: str = "accuracy"
     drawn: tuple[str, ...] = ()
+    dots: str = ""
     ranks: str = ""
     seeds: tuple[int, int] = (0, 10)
 
@@ -167,6 +170,7 @@ TABLES = {
         ),
         methods=("default", *RIVALS, *EXTRA_PROJECTIONS, "full logistic"),
         ours=("default",),
+        dots="log_loss",
     ),
     "noise": Table(
         tasks=(
@@ -217,7 +221,9 @@ TABLES = {
             _drawn("digits", 2, 100),
             _drawn("usps", 2, 100, 100),
         ),
-        methods=("default", "single fit", "LDA", "shrinkage LDA", "NCA", "PCA"),
+        methods=("default", "single fit", *PROJECTIONS),
+        ours=("default",),
+        dots="accuracy",
     ),
     "bsdr-probit": Table(
         tasks=_THREE_SETS,
