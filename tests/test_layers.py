@@ -39,6 +39,7 @@ DRIVERS = tuple(
         "optimise",
         "restarts",
         "row_blocks",
+        "block_vector",
     )
 )
 

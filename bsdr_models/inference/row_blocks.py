@@ -71,6 +71,13 @@ class RowBlocks(Protocol):
             The summands, added in the order of the blocks.
         """
 
+    def map(self, function: Callable[..., Any], *parts: Parts, shared: Any = None) -> Parts:
+        """A visit without a sum: ``function(block, *own, shared)`` is what is kept.
+
+        Nothing comes back, so that it need not be waited for; what it raises may be raised by
+        the visit that first needs it.
+        """
+
 
 class InProcess:
     """Blocks that this process visits one after the other.
@@ -102,3 +109,10 @@ class InProcess:
             kept.append(own)
             sums.append(summand)
         return tuple(kept), reduce(add, sums)
+
+    def map(self, function: Callable[..., Any], *parts: Parts, shared: Any = None) -> Parts:
+        """See :class:`RowBlocks`."""
+        return tuple(
+            function(block, *(part[number] for part in parts), shared)
+            for number, block in enumerate(self._blocks)
+        )
