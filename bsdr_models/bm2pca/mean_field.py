@@ -25,16 +25,15 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.sparse import csr_array, hstack, issparse
 
-from bsdr_models.bm2pca import views
+from bsdr_models.bm2pca import starts, views
 from bsdr_models.bm2pca.margins import Margins
 from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.sums import BoundSums, LatentSums, WeightSums
 from bsdr_models.bm2pca.views import Moments, View, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.numerics.row_covariances import RowCovariances, shared_axes, stacked
-from bsdr_models.numerics.row_space import centred_gram, squared_distance
 from bsdr_models.typing import FloatArray
 
 Start = Literal["label", "pca", "random"]
@@ -179,111 +178,70 @@ def init(
         Leading components from the targets, principal axes, or standard normals; what a start
         has no direction for is standard normal.
     """
-    p, n, k = data.margins.y.shape
+    p, n, _ = data.margins.y.shape
     mean = np.tile(rng.standard_normal((n, n_components)), (p, 1, 1))
     if start == "label":
-        found = _target_scores(data.margins.y)[..., :n_components]
+        found = starts.target_scores(data.margins.y)[..., :n_components]
         mean[..., : found.shape[-1]] = found
     elif start == "pca":
-        found = _principal_scores(data, n_components)
+        found = starts.principal_scores(data.views, n_components)
         mean[..., : found.shape[-1]] = found
-    ones = np.ones((p, n_components))
-    view_states = []
-    for view in data.views:
-        centre_square = float(view.total @ view.total) / max(float(view.count.mean()), 1.0)
-        scale = max(view.n_observed, 1.0) / max(view.square - centre_square, 1e-300)
-        d, j = view.total.size, view.count.size
-        view_states.append(
-            ViewState(
-                loadings=views.Loadings(
-                    mean=np.zeros((p, d, n_components)),
-                    cov=np.tile(np.eye(n_components) / scale, (p, j, 1, 1)),
-                    log_det=np.full((p, j), -n_components * np.log(scale)),
-                ),
-                loading_precision=Gamma(shape=ones, rate=ones / scale),
-                offset=views.Offset(
-                    mean=np.tile(view.total / np.maximum(view.count, 1.0), (p, 1)),
-                    variance=np.tile(1.0 / (scale * np.maximum(view.count, 1.0)), (p, 1)),
-                ),
-                noise_precision=Gamma(shape=np.ones(p), rate=np.full(p, 1.0 / scale)),
-            )
-        )
-    eye = np.eye(n_components)
-    cov = shared_axes(np.tile(eye, (p, 1, 1)), np.zeros((p, *eye.shape)), np.zeros((p, n)))
-    pooled = None
-    if data.n_pooled:
-        d = data.views[0].total.size
-        pooled = Pooled(
-            map=np.zeros((p, n_components, d)),
-            shift=np.zeros((p, n_components)),
-            cov=np.tile(eye, (p, 1, 1)),
-            log_det=np.zeros(p),
-        )
-    weights = _ridge_weights(mean, data.margins.y)
-    state = State(
-        views=tuple(view_states),
-        latent=make_latent(mean, cov, pooled, data),
-        weights=weights,
-        weight_precision=Gamma(shape=np.ones((p, k)), rate=np.ones((p, k))),
-        slack=np.ones((p, n, k)),
+    cov = unit_covariances(p, n, n_components)
+    pooled = _vague_pool(data, p, n_components) if data.n_pooled else None
+    state = first_state(
+        make_latent(mean, cov, pooled, data), ridge_sums(mean, data.margins.y), data
     )
     return replace(state, slack=update_slack(state, data))
 
 
-def _target_scores(y: FloatArray) -> FloatArray:
-    """Targets as latent positions: y itself, or the leading axes of several, (P, N, <= K)."""
-    if y.shape[-1] == 1:
-        return y
-    u, s, _ = np.linalg.svd(y - y.mean(axis=1, keepdims=True), full_matrices=False)
-    live = s[:, :] > 1e-9 * s[:, :1]
-    rank = int(live.sum(axis=1).min())
-    return u[..., :rank] * np.sqrt(y.shape[1])
+def first_state(latent: Latent, sums: WeightSums, data: Data) -> State:
+    """Factors to match the positions that are given, but for the slack, which is 1.
 
-
-def _principal_scores(data: Data, n_components: int) -> FloatArray:
-    """Unit-variance scores along the principal axes of all views together, (N, <= R).
-
-    By the Gram matrix of the smaller side; sparse rows are neither centred nor written out.
+    Parameters
+    ----------
+    latent : Latent
+    sums : WeightSums
+        :func:`ridge_sums` of all rows.
+    data : Data
     """
-    blocks, centres = [], []
-    for view in data.views:
-        rows, centre = view.X, view.total / np.maximum(view.count, 1.0)
-        if view.mask is not None:
-            rows, centre = (rows - centre) * view.mask, np.zeros(len(centre))
-        size = np.sqrt(max(float(squared_distance(rows, centre).sum()), 1e-300))
-        blocks.append(rows / size)
-        centres.append(centre / size)
-    centre = np.concatenate(centres)
-    if any(issparse(block) for block in blocks):
-        stack = hstack([csr_array(block) for block in blocks], format="csr")
-    else:
-        stack = np.concatenate(blocks, axis=1)
-    n, d = stack.shape
-    if d > n:
-        values, vectors = np.linalg.eigh(centred_gram(stack, centre))
-        rank = min(n_components, int((values > 1e-12 * values.max(initial=0.0)).sum()))
-        return vectors[:, ::-1][:, :rank] * np.sqrt(n)
-    total = np.asarray(stack.sum(axis=0)).ravel()
-    products = stack.T @ stack
-    products = products.toarray() if issparse(products) else products
-    shift = np.multiply.outer(centre, total - 0.5 * n * centre)
-    values, vectors = np.linalg.eigh(products - shift - shift.T)
-    rank = min(n_components, int((values > 1e-12 * values.max(initial=0.0)).sum()))
-    axes = vectors[:, ::-1][:, :rank] * np.sqrt(n / values[::-1][:rank])
-    return np.asarray(stack @ axes - centre @ axes)
-
-
-def _ridge_weights(mean: FloatArray, y: FloatArray) -> Weights:
-    """Weights that fit the targets from the starting positions, vaguely."""
-    full = with_ones(mean)
-    q = full.shape[-1]
-    precision = np.swapaxes(full, 1, 2) @ full + np.eye(q)
-    found = np.linalg.solve(precision, np.swapaxes(full, 1, 2) @ y)
-    p, k = len(y), y.shape[-1]
-    return Weights(
-        mean=found,
+    p, _, r = latent.mean.shape
+    k, q = sums.pull.shape[-1], 1 + r
+    weights = Weights(
+        mean=np.linalg.solve(sums.outer[:, 0] + np.eye(q), sums.pull),
         cov=np.tile(0.01 * np.eye(q), (p, k, 1, 1)),
         log_det=np.full((p, k), q * np.log(0.01)),
+    )
+    return State(
+        views=tuple(starts.view_state(view, n_problems=p, n_components=r) for view in data.views),
+        latent=latent,
+        weights=weights,
+        weight_precision=Gamma(shape=np.ones((p, k)), rate=np.ones((p, k))),
+        slack=np.ones((p, latent.mean.shape[1], k)),
+    )
+
+
+def unit_covariances(p: int, n: int, r: int) -> RowCovariances:
+    """The identity for every row."""
+    eye = np.tile(np.eye(r), (p, 1, 1))
+    return shared_axes(eye, 0.0 * eye, np.zeros((p, n)))
+
+
+def _vague_pool(data: Data, p: int, r: int) -> Pooled:
+    """Standard normals, whatever the row."""
+    return Pooled(
+        map=np.zeros((p, r, data.views[0].total.size)),
+        shift=np.zeros((p, r)),
+        cov=np.tile(np.eye(r), (p, 1, 1)),
+        log_det=np.zeros(p),
+    )
+
+
+def ridge_sums(mean: FloatArray, y: FloatArray) -> WeightSums:
+    """What weights that fit the targets from given positions, vaguely, need of rows."""
+    full = with_ones(mean)
+    across, r = np.swapaxes(full, 1, 2), mean.shape[-1]
+    return WeightSums(
+        spread=np.zeros((len(mean), 1, r, r)), outer=(across @ full)[:, None], pull=across @ y
     )
 
 
@@ -294,26 +252,46 @@ def with_ones(mean: FloatArray) -> FloatArray:
 
 def make_latent(mean: FloatArray, cov: RowCovariances, pooled: Pooled | None, data: Data) -> Latent:
     """q(Z) with the sums that the views need of it."""
+    sums = latent_sums(mean, cov, data)
+    return latent_of_sums(mean, cov, pooled, sums, data)
+
+
+def latent_sums(mean: FloatArray, cov: RowCovariances, data: Data) -> LatentSums:
+    """What views need of positions, summed over the rows that are held."""
     total, second = mean.sum(axis=1), np.swapaxes(mean, 1, 2) @ mean + cov.total()
     found: list[Moments] = []
     for view in data.views:
         cross = view.back(mean)
-        if view.mask is not None:
-            p, n, r = mean.shape
-            each = (mean[..., :, None] * mean[..., None, :] + cov.dense()).reshape(p, n, r * r)
-            found.append(
-                Moments(
-                    total=view.mask.T @ mean,
-                    second=(view.mask.T @ each).reshape(p, -1, r, r),
-                    cross=cross,
-                )
-            )
+        if view.mask is None:
+            found.append(Moments(total=total[:, None], second=second[:, None], cross=cross))
             continue
-        if pooled is not None and view.pool is not None:
-            pool_total, pool_second, pool_cross = _pooled_sums(pooled, view.pool)
-            total, second, cross = total + pool_total, second + pool_second, cross + pool_cross
-        found.append(Moments(total=total[:, None], second=second[:, None], cross=cross))
-    return Latent(mean=mean, cov=cov, pooled=pooled, moments=tuple(found), second=second)
+        p, n, r = mean.shape
+        each = (mean[..., :, None] * mean[..., None, :] + cov.dense()).reshape(p, n, r * r)
+        found.append(
+            Moments(
+                total=view.mask.T @ mean,
+                second=(view.mask.T @ each).reshape(p, -1, r, r),
+                cross=cross,
+            )
+        )
+    return LatentSums(moments=tuple(found), second=second)
+
+
+def latent_of_sums(
+    mean: FloatArray, cov: RowCovariances, pooled: Pooled | None, sums: LatentSums, data: Data
+) -> Latent:
+    """q(Z) from the sums over all rows that are held; pooled rows are added to them."""
+    moments, second, pool = sums.moments, sums.second, data.views[0].pool
+    if pooled is not None and pool is not None:
+        (own,) = moments  # only rows of one complete view are pooled
+        total, extra, cross = _pooled_sums(pooled, pool)
+        second = second + extra
+        moments = (
+            Moments(
+                total=own.total + total[:, None], second=second[:, None], cross=own.cross + cross
+            ),
+        )
+    return Latent(mean=mean, cov=cov, pooled=pooled, moments=moments, second=second)
 
 
 def _pooled_sums(pooled: Pooled, pool: views.Pool) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -374,34 +352,41 @@ def update_latent(state: State, data: Data) -> Latent:
         m_n = S_n \{\sum_v E[\tau_v] M_v^\top (x_n - E[t_v])
         + \sum_c (g_{nc} E[\eta_c] - w_{nc} E[\eta_{c0} \eta_c])\}
     """
+    base = latent_base(state, data)
+    mean, cov = latent_rows(state, data, base)
+    return make_latent(mean, cov, pooled_rows(state, data, base), data)
+
+
+def latent_base(state: State, data: Data) -> FloatArray:
+    """Precision of z_n before its labels speak: (P, 1, R, R), or (P, N, R, R) with gaps."""
+    base: FloatArray = np.eye(state.weights.mean.shape[1] - 1) + sum(
+        views.latent_precision(own, view) for own, view in zip(state.views, data.views, strict=True)
+    )
+    return base
+
+
+def latent_rows(state: State, data: Data, base: FloatArray) -> tuple[FloatArray, RowCovariances]:
+    """Mean (P, N, R) and covariances of the rows that are held, given :func:`latent_base`."""
     weights, pulls = data.margins.weights(state.slack), data.margins.pulls(state.slack)
     second = state.weights.second
     forms, crossed = second[..., 1:, 1:], second[..., 0, 1:]  # (P, K, R, R), (P, K, R)
-    r = forms.shape[-1]
-    base = np.eye(r) + sum(
-        views.latent_precision(own, view) for own, view in zip(state.views, data.views, strict=True)
-    )
     sides = np.concatenate([pulls, weights], axis=-1)
     drive = sides @ np.concatenate([np.swapaxes(state.weights.mean[:, 1:], 1, 2), -crossed], axis=1)
     for own, view in zip(state.views, data.views, strict=True):
         drive += views.latent_drive(own, view)
-    cov: RowCovariances
     if base.shape[1] == 1 and weights.shape[-1] == 1:
         axes = shared_axes(base[:, 0], forms[:, 0], weights[..., 0])
         inside = drive @ axes.axes
         inside *= axes.scales
-        mean = inside @ np.swapaxes(axes.axes, 1, 2)
-        cov = axes
-    else:
-        p, n, k = weights.shape
-        precision = (weights @ forms.reshape(p, k, r * r)).reshape(p, n, r, r)
-        precision += base
-        cov = stacked(precision)
-        mean = np.einsum("pnrs,pns->pnr", cov.cov, drive)
-    return make_latent(mean, cov, _pooled(state, data, base), data)
+        return inside @ np.swapaxes(axes.axes, 1, 2), axes
+    (p, n, k), r = weights.shape, forms.shape[-1]
+    precision = (weights @ forms.reshape(p, k, r * r)).reshape(p, n, r, r)
+    precision += base
+    cov = stacked(precision)
+    return np.einsum("pnrs,pns->pnr", cov.cov, drive), cov
 
 
-def _pooled(state: State, data: Data, base: FloatArray) -> Pooled | None:
+def pooled_rows(state: State, data: Data, base: FloatArray) -> Pooled | None:
     """Optimal q of pooled rows, whose features alone speak."""
     if not data.n_pooled:
         return None
@@ -424,17 +409,29 @@ def update_weights(state: State, data: Data) -> Weights:
         S_c^{-1} = E[\nu_c] I + \sum_n w_{nc} E[\tilde z_n \tilde z_n^\top], \qquad
         \mu_c = S_c \sum_n g_{nc} E[\tilde z_n]
     """
+    return weights_of_sums(weight_sums(state, data), state.weight_precision)
+
+
+def weight_sums(state: State, data: Data) -> WeightSums:
+    """What q(eta) needs of rows: sums over those that are held."""
     weights, pulls = data.margins.weights(state.slack), data.margins.pulls(state.slack)
     full = with_ones(state.latent.mean)  # (P, N, 1 + R)
-    q = full.shape[-1]
-    precision = state.weight_precision.mean[..., None, None] * np.eye(q)
-    precision[..., 1:, 1:] += state.latent.cov.weighted(weights)
     full_t = np.swapaxes(full, 1, 2)
-    for c in range(weights.shape[-1]):
-        precision[:, c] += full_t @ (weights[..., c, None] * full)
+    outer = [full_t @ (weights[..., c, None] * full) for c in range(weights.shape[-1])]
+    return WeightSums(
+        spread=state.latent.cov.weighted(weights),
+        outer=np.stack(outer, axis=1),
+        pull=full_t @ pulls,
+    )
+
+
+def weights_of_sums(sums: WeightSums, weight_precision: Gamma) -> Weights:
+    """Optimal q(eta) from the sums over all rows; see :func:`update_weights`."""
+    precision = weight_precision.mean[..., None, None] * np.eye(sums.outer.shape[-1])
+    precision[..., 1:, 1:] += sums.spread
+    precision += sums.outer
     cov, log_det = inv_spd(precision, name="weight precision")
-    mean = np.einsum("pkqs,psk->pqk", cov, full_t @ pulls)
-    return Weights(mean=mean, cov=cov, log_det=log_det)
+    return Weights(mean=np.einsum("pkqs,psk->pqk", cov, sums.pull), cov=cov, log_det=log_det)
 
 
 def update_weight_precision(state: State, priors: Priors) -> Gamma:
@@ -477,13 +474,18 @@ def sweep(state: State, data: Data, priors: Priors) -> State:
 
 
 def _all_but_slack(state: State, data: Data, priors: Priors) -> State:
-    state = replace(state, views=update_loadings(state, data))
-    state = replace(state, views=update_loading_precision(state, data, priors))
-    state = replace(state, views=update_offset(state, data, priors))
-    state = replace(state, views=update_noise_precision(state, data, priors))
+    state = update_views(state, data, priors)
     state = replace(state, latent=update_latent(state, data))
     state = replace(state, weights=update_weights(state, data))
     return replace(state, weight_precision=update_weight_precision(state, priors))
+
+
+def update_views(state: State, data: Data, priors: Priors) -> State:
+    """All factors of the views once, which takes the moments of q(Z) and no row."""
+    state = replace(state, views=update_loadings(state, data))
+    state = replace(state, views=update_loading_precision(state, data, priors))
+    state = replace(state, views=update_offset(state, data, priors))
+    return replace(state, views=update_noise_precision(state, data, priors))
 
 
 def info(state: State, data: Data, priors: Priors, *, scores: Scores | None = None) -> Info:
@@ -500,24 +502,40 @@ def bound_terms(
 
     Terms of several views are added up.
     """
+    return terms_of_sums(state, data, priors, bound_sums(state, data, scores))
+
+
+def bound_sums(state: State, data: Data, scores: Scores | None = None) -> BoundSums:
+    """What the bound needs of the rows that are held."""
+    return BoundSums(
+        n=state.latent.mean.shape[1],
+        log_det=state.latent.cov.log_det,
+        margins=data.margins.bound(*(scores or score_moments(state)), state.slack),
+    )
+
+
+def terms_of_sums(
+    state: State, data: Data, priors: Priors, sums: BoundSums
+) -> dict[str, FloatArray]:
+    """Terms of the bound from the sums over all rows; see :func:`bound_terms`."""
     terms: dict[str, FloatArray] = {}
     for own, moments, view in _each(state, data):
         for name, value in views.bound_terms(own, moments, view, priors).items():
             terms[name] = terms.get(name, 0.0) + value
     latent, weights, nu = state.latent, state.weights, state.weight_precision
-    n, r = latent.mean.shape[1:]
-    entropy = 0.5 * latent.cov.log_det
+    entropy = 0.5 * sums.log_det
     if latent.pooled is not None:
         entropy = entropy + 0.5 * data.n_pooled * latent.pooled.log_det
     square = np.einsum("prr->p", latent.second)
-    terms["latent"] = entropy + 0.5 * (n + data.n_pooled) * r - 0.5 * square
+    r = latent.second.shape[-1]
+    terms["latent"] = entropy + 0.5 * (sums.n + data.n_pooled) * r - 0.5 * square
     each = weights.mean.shape[1] * (nu.mean_log + 1.0) + weights.log_det
     each = each - nu.mean * np.einsum("pkqq->pk", weights.second)
     terms["weights"] = 0.5 * each.sum(axis=1)
     terms["weight_precision"] = nu.negative_divergence(priors.weight_shape, priors.weight_rate).sum(
         axis=1
     )
-    terms["margins"] = data.margins.bound(*(scores or score_moments(state)), state.slack)
+    terms["margins"] = sums.margins
     return terms
 
 

@@ -191,6 +191,14 @@ class Moments:
     second: FloatArray
     cross: FloatArray
 
+    def __add__(self, other: "Moments") -> "Moments":
+        """Sums over the rows of both."""
+        return Moments(
+            total=self.total + other.total,
+            second=self.second + other.second,
+            cross=self.cross + other.cross,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loadings:
