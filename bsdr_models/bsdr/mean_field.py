@@ -5,6 +5,10 @@ q(weights, bias) q(scores), and q(noise_precision) for regression targets. Every
 returns the optimal factor with the others held fixed; ``step`` runs them once, in the order of
 the paper; ``elbo_terms`` is the exact bound, all constants included. NumPy and SciPy only.
 
+Updates of rows (latent, scores) look at one row at a time; all others, and the bound, read rows
+only through :class:`LatentSums` and :class:`ScoreSums`. So a fit over rows in blocks calls the
+same functions: those of rows on the state of a block, the others on a state without rows.
+
 Letters: Q projection, Z latent, W and b weights and bias, T scores, Phi, Psi, lambda their
 precisions, v = latent_scale**2. The paper stores observations in columns; here X is (N, D).
 
@@ -21,7 +25,8 @@ from typing import Literal
 import numpy as np
 
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.data import Data
+from bsdr_models.bsdr.row_sums import LatentSums, ScoreSums
+from bsdr_models.data import Data, Targets
 from bsdr_models.numerics import normal_tail, orthant, scatter
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, NormalColumns, NormalRows, RidgeColumns
 from bsdr_models.numerics.linalg import inv_spd
@@ -115,28 +120,49 @@ def init(
     start : {"discriminant", "pca", "random"}
         Shrunken discriminant directions, principal axes, or standard normals.
     """
-    n, d, r, k = data.n_rows, data.n_features, n_components, data.n_labels
-    shape = {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}[projection_prior]
-    mean = 0.1 * rng.standard_normal((n, r))
+    mean = _start_positions(data, n_components, rng, start)
+    precision = vague_precision(data.n_features, n_components, projection_prior, priors)
+    projection = data.design.ridge(mean, precision.mean, priors.latent_scale**2)
+    return begin(mean, precision, projection, data)
+
+
+def _start_positions(data: Data, r: int, rng: np.random.Generator, start: Start) -> FloatArray:
+    """Latent positions to start from, (N, R)."""
+    mean = 0.1 * rng.standard_normal((data.n_rows, r))
     if start == "random":
-        mean = 10.0 * mean
+        return 10.0 * mean
+    if start == "pca":
+        found = data.design.principal_scores(r)
     else:
-        if start == "pca":
-            found = data.design.principal_scores(r)
-        else:
-            found = scatter.discriminant_scores(data.design, _target_matrix(data), r)
-        found = scatter.standardise(found)
-        live = found.any(axis=0)
-        mean[:, : found.shape[1]][:, live] = found[:, live]
-    precision = Gamma(
+        found = scatter.discriminant_scores(data.design, _target_matrix(data), r)
+    found = scatter.standardise(found)
+    live = found.any(axis=0)
+    mean[:, : found.shape[1]][:, live] = found[:, live]
+    return mean
+
+
+def vague_precision(
+    n_features: int, n_components: int, projection_prior: ProjectionPrior, priors: Priors
+) -> Gamma:
+    """Precisions of a projection that nothing is known of."""
+    d, r = n_features, n_components
+    shape = {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}[projection_prior]
+    return Gamma(
         shape=np.full(shape, priors.projection_shape + 0.5 * d * r / np.prod(shape)),
         rate=np.full(shape, priors.projection_rate + 0.05 * d * r / np.prod(shape)),
     )
+
+
+def begin(
+    latent: FloatArray, precision: Gamma, projection: RidgeColumns, data: Data | Targets
+) -> State:
+    """State with given positions (n, R) and their projection, vague weights, and scores to fit."""
+    (n, r), k = latent.shape, data.n_labels
     eye = np.eye(1 + r)
     state = State(
         projection_precision=precision,
-        projection=data.design.ridge(mean, precision.mean, priors.latent_scale**2),
-        latent=NormalRows(mean=mean, cov=np.eye(r), log_det=0.0),
+        projection=projection,
+        latent=NormalRows(mean=latent, cov=np.eye(r), log_det=0.0),
         weight_precision=Gamma(shape=np.ones((1 + r, k)), rate=np.ones((1 + r, k))),
         weights=NormalColumns(
             mean=np.zeros((1 + r, k)),
@@ -228,13 +254,28 @@ def weight_gamma(square: FloatArray, priors: Priors) -> Gamma:
     return Gamma(shape=shape, rate=rate)
 
 
-def update_weights(state: State) -> NormalColumns:
-    """Optimal q(b, W), jointly per label [1]_, Eq. (9)."""
+def latent_sums(state: State, *, cross: FloatArray | None = None) -> LatentSums:
+    """What the global updates and the bound read of the rows of a state; cross is X'E[Z]."""
+    z, t = state.latent.mean, state.scores.mean
+    gap = z - state.projection.fitted
+    return LatentSums(
+        n_rows=len(z),
+        total=z.sum(axis=0),
+        second=z.T @ z,
+        gap=float(np.vdot(gap, gap)),
+        score_total=t.sum(axis=0),
+        score_cross=z.T @ t,
+        score_square=np.einsum("nk,nk->k", t, t),
+        cross=cross,
+    )
+
+
+def update_weights(state: State, sums: LatentSums | None = None) -> NormalColumns:
+    """Optimal q(b, W), jointly per label [1]_, Eq. (9); sums over rows if they are not its own."""
+    sums = sums or latent_sums(state)
     tau = noise_mean(state)
-    cov, log_det = weights_cov(latent_moment(state.latent), state.weight_precision, tau)
-    drive = np.empty_like(state.weights.mean)
-    drive[0] = state.scores.mean.sum(axis=0)
-    drive[1:] = state.latent.mean.T @ state.scores.mean
+    cov, log_det = weights_cov(latent_moment(state.latent, sums), state.weight_precision, tau)
+    drive = np.vstack([sums.score_total, sums.score_cross])
     return NormalColumns(mean=np.einsum("kpq,qk->pk", cov, drive * tau), cov=cov, log_det=log_det)
 
 
@@ -247,13 +288,17 @@ def weights_cov(
     return inv_spd(full, name="weight precision")
 
 
-def update_scores(state: State, data: Data, *, n_nodes: int = N_NODES) -> Scores:
+def update_scores(state: State, data: Data | Targets, *, n_nodes: int = N_NODES) -> Scores:
     """Optimal q(T) [1]_, Eq. (10), with exact moments in place of the paper's naive sampling."""
     return make_scores(score_mean(state), data, start=state.scores.mode, n_nodes=n_nodes)
 
 
 def make_scores(
-    origin: FloatArray, data: Data, *, start: FloatArray | None = None, n_nodes: int = N_NODES
+    origin: FloatArray,
+    data: Data | Targets,
+    *,
+    start: FloatArray | None = None,
+    n_nodes: int = N_NODES,
 ) -> Scores:
     """q(T) for given untruncated means, (N, K)."""
     if data.target == "multiclass":
@@ -267,11 +312,24 @@ def make_scores(
     return Scores(mean=data.y, origin=origin, log_prob=0.0)
 
 
-def update_noise_precision(state: State, priors: Priors) -> Gamma | None:
+def score_sums(state: State) -> ScoreSums:
+    """What the bound reads of the scores of a state's rows."""
+    t = state.scores
+    return ScoreSums(
+        log_prob=t.log_prob,
+        inner=float(np.vdot(t.mean, score_mean(state) - t.origin)),
+        square=float(np.vdot(t.origin, t.origin)),
+    )
+
+
+def update_noise_precision(
+    state: State, priors: Priors, sums: LatentSums | None = None
+) -> Gamma | None:
     """Optimal q(tau) of real targets; None for labels."""
     if state.noise_precision is None:
         return None
-    return noise_gamma(squared_residual(state), state.scores.mean.shape[0], priors)
+    sums = sums or latent_sums(state)
+    return noise_gamma(squared_residual(state, sums), sums.n_rows, priors)
 
 
 def noise_gamma(residual: FloatArray, n_rows: int, priors: Priors) -> Gamma:
@@ -285,20 +343,40 @@ def step(state: State, data: Data, priors: Priors, *, n_nodes: int = N_NODES) ->
     state = replace(state, projection_precision=update_projection_precision(state, priors))
     state = replace(state, projection=update_projection(state, data, priors))
     state = replace(state, latent=update_latent(state, priors))
-    state = replace(state, weight_precision=update_weight_precision(state, priors))
-    state = replace(state, weights=update_weights(state))
-    state = replace(state, noise_precision=update_noise_precision(state, priors))
+    sums = latent_sums(state)
+    state = update_labelling(state, priors, sums)
     state = replace(state, scores=update_scores(state, data, n_nodes=n_nodes))
-    return state, info(state, data, priors)
+    return state, info(state, data, priors, sums=sums)
 
 
-def info(state: State, data: Data, priors: Priors) -> Info:
+def update_labelling(state: State, priors: Priors, sums: LatentSums) -> State:
+    """The global updates between those of the latent rows and of the scores."""
+    state = replace(state, weight_precision=update_weight_precision(state, priors))
+    state = replace(state, weights=update_weights(state, sums))
+    return replace(state, noise_precision=update_noise_precision(state, priors, sums))
+
+
+def info(
+    state: State,
+    data: Data,
+    priors: Priors,
+    *,
+    sums: LatentSums | None = None,
+    scores: ScoreSums | None = None,
+) -> Info:
     """The exact bound at any state."""
-    terms = elbo_terms(state, data, priors)
+    terms = elbo_terms(state, data, priors, sums=sums, scores=scores)
     return Info(elbo=sum(terms.values()), terms=terms)
 
 
-def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
+def elbo_terms(
+    state: State,
+    data: Data,
+    priors: Priors,
+    *,
+    sums: LatentSums | None = None,
+    scores: ScoreSums | None = None,
+) -> dict[str, float]:
     r"""Terms of the bound [1]_, Eq. (3): for each factor E[log p(it | parents)] plus entropy.
 
     The scores and the labels share a term. With m the origin of q(T) and mu = E[eta],
@@ -306,6 +384,14 @@ def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
     .. math::
         \sum_n \{\log Z(m_n) + E[t_n]^\top (\mu_n - m_n) + \tfrac12 |m_n|^2
         - \tfrac12 E|\eta_n|^2\}
+
+    Parameters
+    ----------
+    state : State
+    data : Data
+    priors : Priors
+    sums, scores : LatentSums, ScoreSums, optional
+        Over the rows that the bound is of; those of the state if they are not given.
 
     Returns
     -------
@@ -315,9 +401,9 @@ def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
     v = priors.latent_scale**2
     phi, q, z = state.projection_precision, state.projection, state.latent
     psi, w = state.weight_precision, state.weights
-    n, r = z.mean.shape
-    gap = z.mean - q.fitted
-    distance = float(np.vdot(gap, gap)) + n * float(np.trace(z.cov))
+    sums = sums or latent_sums(state)
+    n, r = sums.n_rows, z.mean.shape[1]
+    distance = sums.gap + n * float(np.trace(z.cov))
     distance += float(q.gram_trace.sum())
     each = psi.mean_log - LOG_2PI - psi.mean * (w.mean**2 + w.variance)
     weight_log_prior = 0.5 * each.sum()
@@ -328,7 +414,7 @@ def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
         + phi.entropy(),
         "projection": 0.5 * float((phi.mean_log - LOG_2PI - phi.mean * q.mean_square).sum())
         + q.entropy(),
-        "latent": -0.5 * (n * r * (LOG_2PI + np.log(v)) + distance / v) + z.entropy(),
+        "latent": -0.5 * (n * r * (LOG_2PI + np.log(v)) + distance / v) + n * z.row_entropy,
         "bias_precision": _gamma_term(psi, slice(0, 1), priors.bias_shape, priors.bias_rate),
         "weight_precision": _gamma_term(
             psi, slice(1, None), priors.weight_shape, priors.weight_rate
@@ -336,13 +422,13 @@ def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
         "weights": float(weight_log_prior) + w.entropy(),
     }
     if state.noise_precision is None:
-        t, mu = state.scores, score_mean(state)
-        terms["scores"] = t.log_prob + float(np.vdot(t.mean, mu - t.origin))
-        terms["scores"] += 0.5 * float(np.vdot(t.origin, t.origin))
-        terms["scores"] -= 0.5 * float(expected_square(state).sum())
+        t = scores or score_sums(state)
+        terms["scores"] = t.log_prob + t.inner
+        terms["scores"] += 0.5 * t.square
+        terms["scores"] -= 0.5 * float(expected_square(state, sums).sum())
     else:
         tau = state.noise_precision
-        each = n * (tau.mean_log - LOG_2PI) - tau.mean * squared_residual(state)
+        each = n * (tau.mean_log - LOG_2PI) - tau.mean * squared_residual(state, sums)
         terms["scores"] = 0.5 * float(each.sum())
         terms["noise_precision"] = (
             tau.expected_log_prior(priors.noise_shape, priors.noise_rate) + tau.entropy()
@@ -366,26 +452,31 @@ def second_moment(weights: NormalColumns) -> FloatArray:
     return weights.cov + np.einsum("pk,qk->kpq", weights.mean, weights.mean)
 
 
-def latent_moment(latent: NormalRows) -> FloatArray:
+def latent_moment(latent: NormalRows, sums: LatentSums | None = None) -> FloatArray:
     """Sum over rows of E[z~ z~'] with z~ = [1; z], (1+R, 1+R)."""
-    n, r = latent.mean.shape
-    moment = np.empty((1 + r, 1 + r))
+    z = latent.mean
+    if sums is None:
+        n, total, second = len(z), z.sum(axis=0), z.T @ z
+    else:
+        n, total, second = sums.n_rows, sums.total, sums.second
+    moment = np.empty((1 + z.shape[1], 1 + z.shape[1]))
     moment[0, 0] = n
-    moment[0, 1:] = moment[1:, 0] = latent.mean.sum(axis=0)
-    moment[1:, 1:] = latent.mean.T @ latent.mean + n * latent.cov
+    moment[0, 1:] = moment[1:, 0] = total
+    moment[1:, 1:] = second + n * latent.cov
     return moment
 
 
-def expected_square(state: State) -> FloatArray:
+def expected_square(state: State, sums: LatentSums) -> FloatArray:
     """E sum_n eta_nc**2, (K,)."""
-    return np.einsum("kpq,pq->k", second_moment(state.weights), latent_moment(state.latent))
+    moment = latent_moment(state.latent, sums)
+    return np.einsum("kpq,pq->k", second_moment(state.weights), moment)
 
 
-def squared_residual(state: State) -> FloatArray:
+def squared_residual(state: State, sums: LatentSums) -> FloatArray:
     """E sum_n (y_nc - eta_nc)**2 of real targets, (K,)."""
-    y = state.scores.mean
-    cross = np.einsum("nk,nk->k", y, score_mean(state))
-    return np.einsum("nk,nk->k", y, y) - 2.0 * cross + expected_square(state)
+    w = state.weights.mean
+    cross = w[0] * sums.score_total + np.einsum("rk,rk->k", w[1:], sums.score_cross)
+    return sums.score_square - 2.0 * cross + expected_square(state, sums)
 
 
 def noise_mean(state: State) -> FloatArray:

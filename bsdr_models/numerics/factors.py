@@ -72,10 +72,14 @@ class NormalRows:
     cov: FloatArray
     log_det: float
 
+    @property
+    def row_entropy(self) -> float:
+        """Entropy of every row in nats."""
+        return 0.5 * (self.mean.shape[1] * (LOG_2PI + 1.0) + self.log_det)
+
     def entropy(self) -> float:
         """Entropy in nats, summed over the rows."""
-        n, r = self.mean.shape
-        return 0.5 * n * (r * (LOG_2PI + 1.0) + self.log_det)
+        return self.mean.shape[0] * self.row_entropy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
