@@ -135,3 +135,20 @@ class Tube:
 
 
 type Margins = Hinge | Tube
+
+
+def margins_of(y: FloatArray, cost: FloatArray, epsilon: float | FloatArray | None) -> Margins:
+    """Factors of signs, or of real targets with a tube of half width ``epsilon`` around them.
+
+    Parameters
+    ----------
+    y : (P, N, K)
+        Signs, 0 where there is no label; or real, NaN where there is none.
+    cost : (P, 1, 1)
+    epsilon : float or (P, 1, 1), optional
+        None for signs.
+    """
+    if epsilon is None:
+        return Hinge(y=y, cost=cost)
+    observed = ~np.isnan(y)
+    return Tube(y=np.where(observed, y, 0.0), observed=observed, cost=cost, epsilon=epsilon)

@@ -59,6 +59,12 @@ class Data:
         pool = self.views[0].pool
         return 0 if pool is None else pool.n
 
+    @property
+    def n_rows(self) -> int:
+        """All rows: pooled ones, and those that a complete view counts without holding them."""
+        whole = [int(view.count[0]) for view in self.views if view.mask is None]
+        return whole[0] if whole else self.margins.y.shape[1]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pooled:
@@ -490,7 +496,11 @@ def update_views(state: State, data: Data, priors: Priors) -> State:
 
 def info(state: State, data: Data, priors: Priors, *, scores: Scores | None = None) -> Info:
     """The exact bound at any state; ``scores`` are its :func:`score_moments` where known."""
-    found = bound_terms(state, data, priors, scores=scores)
+    return info_of_terms(bound_terms(state, data, priors, scores=scores))
+
+
+def info_of_terms(found: Mapping[str, FloatArray]) -> Info:
+    """The bound from its terms by problem, (P,) each."""
     terms = {name: float(value.sum()) for name, value in found.items()}
     return Info(elbo=sum(terms.values()), terms=terms)
 

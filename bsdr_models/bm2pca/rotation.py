@@ -93,11 +93,11 @@ def _t(matrix: FloatArray) -> FloatArray:
 
 def profile(state: State, data: Data, priors: Priors) -> Profile:
     """J at a state."""
-    n, k = data.margins.y.shape[1:]
+    k = data.margins.y.shape[2]
     sizes = [view.n_features for view in data.views]
     second = state.weights.second
     return Profile(
-        multiplicity=float(n + data.n_pooled - sum(sizes) - k),
+        multiplicity=float(data.n_rows - sum(sizes) - k),
         latent=state.latent.second,
         loadings=tuple(
             own.loadings.second(view) for own, view in zip(state.views, data.views, strict=True)
@@ -115,8 +115,7 @@ def principal(state: State, data: Data) -> FloatArray:
 
     It maximises J for one view, b_r = 0 and no classifier.
     """
-    second = state.latent.second / (data.margins.y.shape[1] + data.n_pooled)
-    half = cholesky(second, name="second moment of the positions")
+    half = cholesky(state.latent.second / data.n_rows, name="second moment of the positions")
     second = sum(
         own.noise_precision.mean[:, None, None] * own.loadings.second(view)
         for own, view in zip(state.views, data.views, strict=True)

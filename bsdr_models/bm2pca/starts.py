@@ -11,7 +11,7 @@ from scipy.sparse import csr_array, hstack, issparse
 from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.views import View, ViewState
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.numerics.row_space import centred_gram, squared_distance
+from bsdr_models.numerics.row_space import Rows, centred_gram, squared_distance
 from bsdr_models.typing import FloatArray
 
 # Axes whose share of the largest sum of squares is below this are rounding.
@@ -57,7 +57,8 @@ def principal_scores(held: Sequence[View], n_components: int) -> FloatArray:
     """
     blocks, centres = [], []
     for view in held:
-        rows, centre = view.X, view.total / np.maximum(view.count, 1.0)
+        rows: Rows = view.X
+        centre = view.total / np.maximum(view.count, 1.0)
         if view.mask is not None:
             rows, centre = (rows - centre) * view.mask, np.zeros(len(centre))
         size = np.sqrt(max(float(squared_distance(rows, centre).sum()), 1e-300))

@@ -9,7 +9,7 @@ from scipy.linalg import eigh
 from scipy.sparse import issparse
 
 from bsdr_models.bm2pca.generative import Generative, Rows
-from bsdr_models.bm2pca.margins import Hinge, Margins, Tube
+from bsdr_models.bm2pca.margins import Margins, margins_of
 from bsdr_models.bm2pca.mean_field import Start, State
 from bsdr_models.bm2pca.predict import DrawPosterior, Positions
 from bsdr_models.bm2pca.priors import Priors
@@ -88,12 +88,7 @@ class Task:
 
     def margins(self, y: FloatArray, cost: FloatArray) -> Margins:
         """Factors of targets (P, N, K) for costs (P, 1, 1)."""
-        if self.epsilon is None:
-            return Hinge(y=y, cost=cost)
-        observed = ~np.isnan(y)
-        return Tube(
-            y=np.where(observed, y, 0.0), observed=observed, cost=cost, epsilon=self.epsilon
-        )
+        return margins_of(y, cost, self.epsilon)
 
     @property
     def complete(self) -> bool:

@@ -21,6 +21,7 @@ from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.design import row_space
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.numerics.scaled_rows import SparseRows
 from bsdr_models.typing import FloatArray
 
 # Sparse rows are reduced to their own space where its basis has no more numbers than this.
@@ -51,7 +52,7 @@ class View:
     """Rows of one view.
 
     X
-        (N, D), dense or CSR; 0 where an entry is missing.
+        (N, D), dense, CSR, or CSR that is scaled; 0 where an entry is missing.
     mask
         1 where an entry is there, (N, D); None for a complete view.
     n_features
@@ -68,7 +69,7 @@ class View:
         Unlabelled rows that are not in X.
     """
 
-    X: FloatArray | csr_array
+    X: FloatArray | csr_array | SparseRows
     mask: FloatArray | None
     n_features: int
     basis: FloatArray | None
@@ -89,23 +90,21 @@ class View:
 
     def project(self, B: FloatArray) -> FloatArray:
         """X @ B for a stack B (P, D, R): (P, N, R)."""
-        if issparse(self.X) and len(B) > 1:
-            p, d, r = B.shape
-            flat = self.X @ np.swapaxes(B, 0, 1).reshape(d, p * r)
-            return np.ascontiguousarray(np.swapaxes(flat.reshape(-1, p, r), 0, 1))
-        if len(B) == 1:
-            return np.asarray(self.X @ B[0])[None]
-        return np.asarray(self.X @ B)
+        if isinstance(self.X, np.ndarray):
+            return (self.X @ B[0])[None] if len(B) == 1 else self.X @ B
+        p, d, r = B.shape
+        flat = np.swapaxes(B, 0, 1).reshape(d, p * r)
+        found = self.X.project(flat) if isinstance(self.X, SparseRows) else self.X @ flat
+        return np.ascontiguousarray(np.swapaxes(found.reshape(-1, p, r), 0, 1))
 
     def back(self, A: FloatArray) -> FloatArray:
         """X.T @ A for a stack A (P, N, R): (P, D, R)."""
-        if issparse(self.X) and len(A) > 1:
-            p, n, r = A.shape
-            flat = self.X.T @ np.swapaxes(A, 0, 1).reshape(n, p * r)
-            return np.ascontiguousarray(np.swapaxes(flat.reshape(-1, p, r), 0, 1))
-        if len(A) == 1:
-            return np.asarray(self.X.T @ A[0])[None]
-        return np.asarray(self.X.T @ A)
+        if isinstance(self.X, np.ndarray):
+            return (self.X.T @ A[0])[None] if len(A) == 1 else self.X.T @ A
+        p, n, r = A.shape
+        flat = np.swapaxes(A, 0, 1).reshape(n, p * r)
+        found = self.X.back(flat) if isinstance(self.X, SparseRows) else self.X.T @ flat
+        return np.ascontiguousarray(np.swapaxes(found.reshape(-1, p, r), 0, 1))
 
     def to_features(self, B: FloatArray) -> FloatArray:
         """From working coordinates (..., D, R) to features (..., n_features, R)."""
