@@ -159,7 +159,10 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         ndarray of shape (n_samples, n_classes)
             Computed from the latent position alone.
         """
-        rows = self._rows(X)
+        return self._log_probabilities(self._rows(X))
+
+    def _log_probabilities(self, rows: FloatArray) -> FloatArray:
+        """The same for rows that were validated and scaled."""
         log_p = self._mixture.log_average(
             lambda part: predict.label_log_probabilities(
                 part, rows, integrate_latent=self.integrate_latent
@@ -219,7 +222,8 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
             unusual the rows are, t2, q_residual and tail_probability
             (:mod:`bsdr_models.numerics.outliers`).
         """
-        rows, log_p = self._rows(X), self.predict_log_proba(X)
+        rows = self._rows(X)
+        log_p = self._log_probabilities(rows)
         return trees.predictions_tree(
             self._context,
             positions=self._leading_positions(rows),

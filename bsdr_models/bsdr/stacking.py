@@ -237,7 +237,7 @@ def fit_mixture(
     n_folds = int(folds.max()) + 1
     if n_folds < 2:  # nothing to choose by: the scale that claims least
         logger.info("too few rows to hold some out: no stack, but the latent scale %g", max(scales))
-        return fit_single(problem, max(scales), fit_rng, n_jobs=n_jobs)
+        return fit_single(problem, max(scales), fit_rng, progressbar=progressbar, n_jobs=n_jobs)
     held_out = range(n_folds) if len(folds) <= MANY_ROWS else range(1)
     streams = fit_rng.spawn(len(held_out))
 
