@@ -71,6 +71,11 @@ def archive_folder() -> Path | None:
     return Path(name) if name and Path(name).is_dir() else None
 
 
+def is_lost(name: str) -> bool:
+    """Whether no copy of a set could be found."""
+    return bool(SETS.get(name, DataSet()).missing)
+
+
 def why_not(name: str) -> str:
     """Reason for which a set cannot be read here; empty if it can."""
     found = SETS.get(name, DataSet())

@@ -188,9 +188,11 @@ def small(monkeypatch):
     ]
 
 
-def test_a_report_has_tables_and_pictures(small, tmp_path):
+def test_a_report_has_tables_and_pictures(small, tmp_path, monkeypatch):
     assert rows.lacking(TABLES["small"], small, range(3)) == 0
     assert rows.lacking(TABLES["small"], small[1:], range(3)) == 1
+    monkeypatch.delenv("BSDR_MODELS_DATA", raising=False)  # sets that are not here count as well
+    assert rows.lacking(TABLES["ard"], [], range(3)) == 3 * len(TABLES["ard"].methods)
     text = report.text("small", small)
     assert "| default | 90.0 ± 0.0 | 90.0 ± 0.0 |" in text
     shown = report.draw("small", small, tmp_path)
