@@ -192,8 +192,14 @@ def init(
     elif start == "pca":
         found = starts.principal_scores(data.views, n_components)
         mean[..., : found.shape[-1]] = found
-    cov = unit_covariances(p, n, n_components)
-    pooled = _vague_pool(data, p, n_components) if data.n_pooled else None
+    return at_positions(mean, data)
+
+
+def at_positions(mean: FloatArray, data: Data) -> State:
+    """State to start from at given latent positions, (P, N, R)."""
+    p, n, r = mean.shape
+    cov = unit_covariances(p, n, r)
+    pooled = vague_pool(data, p, r) if data.n_pooled else None
     state = first_state(
         make_latent(mean, cov, pooled, data), ridge_sums(mean, data.margins.y), data
     )
@@ -232,7 +238,7 @@ def unit_covariances(p: int, n: int, r: int) -> RowCovariances:
     return shared_axes(eye, 0.0 * eye, np.zeros((p, n)))
 
 
-def _vague_pool(data: Data, p: int, r: int) -> Pooled:
+def vague_pool(data: Data, p: int, r: int) -> Pooled:
     """Standard normals, whatever the row."""
     return Pooled(
         map=np.zeros((p, r, data.views[0].total.size)),

@@ -78,3 +78,28 @@ class BoundSums:
             log_det=self.log_det + other.log_det,
             margins=self.margins + other.margins,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSums:
+    """What the visit that makes new positions adds up.
+
+    latent
+        For the views.
+    weights
+        For q(eta).
+    spread
+        Sum of S_n, (P, R, R).
+    """
+
+    latent: LatentSums
+    weights: WeightSums
+    spread: FloatArray
+
+    def __add__(self, other: "SweepSums") -> "SweepSums":
+        """Sums over the rows of both."""
+        return SweepSums(
+            latent=self.latent + other.latent,
+            weights=self.weights + other.weights,
+            spread=self.spread + other.spread,
+        )
