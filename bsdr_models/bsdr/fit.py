@@ -1,16 +1,18 @@
-"""One mean-field fit: the model's steps handed to the driver of coordinate ascent."""
+"""A mean-field fit: the model's steps handed to the driver of coordinate ascent."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from bsdr_models.bsdr import frozen, mean_field
+from bsdr_models.bsdr import blocks, frozen, mean_field
+from bsdr_models.bsdr.block_starts import BlockData
+from bsdr_models.bsdr.blocks import BlockState
 from bsdr_models.bsdr.mean_field import Start, State
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import Data
 from bsdr_models.inference.coordinate_ascent import Extrapolation, FitResult, run_coordinate_ascent
-from bsdr_models.typing import ProjectionPrior
+from bsdr_models.typing import FloatArray, ProjectionPrior
 
 # Evaluations of the first climb; each climb is twice as long as the one before, since the
 # coordinates that it takes from its start are poor while the start is.
@@ -90,5 +92,80 @@ def fit_mean_field(
         leap=leap if quasi_newton else None,
         callbacks=callbacks,
         n_jobs=n_jobs,
+        on_restart=on_restart,
+    )
+
+
+def fit_blocks(
+    data: BlockData,
+    priors: Priors,
+    *,
+    n_components: int,
+    projection_prior: ProjectionPrior,
+    rng: np.random.Generator,
+    start: Start | FloatArray = "discriminant",
+    n_restarts: int = 1,
+    max_iter: int = 500,
+    tol: float = 1e-3,
+    accelerate: bool = True,
+    callbacks: Sequence[Any] = (),
+    on_restart: Callable[[FitResult[BlockState]], object] = lambda result: None,
+    resume: BlockState | None = None,
+) -> FitResult[BlockState]:
+    """Maximise the bound of BSDR over rows in blocks: sweeps, extrapolated by SQUAREM.
+
+    Every sweep reads X once.
+
+    Parameters
+    ----------
+    data : BlockData
+    priors : Priors
+    n_components : int
+        R.
+    projection_prior : {"entrywise", "columnwise", "rowwise"}
+    rng : numpy.random.Generator
+    start : {"discriminant", "pca", "random"} or (N, R)
+        Of the first restart; further ones are random.
+    n_restarts : int
+        One after the other.
+    max_iter : int
+        Sweeps per restart.
+    tol : float
+        Gain of the bound per round, in nats, that counts as none.
+    accelerate : bool
+        Extrapolate; else plain sweeps.
+    callbacks : sequence of callables
+        Called with (iteration, state, info).
+    on_restart : callable
+        Called with each restart as it ends.
+    resume : BlockState, optional
+        Where the first restart begins, in place of ``start``.
+
+    Returns
+    -------
+    FitResult
+    """
+
+    def init(stream: np.random.Generator, restart: int) -> BlockState:
+        if restart == 0 and resume is not None:
+            return resume
+        return blocks.init(
+            data,
+            priors,
+            n_components=n_components,
+            projection_prior=projection_prior,
+            rng=stream,
+            start=start if restart == 0 else "random",
+        )
+
+    return run_coordinate_ascent(
+        init,
+        lambda state: blocks.step(state, data, priors),
+        rng=rng,
+        n_restarts=n_restarts,
+        max_iter=max_iter,
+        tol=tol,
+        extrapolation=blocks.extrapolation(data.blocks) if accelerate else None,
+        callbacks=callbacks,
         on_restart=on_restart,
     )

@@ -104,12 +104,16 @@ class MeanFieldPosterior:
     outside
         Whether predictions also carry the prior variance of the projection in directions that
         no training row has. Only matters with more features than rows.
+    information
+        What the training rows say of each column of the projection, (R, D, D), see
+        :mod:`bsdr_models.bsdr.information`; None if it is to be made of the rows of the data.
     """
 
     state: State
     data: Data
     latent_scale: float
     outside: bool = True
+    information: FloatArray | None = None
 
     @property
     def target(self) -> Target:
@@ -123,7 +127,7 @@ class MeanFieldPosterior:
         position would be far too sure.
         """
         inside = self.data.design.coordinates(rows)
-        variance = information.row_variance(inside, self.state, self.data, self.latent_scale)
+        variance = self._information_variance(inside)
         variance = variance + self._outside_variance(rows) + self.latent_scale**2
         mean = inside @ self.state.projection.mean
         return Positions(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
@@ -135,10 +139,16 @@ class MeanFieldPosterior:
         """
         latent, v = self.state.latent, self.latent_scale**2
         rows = self.data.design.rows
-        variance = information.row_variance(rows, self.state, self.data, self.latent_scale)
+        variance = self._information_variance(rows)
         carry = latent.cov / v
         cov = latent.cov + np.einsum("rs,ns,qs->nrq", carry, variance, carry)
         return Positions(mean=latent.mean, cov=cov)
+
+    def _information_variance(self, rows: FloatArray) -> FloatArray:
+        """Variance of Q' x for rows in working coordinates, (M, R)."""
+        return information.row_variance(
+            rows, self.state, self.data, self.latent_scale, self.information
+        )
 
     def _outside_variance(self, rows: FloatArray) -> FloatArray:
         """Prior variance of Q' x from directions that no training row has, (M, R) or (M, 1)."""

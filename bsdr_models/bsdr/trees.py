@@ -17,7 +17,7 @@ from bsdr_models.numerics import align
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance, relevance
-from bsdr_models.typing import FloatArray, ProjectionPrior, Target
+from bsdr_models.typing import FloatArray, IntArray, ProjectionPrior, Target
 
 # Draws of a mean-field fit, and the most numbers of one variable that a tree keeps.
 N_DRAWS, MAX_NUMBERS = 500, 5_000_000
@@ -51,6 +51,9 @@ class Context:
         Of the model.
     config
         Arguments of the fit, for the record.
+    kept, n_rows
+        Where X is not all that a fit has seen: which of its rows these are, (N,), and how many
+        it has seen.
     """
 
     X: FloatArray
@@ -60,6 +63,8 @@ class Context:
     projection_prior: ProjectionPrior
     target: Target
     config: Mapping[str, Any]
+    kept: IntArray | None = None
+    n_rows: int | None = None
 
     @property
     def priors(self) -> Priors | None:
@@ -109,6 +114,7 @@ class Context:
                 "outcome": list(self.labels),
                 "component": list(range(n_components)),
                 "component_aux": list(range(n_components)),
+                **({} if self.kept is None else {"obs": self.kept.tolist()}),
                 **(coords or {}),
             },
             dims={
@@ -181,7 +187,9 @@ def mean_field_tree(
         "latent_cov": posterior.training_positions().cov,
         "projection_mean": loadings,
         "projection_sd": np.sqrt(
-            information.loading_variance(state, posterior.data, fit.latent_scale)
+            information.loading_variance(
+                state, posterior.data, fit.latent_scale, posterior.information
+            )
         ),
         "relevance": relevance(state.latent.mean, contrast),
         "feature_relevance": feature_relevance(loadings, contrast),
@@ -234,7 +242,12 @@ def _with_identified(draws: dict[str, FloatArray], context: Context) -> dict[str
 def _densities(
     draws: Mapping[str, FloatArray], fit: Fit, context: Context
 ) -> dict[str, dict[str, FloatArray]]:
-    """Groups of log densities of draws from q: of each row, of the joint, and of q itself."""
+    """Groups of log densities of draws from q: of each row, of the joint, and of q itself.
+
+    None where rows are missing, without which a sum over them says nothing.
+    """
+    if context.kept is not None:
+        return {}
     scale, target = fit.latent_scale, context.target
     groups = log_likelihood_group(draws, context, latent_scale=scale, target=target)
     if groups and (priors := context.priors) is not None:

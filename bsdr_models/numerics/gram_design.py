@@ -5,8 +5,9 @@ rows. Designs that hold the rows share this algebra; see :mod:`bsdr_models.numer
 """
 
 from collections.abc import Callable
+from copy import copy
 from functools import partial
-from typing import Never
+from typing import Never, Self
 
 import numpy as np
 from scipy.linalg import eigh, lapack, solve_triangular
@@ -106,13 +107,23 @@ def row_variance_by_features(
 class WithoutRows:
     """What a design that knows only sums over its rows cannot do."""
 
+    _some_rows: FloatArray | None = None
+
     def _absent(self) -> Never:
         raise TypeError("this needs the rows of the design, of which only sums are known")
 
     @property
     def rows(self) -> FloatArray:
-        """Not known."""
-        self._absent()
+        """Not known, but for those of :meth:`with_rows`."""
+        if self._some_rows is None:
+            self._absent()
+        return self._some_rows
+
+    def with_rows(self, rows: FloatArray) -> Self:
+        """The same design, with some of its rows to look at, (n, D) in working coordinates."""
+        found = copy(self)
+        found._some_rows = rows
+        return found
 
     def whitener(self, strength: FloatArray) -> Never:
         """Not known."""
@@ -232,6 +243,11 @@ class GramDesign(FeatureCoordinates, WithoutRows):
         shape = (rows.shape[0], n_components)
         return np.ascontiguousarray(np.broadcast_to(np.column_stack(each), shape))
 
+    def variance_under(self, matrix: FloatArray, precision: FloatArray) -> FloatArray:
+        """Diagonal of (diag phi + matrix)^-1, for phi (D,) and another Gram matrix: (D,)."""
+        none = np.empty((self.n_features, 0))
+        return ridge_by_features(matrix, none, precision, 1.0)[1]
+
 
 class SpectralCoordinates:
     """Coordinates along the axes of X = U S V', in which the Gram matrix is diagonal.
@@ -345,6 +361,11 @@ class SpectralGramDesign(SpectralCoordinates, WithoutRows):
     def principal_axes(self, n_axes: int) -> FloatArray:
         """Directions of most variation, (D, at most n_axes)."""
         return np.eye(self.n_features)[:, :n_axes]
+
+    def variance_under(self, matrix: FloatArray, precision: FloatArray) -> FloatArray:
+        """Diagonal over features of (diag phi + matrix)^-1, for phi and matrix inside: (P,)."""
+        inside = row_variance_by_features(matrix, self.basis, precision, 1.0)
+        return inside + (1.0 - np.sum(self.basis**2, axis=1)) / precision[0]
 
 
 def _axes(gram: FloatArray) -> tuple[FloatArray, FloatArray]:

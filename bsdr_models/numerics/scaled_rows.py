@@ -31,8 +31,8 @@ class Rows(Protocol):
     def back(self, A: FloatArray) -> FloatArray:
         """X.T @ A: (n, R) -> (P, R)."""
 
-    def gram(self) -> FloatArray:
-        """X'X, (P, P)."""
+    def gram(self, weights: FloatArray | None = None) -> FloatArray:
+        """X' diag(weights) X, (P, P); X'X without weights."""
 
     def total(self) -> FloatArray:
         """Sum of the rows, (P,)."""
@@ -102,9 +102,10 @@ class DenseRows:
         """X.T @ A."""
         return self.X.T @ A
 
-    def gram(self) -> FloatArray:
-        """X'X."""
-        return self.X.T @ self.X
+    def gram(self, weights: FloatArray | None = None) -> FloatArray:
+        """X' diag(weights) X."""
+        left = self.X if weights is None else self.X * weights[:, None]
+        return left.T @ self.X
 
     def total(self) -> FloatArray:
         """Sum of the rows."""
@@ -160,22 +161,21 @@ class SparseRows:
         found -= np.multiply.outer(self.shift, A.sum(axis=0))
         return found
 
-    def gram(self) -> FloatArray:
-        """X'X."""
-        found: FloatArray = (self.scaled.T @ self.scaled).toarray()
-        cross = np.outer(self._sums() - 0.5 * self.n_rows * self.shift, self.shift)
+    def gram(self, weights: FloatArray | None = None) -> FloatArray:
+        """X' diag(weights) X."""
+        weights = np.ones(self.n_rows) if weights is None else weights
+        left = self.scaled.multiply(weights[:, None]).tocsr()
+        found: FloatArray = (left.T @ self.scaled).toarray()
+        sums = self.scaled.T @ weights
+        cross = np.outer(sums - 0.5 * weights.sum() * self.shift, self.shift)
         found -= cross
         found -= cross.T
         return found
 
     def total(self) -> FloatArray:
         """Sum of the rows."""
-        return self._sums() - self.n_rows * self.shift
-
-    def _sums(self) -> FloatArray:
-        """Sums of the columns of S, (P,)."""
         found: FloatArray = self.scaled.T @ np.ones(self.n_rows)
-        return found
+        return found - self.n_rows * self.shift
 
 
 def _refuse(largest: FloatArray) -> None:

@@ -46,6 +46,9 @@ def test_products_are_those_of_the_transformed_rows(kind, standardize, tmp_path)
     np.testing.assert_allclose(rows.project(B), expected @ B, **tol)
     np.testing.assert_allclose(rows.back(A), expected.T @ A, **tol)
     np.testing.assert_allclose(rows.gram(), expected.T @ expected, **tol)
+    weights = rng.random(len(X))
+    weighted = expected * weights[:, None]
+    np.testing.assert_allclose(rows.gram(weights), weighted.T @ expected, **tol)
     np.testing.assert_allclose(rows.total(), expected.sum(axis=0), **tol)
 
 
