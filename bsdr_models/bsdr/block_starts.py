@@ -124,7 +124,7 @@ def prepare(
 
 def _data_sums(block: Block, shared: tuple[Scaler | None, int, Target]) -> tuple[None, DataSums]:
     scaler, n_labels, target = shared
-    rows = scaled_rows(block.X, scaler)
+    rows = scaled_rows(block.X, scaler, seen=True)
     assert block.y is not None
     if target == "multiclass":
         y = np.equal.outer(block.y, np.arange(n_labels)).astype(np.float64)

@@ -119,7 +119,7 @@ def place_rows(
 ) -> tuple[OwnRows, FloatArray]:
     """Visit: rows at their start; X'E[Z]. Reads X."""
     positions, scaler, n_labels = shared
-    rows = scaled_rows(block.X, scaler)
+    rows = scaled_rows(block.X, scaler, seen=True)
     latent = positions.of(block, rows)
     own = OwnRows(latent=latent, scores=np.zeros((rows.n_rows, n_labels)))
     return own, rows.back(latent)
@@ -127,7 +127,7 @@ def place_rows(
 
 def move_rows(block: Block, own: OwnRows, message: Message) -> tuple[OwnRows, LatentSums]:
     """Visit: the update of the positions. Reads X."""
-    rows = scaled_rows(block.X, message.scaler)
+    rows = scaled_rows(block.X, message.scaler, seen=True)
     state = message.joined(own, rows.project(message.loadings))
     state = replace(state, latent=mean_field.update_latent(state, message.priors))
     latent = state.latent.mean
@@ -144,7 +144,7 @@ def score_rows(block: Block, own: OwnRows, message: Message) -> tuple[OwnRows, S
 
 def inform(block: Block, own: OwnRows, message: Message) -> tuple[None, FloatArray]:
     """Visit: what the rows say of each column of the projection, (R, P, P). Reads X."""
-    rows = scaled_rows(block.X, message.scaler)
+    rows = scaled_rows(block.X, message.scaler, seen=True)
     state = message.joined(own, rows.project(message.loadings))
     found = information.row_information(state, message.targets(block), message.priors.latent_scale)
     return None, np.stack([rows.gram(weights) for weights in found.T])

@@ -23,7 +23,8 @@ def make_rows(n=41, p=5):
 
 @pytest.mark.parametrize("kind", ["dense", "float32", "fortran", "memmap", "csr", "csr_matrix"])
 @pytest.mark.parametrize("standardize", [True, False, None])
-def test_products_are_those_of_the_transformed_rows(kind, standardize, tmp_path):
+@pytest.mark.parametrize("seen", [True, False])
+def test_products_are_those_of_the_transformed_rows(kind, standardize, seen, tmp_path):
     X = make_rows()
     if kind == "float32":
         X = X.astype(np.float32)
@@ -40,7 +41,7 @@ def test_products_are_those_of_the_transformed_rows(kind, standardize, tmp_path)
     expected = X if scaler is None else scaler.transform(X)
     rng = np.random.default_rng(1)
     A, B = rng.standard_normal((len(X), 3)), rng.standard_normal((X.shape[1], 3))
-    rows = scaled_rows(given, scaler)
+    rows = scaled_rows(given, scaler, seen=seen)
     tol = {"rtol": 1e-12, "atol": 1e-10}
     assert rows.n_rows == len(X)
     np.testing.assert_allclose(rows.project(B), expected @ B, **tol)
@@ -56,6 +57,20 @@ def test_dense_rows_are_scaled_as_the_scaler_does_to_the_last_bit():
     X = np.tile(make_rows(), (400, 1))  # several chunks
     scaler = Scaler.fit(X)
     np.testing.assert_array_equal(scaled_rows(X, scaler).X, scaler.transform(X))
+
+
+def test_rows_that_the_scaler_has_seen_are_scaled_in_the_products():
+    X = make_rows()
+    assert scaled_rows(X, Scaler.fit(X), seen=True).X is X
+
+
+@pytest.mark.parametrize("mean", [1e2, 1e5])
+def test_columns_far_from_the_origin_are_centred_first(mean):
+    X = make_rows()
+    X[:, 0] += mean
+    scaler = Scaler.fit(X)
+    rows, B = scaled_rows(X, scaler, seen=True), np.eye(X.shape[1])
+    np.testing.assert_array_equal(rows.project(B), scaler.transform(X) @ B)
 
 
 def test_rows_of_a_file_are_not_changed():
