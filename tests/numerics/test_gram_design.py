@@ -121,3 +121,14 @@ def test_what_needs_rows_says_so(pair):
     ):
         with pytest.raises(TypeError, match="needs the rows"):
             ask()
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_some_rows_may_be_looked_at(pair):
+    X, _, sums, _ = make(pair, (40, 5))
+    seen = sums.coordinates(X[:3])
+    found = sums.with_rows(seen)
+    assert found.rows is seen
+    assert (found.n_rows, found.mean_eigenvalue) == (40, sums.mean_eigenvalue)
+    with pytest.raises(TypeError, match="needs the rows"):
+        _ = sums.rows
