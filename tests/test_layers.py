@@ -28,6 +28,8 @@ STEPS += ("likelihood", "sparse_likelihood", "criteria", "dynamics", "back_const
 STEPS += ("objective", "paper_objective", "gp_classifier", "decoder", "projection")
 NUMERICS = ("numerics.*", "data")
 CHECKS = ("checks", "frames", "unlabeled")
+# Rows that are not an array in memory.
+SOURCES = ("row_sources", "row_checks", "by_blocks")
 # What all estimators offer: saving, reporting, citing.
 SURFACE = ("surface", "report", "layout")
 DRIVERS = tuple(
@@ -82,6 +84,7 @@ def paper_layers(paper):
                 f"{paper}.*",
                 *SURFACE,
                 *CHECKS,
+                *SOURCES,
                 *BASE,
                 *NUMERICS,
                 *DRIVERS,
@@ -106,6 +109,12 @@ LAYERS = (
         outside=("numpy", "scipy", "rich", "joblib", "threadpoolctl"),
     ),
     Layer(
+        modules=("inference.dask_blocks",),
+        inside=(*BASE, *NUMERICS, "inference.row_blocks"),
+        outside=("numpy", "scipy", "threadpoolctl"),
+        lazy=("dask", "distributed"),
+    ),
+    Layer(
         modules=("inference.datatree",),
         inside=(*BASE, *NUMERICS),
         outside=("numpy", "xarray", "arviz_base"),
@@ -120,6 +129,12 @@ LAYERS = (
         inside=(*CHECKS, *BASE, *NUMERICS),
         outside=("numpy", "scipy", "sklearn", "threadpoolctl", "xarray"),
         lazy=("arviz_stats",),
+    ),
+    Layer(
+        modules=SOURCES,
+        inside=(*SOURCES, *CHECKS, *BASE, *NUMERICS, *DRIVERS),
+        outside=("numpy", "scipy", "sklearn"),
+        lazy=("inference.dask_blocks",),
     ),
     Layer(
         modules=SURFACE,

@@ -7,13 +7,27 @@ back the sum of the rest. Whether the blocks are slices of an array, are read fr
 the other, or lie on the workers of a cluster, no model knows.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
+
+
+class Unread(ABC):
+    """Rows that are somewhere else until they are asked for."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+
+    @abstractmethod
+    def read(self) -> Any:
+        """The rows in memory: an array, or SciPy's CSR."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +35,7 @@ class Block:
     """Consecutive rows.
 
     X
-        (n, P): an array, SciPy's CSR, or anything that NumPy reads when it is asked to.
+        (n, P): an array or SciPy's CSR; :class:`Unread` until a visit asks for it.
     y
         Targets of these rows, None where there are none.
     begin
@@ -31,6 +45,26 @@ class Block:
     X: Any
     y: np.ndarray | None
     begin: int
+
+
+class _OpenBlock(Block):
+    """A block during a visit: X is read when it is first asked for, and goes with the visit."""
+
+    __slots__ = ("_rows", "_source")
+    _rows: Any
+    _source: Any
+
+    def __init__(self, *, X: Any, y: np.ndarray | None, begin: int) -> None:
+        object.__setattr__(self, "y", y)
+        object.__setattr__(self, "begin", begin)
+        object.__setattr__(self, "_source", X)
+        object.__setattr__(self, "_rows", None if isinstance(X, Unread) else X)
+
+    @property
+    def X(self) -> Any:
+        if self._rows is None:
+            object.__setattr__(self, "_rows", self._source.read())
+        return self._rows
 
 
 # What belongs to the rows of every block, one entry each, wherever it is held.
@@ -78,6 +112,18 @@ class RowBlocks(Protocol):
         the visit that first needs it.
         """
 
+    def collect(self, parts: Parts) -> list[Any]:
+        """What the blocks have kept, brought here."""
+
+    def with_targets(self, targets: Parts) -> Self:
+        """The same rows with other ``y``: what a visit has kept for them."""
+
+    def renew(self, parts: Parts, function: Callable[..., Any], *, shared: Any = None) -> None:
+        """Forget how parts came about: if they are lost, ``function(block, shared)`` makes them.
+
+        It must return what they hold. Where nothing can be lost, nothing is done.
+        """
+
 
 class InProcess:
     """Blocks that this process visits one after the other.
@@ -85,6 +131,8 @@ class InProcess:
     Parameters
     ----------
     blocks : sequence of Block
+        Those whose X is :class:`Unread` are read again by every visit that looks at it, and no
+        two are in memory at a time.
     """
 
     def __init__(self, blocks: Sequence[Block]) -> None:
@@ -105,7 +153,7 @@ class InProcess:
         kept: list[Any] = []
         sums: list[S] = []
         for number, block in enumerate(self._blocks):
-            own, summand = function(block, *(part[number] for part in parts), shared)
+            own, summand = function(_opened(block), *(part[number] for part in parts), shared)
             kept.append(own)
             sums.append(summand)
         return tuple(kept), reduce(add, sums)
@@ -113,6 +161,26 @@ class InProcess:
     def map(self, function: Callable[..., Any], *parts: Parts, shared: Any = None) -> Parts:
         """See :class:`RowBlocks`."""
         return tuple(
-            function(block, *(part[number] for part in parts), shared)
+            function(_opened(block), *(part[number] for part in parts), shared)
             for number, block in enumerate(self._blocks)
         )
+
+    def collect(self, parts: Parts) -> list[Any]:
+        """See :class:`RowBlocks`."""
+        return list(parts)
+
+    def with_targets(self, targets: Parts) -> "InProcess":
+        """See :class:`RowBlocks`."""
+        return InProcess(
+            [replace(block, y=y) for block, y in zip(self._blocks, targets, strict=True)]
+        )
+
+    def renew(self, parts: Parts, function: Callable[..., Any], *, shared: Any = None) -> None:
+        """See :class:`RowBlocks`."""
+
+
+def _opened(block: Block) -> Block:
+    """The block itself if its rows are in memory."""
+    if not isinstance(block.X, Unread):
+        return block
+    return _OpenBlock(X=block.X, y=block.y, begin=block.begin)

@@ -1,0 +1,216 @@
+"""Blocks on a cluster, and blocks that Dask reads one after the other."""
+
+import gc
+import os
+import time
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from bsdr_models.inference.row_blocks import Block, InProcess
+
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+
+from bsdr_models.inference.dask_blocks import (  # noqa: E402
+    ClusterLostError,
+    OnDask,
+    blocks_of_dask,
+)
+
+N, P, SWEEPS = 83, 3, 12
+CHUNKS = (20, 0, 33, 30)
+
+
+@pytest.fixture
+def arrays():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((N, P)) + np.where(rng.random(N) < 0.4, 2.0, -1.0)[:, None]
+    return X, rng.integers(0, 3, N)
+
+
+@pytest.fixture
+def expected(arrays, toy):
+    X, y = arrays
+    centres, rows, total = toy.run(InProcess([Block(X=X, y=y, begin=0)]), SWEEPS)
+    assert np.abs(centres[0] - centres[1]).min() > 1.0  # it has found something
+    return centres, rows, total
+
+
+def assert_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def dask_pair(arrays, kind):
+    X, y = arrays
+    chunks = (CHUNKS, P)
+    lazy = da.from_array(X, chunks=(CHUNKS, (1, 2)))
+    if kind == "arrays":
+        return lazy, y
+    if kind == "dask targets":
+        return lazy, da.from_array(y, chunks=50)
+    if kind == "sparse":
+        return da.from_array(X, chunks=chunks).map_blocks(sparse.csr_array), y
+    if kind == "float32":
+        return lazy.astype(np.float32), y
+    assert kind == "unknown sizes"
+    frame = da.from_array(X, chunks=chunks)
+    return frame[da.from_array(np.ones(N, dtype=bool), chunks=(CHUNKS,))], y
+
+
+KINDS = ["arrays", "dask targets", "sparse", "unknown sizes"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_after_the_other_is_all_at_once(arrays, expected, toy, kind):
+    blocks = blocks_of_dask(*dask_pair(arrays, kind))
+    assert isinstance(blocks, InProcess)
+    assert blocks.sizes == (20, 33, 30)
+    assert_same(toy.run(blocks, SWEEPS), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_a_cluster_is_all_at_once(arrays, expected, toy, kind, threads_cluster):
+    blocks = blocks_of_dask(*dask_pair(arrays, kind), client=threads_cluster)
+    assert isinstance(blocks, OnDask)
+    assert blocks.sizes == (20, 33, 30)
+    assert blocks.n_features == P
+    assert_same(toy.run(blocks, SWEEPS), expected)
+
+
+def test_blocks_have_the_rows_that_were_asked_for(arrays, threads_cluster):
+    X, y = dask_pair(arrays, "unknown sizes")
+    for client in (None, threads_cluster):
+        blocks = blocks_of_dask(X, y, block_rows=40, client=client)
+        assert blocks.sizes == (40, 40, 3)
+
+
+@pytest.mark.parametrize("on_cluster", [False, True])
+def test_lengths_must_agree(arrays, on_cluster, threads_cluster):
+    X, y = dask_pair(arrays, "arrays")
+    with pytest.raises(ValueError, match="X has 83 rows, and y has 82"):
+        blocks_of_dask(X, y[1:], client=threads_cluster if on_cluster else None)
+
+
+def test_an_active_client_is_found(arrays, toy, threads_cluster):
+    X, y = dask_pair(arrays, "arrays")
+    with threads_cluster.as_current():
+        assert isinstance(blocks_of_dask(X, y), OnDask)
+    assert isinstance(blocks_of_dask(X, y), InProcess)
+
+
+def test_targets_may_be_replaced(arrays, toy, threads_cluster):
+    X, y = dask_pair(arrays, "arrays")
+    blocks = blocks_of_dask(X, y, client=threads_cluster)
+    other = blocks.with_targets(blocks.map(twice_the_targets))
+    assert toy.run(other, 1)[2] == pytest.approx(2.0 * toy.run(blocks, 1)[2], rel=1e-12)
+    assert other.sizes == blocks.sizes
+
+
+def twice_the_targets(block, shared):
+    return 2 * block.y
+
+
+def test_an_error_of_a_block_arrives_and_hinders_no_later_visit(
+    arrays, toy, expected, threads_cluster
+):
+    blocks = blocks_of_dask(*dask_pair(arrays, "arrays"), client=threads_cluster)
+    parts = blocks.map(toy.first_rows)
+    with pytest.raises(FloatingPointError, match="rows from 20"):
+        blocks.visit(toy.negative, parts, shared=20)
+    assert_same(toy.run(blocks, SWEEPS), expected)
+
+
+def test_tasks_treat_overflow_as_the_client_does(arrays, toy, threads_cluster):
+    blocks = blocks_of_dask(*dask_pair(arrays, "arrays"), client=threads_cluster)
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow"):
+        blocks.visit(toy.overflow)
+    with np.errstate(over="ignore"):
+        assert blocks.visit(toy.overflow)[1] == 3
+
+
+def test_tasks_have_one_thread(arrays, toy, threads_cluster):
+    blocks = blocks_of_dask(*dask_pair(arrays, "arrays"), client=threads_cluster)
+    assert blocks.visit(toy.threads)[1] == 3
+
+
+def test_nothing_is_left_on_the_workers(arrays, toy, threads_cluster):
+    def held(most):
+        """Values on the workers, once they are at most so many or have been waited for."""
+        deadline = time.monotonic() + 5.0
+        while True:
+            count = sum(len(keys) for keys in threads_cluster.has_what().values())
+            if count <= most or time.monotonic() > deadline:
+                return count
+            time.sleep(0.05)
+
+    gc.collect()
+    before = held(0)
+    blocks = blocks_of_dask(*dask_pair(arrays, "arrays"), client=threads_cluster)
+    state = toy.init(blocks)
+    for _ in range(5):
+        state, _ = toy.step(blocks, state)
+    assert held(before + 6) == before + 6  # three blocks, and the rows of each
+
+
+# ------------------------------------------------------------------------------------ processes
+
+
+@pytest.fixture
+def cluster(toy):
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+    ) as cluster:
+        yield cluster
+
+
+def kill(client, number):
+    """Kill a worker's process; its blocks and what they have kept are lost."""
+    pids = client.run(os.getpid)
+    os.kill(list(pids.values())[number], 9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [(1,), (7,), (3, 8)])
+def test_a_killed_worker_changes_nothing(arrays, toy, expected, cluster, at):
+    X, y = arrays
+    with distributed.Client(cluster, set_as_default=False) as client:
+        blocks = blocks_of_dask(da.from_array(X, chunks=(11, P)), y, client=client)
+        found = toy.run(blocks, SWEEPS, lambda number: number in at and kill(client, number % 2))
+    assert_same(found, expected)
+
+
+@pytest.mark.slow
+def test_rows_stay_where_they_are_made(arrays, toy, cluster):
+    """Both workers hold an even share of blocks from the first sweep to the last."""
+    X, y = arrays
+    with distributed.Client(cluster, set_as_default=False) as client:
+        blocks = blocks_of_dask(da.from_array(X, chunks=(11, P)), y, client=client)
+        state = toy.init(blocks)
+        homes = None
+        for _ in range(5):
+            state, _ = toy.step(blocks, state)
+            held = client.who_has([part.future for part in state.rows])
+            where = [tuple(held[part.future.key]) for part in state.rows]
+            homes = homes or where
+            assert where == homes
+        assert sorted(where.count(home) for home in set(where)) == [4, 4]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the cluster, whose scheduler is gone
+def test_a_lost_scheduler_is_a_clear_error(arrays, toy, cluster):
+    X, y = arrays
+    with distributed.Client(cluster, set_as_default=False, timeout=2) as client:
+        blocks = blocks_of_dask(da.from_array(X, chunks=(11, P)), y, client=client)
+
+        def close(number):
+            if number == 4:
+                cluster.close()
+
+        begin = time.monotonic()
+        with pytest.raises(ClusterLostError, match=r"cluster is gone.*checkpoint"):
+            toy.run(blocks, SWEEPS, close)
+        assert time.monotonic() - begin < 20.0
