@@ -9,6 +9,7 @@ Everything the argmax cone needs is of the form
 
 with f concave and f'' <= -1. A Gauss-Hermite rule is centred at the mode of f and scaled with
 (-f'')^{-1/2}: a rule fixed at the origin misses the mass of rows whose observed class is unlikely.
+Where all beta are one (:mod:`bsdr_models.numerics._cone_moments`) even steps take its place.
 
 Rows are worked through in blocks of ``BLOCK``. The inner loops run over the rows of a block; an
 element takes one division and one exponential, and the compiler makes SIMD code of it because
@@ -24,7 +25,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.typing import FloatArray
 
 BLOCK = 64
 # Reassociation must stay off (it would cancel the rounding trick of ``_exp``), infinities and
@@ -113,12 +114,8 @@ def _exp(x: float) -> float:
 
 
 @njit(forceinline=True, **_OPTIONS)
-def _factor(a: float) -> tuple[float, float, float]:
-    r"""One normal distribution function: (r, log_part, h) with h = sqrt(2 pi) phi(a) / Phi(a).
-
-    log Phi(a) = log_part - log r, where log_part = -a^2/2 if a < 0, else 0.
-    """
-    x = abs(a)
+def _tail_ratio(x: float) -> tuple[float, float]:
+    """P(x) and Q(x), x >= 0."""
     p = NUMERATOR[8]
     p = p * x + NUMERATOR[7]
     p = p * x + NUMERATOR[6]
@@ -138,6 +135,16 @@ def _factor(a: float) -> tuple[float, float, float]:
     q = q * x + DENOMINATOR[2]
     q = q * x + DENOMINATOR[1]
     q = q * x + DENOMINATOR[0]
+    return p, q
+
+
+@njit(forceinline=True, **_OPTIONS)
+def _factor(a: float) -> tuple[float, float, float]:
+    r"""One normal distribution function: (r, log_part, h) with h = sqrt(2 pi) phi(a) / Phi(a).
+
+    log Phi(a) = log_part - log r, where log_part = -a^2/2 if a < 0, else 0.
+    """
+    p, q = _tail_ratio(abs(a))
     half = 0.5 * a * a
     e = _exp(-min(half, 300.0))  # products of denormals would be slow
     r = q / (p if a < 0.0 else q - e * p)
@@ -196,18 +203,11 @@ def _integrate(
     u: FloatArray,
     nodes: FloatArray,
     log_weights: FloatArray,
-    with_hazard: bool,
     log_z: FloatArray,
-    hazard: FloatArray,
-    h: FloatArray,
     inverse: FloatArray,
     work: FloatArray,
 ) -> None:
-    """One block: ``log_z`` (BLOCK,) and, if asked, ``hazard`` = E_f[h] (K - 1, BLOCK).
-
-    ``u`` (BLOCK,) is the start of the search for the mode, and then the mode.
-    """
-    n_others = d.shape[0]
+    """One block: ``log_z`` (BLOCK,), with the search for the mode started at ``u`` (BLOCK,)."""
     _centre(d, beta, u, inverse, work)
     slope, curvature, value, log_r, product = work[0], work[1], work[2], work[3], work[4]
     scale, at, exponent, total = work[5], work[6], work[7], work[8]
@@ -215,34 +215,20 @@ def _integrate(
         u[b] -= slope[b] / curvature[b]  # one step beyond the last evaluation costs nothing
         scale[b] = _NARROWING / np.sqrt(-curvature[b])
         total[b] = 0.0
-    for j in range(n_others):
-        for b in range(BLOCK):
-            hazard[j, b] = 0.0
     for q in range(nodes.shape[0]):
         for b in range(BLOCK):
             at[b] = u[b] + scale[b] * nodes[q]
             exponent[b] = log_weights[q] - 0.5 * at[b] * at[b] - value[b]
             product[b] = 1.0
-        for j in range(n_others):
+        for j in range(d.shape[0]):
             for b in range(BLOCK):
-                r, log_part, h_jb = _factor(beta[j, b] * at[b] + d[j, b])
+                r, log_part, _ = _factor(beta[j, b] * at[b] + d[j, b])
                 exponent[b] += log_part
                 product[b] *= r * inverse[j, b]
-                h[j, b] = h_jb
         for b in range(BLOCK):
-            weight = _exp(min(max(exponent[b], -690.0), 690.0)) / product[b]
-            product[b] = weight
-            total[b] += weight
-        if with_hazard:
-            for j in range(n_others):
-                for b in range(BLOCK):
-                    hazard[j, b] += product[b] * h[j, b]
+            total[b] += _exp(min(max(exponent[b], -690.0), 690.0)) / product[b]
     for b in range(BLOCK):
         log_z[b] = value[b] - log_r[b] + np.log(scale[b] * total[b])
-        total[b] = _INV_SQRT_2PI / total[b]
-    for j in range(n_others):
-        for b in range(BLOCK):
-            hazard[j, b] *= total[b]
 
 
 @njit(**_OPTIONS)
@@ -253,49 +239,6 @@ def _start(d: FloatArray, beta: FloatArray, u: FloatArray) -> None:
     for j in range(d.shape[0]):
         for b in range(BLOCK):
             u[b] = max(u[b], -beta[j, b] * d[j, b] / (1.0 + beta[j, b] * beta[j, b]))
-
-
-@njit(**_OPTIONS)
-def cone_moments(
-    eta: FloatArray,
-    y: IntArray,
-    nodes: FloatArray,
-    log_weights: FloatArray,
-    warm: bool,
-    with_mean: bool,
-    log_prob: FloatArray,
-    mean: FloatArray,
-    mode: FloatArray,
-) -> None:
-    """Fill ``log_prob`` (N,), ``mean`` (N, K) if asked, ``mode`` (N,), read first if ``warm``."""
-    n_rows, n_labels = eta.shape
-    n_others = n_labels - 1
-    shape = (n_others, BLOCK)
-    d, beta, hazard = np.zeros(shape), np.ones(shape), np.zeros(shape)
-    h, inverse, work = np.zeros(shape), np.zeros(shape), np.zeros((9, BLOCK))
-    u, log_z = np.zeros(BLOCK), np.zeros(BLOCK)
-    for first in range(0, n_rows, BLOCK):
-        size = min(BLOCK, n_rows - first)  # the rest of the last block repeats old rows
-        for b in range(size):
-            row = first + b
-            for j in range(n_others):
-                d[j, b] = eta[row, y[row]] - eta[row, j + (j >= y[row])]
-        _start(d, beta, u)
-        if warm:
-            for b in range(size):
-                u[b] = mode[first + b]
-        _integrate(d, beta, u, nodes, log_weights, with_mean, log_z, hazard, h, inverse, work)
-        for b in range(size):
-            row = first + b
-            log_prob[row] = log_z[b]
-            mode[row] = u[b]
-            if with_mean:
-                total = 0.0
-                for j in range(n_others):
-                    other = j + (j >= y[row])
-                    mean[row, other] = eta[row, other] - hazard[j, b]
-                    total += hazard[j, b]
-                mean[row, y[row]] = eta[row, y[row]] + total
 
 
 @njit(**_OPTIONS)
@@ -310,8 +253,8 @@ def label_log_probs(
     n_rows, n_labels = mean.shape
     n_others = n_labels - 1
     shape = (n_others, BLOCK)
-    d, beta, hazard = np.zeros(shape), np.ones(shape), np.zeros(shape)
-    h, inverse, work = np.zeros(shape), np.zeros(shape), np.zeros((9, BLOCK))
+    d, beta = np.zeros(shape), np.ones(shape)
+    inverse, work = np.zeros(shape), np.zeros((9, BLOCK))
     u, log_z = np.zeros(BLOCK), np.zeros(BLOCK)
     for first in range(0, n_rows, BLOCK):
         size = min(BLOCK, n_rows - first)
@@ -323,6 +266,6 @@ def label_log_probs(
                     d[j, b] = (mean[row, c] - mean[row, other]) / sd[row, other]
                     beta[j, b] = sd[row, c] / sd[row, other]
             _start(d, beta, u)
-            _integrate(d, beta, u, nodes, log_weights, False, log_z, hazard, h, inverse, work)
+            _integrate(d, beta, u, nodes, log_weights, log_z, inverse, work)
             for b in range(size):
                 log_prob[first + b, c] = log_z[b]

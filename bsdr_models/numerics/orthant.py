@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bsdr_models.numerics import _cone_kernel
+from bsdr_models.numerics import _cone_kernel, _cone_moments
 from bsdr_models.numerics.quadrature import gauss_hermite
 from bsdr_models.typing import FloatArray, IntArray
 
@@ -52,7 +52,7 @@ def log_prob(eta: ArrayLike, y: ArrayLike, *, n_nodes: int = 32) -> FloatArray:
     eta : array-like of shape (N, K)
     y : array-like of int, shape (N,)
     n_nodes : int
-        Nodes of the Gauss-Hermite rule, see `moments`.
+        Nodes of the rule, see `moments`.
 
     Returns
     -------
@@ -61,8 +61,8 @@ def log_prob(eta: ArrayLike, y: ArrayLike, *, n_nodes: int = 32) -> FloatArray:
     eta, y = _check_cone(eta, y)
     result, mode = np.empty(len(eta)), np.empty(len(eta))
     unused = np.empty((0, 0))
-    nodes, weights = _centred_rule(n_nodes)
-    _cone_kernel.cone_moments(eta, y, nodes, weights, False, False, result, unused, mode)
+    drop = _drop(n_nodes, eta.shape[1])
+    _cone_moments.cone_moments(eta, y, n_nodes, drop, False, False, result, unused, mode)
     return result
 
 
@@ -84,7 +84,8 @@ def moments(
     y : array-like of int, shape (N,)
         Label in 0..K-1.
     n_nodes : int
-        Nodes of the Gauss-Hermite rule, centred and scaled row by row. The cost is proportional.
+        Nodes of the trapezoidal rule, with a range for each row; at least two. The cost is
+        proportional.
     start : ndarray of shape (N,), optional
         Modes of an earlier call at a similar eta, which saves about two nodes' worth of work.
 
@@ -101,10 +102,10 @@ def moments(
     ======  ======  ======  ======  ======
     nodes   K = 3   K = 5   K = 10  K = 50
     ======  ======  ======  ======  ======
-    12      6e-7    6e-6    8e-5    2e-3
-    16      1e-8    3e-7    9e-6    4e-4
-    32      4e-14   7e-12   6e-9    8e-6
-    64      4e-14   5e-14   7e-14   1e-8
+    12      1e-6    9e-6    3e-5    8e-4
+    16      2e-8    3e-7    2e-6    1e-4
+    32      1e-13   1e-12   2e-10   9e-8
+    64      1e-13   1e-13   1e-13   3e-13
     ======  ======  ======  ======  ======
     """
     eta, y = _check_cone(eta, y)
@@ -115,9 +116,8 @@ def moments(
         if mode.shape != (len(eta),) or not np.isfinite(mode).all():
             raise ValueError(f"start must be finite with shape ({len(eta)},)")
     result, mean = np.empty(len(eta)), np.empty_like(eta)
-    nodes, weights = _centred_rule(n_nodes)
-    warm = start is not None
-    _cone_kernel.cone_moments(eta, y, nodes, weights, warm, True, result, mean, mode)
+    drop, warm = _drop(n_nodes, eta.shape[1]), start is not None
+    _cone_moments.cone_moments(eta, y, n_nodes, drop, warm, True, result, mean, mode)
     return ConeMoments(log_prob=result, mean=mean, mode=mode)
 
 
@@ -155,6 +155,17 @@ def label_log_probs(mean: ArrayLike, sd: ArrayLike, *, n_nodes: int = 16) -> Flo
     _cone_kernel.label_log_probs(mean, sd, nodes, weights, result)
     result -= np.logaddexp.reduce(result, axis=1, keepdims=True)
     return result
+
+
+def _drop(n_nodes: int, n_labels: int) -> float:
+    """How many nats below its peak the integrand is cut.
+
+    A wider range would have steps too wide for the same nodes. The two errors are equal here in
+    the hardest cases of 3, 5, 10 and 50 labels with 12 to 32 nodes.
+    """
+    if n_nodes < 2:
+        raise ValueError(f"n_nodes must be at least 2, got {n_nodes}")
+    return 0.9 * n_nodes * (3.0 / max(n_labels, 2)) ** 0.2
 
 
 @lru_cache(maxsize=32)
