@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
 from bsdr_models.bm2pca.margins import Margins, margins_of
 from bsdr_models.bm2pca.mean_field import Data
 from bsdr_models.bm2pca.views import Pool, View
 from bsdr_models.inference.row_blocks import Block, RowBlocks
-from bsdr_models.numerics.scaled_rows import DenseRows, SparseRows, scaled_rows
+from bsdr_models.numerics.scaled_rows import DenseRows, scaled_rows
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.typing import BoolArray, FloatArray
 
@@ -100,15 +100,8 @@ class Problem:
 
     def of_block(self, block: Block) -> Data:
         """The rows of a block and their margins. Sums are those of all blocks."""
-        rows = taken(block.X, self.held(block))
-        found: FloatArray | csr_array | SparseRows
-        if not issparse(rows):
-            found = DenseRows.read(rows, self.scaler).X
-        elif self.scaler is None:
-            found = csr_array(rows, dtype=np.float64)
-        else:
-            found = SparseRows.read(rows, self.scaler)
-        view = replace(self.data.views[0], X=found)
+        rows = scaled_rows(taken(block.X, self.held(block)), self.scaler, seen=True)
+        view = replace(self.data.views[0], X=rows)
         return replace(self.without_rows(block), views=(view,))
 
 

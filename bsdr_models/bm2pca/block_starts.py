@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy.special import ndtri
 
 from bsdr_models.bm2pca.block_problem import Problem, taken
 from bsdr_models.bm2pca.mean_field import Data, Start
 from bsdr_models.bm2pca.starts import SMALLEST_SHARE, principal_axes
 from bsdr_models.inference.row_blocks import Block, RowBlocks
+from bsdr_models.numerics.row_normals import row_normals
 from bsdr_models.numerics.scaled_rows import scaled_rows
 from bsdr_models.typing import FloatArray
 
@@ -123,7 +123,8 @@ def place(block: Block, data: Data, problem: Problem, spots: Spots) -> FloatArra
     if spots.given is not None:
         mean = spots.given[:, block.begin : block.begin + n]
     else:
-        random = normals(spots.seed, block.begin, n, spots.n_components)
+        r = spots.n_components
+        random = row_normals(spots.seed, begin=block.begin, n_rows=n, n_columns=r)
         mean = np.tile(random, (len(data.margins.y), 1, 1))
     mean = np.ascontiguousarray(mean if held is None else mean[:, held])
     if spots.given is not None or spots.source == "random":
@@ -137,9 +138,3 @@ def place(block: Block, data: Data, problem: Problem, spots: Spots) -> FloatArra
         found = data.views[0].project(spots.map[None]) - spots.centre @ spots.map
     mean[..., : found.shape[-1]] = found[..., : spots.n_components]
     return mean
-
-
-def normals(seed: int, begin: int, n: int, r: int) -> FloatArray:
-    """Standard normals of n rows from ``begin`` on, (n, R), whatever rows were drawn before."""
-    stream = np.random.Generator(np.random.PCG64(seed).advance(begin * r))
-    return ndtri(stream.random((n, r)) + 2.0**-54)  # never 0

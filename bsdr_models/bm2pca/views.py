@@ -12,6 +12,7 @@ References
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
@@ -21,7 +22,7 @@ from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.design import row_space
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import inv_spd
-from bsdr_models.numerics.scaled_rows import SparseRows
+from bsdr_models.numerics.scaled_rows import Rows
 from bsdr_models.typing import FloatArray
 
 # Sparse rows are reduced to their own space where its basis has no more numbers than this.
@@ -52,7 +53,7 @@ class View:
     """Rows of one view.
 
     X
-        (N, D), dense, CSR, or CSR that is scaled; 0 where an entry is missing.
+        (N, D), dense, CSR, or rows of a block that are scaled; 0 where an entry is missing.
     mask
         1 where an entry is there, (N, D); None for a complete view.
     n_features
@@ -69,7 +70,7 @@ class View:
         Unlabelled rows that are not in X.
     """
 
-    X: FloatArray | csr_array | SparseRows
+    X: FloatArray | csr_array | Rows
     mask: FloatArray | None
     n_features: int
     basis: FloatArray | None
@@ -94,7 +95,8 @@ class View:
             return (self.X @ B[0])[None] if len(B) == 1 else self.X @ B
         p, d, r = B.shape
         flat = np.swapaxes(B, 0, 1).reshape(d, p * r)
-        found = self.X.project(flat) if isinstance(self.X, SparseRows) else self.X @ flat
+        rows: Any = self.X
+        found = rows @ flat if issparse(rows) else rows.project(flat)
         return np.ascontiguousarray(np.swapaxes(found.reshape(-1, p, r), 0, 1))
 
     def back(self, A: FloatArray) -> FloatArray:
@@ -103,7 +105,8 @@ class View:
             return (self.X.T @ A[0])[None] if len(A) == 1 else self.X.T @ A
         p, n, r = A.shape
         flat = np.swapaxes(A, 0, 1).reshape(n, p * r)
-        found = self.X.back(flat) if isinstance(self.X, SparseRows) else self.X.T @ flat
+        rows: Any = self.X
+        found = rows.T @ flat if issparse(rows) else rows.back(flat)
         return np.ascontiguousarray(np.swapaxes(found.reshape(-1, p, r), 0, 1))
 
     def to_features(self, B: FloatArray) -> FloatArray:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from scipy.stats import kstest
 
-from bsdr_models.bm2pca import block_starts, blocks, mean_field, paper
+from bsdr_models.bm2pca import blocks, mean_field, paper
 from bsdr_models.bm2pca.block_problem import Targets, prepare
 from bsdr_models.bm2pca.fit import fit_blocks, fit_mean_field
 from bsdr_models.bm2pca.generative import Generative
@@ -353,13 +352,6 @@ def test_the_label_start_is_that_in_memory():
     state = mean_field.init(toy.data, PAPER, n_components=R, rng=rng, start="label")
     expected = mean_field.step(state, toy.data, PAPER)[1].elbo
     assert where_it_starts(toy, "3 blocks", "label") == pytest.approx(expected, rel=1e-9)
-
-
-def test_random_positions_are_standard_normal_and_by_row():
-    whole = block_starts.normals(3, 0, 20_000, 5)
-    np.testing.assert_array_equal(block_starts.normals(3, 700, 100, 5), whole[700:800])
-    assert kstest(whole.ravel(), "norm").pvalue > 0.01
-    assert np.abs(np.corrcoef(whole.T) - np.eye(5)).max() < 0.03
 
 
 @pytest.mark.parametrize("n_labels", [2, 4])
