@@ -27,7 +27,7 @@ from bsdr_models.typing import FloatArray, IntArray
 BLOCK = 64
 # Margins are cut here, where the probability is beyond any float; products of so many factors then
 # stay within the range.
-_FAR, _IN_A_PRODUCT = 1e28, 8
+_FAR, _IN_A_PRODUCT = 1e28, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,42 +126,49 @@ def _evaluate(
     n_chains, n_points, _, n_rows = points.shape
     n_components, n_labels = weights.shape[1:]
     z = np.zeros((n_points, n_components, BLOCK))
-    # Hazards of the rivals stand one place up, between two rows of zeros.
-    hazard = np.zeros((n_points, n_labels + 1, BLOCK))
+    # Hazards of the rivals stand one place up, between two rows of zeros; their sum is last.
+    hazard = np.zeros((n_points, n_labels + 2, BLOCK))
     mean, slope_z = np.zeros((n_components, BLOCK)), np.zeros((n_components, BLOCK))
     eta, slope_eta = np.zeros((n_labels, BLOCK)), np.zeros((n_labels, BLOCK))
     exponent, product = np.zeros((n_points, BLOCK)), np.zeros((n_points, BLOCK))
-    work = np.zeros((2, BLOCK))
+    # A copy, since the compiler makes no SIMD code of columns of unknown stride.
+    work, rows = np.zeros((2, BLOCK)), np.zeros((columns.shape[0], BLOCK))
     for c in range(n_chains):
         for first in range(0, n_rows, BLOCK):
             last = min(first + BLOCK, n_rows)
-            rows, label = columns[:, first:last], y[c % len(y), first:last]
+            size = last - first
+            label = y[c % len(y), first:last]
+            for d in range(len(rows)):
+                for b in range(size):
+                    rows[d, b] = columns[d, first + b]
             noise, part = points[c, :, :, first:last], share[c, :, first:last]
-            _project(rows, projection[c], mean)
+            _project(rows, projection[c], size, mean)
             for m in range(n_points):
                 _place(mean, noise[m], latent_scale, z[m])
-                _scores(z[m], weights[c], bias[c], last - first, eta)
+                _scores(z[m], weights[c], bias[c], size, eta)
                 _point(
                     eta, noise[m, n_components], label, exponent[m], product[m], hazard[m], work[0]
                 )
             value[c] += _average(exponent, product, part, work)
             if with_gradient:
                 for k in range(n_labels):
-                    for b in range(last - first):
+                    for b in range(size):
                         slope_eta[k, b] = 0.0
                 for m in range(n_points):
                     _add_slope(part[m], hazard[m], label, z[m], slope_weights[c], slope_eta, work)
-                _pull_back(rows, weights[c], slope_eta, slope_z, slope_projection[c], slope_bias[c])
+                _pull_back(
+                    rows, size, weights[c], slope_eta, slope_z, slope_projection[c], slope_bias[c]
+                )
 
 
 @njit(**_OPTIONS)
-def _project(rows: FloatArray, projection: FloatArray, mean: FloatArray) -> None:
+def _project(rows: FloatArray, projection: FloatArray, size: int, mean: FloatArray) -> None:
     """Means Q'x of the positions: ``mean`` (R, BLOCK)."""
     for s in range(projection.shape[1]):
-        for b in range(rows.shape[1]):
+        for b in range(size):
             mean[s, b] = 0.0
         for d in range(rows.shape[0]):
-            for b in range(rows.shape[1]):
+            for b in range(size):
                 mean[s, b] += projection[d, s] * rows[d, b]
 
 
@@ -179,11 +186,13 @@ def _scores(
 ) -> None:
     """Linear predictors: ``eta`` (K, BLOCK)."""
     for k in range(weights.shape[1]):
+        start, slope = bias[k], weights[0, k]
         for b in range(size):
-            eta[k, b] = bias[k]
-        for s in range(weights.shape[0]):
+            eta[k, b] = start + slope * z[0, b]
+        for s in range(1, weights.shape[0]):
+            slope = weights[s, k]
             for b in range(size):
-                eta[k, b] += weights[s, k] * z[s, b]
+                eta[k, b] += slope * z[s, b]
 
 
 @njit(**_OPTIONS)
@@ -196,13 +205,15 @@ def _point(
     hazard: FloatArray,
     own: FloatArray,
 ) -> None:
-    """l = exp(exponent) / product of one point, and sqrt(2 pi) times the hazard of each rival."""
-    size = len(label)
+    """l = exp(exponent) / product of one point, and sqrt(2 pi) times the hazards of the rivals."""
+    size, n_labels = len(label), len(eta)
+    total = hazard[n_labels + 1]
     for b in range(size):
         own[b] = u[b] + eta[label[b], b]
+        total[b] = 0.0
         exponent[b] = 0.0
         product[b] = 1.0
-    for j in range(eta.shape[0] - 1):
+    for j in range(n_labels - 1):
         if j > 0 and j % _IN_A_PRODUCT == 0:
             for b in range(size):
                 exponent[b] -= np.log(product[b])
@@ -214,6 +225,7 @@ def _point(
             exponent[b] += log_part
             product[b] *= r
             hazard[j + 1, b] = h
+            total[b] += h
 
 
 @njit(**_OPTIONS)
@@ -257,18 +269,14 @@ def _add_slope(
     """Add what one point gives: to the slope in eta, row by row, and in W."""
     size = len(share)
     n_labels = slope_eta.shape[0]
-    total, slope = work[0], work[1]
+    weight, slope, total = work[0], work[1], hazard[n_labels + 1]
     for b in range(size):
-        total[b] = 0.0
-    for j in range(1, n_labels):
-        for b in range(size):
-            hazard[j, b] *= share[b] * _INV_SQRT_2PI
-            total[b] += hazard[j, b]
+        weight[b] = share[b] * _INV_SQRT_2PI
     for k in range(n_labels):
         for b in range(size):
             before, after = hazard[k, b], hazard[k + 1, b]
             other = after if k < label[b] else before
-            slope[b] = total[b] if k == label[b] else -other
+            slope[b] = weight[b] * (total[b] if k == label[b] else -other)
             slope_eta[k, b] += slope[b]
         for s in range(z.shape[0]):
             slope_weights[s, k] += _dot(z[s], slope, size)
@@ -277,6 +285,7 @@ def _add_slope(
 @njit(**_OPTIONS)
 def _pull_back(
     rows: FloatArray,
+    size: int,
     weights: FloatArray,
     slope_eta: FloatArray,
     slope_z: FloatArray,
@@ -284,7 +293,7 @@ def _pull_back(
     slope_bias: FloatArray,
 ) -> None:
     """Add the slopes in b and Q of the rows of a block."""
-    n_features, size = rows.shape
+    n_features = len(rows)
     n_components, n_labels = weights.shape
     for k in range(n_labels):
         for b in range(size):
