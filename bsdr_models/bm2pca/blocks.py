@@ -75,18 +75,31 @@ def init(
     data, light = problem.data, problem.light()
     spots = find_spots(blocks, problem, start, n_components=n_components, seed=seed)
     kept, sums = blocks.visit(_place, shared=(light, spots))
-    p = len(data.margins.y)
+    shared = _first_state(data, sums)
+    rows, _ = blocks.visit(_update_slack, kept, shared=(_for_rows(shared), light))
+    return BlockState(shared=shared, rows=rows, sums=sums)
+
+
+def _first_state(data: Data, sums: SweepSums) -> State:
+    """Factors of no row to match the positions of all."""
+    p, r, _ = sums.spread.shape
     latent = mean_field.latent_of_sums(
-        np.empty((p, 0, n_components)),
-        mean_field.unit_covariances(p, 0, n_components),
-        mean_field.vague_pool(data, p, n_components) if data.n_pooled else None,
+        np.empty((p, 0, r)),
+        mean_field.unit_covariances(p, 0, r),
+        mean_field.vague_pool(data, p, r) if data.n_pooled else None,
         sums.latent,
         data,
     )
     shared = mean_field.first_state(latent, sums.weights, data)
-    shared = replace(shared, slack=mean_field.update_slack(shared, data))
-    rows, _ = blocks.visit(_update_slack, kept, shared=(_for_rows(shared), light))
-    return BlockState(shared=shared, rows=rows, sums=sums)
+    return replace(shared, slack=mean_field.update_slack(shared, data))
+
+
+def empty_state(problem: Problem, *, n_components: int) -> BlockState:
+    """A state as a problem has it, of no rows."""
+    data = problem.data
+    mean = np.empty((len(data.margins.y), 0, n_components))
+    sums = _start_sums(mean, data)
+    return BlockState(shared=_first_state(data, sums), rows=(), sums=sums)
 
 
 def step(
@@ -136,8 +149,12 @@ def _place(block: Block, shared: tuple[Problem, Spots]) -> tuple[Positions, Swee
     problem, spots = shared
     data = problem.of_block(block)
     mean = place(block, data, problem, spots)
+    return (mean, mean_field.unit_covariances(*mean.shape)), _start_sums(mean, data)
+
+
+def _start_sums(mean: FloatArray, data: Data) -> SweepSums:
     cov = mean_field.unit_covariances(*mean.shape)
-    return (mean, cov), SweepSums(
+    return SweepSums(
         latent=mean_field.latent_sums(mean, cov, data),
         weights=mean_field.ridge_sums(mean, data.margins.y),
         spread=cov.total(),

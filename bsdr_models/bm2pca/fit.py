@@ -109,13 +109,14 @@ def fit_blocks(
     *,
     n_components: int,
     rng: np.random.Generator,
-    start: Start | FloatArray | BlockState = "label",
+    start: Start | FloatArray = "label",
     n_restarts: int = 1,
     max_iter: int = 500,
     tol: float = 1e-3,
     accelerate: bool = True,
     callbacks: Sequence[Any] = (),
     on_restart: Callable[[FitResult[BlockState]], object] = lambda result: None,
+    resume: BlockState | None = None,
 ) -> FitResult[BlockState]:
     """The same climb over rows in blocks.
 
@@ -130,11 +131,12 @@ def fit_blocks(
     n_components : int
         R.
     rng : numpy.random.Generator
-    start : {"label", "pca", "random"}, (P, N, R) or BlockState
-        Of the first restart: as in memory, positions, or a state from which to go on. Further
-        ones are random.
+    start : {"label", "pca", "random"} or (P, N, R)
+        Of the first restart, the latter being positions; further ones are random.
     n_restarts, max_iter, tol, accelerate, callbacks, on_restart
-        See :func:`fit_mean_field`.
+        See :func:`fit_mean_field`; restarts run one after the other.
+    resume : BlockState, optional
+        Where the first restart begins, in place of ``start``.
 
     Returns
     -------
@@ -142,11 +144,15 @@ def fit_blocks(
     """
 
     def init(stream: np.random.Generator, restart: int) -> BlockState:
-        own = start if restart == 0 else "random"
-        if isinstance(own, BlockState):
-            return own
-        seed = int(stream.integers(2**63))
-        return blocks.init(row_blocks, problem, n_components=n_components, seed=seed, start=own)
+        if restart == 0 and resume is not None:
+            return resume
+        return blocks.init(
+            row_blocks,
+            problem,
+            n_components=n_components,
+            seed=int(stream.integers(2**63)),
+            start=start if restart == 0 else "random",
+        )
 
     def step(state: BlockState) -> tuple[BlockState, Info]:
         return blocks.step(state, row_blocks, problem, priors)

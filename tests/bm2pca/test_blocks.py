@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from bsdr_models.bm2pca import blocks, mean_field, paper
+from bsdr_models.bm2pca import block_arrays, blocks, mean_field, paper
 from bsdr_models.bm2pca.block_problem import Targets, prepare
 from bsdr_models.bm2pca.fit import fit_blocks, fit_mean_field
 from bsdr_models.bm2pca.generative import Generative
@@ -363,18 +363,25 @@ def test_class_numbers_are_signs(n_labels):
     np.testing.assert_array_equal(targets.columns(codes), signs)
 
 
-def test_a_fit_goes_on_from_a_state():
-    toy = given("shared")
+@pytest.mark.parametrize("case", ["shared", "pooled one-vs-rest", "tube"])
+def test_a_fit_goes_on_from_arrays(case):
+    toy = given(case)
     row_blocks = toy.cut("3 blocks")
     problem = toy.problem(row_blocks)
     options = {"n_components": R, "tol": 0.0, "accelerate": False}
 
-    def climb(start, n):
+    def climb(n, state=None):
         rng = np.random.default_rng(4)
-        return fit_blocks(row_blocks, problem, PAPER, rng=rng, start=start, max_iter=n, **options)
+        return fit_blocks(row_blocks, problem, PAPER, rng=rng, max_iter=n, resume=state, **options)
 
-    whole, half = climb("label", 12), climb("label", 6)
-    rest = climb(pickle.loads(pickle.dumps(half.state)), 6)
+    whole, half = climb(12), climb(6)
+    shared = pickle.loads(pickle.dumps(block_arrays.shared_arrays(half.state)))
+    assert {array.dtype for array in shared.values()} == {np.dtype(np.float64)}
+    rows = tuple(
+        block_arrays.rows_of_arrays(block_arrays.row_arrays(own)) for own in half.state.rows
+    )
+    state = block_arrays.state_of_arrays(shared, rows, problem, n_components=R)
+    rest = climb(6, state)
     np.testing.assert_array_equal([*half.elbo, *rest.elbo], whole.elbo)
 
 
