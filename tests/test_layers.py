@@ -43,6 +43,7 @@ DRIVERS = tuple(
         "restarts",
         "row_blocks",
         "block_vector",
+        "checkpoint",
     )
 )
 

@@ -1,12 +1,10 @@
 """Blocks in one process, and vectors that lie in pieces beside them."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
 from bsdr_models.inference.block_vector import BlockVector
-from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
+from bsdr_models.inference.coordinate_ascent import Extrapolation
 from bsdr_models.inference.row_blocks import Block, InProcess
 
 
@@ -79,70 +77,20 @@ def test_sums_are_formed_in_one_visit(pieces):
     assert visited == [3]
 
 
-# Coordinate ascent on a concave quadratic of one number and one for each row: the number is set to
-# its best given the rows and back, which creeps where they are strongly tied.
-TIE = 0.98
-
-
-class Info:
-    def __init__(self, elbo):
-        self.elbo, self.terms = elbo, {"all": elbo}
-
-
-def sweep_rows(block, own, shared):
-    """Rows to their best, and what the number and the bound need of them."""
-    rows = TIE * shared + (1.0 - TIE) * block.X[:, 0]
-    return rows, np.array([rows.sum(), np.sum((rows - block.X[:, 0]) ** 2), np.sum(rows**2)])
-
-
-def step_in_blocks(blocks, state):
-    number, rows = state
-    rows, (total, far, square) = blocks.visit(sweep_rows, rows, shared=number)
-    n = sum(blocks.sizes)
-    number = (TIE * total + (1.0 - TIE) * 3.0 * n) / n
-    tied = square - 2.0 * number * total + n * number**2
-    elbo = -TIE * tied - (1.0 - TIE) * (far + n * (number - 3.0) ** 2)
-    return (number, rows), Info(float(elbo))
-
-
-def keep_array(block, own, shared):
-    return own
-
-
-def climb(blocks, extrapolation):
-    return run_coordinate_ascent(
-        lambda rng, restart: (50.0, tuple(np.zeros(size) for size in blocks.sizes)),
-        partial(step_in_blocks, blocks),
-        rng=np.random.default_rng(0),
-        max_iter=500,
-        tol=1e-12,
-        extrapolation=extrapolation,
-    )
-
-
-def test_squarem_over_blocks_is_squarem_of_one_array():
+def test_squarem_over_blocks_is_squarem_of_one_array(toy):
     X = np.random.default_rng(1).standard_normal((40, 1))
     whole, split = in_blocks(X, 40), in_blocks(X, 7, 1, 20, 12)
-    array = climb(
+    array = toy.climb(
         whole,
         Extrapolation(
-            pack=lambda state: np.concatenate([[state[0]], state[1][0]]),
-            unpack=lambda vector, state: (vector[0], (vector[1:],)),
+            pack=lambda state: np.concatenate([[state.number], state.rows[0]]),
+            unpack=lambda vector, state: toy.Tied(number=float(vector[0]), rows=(vector[1:],)),
         ),
     )
-    pieces = climb(
-        split,
-        Extrapolation(
-            pack=lambda state: BlockVector(
-                np.array([state[0]]), split.map(keep_array, state[1]), split
-            ),
-            unpack=lambda vector, state: (vector.shared[0], vector.parts()),
-            norm=BlockVector.norm,
-        ),
-    )
+    pieces = toy.climb(split, toy.in_pieces(split))
     assert array.converged
-    assert len(array.elbo) < 0.2 * len(climb(whole, None).elbo)  # it has jumped
+    assert len(array.elbo) < 0.2 * len(toy.climb(whole, None).elbo)  # it has jumped
     assert len(pieces.elbo) == len(array.elbo)
     np.testing.assert_allclose(pieces.elbo, array.elbo, rtol=1e-12)
-    np.testing.assert_allclose(pieces.state[0], array.state[0], rtol=1e-12)
-    np.testing.assert_allclose(np.concatenate(pieces.state[1]), array.state[1][0], rtol=1e-12)
+    np.testing.assert_allclose(pieces.state.number, array.state.number, rtol=1e-12)
+    np.testing.assert_allclose(np.concatenate(pieces.state.rows), array.state.rows[0], rtol=1e-12)
