@@ -157,7 +157,10 @@ class _Climb[S]:
         proposal = start + 2.0 * alpha * change + alpha**2 * curvature
         with np.errstate(all="ignore"):
             try:
-                state, info = self.step(how.unpack(proposal, self.state))
+                proposed = how.unpack(proposal, self.state)
+                # Each holds as much as the state; a sweep needs that room for itself.
+                del start, first, second, change, curvature, proposal
+                state, info = self.step(proposed)
             except (np.linalg.LinAlgError, FloatingPointError, ValueError):
                 return
         if info.elbo > self.elbo:
