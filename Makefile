@@ -23,7 +23,7 @@ install: $(STAMP)  ## Create .venv with everything the other targets need
 $(STAMP): pyproject.toml tools/find_python.sh
 	@python="$$(sh tools/find_python.sh)" && "$$python" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[io,nuts,notebook]" --group dev
+	$(BIN)/python -m pip install --quiet --editable ".[io,nuts,notebook,scale]" --group dev
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## Fit Wine with every engine; pictures and posterior go to demo_output/
@@ -39,7 +39,7 @@ test-lowest: $(STAMP)  ## The fast tests with the oldest dependencies that are a
 	$(BIN)/python -m pip install --quiet --group package
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
 	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
-		--editable ".[io,nuts,notebook]" --group test
+		--editable ".[io,nuts,notebook,scale]" --group test
 	$(LOWEST)/bin/python -m pytest -q -n $(WORKERS) -m "not slow" -W default
 
 package: $(STAMP)  ## Build wheel and sdist, install each into an empty environment, use it

@@ -68,8 +68,7 @@ def make_blocks(
         from bsdr_models.inference.dask_blocks import blocks_of_dask
 
         return blocks_of_dask(X, _read_all(y), block_rows=block_rows, client=client)
-    y = _read_all(y)
-    n = X.shape[0]
+    y, n = None if y is None else np.asarray(_read_all(y)), X.shape[0]
     if y is not None and len(y) != n:
         raise ValueError(f"X has {n} rows, and y has {len(y)}")
     pieces = list(_pieces(X, _rows_of_block(X, block_rows)))
