@@ -4,12 +4,13 @@ python -m benchmarks accuracy   fits on many splits, a line for each
 python -m benchmarks report     tables and curves from these lines
 python -m benchmarks pictures   the pictures of the papers that show single fits
 python -m benchmarks speed      times beside their floors, and since the last commit
+python -m benchmarks scale      sweeps in memory, on workers and from disk
 """
 
 import importlib
 import sys
 
-BENCHMARKS = ("accuracy", "report", "pictures", "speed")
+BENCHMARKS = ("accuracy", "report", "pictures", "speed", "scale")
 
 
 def main() -> None:

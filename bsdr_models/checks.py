@@ -76,15 +76,25 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
         If there is one class only.
     """
     classes, index = np.unique(y, return_inverse=True)
+    check_classes(classes, np.bincount(index), stacklevel=4)
+    return classes, index
+
+
+def check_classes(classes: np.ndarray, counts: IntArray, *, stacklevel: int = 3) -> None:
+    """Warn about a class with a single row.
+
+    Raises
+    ------
+    ValueError
+        If there is one class only.
+    """
     if len(classes) < 2:
         raise ValueError(
             f"y has one class only, {classes.tolist()[0]!r}; at least two classes are needed"
         )
-    counts = np.bincount(index)
     if counts.min() == 1:
         label = classes.tolist()[counts.argmin()]
-        warnings.warn(f"class {label!r} has a single row", UserWarning, stacklevel=3)
-    return classes, index
+        warnings.warn(f"class {label!r} has a single row", UserWarning, stacklevel=stacklevel)
 
 
 def fit_scaler(X: FloatArray, *, standardize: bool) -> Scaler:
@@ -98,16 +108,27 @@ def fit_scaler(X: FloatArray, *, standardize: bool) -> Scaler:
         If no feature varies.
     """
     scaler = Scaler.fit(X, standardize=standardize)
+    check_variation(scaler, stacklevel=5)
+    return scaler
+
+
+def check_variation(scaler: Scaler, *, stacklevel: int = 3) -> None:
+    """Warn about constant features.
+
+    Raises
+    ------
+    ValueError
+        If no feature varies.
+    """
     if scaler.constant.all():
         raise ValueError("X has no variation: all rows are equal")
     if scaler.constant.any():
         warnings.warn(
-            f"{int(scaler.constant.sum())} of {X.shape[1]} features are constant in the training "
-            "rows and are ignored",
+            f"{int(scaler.constant.sum())} of {scaler.constant.size} features are constant in the "
+            "training rows and are ignored",
             UserWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
-    return scaler
 
 
 @contextmanager

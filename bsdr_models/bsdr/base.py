@@ -24,12 +24,14 @@ from bsdr_models.bsdr.settings import (
 )
 from bsdr_models.bsdr.stacking import Mixture, Problem, fit_mixture, fit_single
 from bsdr_models.bsdr.trees import Context
+from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     check_choice,
     check_count,
     check_flag,
     check_jobs,
     check_tol,
+    feature_names,
     fit_scaler,
     forget,
     one_thread,
@@ -81,6 +83,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         draws: int = 1000,
         tune: int = 1000,
         chains: int = 4,
+        block_rows: int | None = None,
         n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
@@ -101,6 +104,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         self.draws = draws
         self.tune = tune
         self.chains = chains
+        self.block_rows = block_rows
         self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
@@ -157,6 +161,12 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         check_jobs(self.n_jobs)
         for name in ("n_components", "n_restarts", "max_iter", "draws", "tune", "chains"):
             check_count(name, getattr(self, name))
+        if self.block_rows is not None:
+            check_count("block_rows", self.block_rows)
+            if self.inference != "mean_field":
+                raise ValueError(
+                    f"block_rows needs inference='mean_field', got inference={self.inference!r}"
+                )
         for name in ("integrate_latent", "standardize"):
             check_flag(name, getattr(self, name))
         return settings
@@ -164,26 +174,11 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
     def _fit(self, X: FloatArray, y: np.ndarray, *, target: Target, labels: np.ndarray) -> Self:
         """Fit to validated features and to targets in the form of the engines."""
         settings = self._settings()
-        if self.n_components > X.shape[1]:
-            raise ValueError(
-                f"n_components={self.n_components} must be at most n_features={X.shape[1]}"
-            )
+        self._check_width(X.shape[1])
         self._scaler = fit_scaler(X, standardize=self.standardize)
-        self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
-        rng = as_generator(self.random_state)
-        fit_rng, tree_rng = rng.spawn(2)
-        self._tree_seed = int(tree_rng.integers(2**63))
-        names = getattr(self, "feature_names_in_", None)
-        self._context = Context(
-            X=self._scaler.transform(X),
-            y=y,
-            feature_names=[f"x{i}" for i in range(X.shape[1])] if names is None else names,
-            labels=labels,
-            projection_prior=settings.projection_prior,
-            target=target,
-            config=self._config(settings),
+        fit_rng = self._begin(
+            self._scaler.transform(X), y, target=target, labels=labels, settings=settings
         )
-        self._tree: xr.DataTree | None = None
         fit = self._fit_mean_field if self.inference == "mean_field" else self._fit_draws
         units = units_of_rows(self._context.X, standardize=self.standardize)
         # The matrices are small: more threads cost more than they bring, and change the rounding.
@@ -191,6 +186,39 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
             fit(settings, fit_rng)
         self._n_features_out = self.n_components
         return self
+
+    def _check_width(self, n_features: int) -> None:
+        if self.n_components > n_features:
+            raise ValueError(
+                f"n_components={self.n_components} must be at most n_features={n_features}"
+            )
+
+    def _begin(
+        self,
+        X: FloatArray,
+        y: np.ndarray,
+        *,
+        target: Target,
+        labels: np.ndarray,
+        settings: Settings,
+        **more: Any,
+    ) -> np.random.Generator:
+        """Take note of scaled rows, and of what more the context says of them; a stream."""
+        self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
+        fit_rng, tree_rng = as_generator(self.random_state).spawn(2)
+        self._tree_seed = int(tree_rng.integers(2**63))
+        self._context = Context(
+            X=X,
+            y=y,
+            feature_names=feature_names(self),
+            labels=labels,
+            projection_prior=settings.projection_prior,
+            target=target,
+            config=self._config(settings),
+            **more,
+        )
+        self._tree: xr.DataTree | None = None
+        return fit_rng
 
     def _config(self, settings: Settings) -> dict[str, Any]:
         """Arguments for the record, without the random state and what changes no result."""
@@ -247,6 +275,10 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
                 UserWarning,
                 stacklevel=4,
             )
+        self._adopt(mixture, settings)
+
+    def _adopt(self, mixture: Mixture, settings: Settings) -> None:
+        """Results of a mean-field fit, under the names that they are known by."""
         leading = mixture.fits[0]
         self._mixture = mixture
         self._leading: predict.Posterior = leading.posterior
@@ -259,7 +291,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         loadings = leading.posterior.data.design.loadings(state.projection.mean)
         self._name_results(loadings, state.latent.mean, state.weights.mean[1:])
         if not (self.converged_ or self.interrupted_):
-            warn_not_converged(self.max_iter, settings.tol, stacklevel=5)
+            warn_not_converged(self.max_iter, settings.tol, stacklevel=6)
 
     def _fit_draws(self, settings: Settings, rng: np.random.Generator) -> None:
         context = self._context
@@ -349,6 +381,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
     def model_(self) -> Any:
         """The model as a ``pymc.Model`` on the training rows, scaled as the fit saw them."""
         check_is_fitted(self)
+        if self._context.kept is not None:
+            raise AttributeError("the model has all training rows in memory, and this fit has not")
         return sampling.declare(self._context, self._priors_used(), n_components=self.n_components)
 
     def _priors_used(self) -> Priors:
@@ -363,6 +397,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         """Rows of a fit, validated."""
         return validate_rows(self, X, reset=True, least=2)
 
+    @by_blocks
     def transform(
         self, X: Any, *, return_cov: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
@@ -370,7 +405,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
+            Of a Dask array the answer is a Dask array, as it is of the other predictions.
         return_cov : bool
             Also return the uncertainty of each position.
 

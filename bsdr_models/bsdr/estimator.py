@@ -4,15 +4,19 @@ from typing import Any, Self
 
 import numpy as np
 import xarray as xr
+from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from bsdr_models.bsdr import predict, trees
+from bsdr_models.bsdr import block_fit, predict, trees
 from bsdr_models.bsdr.base import BaseBSDR
-from bsdr_models.checks import encode_labels
+from bsdr_models.by_blocks import by_blocks
+from bsdr_models.checks import check_classes, check_variation, encode_labels, one_thread
 from bsdr_models.frames import read_numbers, read_truth, require_targets
 from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.row_checks import check_blocks
+from bsdr_models.row_sources import is_row_source, make_blocks
 from bsdr_models.typing import FloatArray
 from bsdr_models.unlabeled import read_labels
 
@@ -64,6 +68,10 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         Scale the features to unit variance; otherwise they are only centred.
     draws, tune, chains : int
         Of the samplers.
+    block_rows : int, optional
+        Mean field on blocks of so many rows, of an array that is mapped from a file, sparse, or
+        too large to be copied. Dask and Zarr arrays are always fitted in blocks, their chunks if
+        None; see :meth:`fit`.
     n_jobs : int, optional
         Folds, fits and restarts of mean field that run side by side, by joblib as in scikit-learn:
         None is 1 unless a ``joblib.parallel_config`` says otherwise, -1 is all cores. The result
@@ -114,7 +122,7 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
         y : array-like of shape (n_samples,), or (n_samples, n_labels) of 0 and 1
             Labels of any kind; an indicator matrix makes the problem multi-label, each label an
             independent probit in one shared space.
@@ -122,6 +130,13 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         Returns
         -------
         self : BSDRClassifier
+
+        Notes
+        -----
+        Rows in blocks (a Dask or Zarr array, or any with ``block_rows``) need one label each. They
+        are read once a sweep, on the workers of an active ``distributed.Client`` if X is a Dask
+        array; ``latent_scale="stack"`` is then ``"estimate"``, chosen on 2000 rows, which are also
+        those that ``idata_`` shows.
 
         Raises
         ------
@@ -131,6 +146,8 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         """
         self._forget()
         require_targets(self, y)
+        if is_row_source(X) or self.block_rows is not None:
+            return self._fit_blocks(X, y)
         X, y = self._rows_of_fit(X), read_labels(y)
         check_consistent_length(X, y)
         if type_of_target(y) == "multilabel-indicator":
@@ -138,6 +155,48 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         y = column_or_1d(y, warn=True)
         self.classes_, index = encode_labels(y)
         return self._fit(X, index, target="multiclass", labels=self.classes_)
+
+    def _fit_blocks(self, X: Any, y: Any) -> Self:
+        """Fit to classes, the rows a block at a time."""
+        settings = self._settings()
+        if self.inference != "mean_field":
+            raise ValueError(
+                f"rows in blocks are fitted by inference='mean_field', not {self.inference!r}"
+            )
+        if is_row_source(X) or isinstance(X, np.memmap) or issparse(X):
+            self.n_features_in_ = int(X.shape[1])
+        else:
+            X = self._rows_of_fit(X)
+        checked = check_blocks(make_blocks(X, y, block_rows=self.block_rows))
+        assert checked.classes is not None
+        assert checked.counts is not None
+        check_classes(checked.classes, checked.counts, stacklevel=4)
+        self._check_width(self.n_features_in_)
+        self.classes_ = checked.classes
+        self._scaler = checked.statistics.scaler(standardize=self.standardize)
+        check_variation(self._scaler, stacklevel=4)
+        kept = block_fit.keep_rows(checked, self._scaler)
+        rng = self._begin(
+            kept.X,
+            kept.y,
+            target="multiclass",
+            labels=self.classes_,
+            settings=settings,
+            kept=kept.index,
+            n_rows=sum(checked.blocks.sizes),
+        )
+        problem, scale = self._problem(settings), settings.latent_scale
+        with one_thread(), self._fitting((sum(checked.blocks.sizes), self.n_features_in_)):
+            if isinstance(scale, str):
+                scale = block_fit.choose_scale(
+                    problem, rng, progressbar=self.progressbar, n_jobs=self.n_jobs
+                )
+            mixture = block_fit.fit_to_blocks(
+                checked, self._scaler, problem, kept, scale, rng, progressbar=self.progressbar
+            )
+            self._adopt(mixture, settings)
+        self._n_features_out = self.n_components
+        return self
 
     def _fit_multilabel(self, X: FloatArray, Y: np.ndarray) -> Self:
         on = Y.astype(bool)
@@ -147,6 +206,7 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         self.classes_ = np.arange(Y.shape[1])
         return self._fit(X, on, target="multilabel", labels=self.classes_)
 
+    @by_blocks
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Log probabilities of the classes, or of each label being on.
 
@@ -172,10 +232,12 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
             return np.minimum(log_p, 0.0)
         return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
 
+    @by_blocks
     def predict_proba(self, X: Any) -> FloatArray:
         """Probabilities of the classes, or of each label being on: see `predict_log_proba`."""
         return np.exp(self.predict_log_proba(X))
 
+    @by_blocks
     def predict(self, X: Any) -> np.ndarray:
         """Most probable class of each row; for a multi-label fit, which labels are on.
 
@@ -194,6 +256,7 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
             return (log_p > np.log(0.5)).astype(int)
         return self.classes_[log_p.argmax(axis=1)]
 
+    @by_blocks
     def decision_function(self, X: Any) -> FloatArray:
         """Log odds for two classes or multi-label, else log probabilities.
 
@@ -256,6 +319,8 @@ class BSDRRegressor(RegressorMixin, BaseBSDR):
 n_restarts, max_iter, tol, integrate_latent, standardize, draws, tune, chains, n_jobs, \
 progressbar, random_state
         As for :class:`BSDRClassifier`.
+    block_rows : None
+        For classifiers only.
 
     Attributes
     ----------
@@ -288,6 +353,8 @@ progressbar, random_state
         """
         self._forget()
         require_targets(self, y)
+        if self.block_rows is not None:
+            raise ValueError("block_rows is for BSDRClassifier: real targets are fitted in memory")
         X, y = self._rows_of_fit(X), read_numbers(y)
         check_consistent_length(X, y)
         self._one_output = y.ndim == 1

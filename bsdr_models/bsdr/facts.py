@@ -23,8 +23,11 @@ def facts(model: Any) -> report.Facts:
     """Facts of a fitted estimator with a projection."""
     context, mixture = model._context, model._mixture
     scaling = "each scaled to unit variance" if context.config["standardize"] else "centred"
-    data = report.data_lines(context.X.shape, scaler=model._scaler, scaling=scaling)
-    if context.target == "multiclass":
+    shape = (context.n_rows or len(context.X), context.X.shape[1])
+    data = report.data_lines(shape, scaler=model._scaler, scaling=scaling)
+    if context.kept is not None:
+        data.append(("in memory", f"{len(context.kept)} rows, evenly spaced"))
+    elif context.target == "multiclass":
         counts = np.bincount(context.y, minlength=len(context.labels))
         data.append(report.class_line(context.labels, counts))
     else:

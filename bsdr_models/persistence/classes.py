@@ -79,6 +79,8 @@ DATACLASSES = tuple(f"{module}.{name}" for module, names in _DATACLASSES.items()
 PLAIN = {
     "numerics.design.DenseDesign": ("X",),
     "numerics.design.SpectralDesign": ("basis", "eigenvalues", "A"),
+    "numerics.gram_design.GramDesign": ("gram", "n_rows", "_some_rows"),
+    "numerics.gram_design.SpectralGramDesign": ("basis", "eigenvalues", "n_rows", "_some_rows"),
 }
 
 BIT_GENERATORS = {

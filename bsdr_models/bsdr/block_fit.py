@@ -1,0 +1,184 @@
+"""A classifier fitted to more rows than memory holds.
+
+The parameters are learned from all rows, block by block. Some rows, evenly spaced, are kept in
+memory besides: the latent scale is chosen on them, by the cross-validation that chooses it for
+rows in memory, and they are what the tree of the fit and its plots show.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bsdr_models.bsdr import blocks as row_blocks
+from bsdr_models.bsdr.block_starts import BlockData, prepare
+from bsdr_models.bsdr.blocks import OwnRows
+from bsdr_models.bsdr.fit import fit_blocks
+from bsdr_models.bsdr.mean_field import State
+from bsdr_models.bsdr.predict import MeanFieldPosterior, NoFeatures
+from bsdr_models.bsdr.stacking import Fit, Mixture, Problem, fit_mixture
+from bsdr_models.inference.callbacks import watched_climb
+from bsdr_models.inference.coordinate_ascent import FitResult
+from bsdr_models.inference.row_blocks import Block
+from bsdr_models.numerics.gram_design import GramDesign, SpectralGramDesign
+from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.row_checks import Checked
+from bsdr_models.typing import FloatArray, IntArray
+
+# Rows that are kept in memory.
+N_KEPT = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRows:
+    """Some rows of all blocks, in their order.
+
+    index
+        Which they are, (n,).
+    X
+        Scaled, (n, P).
+    y
+        Index of the class, (n,).
+    """
+
+    index: IntArray
+    X: FloatArray
+    y: IntArray
+
+    def __add__(self, other: "KeptRows") -> "KeptRows":
+        return KeptRows(
+            index=np.concatenate([self.index, other.index]),
+            X=np.concatenate([self.X, other.X]),
+            y=np.concatenate([self.y, other.y]),
+        )
+
+
+def keep_rows(checked: Checked, scaler: Scaler) -> KeptRows:
+    """At most `N_KEPT` rows, evenly spaced. Reads X once."""
+    n = sum(checked.blocks.sizes)
+    index = np.unique(np.linspace(0, n - 1, min(N_KEPT, n)).astype(np.int64))
+    _, kept = checked.blocks.visit(_keep, shared=(index, scaler))
+    return kept
+
+
+def _keep(block: Block, shared: tuple[IntArray, Scaler]) -> tuple[None, KeptRows]:
+    index, scaler = shared
+    index = _inside(block, index)
+    own = index - block.begin
+    X = block.X[own]
+    X = scaler.transform(np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64))
+    assert block.y is not None
+    return None, KeptRows(index=index, X=X, y=block.y[own])
+
+
+def _inside(block: Block, index: IntArray) -> IntArray:
+    """Those rows that are of a block."""
+    first, past = np.searchsorted(index, [block.begin, block.begin + block.X.shape[0]])
+    return index[first:past]
+
+
+def _positions(block: Block, own: OwnRows, index: IntArray) -> FloatArray:
+    return own.latent[_inside(block, index) - block.begin]
+
+
+def choose_scale(problem: Problem, rng: np.random.Generator, **options: Any) -> float:
+    """Latent scale with the best held-out log score on the rows of a problem."""
+    return fit_mixture(problem, rng, select=True, **options).fits[0].latent_scale
+
+
+def fit_to_blocks(
+    checked: Checked,
+    scaler: Scaler,
+    problem: Problem,
+    kept: KeptRows,
+    latent_scale: float,
+    rng: np.random.Generator,
+    *,
+    progressbar: bool = False,
+    callbacks: Callable[[BlockData], list[Any]] = lambda data: [],
+) -> Mixture:
+    """One mean-field fit to all rows, as the mixture of it alone.
+
+    Parameters
+    ----------
+    checked : Checked
+        Rows with the indices of their classes.
+    scaler : Scaler
+    problem : Problem
+        Of the kept rows; what it says of the fit holds for all.
+    kept : KeptRows
+    latent_scale : float
+    rng : numpy.random.Generator
+    progressbar : bool
+    callbacks : callable
+        Further callbacks of the climb, given the data.
+    """
+    assert checked.counts is not None
+    priors = replace(problem.priors, latent_scale=latent_scale)
+    data = prepare(
+        checked.blocks,
+        scaler,
+        n_labels=problem.n_labels,
+        projection_prior=problem.projection_prior,
+    )
+    options = {name: value for name, value in problem.options.items() if name != "quasi_newton"}
+    with watched_climb(
+        "BSDR, sweeps over blocks",
+        n_restarts=options["n_restarts"],
+        max_iter=options["max_iter"],
+        n_jobs=1,
+        enabled=progressbar,
+    ) as watched:
+        watched["callbacks"] += callbacks(data)
+        del watched["n_jobs"]
+        result = fit_blocks(
+            data,
+            priors,
+            projection_prior=problem.projection_prior,
+            rng=rng,
+            **options,
+            **watched,
+        )
+    posterior = row_blocks.posterior(result.state, data, priors)
+    latent = data.blocks.map(_positions, result.state.rows, shared=kept.index)
+    posterior = _seen_by(posterior, kept, np.concatenate(data.blocks.collect(latent)))
+    fit = Fit(
+        latent_scale=latent_scale,
+        posterior=posterior,
+        result=_with_state(result, posterior.state),
+    )
+    guess = np.log((checked.counts + 1.0) / (checked.counts + 1.0).sum())
+    return Mixture(
+        fits=(fit,),
+        components=(posterior, NoFeatures(target="multiclass", log_prob=guess)),
+        weights=np.array([1.0, 0.0]),
+        log_scores=np.full(2, np.nan),
+        interrupted=result.interrupted,
+    )
+
+
+def _seen_by(
+    posterior: MeanFieldPosterior, kept: KeptRows, latent: FloatArray
+) -> MeanFieldPosterior:
+    """The posterior with the kept rows as its rows, of which latent (n, R) are the positions."""
+    design, state = posterior.data.design, posterior.state
+    assert isinstance(design, GramDesign | SpectralGramDesign)
+    design = design.with_rows(design.coordinates(kept.X))
+    state = replace(
+        state,
+        latent=replace(state.latent, mean=latent),
+        projection=replace(state.projection, fitted=design.rows @ state.projection.mean),
+    )
+    return replace(posterior, state=state, data=replace(posterior.data, design=design, y=kept.y))
+
+
+def _with_state(result: FitResult[Any], state: State) -> FitResult[State]:
+    return FitResult(
+        state=state,
+        elbo=result.elbo,
+        terms=result.terms,
+        converged=result.converged,
+        interrupted=result.interrupted,
+        restarts=result.restarts,
+    )

@@ -1,0 +1,173 @@
+"""Classifiers fitted to rows in blocks: the same model as in memory, and answers in blocks."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.datasets import load_wine
+
+from bsdr_models import BSDRClassifier, BSDRRegressor, load, plots
+
+ARGUMENTS = {
+    "latent_scale": 0.3,
+    "projection_prior": "rowwise",
+    "max_iter": 40,
+    "tol": 1e-12,
+    "random_state": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def wine():
+    X, y = load_wine(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    return X[order], np.array(["a", "b", "c"])[y[order]]
+
+
+def fit(X, y, **more):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # forty iterations
+        return BSDRClassifier(2, **{**ARGUMENTS, **more}).fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def whole(wine):
+    return fit(*wine, block_rows=len(wine[1]))
+
+
+def same(model, other, X):
+    assert model.lower_bounds_ == pytest.approx(other.lower_bounds_, rel=1e-7)
+    assert model.predict_proba(X) == pytest.approx(other.predict_proba(X), abs=1e-6)
+    for mine, theirs in zip(
+        *(m.transform(X, return_cov=True) for m in (model, other)), strict=True
+    ):
+        assert mine == pytest.approx(theirs, abs=1e-5)
+
+
+def mapped(X, folder):
+    np.save(folder / "X.npy", X)
+    return np.load(folder / "X.npy", mmap_mode="r")
+
+
+def zarr_array(X, folder):
+    zarr = pytest.importorskip("zarr")
+    return zarr.create_array(folder / "X.zarr", data=X, chunks=(40, 13))
+
+
+def dask_array(X, folder):
+    return pytest.importorskip("dask.array").from_array(X, chunks=(50, 7))
+
+
+SOURCES = {
+    "array": (lambda X, folder: X, {"block_rows": 33}),
+    "sparse": (lambda X, folder: csr_array(X), {"block_rows": 33}),
+    "memory-mapped": (mapped, {"block_rows": 100}),
+    "zarr": (zarr_array, {"block_rows": 60}),
+    "dask": (dask_array, {}),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_wherever_rows_are_the_fit_is_the_same(name, wine, whole, tmp_path):
+    make, more = SOURCES[name]
+    same(fit(make(wine[0], tmp_path), wine[1], **more), whole, wine[0])
+
+
+def test_it_is_the_model_in_memory(wine, whole):
+    """Another road to the same top: L-BFGS in memory, SQUAREM over blocks."""
+    top = fit(*wine, block_rows=50, max_iter=2000, tol=1e-4)
+    memory = fit(*wine, max_iter=2000, tol=1e-4)
+    assert top.lower_bounds_[-1] == pytest.approx(memory.lower_bounds_[-1], abs=0.05)
+    assert top.predict_proba(wine[0]) == pytest.approx(memory.predict_proba(wine[0]), abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["dask", "zarr"])
+@pytest.mark.parametrize(
+    "method", ["transform", "predict", "predict_proba", "predict_log_proba", "decision_function"]
+)
+def test_answers_come_by_blocks(name, method, wine, whole, tmp_path):
+    rows = SOURCES[name][0](wine[0], tmp_path)
+    answer = getattr(whole, method)(rows)
+    assert (type(answer) is np.ndarray) == (name == "zarr")
+    expected = getattr(whole, method)(wine[0])
+    assert answer.shape == expected.shape
+    assert answer.dtype == expected.dtype
+    np.testing.assert_array_equal(np.asarray(answer), expected)
+
+
+def test_two_classes_have_one_score_a_row(wine, tmp_path):
+    X, y = wine[0][wine[1] != "c"], wine[1][wine[1] != "c"]
+    model = fit(dask_array(X, tmp_path), y)
+    scores = model.decision_function(dask_array(X, tmp_path))
+    assert scores.shape == (len(X),)
+    np.testing.assert_array_equal(np.asarray(scores), model.decision_function(X))
+
+
+def test_covariances_of_blocks_are_asked_for_one_at_a_time(wine, whole, tmp_path):
+    with pytest.raises(ValueError, match="one block of rows at a time"):
+        whole.transform(dask_array(wine[0], tmp_path), return_cov=True)
+    with pytest.raises(ValueError, match="12 features"):
+        whole.transform(dask_array(wine[0][:, :12], tmp_path))
+
+
+def test_some_rows_are_kept_to_look_at(wine, monkeypatch):
+    monkeypatch.setattr("bsdr_models.bsdr.block_fit.N_KEPT", 20)
+    model = fit(*wine, block_rows=33)
+    tree = model.idata_
+    assert tree["fit"].sizes["obs"] == 20
+    kept = tree["fit"]["obs"].to_numpy()
+    assert (kept[0], kept[-1]) == (0, len(wine[1]) - 1)
+    assert list(tree["observed_data"]["y"].to_numpy()) == list(wine[1][kept])
+    assert "log_likelihood" not in tree.children
+    shown = tree["fit"]["latent_mean"].to_numpy()
+    gap = shown - model.transform(wine[0][kept])
+    assert np.abs(gap).max() < 3.0 * model.latent_scale_  # these know their labels besides
+    plots.plot_scores(tree)
+    assert "178" in str(model.summary())
+    assert "20 rows, evenly spaced" in str(model.summary())
+    with pytest.raises(AttributeError, match="in memory"):
+        _ = model.model_
+
+
+def test_it_is_saved_as_others_are(wine, whole, tmp_path):
+    whole.save(tmp_path / "model.nc")
+    again = load(tmp_path / "model.nc")
+    np.testing.assert_array_equal(again.predict_proba(wine[0]), whole.predict_proba(wine[0]))
+    assert again.idata_.identical(whole.idata_)
+
+
+def test_the_latent_scale_is_chosen_on_kept_rows(wine):
+    model = fit(*wine, latent_scale=None, projection_prior=None, block_rows=60)
+    assert model.latent_scale_ in (0.03, 0.1, 0.3, 1.0)
+    assert model.score(*wine) > 0.97
+
+
+def spoiled(X, row):
+    X = X.copy()
+    X[row, 3] = np.nan
+    return X
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, y: (csr_array(spoiled(X, 70)), y, {}), "block 2, row 70: X contains nan"),
+        (lambda X, y: (X, y[:-1], {}), "X has 178 rows, and y has 177"),
+        (lambda X, y: (X, np.full(len(y), "a"), {}), "one class only"),
+        (lambda X, y: (np.ones_like(X), y, {}), "no variation"),
+        (lambda X, y: (X, y, {"block_rows": 0}), "block_rows must be"),
+        (lambda X, y: (X, y, {"inference": "nuts"}), "block_rows needs inference='mean_field'"),
+    ],
+)
+def test_what_cannot_be_fitted_says_why(change, message, wine):
+    X, y, more = change(*wine)
+    model = BSDRClassifier(2, **{"block_rows": 33, "latent_scale": 1.0, **more})
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y)
+    assert not model.__sklearn_is_fitted__()
+
+
+def test_real_targets_are_fitted_in_memory(wine):
+    with pytest.raises(ValueError, match="block_rows is for BSDRClassifier"):
+        BSDRRegressor(1, block_rows=10).fit(wine[0], wine[0][:, 0])
