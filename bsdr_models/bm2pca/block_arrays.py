@@ -8,37 +8,47 @@ import numpy as np
 
 from bsdr_models.bm2pca.block_problem import Problem
 from bsdr_models.bm2pca.blocks import BlockState, empty_state
+from bsdr_models.inference.checkpoint import Codec
 from bsdr_models.inference.row_blocks import Parts
 from bsdr_models.typing import FloatArray
 
-ROWS = "rows"
 
+def codec(problem: Problem, *, n_components: int) -> Codec[BlockState]:
+    """How the states of a fit are written and read.
 
-def shared_arrays(state: BlockState) -> dict[str, FloatArray]:
-    """Everything but rows, by its place in the state."""
-    return {**_flat(state.shared, "shared"), **_flat(state.sums, "sums")}
-
-
-def row_arrays(rows: FloatArray) -> dict[str, FloatArray]:
-    """What a block keeps."""
-    return {ROWS: rows}
-
-
-def rows_of_arrays(arrays: Mapping[str, FloatArray]) -> FloatArray:
-    """The other way."""
-    return arrays[ROWS]
-
-
-def state_of_arrays(
-    arrays: Mapping[str, FloatArray], rows: Parts, problem: Problem, *, n_components: int
-) -> BlockState:
-    """State of what :func:`shared_arrays` gave, with its rows."""
+    Parameters
+    ----------
+    problem : Problem
+    n_components : int
+        R.
+    """
     blank = empty_state(problem, n_components=n_components)
-    return BlockState(
-        shared=_filled(blank.shared, "shared", arrays),
-        rows=rows,
-        sums=_filled(blank.sums, "sums", arrays),
+
+    def shared(state: BlockState) -> dict[str, FloatArray]:
+        return {**_flat(state.shared, "shared"), **_flat(state.sums, "sums")}
+
+    def state(arrays: Mapping[str, FloatArray], rows: Parts) -> BlockState:
+        return BlockState(
+            shared=_filled(blank.shared, "shared", arrays),
+            rows=rows,
+            sums=_filled(blank.sums, "sums", arrays),
+        )
+
+    return Codec(
+        shared=shared,
+        rows=lambda state: state.rows,
+        write_rows=_row_arrays,
+        read_rows=_rows,
+        state=state,
     )
+
+
+def _row_arrays(rows: FloatArray) -> dict[str, FloatArray]:
+    return {"rows": rows}
+
+
+def _rows(arrays: Mapping[str, FloatArray]) -> FloatArray:
+    return arrays["rows"]
 
 
 def _flat(value: Any, name: str) -> dict[str, FloatArray]:

@@ -15,6 +15,7 @@ from bsdr_models.bm2pca.mean_field import at_positions
 from bsdr_models.bm2pca.predict import MarginPosterior
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.task import Task
+from bsdr_models.inference.checkpoint import Checkpoint
 from bsdr_models.inference.row_blocks import Block, InProcess, Unread
 from bsdr_models.numerics.scaling import Scaler
 
@@ -364,25 +365,20 @@ def test_class_numbers_are_signs(n_labels):
 
 
 @pytest.mark.parametrize("case", ["shared", "pooled one-vs-rest", "tube"])
-def test_a_fit_goes_on_from_arrays(case):
+def test_a_fit_goes_on_from_its_checkpoint(case, tmp_path):
     toy = given(case)
     row_blocks = toy.cut("3 blocks")
     problem = toy.problem(row_blocks)
     options = {"n_components": R, "tol": 0.0, "accelerate": False}
 
-    def climb(n, state=None):
+    def climb(n, **more):
         rng = np.random.default_rng(4)
-        return fit_blocks(row_blocks, problem, PAPER, rng=rng, max_iter=n, resume=state, **options)
+        return fit_blocks(row_blocks, problem, PAPER, rng=rng, max_iter=n, **options, **more)
 
-    whole, half = climb(12), climb(6)
-    shared = pickle.loads(pickle.dumps(block_arrays.shared_arrays(half.state)))
-    assert {array.dtype for array in shared.values()} == {np.dtype(np.float64)}
-    rows = tuple(
-        block_arrays.rows_of_arrays(block_arrays.row_arrays(own)) for own in half.state.rows
-    )
-    state = block_arrays.state_of_arrays(shared, rows, problem, n_components=R)
-    rest = climb(6, state)
-    np.testing.assert_array_equal([*half.elbo, *rest.elbo], whole.elbo)
+    whole, codec = climb(12), block_arrays.codec(problem, n_components=R)
+    climb(8, callbacks=[Checkpoint(tmp_path, row_blocks, codec, every=6)])
+    state = Checkpoint(tmp_path, row_blocks, codec).begin(0, pytest.fail)
+    np.testing.assert_array_equal(climb(6, resume=state).elbo, whole.elbo[6:])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
