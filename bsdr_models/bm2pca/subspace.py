@@ -30,6 +30,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.numerics.smooth_hinge import TINY_WIDTH, smooth_hinge
 from bsdr_models.typing import FloatArray
 
 
@@ -132,20 +133,16 @@ def objective(
     Q, H, C = state.projection, state.weights, settings.cost
     eta, v = H[1:], settings.latent_variance
     Z = state.latent(A)
-    gap, width = _gap_and_width(Z @ eta + H[0], eta, Y, v)
-    labelled = Y != 0.0
-    value = -C * float(np.sum(gap + width, where=labelled))
+    hinge = smooth_hinge(Z @ eta + H[0], Y, v * np.sum(eta**2, axis=0))
+    value = -C * hinge.total
     value -= 0.5 * settings.projection_precision * float(np.vdot(Q, Q))
     value -= 0.5 * settings.weight_precision * float(np.vdot(H, H))
-    G = C * Y * (1.0 + gap / width)
+    G = hinge.slope
+    G *= C
     weight_slope = np.vstack([G.sum(axis=0), Z.T @ G]) - settings.weight_precision * H
-    weight_slope[1:] -= C * v * eta * np.sum(labelled / width, axis=0)
+    weight_slope[1:] -= C * v * eta * hinge.inverse_width
     projection_slope = np.asarray(A.T @ (G @ eta.T)) - settings.projection_precision * Q
     return value, projection_slope, weight_slope
-
-
-# D is never below this: a row exactly on its margin, of a label without weights.
-_TINY_WIDTH = 1e-150
 
 
 def _gap_and_width(
@@ -154,7 +151,7 @@ def _gap_and_width(
     """u and D, (N, K)."""
     gap = 1.0 - Y * scores
     square = gap**2 + variance * np.sum(eta**2, axis=0)
-    return gap, np.maximum(np.sqrt(square), _TINY_WIDTH)
+    return gap, np.maximum(np.sqrt(square), TINY_WIDTH)
 
 
 def start(A: Any, Y: FloatArray, n_components: int, settings: Settings) -> State:

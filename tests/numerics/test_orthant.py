@@ -272,6 +272,8 @@ def test_wrong_starts_and_spreads_are_refused():
         orthant.moments(np.zeros((2, 3)), [0, 1], start=np.zeros(3))
     with pytest.raises(ValueError, match="start"):
         orthant.moments(np.zeros((2, 3)), [0, 1], start=np.array([0.0, np.nan]))
+    with pytest.raises(ValueError, match="n_nodes must be at least 2"):
+        orthant.moments(np.zeros((2, 3)), [0, 1], n_nodes=1)
     with pytest.raises(ValueError, match="sd must be positive"):
         orthant.label_log_probs(np.zeros((1, 2)), np.array([[1.0, 0.0]]))
     with pytest.raises(ValueError, match="mean must be finite"):
