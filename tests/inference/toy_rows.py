@@ -3,6 +3,7 @@
 A module of its own, which the processes of a cluster can import.
 """
 
+import os
 from dataclasses import dataclass
 from functools import partial
 
@@ -154,3 +155,8 @@ def write_rows(own):
 
 def read_rows(arrays):
     return arrays["rows"]
+
+
+def process(estimator, X, y):
+    """A score that says where it was made."""
+    return os.getpid()

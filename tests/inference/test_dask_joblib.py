@@ -1,0 +1,58 @@
+"""Restarts, folds and searches on a cluster, through joblib and without code of our own."""
+
+import os
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.dummy import DummyClassifier
+from sklearn.model_selection import cross_val_score
+
+from bsdr_models import BSDRClassifier
+from bsdr_models.inference.restarts import n_workers, run_tasks
+
+distributed = pytest.importorskip("distributed")
+
+
+@pytest.fixture
+def on_dask(threads_cluster):
+    with threads_cluster.as_current(), joblib.parallel_config("dask"):
+        yield
+
+
+def test_restarts_run_on_the_cluster(on_dask):
+    done = []
+    outcome = run_tasks(os.path.basename, ["a/0", "a/1", "a/2"], on_done=done.append)
+    assert n_workers(None, 3) == 2
+    assert outcome.results == {0: "0", 1: "1", 2: "2"}
+    assert sorted(done) == ["0", "1", "2"]
+
+
+def test_restarts_on_the_cluster_end_where_they_end_here(threads_cluster):
+    X, y = load_wine(return_X_y=True)
+    model = BSDRClassifier(n_components=1, n_restarts=3, max_iter=5, tol=1e6, random_state=0)
+    here = model.fit(X, y).predict_proba(X)
+    with threads_cluster.as_current(), joblib.parallel_config("dask"):
+        there = model.fit(X, y).predict_proba(X)
+    np.testing.assert_array_equal(there, here)
+
+
+@pytest.mark.slow
+def test_cross_validation_runs_on_the_cluster(toy):
+    X, y = load_wine(return_X_y=True)
+    model = BSDRClassifier(n_components=2, max_iter=10, tol=1e6, n_jobs=1, random_state=0)
+    here = cross_val_score(model, X, y, cv=3)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+        client.as_current(),
+        joblib.parallel_config("dask"),
+    ):
+        there = cross_val_score(model, X, y, cv=3)
+        made_by = cross_val_score(DummyClassifier(), X, y, cv=5, scoring=toy.process)
+        workers = client.run(os.getpid).values()
+    np.testing.assert_array_equal(there, here)
+    assert set(made_by) <= set(workers)
