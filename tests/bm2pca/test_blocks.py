@@ -394,3 +394,45 @@ def test_rows_in_blocks_have_targets():
     toy = given("shared")
     with pytest.raises(ValueError, match="need targets"):
         toy.problem(InProcess([Block(X=toy.X, y=None, begin=0)]))
+
+
+# ------------------------------------------------------------------------------------- on a cluster
+
+
+@pytest.fixture(scope="module")
+def client():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as found,
+    ):
+        yield found
+
+
+@pytest.mark.parametrize("case", ["binary", "shared", "pooled one-vs-rest", "tube shared"])
+def test_a_cluster_comes_to_the_numbers_of_one_process(case, client):
+    """Rotations and extrapolations, and everything that a checkpoint would write."""
+    dask_array = pytest.importorskip("dask.array")
+    from bsdr_models.inference.dask_blocks import OnDask
+
+    toy, found = given(case), []
+    rows = dask_array.from_array(toy.X, chunks=(CUTS["3 blocks"], D))
+    for row_blocks in (toy.cut("3 blocks"), OnDask(client, rows, toy.Y)):
+        problem = toy.problem(row_blocks)
+        result = fit_blocks(
+            row_blocks,
+            problem,
+            PAPER,
+            n_components=R,
+            rng=np.random.default_rng(1),
+            max_iter=16,
+            tol=0.0,
+        )
+        codec = block_arrays.codec(problem, n_components=R)
+        found.append((result.elbo, codec.shared(result.state)))
+    (elbo, shared), (elbo_there, shared_there) = found
+    np.testing.assert_allclose(elbo_there, elbo, rtol=1e-12)
+    for name, array in shared.items():
+        np.testing.assert_allclose(shared_there[name], array, rtol=1e-9, atol=1e-9, err_msg=name)
