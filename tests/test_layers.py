@@ -44,6 +44,7 @@ DRIVERS = tuple(
         "row_blocks",
         "block_vector",
         "checkpoint",
+        "state_arrays",
     )
 )
 

@@ -1,5 +1,6 @@
 """What the estimators of BSDR share: scaling, engines, positions, the tree."""
 
+import os
 import warnings
 from dataclasses import replace
 from numbers import Real
@@ -84,6 +85,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         tune: int = 1000,
         chains: int = 4,
         block_rows: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
@@ -105,6 +107,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         self.tune = tune
         self.chains = chains
         self.block_rows = block_rows
+        self.checkpoint = checkpoint
         self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
@@ -174,6 +177,10 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
     def _fit(self, X: FloatArray, y: np.ndarray, *, target: Target, labels: np.ndarray) -> Self:
         """Fit to validated features and to targets in the form of the engines."""
         settings = self._settings()
+        if self.block_rows is not None:
+            raise ValueError("block_rows is for BSDRClassifier: real targets are fitted in memory")
+        if self.checkpoint is not None:
+            raise ValueError("checkpoint is for rows in blocks: give block_rows as well")
         self._check_width(X.shape[1])
         self._scaler = fit_scaler(X, standardize=self.standardize)
         fit_rng = self._begin(
@@ -223,7 +230,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
     def _config(self, settings: Settings) -> dict[str, Any]:
         """Arguments for the record, without the random state and what changes no result."""
         config = self.get_params(deep=False)
-        for name in ("random_state", "n_jobs"):
+        for name in ("random_state", "n_jobs", "checkpoint"):
             del config[name]
         for name in ("projection_prior", "latent_scale", "start", "tol"):
             config[name] = getattr(settings, name)

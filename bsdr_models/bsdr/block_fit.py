@@ -5,14 +5,15 @@ memory besides: the latent scale is chosen on them, by the cross-validation that
 rows in memory, and they are what the tree of the fit and its plots show.
 """
 
-from collections.abc import Callable
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bsdr_models.bsdr import blocks as row_blocks
-from bsdr_models.bsdr.block_starts import BlockData, prepare
+from bsdr_models.bsdr.block_arrays import make_checkpoint
+from bsdr_models.bsdr.block_starts import prepare
 from bsdr_models.bsdr.blocks import OwnRows
 from bsdr_models.bsdr.fit import fit_blocks
 from bsdr_models.bsdr.mean_field import State
@@ -96,7 +97,7 @@ def fit_to_blocks(
     rng: np.random.Generator,
     *,
     progressbar: bool = False,
-    callbacks: Callable[[BlockData], list[Any]] = lambda data: [],
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Mixture:
     """One mean-field fit to all rows, as the mixture of it alone.
 
@@ -111,8 +112,8 @@ def fit_to_blocks(
     latent_scale : float
     rng : numpy.random.Generator
     progressbar : bool
-    callbacks : callable
-        Further callbacks of the climb, given the data.
+    checkpoint : path, optional
+        Folder to which the fit is written as it goes, and from which it goes on.
     """
     assert checked.counts is not None
     priors = replace(problem.priors, latent_scale=latent_scale)
@@ -123,6 +124,15 @@ def fit_to_blocks(
         projection_prior=problem.projection_prior,
     )
     options = {name: value for name, value in problem.options.items() if name != "quasi_newton"}
+    written = None
+    if checkpoint is not None:
+        written = make_checkpoint(
+            checkpoint,
+            data,
+            priors,
+            n_components=options["n_components"],
+            projection_prior=problem.projection_prior,
+        )
     with watched_climb(
         "BSDR, sweeps over blocks",
         n_restarts=options["n_restarts"],
@@ -130,13 +140,13 @@ def fit_to_blocks(
         n_jobs=1,
         enabled=progressbar,
     ) as watched:
-        watched["callbacks"] += callbacks(data)
         del watched["n_jobs"]
         result = fit_blocks(
             data,
             priors,
             projection_prior=problem.projection_prior,
             rng=rng,
+            checkpoint=written,
             **options,
             **watched,
         )

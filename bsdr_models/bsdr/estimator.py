@@ -72,6 +72,9 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         Mean field on blocks of so many rows, of an array that is mapped from a file, sparse, or
         too large to be copied. Dask and Zarr arrays are always fitted in blocks, their chunks if
         None; see :meth:`fit`.
+    checkpoint : path, optional
+        Folder to which a fit in blocks is written every 20 sweeps, and from which it goes on if it
+        was stopped, or lost its cluster. All workers must see it.
     n_jobs : int, optional
         Folds, fits and restarts of mean field that run side by side, by joblib as in scikit-learn:
         None is 1 unless a ``joblib.parallel_config`` says otherwise, -1 is all cores. The result
@@ -192,7 +195,14 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
                     problem, rng, progressbar=self.progressbar, n_jobs=self.n_jobs
                 )
             mixture = block_fit.fit_to_blocks(
-                checked, self._scaler, problem, kept, scale, rng, progressbar=self.progressbar
+                checked,
+                self._scaler,
+                problem,
+                kept,
+                scale,
+                rng,
+                progressbar=self.progressbar,
+                checkpoint=self.checkpoint,
             )
             self._adopt(mixture, settings)
         self._n_features_out = self.n_components
@@ -319,7 +329,7 @@ class BSDRRegressor(RegressorMixin, BaseBSDR):
 n_restarts, max_iter, tol, integrate_latent, standardize, draws, tune, chains, n_jobs, \
 progressbar, random_state
         As for :class:`BSDRClassifier`.
-    block_rows : None
+    block_rows, checkpoint : None
         For classifiers only.
 
     Attributes
@@ -353,8 +363,6 @@ progressbar, random_state
         """
         self._forget()
         require_targets(self, y)
-        if self.block_rows is not None:
-            raise ValueError("block_rows is for BSDRClassifier: real targets are fitted in memory")
         X, y = self._rows_of_fit(X), read_numbers(y)
         check_consistent_length(X, y)
         self._one_output = y.ndim == 1

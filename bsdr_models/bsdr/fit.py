@@ -11,6 +11,7 @@ from bsdr_models.bsdr.blocks import BlockState
 from bsdr_models.bsdr.mean_field import Start, State
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import Data
+from bsdr_models.inference.checkpoint import Checkpoint
 from bsdr_models.inference.coordinate_ascent import Extrapolation, FitResult, run_coordinate_ascent
 from bsdr_models.typing import FloatArray, ProjectionPrior
 
@@ -111,6 +112,7 @@ def fit_blocks(
     callbacks: Sequence[Any] = (),
     on_restart: Callable[[FitResult[BlockState]], object] = lambda result: None,
     resume: BlockState | None = None,
+    checkpoint: Checkpoint[BlockState] | None = None,
 ) -> FitResult[BlockState]:
     """Maximise the bound of BSDR over rows in blocks: sweeps, extrapolated by SQUAREM.
 
@@ -140,13 +142,15 @@ def fit_blocks(
         Called with each restart as it ends.
     resume : BlockState, optional
         Where the first restart begins, in place of ``start``.
+    checkpoint : Checkpoint, optional
+        Where restarts are written to, and begin if they were.
 
     Returns
     -------
     FitResult
     """
 
-    def init(stream: np.random.Generator, restart: int) -> BlockState:
+    def begin(stream: np.random.Generator, restart: int) -> BlockState:
         if restart == 0 and resume is not None:
             return resume
         return blocks.init(
@@ -158,6 +162,11 @@ def fit_blocks(
             start=start if restart == 0 else "random",
         )
 
+    def init(stream: np.random.Generator, restart: int) -> BlockState:
+        if checkpoint is None:
+            return begin(stream, restart)
+        return checkpoint.begin(restart, lambda: begin(stream, restart))
+
     return run_coordinate_ascent(
         init,
         lambda state: blocks.step(state, data, priors),
@@ -166,6 +175,6 @@ def fit_blocks(
         max_iter=max_iter,
         tol=tol,
         extrapolation=blocks.extrapolation(data.blocks) if accelerate else None,
-        callbacks=callbacks,
+        callbacks=[*callbacks, *([] if checkpoint is None else [checkpoint])],
         on_restart=on_restart,
     )

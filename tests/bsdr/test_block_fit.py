@@ -171,3 +171,15 @@ def test_what_cannot_be_fitted_says_why(change, message, wine):
 def test_real_targets_are_fitted_in_memory(wine):
     with pytest.raises(ValueError, match="block_rows is for BSDRClassifier"):
         BSDRRegressor(1, block_rows=10).fit(wine[0], wine[0][:, 0])
+
+
+def test_a_fit_goes_on_from_its_checkpoint(wine, tmp_path):
+    more = {"block_rows": 33, "checkpoint": tmp_path / "fit"}
+    begun = fit(*wine, **more, max_iter=20)
+    ended = fit(*wine, **more, max_iter=2)
+    assert ended.lower_bounds_[0] > begun.lower_bounds_[-1]  # the next sweep, not the first
+    assert fit(*wine, block_rows=33).lower_bounds_[0] < begun.lower_bounds_[5]
+    with pytest.raises(ValueError, match="another fit: n_components was 2 and is 1"):
+        BSDRClassifier(1, **ARGUMENTS, **more).fit(*wine)
+    with pytest.raises(ValueError, match="checkpoint is for rows in blocks"):
+        fit(*wine, checkpoint=tmp_path)
