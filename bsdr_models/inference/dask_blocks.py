@@ -78,11 +78,13 @@ class OnDask:
             rows = client.compute([chunk for (chunk,) in columns.to_delayed()])
             shapes = client.gather(client.map(_shape, rows, pure=False))
             full = [number for number, shape in enumerate(shapes) if shape[0] > 0]
+            if not full:
+                raise ValueError("X has no rows")
             sizes = tuple(int(shapes[number][0]) for number in full)
             self._sizes, self._n_features = sizes, int(shapes[0][1])
             targets = self._targets(y)
             self._homes = self._find_homes([rows[number] for number in full])
-            begins = np.cumsum([0, *sizes[:-1]]).tolist() if sizes else []
+            begins = np.cumsum([0, *sizes[:-1]]).tolist()
             self._blocks = [
                 client.submit(
                     _block,
@@ -198,7 +200,7 @@ class OnDask:
         load = dict.fromkeys(threads, 0.0)
         for home, size in zip(where, self._sizes, strict=True):
             load[home] = load.get(home, 0.0) + size
-        largest = max(self._sizes, default=0)
+        largest = max(self._sizes)
         if all(load[w] <= max(_UNEVEN * share * n, largest) for w, n in threads.items()):
             return where
         load = dict.fromkeys(threads, 0.0)
@@ -278,6 +280,8 @@ def blocks_of_dask(
         X = X.rechunk({0: block_rows})
     if client is not None:
         return OnDask(client, X, y)
+    if X.shape[0] == 0:
+        raise ValueError("X has no rows")
     X = X.rechunk({1: -1})
     if y is not None:
         y = np.asarray(y.compute(scheduler="threads") if hasattr(y, "compute") else y)

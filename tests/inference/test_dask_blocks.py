@@ -1,6 +1,5 @@
 """Blocks on a cluster, and blocks that Dask reads one after the other."""
 
-import gc
 import os
 import time
 
@@ -9,6 +8,7 @@ import pytest
 from scipy import sparse
 
 from bsdr_models.inference.row_blocks import Block, InProcess
+from bsdr_models.row_sources import make_blocks
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
@@ -80,6 +80,35 @@ def test_on_a_cluster_is_all_at_once(arrays, expected, toy, kind, threads_cluste
     assert_same(toy.run(blocks, SWEEPS), expected)
 
 
+@pytest.mark.parametrize("kind", ["array", "memmap", "zarr", "csr"])
+@pytest.mark.parametrize("on_cluster", [False, True])
+def test_every_source_gives_the_same_fit(
+    arrays, expected, toy, threads_cluster, tmp_path, kind, on_cluster
+):
+    X, y = arrays
+    if kind == "memmap":
+        np.save(tmp_path / "X.npy", X)
+        X = np.load(tmp_path / "X.npy", mmap_mode="r")
+    elif kind == "zarr":
+        zarr = pytest.importorskip("zarr")
+        stored = zarr.create_array(tmp_path / "X", shape=X.shape, chunks=(10, 2), dtype=X.dtype)
+        stored[:] = X
+        X = stored
+    elif kind == "csr":
+        X = sparse.csr_array(X)
+    blocks = make_blocks(X, y, block_rows=30, client=threads_cluster if on_cluster else None)
+    assert isinstance(blocks, OnDask if on_cluster else InProcess)
+    assert blocks.sizes == (30, 30, 23)
+    assert_same(toy.run(blocks, SWEEPS), expected)
+
+
+@pytest.mark.parametrize("on_cluster", [False, True])
+def test_no_rows_are_refused(arrays, threads_cluster, on_cluster):
+    X, _ = dask_pair(arrays, "arrays")
+    with pytest.raises(ValueError, match="X has no rows"):
+        blocks_of_dask(X[X[:, 0] > np.inf], client=threads_cluster if on_cluster else None)
+
+
 def test_blocks_have_the_rows_that_were_asked_for(arrays, threads_cluster):
     X, y = dask_pair(arrays, "unknown sizes")
     for client in (None, threads_cluster):
@@ -136,23 +165,22 @@ def test_tasks_have_one_thread(arrays, toy, threads_cluster):
     assert blocks.visit(toy.threads)[1] == 3
 
 
-def test_nothing_is_left_on_the_workers(arrays, toy, threads_cluster):
-    def held(most):
-        """Values on the workers, once they are at most so many or have been waited for."""
+def test_nothing_is_left_on_the_workers(arrays, toy):
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        blocks = blocks_of_dask(*dask_pair(arrays, "arrays"), client=client)
+        state = toy.init(blocks)
+        for _ in range(5):
+            state, _ = toy.step(blocks, state)
         deadline = time.monotonic() + 5.0
-        while True:
-            count = sum(len(keys) for keys in threads_cluster.has_what().values())
-            if count <= most or time.monotonic() > deadline:
-                return count
+        while (left := len(client.has_what()[client.cluster.workers[0].address])) > 6:
+            assert time.monotonic() < deadline, left
             time.sleep(0.05)
-
-    gc.collect()
-    before = held(0)
-    blocks = blocks_of_dask(*dask_pair(arrays, "arrays"), client=threads_cluster)
-    state = toy.init(blocks)
-    for _ in range(5):
-        state, _ = toy.step(blocks, state)
-    assert held(before + 6) == before + 6  # three blocks, and the rows of each
+        assert left == 6  # three blocks, and the rows of each
 
 
 # ------------------------------------------------------------------------------------ processes
