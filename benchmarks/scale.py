@@ -23,6 +23,7 @@ from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
 from benchmarks.evidence.page import table as as_markdown
+from benchmarks.evidence.page import write
 from benchmarks.timing import machine
 from bsdr_models.bsdr import blocks, mean_field
 from bsdr_models.bsdr.block_starts import BlockData, prepare
@@ -31,6 +32,7 @@ from bsdr_models.data import make_data
 from bsdr_models.inference.row_blocks import RowBlocks
 from bsdr_models.row_sources import make_blocks
 
+PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
 PRIORS = Priors(latent_scale=0.3)
 N_CLASSES, N_COMPONENTS = 5, 3
 # Rows that are written at once.
@@ -124,9 +126,9 @@ def by_blocks(rows: RowBlocks) -> Climb:
     return Climb(sweep=sweep, seconds=[], bounds=[])
 
 
-def on_workers(client: Any, files: Files, n_blocks: int) -> RowBlocks:
-    """Blocks on the workers of a cluster."""
-    X, y = files.read(mapped=True)
+def on_workers(client: Any, files: Files, n_blocks: int, most: int | None = None) -> RowBlocks:
+    """Blocks on the workers of a cluster, of the first so many rows."""
+    X, y = (rows[:most] for rows in files.read(mapped=True))
     return make_blocks(X, y, block_rows=-(-len(y) // n_blocks), client=client)
 
 
@@ -165,6 +167,9 @@ def compare(n: int, d: int, *, n_workers: int, n_blocks: int, n_sweeps: int, lim
             for _ in range(n_sweeps):
                 workers.run()
             client_cpu = (time.process_time() - before) / n_sweeps
+            few = by_blocks(on_workers(client, files, n_blocks, most=100 * n_blocks))
+            for _ in range(5 * n_sweeps):
+                few.run()
         for _ in range(n_sweeps):
             memory.run()
         _check(memory.bounds, workers.bounds)
@@ -187,6 +192,8 @@ def compare(n: int, d: int, *, n_workers: int, n_blocks: int, n_sweeps: int, lim
             f"{client_cpu:.3f} s of CPU in the client",
         ]
     )
+    note = "what Dask takes, there is next to no work"
+    lines.append([f"the same, {100 * n_blocks} rows", f"{few.median:.3f}", "-", note])
     lines.append(
         [
             f"from disk, at most {limit // MEGABYTE} MB",
@@ -271,15 +278,23 @@ def main() -> None:
     parser.add_argument("--sweeps", type=int, default=6)
     parser.add_argument("--limit", type=int, default=1024, help="megabytes, from disk")
     parser.add_argument("--model", action="store_true", help="only the parts of a sweep")
+    parser.add_argument("--write", action="store_true", help=f"put into {PAGE.name}")
     arguments = parser.parse_args()
     print(machine(), end="\n\n", flush=True)
+    with threadpool_limits(1):
+        _show("scale-parts", cost_model(), arguments.write)
     if arguments.model:
-        with threadpool_limits(1):
-            print(cost_model())
         return
     sizes = {"n_workers": arguments.workers, "n_blocks": arguments.blocks}
     sizes |= {"n_sweeps": arguments.sweeps, "limit": arguments.limit * MEGABYTE}
-    print(compare(arguments.rows, arguments.features, **sizes))
+    found = compare(arguments.rows, arguments.features, **sizes)
+    _show("scale-ways", found, arguments.write)
+
+
+def _show(name: str, text: str, into_page: bool) -> None:
+    print(text, end="\n\n", flush=True)
+    if into_page:
+        write(PAGE, name, f"{machine()}\n\n{text}")
 
 
 if __name__ == "__main__":
