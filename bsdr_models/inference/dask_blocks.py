@@ -226,25 +226,28 @@ class OnDask:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Say what the loss of the scheduler means."""
+        """Say what the loss of the scheduler means, or of worker after worker."""
         import dask
+        from distributed import KilledWorker
         from distributed.client import ClosedClientError
         from distributed.comm import CommClosedError
 
-        lost: Exception | None = None
         try:
             if self._client.status != "running":
                 raise ClosedClientError(f"the client is {self._client.status}")
             with dask.config.set(_CONFIG):
                 yield
         except (CancelledError, ClosedClientError, CommClosedError) as error:
-            lost = error
-        if lost is not None:
             raise ClusterLostError(
-                f"the Dask cluster is gone, and the state of the rows with it ({lost}); a fit "
+                f"the Dask cluster is gone, and the state of the rows with it ({error}); a fit "
                 "that wrote checkpoints goes on from the last one when it is run again on a "
                 "new cluster"
-            ) from lost
+            ) from error
+        except KilledWorker as error:
+            raise RuntimeError(
+                f"one block has killed several workers, which may have run out of memory: make "
+                f"the blocks smaller, with block_rows or the chunks of X ({error})"
+            ) from error
 
 
 def as_dask(X: Any, block_rows: int) -> Any:

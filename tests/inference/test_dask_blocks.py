@@ -242,3 +242,13 @@ def test_a_lost_scheduler_is_a_clear_error(arrays, toy, cluster):
         with pytest.raises(ClusterLostError, match=r"cluster is gone.*checkpoint"):
             toy.run(blocks, SWEEPS, close)
         assert time.monotonic() - begin < 20.0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the cluster, whose workers come and go
+def test_a_block_that_kills_its_workers_is_a_clear_error(arrays, toy, cluster):
+    X, y = arrays
+    with distributed.Client(cluster, set_as_default=False) as client:
+        blocks = blocks_of_dask(da.from_array(X, chunks=(40, P)), y, client=client)
+        with pytest.raises(RuntimeError, match=r"killed several workers.*block_rows"):
+            blocks.visit(toy.out_of_memory)
