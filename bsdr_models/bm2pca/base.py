@@ -19,6 +19,7 @@ from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.task import Learned, Strategy, Task
 from bsdr_models.bm2pca.trees import Context
 from bsdr_models.bm2pca.views import Moments, make_view
+from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     check_count,
     check_flag,
@@ -174,6 +175,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
                 self._lazy_decoder = _decode(self._learned, self._task)
         return self._lazy_decoder
 
+    @by_blocks
     def transform(
         self, X: Any, *, return_cov: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
@@ -181,8 +183,9 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            NaN where an entry is missing; a view that is absent is NaN throughout.
+        X : array-like or sparse matrix of shape (n_samples, n_features), or Dask or Zarr array
+            NaN where an entry is missing; a view that is absent is NaN throughout. Of a Dask
+            array the answer is a Dask array, as it is of the other predictions.
         return_cov : bool
             Also return the uncertainty of each position.
 
@@ -290,6 +293,8 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         task = self._task
         if getattr(self, "variant", "paper") != "paper" or task.strategy != "shared":
             raise AttributeError("model_ needs variant='paper' and strategy='shared'")
+        if self._context.kept is not None:
+            raise AttributeError("the model has all training rows in memory, and this fit has not")
         sampling.check_rows(task, "model_")
         margins = paper.make_margins(task, [self.C_])
         return sampling.declare(task.X, margins, task.priors, n_components=task.n_components)
@@ -299,6 +304,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         config = self.get_params(deep=False)
         for name in ("random_state", "views", "n_jobs"):
             del config[name]
+        config.pop("checkpoint", None)  # of the classifier alone
         return {**config, "priors": asdict(priors)}
 
     def _spawn(self) -> tuple[np.random.Generator, np.random.Generator]:

@@ -1,15 +1,17 @@
 """Scikit-learn classifier of BM2PCA: validate, choose settings, delegate, name the results."""
 
+import os
 import warnings
 from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import xarray as xr
+from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_consistent_length
 
-from bsdr_models.bm2pca import label_free, paper, sampling, selection, trees, tuning
+from bsdr_models.bm2pca import block_fit, label_free, paper, sampling, selection, trees, tuning
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.card import CARD
 from bsdr_models.bm2pca.labels import Labels, encode
@@ -17,15 +19,18 @@ from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import PAPER, SAMPLING, Priors
 from bsdr_models.bm2pca.settings import Candidate, Grid, Inference, Variant, make_grid
 from bsdr_models.bm2pca.task import Learned, Strategy, Task
+from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     check_choice,
+    check_count,
     feature_names,
     one_thread,
     warn_not_converged,
     warn_unless_mixed,
 )
-from bsdr_models.frames import read_truth
+from bsdr_models.frames import read_truth, require_targets
 from bsdr_models.random import RandomState
+from bsdr_models.row_sources import is_row_source, make_blocks
 from bsdr_models.typing import FloatArray
 
 
@@ -84,6 +89,14 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         nats.
     draws, tune, chains : int
         Of the samplers.
+    block_rows : int, optional
+        Of the paper's variant: mean field on blocks of so many rows, of an array that is mapped
+        from a file, sparse, or too large to be copied. Dask and Zarr arrays are always fitted in
+        blocks, their chunks if None; see :meth:`fit`.
+    checkpoint : path, optional
+        Folder to which a fit in blocks is written every 20 sweeps, and from which it goes on if it
+        was stopped, or lost its cluster. All workers must see it; ``random_state`` must be given,
+        or ``C`` and ``n_sweeps``.
     n_jobs : int, optional
         Folds and restarts that run side by side, by joblib as in scikit-learn: None is 1 unless a
         ``joblib.parallel_config`` says otherwise, -1 is all cores. The result does not depend on
@@ -202,6 +215,8 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         draws: int = 1000,
         tune: int = 1000,
         chains: int = 4,
+        block_rows: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
@@ -225,6 +240,8 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         self.draws = draws
         self.tune = tune
         self.chains = chains
+        self.block_rows = block_rows
+        self.checkpoint = checkpoint
         self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
@@ -234,7 +251,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X : array-like or sparse matrix of shape (n_samples, n_features), or Dask or Zarr array
             NaN where an entry is missing.
         y : array-like of shape (n_samples,) or (n_samples, n_labels)
             Classes; or 0 and 1 for each of several labels. Entries equal to ``unlabeled`` have
@@ -244,6 +261,14 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         -------
         self : BM2PCAClassifier
 
+        Notes
+        -----
+        Rows in blocks (a Dask or Zarr array, or any with ``block_rows``) are for the paper's
+        variant by mean field, without gaps or views, and have one class each or none. They are
+        read once a sweep, on the workers of an active ``distributed.Client`` if X is a Dask
+        array. Settings and temperature are chosen on 2000 rows, which are also those that
+        ``idata_`` shows.
+
         Raises
         ------
         ValueError
@@ -251,6 +276,10 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             feature varies, or an argument is out of range.
         """
         self._forget()
+        if is_row_source(X) or self.block_rows is not None:
+            return self._fit_blocks(X, y)
+        if self.checkpoint is not None:
+            raise ValueError("checkpoint is for rows in blocks: give block_rows as well")
         X = self._validate(X, y)
         grid, priors = self._settings(X.shape)
         labels = encode(y, self.unlabeled)
@@ -265,6 +294,49 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             chosen = self._choose(grid, labels, select_rng)
             self._learn(chosen, labels, fit_rng)
         return self
+
+    def _fit_blocks(self, X: Any, y: Any) -> Self:
+        """Fit the paper's variant to classes, the rows a block at a time."""
+        self._check_blocks()
+        require_targets(self, y)
+        if is_row_source(X) or isinstance(X, np.memmap) or issparse(X):
+            self.n_features_in_ = int(X.shape[1])
+        else:
+            X = self._validate(X, y)
+        grid, priors = self._settings(X.shape)
+        given = make_blocks(X, y, block_rows=self.block_rows)
+        rows = block_fit.look(given, unlabeled=self.unlabeled, standardize=self.standardize)
+        labels = rows.labels
+        self.classes_, self._exclusive, self._scaler = labels.classes, True, rows.scaler
+        self.mean_, self.scale_ = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
+        if rows.scaler is not None:
+            self.mean_, self.scale_ = rows.scaler.location, rows.scaler.scale
+        select_rng, fit_rng = self._spawn()
+        self._task = self._observed = Task(
+            X=rows.X,
+            Y=labels.signs,
+            n_components=min(self.n_components, rows.shape[1]),
+            strategy=self.strategy,
+            start=self.start,
+            priors=priors,
+        )
+        with one_thread(), self._fitting(rows.shape):
+            chosen = self._choose(grid, labels, select_rng)
+            self._learn(chosen, labels, fit_rng, rows)
+        return self
+
+    def _check_blocks(self) -> None:
+        """Whether the arguments are for rows in blocks."""
+        if self.block_rows is not None:
+            check_count("block_rows", self.block_rows)
+        if self.variant != "paper" or self.inference != "mean_field":
+            raise ValueError(
+                "rows in blocks (block_rows, or a Dask or Zarr array) need variant='paper' and "
+                f"inference='mean_field', got variant={self.variant!r} and "
+                f"inference={self.inference!r}; BSDRClassifier takes them as it is"
+            )
+        if self.views is not None:
+            raise ValueError("rows in blocks are of one view: give views=None, or rows in memory")
 
     def _settings(self, shape: tuple[int, int]) -> tuple[Grid, Priors]:
         """Candidates and hyper-parameters for X of a shape, all arguments checked."""
@@ -335,7 +407,13 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             self.temperature_ = temperature
         return chosen
 
-    def _learn(self, chosen: Candidate, labels: Labels, rng: np.random.Generator) -> None:
+    def _learn(
+        self,
+        chosen: Candidate,
+        labels: Labels,
+        rng: np.random.Generator,
+        rows: block_fit.BlockRows | None = None,
+    ) -> None:
         """Fit with the chosen setting."""
         self.C_ = chosen.cost
         if self.variant == "label_free":
@@ -345,7 +423,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
                 self._task, cost=chosen.cost, scale=chosen.scale, max_iter=self.max_iter
             )
         elif self.inference == "mean_field":
-            learned = self._fit_sweeps(chosen, rng)
+            learned = self._fit_sweeps(chosen, rng, rows)
         else:
             learned = sampling.fit(
                 self._task,
@@ -357,7 +435,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
                 rng=rng,
                 progressbar=self.progressbar,
             )
-        self._adopt(learned, self._describe(labels))
+        self._adopt(learned, self._describe(labels, rows))
         if learned.sampled is not None:
             self._tree = trees.draws_tree(learned, self._context, inference_method=self.inference)
             self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + self.tune
@@ -366,7 +444,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         if mean_field and not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol, stacklevel=4)
 
-    def _describe(self, labels: Labels) -> trees.Context:
+    def _describe(self, labels: Labels, rows: block_fit.BlockRows | None) -> trees.Context:
         """What trees say of the data and of the fit."""
         config = self._config(self._task.priors)
         config["unlabeled"] = None if self.unlabeled is None else str(self.unlabeled)
@@ -391,26 +469,34 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             target="multiclass" if labels.exclusive else "multilabel",
             config=config,
             attrs=attrs,
+            kept=None if rows is None else rows.kept,
+            n_rows=None if rows is None else rows.shape[0],
+            counts=None if rows is None else rows.counts,
         )
 
-    def _fit_sweeps(self, chosen: Candidate, rng: np.random.Generator) -> Learned:
+    def _fit_sweeps(
+        self, chosen: Candidate, rng: np.random.Generator, rows: block_fit.BlockRows | None
+    ) -> Learned:
         """The paper's variant: so many sweeps, or to convergence."""
         self.n_sweeps_ = chosen.n_sweeps
         fixed = chosen.n_sweeps is not None
         total = chosen.n_sweeps if chosen.n_sweeps is not None else self.max_iter
         limits = {"n_restarts": 1 if fixed else self.n_restarts, "max_iter": total}
         with self._watched(**limits) as watched:
-            return paper.fit(
-                self._task,
-                cost=chosen.cost,
-                rng=rng,
-                tol=0.0 if fixed else self.tol,
+            options: dict[str, Any] = {
+                "cost": chosen.cost,
+                "rng": rng,
+                "tol": 0.0 if fixed else self.tol,
                 **limits,
                 **watched,
-            )
+            }
+            if rows is None:
+                return paper.fit(self._task, **options)
+            return block_fit.fit(self._task, rows, checkpoint=self.checkpoint, **options)
 
     # ---------------------------------------------------------------- after the fit
 
+    @by_blocks
     def decision_function(self, X: Any, *, return_std: bool = False) -> Any:
         """Scores f: positive on the side of a class; not log odds.
 
@@ -433,6 +519,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         std = np.sqrt(variance)
         return (mean[:, 0], std[:, 0]) if flat else (mean, std)
 
+    @by_blocks
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Log probabilities of the classes: see `predict_proba`."""
         return self._log_proba(self._rows(X))
@@ -441,6 +528,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         scores = self._learned.posterior.score_means(rows) / self.temperature_
         return selection.log_probabilities(scores, exclusive=self._exclusive)
 
+    @by_blocks
     def predict_proba(self, X: Any) -> FloatArray:
         """Probabilities of the classes, calibrated on rows that were held out.
 
@@ -458,6 +546,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         """
         return np.exp(self.predict_log_proba(X))
 
+    @by_blocks
     def predict(self, X: Any) -> np.ndarray:
         """Class of the largest score; for several labels, which are on.
 

@@ -14,6 +14,7 @@ from bsdr_models.bm2pca.block_problem import Problem
 from bsdr_models.bm2pca.blocks import BlockState
 from bsdr_models.bm2pca.mean_field import Data, Info, Start, State
 from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.inference.checkpoint import Checkpoint
 from bsdr_models.inference.coordinate_ascent import Extrapolation, FitResult, run_coordinate_ascent
 from bsdr_models.inference.row_blocks import RowBlocks
 from bsdr_models.typing import FloatArray
@@ -117,6 +118,7 @@ def fit_blocks(
     callbacks: Sequence[Any] = (),
     on_restart: Callable[[FitResult[BlockState]], object] = lambda result: None,
     resume: BlockState | None = None,
+    checkpoint: Checkpoint[BlockState] | None = None,
 ) -> FitResult[BlockState]:
     """The same climb over rows in blocks.
 
@@ -137,13 +139,15 @@ def fit_blocks(
         See :func:`fit_mean_field`; restarts run one after the other.
     resume : BlockState, optional
         Where the first restart begins, in place of ``start``.
+    checkpoint : Checkpoint, optional
+        Where restarts are written to, and begin if they were.
 
     Returns
     -------
     FitResult
     """
 
-    def init(stream: np.random.Generator, restart: int) -> BlockState:
+    def begin(stream: np.random.Generator, restart: int) -> BlockState:
         if restart == 0 and resume is not None:
             return resume
         return blocks.init(
@@ -153,6 +157,11 @@ def fit_blocks(
             seed=int(stream.integers(2**63)),
             start=start if restart == 0 else "random",
         )
+
+    def init(stream: np.random.Generator, restart: int) -> BlockState:
+        if checkpoint is None:
+            return begin(stream, restart)
+        return checkpoint.begin(restart, lambda: begin(stream, restart))
 
     def step(state: BlockState) -> tuple[BlockState, Info]:
         return blocks.step(state, row_blocks, problem, priors)
@@ -167,7 +176,7 @@ def fit_blocks(
         tol=tol,
         extrapolation=blocks.extrapolation(row_blocks, problem) if accelerate else None,
         leap=leap if accelerate else None,
-        callbacks=callbacks,
+        callbacks=[*callbacks, *([] if checkpoint is None else [checkpoint])],
         on_restart=on_restart,
     )
 
