@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,16 @@ _DATACLASSES = {
     "numerics.probit_kernels": ("SmoothBiasKernel", "SmoothLinearKernel"),
     "numerics.row_covariances": ("AxisCovariances", "StackedCovariances"),
     "numerics.row_space": ("DenseAxes", "SparseAxes"),
+    "numerics.scaled_rows": ("ColumnStatistics",),
     "numerics.scaling": ("Scaler",),
     "numerics.weighted_ridge": ("WeightedRidge",),
     "bsdr.mean_field": ("Scores", "State"),
     "bsdr.mnp": ("State",),
+    "bsdr.natural_steps": ("Running",),
     "bsdr.predict": ("DrawPosterior", "MeanFieldPosterior", "NoFeatures"),
     "bsdr.priors": ("Priors",),
     "bsdr.stacking": ("Fit", "Mixture"),
+    "bsdr.streaming": ("Learned", "Stream", "StreamSettings"),
     "bsdr.trees": ("Context",),
     "bm2pca.generative": ("Generative", "Part"),
     "bm2pca.label_free": ("OneVsRestPosterior", "SubspacePosterior"),
@@ -220,6 +224,14 @@ def _make_sparse(values: Fields) -> csr_array:
     return rows
 
 
+def _take_path(path: Path) -> Fields:
+    return {"path": str(path)}
+
+
+def _make_path(values: Fields) -> Path:
+    return Path(values["path"])
+
+
 def _take_tree(tree: xr.DataTree) -> Fields:
     """Groups in order: path, attributes, and of each variable whether it is a coordinate, ..."""
     groups = []
@@ -259,4 +271,5 @@ _FOREIGN: dict[type, tuple[str, Callable[[Any], Fields], Callable[[Fields], Any]
     np.random.RandomState: ("RandomState", _take_random_state, _make_random_state),
     csr_array: ("csr_array", _take_sparse, _make_sparse),
     xr.DataTree: ("DataTree", _take_tree, _make_tree),
+    type(Path()): ("Path", _take_path, _make_path),
 }

@@ -248,9 +248,11 @@ def test_so_many_sweeps_are_so_many_with_a_stop_between(wine, tmp_path, monkeypa
 
 def test_a_climb_goes_on_from_its_checkpoint(wine, tmp_path):
     more = {"block_rows": 33, "C": 10.0, "n_sweeps": "converged", "calibrate": False}
-    more |= {"start": "pca", "checkpoint": str(tmp_path)}
+    more |= {"start": "pca", "checkpoint": tmp_path / "fit"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # twenty iterations
         begun = fit(*wine, **more, max_iter=20)
         ended = fit(*wine, **more, max_iter=2)
     assert ended.lower_bounds_[0] > begun.lower_bounds_[-1]
+    ended.save(tmp_path / "model.nc")
+    assert load(tmp_path / "model.nc").checkpoint == tmp_path / "fit"

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import OrderedDict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -162,6 +163,11 @@ def test_instances_keep_their_fields_and_lose_their_caches():
     np.testing.assert_array_equal(dense_back.gram, gram)
     assert vars(spectral_back).keys() == vars(spectral).keys()
     np.testing.assert_array_equal(spectral_back.outside(X), spectral.outside(X))
+
+
+def test_paths():
+    paths = [Path("fits/first"), Path("/")]
+    assert there_and_back(paths) == paths
 
 
 def test_sparse_rows():
