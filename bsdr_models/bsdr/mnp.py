@@ -25,6 +25,7 @@ from bsdr_models.bsdr import mean_field
 from bsdr_models.bsdr.card import CARD
 from bsdr_models.bsdr.mean_field import Info, Scores
 from bsdr_models.bsdr.priors import PAPER, Priors
+from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     check_count,
     check_flag,
@@ -319,6 +320,7 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
             remarks=[report.NARROW],
         )
 
+    @by_blocks
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Log probabilities of the classes, weights integrated out.
 
@@ -337,10 +339,12 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
         variance = self._design.row_variance(rows, precision, 1.0, precision.shape[1])
         return orthant.label_log_probs(rows @ w.mean, np.sqrt(1.0 + variance))
 
+    @by_blocks
     def predict_proba(self, X: Any) -> FloatArray:
         """Probabilities of the classes: see `predict_log_proba`."""
         return np.exp(self.predict_log_proba(X))
 
+    @by_blocks
     def predict(self, X: Any) -> np.ndarray:
         """Most probable class of each row.
 
@@ -355,6 +359,7 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
         log_p = self.predict_log_proba(X)
         return self.classes_[log_p.argmax(axis=1)]
 
+    @by_blocks
     def decision_function(self, X: Any) -> FloatArray:
         """Log odds for two classes, else log probabilities.
 

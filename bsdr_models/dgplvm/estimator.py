@@ -19,6 +19,7 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
+from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     check_choice,
     check_count,
@@ -427,6 +428,7 @@ class DGPLVMClassifier(
         check_is_fitted(self)
         return self._scaler.transform(validate_rows(self, X, reset=False))
 
+    @by_blocks
     def transform(
         self, X: Any, *, return_cov: bool = False, sequence: Any = None
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
@@ -434,7 +436,8 @@ class DGPLVMClassifier(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
+            Of a Dask array the answer is a Dask array, as it is of the other predictions.
         return_cov : bool
             Also return the uncertainty of each position.
         sequence : array-like of shape (n_samples,), optional
@@ -502,12 +505,14 @@ class DGPLVMClassifier(
         posterior = self._learned.posterior
         return (posterior if isinstance(posterior, Posterior) else posterior.draws[0]).placement
 
+    @by_blocks
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Log probabilities of the classes: see `predict_proba`."""
         rows = self._rows(X)
         with one_thread():
             return self._learned.posterior.log_probabilities(rows)
 
+    @by_blocks
     def predict_proba(self, X: Any) -> FloatArray:
         """Probabilities of the classes at the positions of the rows.
 
@@ -521,6 +526,7 @@ class DGPLVMClassifier(
         """
         return np.exp(self.predict_log_proba(X))
 
+    @by_blocks
     def predict(self, X: Any) -> np.ndarray:
         """Most probable class.
 

@@ -1,0 +1,47 @@
+"""Classifiers that are fitted in memory answer for rows that are elsewhere."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+
+from bsdr_models import DGPLVMClassifier, MNPClassifier
+
+MODELS = {
+    "D-GPLVM": lambda: DGPLVMClassifier(2, random_state=0),
+    "MNP": MNPClassifier,
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def fitted(request):
+    X, y = load_wine(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))[:60]
+    return MODELS[request.param]().fit(X[order], y[order]), X
+
+
+def in_dask(X, folder):
+    return pytest.importorskip("dask.array").from_array(X, chunks=(50, 7))
+
+
+def in_zarr(X, folder):
+    zarr = pytest.importorskip("zarr")
+    return zarr.create_array(folder / "X.zarr", data=X, chunks=(40, 13))
+
+
+@pytest.mark.parametrize("place", [in_dask, in_zarr])
+def test_answers_come_by_blocks(place, fitted, tmp_path):
+    model, X = fitted
+    rows = place(X, tmp_path)
+    names = ("transform", "predict", "predict_proba", "predict_log_proba", "decision_function")
+    methods = [name for name in names if hasattr(model, name)]
+    assert len(methods) == 4
+    for name in methods:
+        answer, expected = getattr(model, name)(rows), getattr(model, name)(X)
+        assert (type(answer) is np.ndarray) == (place is in_zarr)
+        assert (answer.shape, answer.dtype) == (expected.shape, expected.dtype)
+        if name == "predict":
+            np.testing.assert_array_equal(np.asarray(answer), expected)
+        else:
+            np.testing.assert_allclose(np.asarray(answer), expected, rtol=1e-8, atol=1e-10)
+    with pytest.raises(ValueError, match="12 features"):
+        model.predict(rows[:, :12])
