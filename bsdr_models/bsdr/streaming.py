@@ -1,0 +1,353 @@
+r"""BSDR learned from a stream: some rows at a time, each met once, none needed again.
+
+The first rows are kept until there are enough to start from, and are fitted as rows in memory are.
+After them every batch is a step of :mod:`bsdr_models.bsdr.natural_steps`. The stream knows no
+total: its sums stand for the rows seen so far.
+
+Features are centred where the first rows have their mean (any centre will do, the bias takes up
+the rest) and scaled by the standard deviations of all rows seen. When these change, the sums and
+the projection are given the new units exactly: with :math:`x' = x f`,
+:math:`X'^\top X' = (f f^\top) \odot X^\top X`,
+:math:`X'^\top Z = \operatorname{diag}(f) X^\top Z` and
+:math:`Q' = \operatorname{diag}(f)^{-1} Q`. A column that has not varied yet has added nothing, in
+any units.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bsdr_models.bsdr import information as row_information
+from bsdr_models.bsdr import mean_field, natural_steps
+from bsdr_models.bsdr.fit import fit_mean_field
+from bsdr_models.bsdr.mean_field import State
+from bsdr_models.bsdr.natural_steps import Running
+from bsdr_models.bsdr.predict import MeanFieldPosterior
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.row_sums import LatentSums
+from bsdr_models.data import Data, Targets, make_data
+from bsdr_models.numerics.gram_design import GramDesign
+from bsdr_models.numerics.scaled_rows import ColumnStatistics, DenseRows, column_statistics
+from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.typing import FloatArray, IntArray, ProjectionPrior
+
+# Latent scale of a stream, which cannot be cross-validated.
+LATENT_SCALE = 0.3
+# Rows that are fitted together before the first step; rows of a step at most; rows that are kept.
+N_START, BATCH_ROWS, N_KEPT = 200, 500, 2000
+# The first rows are fitted again when they are so many times as many.
+GROWTH = 1.2
+# A batch of n rows after N - n others weighs (n / N)**FORGETTING.
+FORGETTING = 0.8
+# After each batch, steps from some of the kept rows; how many rows, and the most that one weighs.
+N_REHEARSALS, REHEARSAL_ROWS, RATE = 4, 500, 0.2
+# Updates of the scores and positions of a batch, which is met for the first time.
+N_INNER = 5
+# No step is longer than one over this share of a step of EM, which grows when a step was too long
+# and falls when one was not: few rows say little of the curvature.
+FLOOR, SHORTER, LONGER = 0.005, 3.0, 0.8
+# Iterations of the fit to the first rows: a start, not an answer, which so few rows would misplace.
+MAX_ITER = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSettings:
+    """What does not change while a stream is learned from.
+
+    n_labels, n_components
+        K, R.
+    priors
+        With the latent scale.
+    seed
+        Of everything random.
+    """
+
+    n_labels: int
+    n_components: int
+    projection_prior: ProjectionPrior
+    priors: Priors
+    standardize: bool = True
+    forgetting: float = FORGETTING
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """What steps lead on from. P features.
+
+    state
+        Without rows.
+    gram
+        Sum of x x' over the rows seen, scaled, (P, P).
+    running
+        Averages per row.
+    n_fitted
+        First rows, which were fitted together.
+    n_steps
+        So far.
+    floor
+        Longest step, as a share; see :data:`FLOOR`.
+    """
+
+    state: State
+    gram: FloatArray
+    running: Running
+    n_fitted: int
+    n_steps: int = 0
+    floor: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """What is carried from one batch to the next.
+
+    statistics
+        Of the columns of all rows seen; None before the first.
+    scaler
+        How rows enter.
+    kept_X, kept_y
+        Some of the rows seen, unscaled, (M, P), and their labels, (M,): all at first, later a
+        random choice of :data:`N_KEPT`.
+    learned
+        None before the first row.
+    """
+
+    settings: StreamSettings
+    statistics: ColumnStatistics | None = None
+    scaler: Scaler | None = None
+    kept_X: FloatArray | None = None
+    kept_y: IntArray | None = None
+    learned: Learned | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Rows seen."""
+        return 0 if self.statistics is None else self.statistics.count
+
+
+def begin(settings: StreamSettings) -> Stream:
+    """A stream of which nothing was seen."""
+    if not 0.0 <= settings.forgetting <= 1.0:
+        raise ValueError(f"forgetting must be from 0 to 1, got {settings.forgetting}")
+    return Stream(settings=settings)
+
+
+def encode(y: np.ndarray, classes: np.ndarray) -> IntArray:
+    """Indices of labels among sorted classes, (n,).
+
+    Raises
+    ------
+    ValueError
+        If a label is none of them.
+    """
+    index = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    unknown = np.flatnonzero(classes[index] != y)
+    if unknown.size:
+        raise ValueError(
+            f"y holds the label {y[unknown[0]]!r}, which is not among the classes of the first "
+            f"call of partial_fit: {classes.tolist()}"
+        )
+    return index.astype(np.int64)
+
+
+def advance(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
+    """Learn from further rows; all of them count once more.
+
+    Parameters
+    ----------
+    stream : Stream
+    X : (n, P)
+        Finite, not scaled; n at least 1.
+    y : (n,) of int
+        Indices of the labels.
+    """
+    first = max(0, min(len(X), N_START - stream.n_rows))
+    if first > 0:
+        n_rows = stream.n_rows + first
+        due = stream.learned is None or n_rows >= GROWTH * stream.learned.n_fitted
+        begun = _start if due or n_rows >= N_START else _meet
+        stream = begun(stream, X[:first], y[:first])
+    for part in range(first, len(X), BATCH_ROWS):
+        stream = _step(stream, X[part : part + BATCH_ROWS], y[part : part + BATCH_ROWS])
+    return stream
+
+
+def _start(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
+    """Fit to the rows seen so far, which are few."""
+    settings, priors = stream.settings, stream.settings.priors
+    stream = _keep(_count(stream, X), X, y)
+    assert stream.kept_X is not None
+    assert stream.kept_y is not None
+    assert stream.statistics is not None
+    scaler = stream.statistics.scaler(standardize=settings.standardize)
+    rows = scaler.transform(stream.kept_X)
+    varied = len(np.unique(stream.kept_y)) > 1 and not scaler.constant.all()
+    data = make_data(rows, stream.kept_y, n_labels=settings.n_labels)
+    result = fit_mean_field(
+        data,
+        priors,
+        n_components=settings.n_components,
+        projection_prior=settings.projection_prior,
+        rng=np.random.default_rng(settings.seed),
+        start="discriminant" if varied else "random",
+        max_iter=MAX_ITER,
+    )
+    gram = rows.T @ rows
+    design = GramDesign(gram, len(rows))
+    # Rows that were fitted look surer than new ones are: their own curvature says too little.
+    curvature = np.eye(settings.n_labels)
+    shared = natural_steps.without_rows(result.state)
+    running = natural_steps.summarise(
+        result.state,
+        DenseRows(X=rows),
+        mean_field.latent_sums(result.state),
+        design,
+        natural_steps.observed_information(shared, curvature, priors, floor=FLOOR),
+        curvature,
+        priors,
+    )
+    return replace(
+        stream,
+        scaler=scaler,
+        learned=Learned(state=shared, gram=gram, running=running, n_fitted=len(rows)),
+    )
+
+
+def _meet(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
+    """Count new rows, and learn nothing."""
+    stream = _rescaled(_keep(_count(stream, X), X, y))
+    assert stream.scaler is not None
+    assert stream.learned is not None
+    rows = stream.scaler.transform(X)
+    learned = replace(stream.learned, gram=stream.learned.gram + rows.T @ rows)
+    return replace(stream, learned=learned)
+
+
+def _step(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
+    """Count new rows and learn from them, then from some of those kept."""
+    stream = _meet(stream, X, y)
+    assert stream.scaler is not None
+    stream = _learn(stream, stream.scaler.transform(X), y)
+    rng = np.random.default_rng([stream.settings.seed, 1, stream.n_rows])
+    for _ in range(N_REHEARSALS):
+        assert stream.kept_X is not None
+        assert stream.kept_y is not None
+        assert stream.scaler is not None
+        some = rng.permutation(len(stream.kept_y))[:REHEARSAL_ROWS]
+        stream = _learn(
+            stream, stream.scaler.transform(stream.kept_X[some]), stream.kept_y[some], RATE
+        )
+    return stream
+
+
+def _learn(stream: Stream, X: FloatArray, y: IntArray, most: float = 1.0) -> Stream:
+    """One step from scaled rows that were counted; none if these rows are the worse for it."""
+    settings, priors, learned = stream.settings, stream.settings.priors, stream.learned
+    assert learned is not None
+    rows = DenseRows(X=X)
+    design = GramDesign(learned.gram, stream.n_rows)
+    known = Data(design=design, y=y[:0], n_labels=settings.n_labels)
+    targets = Targets(y=y, n_labels=settings.n_labels)
+
+    def settled(state: State, latent: FloatArray | None = None) -> tuple[State, LatentSums, float]:
+        fitted = rows.project(state.projection.mean)
+        state = natural_steps.join(state, fitted, fitted if latent is None else latent)
+        state = natural_steps.settle(state, targets, priors, n_inner=N_INNER)
+        sums = mean_field.latent_sums(state)
+        return state, sums, natural_steps.estimate(state, sums, known, priors)
+
+    before = natural_steps.update_precisions(learned.state, design, priors)
+    state, sums, bound = settled(before)
+    curvature = natural_steps.mean_curvature(state, targets, priors)
+    rate = min(most, float((len(X) / stream.n_rows) ** settings.forgetting))
+    seen = (1.0 - rate) * learned.running.curvature + rate * curvature
+    information = natural_steps.observed_information(before, seen, priors, floor=learned.floor)
+    found = natural_steps.summarise(state, rows, sums, design, information, curvature, priors)
+    running = learned.running.blend(found, rate, rate)
+    shared = natural_steps.update_means(before, running, design, priors, information)
+    if settled(shared, state.latent.mean)[2] < bound:
+        running = replace(learned.running, curvature=running.curvature)
+        floor = min(1.0, SHORTER * learned.floor)
+        learned = replace(learned, state=before, running=running, floor=floor)
+    else:
+        floor = max(FLOOR, LONGER * learned.floor)
+        learned = replace(learned, state=shared, running=running, floor=floor)
+    return replace(stream, learned=replace(learned, n_steps=learned.n_steps + 1))
+
+
+def _count(stream: Stream, X: FloatArray) -> Stream:
+    found = column_statistics(X)
+    before = stream.statistics
+    return replace(stream, statistics=found if before is None else before + found)
+
+
+def _keep(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
+    """Keep every row with the same probability, N_KEPT of all that were counted."""
+    if stream.kept_X is None or stream.kept_y is None:
+        return replace(stream, kept_X=X[:N_KEPT].copy(), kept_y=y[:N_KEPT].copy())
+    room = max(0, N_KEPT - len(stream.kept_y))
+    kept_X = np.concatenate([stream.kept_X, X[:room]])
+    kept_y = np.concatenate([stream.kept_y, y[:room]])
+    rest = np.arange(room, len(y))
+    if rest.size:  # the k-th row of all takes a random place among the first k, if it is kept
+        rng = np.random.default_rng([stream.settings.seed, stream.n_rows])
+        place = rng.integers(stream.n_rows - len(y) + rest + 1)
+        taken = place < N_KEPT
+        kept_X[place[taken]], kept_y[place[taken]] = X[rest[taken]], y[rest[taken]]
+    return replace(stream, kept_X=kept_X, kept_y=kept_y)
+
+
+def _rescaled(stream: Stream) -> Stream:
+    """The same in the units of the present statistics; the centre stays."""
+    before, learned = stream.scaler, stream.learned
+    assert before is not None
+    assert learned is not None
+    assert stream.statistics is not None
+    scaler = stream.statistics.scaler(standardize=stream.settings.standardize)
+    scaler = replace(scaler, mean=before.location / scaler.peak)
+    factor = np.where(before.constant | scaler.constant, 1.0, before.scale / scaler.scale)
+    projection = learned.state.projection
+    projection = replace(
+        projection,
+        mean=projection.mean / factor[:, None],
+        variance=projection.variance / factor[:, None] ** 2,
+    )
+    running = learned.running
+    running = replace(
+        running, anchor=running.anchor / factor[:, None], pull=running.pull * factor[:, None]
+    )
+    learned = replace(
+        learned,
+        state=replace(learned.state, projection=projection),
+        gram=learned.gram * np.outer(factor, factor),
+        running=running,
+    )
+    return replace(stream, scaler=scaler, learned=learned)
+
+
+def posterior(stream: Stream) -> MeanFieldPosterior:
+    """What prediction needs of what was learned; its rows are those kept.
+
+    Rows to predict are scaled by ``stream.scaler``.
+    """
+    if stream.learned is None:
+        raise ValueError("nothing was seen yet")
+    assert stream.scaler is not None
+    assert stream.kept_X is not None
+    assert stream.kept_y is not None
+    settings, learned = stream.settings, stream.learned
+    rows = stream.scaler.transform(stream.kept_X)
+    targets = Targets(y=stream.kept_y, n_labels=settings.n_labels)
+    fitted = rows @ learned.state.projection.mean
+    state = natural_steps.join(learned.state, fitted, fitted)
+    state = natural_steps.settle(state, targets, settings.priors, n_inner=N_INNER)
+    state = replace(state, scores=mean_field.update_scores(state, targets))
+    found = row_information.row_information(state, targets, settings.priors.latent_scale)
+    share = stream.n_rows / len(rows)
+    design = GramDesign(learned.gram, stream.n_rows).with_rows(rows)
+    return MeanFieldPosterior(
+        state=state,
+        data=Data(design=design, y=targets.y, n_labels=settings.n_labels),
+        latent_scale=settings.priors.latent_scale,
+        information=np.stack([share * (rows.T * weights) @ rows for weights in found.T]),
+    )
