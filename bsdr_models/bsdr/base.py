@@ -57,6 +57,7 @@ PRIVATE = (
     "_context",
     "_tree",
     "_tree_seed",
+    "_stream",
 )
 
 

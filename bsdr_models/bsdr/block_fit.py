@@ -1,4 +1,4 @@
-"""A classifier fitted to more rows than memory holds.
+"""A classifier fitted to more rows than memory holds, in blocks or as they come.
 
 The parameters are learned from all rows, block by block. Some rows, evenly spaced, are kept in
 memory besides: the latent scale is chosen on them, by the cross-validation that chooses it for
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bsdr_models.bsdr import blocks as row_blocks
+from bsdr_models.bsdr import mean_field, natural_steps, streaming
 from bsdr_models.bsdr.block_arrays import make_checkpoint
 from bsdr_models.bsdr.block_starts import prepare
 from bsdr_models.bsdr.blocks import OwnRows
@@ -19,6 +20,7 @@ from bsdr_models.bsdr.fit import fit_blocks
 from bsdr_models.bsdr.mean_field import State
 from bsdr_models.bsdr.predict import MeanFieldPosterior, NoFeatures
 from bsdr_models.bsdr.stacking import Fit, Mixture, Problem, fit_mixture
+from bsdr_models.bsdr.streaming import Stream
 from bsdr_models.inference.callbacks import watched_climb
 from bsdr_models.inference.coordinate_ascent import FitResult
 from bsdr_models.inference.row_blocks import Block
@@ -165,6 +167,33 @@ def fit_to_blocks(
         weights=np.array([1.0, 0.0]),
         log_scores=np.full(2, np.nan),
         interrupted=result.interrupted,
+    )
+
+
+def stream_mixture(stream: Stream) -> Mixture:
+    """What was learned from a stream, as a fit to the rows that it has kept."""
+    posterior, settings = streaming.posterior(stream), stream.settings
+    state = posterior.state
+    known = replace(posterior.data, y=posterior.data.y[:0])
+    sums = mean_field.latent_sums(state)
+    bound = natural_steps.estimate(state, sums, known, settings.priors)
+    result = FitResult(
+        state=state,
+        elbo=np.array([bound]),
+        terms={"estimate": np.array([bound])},
+        converged=True,
+        interrupted=False,
+        restarts=(bound,),
+    )
+    scale = settings.priors.latent_scale
+    return Mixture(
+        fits=(Fit(latent_scale=scale, posterior=posterior, result=result),),
+        components=(
+            posterior,
+            NoFeatures.learn(posterior.data.y, settings.n_labels, "multiclass"),
+        ),
+        weights=np.array([1.0, 0.0]),
+        log_scores=np.full(2, np.nan),
     )
 
 

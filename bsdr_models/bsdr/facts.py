@@ -26,7 +26,7 @@ def facts(model: Any) -> report.Facts:
     shape = (context.n_rows or len(context.X), context.X.shape[1])
     data = report.data_lines(shape, scaler=model._scaler, scaling=scaling)
     if context.kept is not None:
-        data.append(("in memory", f"{len(context.kept)} rows, evenly spaced"))
+        data.append(("in memory", f"{len(context.kept)} rows, to look at"))
     elif context.target == "multiclass":
         counts = np.bincount(context.y, minlength=len(context.labels))
         data.append(report.class_line(context.labels, counts))
@@ -43,6 +43,9 @@ def facts(model: Any) -> report.Facts:
     }
     if context.config["inference"] != "mean_field":
         return _of_draws(model, sections)
+    if (stream := getattr(model, "_stream", None)) is not None:
+        sections["fit"] = [("engine", f"mean field, {stream.learned.n_steps} steps of a stream")]
+        return report.Facts(sections=sections, remarks=[report.NARROW])
     result, several = mixture.fits[0].result, len(mixture.fits) > 1
     sections["fit"] = [
         ("engine", "mean field" + (f", {len(mixture.fits)} fits mixed" if several else "")),

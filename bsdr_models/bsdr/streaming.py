@@ -144,7 +144,7 @@ def encode(y: np.ndarray, classes: np.ndarray) -> IntArray:
     unknown = np.flatnonzero(classes[index] != y)
     if unknown.size:
         raise ValueError(
-            f"y holds the label {y[unknown[0]]!r}, which is not among the classes of the first "
+            f"y holds the label {y[unknown[:1]].tolist()[0]!r}, which is not among the classes of the first "
             f"call of partial_fit: {classes.tolist()}"
         )
     return index.astype(np.int64)

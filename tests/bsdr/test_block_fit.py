@@ -125,7 +125,7 @@ def test_some_rows_are_kept_to_look_at(wine, monkeypatch):
     assert np.abs(gap).max() < 3.0 * model.latent_scale_  # these know their labels besides
     plots.plot_scores(tree)
     assert "178" in str(model.summary())
-    assert "20 rows, evenly spaced" in str(model.summary())
+    assert "20 rows, to look at" in str(model.summary())
     with pytest.raises(AttributeError, match="in memory"):
         _ = model.model_
 
@@ -183,3 +183,65 @@ def test_a_fit_goes_on_from_its_checkpoint(wine, tmp_path):
         BSDRClassifier(1, **ARGUMENTS, **more).fit(*wine)
     with pytest.raises(ValueError, match="checkpoint is for rows in blocks"):
         fit(*wine, checkpoint=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def streamed(wine):
+    X, y = wine
+    model = BSDRClassifier(2, latent_scale=0.3, random_state=0)
+    for begin in range(0, len(y), 50):
+        part = slice(begin, begin + 50)
+        model.partial_fit(X[part], y[part], classes=["c", "b", "a"])
+    return model
+
+
+def test_a_stream_is_learned_from(wine, streamed):
+    X, y = wine
+    assert list(streamed.classes_) == ["a", "b", "c"]
+    assert streamed.score(X, y) > 0.97
+    assert streamed.idata_["fit"].sizes["obs"] == len(y)
+    assert "178" in str(streamed.summary())
+    assert "steps of a stream" in str(streamed.summary())
+    assert streamed.fit(X, y).latent_scale_ == 0.3
+    assert not hasattr(streamed, "_stream")
+
+
+def test_a_stream_is_saved_and_goes_on(wine, tmp_path):
+    X, y = wine
+    model = BSDRClassifier(2, random_state=0).partial_fit(X[:60], y[:60], classes=["a", "b", "c"])
+    model.save(tmp_path / "model.nc")
+    again = load(tmp_path / "model.nc")
+    for each in (model, again):
+        each.partial_fit(X[60:], y[60:])
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, y: (X, y, None), "classes must be passed on the first call"),
+        (lambda X, y: (X, y, ["a", "b"]), "label 'c', which is not among the classes"),
+        (lambda X, y: (X, y, ["a"]), "one class only"),
+        (lambda X, y: (spoiled(X, 3), y, ["a", "b", "c"]), "NaN"),
+        (lambda X, y: (X, y[:-1], ["a", "b", "c"]), "inconsistent numbers"),
+    ],
+)
+def test_what_no_stream_begins_with_says_why(change, message, wine):
+    X, y, classes = change(*wine)
+    model = BSDRClassifier(2)
+    with pytest.raises(ValueError, match=message):
+        model.partial_fit(X, y, classes)
+    assert not model.__sklearn_is_fitted__()
+
+
+def test_a_stream_keeps_its_classes_and_columns(wine):
+    X, y = wine
+    model = BSDRClassifier(2, random_state=0).partial_fit(X, y, classes=["a", "b", "c"])
+    before = model.predict_proba(X)
+    with pytest.raises(ValueError, match="classes are"):
+        model.partial_fit(X, y, classes=["a", "b"])
+    with pytest.raises(ValueError, match="label 'd'"):
+        model.partial_fit(X[:1], ["d"])
+    with pytest.raises(ValueError, match="12 features"):
+        model.partial_fit(X[:, :12], y)
+    np.testing.assert_array_equal(model.predict_proba(X), before)
