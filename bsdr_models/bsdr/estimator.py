@@ -222,7 +222,7 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         y : array-like of shape (n_samples,)
             One label each.
         classes : array-like of shape (n_classes,), optional
-            All labels that may come. Needed in the first call.
+            All labels that may come. Needed in the first call; after :meth:`fit` those of the fit.
 
         Returns
         -------
@@ -244,6 +244,7 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         require_targets(self, y)
         stream: Stream | None = getattr(self, "_stream", None)
         if stream is None:
+            classes = getattr(self, "classes_", None) if classes is None else classes
             self._forget()
         settings = self._settings()
         if self.inference != "mean_field":
