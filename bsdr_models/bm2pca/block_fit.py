@@ -3,11 +3,12 @@
 The parameters are learned from all rows, block by block. Some rows, evenly spaced, are kept in
 memory besides: settings and temperature are chosen on them as they are on rows in memory, and
 they are what the tree of the fit and its plots show. Where few rows have a label, half of those
-that are kept have one.
+that are kept have one; the rows without, if they are many, take part in the choice by the sums
+of all of them, for how many there are decides how many sweeps are best.
 """
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from bsdr_models.bm2pca.fit import fit_blocks
 from bsdr_models.bm2pca.generative import Rows
 from bsdr_models.bm2pca.labels import Labels
 from bsdr_models.bm2pca.task import Learned, Strategy, Task
+from bsdr_models.bm2pca.views import Pool
 from bsdr_models.checks import check_classes, check_variation
 from bsdr_models.inference.checkpoint import Checkpoint
 from bsdr_models.inference.coordinate_ascent import FitResult
@@ -31,6 +33,8 @@ from bsdr_models.typing import IntArray
 
 # Rows that are kept in memory.
 N_KEPT = 2000
+# Share of them that have a label, as far as there are such.
+LEAST = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,8 @@ class BlockRows:
         These, as the model sees them.
     labels
         Of these rows; the classes are those of all.
+    problem
+        Sums of all rows, for one subspace and a C of 1.
     """
 
     checked: Checked
@@ -79,6 +85,7 @@ class BlockRows:
     kept: IntArray
     X: Rows
     labels: Labels
+    problem: Problem
 
     @property
     def blocks(self) -> RowBlocks:
@@ -91,6 +98,18 @@ class BlockRows:
         return sum(self.blocks.sizes), self.blocks.n_features
 
     @property
+    def pool(self) -> Pool | None:
+        """Rows without a label, if they are held as sums."""
+        return self.problem.data.views[0].pool
+
+    def problem_of(self, strategy: Strategy, cost: float) -> Problem:
+        """The problem for one subspace or one for each class, and a C."""
+        targets = replace(self.problem.targets, strategy=strategy, cost=cost)
+        margins = targets.margins(np.empty((0, self.labels.signs.shape[1])))
+        data = replace(self.problem.data, margins=margins)
+        return replace(self.problem, targets=targets, data=data)
+
+    @property
     def counts(self) -> IntArray:
         """Rows of each class in all blocks, (K,)."""
         assert self.checked.counts is not None
@@ -98,7 +117,7 @@ class BlockRows:
 
 
 def look(blocks: RowBlocks, *, unlabeled: Any, standardize: bool) -> BlockRows:
-    """Check all rows, learn their scaling, and keep some. Reads X twice.
+    """Check all rows, learn their scaling and sums, and keep some. Reads X three times.
 
     Parameters
     ----------
@@ -138,12 +157,15 @@ def look(blocks: RowBlocks, *, unlabeled: Any, standardize: bool) -> BlockRows:
     else:
         check_variation(scaler, stacklevel=5)
         X = scaler.transform(np.asarray(kept.X, dtype=np.float64))
+    own = None if sparse.issparse(kept.X) else scaler
+    targets = Targets(strategy="shared", cost=1.0, n_labels=len(checked.classes))
     return BlockRows(
         checked=checked,
-        scaler=None if sparse.issparse(kept.X) else scaler,
+        scaler=own,
         kept=kept.index,
         X=X,
         labels=_labels(kept.y, checked.classes, unlabeled),
+        problem=prepare(checked.blocks, targets, scaler=own),
     )
 
 
@@ -165,7 +187,7 @@ def _keep_rows(checked: Checked) -> KeptRows:
     known = np.array(blocks.collect(blocks.map(_count_known)))
     sizes = np.array(blocks.sizes)
     n_known, n_free = int(known.sum()), int((sizes - known).sum())
-    share = max(0.5, n_known / (n_known + n_free))
+    share = max(LEAST, n_known / (n_known + n_free))
     take = min(n_known, max(round(share * N_KEPT), N_KEPT - n_free))
     chosen = [
         _spread(known, take),
@@ -229,8 +251,7 @@ def fit(
     **watched
         Callbacks.
     """
-    targets = Targets(strategy=task.strategy, cost=cost, n_labels=len(rows.counts))
-    problem = prepare(rows.blocks, targets, scaler=rows.scaler)
+    problem = rows.problem_of(task.strategy, cost)
     watched.pop("n_jobs", None)
     options: dict[str, Any] = {"n_components": task.n_components, "start": task.start, **watched}
     n_sweeps = None if tol > 0.0 else max_iter

@@ -321,7 +321,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             priors=priors,
         )
         with one_thread(), self._fitting(rows.shape):
-            chosen = self._choose(grid, labels, select_rng)
+            chosen = self._choose(grid, labels, select_rng, rows)
             self._learn(chosen, labels, fit_rng, rows)
         return self
 
@@ -369,7 +369,13 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         self._lazy_completer = paper.fit_completer(task, rng)
         return replace(task, X=self._lazy_completer.impute(task.X))
 
-    def _choose(self, grid: Grid, labels: Labels, rng: np.random.Generator) -> Candidate:
+    def _choose(
+        self,
+        grid: Grid,
+        labels: Labels,
+        rng: np.random.Generator,
+        rows: block_fit.BlockRows | None = None,
+    ) -> Candidate:
         """Setting of the fit, by cross-validation where there is a choice, and the temperature."""
         self.temperature_ = 1.0
         self.cv_results_: dict[str, Any] | None = None
@@ -382,7 +388,13 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         }
         temperature: float | None = 1.0
         if len(grid.candidates) > 1 or (self.calibrate and not sampled):
-            found = tuning.choose(self._task, grid, labels.groups, variant=self.variant, **options)
+            task, groups, others = self._task, labels.groups, None if rows is None else rows.pool
+            if others is not None:
+                known = np.flatnonzero(groups >= 0)
+                task, groups = task.subset(known), groups[known]
+            found = tuning.choose(
+                task, grid, groups, variant=self.variant, others=others, **options
+            )
             temperature = None
             if found is not None:
                 chosen, temperature = grid.candidates[found.best], found.temperature

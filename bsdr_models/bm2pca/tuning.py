@@ -10,6 +10,7 @@ from bsdr_models.bm2pca import label_free, paper, sampling, selection
 from bsdr_models.bm2pca.selection import Selection
 from bsdr_models.bm2pca.settings import Grid, Variant
 from bsdr_models.bm2pca.task import Task
+from bsdr_models.bm2pca.views import Pool
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.typing import FloatArray, IntArray
 
@@ -31,6 +32,7 @@ def choose(
     rng: np.random.Generator,
     progressbar: bool,
     n_jobs: int | None = 1,
+    others: Pool | None = None,
 ) -> Selection | None:
     """Compare the candidates of a grid; None where no row can be held out.
 
@@ -47,14 +49,17 @@ def choose(
     progressbar : bool
     n_jobs : int, optional
         Folds that run side by side.
+    others : Pool, optional
+        Of the paper's variant: rows without a label that are in no fold, as sums.
     """
 
     def scorer(task: Task, train: IntArray, test: IntArray, rng: np.random.Generator) -> FloatArray:
-        return path_scores(task, grid, train, test, variant=variant, rng=rng)
+        return path_scores(task, grid, train, test, variant=variant, rng=rng, others=others)
 
     kept = _thin(groups, rng)
     folds = _deal(groups[kept], variant, rng)
-    own = task.subset(kept).reduced()
+    own = task.subset(kept)
+    own = own.reduced() if others is None else own
     options: dict[str, Any] = {
         "exclusive": exclusive,
         "progressbar": progressbar,
@@ -167,6 +172,7 @@ def path_scores(
     *,
     variant: Variant,
     rng: np.random.Generator,
+    others: Pool | None = None,
 ) -> FloatArray:
     """Scores of held-out rows under every candidate, (G, M, K)."""
     if variant == "label_free":
@@ -176,4 +182,5 @@ def path_scores(
         ]
         return np.concatenate(found)
     sweeps = grid.sweeps or (CONVERGED,)
-    return paper.path_scores(task, train, test, costs=grid.costs, sweeps=sweeps, rng=rng)
+    options: dict[str, Any] = {"costs": grid.costs, "sweeps": sweeps, "rng": rng}
+    return paper.path_scores(task, train, test, others=others, **options)

@@ -115,7 +115,11 @@ class View:
 
 
 def make_view(
-    X: FloatArray | csr_array, *, n_pooled: int = 0, n_features: int | None = None
+    X: FloatArray | csr_array,
+    *,
+    n_pooled: int = 0,
+    n_features: int | None = None,
+    pool: Pool | None = None,
 ) -> View:
     """Wrap rows: NaN is missing, wide rows are reduced to their own space, the last are pooled.
 
@@ -127,6 +131,8 @@ def make_view(
         So many rows at the end have no label; they are kept as sums. Complete views only.
     n_features : int, optional
         Features of the model, if X already holds coordinates of a subspace of them.
+    pool : Pool, optional
+        Rows besides those of X, in place of ``n_pooled``. Complete views only.
     """
     n, p = X.shape
     if not issparse(X):
@@ -143,13 +149,15 @@ def make_view(
                 square=float(np.vdot(filled, filled)),
             )
     basis = None
-    if p > n and (not issparse(X) or n * p <= MAX_BASIS):
+    if p > n and pool is None and (not issparse(X) or n * p <= MAX_BASIS):
         basis = _sparse_row_space(X) if issparse(X) else row_space(X)[1]
         X = np.ascontiguousarray(X @ basis)
     total = np.asarray(X.sum(axis=0), dtype=np.float64).ravel()
     square = float((X * X if isinstance(X, np.ndarray) else X.multiply(X)).sum())
-    pool = None
-    if n_pooled:
+    if pool is not None:
+        n, total = n + pool.n, total + pool.total
+        square += float(np.trace(pool.gram))
+    elif n_pooled:
         rest = X[n - n_pooled :]
         gram = rest.T @ rest
         pool = Pool(

@@ -113,6 +113,19 @@ def test_rows_without_a_label_take_part(marker, share, wine):
     assert f"{len(y) - known} of them without a target" in str(model.summary())
 
 
+def test_many_rows_without_a_label_take_part_in_the_choice(wine, monkeypatch):
+    """As they do in memory, though not one of them is kept there."""
+    known = np.random.default_rng(1).random(len(wine[1])) < 0.3
+    monkeypatch.setattr("bsdr_models.bm2pca.block_fit.N_KEPT", int(known.sum()))
+    monkeypatch.setattr("bsdr_models.bm2pca.block_fit.LEAST", 1.0)
+    y, more = np.where(known, wine[1], "?"), {"unlabeled": "?", "C": 10.0}
+    model, other = fit(wine[0], y, block_rows=33, **more), fit(wine[0], y, **more)
+    assert model.n_sweeps_ == other.n_sweeps_
+    assert model.temperature_ == pytest.approx(other.temperature_)
+    assert model.cv_results_["log_loss"] == pytest.approx(other.cv_results_["log_loss"])
+    same(model, other, wine[0])
+
+
 def test_half_of_the_kept_rows_have_a_label(wine, monkeypatch):
     monkeypatch.setattr("bsdr_models.bm2pca.block_fit.N_KEPT", 40)
     y = np.where(np.arange(len(wine[1])) % 4 == 3, wine[1], "?")
