@@ -1,8 +1,9 @@
 r"""BSDR learned from a stream: some rows at a time, each met once, none needed again.
 
-The first rows are kept until there are enough to start from, and are fitted as rows in memory are.
-After them every batch is a step of :mod:`bsdr_models.bsdr.natural_steps`. The stream knows no
-total: its sums stand for the rows seen so far.
+The first rows are kept and fitted as rows in memory are; every batch goes on with that fit, as long
+as there is room. After that a batch is a step of :mod:`bsdr_models.bsdr.natural_steps`, followed by
+steps from rows that were kept, a random choice of all. The stream knows no total: its sums stand
+for the rows seen so far, and a row that is met twice counts twice.
 
 Features are centred where the first rows have their mean (any centre will do, the bias takes up
 the rest) and scaled by the standard deviations of all rows seen. When these change, the sums and
@@ -13,12 +14,13 @@ the projection are given the new units exactly: with :math:`x' = x f`,
 any units.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bsdr_models.bsdr import frozen, mean_field, natural_steps
 from bsdr_models.bsdr import information as row_information
-from bsdr_models.bsdr import mean_field, natural_steps
 from bsdr_models.bsdr.fit import fit_mean_field
 from bsdr_models.bsdr.mean_field import State
 from bsdr_models.bsdr.natural_steps import Running
@@ -35,19 +37,23 @@ from bsdr_models.typing import FloatArray, IntArray, ProjectionPrior
 LATENT_SCALE = 0.3
 # Rows that are fitted together before the first step; rows of a step at most; rows that are kept.
 N_START, BATCH_ROWS, N_KEPT = 200, 500, 2000
-# The first rows are fitted again when they are so many times as many.
-GROWTH = 1.2
+# Before the first step and after it, while all rows are kept, they are fitted from a start of their
+# own again when they are so many times as many.
+GROWTH, RESTART = 1.2, 2.0
 # A batch of n rows after N - n others weighs (n / N)**FORGETTING.
 FORGETTING = 0.8
-# After each batch, steps from some of the kept rows; how many rows, and the most that one weighs.
+# While all rows are kept, evaluations of a climb on them that follows each batch.
+N_CLIMB = 30
+# Later, after each batch, steps from some of the kept rows: how many steps, of how many rows, and
+# the most that one weighs.
 N_REHEARSALS, REHEARSAL_ROWS, RATE = 4, 500, 0.2
 # Updates of the scores and positions of a batch, which is met for the first time.
 N_INNER = 5
 # No step is longer than one over this share of a step of EM, which grows when a step was too long
 # and falls when one was not: few rows say little of the curvature.
 FLOOR, SHORTER, LONGER = 0.005, 3.0, 0.8
-# Iterations of the fit to the first rows: a start, not an answer, which so few rows would misplace.
-MAX_ITER = 20
+# Iterations of a fit from a start.
+MAX_ITER = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +88,9 @@ class Learned:
     running
         Averages per row.
     n_fitted
-        First rows, which were fitted together.
+        Rows of the last fit that did not go on from another.
     n_steps
-        So far.
+        Fits, climbs and steps so far.
     floor
         Longest step, as a share; see :data:`FLOOR`.
     """
@@ -144,8 +150,8 @@ def encode(y: np.ndarray, classes: np.ndarray) -> IntArray:
     unknown = np.flatnonzero(classes[index] != y)
     if unknown.size:
         raise ValueError(
-            f"y holds the label {y[unknown[:1]].tolist()[0]!r}, which is not among the classes of the first "
-            f"call of partial_fit: {classes.tolist()}"
+            f"y holds the label {y[unknown[:1]].tolist()[0]!r}, which is not among the classes of "
+            f"the first call of partial_fit: {classes.tolist()}"
         )
     return index.astype(np.int64)
 
@@ -168,8 +174,18 @@ def advance(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
         begun = _start if due or n_rows >= N_START else _meet
         stream = begun(stream, X[:first], y[:first])
     for part in range(first, len(X), BATCH_ROWS):
-        stream = _step(stream, X[part : part + BATCH_ROWS], y[part : part + BATCH_ROWS])
+        some = slice(part, part + BATCH_ROWS)
+        stream = _next(stream, stream.n_rows + len(y[some]))(stream, X[some], y[some])
     return stream
+
+
+def _next(stream: Stream, n_rows: int) -> Callable[[Stream, FloatArray, IntArray], Stream]:
+    """What to do with further rows that make it so many."""
+    assert stream.learned is not None
+    if n_rows > N_KEPT:
+        return _step
+    # Where few rows have led need not be where more would begin.
+    return _start if n_rows >= RESTART * stream.learned.n_fitted else _climb
 
 
 def _start(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
@@ -192,25 +208,48 @@ def _start(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
         start="discriminant" if varied else "random",
         max_iter=MAX_ITER,
     )
+    return _fitted(replace(stream, scaler=scaler), result.state, rows, n_fitted=len(rows))
+
+
+def _climb(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
+    """Go on with the fit to the rows seen so far, which are all kept."""
+    settings, priors = stream.settings, stream.settings.priors
+    stream = _meet(stream, X, y)
+    assert stream.scaler is not None
+    assert stream.learned is not None
+    assert stream.kept_X is not None
+    assert stream.kept_y is not None
+    rows = stream.scaler.transform(stream.kept_X)
+    data = make_data(rows, stream.kept_y, n_labels=settings.n_labels)
+    targets = Targets(y=data.y, n_labels=settings.n_labels)
+    fitted = rows @ stream.learned.state.projection.mean
+    state = natural_steps.join(stream.learned.state, fitted, fitted)
+    state = natural_steps.settle(state, targets, priors, n_inner=N_INNER)
+    state, _ = mean_field.step(state, data, priors, n_nodes=natural_steps.N_NODES)
+    state, _ = frozen.maximise(state, data, priors, max_evaluations=N_CLIMB)
+    return _fitted(stream, state, rows, n_fitted=stream.learned.n_fitted)
+
+
+def _fitted(stream: Stream, state: State, rows: FloatArray, *, n_fitted: int) -> Stream:
+    """What is learned from a fit to scaled rows, which are all that were seen."""
+    settings, priors = stream.settings, stream.settings.priors
     gram = rows.T @ rows
     design = GramDesign(gram, len(rows))
     # Rows that were fitted look surer than new ones are: their own curvature says too little.
     curvature = np.eye(settings.n_labels)
-    shared = natural_steps.without_rows(result.state)
+    shared = natural_steps.without_rows(state)
     running = natural_steps.summarise(
-        result.state,
+        state,
         DenseRows(X=rows),
-        mean_field.latent_sums(result.state),
+        mean_field.latent_sums(state),
         design,
         natural_steps.observed_information(shared, curvature, priors, floor=FLOOR),
         curvature,
         priors,
     )
-    return replace(
-        stream,
-        scaler=scaler,
-        learned=Learned(state=shared, gram=gram, running=running, n_fitted=len(rows)),
-    )
+    n_steps = 1 if stream.learned is None else stream.learned.n_steps + 1
+    learned = Learned(state=shared, gram=gram, running=running, n_fitted=n_fitted, n_steps=n_steps)
+    return replace(stream, learned=learned)
 
 
 def _meet(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
