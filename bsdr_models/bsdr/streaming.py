@@ -1,9 +1,9 @@
 r"""BSDR learned from a stream: some rows at a time, each met once, none needed again.
 
 The first rows are kept and fitted as rows in memory are; every batch goes on with that fit, as long
-as there is room. After that a batch is a step of :mod:`bsdr_models.bsdr.natural_steps`, followed by
-steps from rows that were kept, a random choice of all. The stream knows no total: its sums stand
-for the rows seen so far, and a row that is met twice counts twice.
+as there is room. After that a batch is a step of :mod:`bsdr_models.bsdr.natural_steps`; the rows
+that are kept, then a random choice of all, are looked at but not learned from. The stream knows no
+total: its sums stand for the rows seen so far, and a row that is met twice counts twice.
 
 Features are centred where the first rows have their mean (any centre will do, the bias takes up
 the rest) and scaled by the standard deviations of all rows seen. When these change, the sums and
@@ -41,12 +41,9 @@ N_START, BATCH_ROWS, N_KEPT = 200, 500, 2000
 # own again when they are so many times as many.
 GROWTH, RESTART = 1.2, 2.0
 # A batch of n rows after N - n others weighs (n / N)**FORGETTING.
-FORGETTING = 0.8
+FORGETTING = 0.9
 # While all rows are kept, evaluations of a climb on them that follows each batch.
 N_CLIMB = 30
-# Later, after each batch, steps from some of the kept rows: how many steps, of how many rows, and
-# the most that one weighs.
-N_REHEARSALS, REHEARSAL_ROWS, RATE = 4, 500, 0.2
 # Updates of the scores and positions of a batch, which is met for the first time.
 N_INNER = 5
 # No step is longer than one over this share of a step of EM, which grows when a step was too long
@@ -263,23 +260,13 @@ def _meet(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
 
 
 def _step(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
-    """Count new rows and learn from them, then from some of those kept."""
+    """Count new rows and learn from them."""
     stream = _meet(stream, X, y)
     assert stream.scaler is not None
-    stream = _learn(stream, stream.scaler.transform(X), y)
-    rng = np.random.default_rng([stream.settings.seed, 1, stream.n_rows])
-    for _ in range(N_REHEARSALS):
-        assert stream.kept_X is not None
-        assert stream.kept_y is not None
-        assert stream.scaler is not None
-        some = rng.permutation(len(stream.kept_y))[:REHEARSAL_ROWS]
-        stream = _learn(
-            stream, stream.scaler.transform(stream.kept_X[some]), stream.kept_y[some], RATE
-        )
-    return stream
+    return _learn(stream, stream.scaler.transform(X), y)
 
 
-def _learn(stream: Stream, X: FloatArray, y: IntArray, most: float = 1.0) -> Stream:
+def _learn(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
     """One step from scaled rows that were counted; none if these rows are the worse for it."""
     settings, priors, learned = stream.settings, stream.settings.priors, stream.learned
     assert learned is not None
@@ -298,7 +285,7 @@ def _learn(stream: Stream, X: FloatArray, y: IntArray, most: float = 1.0) -> Str
     before = natural_steps.update_precisions(learned.state, design, priors)
     state, sums, bound = settled(before)
     curvature = natural_steps.mean_curvature(state, targets, priors)
-    rate = min(most, float((len(X) / stream.n_rows) ** settings.forgetting))
+    rate = float((len(X) / stream.n_rows) ** settings.forgetting)
     seen = (1.0 - rate) * learned.running.curvature + rate * curvature
     information = natural_steps.observed_information(before, seen, priors, floor=learned.floor)
     found = natural_steps.summarise(state, rows, sums, design, information, curvature, priors)
