@@ -28,7 +28,7 @@ from bsdr_models.numerics.scaled_rows import Rows, scaled_rows
 from bsdr_models.typing import FloatArray, ProjectionPrior
 
 # Rows of a step, at most.
-BATCH_ROWS = 200
+BATCH_ROWS = 100
 # Weight of step t: (t + DELAY)**-FORGETTING.
 FORGETTING, DELAY = 0.51, 10.0
 # So many steps are of EM: while the weights are next to nothing the labels say nothing of the
