@@ -236,10 +236,11 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
 
         Notes
         -----
-        A stream cannot be cross-validated: unless ``latent_scale`` is a number it is 0.3. Of the
-        rows seen 2000 are kept, chosen at random: further steps are made from them, and they are
-        what ``idata_`` shows. ``n_iter_`` counts steps, and the one entry of ``lower_bounds_`` is
-        an estimate. After :meth:`fit` a new stream begins.
+        A stream cannot be cross-validated: unless ``latent_scale`` is a number it is 0.3. Up to
+        2000 rows are kept and fitted together, each batch going on from the one before. Beyond
+        that each batch is a step or a few, and 2000 rows, chosen at random, are what ``idata_``
+        shows. ``n_iter_`` counts steps; the one entry of ``lower_bounds_`` is an estimate.
+        After :meth:`fit` a new stream begins.
         """
         require_targets(self, y)
         stream: Stream | None = getattr(self, "_stream", None)
