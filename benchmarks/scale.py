@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +72,17 @@ class Files:
 class Climb:
     """One way under way: its seconds and bounds, sweep by sweep."""
 
-    sweep: Callable[[], float]
-    seconds: list[float]
-    bounds: list[float]
+    state: Any
+    step: Callable[[Any], tuple[Any, mean_field.Info]]
+    seconds: list[float] = field(default_factory=list)
+    bounds: list[float] = field(default_factory=list)
 
     def run(self) -> None:
         """One sweep."""
         begin = time.perf_counter()
-        self.bounds.append(self.sweep())
+        self.state, info = self.step(self.state)
         self.seconds.append(time.perf_counter() - begin)
+        self.bounds.append(info.elbo)
 
     @property
     def median(self) -> float:
@@ -99,12 +101,7 @@ def in_memory(X: np.ndarray, y: np.ndarray) -> Climb:
         rng=np.random.default_rng(0),
     )
 
-    def sweep() -> float:
-        nonlocal state
-        state, info = mean_field.step(state, data, PRIORS)
-        return info.elbo
-
-    return Climb(sweep=sweep, seconds=[], bounds=[])
+    return Climb(state=state, step=lambda state: mean_field.step(state, data, PRIORS))
 
 
 def by_blocks(rows: RowBlocks) -> Climb:
@@ -118,12 +115,7 @@ def by_blocks(rows: RowBlocks) -> Climb:
         rng=np.random.default_rng(0),
     )
 
-    def sweep() -> float:
-        nonlocal state
-        state, info = blocks.step(state, data, PRIORS)
-        return info.elbo
-
-    return Climb(sweep=sweep, seconds=[], bounds=[])
+    return Climb(state=state, step=lambda state: blocks.step(state, data, PRIORS))
 
 
 def on_workers(client: Any, files: Files, n_blocks: int, most: int | None = None) -> RowBlocks:
