@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
@@ -23,6 +24,10 @@ from bsdr_models.row_checks import check_blocks
 from bsdr_models.row_sources import is_row_source, make_blocks
 from bsdr_models.typing import FloatArray
 from bsdr_models.unlabeled import read_labels
+
+
+def _by_mean_field(model: "BSDRClassifier") -> bool:
+    return model.inference == "mean_field"
 
 
 class BSDRClassifier(ClassifierMixin, BaseBSDR):
@@ -212,8 +217,9 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
         self._n_features_out = self.n_components
         return self
 
+    @available_if(_by_mean_field)
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn from further rows, each of which is met once.
+        """Learn from further rows, each of which is met once, by mean field.
 
         Parameters
         ----------
@@ -248,8 +254,6 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
             classes = getattr(self, "classes_", None) if classes is None else classes
             self._forget()
         settings = self._settings()
-        if self.inference != "mean_field":
-            raise ValueError(f"partial_fit needs inference='mean_field', not {self.inference!r}")
         if stream is None and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit")
         rows = validate_rows(self, X, reset=stream is None)

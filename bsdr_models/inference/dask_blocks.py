@@ -375,7 +375,12 @@ def _summands(*pairs: tuple[Any, Any]) -> list[Any]:
 
 
 def _block(X: Any, y: Any, begin: int) -> tuple[Any, ...]:
-    return X, y, begin
+    """A block of its own rows.
+
+    What came in a message is a piece of it: not aligned, so that every product would copy it.
+    """
+    own = isinstance(X, np.ndarray) and X.flags.owndata and X.flags.aligned
+    return X if own else X.copy(), y, begin
 
 
 def _with_targets(block: Block, y: Any, shared: Any) -> tuple[Any, ...]:

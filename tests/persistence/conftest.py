@@ -61,6 +61,17 @@ VARIANTS = {
         "wide",
         "class",
     ),
+    "bsdr, blocks": (
+        BSDRClassifier(projection_prior="columnwise", block_rows=12, **ONE_SCALE),
+        "dense",
+        "class",
+    ),
+    "bsdr, blocks, entrywise": (
+        BSDRClassifier(projection_prior="entrywise", block_rows=12, **ONE_SCALE),
+        "dense",
+        "class",
+    ),
+    "bsdr, stream": (BSDRClassifier(**ONE_SCALE), "dense", "stream"),
     "bsdr, labels": (BSDRClassifier(**ONE_SCALE), "dense", "labels"),
     "bsdr, averaged": (BSDRClassifier(sampler="averaged", **GIBBS), "dense", "class"),
     "bsdr, joint": (BSDRClassifier(sampler="joint", **GIBBS), "dense", "class"),
@@ -104,6 +115,7 @@ VARIANTS = {
         "dense",
         "partly",
     ),
+    "bm2pca, paper, blocks": (BM2PCAClassifier(2, block_rows=12, **PAPER), "dense", "class"),
     "bm2pca, paper, sparse": (BM2PCAClassifier(2, **PAPER), "sparse", "class"),
     "bm2pca, gibbs": (
         BM2PCAClassifier(2, variant="paper", C=1.0, calibrate=False, **GIBBS),
@@ -223,6 +235,8 @@ def fitted(estimator: BaseEstimator, rows: str, target: str):
         if rows == "many sparse":
             patch.setattr(truncated_metric, "MAX_EXACT", 5)
             patch.setattr(label_free, "MAX_AXES", 5)
+        if target == "stream":
+            return clone(estimator).partial_fit(X, y, classes=np.unique(y)), X
         return clone(estimator).fit(X, y, **keywords), X
 
 
