@@ -9,6 +9,7 @@ so that a stopped run resumes where it was. ``python -m benchmarks report`` make
 """
 
 import argparse
+import gzip
 import json
 import random
 import time
@@ -133,8 +134,9 @@ def read(path: Path = RESULTS) -> list[dict[str, Any]]:
     """All lines written so far; one that was cut off in the middle is left out."""
     if not path.exists():
         return []
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     lines = []
-    for line in path.read_text().splitlines():
+    for line in content.decode().splitlines():
         try:
             lines.append(json.loads(line))
         except json.JSONDecodeError:
