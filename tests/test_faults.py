@@ -255,6 +255,7 @@ for model, module, name, call in (
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c():
     found = subprocess.run(
         [sys.executable, "-c", REAL], capture_output=True, text=True, check=True, timeout=600

@@ -160,6 +160,7 @@ def test_a_result_that_was_interrupted_is_the_last():
     assert outcome.interrupted
 
 
+@pytest.mark.slow
 def test_a_real_interrupt_while_workers_are_busy():
     """The second task would take longer than the time that the process has."""
     code = """
