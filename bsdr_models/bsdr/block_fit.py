@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from bsdr_models.bsdr import blocks as row_blocks
 from bsdr_models.bsdr import mean_field, natural_steps, streaming
@@ -17,7 +18,6 @@ from bsdr_models.bsdr.block_arrays import make_checkpoint
 from bsdr_models.bsdr.block_starts import prepare
 from bsdr_models.bsdr.blocks import OwnRows
 from bsdr_models.bsdr.fit import fit_blocks
-from bsdr_models.bsdr.mean_field import State
 from bsdr_models.bsdr.predict import MeanFieldPosterior, NoFeatures
 from bsdr_models.bsdr.stacking import Fit, Mixture, Problem, fit_mixture
 from bsdr_models.bsdr.streaming import Stream
@@ -70,14 +70,15 @@ def _keep(block: Block, shared: tuple[IntArray, Scaler]) -> tuple[None, KeptRows
     index = _inside(block, index)
     own = index - block.begin
     X = block.X[own]
-    X = scaler.transform(np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64))
+    X = scaler.transform(np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64))
     assert block.y is not None
     return None, KeptRows(index=index, X=X, y=block.y[own])
 
 
 def _inside(block: Block, index: IntArray) -> IntArray:
-    """Those rows that are of a block."""
-    first, past = np.searchsorted(index, [block.begin, block.begin + block.X.shape[0]])
+    """Those rows that are of a block. Does not read X."""
+    assert block.y is not None
+    first, past = np.searchsorted(index, [block.begin, block.begin + len(block.y)])
     return index[first:past]
 
 
@@ -143,7 +144,7 @@ def fit_to_blocks(
         enabled=progressbar,
     ) as watched:
         del watched["n_jobs"]
-        result = fit_blocks(
+        result: FitResult[Any] = fit_blocks(
             data,
             priors,
             projection_prior=problem.projection_prior,
@@ -158,16 +159,10 @@ def fit_to_blocks(
     fit = Fit(
         latent_scale=latent_scale,
         posterior=posterior,
-        result=_with_state(result, posterior.state),
+        result=replace(result, state=posterior.state),
     )
     guess = np.log((checked.counts + 1.0) / (checked.counts + 1.0).sum())
-    return Mixture(
-        fits=(fit,),
-        components=(posterior, NoFeatures(target="multiclass", log_prob=guess)),
-        weights=np.array([1.0, 0.0]),
-        log_scores=np.full(2, np.nan),
-        interrupted=result.interrupted,
-    )
+    return Mixture.of_one(fit, NoFeatures(target="multiclass", log_prob=guess))
 
 
 def stream_mixture(stream: Stream) -> Mixture:
@@ -185,16 +180,9 @@ def stream_mixture(stream: Stream) -> Mixture:
         interrupted=False,
         restarts=(bound,),
     )
-    scale = settings.priors.latent_scale
-    return Mixture(
-        fits=(Fit(latent_scale=scale, posterior=posterior, result=result),),
-        components=(
-            posterior,
-            NoFeatures.learn(posterior.data.y, settings.n_labels, "multiclass"),
-        ),
-        weights=np.array([1.0, 0.0]),
-        log_scores=np.full(2, np.nan),
-    )
+    fit = Fit(latent_scale=settings.priors.latent_scale, posterior=posterior, result=result)
+    guess = NoFeatures.learn(posterior.data.y, settings.n_labels, "multiclass")
+    return Mixture.of_one(fit, guess)
 
 
 def _seen_by(
@@ -210,14 +198,3 @@ def _seen_by(
         projection=replace(state.projection, fitted=design.rows @ state.projection.mean),
     )
     return replace(posterior, state=state, data=replace(posterior.data, design=design, y=kept.y))
-
-
-def _with_state(result: FitResult[Any], state: State) -> FitResult[State]:
-    return FitResult(
-        state=state,
-        elbo=result.elbo,
-        terms=result.terms,
-        converged=result.converged,
-        interrupted=result.interrupted,
-        restarts=result.restarts,
-    )

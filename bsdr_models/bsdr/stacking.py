@@ -87,6 +87,17 @@ class Mixture:
     log_score: float = np.nan
     interrupted: bool = False
 
+    @classmethod
+    def of_one(cls, fit: Fit, guess: NoFeatures) -> "Mixture":
+        """One fit with all the weight, and none for the guess that ignores the features."""
+        return cls(
+            fits=(fit,),
+            components=(fit.posterior, guess),
+            weights=np.array([1.0, 0.0]),
+            log_scores=np.full(2, np.nan),
+            interrupted=fit.result.interrupted,
+        )
+
     def log_average(self, log_prob: Callable[[Posterior], FloatArray]) -> FloatArray:
         """Log of the weighted mean over components of exp(log_prob(component))."""
         live = [
@@ -187,13 +198,7 @@ def fit_single(
     )
     with watched as options:
         fit = problem.fit(problem.data(), latent_scale, rng, **options)
-    return Mixture(
-        fits=(fit,),
-        components=(fit.posterior, NoFeatures.learn(problem.y, problem.n_labels, problem.target)),
-        weights=np.array([1.0, 0.0]),
-        log_scores=np.full(2, np.nan),
-        interrupted=fit.result.interrupted,
-    )
+    return Mixture.of_one(fit, NoFeatures.learn(problem.y, problem.n_labels, problem.target))
 
 
 def fit_mixture(
