@@ -14,7 +14,7 @@ from bsdr_models.bm2pca.block_problem import Problem
 from bsdr_models.bm2pca.blocks import BlockState
 from bsdr_models.bm2pca.mean_field import Data, Info, Start, State
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.inference.checkpoint import Checkpoint
+from bsdr_models.inference.checkpoint import Checkpoint, run_resumable
 from bsdr_models.inference.coordinate_ascent import Extrapolation, FitResult, run_coordinate_ascent
 from bsdr_models.inference.row_blocks import RowBlocks
 from bsdr_models.typing import FloatArray
@@ -147,9 +147,7 @@ def fit_blocks(
     FitResult
     """
 
-    def begin(stream: np.random.Generator, restart: int) -> BlockState:
-        if restart == 0 and resume is not None:
-            return resume
+    def init(stream: np.random.Generator, restart: int) -> BlockState:
         return blocks.init(
             row_blocks,
             problem,
@@ -158,16 +156,11 @@ def fit_blocks(
             start=start if restart == 0 else "random",
         )
 
-    def init(stream: np.random.Generator, restart: int) -> BlockState:
-        if checkpoint is None:
-            return begin(stream, restart)
-        return checkpoint.begin(restart, lambda: begin(stream, restart))
-
     def step(state: BlockState) -> tuple[BlockState, Info]:
         return blocks.step(state, row_blocks, problem, priors)
 
     leap = _turn_and_step(lambda state: blocks.rotate(state, problem, priors), step)
-    return run_coordinate_ascent(
+    return run_resumable(
         init,
         step,
         rng=rng,
@@ -176,8 +169,10 @@ def fit_blocks(
         tol=tol,
         extrapolation=blocks.extrapolation(row_blocks, problem) if accelerate else None,
         leap=leap if accelerate else None,
-        callbacks=[*callbacks, *([] if checkpoint is None else [checkpoint])],
+        callbacks=callbacks,
         on_restart=on_restart,
+        resume=resume,
+        checkpoint=checkpoint,
     )
 
 

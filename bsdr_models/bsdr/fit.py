@@ -11,7 +11,7 @@ from bsdr_models.bsdr.blocks import BlockState
 from bsdr_models.bsdr.mean_field import Start, State
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import Data
-from bsdr_models.inference.checkpoint import Checkpoint
+from bsdr_models.inference.checkpoint import Checkpoint, run_resumable
 from bsdr_models.inference.coordinate_ascent import Extrapolation, FitResult, run_coordinate_ascent
 from bsdr_models.typing import FloatArray, ProjectionPrior
 
@@ -150,9 +150,7 @@ def fit_blocks(
     FitResult
     """
 
-    def begin(stream: np.random.Generator, restart: int) -> BlockState:
-        if restart == 0 and resume is not None:
-            return resume
+    def init(stream: np.random.Generator, restart: int) -> BlockState:
         return blocks.init(
             data,
             priors,
@@ -162,12 +160,7 @@ def fit_blocks(
             start=start if restart == 0 else "random",
         )
 
-    def init(stream: np.random.Generator, restart: int) -> BlockState:
-        if checkpoint is None:
-            return begin(stream, restart)
-        return checkpoint.begin(restart, lambda: begin(stream, restart))
-
-    return run_coordinate_ascent(
+    return run_resumable(
         init,
         lambda state: blocks.step(state, data, priors),
         rng=rng,
@@ -175,6 +168,8 @@ def fit_blocks(
         max_iter=max_iter,
         tol=tol,
         extrapolation=blocks.extrapolation(data.blocks) if accelerate else None,
-        callbacks=[*callbacks, *([] if checkpoint is None else [checkpoint])],
+        callbacks=callbacks,
         on_restart=on_restart,
+        resume=resume,
+        checkpoint=checkpoint,
     )

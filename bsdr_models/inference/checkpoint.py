@@ -10,14 +10,20 @@ process and all workers share.
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bsdr_models.inference.coordinate_ascent import BoundInfo
+from bsdr_models.inference.coordinate_ascent import (
+    BoundInfo,
+    Callback,
+    FitResult,
+    Step,
+    run_coordinate_ascent,
+)
 from bsdr_models.inference.row_blocks import Block, Parts, RowBlocks
 
 FORMAT = 1
@@ -173,6 +179,44 @@ class Checkpoint[S]:
                 "another folder, or remove this one"
             )
         return saved
+
+
+def run_resumable[S](
+    init: Callable[[np.random.Generator, int], S],
+    step: Step[S],
+    *,
+    resume: S | None = None,
+    checkpoint: Checkpoint[S] | None = None,
+    callbacks: Sequence[Callback[S]] = (),
+    **options: Any,
+) -> FitResult[S]:
+    """Coordinate ascent that begins where another fit, or a checkpoint, has ended.
+
+    Parameters
+    ----------
+    init, step, callbacks
+        As for :func:`~bsdr_models.inference.coordinate_ascent.run_coordinate_ascent`.
+    resume : state, optional
+        Where the first restart begins, in place of what ``init`` makes.
+    checkpoint : Checkpoint, optional
+        Where restarts are written to, and begin if they were.
+    **options
+        Of the driver.
+    """
+
+    def begin(stream: np.random.Generator, restart: int) -> S:
+        if restart == 0 and resume is not None:
+            return resume
+        return init(stream, restart)
+
+    if checkpoint is None:
+        return run_coordinate_ascent(begin, step, callbacks=callbacks, **options)
+    return run_coordinate_ascent(
+        lambda stream, restart: checkpoint.begin(restart, lambda: begin(stream, restart)),
+        step,
+        callbacks=[*callbacks, checkpoint],
+        **options,
+    )
 
 
 def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
