@@ -10,7 +10,6 @@ One complete view. P problems, n rows of a block, D features, R components, K ou
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from bsdr_models.bm2pca.predict import MarginPosterior
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.sums import BoundSums, LatentSums, SweepSums
 from bsdr_models.bm2pca.views import Moments
-from bsdr_models.inference.block_vector import BlockVector
+from bsdr_models.inference.block_vector import BlockVector, CarryingVector
 from bsdr_models.inference.coordinate_ascent import Extrapolation
 from bsdr_models.inference.row_blocks import Block, Parts, RowBlocks
 from bsdr_models.numerics.row_covariances import RowCovariances
@@ -206,48 +205,18 @@ def _split(rows: FloatArray, state: State, data: Data) -> tuple[FloatArray, Floa
 # ---------------------------------------------------------------------------------- extrapolation
 
 
-class Point:
-    """A state as SQUAREM sees it, with the sums that move with it.
-
-    X'Z is linear in the positions: moved along, unmeasured, it spares a reading of X.
-
-    Parameters
-    ----------
-    vector : BlockVector
-    cross : (P, D, R)
-    """
-
-    __array_ufunc__ = None  # a number of NumPy's leaves the multiplication to this class
-
-    def __init__(self, vector: BlockVector, cross: FloatArray) -> None:
-        self.vector, self.cross = vector, cross
-
-    def __add__(self, other: "Point") -> "Point":
-        return Point(self.vector + other.vector, self.cross + other.cross)
-
-    def __sub__(self, other: "Point") -> "Point":
-        return Point(self.vector - other.vector, self.cross - other.cross)
-
-    def __rmul__(self, factor: float) -> "Point":
-        return Point(factor * self.vector, factor * self.cross)
-
-    def norm(self) -> float:
-        """Root of the sum of squares of the entries of the vector."""
-        return self.vector.norm()
-
-
 def extrapolation(blocks: RowBlocks, problem: Problem) -> Extrapolation[BlockState]:
-    """How SQUAREM moves a state that a sweep has made."""
+    """How SQUAREM moves a state that a sweep has made; X'Z, linear in it, moves along."""
 
-    def pack(state: BlockState) -> Any:
+    def pack(state: BlockState) -> CarryingVector:
         vector = BlockVector(mean_field.pack(state.shared), state.rows, blocks)
-        return Point(vector, state.sums.latent.moments[0].cross)
+        return CarryingVector(vector=vector, carried=state.sums.latent.moments[0].cross)
 
-    def unpack(point: Any, state: BlockState) -> BlockState:
+    def unpack(point: CarryingVector, state: BlockState) -> BlockState:
         rows = point.vector.parts()
-        return moved(state, point.vector.shared, rows, point.cross, blocks, problem)
+        return moved(state, point.vector.shared, rows, point.carried, blocks, problem)
 
-    return Extrapolation(pack=pack, unpack=unpack, norm=Point.norm)
+    return Extrapolation(pack=pack, unpack=unpack, norm=CarryingVector.norm)
 
 
 def moved(

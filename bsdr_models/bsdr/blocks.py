@@ -20,7 +20,7 @@ from bsdr_models.bsdr.predict import MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.row_sums import LatentSums, ScoreSums
 from bsdr_models.data import Targets
-from bsdr_models.inference.block_vector import BlockVector
+from bsdr_models.inference.block_vector import BlockVector, CarryingVector
 from bsdr_models.inference.coordinate_ascent import Extrapolation
 from bsdr_models.inference.row_blocks import Block, Parts, RowBlocks
 from bsdr_models.numerics.scaled_rows import scaled_rows
@@ -231,52 +231,20 @@ def posterior(
 # ------------------------------------------------------------------------------ extrapolation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepVector:
-    """What the next sweep reads, for extrapolation.
-
-    vector
-        The entries of :func:`bsdr_models.bsdr.mean_field.pack`.
-    cross
-        X'E[Z], which is linear in them, so that it moves with them and X need not be read; it
-        is no part of the norm.
-    """
-
-    __array_ufunc__ = None  # a number of NumPy's leaves the multiplication to this class
-
-    vector: BlockVector
-    cross: FloatArray
-
-    def norm(self) -> float:
-        """Root of the sum of squares."""
-        return self.vector.norm()
-
-    def __add__(self, other: "SweepVector") -> "SweepVector":
-        return SweepVector(vector=self.vector + other.vector, cross=self.cross + other.cross)
-
-    def __sub__(self, other: "SweepVector") -> "SweepVector":
-        return SweepVector(vector=self.vector - other.vector, cross=self.cross - other.cross)
-
-    def __mul__(self, factor: float) -> "SweepVector":
-        return SweepVector(vector=factor * self.vector, cross=factor * self.cross)
-
-    __rmul__ = __mul__
-
-
 def extrapolation(blocks: RowBlocks) -> Extrapolation[BlockState]:
-    """How SQUAREM runs over blocks."""
+    """How SQUAREM runs over blocks; X'E[Z] moves with the positions, so that X is not read."""
 
-    def pack(state: BlockState) -> SweepVector:
+    def pack(state: BlockState) -> CarryingVector:
         parts = blocks.map(_pack_rows, state.rows)
         vector = BlockVector(mean_field.pack(state.shared), parts, blocks)
-        return SweepVector(vector=vector, cross=state.cross)
+        return CarryingVector(vector=vector, carried=state.cross)
 
-    def unpack(found: SweepVector, state: BlockState) -> BlockState:
+    def unpack(found: CarryingVector, state: BlockState) -> BlockState:
         rows = blocks.map(_unpack_rows, state.rows, found.vector.parts())
         shared = mean_field.unpack(found.vector.shared, state.shared)
-        return BlockState(shared=shared, rows=rows, cross=found.cross)
+        return BlockState(shared=shared, rows=rows, cross=found.carried)
 
-    return Extrapolation(pack=pack, unpack=unpack, norm=SweepVector.norm)
+    return Extrapolation(pack=pack, unpack=unpack, norm=CarryingVector.norm)
 
 
 def _pack_rows(block: Block, own: OwnRows, shared: Any) -> FloatArray:

@@ -6,8 +6,9 @@ operations of a single array: only a norm, a sum over blocks, rounds differently
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -79,6 +80,41 @@ class BlockVector:
         vector = BlockVector(shared, leaves[0], self.blocks)
         vector._leaves, vector._formula = leaves, formula
         return vector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarryingVector:
+    """A vector, and a sum over rows that is linear in it.
+
+    vector
+        What is extrapolated.
+    carried
+        Moves with it, so that no row is read to make it again; it is no part of the norm.
+    """
+
+    __array_ufunc__: ClassVar[None] = None
+
+    vector: BlockVector
+    carried: FloatArray
+
+    def norm(self) -> float:
+        """Root of the sum of squares of the entries of the vector."""
+        return self.vector.norm()
+
+    def __add__(self, other: "CarryingVector") -> "CarryingVector":
+        return CarryingVector(
+            vector=self.vector + other.vector, carried=self.carried + other.carried
+        )
+
+    def __sub__(self, other: "CarryingVector") -> "CarryingVector":
+        return CarryingVector(
+            vector=self.vector - other.vector, carried=self.carried - other.carried
+        )
+
+    def __mul__(self, factor: float) -> "CarryingVector":
+        return CarryingVector(vector=factor * self.vector, carried=factor * self.carried)
+
+    __rmul__ = __mul__
 
 
 def _the_leaf(arrays: tuple[FloatArray, ...]) -> FloatArray:
