@@ -33,6 +33,11 @@ def is_row_source(X: Any) -> bool:
     return is_dask(X) or is_zarr(X)
 
 
+def is_read_by_block(X: Any) -> bool:
+    """Whether rows that are fitted in blocks are cut as they are, not made an array first."""
+    return is_row_source(X) or isinstance(X, np.memmap) or sparse.issparse(X)
+
+
 def make_blocks(
     X: Any, y: Any = None, *, block_rows: int | None = None, client: Any = None
 ) -> RowBlocks:

@@ -29,7 +29,7 @@ STEPS += ("objective", "paper_objective", "gp_classifier", "decoder", "projectio
 NUMERICS = ("numerics.*", "data")
 CHECKS = ("checks", "frames", "unlabeled")
 # Rows that are not an array in memory.
-SOURCES = ("row_sources", "row_checks", "by_blocks")
+SOURCES = ("row_sources", "row_checks", "kept_rows", "by_blocks")
 # What all estimators offer: saving, reporting, citing.
 SURFACE = ("surface", "report", "layout")
 DRIVERS = tuple(

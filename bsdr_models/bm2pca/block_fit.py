@@ -26,40 +26,11 @@ from bsdr_models.bm2pca.views import Pool
 from bsdr_models.checks import check_classes, check_variation
 from bsdr_models.inference.checkpoint import Checkpoint
 from bsdr_models.inference.coordinate_ascent import FitResult
-from bsdr_models.inference.row_blocks import Block, RowBlocks
+from bsdr_models.inference.row_blocks import RowBlocks
+from bsdr_models.kept_rows import keep_rows
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.row_checks import Checked, check_blocks
 from bsdr_models.typing import IntArray
-
-# Rows that are kept in memory.
-N_KEPT = 2000
-# Share of them that have a label, as far as there are such.
-LEAST = 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRows:
-    """Some rows of all blocks, in their order.
-
-    index
-        Which they are, (n,).
-    X
-        As they were given, (n, P), or SciPy's CSR.
-    y
-        Index of the class, (n,), -1 without a label.
-    """
-
-    index: IntArray
-    X: Any
-    y: IntArray
-
-    def __add__(self, other: "KeptRows") -> "KeptRows":
-        join = sparse.vstack if sparse.issparse(self.X) else np.concatenate
-        return KeptRows(
-            index=np.concatenate([self.index, other.index]),
-            X=join([self.X, other.X]),
-            y=np.concatenate([self.y, other.y]),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +117,7 @@ def look(blocks: RowBlocks, *, unlabeled: Any, standardize: bool) -> BlockRows:
     assert checked.classes is not None
     assert checked.counts is not None
     check_classes(checked.classes, checked.counts, stacklevel=5)
-    kept = _keep_rows(checked)
+    kept = keep_rows(checked)
     scaler = checked.statistics.scaler(standardize=standardize, common=not standardize)
     if sparse.issparse(kept.X):
         if scaler.constant.all():
@@ -179,44 +150,6 @@ def _labels(y: IntArray, classes: np.ndarray, unlabeled: Any) -> Labels:
             given = np.array(given.tolist())  # all text, or all numbers
     targets = Targets(strategy="shared", cost=1.0, n_labels=len(classes))
     return Labels(given=given, classes=classes, signs=targets.columns(y), groups=y, exclusive=True)
-
-
-def _keep_rows(checked: Checked) -> KeptRows:
-    """At most `N_KEPT` rows, evenly spaced. Reads X once."""
-    blocks = checked.blocks
-    known = np.array(blocks.collect(blocks.map(_count_known)))
-    sizes = np.array(blocks.sizes)
-    n_known, n_free = int(known.sum()), int((sizes - known).sum())
-    share = max(LEAST, n_known / (n_known + n_free))
-    take = min(n_known, max(round(share * N_KEPT), N_KEPT - n_free))
-    chosen = [
-        _spread(known, take),
-        _spread(sizes - known, min(n_free, N_KEPT - take)),
-    ]
-    begins = np.cumsum(sizes) - sizes
-    plan = {int(b): [own[i] for own in chosen] for i, b in enumerate(begins)}
-    _, kept = blocks.visit(_keep, shared=plan)
-    return kept
-
-
-def _spread(sizes: IntArray, take: int) -> list[IntArray]:
-    """Numbers, within each part, of so many entries evenly spaced over parts of these sizes."""
-    ends = np.cumsum(sizes)
-    index = np.unique(np.linspace(0, ends[-1] - 1, take).astype(np.int64))
-    parts = np.split(index, np.searchsorted(index, ends[:-1]))
-    return [part - begin for part, begin in zip(parts, ends - sizes, strict=True)]
-
-
-def _count_known(block: Block, shared: None) -> int:
-    return int(np.count_nonzero(np.asarray(block.y) >= 0))
-
-
-def _keep(block: Block, plan: dict[int, list[IntArray]]) -> tuple[None, KeptRows]:
-    y = np.asarray(block.y)
-    known, free = plan[block.begin]
-    own = np.sort(np.concatenate([np.flatnonzero(y >= 0)[known], np.flatnonzero(y < 0)[free]]))
-    X = block.X[own]
-    return None, KeptRows(index=block.begin + own, X=X, y=y[own])
 
 
 # ------------------------------------------------------------------------------------- the fit
@@ -254,15 +187,10 @@ def fit(
     problem = rows.problem_of(task.strategy, cost)
     watched.pop("n_jobs", None)
     options: dict[str, Any] = {"n_components": task.n_components, "start": task.start, **watched}
-    n_sweeps = None if tol > 0.0 else max_iter
     if checkpoint is not None:
-        written = _checkpoint(checkpoint, task, rows, problem, n_sweeps=n_sweeps)
-        if n_sweeps is None:
-            options["checkpoint"] = written
-        else:
-            options["resume"], max_iter = _go_on(written, task, rows, problem, n_sweeps, rng)
-            before_the_last = _until(written, max_iter)
-            options["callbacks"] = [*watched.get("callbacks", ()), before_the_last]
+        options["checkpoint"] = _checkpoint(
+            checkpoint, task, rows, problem, n_sweeps=None if tol > 0.0 else max_iter
+        )
     result = fit_blocks(
         rows.blocks,
         problem,
@@ -314,36 +242,3 @@ def _checkpoint(
     }
     how = codec(problem, n_components=task.n_components)
     return Checkpoint(folder, rows.blocks, how, settings=settings)
-
-
-def _go_on(
-    written: Checkpoint[BlockState],
-    task: Task,
-    rows: BlockRows,
-    problem: Problem,
-    n_sweeps: int,
-    rng: np.random.Generator,
-) -> tuple[BlockState, int]:
-    """Where a fit of so many sweeps begins, and how many are left."""
-
-    def begin() -> BlockState:
-        return row_blocks.init(
-            rows.blocks,
-            problem,
-            n_components=task.n_components,
-            seed=int(rng.spawn(1)[0].integers(2**63)),
-            start=task.start,
-        )
-
-    state = written.begin(0, begin)
-    return state, n_sweeps - written.sweeps
-
-
-def _until(written: Checkpoint[BlockState], last: int) -> Any:
-    """A callback that writes no state from which no sweep is left."""
-
-    def save(iteration: int, state: BlockState, info: Any) -> None:
-        if iteration < last:
-            written(iteration, state, info)
-
-    return save

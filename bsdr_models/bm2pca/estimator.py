@@ -7,7 +7,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import xarray as xr
-from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_consistent_length
 
@@ -30,7 +29,7 @@ from bsdr_models.checks import (
 )
 from bsdr_models.frames import read_truth, require_targets
 from bsdr_models.random import RandomState
-from bsdr_models.row_sources import is_row_source, make_blocks
+from bsdr_models.row_sources import is_read_by_block, is_row_source, make_blocks
 from bsdr_models.typing import FloatArray
 
 
@@ -299,7 +298,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         """Fit the paper's variant to classes, the rows a block at a time."""
         self._check_blocks()
         require_targets(self, y)
-        if is_row_source(X) or isinstance(X, np.memmap) or issparse(X):
+        if is_read_by_block(X):
             self.n_features_in_ = int(X.shape[1])
         else:
             X = self._validate(X, y)

@@ -6,12 +6,13 @@ rows in memory, and they are what the tree of the fit and its plots show.
 """
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 
+from bsdr_models import kept_rows
 from bsdr_models.bsdr import blocks as row_blocks
 from bsdr_models.bsdr import mean_field, natural_steps, streaming
 from bsdr_models.bsdr.block_arrays import make_checkpoint
@@ -24,66 +25,23 @@ from bsdr_models.bsdr.streaming import Stream
 from bsdr_models.inference.callbacks import watched_climb
 from bsdr_models.inference.coordinate_ascent import FitResult
 from bsdr_models.inference.row_blocks import Block
+from bsdr_models.kept_rows import KeptRows
 from bsdr_models.numerics.gram_design import GramDesign, SpectralGramDesign
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.row_checks import Checked
 from bsdr_models.typing import FloatArray, IntArray
 
-# Rows that are kept in memory.
-N_KEPT = 2000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRows:
-    """Some rows of all blocks, in their order.
-
-    index
-        Which they are, (n,).
-    X
-        Scaled, (n, P).
-    y
-        Index of the class, (n,).
-    """
-
-    index: IntArray
-    X: FloatArray
-    y: IntArray
-
-    def __add__(self, other: "KeptRows") -> "KeptRows":
-        return KeptRows(
-            index=np.concatenate([self.index, other.index]),
-            X=np.concatenate([self.X, other.X]),
-            y=np.concatenate([self.y, other.y]),
-        )
-
 
 def keep_rows(checked: Checked, scaler: Scaler) -> KeptRows:
-    """At most `N_KEPT` rows, evenly spaced. Reads X once."""
-    n = sum(checked.blocks.sizes)
-    index = np.unique(np.linspace(0, n - 1, min(N_KEPT, n)).astype(np.int64))
-    _, kept = checked.blocks.visit(_keep, shared=(index, scaler))
-    return kept
-
-
-def _keep(block: Block, shared: tuple[IntArray, Scaler]) -> tuple[None, KeptRows]:
-    index, scaler = shared
-    index = _inside(block, index)
-    own = index - block.begin
-    X = block.X[own]
-    X = scaler.transform(np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64))
-    assert block.y is not None
-    return None, KeptRows(index=index, X=X, y=block.y[own])
-
-
-def _inside(block: Block, index: IntArray) -> IntArray:
-    """Those rows that are of a block. Does not read X."""
-    assert block.y is not None
-    first, past = np.searchsorted(index, [block.begin, block.begin + len(block.y)])
-    return index[first:past]
+    """Some rows, scaled. Reads X once."""
+    kept = kept_rows.keep_rows(checked)
+    X = kept.X.toarray() if issparse(kept.X) else kept.X
+    return replace(kept, X=scaler.transform(np.asarray(X, dtype=np.float64)))
 
 
 def _positions(block: Block, own: OwnRows, index: IntArray) -> FloatArray:
-    return own.latent[_inside(block, index) - block.begin]
+    first, past = np.searchsorted(index, [block.begin, block.begin + len(own.latent)])
+    return own.latent[index[first:past] - block.begin]
 
 
 def choose_scale(problem: Problem, rng: np.random.Generator, **options: Any) -> float:

@@ -5,7 +5,6 @@ from typing import Any, Self
 
 import numpy as np
 import xarray as xr
-from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
@@ -21,7 +20,7 @@ from bsdr_models.frames import read_numbers, read_truth, require_targets, valida
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.random import as_generator
 from bsdr_models.row_checks import check_blocks
-from bsdr_models.row_sources import is_row_source, make_blocks
+from bsdr_models.row_sources import is_read_by_block, is_row_source, make_blocks
 from bsdr_models.typing import FloatArray
 from bsdr_models.unlabeled import read_labels
 
@@ -175,7 +174,7 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
             raise ValueError(
                 f"rows in blocks are fitted by inference='mean_field', not {self.inference!r}"
             )
-        if is_row_source(X) or isinstance(X, np.memmap) or issparse(X):
+        if is_read_by_block(X):
             self.n_features_in_ = int(X.shape[1])
         else:
             X = self._rows_of_fit(X)

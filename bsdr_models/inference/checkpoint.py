@@ -72,8 +72,10 @@ class Checkpoint[S]:
 
     Attributes
     ----------
+    sweeps_before : int
+        Of the restart under way, before it was resumed.
     sweeps : int
-        Of the restart under way, with those before it was resumed.
+        With these.
 
     Examples
     --------
@@ -112,7 +114,7 @@ class Checkpoint[S]:
             )
         )
         self._place = self._folder / "restart-0"
-        self._before = 0
+        self.sweeps_before = 0
         self.sweeps = 0
 
     def begin(self, restart: int, init: Callable[[], S]) -> S:
@@ -124,7 +126,7 @@ class Checkpoint[S]:
             If the folder holds a checkpoint of other data, or of other settings.
         """
         self._place = self._folder / f"restart-{restart}"
-        self._before = self.sweeps = 0
+        self.sweeps_before = self.sweeps = 0
         if not (self._place / POINTER).exists():
             return init()
         saved = self._read_pointer()
@@ -132,12 +134,12 @@ class Checkpoint[S]:
         with np.load(folder / "shared.npz", allow_pickle=False) as arrays:
             shared = dict(arrays)
         rows = self._blocks.map(_read, shared=(str(folder), self._codec.read_rows))
-        self._before = self.sweeps = saved["sweeps"]
+        self.sweeps_before = self.sweeps = saved["sweeps"]
         return self._codec.state(shared, rows)
 
     def __call__(self, iteration: int, state: S, info: BoundInfo) -> None:
         """Count a sweep, and write the state if it is time."""
-        self.sweeps = self._before + iteration
+        self.sweeps = self.sweeps_before + iteration
         if self.sweeps % self._every == 0:
             self.save(state)
 
@@ -185,6 +187,7 @@ def run_resumable[S](
     init: Callable[[np.random.Generator, int], S],
     step: Step[S],
     *,
+    max_iter: int,
     resume: S | None = None,
     checkpoint: Checkpoint[S] | None = None,
     callbacks: Sequence[Callback[S]] = (),
@@ -196,12 +199,18 @@ def run_resumable[S](
     ----------
     init, step, callbacks
         As for :func:`~bsdr_models.inference.coordinate_ascent.run_coordinate_ascent`.
+    max_iter : int
+        Iterations per restart, with those before the checkpoint that it begins at.
     resume : state, optional
         Where the first restart begins, in place of what ``init`` makes.
     checkpoint : Checkpoint, optional
         Where restarts are written to, and begin if they were.
     **options
         Of the driver.
+
+    Notes
+    -----
+    A state from which no iteration is left is not written: whoever goes on makes one at least.
     """
 
     def begin(stream: np.random.Generator, restart: int) -> S:
@@ -210,11 +219,19 @@ def run_resumable[S](
         return init(stream, restart)
 
     if checkpoint is None:
-        return run_coordinate_ascent(begin, step, callbacks=callbacks, **options)
+        return run_coordinate_ascent(begin, step, max_iter=max_iter, callbacks=callbacks, **options)
+
+    def write(iteration: int, state: S, info: BoundInfo) -> bool:
+        last = checkpoint.sweeps_before + iteration >= max_iter
+        if not last:
+            checkpoint(iteration, state, info)
+        return last
+
     return run_coordinate_ascent(
         lambda stream, restart: checkpoint.begin(restart, lambda: begin(stream, restart)),
         step,
-        callbacks=[*callbacks, checkpoint],
+        max_iter=max_iter,
+        callbacks=[*callbacks, write],
         **options,
     )
 

@@ -112,7 +112,7 @@ def test_covariances_of_blocks_are_asked_for_one_at_a_time(wine, whole, tmp_path
 
 
 def test_some_rows_are_kept_to_look_at(wine, monkeypatch):
-    monkeypatch.setattr("bsdr_models.bsdr.block_fit.N_KEPT", 20)
+    monkeypatch.setattr("bsdr_models.kept_rows.N_KEPT", 20)
     model = fit(*wine, block_rows=33)
     tree = model.idata_
     assert tree["fit"].sizes["obs"] == 20
@@ -175,9 +175,10 @@ def test_real_targets_are_fitted_in_memory(wine):
 
 def test_a_fit_goes_on_from_its_checkpoint(wine, tmp_path):
     more = {"block_rows": 33, "checkpoint": tmp_path / "fit"}
-    begun = fit(*wine, **more, max_iter=20)
-    ended = fit(*wine, **more, max_iter=2)
-    assert ended.lower_bounds_[0] > begun.lower_bounds_[-1]  # the next sweep, not the first
+    begun = fit(*wine, **more, max_iter=21)
+    ended = fit(*wine, **more, max_iter=23)
+    assert len(ended.lower_bounds_) == 3
+    assert ended.lower_bounds_[0] > begun.lower_bounds_[-2]  # the next sweep, not the first
     assert fit(*wine, block_rows=33).lower_bounds_[0] < begun.lower_bounds_[5]
     with pytest.raises(ValueError, match="another fit: n_components was 2 and is 1"):
         BSDRClassifier(1, **ARGUMENTS, **more).fit(*wine)

@@ -2,11 +2,12 @@
 
 import json
 import os
+from functools import partial
 
 import numpy as np
 import pytest
 
-from bsdr_models.inference.checkpoint import POINTER, Checkpoint, Codec
+from bsdr_models.inference.checkpoint import POINTER, Checkpoint, Codec, run_resumable
 from bsdr_models.inference.row_blocks import Block, InProcess
 
 N, SWEEPS = 60, 14
@@ -71,6 +72,28 @@ def test_a_fit_goes_on_from_what_was_written_last(X, toy, tmp_path):
     assert checkpoint.sweeps == SWEEPS
     np.testing.assert_array_equal(found.elbo, expected.elbo[10:])
     assert_same(found, expected, blocks)
+
+
+def test_a_limit_of_iterations_counts_those_before(X, toy, tmp_path):
+    blocks = in_process(X)
+
+    def run(**more):
+        return run_resumable(
+            lambda rng, restart: toy.tied_start(blocks),
+            partial(toy.tied_step, blocks),
+            rng=np.random.default_rng(0),
+            max_iter=SWEEPS,
+            tol=1e-12,
+            checkpoint=Checkpoint(tmp_path, blocks, make_codec(toy), every=7),
+            **more,
+        )
+
+    expected = toy.climb(blocks, None, max_iter=SWEEPS)
+    run(callbacks=[stop(9)])
+    for _ in range(2):  # that from which no iteration is left is not written
+        found = run()
+        np.testing.assert_array_equal(found.elbo, expected.elbo[7:])
+        assert_same(found, expected, blocks)
 
 
 def test_each_restart_has_its_own(X, toy, tmp_path):
