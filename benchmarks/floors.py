@@ -8,12 +8,13 @@ from bsdr_models.data import Data
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.typing import FloatArray
 
-# Seconds of the cone moments per row, other class and node.
-CONE_SECONDS = 4e-9
+# Seconds of the cone moments per row, other class and node: one factor in a bare loop over numbers
+# that are in the cache (docs/decisions/0013-hot-loops.md).
+CONE_SECONDS = 1.4e-9
 
 
 def cone_seconds(data: Data, n_nodes: int) -> float:
-    """Counted, not measured: what a vectorised kernel may take."""
+    """Counted: what the factors of the integrand take."""
     return CONE_SECONDS * data.n_rows * (data.n_labels - 1) * n_nodes
 
 

@@ -154,7 +154,7 @@ def report() -> str:
     return (
         "### Seconds per sweep\n\n"
         "The floor is bare LAPACK factorisations, the two products with X, and "
-        f"{1e9 * floors.CONE_SECONDS:.0f} ns per row, other class and node "
+        f"{1e9 * floors.CONE_SECONDS:.1f} ns per row, other class and node "
         f"({mean_field.N_NODES} nodes) for the moments of the cone. Under a columnwise prior the "
         "package works in the row space of X; the last ratio counts the products there as well.\n\n"
         f"{table}\n"
