@@ -139,7 +139,7 @@ def measure(case: Case) -> list[str]:
 
 def report() -> str:
     """Markdown table of all cases."""
-    head = ["fit", "CPU s", "wall s", "limit", "MiB above the data", "limit", "data MiB"]
+    head = ["fit", "CPU s", "wall s", "limit", "MiB above the data", "limit, MiB", "data MiB"]
     lines = [[*head, "iterations"], ["---"] * 8]
     for case in CASES:
         lines.append(measure(case))

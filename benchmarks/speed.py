@@ -15,6 +15,7 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from benchmarks import (
+    bars,
     bm2pca_climbs,
     bm2pca_sweeps,
     climbs,
@@ -67,6 +68,8 @@ def main() -> None:
             print(text, flush=True)
             if arguments.write:
                 write(PAGE, name, f"{machine()}\n\n{text}")
+        if arguments.write:
+            write(PAGE, "bars", bars.report(PAGE.read_text()))
 
 
 if __name__ == "__main__":
