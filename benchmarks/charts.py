@@ -9,11 +9,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from PIL import Image
 
 from benchmarks.comparison import Ranking, cliques, rank
 from benchmarks.rows import NAMES, Row, place, series, spread, values
-from benchmarks.tables import Table
+from benchmarks.tables import Table, Task
 from bsdr_models.plots._style import GREY, INK, STYLE, color, marker
 
 # Bytes of a picture in the repository.
@@ -48,21 +49,25 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def curves(rows: Sequence[Row], table: Table) -> Figure:
-    """A panel for each set, a line for each method; bands are one standard deviation."""
-    sources = list(dict.fromkeys(task.source for task in table.tasks))
+    """A panel for each set (and R, where rows are to the right), a line for each method.
+
+    Bands are one standard deviation; of our own methods alone where the table names some, and
+    none where the scale is logarithmic.
+    """
+    panels = _panels(table)
     methods = table.drawn or table.methods
     names = list(dict.fromkeys(series(table, t, m) for t in table.tasks for m in methods))
+    one_set = len({task.source for task in table.tasks}) == 1
     with mpl.rc_context(STYLE):
-        size = (3.5 * len(sources) + 2.4, 3.6)
+        size = (3.5 * len(panels) + 2.4, 3.6)
         figure, axes = plt.subplots(
-            1, len(sources), figsize=size, squeeze=False, layout="constrained"
+            1, len(panels), figsize=size, squeeze=False, sharey=one_set, layout="constrained"
         )
-        for ax, source in zip(axes[0], sources, strict=True):
+        for ax, (title, tasks) in zip(axes[0], panels.items(), strict=True):
             for index, name in enumerate(names):
-                _curve(ax, rows, table, source, name, index)
-            ax.set(title=source, xlabel=_to_the_right(table))
-            if table.curve == "weight":
-                ax.set_xscale("log")
+                _curve(ax, rows, table, tasks, name, index)
+            ax.set(title=title, xlabel=_to_the_right(table))
+            _scales(ax, table, tasks)
         axes[0, 0].set_ylabel(NAMES[table.score])
         handles = {}
         for ax in axes[0]:
@@ -72,18 +77,52 @@ def curves(rows: Sequence[Row], table: Table) -> Figure:
     return figure
 
 
+def _panels(table: Table) -> dict[str, list[Task]]:
+    """Tasks of each panel, by its title."""
+    several = len({(t.source, t.n_components) for t in table.tasks}) > len(
+        {t.source for t in table.tasks}
+    )
+    apart = table.curve == "rows" and several
+    found: dict[str, list[Task]] = {}
+    for task in table.tasks:
+        title = f"{task.source}, R = {task.n_components}" if apart else task.source
+        found.setdefault(title, []).append(task)
+    return found
+
+
+def _whole(table: Table) -> bool:
+    """Whether training rows are counted over all classes."""
+    return table.curve == "rows" and all(task.scheme == "first rows" for task in table.tasks)
+
+
 def _to_the_right(table: Table) -> str:
-    whole = all(task.scheme == "first rows" for task in table.tasks)
-    return "training rows" if table.curve == "rows" and whole else AXES[table.curve]
+    return "training rows" if _whole(table) else AXES[table.curve]
 
 
-def _curve(ax: Axes, rows: Sequence[Row], table: Table, source: str, name: str, index: int) -> None:
+def _scales(ax: Axes, table: Table, tasks: Sequence[Task]) -> None:
+    """Logarithmic where values differ by factors."""
+    if table.curve == "weight":
+        ax.set_xscale("log")
+    if not _whole(table):
+        return
+    sizes = [task.sizes[0] for task in tasks]
+    ax.set(xscale="log", yscale="log")
+    ax.set_xticks(sizes, [str(size) for size in sizes])
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_minor_locator(NullLocator())
+
+
+def _curve(
+    ax: Axes, rows: Sequence[Row], table: Table, tasks: Sequence[Task], name: str, index: int
+) -> None:
     """One line of a panel; nothing where there are no results."""
     points = []
-    for task in table.tasks:
+    for task in tasks:
         for method in table.methods:
             at = place(table, task, method)
-            if task.source != source or at is None or series(table, task, method) != name:
+            if at is None or series(table, task, method) != name:
                 continue
             found = values(rows, task, method, table.score)
             if len(found):
@@ -94,7 +133,8 @@ def _curve(ax: Axes, rows: Sequence[Row], table: Table, source: str, name: str, 
     style: dict[str, Any] = {"color": color(index), "marker": marker(index), "markersize": 4.5}
     style["linewidth"] = 2.2 if name in table.ours else 1.3
     ax.plot(x, mean, label=name, **style)
-    ax.fill_between(x, mean - deviation, mean + deviation, color=color(index), alpha=0.1, lw=0)
+    if (name in table.ours or not table.ours) and not _whole(table):
+        ax.fill_between(x, mean - deviation, mean + deviation, color=color(index), alpha=0.1, lw=0)
 
 
 def dots(rows: Sequence[Row], table: Table) -> Figure:

@@ -4,7 +4,8 @@
     python -m benchmarks report --write                       # into the page, complete tables only
 
 A cell is a mean ± standard deviation over splits. Differences are paired, split by split, with 95 %
-t intervals over splits and the number of splits on which they are above zero.
+t intervals over splits and the number of splits on which they are above zero. A table has as many
+splits, from the first, as have a line for every fit; its head says how many, and of how many.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from pathlib import Path
 from benchmarks import charts, markdown
 from benchmarks.accuracy import RESULTS, read, seed_range
 from benchmarks.evidence.page import write
-from benchmarks.rows import Row, lacking, newest, of
+from benchmarks.rows import Row, complete, lacking, newest, of
 from benchmarks.tables import TABLES, Table, Task
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -93,6 +94,15 @@ def draw(name: str, rows: Sequence[Row], folder: Path) -> list[str]:
     return shown
 
 
+def head(table: Table, seeds: range) -> str:
+    """Which splits a table has, and of how many that it is made for."""
+    first, last, n = seeds[0], seeds[-1], len(seeds)
+    named = f"Seed {first}" if n == 1 else f"Seeds {first} to {last}"
+    planned = len(range(*table.seeds))
+    count = f"{n} of {planned}" if n < planned else f"{n}"
+    return f"{named}: {count} splits."
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks report",
@@ -100,7 +110,9 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--table", choices=TABLES, action="append", help="may be repeated")
-    parser.add_argument("--seeds", type=seed_range, help="first:past the last; as the table has it")
+    parser.add_argument(
+        "--seeds", type=seed_range, help="first:past the last; those that all fits have"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--write", action="store_true", help=f"put into {PAGE.name}")
     parser.add_argument("--partial", action="store_true", help="write tables with gaps as well")
@@ -108,9 +120,12 @@ def main() -> None:
     arguments = parser.parse_args()
     lines = read(arguments.results)
     for name in arguments.table or TABLES:
-        seeds = arguments.seeds or range(*TABLES[name].seeds)
+        table = TABLES[name]
+        whole = range(*table.seeds)
+        found = whole if arguments.partial else complete(table, newest(lines, whole)) or whole
+        seeds = arguments.seeds or found
         rows = newest(lines, seeds)
-        gaps = lacking(TABLES[name], rows, seeds)
+        gaps = lacking(table, rows, seeds)
         content = text(name, rows)
         if not arguments.write:
             print(f"### {name}\n\n{content}\n\n{gaps} fits are missing.\n")
@@ -118,8 +133,8 @@ def main() -> None:
             print(f"{name}: left as it is, {gaps} fits are missing")
         else:
             folder = arguments.page.parent / PICTURES
-            head = f"Seeds {seeds.start} to {seeds.stop - 1}."
-            write(arguments.page, name, "\n\n".join([head, *draw(name, rows, folder), content]))
+            parts = [head(table, seeds), *draw(name, rows, folder), content]
+            write(arguments.page, name, "\n\n".join(parts))
             print(f"{name}: written, {gaps} fits are missing")
 
 

@@ -87,14 +87,7 @@ def place(table: Table, task: Task, method: str) -> float | None:
 
 def series(table: Table, task: Task, method: str) -> str:
     """Name of the line that a task and method belong to."""
-    several = len({(t.source, t.n_components) for t in table.tasks}) > len(
-        {t.source for t in table.tasks}
-    )
-    if table.curve == "n_components":
-        return method
-    if table.curve == "rows":
-        return f"{method}, R = {task.n_components}" if several else method
-    return f"R = {task.n_components}"
+    return method if table.curve in ("n_components", "rows") else f"R = {task.n_components}"
 
 
 def lacking(table: Table, rows: Sequence[Row], seeds: Iterable[int]) -> int:
@@ -108,3 +101,10 @@ def lacking(table: Table, rows: Sequence[Row], seeds: Iterable[int]) -> int:
         for seed in seeds
     }
     return len(wanted - have)
+
+
+def complete(table: Table, rows: Sequence[Row]) -> range:
+    """Seeds from the first of a table up to one for which a fit has no line."""
+    seeds = range(*table.seeds)
+    gaps = (n for n, seed in enumerate(seeds) if lacking(table, rows, [seed]))
+    return seeds[: next(gaps, len(seeds))]

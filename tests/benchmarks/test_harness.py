@@ -261,5 +261,5 @@ def test_report_leaves_a_table_with_gaps_as_it_is(small, tmp_path, monkeypatch, 
     assert "old" in page.read_text()
     monkeypatch.setattr(report, "newest", lambda lines, seeds: small)
     report.main()
-    assert "Seeds 0 to 2." in page.read_text()
+    assert "Seeds 0 to 2: 3 splits." in page.read_text()
     assert (tmp_path / "benchmarks" / "small-ranks.png").exists()
