@@ -238,14 +238,17 @@ def test_speed_keeps_times_and_holds_new_ones_against_them(tmp_path, monkeypatch
 
 def test_speed_writes_between_the_marks_of_a_part(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- waits: begin -->\nold\n<!-- waits: end -->\nafter\n")
+    limits = "<!-- bars: begin -->\nold\n<!-- bars: end -->\n"
+    page.write_text(f"before\n<!-- waits: begin -->\nold\n<!-- waits: end -->\nafter\n{limits}")
     monkeypatch.setattr(speed, "PAGE", page)
     monkeypatch.setattr(speed, "PARTS", {"waits": lambda folder: "new"})
+    monkeypatch.setattr(speed.bars, "report", lambda page: "all limits")
     monkeypatch.setattr("sys.argv", ["speed", "--only", "waits", "--write"])
     speed.main()
     text = page.read_text()
     assert text.startswith("before\n<!-- waits: begin -->\n")
     assert "new\n<!-- waits: end -->\nafter" in text
+    assert "all limits\n<!-- bars: end -->" in text
     assert "old" not in text
     assert all(f"<!-- {name}: end -->" in report.PAGE.read_text() for name in speed.PARTS)
 
