@@ -20,8 +20,10 @@ from bsdr_models.bsdr.settings import (
     Preset,
     Sampler,
     Settings,
+    Start,
     default_sampler,
     resolve,
+    start_in_memory,
 )
 from bsdr_models.bsdr.stacking import Mixture, Problem, fit_mixture, fit_single
 from bsdr_models.bsdr.trees import Context
@@ -76,7 +78,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         projection_prior: ProjectionPrior | None = None,
         latent_scale: float | Literal["stack", "estimate"] | None = None,
         priors: Priors | None = None,
-        start: Literal["discriminant", "pca", "random"] | None = None,
+        start: Start | None = None,
         n_restarts: int = 1,
         max_iter: int = 500,
         tol: float | None = None,
@@ -142,7 +144,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
             settings.projection_prior,
             ("entrywise", "columnwise", "rowwise"),
         )
-        check_choice("start", settings.start, ("discriminant", "pca", "random"))
+        check_choice("start", settings.start, ("discriminant", "pca", "random", "stochastic"))
         if isinstance(settings.latent_scale, str):
             check_choice("latent_scale", settings.latent_scale, ("stack", "estimate"))
             if self.inference != "mean_field":
@@ -182,6 +184,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
             raise ValueError("block_rows is for BSDRClassifier: real targets are fitted in memory")
         if self.checkpoint is not None:
             raise ValueError("checkpoint is for rows in blocks: give block_rows as well")
+        start_in_memory(settings.start)
         self._check_width(X.shape[1])
         self._scaler = fit_scaler(X, standardize=self.standardize)
         fit_rng = self._begin(
@@ -285,7 +288,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
             )
         self._adopt(mixture, settings)
 
-    def _adopt(self, mixture: Mixture, settings: Settings) -> None:
+    def _adopt(self, mixture: Mixture, settings: Settings, *, quiet: bool = False) -> None:
         """Results of a mean-field fit, under the names that they are known by."""
         leading = mixture.fits[0]
         self._mixture = mixture
@@ -298,7 +301,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         state = leading.result.state
         loadings = leading.posterior.data.design.loadings(state.projection.mean)
         self._name_results(loadings, state.latent.mean, state.weights.mean[1:])
-        if not (self.converged_ or self.interrupted_):
+        if not (self.converged_ or self.interrupted_ or quiet):
             warn_not_converged(self.max_iter, settings.tol, stacklevel=6)
 
     def _fit_draws(self, settings: Settings, rng: np.random.Generator) -> None:

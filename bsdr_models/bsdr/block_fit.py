@@ -1,4 +1,4 @@
-"""A classifier fitted to more rows than memory holds, in blocks or as they come.
+"""A classifier fitted to more rows than memory holds, in blocks.
 
 The parameters are learned from all rows, block by block. Some rows, evenly spaced, are kept in
 memory besides: the latent scale is chosen on them, by the cross-validation that chooses it for
@@ -14,14 +14,12 @@ from scipy.sparse import issparse
 
 from bsdr_models import kept_rows
 from bsdr_models.bsdr import blocks as row_blocks
-from bsdr_models.bsdr import mean_field, natural_steps, streaming
 from bsdr_models.bsdr.block_arrays import make_checkpoint
 from bsdr_models.bsdr.block_starts import prepare
 from bsdr_models.bsdr.blocks import OwnRows
 from bsdr_models.bsdr.fit import fit_blocks
 from bsdr_models.bsdr.predict import MeanFieldPosterior, NoFeatures
 from bsdr_models.bsdr.stacking import Fit, Mixture, Problem, fit_mixture
-from bsdr_models.bsdr.streaming import Stream
 from bsdr_models.inference.callbacks import watched_climb
 from bsdr_models.inference.coordinate_ascent import FitResult
 from bsdr_models.inference.row_blocks import Block
@@ -46,6 +44,8 @@ def _positions(block: Block, own: OwnRows, index: IntArray) -> FloatArray:
 
 def choose_scale(problem: Problem, rng: np.random.Generator, **options: Any) -> float:
     """Latent scale with the best held-out log score on the rows of a problem."""
+    if problem.options["start"] == "stochastic":  # which rows in memory do without
+        problem = replace(problem, options={**problem.options, "start": "discriminant"})
     return fit_mixture(problem, rng, select=True, **options).fits[0].latent_scale
 
 
@@ -121,26 +121,6 @@ def fit_to_blocks(
     )
     guess = np.log((checked.counts + 1.0) / (checked.counts + 1.0).sum())
     return Mixture.of_one(fit, NoFeatures(target="multiclass", log_prob=guess))
-
-
-def stream_mixture(stream: Stream) -> Mixture:
-    """What was learned from a stream, as a fit to the rows that it has kept."""
-    posterior, settings = streaming.posterior(stream), stream.settings
-    state = posterior.state
-    known = replace(posterior.data, y=posterior.data.y[:0])
-    sums = mean_field.latent_sums(state)
-    bound = natural_steps.estimate(state, sums, known, settings.priors)
-    result = FitResult(
-        state=state,
-        elbo=np.array([bound]),
-        terms={"estimate": np.array([bound])},
-        converged=True,
-        interrupted=False,
-        restarts=(bound,),
-    )
-    fit = Fit(latent_scale=settings.priors.latent_scale, posterior=posterior, result=result)
-    guess = NoFeatures.learn(posterior.data.y, settings.n_labels, "multiclass")
-    return Mixture.of_one(fit, guess)
 
 
 def _seen_by(

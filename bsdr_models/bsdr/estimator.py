@@ -1,35 +1,27 @@
 """Scikit-learn estimators of BSDR: validate, delegate, name the results."""
 
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 import xarray as xr
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from bsdr_models.bsdr import block_fit, predict, streaming, trees
+from bsdr_models.bsdr import block_fit, predict, trees
 from bsdr_models.bsdr.base import BaseBSDR
-from bsdr_models.bsdr.settings import Settings
-from bsdr_models.bsdr.streaming import Stream, StreamSettings
+from bsdr_models.bsdr.partial_fit import PartialFit
 from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import check_classes, check_variation, encode_labels, one_thread
-from bsdr_models.frames import read_numbers, read_truth, require_targets, validate_rows
+from bsdr_models.frames import read_numbers, read_truth, require_targets
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.random import as_generator
 from bsdr_models.row_checks import check_blocks
 from bsdr_models.row_sources import is_read_by_block, is_row_source, make_blocks
 from bsdr_models.typing import FloatArray
 from bsdr_models.unlabeled import read_labels
 
 
-def _by_mean_field(model: "BSDRClassifier") -> bool:
-    return model.inference == "mean_field"
-
-
-class BSDRClassifier(ClassifierMixin, BaseBSDR):
+class BSDRClassifier(ClassifierMixin, PartialFit):
     """Bayesian supervised dimensionality reduction for labels.
 
     Rows are projected linearly to ``n_components`` dimensions and classified there by a
@@ -215,99 +207,6 @@ class BSDRClassifier(ClassifierMixin, BaseBSDR):
             self._adopt(mixture, settings)
         self._n_features_out = self.n_components
         return self
-
-    @available_if(_by_mean_field)
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn from further rows, each of which is met once, by mean field.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Any number of rows. The first 200 are fitted as rows in memory are.
-        y : array-like of shape (n_samples,)
-            One label each.
-        classes : array-like of shape (n_classes,), optional
-            All labels that may come. Needed in the first call; after :meth:`fit` those of the fit.
-
-        Returns
-        -------
-        self : BSDRClassifier
-
-        Raises
-        ------
-        ValueError
-            As :meth:`fit`; or if ``classes`` is missing in the first call, another one later, or a
-            label is none of them.
-
-        Notes
-        -----
-        A stream cannot be cross-validated: unless ``latent_scale`` is a number it is 0.3. Up to
-        2000 rows are kept and fitted together, each batch going on from the one before. Beyond
-        that each batch is a step or a few, and 2000 rows, chosen at random, are what ``idata_``
-        shows. ``n_iter_`` counts steps; the one entry of ``lower_bounds_`` is an estimate.
-        After :meth:`fit` a new stream begins.
-        """
-        require_targets(self, y)
-        stream: Stream | None = getattr(self, "_stream", None)
-        if stream is None:
-            classes = getattr(self, "classes_", None) if classes is None else classes
-            self._forget()
-        settings = self._settings()
-        if stream is None and classes is None:
-            raise ValueError("classes must be passed on the first call to partial_fit")
-        rows = validate_rows(self, X, reset=stream is None)
-        y = column_or_1d(read_labels(y), warn=True)
-        check_consistent_length(rows, y)
-        known = None if classes is None else np.unique(classes)
-        if stream is None:
-            assert known is not None
-            check_classes(known, np.full(len(known), 2))
-            self._check_width(rows.shape[1])
-            stream = streaming.begin(self._stream_settings(settings, len(known)))
-        elif known is not None and not np.array_equal(known, self.classes_):
-            raise ValueError(f"classes are {known.tolist()}, and were {self.classes_.tolist()}")
-        else:
-            known = self.classes_
-        index = streaming.encode(y, known)
-        with one_thread():
-            stream = streaming.advance(stream, rows, index)
-            self.classes_ = known
-            self._adopt_stream(stream, settings)
-        return self
-
-    def _stream_settings(self, settings: Settings, n_labels: int) -> StreamSettings:
-        scale = settings.latent_scale
-        scale = streaming.LATENT_SCALE if isinstance(scale, str) else float(scale)
-        seed = as_generator(self.random_state).integers(2**31)
-        return StreamSettings(
-            n_labels=n_labels,
-            n_components=self.n_components,
-            projection_prior=settings.projection_prior,
-            priors=replace(settings.priors, latent_scale=scale),
-            standardize=self.standardize,
-            seed=int(seed),
-        )
-
-    def _adopt_stream(self, stream: Stream, settings: Settings) -> None:
-        """Results of a stream so far, under the names that they are known by."""
-        mixture = block_fit.stream_mixture(stream)
-        posterior = mixture.fits[0].posterior
-        assert stream.scaler is not None
-        self._scaler, self._stream = stream.scaler, stream
-        y = posterior.data.y
-        self._begin(
-            posterior.data.design.rows,
-            y,
-            target="multiclass",
-            labels=self.classes_,
-            settings=settings,
-            kept=np.arange(len(y)),
-            n_rows=stream.n_rows,
-        )
-        self._adopt(mixture, settings)
-        assert stream.learned is not None
-        self.n_iter_ = stream.learned.n_steps
-        self._n_features_out = self.n_components
 
     def _fit_multilabel(self, X: FloatArray, Y: np.ndarray) -> Self:
         on = Y.astype(bool)

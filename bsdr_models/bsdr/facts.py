@@ -43,12 +43,13 @@ def facts(model: Any) -> report.Facts:
     }
     if context.config["inference"] != "mean_field":
         return _of_draws(model, sections)
-    if (stream := getattr(model, "_stream", None)) is not None:
+    stream = getattr(model, "_stream", None)
+    if stream is not None and stream.learned is not None:
         sections["fit"] = [("engine", f"mean field, {stream.learned.n_steps} steps of a stream")]
         return report.Facts(sections=sections, remarks=[report.NARROW])
-    result, several = mixture.fits[0].result, len(mixture.fits) > 1
+    result = mixture.fits[0].result
     sections["fit"] = [
-        ("engine", "mean field" + (f", {len(mixture.fits)} fits mixed" if several else "")),
+        ("engine", _engine(mixture, streamed=stream is not None)),
         report.bound_line(
             "bound", result.elbo, converged=result.converged, interrupted=result.interrupted
         ),
@@ -71,6 +72,12 @@ def _of_draws(model: Any, sections: dict[str, list[report.Line]]) -> report.Fact
         engine += f", {tree.attrs['sampler']}"
     sections["fit"] = [("engine", engine), *report.draw_lines(tree, tune=config["tune"])]
     return report.Facts(sections=sections, if_not_converged=report.not_mixed(tree))
+
+
+def _engine(mixture: Mixture, *, streamed: bool) -> str:
+    if streamed:
+        return "mean field, all rows of a stream so far"
+    return "mean field" + (f", {len(mixture.fits)} fits mixed" if len(mixture.fits) > 1 else "")
 
 
 def _weights(mixture: Mixture) -> report.Line:

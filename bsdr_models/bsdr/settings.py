@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from bsdr_models.bsdr import mean_field
 from bsdr_models.bsdr.priors import PAPER, SAMPLING, Priors
 from bsdr_models.typing import ProjectionPrior, Target
 
@@ -16,6 +17,9 @@ Sampler = Literal["averaged", "joint", "paper"]
 MAX_WORK = 100_000.0
 
 
+Start = mean_field.Start | Literal["stochastic"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What ``None`` stands for in the arguments of an estimator."""
@@ -23,7 +27,7 @@ class Settings:
     projection_prior: ProjectionPrior
     latent_scale: float | Literal["stack", "estimate"]
     priors: Priors
-    start: str
+    start: Start
     tol: float
 
 
@@ -57,6 +61,16 @@ def resolve(preset: Preset, inference: Inference) -> Settings:
         start="discriminant",
         tol=1e-3,
     )
+
+
+def start_in_memory(start: Start) -> mean_field.Start:
+    """The start of a fit to rows in memory; a ValueError if that cannot start so."""
+    if start == "stochastic":
+        raise ValueError(
+            "start='stochastic' is for rows in blocks, fitted by BSDRClassifier: give block_rows "
+            "as well, or another start"
+        )
+    return start
 
 
 def default_sampler(target: Target, *, size: tuple[int, int], n_labels: int, r: int) -> Sampler:

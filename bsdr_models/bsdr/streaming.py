@@ -1,33 +1,34 @@
 r"""BSDR learned from a stream: some rows at a time, each met once, none needed again.
 
-The first rows are kept and fitted as rows in memory are; every batch goes on with that fit, as long
-as there is room. After that a batch is a step of :mod:`bsdr_models.bsdr.natural_steps`; the rows
-that are kept, then a random choice of all, are looked at but not learned from. The stream knows no
-total: its sums stand for the rows seen so far, and a row that is met twice counts twice.
+The first rows are kept, as many as there is room for, and what is known of them is the fit to them
+in memory, made when it is asked for. Rows that come after these are steps of
+:mod:`bsdr_models.bsdr.natural_steps`, which go on from that fit; the rows that are kept, then a
+random choice of all, are looked at but not learned from. The stream knows no total: its sums stand
+for the rows seen so far, and a row that is met twice counts twice.
 
-Features are centred where the first rows have their mean (any centre will do, the bias takes up
-the rest) and scaled by the standard deviations of all rows seen. When these change, the sums and
-the projection are given the new units exactly: with :math:`x' = x f`,
+Features are scaled by the standard deviations of all rows seen. In steps they stay centred where
+the first rows have their mean: any centre will do, the bias takes up the rest. When the scales
+change, the sums and the projection are given the new units exactly: with :math:`x' = x f`,
 :math:`X'^\top X' = (f f^\top) \odot X^\top X`,
 :math:`X'^\top Z = \operatorname{diag}(f) X^\top Z` and
 :math:`Q' = \operatorname{diag}(f)^{-1} Q`. A column that has not varied yet has added nothing, in
 any units.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bsdr_models.bsdr import frozen, mean_field, natural_steps
 from bsdr_models.bsdr import information as row_information
-from bsdr_models.bsdr.fit import fit_mean_field
-from bsdr_models.bsdr.mean_field import State
+from bsdr_models.bsdr import mean_field, natural_steps
+from bsdr_models.bsdr.mean_field import Start, State
 from bsdr_models.bsdr.natural_steps import Running
 from bsdr_models.bsdr.predict import MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.row_sums import LatentSums
-from bsdr_models.data import Data, Targets, make_data
+from bsdr_models.bsdr.stacking import Fit, Problem
+from bsdr_models.data import Data, Targets
+from bsdr_models.inference.coordinate_ascent import FitResult
 from bsdr_models.numerics.gram_design import GramDesign
 from bsdr_models.numerics.scaled_rows import ColumnStatistics, DenseRows, column_statistics
 from bsdr_models.numerics.scaling import Scaler
@@ -35,22 +36,15 @@ from bsdr_models.typing import FloatArray, IntArray, ProjectionPrior
 
 # Latent scale of a stream, which cannot be cross-validated.
 LATENT_SCALE = 0.3
-# Rows that are fitted together before the first step; rows of a step at most; rows that are kept.
-N_START, BATCH_ROWS, N_KEPT = 200, 500, 2000
-# Before the first step and after it, while all rows are kept, they are fitted from a start of their
-# own again when they are so many times as many.
-GROWTH, RESTART = 1.2, 2.0
+# Rows that are kept, and fitted together while they are all; rows of a step at most.
+N_KEPT, BATCH_ROWS = 2000, 500
 # A batch of n rows after N - n others weighs (n / N)**FORGETTING.
 FORGETTING = 0.9
-# While all rows are kept, evaluations of a climb on them that follows each batch.
-N_CLIMB = 30
 # Updates of the scores and positions of a batch, which is met for the first time.
 N_INNER = 5
 # No step is longer than one over this share of a step of EM, which grows when a step was too long
 # and falls when one was not: few rows say little of the curvature.
 FLOOR, SHORTER, LONGER = 0.005, 3.0, 0.8
-# Iterations of a fit from a start.
-MAX_ITER = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +55,8 @@ class StreamSettings:
         K, R.
     priors
         With the latent scale.
+    start, n_restarts, max_iter, tol
+        Of the fit to the first rows, see :func:`bsdr_models.bsdr.fit.fit_mean_field`.
     seed
         Of everything random.
     """
@@ -71,12 +67,16 @@ class StreamSettings:
     priors: Priors
     standardize: bool = True
     forgetting: float = FORGETTING
+    start: Start = "discriminant"
+    n_restarts: int = 1
+    max_iter: int = 500
+    tol: float = 1e-3
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What steps lead on from. P features.
+    """What steps have led to. P features.
 
     state
         Without rows.
@@ -84,10 +84,8 @@ class Learned:
         Sum of x x' over the rows seen, scaled, (P, P).
     running
         Averages per row.
-    n_fitted
-        Rows of the last fit that did not go on from another.
     n_steps
-        Fits, climbs and steps so far.
+        Steps so far.
     floor
         Longest step, as a share; see :data:`FLOOR`.
     """
@@ -95,7 +93,6 @@ class Learned:
     state: State
     gram: FloatArray
     running: Running
-    n_fitted: int
     n_steps: int = 0
     floor: float = 0.1
 
@@ -112,7 +109,7 @@ class Stream:
         Some of the rows seen, unscaled, (M, P), and their labels, (M,): all at first, later a
         random choice of :data:`N_KEPT`.
     learned
-        None before the first row.
+        None while all rows are kept.
     """
 
     settings: StreamSettings
@@ -164,113 +161,137 @@ def advance(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
     y : (n,) of int
         Indices of the labels.
     """
-    first = max(0, min(len(X), N_START - stream.n_rows))
-    if first > 0:
-        n_rows = stream.n_rows + first
-        due = stream.learned is None or n_rows >= GROWTH * stream.learned.n_fitted
-        begun = _start if due or n_rows >= N_START else _meet
-        stream = begun(stream, X[:first], y[:first])
-    for part in range(first, len(X), BATCH_ROWS):
+    room = max(0, min(len(X), N_KEPT - stream.n_rows))
+    if room > 0:
+        stream = _keep(_count(stream, X[:room]), X[:room], y[:room])
+        assert stream.statistics is not None
+        scaler = stream.statistics.scaler(standardize=stream.settings.standardize)
+        stream = replace(stream, scaler=scaler)
+    for part in range(room, len(X), BATCH_ROWS):
         some = slice(part, part + BATCH_ROWS)
-        stream = _next(stream, stream.n_rows + len(y[some]))(stream, X[some], y[some])
+        stream = _step(_ready(stream), X[some], y[some])
     return stream
 
 
-def _next(stream: Stream, n_rows: int) -> Callable[[Stream, FloatArray, IntArray], Stream]:
-    """What to do with further rows that make it so many."""
-    assert stream.learned is not None
-    if n_rows > N_KEPT:
-        return _step
-    # Where few rows have led need not be where more would begin.
-    return _start if n_rows >= RESTART * stream.learned.n_fitted else _climb
+def fit(stream: Stream) -> Fit:
+    """What is known of the rows so far; its rows are those kept.
+
+    While these are all, the fit to them in memory; after that what the steps have led to, with an
+    estimate for a bound. Rows to predict are scaled by ``stream.scaler``.
+
+    Raises
+    ------
+    ValueError
+        If nothing was seen yet.
+    """
+    if stream.n_rows == 0:
+        raise ValueError("nothing was seen yet")
+    return _fit_kept(stream) if stream.learned is None else _settle_kept(stream, stream.learned)
 
 
-def _start(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
-    """Fit to the rows seen so far, which are few."""
-    settings, priors = stream.settings, stream.settings.priors
-    stream = _keep(_count(stream, X), X, y)
-    assert stream.kept_X is not None
-    assert stream.kept_y is not None
-    assert stream.statistics is not None
-    scaler = stream.statistics.scaler(standardize=settings.standardize)
-    rows = scaler.transform(stream.kept_X)
-    varied = len(np.unique(stream.kept_y)) > 1 and not scaler.constant.all()
-    data = make_data(rows, stream.kept_y, n_labels=settings.n_labels)
-    result = fit_mean_field(
-        data,
-        priors,
-        n_components=settings.n_components,
-        projection_prior=settings.projection_prior,
-        rng=np.random.default_rng(settings.seed),
-        start="discriminant" if varied else "random",
-        max_iter=MAX_ITER,
-    )
-    return _fitted(replace(stream, scaler=scaler), result.state, rows, n_fitted=len(rows))
-
-
-def _climb(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
-    """Go on with the fit to the rows seen so far, which are all kept."""
-    settings, priors = stream.settings, stream.settings.priors
-    stream = _meet(stream, X, y)
+def _fit_kept(stream: Stream) -> Fit:
+    settings = stream.settings
     assert stream.scaler is not None
-    assert stream.learned is not None
     assert stream.kept_X is not None
     assert stream.kept_y is not None
     rows = stream.scaler.transform(stream.kept_X)
-    data = make_data(rows, stream.kept_y, n_labels=settings.n_labels)
-    targets = Targets(y=data.y, n_labels=settings.n_labels)
-    fitted = rows @ stream.learned.state.projection.mean
-    state = natural_steps.join(stream.learned.state, fitted, fitted)
-    state = natural_steps.settle(state, targets, priors, n_inner=N_INNER)
-    state, _ = mean_field.step(state, data, priors, n_nodes=natural_steps.N_NODES)
-    state, _ = frozen.maximise(state, data, priors, max_evaluations=N_CLIMB)
-    return _fitted(stream, state, rows, n_fitted=stream.learned.n_fitted)
+    varied = len(np.unique(stream.kept_y)) > 1 and not stream.scaler.constant.all()
+    problem = Problem(
+        X=rows,
+        y=stream.kept_y,
+        n_labels=settings.n_labels,
+        target="multiclass",
+        projection_prior=settings.projection_prior,
+        priors=settings.priors,
+        options={
+            "n_components": settings.n_components,
+            "start": settings.start if varied else "random",
+            "n_restarts": settings.n_restarts,
+            "max_iter": settings.max_iter,
+            "tol": settings.tol,
+        },
+    )
+    rng = np.random.default_rng(settings.seed)
+    return problem.fit(problem.data(), settings.priors.latent_scale, rng)
 
 
-def _fitted(stream: Stream, state: State, rows: FloatArray, *, n_fitted: int) -> Stream:
-    """What is learned from a fit to scaled rows, which are all that were seen."""
+def _settle_kept(stream: Stream, learned: Learned) -> Fit:
     settings, priors = stream.settings, stream.settings.priors
-    gram = rows.T @ rows
-    design = GramDesign(gram, len(rows))
+    assert stream.scaler is not None
+    assert stream.kept_X is not None
+    assert stream.kept_y is not None
+    rows = stream.scaler.transform(stream.kept_X)
+    targets = Targets(y=stream.kept_y, n_labels=settings.n_labels)
+    fitted = rows @ learned.state.projection.mean
+    state = natural_steps.join(learned.state, fitted, fitted)
+    state = natural_steps.settle(state, targets, priors, n_inner=N_INNER)
+    state = replace(state, scores=mean_field.update_scores(state, targets))
+    design = GramDesign(learned.gram, stream.n_rows)
+    known = Data(design=design, y=targets.y[:0], n_labels=settings.n_labels)
+    bound = natural_steps.estimate(state, mean_field.latent_sums(state), known, priors)
+    found = row_information.row_information(state, targets, priors.latent_scale)
+    share = stream.n_rows / len(rows)
+    posterior = MeanFieldPosterior(
+        state=state,
+        data=replace(known, design=design.with_rows(rows), y=targets.y),
+        latent_scale=priors.latent_scale,
+        information=np.stack([share * (rows.T * weights) @ rows for weights in found.T]),
+    )
+    result = FitResult(
+        state=state,
+        elbo=np.array([bound]),
+        terms={"estimate": np.array([bound])},
+        converged=True,
+        interrupted=False,
+        restarts=(bound,),
+    )
+    return Fit(latent_scale=priors.latent_scale, posterior=posterior, result=result)
+
+
+def _ready(stream: Stream) -> Stream:
+    """The same with something for steps to go on from: if there is nothing, the fit so far."""
+    if stream.learned is not None:
+        return stream
+    settings, priors = stream.settings, stream.settings.priors
+    assert stream.scaler is not None
+    assert stream.kept_X is not None
+    rows = DenseRows(X=stream.scaler.transform(stream.kept_X))
+    design = GramDesign(rows.gram(), rows.n_rows)
+    state = _fit_kept(stream).result.state
+    # The working coordinates of a fit need not be the features.
+    cross, phi = rows.back(state.latent.mean), state.projection_precision.mean
+    projection = design.ridge_from(cross, phi, priors.latent_scale**2)
+    projection = replace(projection, fitted=rows.project(projection.mean))
+    state = replace(state, projection=projection)
     # Rows that were fitted look surer than new ones are: their own curvature says too little.
     curvature = np.eye(settings.n_labels)
     shared = natural_steps.without_rows(state)
     running = natural_steps.summarise(
         state,
-        DenseRows(X=rows),
+        rows,
         mean_field.latent_sums(state),
         design,
         natural_steps.observed_information(shared, curvature, priors, floor=FLOOR),
         curvature,
         priors,
     )
-    n_steps = 1 if stream.learned is None else stream.learned.n_steps + 1
-    learned = Learned(state=shared, gram=gram, running=running, n_fitted=n_fitted, n_steps=n_steps)
-    return replace(stream, learned=learned)
-
-
-def _meet(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
-    """Count new rows, and learn nothing."""
-    stream = _rescaled(_keep(_count(stream, X), X, y))
-    assert stream.scaler is not None
-    assert stream.learned is not None
-    rows = stream.scaler.transform(X)
-    learned = replace(stream.learned, gram=stream.learned.gram + rows.T @ rows)
-    return replace(stream, learned=learned)
+    return replace(stream, learned=Learned(state=shared, gram=design.gram, running=running))
 
 
 def _step(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
     """Count new rows and learn from them."""
-    stream = _meet(stream, X, y)
+    stream = _rescaled(_keep(_count(stream, X), X, y))
     assert stream.scaler is not None
-    return _learn(stream, stream.scaler.transform(X), y)
+    assert stream.learned is not None
+    rows = DenseRows(X=stream.scaler.transform(X))
+    learned = replace(stream.learned, gram=stream.learned.gram + rows.gram())
+    return _learn(replace(stream, learned=learned), rows, y)
 
 
-def _learn(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
-    """One step from scaled rows that were counted; none if these rows are the worse for it."""
+def _learn(stream: Stream, rows: DenseRows, y: IntArray) -> Stream:
+    """One step from rows that were counted; none if these are the worse for it."""
     settings, priors, learned = stream.settings, stream.settings.priors, stream.learned
     assert learned is not None
-    rows = DenseRows(X=X)
     design = GramDesign(learned.gram, stream.n_rows)
     known = Data(design=design, y=y[:0], n_labels=settings.n_labels)
     targets = Targets(y=y, n_labels=settings.n_labels)
@@ -285,7 +306,7 @@ def _learn(stream: Stream, X: FloatArray, y: IntArray) -> Stream:
     before = natural_steps.update_precisions(learned.state, design, priors)
     state, sums, bound = settled(before)
     curvature = natural_steps.mean_curvature(state, targets, priors)
-    rate = float((len(X) / stream.n_rows) ** settings.forgetting)
+    rate = float((rows.n_rows / stream.n_rows) ** settings.forgetting)
     seen = (1.0 - rate) * learned.running.curvature + rate * curvature
     information = natural_steps.observed_information(before, seen, priors, floor=learned.floor)
     found = natural_steps.summarise(state, rows, sums, design, information, curvature, priors)
@@ -349,31 +370,3 @@ def _rescaled(stream: Stream) -> Stream:
         running=running,
     )
     return replace(stream, scaler=scaler, learned=learned)
-
-
-def posterior(stream: Stream) -> MeanFieldPosterior:
-    """What prediction needs of what was learned; its rows are those kept.
-
-    Rows to predict are scaled by ``stream.scaler``.
-    """
-    if stream.learned is None:
-        raise ValueError("nothing was seen yet")
-    assert stream.scaler is not None
-    assert stream.kept_X is not None
-    assert stream.kept_y is not None
-    settings, learned = stream.settings, stream.learned
-    rows = stream.scaler.transform(stream.kept_X)
-    targets = Targets(y=stream.kept_y, n_labels=settings.n_labels)
-    fitted = rows @ learned.state.projection.mean
-    state = natural_steps.join(learned.state, fitted, fitted)
-    state = natural_steps.settle(state, targets, settings.priors, n_inner=N_INNER)
-    state = replace(state, scores=mean_field.update_scores(state, targets))
-    found = row_information.row_information(state, targets, settings.priors.latent_scale)
-    share = stream.n_rows / len(rows)
-    design = GramDesign(learned.gram, stream.n_rows).with_rows(rows)
-    return MeanFieldPosterior(
-        state=state,
-        data=Data(design=design, y=targets.y, n_labels=settings.n_labels),
-        latent_scale=settings.priors.latent_scale,
-        information=np.stack([share * (rows.T * weights) @ rows for weights in found.T]),
-    )

@@ -202,7 +202,7 @@ def test_a_stream_is_learned_from(wine, streamed):
     assert streamed.score(X, y) > 0.97
     assert streamed.idata_["fit"].sizes["obs"] == len(y)
     assert "178" in str(streamed.summary())
-    assert "steps of a stream" in str(streamed.summary())
+    assert "all rows of a stream" in str(streamed.summary())
     assert streamed.fit(X, y).latent_scale_ == 0.3
     assert not hasattr(streamed, "_stream")
 
