@@ -1,7 +1,7 @@
 """A mean-field fit: the model's steps handed to the driver of coordinate ascent."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from bsdr_models.bsdr.block_starts import BlockData
 from bsdr_models.bsdr.blocks import BlockState
 from bsdr_models.bsdr.mean_field import Start, State
 from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.stochastic import fit_stochastic
 from bsdr_models.data import Data
 from bsdr_models.inference.checkpoint import Checkpoint, run_resumable
 from bsdr_models.inference.coordinate_ascent import Extrapolation, FitResult, run_coordinate_ascent
@@ -104,7 +105,7 @@ def fit_blocks(
     n_components: int,
     projection_prior: ProjectionPrior,
     rng: np.random.Generator,
-    start: Start | FloatArray = "discriminant",
+    start: Start | Literal["stochastic"] | FloatArray = "discriminant",
     n_restarts: int = 1,
     max_iter: int = 500,
     tol: float = 1e-3,
@@ -116,7 +117,8 @@ def fit_blocks(
 ) -> FitResult[BlockState]:
     """Maximise the bound of BSDR over rows in blocks: sweeps, extrapolated by SQUAREM.
 
-    Every sweep reads X once.
+    Every sweep reads X once, and so does a pass of a stochastic start
+    (:func:`bsdr_models.bsdr.stochastic.fit_stochastic`), which the sweeps then finish.
 
     Parameters
     ----------
@@ -126,7 +128,7 @@ def fit_blocks(
         R.
     projection_prior : {"entrywise", "columnwise", "rowwise"}
     rng : numpy.random.Generator
-    start : {"discriminant", "pca", "random"} or (N, R)
+    start : {"discriminant", "pca", "random", "stochastic"} or (N, R)
         Of the first restart; further ones are random.
     n_restarts : int
         One after the other.
@@ -143,7 +145,8 @@ def fit_blocks(
     resume : BlockState, optional
         Where the first restart begins, in place of ``start``.
     checkpoint : Checkpoint, optional
-        Where restarts are written to, and begin if they were.
+        Where restarts are written to, and begin if they were; a stochastic start as soon as it
+        is made.
 
     Returns
     -------
@@ -151,14 +154,14 @@ def fit_blocks(
     """
 
     def init(stream: np.random.Generator, restart: int) -> BlockState:
-        return blocks.init(
-            data,
-            priors,
-            n_components=n_components,
-            projection_prior=projection_prior,
-            rng=stream,
-            start=start if restart == 0 else "random",
-        )
+        begin = start if restart == 0 else "random"
+        model: Any = {"n_components": n_components, "projection_prior": projection_prior}
+        if not isinstance(begin, str) or begin != "stochastic":
+            return blocks.init(data, priors, rng=stream, start=begin, **model)
+        found = fit_stochastic(data, priors, rng=stream, at_once=data.blocks.at_once, **model)
+        if checkpoint is not None:
+            checkpoint.save(found.state)
+        return found.state
 
     return run_resumable(
         init,

@@ -40,6 +40,14 @@ def test_samplers_need_a_number_for_the_latent_scale(iris):
         BSDRClassifier(inference="gibbs", latent_scale="stack").fit(*iris)
 
 
+@pytest.mark.parametrize("more", [{}, {"inference": "gibbs"}, {"latent_scale": 0.3}])
+def test_rows_in_memory_cannot_start_by_steps_over_blocks(iris, more):
+    with pytest.raises(ValueError, match="start='stochastic' is for rows in blocks"):
+        BSDRClassifier(start="stochastic", **more).fit(*iris)
+    with pytest.raises(ValueError, match="start='stochastic' is for rows in blocks"):
+        BSDRRegressor(start="stochastic", **more).fit(*iris)
+
+
 # --------------------------------------------------------------------- accepted, and finite
 
 

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from bsdr_models import BSDRClassifier
 from bsdr_models.bsdr import blocks as by_blocks
+from bsdr_models.bsdr import fit as fits
 from bsdr_models.bsdr import mean_field as mf
 from bsdr_models.bsdr import natural_steps, stochastic
 from bsdr_models.bsdr.block_starts import prepare
@@ -273,6 +275,66 @@ def test_what_travels_can_be_pickled():
 def test_arguments_out_of_range(options):
     with pytest.raises(ValueError, match="must be"):
         fit(prepared(1), **options)
+
+
+# ------------------------------------------------------------------------ as a start of sweeps
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sweeps_go_on_from_a_stochastic_start(kind):
+    data = prepared(4, kind=kind, n=400)
+    options = {"n_components": R, "projection_prior": kind, "max_iter": 10}
+    # A restart has a stream of its own, spawned from that of the fit.
+    rng = np.random.default_rng(3).spawn(1)[0]
+    begun = stochastic.fit_stochastic(data, PRIORS, n_components=R, projection_prior=kind, rng=rng)
+    result = fit_blocks(data, PRIORS, start="stochastic", rng=np.random.default_rng(3), **options)
+    resumed = fit_blocks(data, PRIORS, resume=begun.state, rng=np.random.default_rng(0), **options)
+    assert result.elbo[0] >= begun.info.elbo - 1e-6
+    np.testing.assert_array_equal(result.elbo, resumed.elbo)
+
+
+@pytest.fixture
+def visits(monkeypatch):
+    """Blocks at once of every stochastic start."""
+    found, learn = [], fits.fit_stochastic
+
+    def watched(*args, at_once, **options):
+        found.append(at_once)
+        return learn(*args, at_once=at_once, **options)
+
+    monkeypatch.setattr(fits, "fit_stochastic", watched)
+    return found
+
+
+ARGUMENTS = {"latent_scale": 0.7, "block_rows": 100, "start": "stochastic", "random_state": 0}
+
+
+@pytest.mark.filterwarnings("ignore:mean field stopped after max_iter")
+@pytest.mark.parametrize("n_sweeps", [3, 25])
+def test_a_checkpoint_is_gone_on_from_without_the_passes(n_sweeps, visits, tmp_path):
+    """Though it was stopped before the twentieth sweep, when the first state of a climb is due."""
+    X, y = make_rows(400)
+    more = {**ARGUMENTS, "checkpoint": tmp_path, "tol": 1e-9}
+    begun = BSDRClassifier(R, max_iter=n_sweeps, **more).fit(X, y)
+    ended = BSDRClassifier(R, max_iter=40, **more).fit(X, y)
+    assert visits == [1]
+    assert ended.lower_bounds_[0] >= begun.lower_bounds_[0] - 1e-9
+    assert ended.lower_bounds_[-1] > begun.lower_bounds_[-1]
+
+
+@pytest.mark.filterwarnings("ignore:mean field stopped after max_iter")
+def test_the_scale_is_chosen_on_rows_in_memory_from_their_own_start(visits):
+    X, y = make_rows(200)
+    model = BSDRClassifier(R, max_iter=8, **{**ARGUMENTS, "latent_scale": None}).fit(X, y)
+    assert model.latent_scale_ in (0.03, 0.1, 0.3, 1.0)
+    assert visits == [1]
+
+
+def test_only_the_first_restart_is_stochastic(visits):
+    X, y = make_rows(200)
+    model = BSDRClassifier(R, n_restarts=2, tol=1.0, **ARGUMENTS).fit(X, y)
+    assert len(model._mixture.fits[0].result.restarts) == 2
+    assert visits == [1]
 
 
 def test_real_targets_are_refused():
