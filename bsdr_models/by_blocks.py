@@ -8,40 +8,47 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.row_sources import is_dask, is_row_source, read_blocks
+from bsdr_models.row_sources import is_dask, is_read_by_block, is_row_source, read_blocks
 
 
 def by_blocks[M: Callable[..., Any]](method: M) -> M:
     """Let a method of rows take a Dask or Zarr array as well, a block of rows at a time.
 
-    For methods whose answer for a row depends on that row alone, and is one array. Of a Dask
-    array the answer is a Dask array too: nothing is computed until it is asked for, and then
-    where the blocks lie. Of a Zarr array it is an array in memory.
+    So it takes whatever a model with ``block_rows`` is fitted to. For methods whose answer for a
+    row depends on that row alone. Of a Dask array the answer is a Dask array too, and one only:
+    nothing is computed until it is asked for, and then where the blocks lie. Of the others the
+    answer is in memory.
     """
 
     @wraps(method)
     def called(model: Any, X: Any, **options: Any) -> Any:
-        if not is_row_source(X):
+        block_rows = getattr(model, "block_rows", None)
+        if not (is_row_source(X) or (block_rows is not None and is_read_by_block(X))):
             return method(model, X, **options)
         check_is_fitted(model)
         answer = partial(_answer, method, model, options)
         example = answer(np.zeros((1, X.shape[1])))  # a wrong number of columns is refused here
+        if not is_dask(X):
+            if X.shape[0] == 0:
+                raise ValueError("X has no rows: Found array with 0 sample(s)")
+            found = [answer(rows) for rows in read_blocks(X, block_rows=block_rows)]
+            if isinstance(example, np.ndarray):
+                return np.concatenate(found)
+            return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
         if not isinstance(example, np.ndarray):
             raise ValueError(
-                f"{method.__name__} gives several arrays for these arguments, and takes a Dask or "
-                "Zarr array only where it gives one: ask for one block of rows at a time"
+                f"{method.__name__} gives several arrays for these arguments, and takes a Dask "
+                "array only where it gives one: ask for one block of rows at a time"
             )
-        if is_dask(X):
-            X = X.rechunk({1: -1})
-            columns = [(size,) for size in example.shape[1:]]
-            return X.map_blocks(
-                answer,
-                dtype=example.dtype,
-                chunks=(X.chunks[0], *columns),
-                drop_axis=[1] if example.ndim == 1 else None,
-                meta=example[:0],
-            )
-        return np.concatenate([answer(rows) for rows in read_blocks(X)])
+        X = X.rechunk({1: -1})
+        columns = [(size,) for size in example.shape[1:]]
+        return X.map_blocks(
+            answer,
+            dtype=example.dtype,
+            chunks=(X.chunks[0], *columns),
+            drop_axis=[1] if example.ndim == 1 else None,
+            meta=example[:0],
+        )
 
     return cast(M, called)
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.inference.row_blocks import Block, InProcess, RowBlocks, Unread
+from bsdr_models.unlabeled import known_entries, read_labels
 
 # Size in memory, as float64, of a block of rows that are on disk.
 BLOCK_BYTES = 64_000_000
@@ -36,6 +38,26 @@ def is_row_source(X: Any) -> bool:
 def is_read_by_block(X: Any) -> bool:
     """Whether rows that are fitted in blocks are cut as they are, not made an array first."""
     return is_row_source(X) or isinstance(X, np.memmap) or sparse.issparse(X)
+
+
+def read_block_labels(X: Any, y: Any, *, unlabeled: Any = None) -> Any:
+    """Labels of rows that are fitted in blocks.
+
+    Those in memory are read as all labels are, but that some may be marked as missing; those of
+    a Dask or Zarr array are looked at block by block.
+
+    Raises
+    ------
+    ValueError
+        As :func:`~bsdr_models.unlabeled.known_entries`; or if X and y are of different lengths.
+    """
+    if is_row_source(y):
+        return y
+    y = read_labels(y) if unlabeled is None else known_entries(y, unlabeled)[0]
+    y = column_or_1d(y, warn=True)
+    if not is_dask(X):
+        check_consistent_length(X, y)
+    return y
 
 
 def make_blocks(

@@ -29,7 +29,12 @@ from bsdr_models.checks import (
 )
 from bsdr_models.frames import read_truth, require_targets
 from bsdr_models.random import RandomState
-from bsdr_models.row_sources import is_read_by_block, is_row_source, make_blocks
+from bsdr_models.row_sources import (
+    is_read_by_block,
+    is_row_source,
+    make_blocks,
+    read_block_labels,
+)
 from bsdr_models.typing import FloatArray
 
 
@@ -303,6 +308,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         else:
             X = self._validate(X, y)
         grid, priors = self._settings(X.shape)
+        y = read_block_labels(X, y, unlabeled=self.unlabeled)
         given = make_blocks(X, y, block_rows=self.block_rows)
         rows = block_fit.look(given, unlabeled=self.unlabeled, standardize=self.standardize)
         labels = rows.labels
@@ -614,4 +620,6 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         tags.target_tags.multi_output = False
         if self.inference != "mean_field":  # a sampler wants complete dense rows
             tags.input_tags.sparse = tags.input_tags.allow_nan = False
+        if self.block_rows is not None:
+            tags.input_tags.allow_nan = False
         return tags

@@ -107,7 +107,7 @@ def test_rows_are_refused(zoo, name, case, request):
     request.getfixturevalue("no_work")
     known = bad is not None and not isinstance(bad, dict | str)
     size = (bad.shape[0] if hasattr(bad, "shape") else len(bad)) if known else len(y)
-    with pytest.raises(REFUSALS, match=f"{match}|needs complete dense rows"):
+    with pytest.raises(REFUSALS, match=f"{match}|needs complete dense rows|integrated out of rows"):
         model.fit(bad, y[:size])
     with pytest.raises(NotFittedError):
         model.predict(zoo.X)
@@ -117,12 +117,40 @@ def test_rows_are_refused(zoo, name, case, request):
 def test_new_rows_are_refused(zoo, name, case):
     change, match = ROWS_REFUSED[case]
     model = zoo.fitted(name)
-    # What a sampler of BM2PCA cannot learn from it can predict.
-    if takes(model, case) or (name == "bm2pca_gibbs" and case in {*GAPS, "sparse"}):
+    # What a sampler of BM2PCA, or its fit in blocks, cannot learn from it can predict.
+    predicts = name in {"bm2pca_gibbs", "bm2pca_blocks"} and case in {*GAPS, "sparse"}
+    if takes(model, case) or predicts:
         zoo.assert_finite(model, change(zoo.X))
         return
     with pytest.raises(REFUSALS, match=match):
         model.predict(change(zoo.X))
+
+
+def with_label(y, value):
+    y = np.asarray(y).astype(type(value))
+    y[17] = value
+    return y
+
+
+# Of Dask arrays in blocks of seven rows.
+BLOCKS_REFUSED = {
+    "nan": (lambda X, y: (with_value(X, np.nan), y), "block 0, row 3: X contains nan .column 1"),
+    "inf": (lambda X, y: (with_value(X, np.inf), y), "block 0, row 3: X contains inf .column 1"),
+    "text": (lambda X, y: (X.astype(str), y), "block 0, rows 0 to 6: X is of type <U"),
+    "label_missing": (lambda X, y: (X, with_label(y, np.nan)), "block 2, row 17: y is nan"),
+    "label_real": (lambda X, y: (X, with_label(y, 0.5)), "block 2, row 17: y is 0.5"),
+    "label_for_some": (lambda X, y: (X, y[:-1]), "rows"),
+}
+
+
+@pytest.mark.parametrize("case", BLOCKS_REFUSED)
+@pytest.mark.parametrize("form", ["bsdr_blocks", "bm2pca_blocks"])
+def test_blocks_are_refused(zoo, form, case, no_work):
+    arrays = pytest.importorskip("dask.array")
+    change, match = BLOCKS_REFUSED[case]
+    X, y = (arrays.from_array(each, chunks=7) for each in change(zoo.X, zoo.y))
+    with pytest.raises(ValueError, match=match):
+        zoo.make(form, block_rows=None).fit(X.rechunk((7, -1)), y)
 
 
 ROWS_TAKEN = {
@@ -480,6 +508,7 @@ def test_the_page_has_a_line_for_every_case():
     on_page = {(test, case) for _, _, test, case in lines}
     cases = {
         "rows_are_refused": ROWS_REFUSED,
+        "blocks_are_refused": BLOCKS_REFUSED,
         "rows_are_taken": ROWS_TAKEN,
         "labels_are_refused": LABELS_REFUSED,
         "numbers_are_refused": NUMBERS_REFUSED,
