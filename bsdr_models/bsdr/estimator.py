@@ -16,7 +16,12 @@ from bsdr_models.checks import check_classes, check_variation, encode_labels, on
 from bsdr_models.frames import read_numbers, read_truth, require_targets
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.row_checks import check_blocks
-from bsdr_models.row_sources import is_read_by_block, is_row_source, make_blocks
+from bsdr_models.row_sources import (
+    is_read_by_block,
+    is_row_source,
+    make_blocks,
+    read_block_labels,
+)
 from bsdr_models.typing import FloatArray
 from bsdr_models.unlabeled import read_labels
 
@@ -54,8 +59,10 @@ class BSDRClassifier(ClassifierMixin, PartialFit):
         by cross-validation.
     priors : Priors, optional
         Hyper-parameters; their ``latent_scale`` is overruled by the argument of that name.
-    start : {"discriminant", "pca", "random"}, optional
-        Where mean field starts; further restarts are random.
+    start : {"discriminant", "pca", "random", "stochastic"}, optional
+        Where mean field starts, discriminant directions unless said otherwise; further restarts
+        are random. ``"stochastic"``, of rows in blocks alone: five passes of steps from a hundred
+        rows at a time, from where the sweeps go on.
     n_restarts : int, default=1
         Restarts of mean field; the highest bound is kept.
     max_iter : int, default=500
@@ -73,8 +80,8 @@ class BSDRClassifier(ClassifierMixin, PartialFit):
         too large to be copied. Dask and Zarr arrays are always fitted in blocks, their chunks if
         None; see :meth:`fit`.
     checkpoint : path, optional
-        Folder to which a fit in blocks is written every 20 sweeps, and from which it goes on if it
-        was stopped, or lost its cluster. All workers must see it.
+        Folder to which a fit in blocks is written every 20 sweeps and after a stochastic start, and
+        from which it goes on if it was stopped, or lost its cluster. All workers must see it.
     n_jobs : int, optional
         Folds, fits and restarts of mean field that run side by side, by joblib as in scikit-learn:
         None is 1 unless a ``joblib.parallel_config`` says otherwise, -1 is all cores. The result
@@ -170,6 +177,7 @@ class BSDRClassifier(ClassifierMixin, PartialFit):
             self.n_features_in_ = int(X.shape[1])
         else:
             X = self._rows_of_fit(X)
+        y = read_block_labels(X, y)
         checked = check_blocks(make_blocks(X, y, block_rows=self.block_rows))
         assert checked.classes is not None
         assert checked.counts is not None
@@ -314,6 +322,7 @@ class BSDRClassifier(ClassifierMixin, PartialFit):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         tags.target_tags.multi_output = False
+        tags.input_tags.sparse = self.block_rows is not None
         return tags
 
 

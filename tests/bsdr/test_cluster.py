@@ -84,6 +84,14 @@ def test_steps_on_some_blocks_are_taken_by_workers_as_here(arrays, threads):
     np.testing.assert_allclose(found[1].estimates, found[0].estimates, rtol=1e-9)
 
 
+def test_a_stochastic_start_has_a_block_for_every_worker(arrays, threads):
+    rows, here = blocks_of(arrays, threads), blocks_of(arrays)
+    assert (rows.at_once, here.at_once) == (2, 1)
+    rng = np.random.default_rng(1).spawn(1)[0]  # of the first restart
+    begun = fit_stochastic(prepare(here, None, n_labels=3), PRIORS, rng=rng, at_once=2, **MODEL)
+    same(fit(rows, start="stochastic"), fit(here, resume=begun.state))
+
+
 @pytest.mark.slow
 def test_a_killed_worker_changes_nothing(arrays):
     with start_cluster() as cluster, distributed.Client(cluster, set_as_default=False) as client:
