@@ -149,5 +149,6 @@ def left_out(rows: Sequence[Row], table: Table) -> str:
             name = f"{row['method']} ({row['task'].source})"
             reasons.setdefault(reason, []).append(name)
     return "\n".join(
-        f"- {', '.join(dict.fromkeys(names))}: {reason.rstrip('.')}." for reason, names in reasons.items()
+        f"- {', '.join(dict.fromkeys(names))}: {reason.rstrip('.')}."
+        for reason, names in reasons.items()
     )

@@ -1,6 +1,7 @@
 """Classifiers fitted to rows in blocks: the same model as in memory, and answers in blocks."""
 
 import warnings
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -104,7 +105,15 @@ def test_two_classes_have_one_score_a_row(wine, tmp_path):
     np.testing.assert_array_equal(np.asarray(scores), model.decision_function(X))
 
 
-def test_covariances_of_blocks_are_asked_for_one_at_a_time(wine, whole, tmp_path):
+def test_covariances_of_a_dask_array_are_asked_for_one_block_at_a_time(wine, whole, tmp_path):
+    expected = whole.transform(wine[0], return_cov=True)
+    model = deepcopy(whole).set_params(block_rows=33)
+    for answer, each in zip(
+        model.transform(csr_array(wine[0]), return_cov=True), expected, strict=True
+    ):
+        np.testing.assert_allclose(answer, each, rtol=1e-9, atol=1e-12)
+    with pytest.raises(ValueError, match="X has no rows"):
+        model.transform(csr_array(wine[0])[:0])
     with pytest.raises(ValueError, match="one block of rows at a time"):
         whole.transform(dask_array(wine[0], tmp_path), return_cov=True)
     with pytest.raises(ValueError, match="12 features"):
@@ -153,7 +162,7 @@ def spoiled(X, row):
     ("change", "message"),
     [
         (lambda X, y: (csr_array(spoiled(X, 70)), y, {}), "block 2, row 70: X contains nan"),
-        (lambda X, y: (X, y[:-1], {}), "X has 178 rows, and y has 177"),
+        (lambda X, y: (X, y[:-1], {}), "inconsistent numbers of samples"),
         (lambda X, y: (X, np.full(len(y), "a"), {}), "one class only"),
         (lambda X, y: (np.ones_like(X), y, {}), "no variation"),
         (lambda X, y: (X, y, {"block_rows": 0}), "block_rows must be"),
