@@ -3,8 +3,8 @@
     python -m benchmarks scale --rows 1000000 --features 100
     python -m benchmarks scale --model                          # what a sweep costs, in parts
 
-Everything is timed in one run, sweeps of the ways in turns, wall seconds, one BLAS thread each.
-All ways start alike, and must have the same bound after the same number of sweeps.
+Everything is timed in one run, sweeps in memory and on workers in turns, wall seconds, one BLAS
+thread each. All ways start alike, and must have the same bound after the same number of sweeps.
 """
 
 import argparse
@@ -35,6 +35,11 @@ from bsdr_models.row_sources import make_blocks
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
 PRIORS = Priors(latent_scale=0.3)
 N_CLASSES, N_COMPONENTS = 5, 3
+# Workers keep the memory of large temporary arrays, as docs/how_to/large_data.md advises.
+KEEP = {
+    f"distributed.nanny.pre-spawn-environ.MALLOC_{kind}_THRESHOLD_": 1 << 27
+    for kind in ("TRIM", "MMAP")
+}
 # Rows that are written at once.
 CHUNK = 50_000
 MEGABYTE = 1 << 20
@@ -134,6 +139,18 @@ def from_disk(files: Files, limit: int, n_sweeps: int, answer: Any) -> None:
     answer.send((climb.bounds, climb.seconds, _status("VmData"), _status("RssAnon")))
 
 
+def _in_a_process(function: Callable[..., None], *arguments: Any) -> Any:
+    """What a new process sends back."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=function, args=(*arguments, theirs))
+    process.start()
+    theirs.close()
+    found = ours.recv()
+    process.join()
+    return found
+
+
 def _status(name: str) -> float:
     """Megabytes of this process by the kernel's account."""
     for line in Path("/proc/self/status").read_text().splitlines():
@@ -144,34 +161,31 @@ def _status(name: str) -> float:
 
 def compare(n: int, d: int, *, n_workers: int, n_blocks: int, n_sweeps: int, limit: int) -> str:
     """Markdown table of the three ways."""
+    import dask
     from distributed import Client, LocalCluster
 
+    dask.config.set(KEEP)
     lines = []
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         files = Files.make(Path(folder), n, d)
+        # Before there are workers, whose environment it would have.
+        bounds, seconds, held, anonymous = _in_a_process(from_disk, files, limit, n_sweeps)
         memory = in_memory(*files.read())
         cluster = LocalCluster(
             n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
         )
         with cluster, Client(cluster) as client:
             workers = by_blocks(on_workers(client, files, n_blocks))
-            before = time.process_time()
+            client_cpu = 0.0
             for _ in range(n_sweeps):
+                before = time.process_time()
                 workers.run()
-            client_cpu = (time.process_time() - before) / n_sweeps
+                client_cpu += (time.process_time() - before) / n_sweeps
+                memory.run()
             few = by_blocks(on_workers(client, files, n_blocks, most=100 * n_blocks))
             for _ in range(5 * n_sweeps):
                 few.run()
-        for _ in range(n_sweeps):
-            memory.run()
         _check(memory.bounds, workers.bounds)
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=from_disk, args=(files, limit, n_sweeps, theirs))
-        process.start()
-        theirs.close()
-        bounds, seconds, held, anonymous = ours.recv()
-        process.join()
         _check(memory.bounds, bounds)
     disk = statistics.median(seconds[1:])
     base = memory.median

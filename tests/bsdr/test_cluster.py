@@ -118,6 +118,6 @@ def test_a_lost_cluster_costs_nothing_before_the_checkpoint(arrays, tmp_path):
         fit(blocks_of(arrays, client), callbacks=[close], max_iter=30, **options)
     client.close()
     with start_cluster() as cluster, distributed.Client(cluster, set_as_default=False) as client:
-        found = fit(blocks_of(arrays, client), max_iter=10, **options)
+        found = fit(blocks_of(arrays, client), max_iter=30, **options)
     expected = fit(blocks_of(arrays), accelerate=False, max_iter=30)
     assert found.elbo == pytest.approx(expected.elbo[20:], rel=1e-12)  # the 21st sweep, and on
