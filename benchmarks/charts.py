@@ -15,7 +15,7 @@ from PIL import Image
 from benchmarks.comparison import Ranking, cliques, rank
 from benchmarks.rows import NAMES, Row, place, series, spread, values
 from benchmarks.tables import Table, Task
-from bsdr_models.plots._style import GREY, INK, STYLE, color, marker
+from bsdr_models.plots._style import GREY, INK, PALETTE, STYLE, color, marker
 
 # Bytes of a picture in the repository.
 MOST_BYTES = 60_000
@@ -132,6 +132,7 @@ def _curve(
     x, mean, deviation = np.array(sorted(points)).T
     style: dict[str, Any] = {"color": color(index), "marker": marker(index), "markersize": 4.5}
     style["linewidth"] = 2.2 if name in table.ours else 1.3
+    style["linestyle"] = "-" if index < len(PALETTE) else "--"
     ax.plot(x, mean, label=name, **style)
     if (name in table.ours or not table.ours) and not _whole(table):
         ax.fill_between(x, mean - deviation, mean + deviation, color=color(index), alpha=0.1, lw=0)
