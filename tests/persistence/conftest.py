@@ -26,6 +26,7 @@ from bsdr_models import (
     Priors,
 )
 from bsdr_models.bm2pca import label_free, truncated_metric
+from bsdr_models.bsdr import streaming
 from bsdr_models.dgplvm import gp_classifier
 
 FEW_DRAWS = {"draws": 12, "tune": 12, "chains": 2}
@@ -72,6 +73,7 @@ VARIANTS = {
         "class",
     ),
     "bsdr, stream": (BSDRClassifier(**ONE_SCALE), "dense", "stream"),
+    "bsdr, long stream": (BSDRClassifier(**ONE_SCALE), "dense", "long stream"),
     "bsdr, labels": (BSDRClassifier(**ONE_SCALE), "dense", "labels"),
     "bsdr, averaged": (BSDRClassifier(sampler="averaged", **GIBBS), "dense", "class"),
     "bsdr, joint": (BSDRClassifier(sampler="joint", **GIBBS), "dense", "class"),
@@ -235,7 +237,9 @@ def fitted(estimator: BaseEstimator, rows: str, target: str):
         if rows == "many sparse":
             patch.setattr(truncated_metric, "MAX_EXACT", 5)
             patch.setattr(label_free, "MAX_AXES", 5)
-        if target == "stream":
+        if target == "long stream":
+            patch.setattr(streaming, "N_KEPT", 20)
+        if target.endswith("stream"):
             return clone(estimator).partial_fit(X, y, classes=np.unique(y)), X
         return clone(estimator).fit(X, y, **keywords), X
 
