@@ -270,24 +270,17 @@ def test_bad_labels_are_one_error_with_block_and_row(arrays, kind):
         check_blocks(pieces(X, change(y)), **options)
 
 
-def test_on_a_cluster_the_error_is_the_same(arrays):
+def test_on_a_cluster_the_error_is_the_same(arrays, threads_cluster):
     da = pytest.importorskip("dask.array")
-    distributed = pytest.importorskip("distributed")
     X, y = arrays
     bad = da.from_array(with_value(X, (27, 2), np.nan), chunks=(20, P))
-    with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        with pytest.raises(ValueError, match=r"^block 1, row 27: X contains nan"):
-            check_blocks(make_blocks(bad, y, client=client))
-        for source in (X, sparse.csr_array(X)):
-            checked = check_blocks(make_blocks(source, y, block_rows=20, client=client))
-            assert checked.blocks.sizes == (20, 20, 10)
-            _, seen = checked.blocks.visit(look)
-            np.testing.assert_array_equal(np.concatenate([rows for _, rows, _ in seen]), X)
+    with pytest.raises(ValueError, match=r"^block 1, row 27: X contains nan"):
+        check_blocks(make_blocks(bad, y, client=threads_cluster))
+    for source in (X, sparse.csr_array(X)):
+        checked = check_blocks(make_blocks(source, y, block_rows=20, client=threads_cluster))
+        assert checked.blocks.sizes == (20, 20, 10)
+        _, seen = checked.blocks.visit(look)
+        np.testing.assert_array_equal(np.concatenate([rows for _, rows, _ in seen]), X)
 
 
 def test_neither_dask_nor_zarr_is_imported_for_an_array():

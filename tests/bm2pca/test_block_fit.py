@@ -5,20 +5,12 @@ import warnings
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from sklearn.datasets import load_wine
 
 from bsdr_models import BM2PCAClassifier, load, plots
 from bsdr_models.bm2pca import blocks as row_blocks
 
 METHODS = ["transform", "predict", "predict_proba", "predict_log_proba", "decision_function"]
 PLAIN = {"C": 10.0, "n_sweeps": 5, "calibrate": False}
-
-
-@pytest.fixture(scope="module")
-def wine():
-    X, y = load_wine(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(y))
-    return X[order], np.array(["a", "b", "c"])[y[order]]
 
 
 def fit(X, y, n_components=2, **more):
@@ -38,32 +30,19 @@ def same(model, other, X):
         assert mine == pytest.approx(theirs, abs=1e-6)
 
 
-def mapped(X, folder):
-    np.save(folder / "X.npy", X)
-    return np.load(folder / "X.npy", mmap_mode="r")
-
-
-def zarr_array(X, folder):
-    zarr = pytest.importorskip("zarr")
-    return zarr.create_array(folder / "X.zarr", data=X, chunks=(40, 13))
-
-
-def dask_array(X, folder):
-    return pytest.importorskip("dask.array").from_array(X, chunks=(50, 7))
-
-
+# Rows of a block.
 SOURCES = {
-    "array": (lambda X, folder: X, {"block_rows": 33}),
-    "memory-mapped": (mapped, {"block_rows": 100}),
-    "zarr": (zarr_array, {"block_rows": 60}),
-    "dask": (dask_array, {}),
+    "array": {"block_rows": 33},
+    "memory-mapped": {"block_rows": 100},
+    "zarr": {"block_rows": 60},
+    "dask": {},
 }
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_wherever_rows_are_the_fit_is_that_in_memory(name, wine, tmp_path):
-    make, more = SOURCES[name]
-    same(fit(make(wine[0], tmp_path), wine[1], **PLAIN, **more), fit(*wine, **PLAIN), wine[0])
+def test_wherever_rows_are_the_fit_is_that_in_memory(put, name, wine, tmp_path):
+    model = fit(put[name](wine[0], tmp_path), wine[1], **PLAIN, **SOURCES[name])
+    same(model, fit(*wine, **PLAIN), wine[0])
 
 
 @pytest.mark.parametrize(
@@ -89,11 +68,11 @@ def test_two_classes_have_one_score(wine):
     assert model.decision_function(X).shape == (len(X),)
 
 
-def test_sparse_rows_stay_as_they_are(wine, tmp_path):
+def test_sparse_rows_stay_as_they_are(put, wine, tmp_path):
     X = csr_array(np.maximum(wine[0] / wine[0].max(axis=0) - 0.5, 0.0))
     expected = fit(X, wine[1], **PLAIN)
     same(fit(X, wine[1], block_rows=33, **PLAIN), expected, X)
-    in_dask = dask_array(X.toarray(), tmp_path).rechunk((50, 13)).map_blocks(csr_array)
+    in_dask = put["dask"](X.toarray(), tmp_path).rechunk((50, 13)).map_blocks(csr_array)
     model = fit(in_dask, wine[1], **PLAIN)
     assert model.scale_.tolist() == [1.0] * 13
     same(model, expected, X)
@@ -168,11 +147,11 @@ def test_it_is_saved_as_others_are(strategy, wine, tmp_path):
 
 @pytest.mark.parametrize("variant", ["paper", "label_free"])
 @pytest.mark.parametrize("name", ["dask", "zarr"])
-def test_answers_come_by_blocks(name, variant, wine, blocks, tmp_path):
+def test_answers_come_by_blocks(put, name, variant, wine, blocks, tmp_path):
     model = blocks
     if variant == "label_free":
         model = fit(*wine, variant=variant, C=10.0, metric_scale=10.0, calibrate=False)
-    rows = SOURCES[name][0](wine[0], tmp_path)
+    rows = put[name](wine[0], tmp_path)
     for method in METHODS:
         answer, expected = getattr(model, method)(rows), getattr(model, method)(wine[0])
         assert (type(answer) is np.ndarray) == (name == "zarr")
@@ -229,9 +208,9 @@ def test_what_cannot_be_fitted_says_why(change, message, wine):
     assert not model.__sklearn_is_fitted__()
 
 
-def test_the_default_variant_says_what_takes_a_dask_array(wine, tmp_path):
+def test_the_default_variant_says_what_takes_a_dask_array(put, wine, tmp_path):
     with pytest.raises(ValueError, match=r"need variant='paper'.*BSDRClassifier"):
-        BM2PCAClassifier().fit(dask_array(wine[0], tmp_path), wine[1])
+        BM2PCAClassifier().fit(put["dask"](wine[0], tmp_path), wine[1])
 
 
 class StoppedError(Exception):

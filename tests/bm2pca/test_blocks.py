@@ -399,27 +399,15 @@ def test_rows_in_blocks_have_targets():
 # ------------------------------------------------------------------------------------- on a cluster
 
 
-@pytest.fixture(scope="module")
-def client():
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as found,
-    ):
-        yield found
-
-
 @pytest.mark.parametrize("case", ["binary", "shared", "pooled one-vs-rest", "tube shared"])
-def test_a_cluster_comes_to_the_numbers_of_one_process(case, client):
+def test_a_cluster_comes_to_the_numbers_of_one_process(case, threads_cluster):
     """Rotations and extrapolations, and everything that a checkpoint would write."""
     dask_array = pytest.importorskip("dask.array")
     from bsdr_models.inference.dask_blocks import OnDask
 
     toy, found = given(case), []
     rows = dask_array.from_array(toy.X, chunks=(CUTS["3 blocks"], D))
-    for row_blocks in (toy.cut("3 blocks"), OnDask(client, rows, toy.Y)):
+    for row_blocks in (toy.cut("3 blocks"), OnDask(threads_cluster, rows, toy.Y)):
         problem = toy.problem(row_blocks)
         result = fit_blocks(
             row_blocks,

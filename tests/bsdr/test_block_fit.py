@@ -6,7 +6,6 @@ from copy import deepcopy
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from sklearn.datasets import load_wine
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, load, plots
 
@@ -17,13 +16,6 @@ ARGUMENTS = {
     "tol": 1e-12,
     "random_state": 0,
 }
-
-
-@pytest.fixture(scope="module")
-def wine():
-    X, y = load_wine(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(y))
-    return X[order], np.array(["a", "b", "c"])[y[order]]
 
 
 def fit(X, y, **more):
@@ -46,33 +38,19 @@ def same(model, other, X):
         assert mine == pytest.approx(theirs, abs=1e-5)
 
 
-def mapped(X, folder):
-    np.save(folder / "X.npy", X)
-    return np.load(folder / "X.npy", mmap_mode="r")
-
-
-def zarr_array(X, folder):
-    zarr = pytest.importorskip("zarr")
-    return zarr.create_array(folder / "X.zarr", data=X, chunks=(40, 13))
-
-
-def dask_array(X, folder):
-    return pytest.importorskip("dask.array").from_array(X, chunks=(50, 7))
-
-
+# Rows of a block.
 SOURCES = {
-    "array": (lambda X, folder: X, {"block_rows": 33}),
-    "sparse": (lambda X, folder: csr_array(X), {"block_rows": 33}),
-    "memory-mapped": (mapped, {"block_rows": 100}),
-    "zarr": (zarr_array, {"block_rows": 60}),
-    "dask": (dask_array, {}),
+    "array": {"block_rows": 33},
+    "sparse": {"block_rows": 33},
+    "memory-mapped": {"block_rows": 100},
+    "zarr": {"block_rows": 60},
+    "dask": {},
 }
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_wherever_rows_are_the_fit_is_the_same(name, wine, whole, tmp_path):
-    make, more = SOURCES[name]
-    same(fit(make(wine[0], tmp_path), wine[1], **more), whole, wine[0])
+def test_wherever_rows_are_the_fit_is_the_same(put, name, wine, whole, tmp_path):
+    same(fit(put[name](wine[0], tmp_path), wine[1], **SOURCES[name]), whole, wine[0])
 
 
 def test_it_is_the_model_in_memory(wine, whole):
@@ -87,8 +65,8 @@ def test_it_is_the_model_in_memory(wine, whole):
 @pytest.mark.parametrize(
     "method", ["transform", "predict", "predict_proba", "predict_log_proba", "decision_function"]
 )
-def test_answers_come_by_blocks(name, method, wine, whole, tmp_path):
-    rows = SOURCES[name][0](wine[0], tmp_path)
+def test_answers_come_by_blocks(put, name, method, wine, whole, tmp_path):
+    rows = put[name](wine[0], tmp_path)
     answer = getattr(whole, method)(rows)
     assert (type(answer) is np.ndarray) == (name == "zarr")
     expected = getattr(whole, method)(wine[0])
@@ -97,15 +75,15 @@ def test_answers_come_by_blocks(name, method, wine, whole, tmp_path):
     np.testing.assert_array_equal(np.asarray(answer), expected)
 
 
-def test_two_classes_have_one_score_a_row(wine, tmp_path):
+def test_two_classes_have_one_score_a_row(put, wine, tmp_path):
     X, y = wine[0][wine[1] != "c"], wine[1][wine[1] != "c"]
-    model = fit(dask_array(X, tmp_path), y)
-    scores = model.decision_function(dask_array(X, tmp_path))
+    model = fit(put["dask"](X, tmp_path), y)
+    scores = model.decision_function(put["dask"](X, tmp_path))
     assert scores.shape == (len(X),)
     np.testing.assert_array_equal(np.asarray(scores), model.decision_function(X))
 
 
-def test_covariances_of_a_dask_array_are_asked_for_one_block_at_a_time(wine, whole, tmp_path):
+def test_covariances_of_a_dask_array_are_asked_for_one_block_at_a_time(put, wine, whole, tmp_path):
     expected = whole.transform(wine[0], return_cov=True)
     model = deepcopy(whole).set_params(block_rows=33)
     for answer, each in zip(
@@ -115,9 +93,9 @@ def test_covariances_of_a_dask_array_are_asked_for_one_block_at_a_time(wine, who
     with pytest.raises(ValueError, match="X has no rows"):
         model.transform(csr_array(wine[0])[:0])
     with pytest.raises(ValueError, match="one block of rows at a time"):
-        whole.transform(dask_array(wine[0], tmp_path), return_cov=True)
+        whole.transform(put["dask"](wine[0], tmp_path), return_cov=True)
     with pytest.raises(ValueError, match="12 features"):
-        whole.transform(dask_array(wine[0][:, :12], tmp_path))
+        whole.transform(put["dask"](wine[0][:, :12], tmp_path))
 
 
 def test_some_rows_are_kept_to_look_at(wine, monkeypatch):

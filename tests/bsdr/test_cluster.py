@@ -48,10 +48,8 @@ def fit(rows, *, callbacks=(), checkpoint=None, max_iter=14, **more):
     )
 
 
-def start_cluster(processes=True):
-    return distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=processes, dashboard_address=":0"
-    )
+def start_cluster():
+    return distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
 
 
 def same(found, expected):
@@ -61,22 +59,15 @@ def same(found, expected):
     np.testing.assert_allclose(ours.weights.mean, theirs.weights.mean, rtol=1e-9, atol=1e-12)
 
 
-@pytest.fixture(scope="module")
-def threads():
-    cluster = start_cluster(processes=False)
-    with cluster, distributed.Client(cluster, set_as_default=False) as client:
-        yield client
-
-
 @pytest.mark.parametrize("projection_prior", PRIORS_OF)
-def test_workers_come_to_the_numbers_of_one_process(projection_prior, arrays, threads):
+def test_workers_come_to_the_numbers_of_one_process(projection_prior, arrays, threads_cluster):
     expected = fit(blocks_of(arrays), projection_prior=projection_prior)
-    same(fit(blocks_of(arrays, threads), projection_prior=projection_prior), expected)
+    same(fit(blocks_of(arrays, threads_cluster), projection_prior=projection_prior), expected)
 
 
-def test_steps_on_some_blocks_are_taken_by_workers_as_here(arrays, threads):
+def test_steps_on_some_blocks_are_taken_by_workers_as_here(arrays, threads_cluster):
     found = []
-    for rows in (blocks_of(arrays), blocks_of(arrays, threads)):
+    for rows in (blocks_of(arrays), blocks_of(arrays, threads_cluster)):
         data = prepare(rows, None, n_labels=3)
         rng = np.random.default_rng(2)
         found.append(fit_stochastic(data, PRIORS, rng=rng, passes=2, at_once=2, **MODEL))
@@ -84,8 +75,8 @@ def test_steps_on_some_blocks_are_taken_by_workers_as_here(arrays, threads):
     np.testing.assert_allclose(found[1].estimates, found[0].estimates, rtol=1e-9)
 
 
-def test_a_stochastic_start_has_a_block_for_every_worker(arrays, threads):
-    rows, here = blocks_of(arrays, threads), blocks_of(arrays)
+def test_a_stochastic_start_has_a_block_for_every_worker(arrays, threads_cluster):
+    rows, here = blocks_of(arrays, threads_cluster), blocks_of(arrays)
     assert (rows.at_once, here.at_once) == (2, 1)
     rng = np.random.default_rng(1).spawn(1)[0]  # of the first restart
     begun = fit_stochastic(prepare(here, None, n_labels=3), PRIORS, rng=rng, at_once=2, **MODEL)

@@ -1,4 +1,4 @@
-"""Clusters of one machine, with a toy model that their processes can import."""
+"""A toy model that the processes of a cluster can import."""
 
 import importlib
 import sys
@@ -13,16 +13,3 @@ def toy():
     sys.path.insert(0, str(Path(__file__).parent))
     yield importlib.import_module("toy_rows")
     sys.path.remove(str(Path(__file__).parent))
-
-
-@pytest.fixture(scope="session")
-def threads_cluster(toy):
-    """A client of two workers in this process."""
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        yield client

@@ -1,0 +1,52 @@
+"""Rows wherever they may be, and workers to hold them."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.datasets import load_wine
+
+
+@pytest.fixture(scope="session")
+def wine():
+    X, y = load_wine(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    return X[order], np.array(["a", "b", "c"])[y[order]]
+
+
+def mapped(X, folder):
+    np.save(folder / "X.npy", X)
+    return np.load(folder / "X.npy", mmap_mode="r")
+
+
+def zarr_array(X, folder):
+    zarr = pytest.importorskip("zarr")
+    return zarr.create_array(folder / "X.zarr", data=X, chunks=(40, 13))
+
+
+def dask_array(X, folder):
+    return pytest.importorskip("dask.array").from_array(X, chunks=(50, 7))
+
+
+@pytest.fixture(scope="session")
+def put():
+    """By kind of source: a function of an array and a folder that puts its rows there."""
+    return {
+        "array": lambda X, folder: X,
+        "sparse": lambda X, folder: csr_array(X),
+        "memory-mapped": mapped,
+        "zarr": zarr_array,
+        "dask": dask_array,
+    }
+
+
+@pytest.fixture(scope="module")
+def threads_cluster():
+    """A client of two workers in this process."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
