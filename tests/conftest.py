@@ -41,9 +41,15 @@ def put():
 
 @pytest.fixture(scope="module")
 def threads_cluster():
-    """A client of two workers in this process."""
+    """A client of two workers in this process, which leaves Dask's settings as they were.
+
+    A worker that needs a client makes one, and that takes the scheduler of the moment for the
+    setting to go back to when it closes.
+    """
     distributed = pytest.importorskip("distributed")
+    dask = pytest.importorskip("dask")
     with (
+        dask.config.set(scheduler=dask.config.get("scheduler", None)),
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
         ) as cluster,

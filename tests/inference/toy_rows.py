@@ -80,7 +80,8 @@ def overflow(block, shared):
 def threads(block, shared):
     from threadpoolctl import threadpool_info
 
-    return None, max(pool["num_threads"] for pool in threadpool_info())
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    return None, max(pool["num_threads"] for pool in pools)
 
 
 # Coordinate ascent on a concave quadratic of one number and one for each row: the number is set to
