@@ -2,9 +2,9 @@
 
 A visit is one task for every block. What it keeps stays where it was made; the summands come back
 and are added here, in the order of the blocks, so that the result does not depend on who was
-first. What all blocks share goes out once a visit, as the result of a task: a worker that dies
-takes its blocks with it, and Dask then runs again, on the others, the tasks that had made them.
-A value that was scattered could not be made again.
+first. What all blocks share goes out with their tasks if these are few, and else as the result of
+one more: a worker that dies takes its blocks with it, and Dask then runs again, on the others, the
+tasks that had made them. A value that was scattered could not be made again.
 
 That chain of tasks grows with every visit. :meth:`OnDask.renew` cuts it.
 """
@@ -29,6 +29,9 @@ _CONFIG = {
     "distributed.admin.large-graph-warning-threshold": "1TB",
     "distributed.diagnostics.computations.nframes": 0,
 }
+# Up to so many blocks, each gets its own copy of what they share through the scheduler. Of more,
+# the workers hand it on, for which the blocks wait for a task and two messages.
+_FEW_BLOCKS = 8
 # A worker may hold this many times the rows of an even share before blocks are moved.
 _UNEVEN = 1.25
 
@@ -166,16 +169,20 @@ class OnDask:
 
         token = uuid.uuid4().hex  # a task of a name that was used before would not be run
         name = getattr(function, "__name__", "visit").strip("_")
-        common, names = f"shared-{token}", [f"{name}-{token}-{i}" for i in range(len(self._blocks))]
-        graph: dict[str, Any] = {common: (_given, _Common(function, shared, np.geterr()))}
+        names = [f"{name}-{token}-{i}" for i in range(len(self._blocks))]
+        homes = {name: [home] for name, home in zip(names, self._homes, strict=True)}
+        graph: dict[str, Any] = {}
+        common: Any = _Common(function, shared, np.geterr())
+        if len(names) > _FEW_BLOCKS:
+            key = f"shared-{token}"
+            graph[key], common = (_given, common), key
+            # What depends on nothing may run anywhere. Tied to a worker, however loosely, it would
+            # wait for that one if at some moment all are gone, and what is new would stay idle.
+            homes[key] = []
         for i, block in enumerate(self._blocks):
             own = [part[i] for part in parts]
             flags = tuple(held.paired for held in own)
             graph[names[i]] = (_run, common, block, flags, *(held.future for held in own))
-        homes = {name: [home] for name, home in zip(names, self._homes, strict=True)}
-        # What depends on nothing may run anywhere. Tied to a worker, however loosely, it would
-        # wait for that one if at some moment all are gone, and what is new would stay idle.
-        homes[common] = []
         sums: list[str] = []
         if paired:
             for home, numbers in self._at_home().items():

@@ -13,6 +13,7 @@ from bsdr_models.row_sources import make_blocks
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 
+from bsdr_models.inference import dask_blocks  # noqa: E402
 from bsdr_models.inference.dask_blocks import (  # noqa: E402
     ClusterLostError,
     OnDask,
@@ -72,7 +73,11 @@ def test_one_after_the_other_is_all_at_once(arrays, expected, toy, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_on_a_cluster_is_all_at_once(arrays, expected, toy, kind, threads_cluster):
+@pytest.mark.parametrize("n_copies", [0, 3], ids=["handed on", "copies"])
+def test_on_a_cluster_is_all_at_once(
+    arrays, expected, toy, kind, n_copies, threads_cluster, monkeypatch
+):
+    monkeypatch.setattr(dask_blocks, "_FEW_BLOCKS", n_copies)
     blocks = blocks_of_dask(*dask_pair(arrays, kind), client=threads_cluster)
     assert isinstance(blocks, OnDask)
     assert blocks.sizes == (20, 33, 30)
@@ -202,7 +207,9 @@ def kill(client, number):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [(1,), (7,), (3, 8)])
-def test_a_killed_worker_changes_nothing(arrays, toy, expected, cluster, at):
+@pytest.mark.parametrize("n_copies", [0, 8], ids=["handed on", "copies"])
+def test_a_killed_worker_changes_nothing(arrays, toy, expected, cluster, at, n_copies, monkeypatch):
+    monkeypatch.setattr(dask_blocks, "_FEW_BLOCKS", n_copies)
     X, y = arrays
     with distributed.Client(cluster, set_as_default=False) as client:
         blocks = blocks_of_dask(da.from_array(X, chunks=(11, P)), y, client=client)
