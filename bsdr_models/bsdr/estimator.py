@@ -62,7 +62,7 @@ class BSDRClassifier(ClassifierMixin, PartialFit):
     start : {"discriminant", "pca", "random", "stochastic"}, optional
         Where mean field starts, discriminant directions unless said otherwise; further restarts
         are random. ``"stochastic"``, of rows in blocks alone: five passes of steps from a hundred
-        rows at a time, from where the sweeps go on.
+        rows at a time, from where sweeps and climbs go on.
     n_restarts : int, default=1
         Restarts of mean field; the highest bound is kept.
     max_iter : int, default=500
@@ -80,8 +80,8 @@ class BSDRClassifier(ClassifierMixin, PartialFit):
         too large to be copied. Dask and Zarr arrays are always fitted in blocks, their chunks if
         None; see :meth:`fit`.
     checkpoint : path, optional
-        Folder to which a fit in blocks is written every 20 sweeps and after a stochastic start, and
-        from which it goes on if it was stopped, or lost its cluster. All workers must see it.
+        Folder to which a fit in blocks is written every 20 iterations and after a stochastic start,
+        and from which it goes on if it was stopped, or lost its cluster. All workers must see it.
     n_jobs : int, optional
         Folds, fits and restarts of mean field that run side by side, by joblib as in scikit-learn:
         None is 1 unless a ``joblib.parallel_config`` says otherwise, -1 is all cores. The result

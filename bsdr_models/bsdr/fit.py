@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bsdr_models.bsdr import blocks, frozen, mean_field
+from bsdr_models.bsdr import blocks, frozen, mean_field, settled
 from bsdr_models.bsdr.block_starts import BlockData
 from bsdr_models.bsdr.blocks import BlockState
 from bsdr_models.bsdr.mean_field import Start, State
@@ -110,15 +110,16 @@ def fit_blocks(
     max_iter: int = 500,
     tol: float = 1e-3,
     accelerate: bool = True,
+    quasi_newton: bool = True,
     callbacks: Sequence[Any] = (),
     on_restart: Callable[[FitResult[BlockState]], object] = lambda result: None,
     resume: BlockState | None = None,
     checkpoint: Checkpoint[BlockState] | None = None,
 ) -> FitResult[BlockState]:
-    """Maximise the bound of BSDR over rows in blocks: sweeps, extrapolated by SQUAREM.
+    """Maximise the bound of BSDR over rows in blocks, as :func:`fit_mean_field` does in memory.
 
-    Every sweep reads X once, and so does a pass of a stochastic start
-    (:func:`bsdr_models.bsdr.stochastic.fit_stochastic`), which the sweeps then finish.
+    Every sweep reads X once, and so do each evaluation of a climb and each pass of a stochastic
+    start (:func:`bsdr_models.bsdr.stochastic.fit_stochastic`).
 
     Parameters
     ----------
@@ -133,11 +134,14 @@ def fit_blocks(
     n_restarts : int
         One after the other.
     max_iter : int
-        Sweeps per restart.
+        Sweeps and quasi-Newton steps per restart.
     tol : float
         Gain of the bound per round, in nats, that counts as none.
     accelerate : bool
-        Extrapolate; else plain sweeps.
+        Not by plain sweeps alone.
+    quasi_newton : bool
+        Climb by L-BFGS between sweeps (:mod:`bsdr_models.bsdr.settled`); else, and for real
+        targets, of which the scores are known, SQUAREM.
     callbacks : sequence of callables
         Called with (iteration, state, info).
     on_restart : callable
@@ -163,6 +167,13 @@ def fit_blocks(
             checkpoint.save(found.state)
         return found.state
 
+    def leap(
+        state: BlockState, number: int, budget: int, on_step: Any
+    ) -> tuple[BlockState, mean_field.Info]:
+        budget = min(budget, FIRST_CLIMB << number)
+        return settled.maximise(state, data, priors, max_evaluations=budget, on_step=on_step)
+
+    climbs = accelerate and quasi_newton and data.known.target != "regression"
     return run_resumable(
         init,
         lambda state: blocks.step(state, data, priors),
@@ -170,7 +181,8 @@ def fit_blocks(
         n_restarts=n_restarts,
         max_iter=max_iter,
         tol=tol,
-        extrapolation=blocks.extrapolation(data.blocks) if accelerate else None,
+        extrapolation=blocks.extrapolation(data.blocks) if accelerate and not climbs else None,
+        leap=leap if climbs else None,
         callbacks=callbacks,
         on_restart=on_restart,
         resume=resume,

@@ -159,14 +159,20 @@ def estimate(state: State, sums: LatentSums, known: Data, priors: Priors) -> flo
 
 def mean_curvature(state: State, targets: Targets, priors: Priors) -> FloatArray:
     """K-bar of the first rows of a state, (K, K)."""
-    W = state.weights.mean[1:]
-    eta = mean_field.score_mean(state)[:CURVATURE_ROWS]
-    some = replace(targets, y=targets.y[: len(eta)])
-    mode = state.scores.mode
-    mode = None if mode is None else mode[: len(eta)]
+    few, t = slice(CURVATURE_ROWS), state.scores
+    some = replace(t, mean=t.mean[few], mode=None if t.mode is None else t.mode[few])
+    latent = replace(state.latent, mean=state.latent.mean[few])
+    first = replace(state, latent=latent, scores=some)
+    found: FloatArray = curvatures(first, replace(targets, y=targets.y[few]), priors).mean(axis=0)
+    return found
+
+
+def curvatures(state: State, targets: Targets, priors: Priors) -> FloatArray:
+    """(H_n^-1 + v W'W)^-1 of every row of a state, (n, K, K)."""
+    W, eta, mode = state.weights.mean[1:], mean_field.score_mean(state), state.scores.mode
 
     def mean(moved: FloatArray) -> FloatArray:
-        return mean_field.make_scores(moved, some, start=mode, n_nodes=N_NODES).mean
+        return mean_field.make_scores(moved, targets, start=mode, n_nodes=N_NODES).mean
 
     eye = np.eye(eta.shape[1])
     here = mean(eta)
@@ -174,7 +180,7 @@ def mean_curvature(state: State, targets: Targets, priors: Priors) -> FloatArray
     H = 0.5 * (H + np.swapaxes(H, 1, 2))
     side = H @ W.T  # (n, K, R)
     inner = np.eye(len(W)) / priors.latent_scale**2 + W @ side
-    found: FloatArray = (H - side @ np.linalg.solve(inner, np.swapaxes(side, 1, 2))).mean(axis=0)
+    found: FloatArray = H - side @ np.linalg.solve(inner, np.swapaxes(side, 1, 2))
     return found
 
 

@@ -20,9 +20,10 @@ from bsdr_models.bsdr.blocks import BlockState, Message, OwnRows
 from bsdr_models.bsdr.mean_field import Info, Start, State
 from bsdr_models.bsdr.natural_steps import Running, SumDesign
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.row_sums import LatentSums, ScoreSums
+from bsdr_models.bsdr.row_sums import LatentSums
+from bsdr_models.bsdr.settled import settle_all
 from bsdr_models.data import Data
-from bsdr_models.inference.row_blocks import Block, Parts
+from bsdr_models.inference.row_blocks import Block
 from bsdr_models.numerics.gram_design import GramDesign, SpectralGramDesign
 from bsdr_models.numerics.scaled_rows import Rows, scaled_rows
 from bsdr_models.typing import FloatArray, ProjectionPrior
@@ -34,8 +35,6 @@ FORGETTING, DELAY = 0.51, 10.0
 # So many steps are of EM: while the weights are next to nothing the labels say nothing of the
 # projection, and its prior would take it back.
 FIRST_STEPS = 10
-# Updates of the scores and positions of each row when all rows are settled at the end.
-N_SETTLE = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,17 +136,6 @@ class Learned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """Sums over rows that were brought to their optimum given the globals."""
-
-    latent: LatentSums
-    scores: ScoreSums
-
-    def __add__(self, other: "Settled") -> "Settled":
-        return Settled(latent=self.latent + other.latent, scores=self.scores + other.scores)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StochasticResult:
     """A first answer.
 
@@ -234,33 +222,6 @@ def _advance(
     running = progress.running.blend(found, rate, curvature_rate)
     shared = natural_steps.update_means(shared, running, lesson.design, priors, information)
     return Progress(shared=shared, running=running, n_steps=progress.n_steps + 1)
-
-
-def settle_rows(
-    block: Block, own: OwnRows | None, shared: tuple[Message, int]
-) -> tuple[OwnRows, Settled]:
-    """Visit: rows near their optimum given the globals. Reads X."""
-    message, n_inner = shared
-    rows = scaled_rows(block.X, message.scaler, seen=True)
-    fitted = rows.project(message.loadings)
-    state = natural_steps.join(
-        message.state,
-        fitted,
-        fitted if own is None else own.latent,
-        None if own is None else own.mode,
-    )
-    targets = message.targets(block)
-    state = natural_steps.settle(
-        state, targets, message.priors, n_inner=n_inner, n_nodes=message.n_nodes
-    )
-    scores = mean_field.update_scores(state, targets, n_nodes=message.n_nodes)
-    state = replace(state, scores=scores)
-    latent = state.latent.mean
-    settled = Settled(
-        latent=mean_field.latent_sums(state, cross=rows.back(latent)),
-        scores=mean_field.score_sums(state),
-    )
-    return OwnRows(latent=latent, scores=scores.mean, mode=scores.mode), settled
 
 
 # ------------------------------------------------------------------------------------ the fit
@@ -404,17 +365,6 @@ def next_progress(
     shared = natural_steps.update_means(progress.shared, running, data.design, priors, information)
     shared = natural_steps.update_precisions(shared, data.design, priors)
     return Progress(shared=shared, running=running, n_steps=learned.n_steps)
-
-
-def settle_all(
-    shared: State, rows: Parts, data: BlockData, priors: Priors, *, n_inner: int = N_SETTLE
-) -> tuple[BlockState, Info]:
-    """All rows near their optimum given the globals, and the exact bound. Reads X once."""
-    message = Message.of(shared, data, priors)
-    rows, sums = data.blocks.visit(settle_rows, rows, shared=(message, n_inner))
-    info = mean_field.info(shared, data.known, priors, sums=sums.latent, scores=sums.scores)
-    assert sums.latent.cross is not None
-    return BlockState(shared=shared, rows=rows, cross=sums.latent.cross), info
 
 
 def _nothing(block: Block, shared: None) -> None:

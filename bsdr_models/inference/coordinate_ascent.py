@@ -199,7 +199,7 @@ def run_coordinate_ascent[S](
     """Climb from one or several starts and keep the highest bound.
 
     A restart is a sequence of rounds: a leap, if there is one, then three sweeps, the third
-    from an extrapolated point, if there is an extrapolation. It has converged when a round
+    from an extrapolated point, if there is an extrapolation. It has converged when a whole round
     gains less than ``tol`` nats: a log evidence, of any size of data, is not known better.
 
     Parameters
@@ -326,7 +326,7 @@ def _climb[S](
             climb.squarem(extrapolation)
         elif climb.left > 0:
             climb.sweep()
-        if not climb.stopped and climb.elbo - before < tol:
+        if climb.left > 0 and climb.elbo - before < tol:
             return True
         number += 1
     return False

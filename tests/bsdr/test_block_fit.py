@@ -54,7 +54,7 @@ def test_wherever_rows_are_the_fit_is_the_same(put, name, wine, whole, tmp_path)
 
 
 def test_it_is_the_model_in_memory(wine, whole):
-    """Another road to the same top: L-BFGS in memory, SQUAREM over blocks."""
+    """Another road to the same top: L-BFGS with free positions, and with settled ones."""
     top = fit(*wine, block_rows=50, max_iter=2000, tol=1e-4)
     memory = fit(*wine, max_iter=2000, tol=1e-4)
     assert top.lower_bounds_[-1] == pytest.approx(memory.lower_bounds_[-1], abs=0.05)

@@ -11,7 +11,7 @@ from bsdr_models import BSDRClassifier
 from bsdr_models.bsdr import blocks as by_blocks
 from bsdr_models.bsdr import fit as fits
 from bsdr_models.bsdr import mean_field as mf
-from bsdr_models.bsdr import natural_steps, stochastic
+from bsdr_models.bsdr import natural_steps, settled, stochastic
 from bsdr_models.bsdr.block_starts import prepare
 from bsdr_models.bsdr.fit import fit_blocks
 from bsdr_models.bsdr.priors import Priors
@@ -185,7 +185,7 @@ def test_estimates_from_blocks_average_to_the_exact_bound(kind):
     state, shared = swept(data, kind)
     shared = natural_steps.without_rows(shared)
     shared = replace(shared, latent=mf.update_latent(shared, PRIORS))
-    _, info = stochastic.settle_all(shared, state.rows, data, PRIORS, n_inner=40)
+    _, info = settled.settle_all(shared, state.rows, data, PRIORS, n_inner=40)
     told = lesson(shared, data, n_inner=40)
     each = []
     for begin in np.concatenate([[0], np.cumsum(data.blocks.sizes)[:-1]]):
@@ -199,9 +199,7 @@ def test_estimates_from_blocks_average_to_the_exact_bound(kind):
 def test_the_bound_that_is_handed_back_is_that_of_the_state():
     data = prepared(3)
     result = fit(data, passes=2)
-    _, again = stochastic.settle_all(
-        result.state.shared, result.state.rows, data, PRIORS, n_inner=1
-    )
+    _, again = settled.settle_all(result.state.shared, result.state.rows, data, PRIORS, n_inner=1)
     assert again.elbo >= result.info.elbo - 1e-9
     _, info = by_blocks.step(result.state, data, PRIORS)
     assert info.elbo >= again.elbo - 1e-6
@@ -220,10 +218,10 @@ def test_five_passes_come_near_and_exact_sweeps_finish(kind, at_once):
     options = {"n_components": R, "projection_prior": kind, "rng": np.random.default_rng(0)}
     best = fit_blocks(data, PRIORS, max_iter=300, tol=0.1, **options)
     assert len(result.estimates) == 5 * 4 / at_once
-    assert result.info.elbo > best.elbo[-1] * (1.02 if at_once == 1 else 1.05)
+    assert result.info.elbo > best.elbo[-1] * (1.03 if at_once == 1 else 1.07)
     finished = fit_blocks(data, PRIORS, max_iter=300, tol=0.1, resume=result.state, **options)
     assert finished.elbo[0] >= result.info.elbo - 1e-6
-    assert finished.elbo[-1] > best.elbo[-1] * 1.007
+    assert finished.elbo[-1] == pytest.approx(best.elbo[-1], rel=1e-3)
 
 
 def test_newton_gets_further_than_em():

@@ -75,6 +75,18 @@ def test_stops_at_the_limit_and_says_so(max_iter, accelerated):
     assert_rises(result)
 
 
+def test_a_round_that_the_limit_has_cut_short_is_no_sign_of_the_top():
+    def creep(x, number, budget, on_step):
+        for _ in range(budget):
+            x = (1.0 - 1e-6) * x
+            on_step(x, info(x))
+        return x, info(x)
+
+    result = fit(leap=creep, max_iter=50, tol=1e-2)
+    assert len(result.elbo) == 50
+    assert not result.converged
+
+
 def test_tolerance_is_a_gain_in_nats_whatever_the_bound():
     def far(x):
         x, at = step(x)
