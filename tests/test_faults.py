@@ -231,6 +231,9 @@ from bsdr_models import BM2PCAClassifier, BSDRClassifier, MNPClassifier
 from bsdr_models.bm2pca import mean_field as bm2pca
 from bsdr_models.bsdr import gibbs, mean_field, mnp
 
+# Of a shell that works in the background a process inherits that it is not to be interrupted.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def stop(module, name, call):
     plain, calls = getattr(module, name), []
     def stepping(*args, **kwargs):

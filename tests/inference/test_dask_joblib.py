@@ -31,7 +31,7 @@ def test_restarts_run_on_the_cluster(on_dask):
 
 def test_restarts_on_the_cluster_end_where_they_end_here(threads_cluster):
     X, y = load_wine(return_X_y=True)
-    model = BSDRClassifier(n_components=1, n_restarts=3, max_iter=5, tol=1e6, random_state=0)
+    model = BSDRClassifier(n_components=1, n_restarts=3, max_iter=30, tol=1e6, random_state=0)
     here = model.fit(X, y).predict_proba(X)
     with threads_cluster.as_current(), joblib.parallel_config("dask"):
         there = model.fit(X, y).predict_proba(X)
@@ -41,7 +41,7 @@ def test_restarts_on_the_cluster_end_where_they_end_here(threads_cluster):
 @pytest.mark.slow
 def test_cross_validation_runs_on_the_cluster(toy):
     X, y = load_wine(return_X_y=True)
-    model = BSDRClassifier(n_components=2, max_iter=10, tol=1e6, n_jobs=1, random_state=0)
+    model = BSDRClassifier(n_components=2, max_iter=30, tol=1e6, n_jobs=1, random_state=0)
     here = cross_val_score(model, X, y, cv=3)
     with (
         distributed.LocalCluster(

@@ -167,6 +167,9 @@ def test_a_real_interrupt_while_workers_are_busy():
 import os, signal, time
 from bsdr_models.inference.restarts import run_tasks
 
+# Of a shell that works in the background a process inherits that it is not to be interrupted.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def task(number):
     time.sleep(10_000 * number)
     return number
