@@ -117,10 +117,19 @@ def settle_all(
 ) -> tuple[BlockState, Info]:
     """All rows near their optimum given the globals, and the exact bound. Reads X once."""
     message = Message.of(shared, data, priors)
-    rows, sums = data.blocks.visit(settle_rows, rows, shared=(message, n_inner))
-    info = mean_field.info(shared, data.known, priors, sums=sums.latent, scores=sums.scores)
-    assert sums.latent.cross is not None
-    return BlockState(shared=shared, rows=rows, cross=sums.latent.cross), info
+    state, info, _ = _settle(rows, message, data, n_inner=n_inner)
+    return state, info
+
+
+def _settle(
+    rows: Parts, message: Message, data: BlockData, *, n_inner: int
+) -> tuple[BlockState, Info, LatentSums]:
+    """The same with the sums over rows, by the quadrature that a message asks for."""
+    rows, found = data.blocks.visit(settle_rows, rows, shared=(message, n_inner))
+    sums, shared = found.latent, message.state
+    info = mean_field.info(shared, data.known, message.priors, sums=sums, scores=found.scores)
+    assert sums.cross is not None
+    return BlockState(shared=shared, rows=rows, cross=sums.cross), info, sums
 
 
 def complete(shared: State, priors: Priors, projection: FloatArray, weights: FloatArray) -> State:
@@ -187,15 +196,15 @@ def maximise(
         nonlocal best, best_info, rows
         shared = complete(state.shared, priors, *frame.unpack(x))
         message = Message.of(shared, data, priors, n_nodes=N_NODES)
-        rows, sums = data.blocks.visit(settle_rows, rows, shared=(message, N_INNER))
-        info = mean_field.info(shared, data.known, priors, sums=sums.latent, scores=sums.scores)
+        got, info, sums = _settle(rows, message, data, n_inner=N_INNER)
+        rows = got.rows
         if info.elbo > best_info.elbo:
-            assert sums.latent.cross is not None
-            best = BlockState(shared=shared, rows=rows, cross=sums.latent.cross)
-            best_info = info
-        return -info.elbo, -frame.pull(*gradient(shared, sums.latent, data, priors))
+            best, best_info = got, info
+        return -info.elbo, -frame.pull(*gradient(shared, sums, data, priors))
 
     def after_step(intermediate_result: object) -> None:
+        nonlocal rows
+        rows = best.rows  # which a callback may have written, so that the next go on from there
         if on_step is not None and on_step(best, best_info):
             raise StopIteration
 
