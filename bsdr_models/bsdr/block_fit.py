@@ -95,7 +95,7 @@ def fit_to_blocks(
             projection_prior=problem.projection_prior,
         )
     with watched_climb(
-        "BSDR, sweeps over blocks",
+        "BSDR, fit in blocks",
         n_restarts=options["n_restarts"],
         max_iter=options["max_iter"],
         n_jobs=1,

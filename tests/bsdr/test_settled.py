@@ -210,3 +210,12 @@ def test_the_information_is_that_of_all_rows(n_blocks):
     expected = np.concatenate(each).mean(axis=0)
     found = settled._curvature(state, data, PRIORS)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_most_blocks_may_have_none_of_the_rows_that_are_looked_at(monkeypatch):
+    monkeypatch.setattr(settled, "N_CURVED", 5)
+    found = []
+    for n_blocks in (1, 110):
+        data = prepared(*make_rows(), n_blocks=n_blocks)
+        found.append(settled._curvature(swept(data, "entrywise")[0], data, PRIORS))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6, atol=1e-9)
