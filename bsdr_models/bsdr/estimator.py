@@ -66,7 +66,8 @@ class BSDRClassifier(ClassifierMixin, PartialFit):
     n_restarts : int, default=1
         Restarts of mean field; the highest bound is kept.
     max_iter : int, default=500
-        Iterations of mean field per restart.
+        Iterations of mean field per restart. Of the fits that a stack mixes, those by sweeps end
+        at a hundred, where cross-validation has scored them.
     tol : float, optional
         Mean field stops when a round gains less than this many nats.
     integrate_latent : bool, default=True
@@ -105,6 +106,8 @@ class BSDRClassifier(ClassifierMixin, PartialFit):
         Exact bound in nats after each iteration of that fit.
     n_iter_ : int
     converged_ : bool
+        Whether every fit came to rest. One that cross-validation wants short does not, and no
+        warning is due; one that ``max_iter`` stops warns.
     interrupted_ : bool
         Whether the fit was stopped by the user; it is usable all the same.
     idata_ : xarray.DataTree

@@ -51,7 +51,11 @@ def facts(model: Any) -> report.Facts:
     sections["fit"] = [
         ("engine", _engine(mixture, streamed=stream is not None)),
         report.bound_line(
-            "bound", result.elbo, converged=result.converged, interrupted=result.interrupted
+            "bound",
+            result.elbo,
+            converged=result.converged,
+            interrupted=result.interrupted,
+            ends_early=not (result.converged or mixture.fits[0].reached(model.max_iter)),
         ),
         *report.restart_line(result.restarts, best=result.elbo[-1]),
     ]
@@ -62,7 +66,12 @@ def facts(model: Any) -> report.Facts:
         sections["held-out rows"] = [report.score_line(mixture.log_score, guess=guess)]
         if context.config["latent_scale"] == "stack" and mixture.no_features_weight > NO_SIGNAL:
             remarks.insert(0, report.sentence(no_signal(mixture.no_features_weight)))
-    return report.Facts(sections=sections, remarks=remarks)
+    reached = any(fit.reached(model.max_iter) for fit in mixture.fits)
+    return report.Facts(
+        sections=sections,
+        remarks=remarks,
+        if_not_converged=report.STOPPED if reached else None,
+    )
 
 
 def _of_draws(model: Any, sections: dict[str, list[report.Line]]) -> report.Facts:

@@ -6,9 +6,10 @@ does: a grid of scales and a model that ignores the features are mixed with the 
 maximise the out-of-fold log score.
 
 Each scale is fitted twice, because a bound that is climbed further does not predict better
-throughout: once by plain sweeps that stop where they slow down, which holds the weights back when
-few rows are separable, and once to the top, where the fits of different scales err differently
-and their mixture is better than any of them.
+throughout: once by sweeps that stop where they slow down or at a hundred, which holds the weights
+back when few rows are separable, and once to the top, where the fits of different scales err
+differently and their mixture is better than any of them. Sweeps end on all rows where they end in
+a fold, whatever ``max_iter`` allows: what has been scored is what is fitted.
 
 With at least as many features as rows each fit gives two candidates, with and without the prior
 variance of a position in directions that no training row has.
@@ -38,8 +39,8 @@ logger = logging.getLogger(__name__)
 
 # Latent scales that are tried, with more rows than features and with fewer.
 SCALES, SCALES_FEW_ROWS = (0.03, 0.1, 0.3, 1.0), (0.01, 0.03, 0.1)
-# The two climbs: whether L-BFGS goes ahead of the sweeps, and iterations of the climb in a fold,
-# where full convergence buys nothing that the weights need.
+# The two climbs: whether L-BFGS goes ahead of the sweeps, and iterations of the climb in a fold.
+# Sweeps end there on all rows too. L-BFGS then goes on, which buys nothing that the weights need.
 CLIMBS = {False: 100, True: 200}
 # Folds at most.
 N_FOLDS = 5
@@ -49,7 +50,7 @@ MANY_ROWS = 5000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """One converged fit on all training rows.
+    """One fit on all training rows.
 
     posterior
         For prediction.
@@ -60,6 +61,10 @@ class Fit:
     latent_scale: float
     posterior: MeanFieldPosterior
     result: FitResult[State]
+
+    def reached(self, max_iter: int) -> bool:
+        """Whether the user's limit has stopped it, and not its rest or where it is meant to end."""
+        return not self.result.converged and len(self.result.elbo) >= max_iter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +157,10 @@ class Problem:
         )
         posterior = MeanFieldPosterior(state=result.state, data=data, latent_scale=latent_scale)
         return Fit(latent_scale=latent_scale, posterior=posterior, result=result)
+
+    def in_fold(self, quasi_newton: bool) -> int:
+        """Iterations of a climb in a fold, at most."""
+        return min(CLIMBS[quasi_newton], int(self.options["max_iter"]))
 
     @property
     def few_rows(self) -> bool:
@@ -282,7 +291,10 @@ def fit_mixture(
 
         def fit(number: int) -> Fit:
             scale, quasi_newton = grid[number]
-            return problem.fit(data, scale, fit_streams[number], quasi_newton=quasi_newton)
+            length = problem.options["max_iter"] if quasi_newton else problem.in_fold(quasi_newton)
+            return problem.fit(
+                data, scale, fit_streams[number], quasi_newton=quasi_newton, max_iter=length
+            )
 
         fitted = run_tasks(
             fit,
@@ -334,7 +346,7 @@ def _held_out_scores(
             scale,
             stream,
             n_restarts=1,
-            max_iter=min(CLIMBS[quasi_newton], problem.options["max_iter"]),
+            max_iter=problem.in_fold(quasi_newton),
             quasi_newton=quasi_newton,
         )
         if fit.result.interrupted:

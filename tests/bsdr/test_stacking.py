@@ -1,8 +1,11 @@
 """Stacked latent scales: folds, weights, what is fitted again, what an interrupt leaves."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
+from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models import BSDRClassifier, BSDRRegressor
 from bsdr_models.bsdr import fit as fit_module
@@ -159,6 +162,52 @@ def test_many_rows_hold_one_fold_out(monkeypatch):
     problem = make_problem()
     fit_mixture(problem, np.random.default_rng(0), scales=SCALES)
     assert sum(n < 45 for n in counted) == len(SCALES) * len(stacking.CLIMBS)
+
+
+@pytest.mark.parametrize("max_iter", [3, 40])
+def test_sweeps_end_on_all_rows_where_they_were_scored(monkeypatch, max_iter):
+    monkeypatch.setattr(stacking, "CLIMBS", {False: 5, True: 8})
+    monkeypatch.setattr(
+        stacking, "stack_weights", lambda log_prob: np.full(len(log_prob), 1 / len(log_prob))
+    )
+    problem = make_problem()
+    problem.options.update(max_iter=max_iter, tol=0.0)
+    limits = []
+    whole = Problem.fit
+
+    def note(self, data, *args, **more):
+        limits.append((data.n_rows < 45, more["quasi_newton"], more["max_iter"]))
+        return whole(self, data, *args, **more)
+
+    monkeypatch.setattr(Problem, "fit", note)
+    mixture = fit_mixture(problem, np.random.default_rng(0), scales=(0.1, 1.0))
+    short, long = min(5, max_iter), min(8, max_iter)
+    assert set(limits) == {
+        (True, False, short),
+        (True, True, long),
+        (False, False, short),
+        (False, True, max_iter),
+    }
+    lengths = sorted(len(fit.result.elbo) for fit in mixture.fits)
+    assert lengths == [short, short, max_iter, max_iter]
+    reached = [fit.reached(max_iter) for fit in mixture.fits]
+    assert sum(reached) == (4 if max_iter == 3 else 2)
+
+
+def test_a_fit_that_is_meant_to_end_early_does_not_warn(monkeypatch):
+    monkeypatch.setattr(stacking, "CLIMBS", {False: 5})
+    problem = make_problem()
+    begin = {"n_components": 2, "latent_scale": "estimate", "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = BSDRClassifier(**begin).fit(problem.X, problem.y)
+    assert model.n_iter_ == 5
+    assert not model.converged_
+    assert "where it is meant to stop" in str(model.summary())
+    assert "max_iter" not in str(model.summary())
+    with pytest.warns(ConvergenceWarning, match="max_iter=4"):
+        model = BSDRClassifier(**begin, max_iter=4).fit(problem.X, problem.y)
+    assert "a larger max_iter" in str(model.summary())
 
 
 def test_classes_of_one_row_leave_nothing_to_compare():
