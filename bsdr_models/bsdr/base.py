@@ -301,8 +301,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         state = leading.result.state
         loadings = leading.posterior.data.design.loadings(state.projection.mean)
         self._name_results(loadings, state.latent.mean, state.weights.mean[1:])
-        reached = any(fit.reached(self.max_iter) for fit in mixture.fits)
-        if reached and not (self.interrupted_ or quiet):
+        if mixture.reached(self.max_iter) and not (self.interrupted_ or quiet):
             warn_not_converged(self.max_iter, settings.tol, stacklevel=6)
 
     def _fit_draws(self, settings: Settings, rng: np.random.Generator) -> None:

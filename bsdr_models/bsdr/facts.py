@@ -47,7 +47,8 @@ def facts(model: Any) -> report.Facts:
     if stream is not None and stream.learned is not None:
         sections["fit"] = [("engine", f"mean field, {stream.learned.n_steps} steps of a stream")]
         return report.Facts(sections=sections, remarks=[report.NARROW])
-    result = mixture.fits[0].result
+    leading, max_iter = mixture.fits[0], context.config["max_iter"]
+    result = leading.result
     sections["fit"] = [
         ("engine", _engine(mixture, streamed=stream is not None)),
         report.bound_line(
@@ -55,7 +56,7 @@ def facts(model: Any) -> report.Facts:
             result.elbo,
             converged=result.converged,
             interrupted=result.interrupted,
-            ends_early=not (result.converged or mixture.fits[0].reached(model.max_iter)),
+            ends_early=not (result.converged or leading.reached(max_iter)),
         ),
         *report.restart_line(result.restarts, best=result.elbo[-1]),
     ]
@@ -66,11 +67,10 @@ def facts(model: Any) -> report.Facts:
         sections["held-out rows"] = [report.score_line(mixture.log_score, guess=guess)]
         if context.config["latent_scale"] == "stack" and mixture.no_features_weight > NO_SIGNAL:
             remarks.insert(0, report.sentence(no_signal(mixture.no_features_weight)))
-    reached = any(fit.reached(model.max_iter) for fit in mixture.fits)
     return report.Facts(
         sections=sections,
         remarks=remarks,
-        if_not_converged=report.STOPPED if reached else None,
+        if_not_converged=report.STOPPED if mixture.reached(max_iter) else None,
     )
 
 

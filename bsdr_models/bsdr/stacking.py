@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 # Latent scales that are tried, with more rows than features and with fewer.
 SCALES, SCALES_FEW_ROWS = (0.03, 0.1, 0.3, 1.0), (0.01, 0.03, 0.1)
 # The two climbs: whether L-BFGS goes ahead of the sweeps, and iterations of the climb in a fold.
-# Sweeps end there on all rows too. L-BFGS then goes on, which buys nothing that the weights need.
+# On all rows sweeps end there too; L-BFGS goes on to the top, which the weights do not need.
 CLIMBS = {False: 100, True: 200}
 # Folds at most.
 N_FOLDS = 5
@@ -112,6 +112,10 @@ class Mixture:
         ]
         return logsumexp(live, axis=0)
 
+    def reached(self, max_iter: int) -> bool:
+        """Whether the user's limit has stopped any of the fits."""
+        return any(fit.reached(max_iter) for fit in self.fits)
+
     @property
     def no_features_weight(self) -> float:
         """Weight of the component that ignores the features."""
@@ -158,7 +162,7 @@ class Problem:
         posterior = MeanFieldPosterior(state=result.state, data=data, latent_scale=latent_scale)
         return Fit(latent_scale=latent_scale, posterior=posterior, result=result)
 
-    def in_fold(self, quasi_newton: bool) -> int:
+    def fold_limit(self, quasi_newton: bool) -> int:
         """Iterations of a climb in a fold, at most."""
         return min(CLIMBS[quasi_newton], int(self.options["max_iter"]))
 
@@ -291,9 +295,13 @@ def fit_mixture(
 
         def fit(number: int) -> Fit:
             scale, quasi_newton = grid[number]
-            length = problem.options["max_iter"] if quasi_newton else problem.in_fold(quasi_newton)
+            to_the_top = problem.options["max_iter"]
             return problem.fit(
-                data, scale, fit_streams[number], quasi_newton=quasi_newton, max_iter=length
+                data,
+                scale,
+                fit_streams[number],
+                max_iter=to_the_top if quasi_newton else problem.fold_limit(quasi_newton),
+                quasi_newton=quasi_newton,
             )
 
         fitted = run_tasks(
@@ -346,7 +354,7 @@ def _held_out_scores(
             scale,
             stream,
             n_restarts=1,
-            max_iter=problem.in_fold(quasi_newton),
+            max_iter=problem.fold_limit(quasi_newton),
             quasi_newton=quasi_newton,
         )
         if fit.result.interrupted:

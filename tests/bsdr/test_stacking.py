@@ -208,6 +208,8 @@ def test_a_fit_that_is_meant_to_end_early_does_not_warn(monkeypatch):
     with pytest.warns(ConvergenceWarning, match="max_iter=4"):
         model = BSDRClassifier(**begin, max_iter=4).fit(problem.X, problem.y)
     assert "a larger max_iter" in str(model.summary())
+    model.set_params(max_iter=100)  # of the next fit
+    assert "a larger max_iter" in str(model.summary())
 
 
 def test_classes_of_one_row_leave_nothing_to_compare():
