@@ -26,14 +26,14 @@ $(STAMP): pyproject.toml tools/find_python.sh
 	$(BIN)/python -m pip install --quiet --editable ".[io,nuts,notebook,scale]" --group dev
 	@touch $(STAMP)
 
-demo: $(STAMP)  ## Fit Wine with every engine; pictures and posterior go to demo_output/
+demo: $(STAMP)  ## Fit Wine with every model; pictures and posteriors go to demo_output/
 	$(BIN)/python -m bsdr_models.demo --output demo_output
 
 test: $(STAMP)  ## The fast tests
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow"
 
 test-slow: $(STAMP)  ## Statistical tests, samplers and notebooks
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m slow
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m slow --durations=20
 
 test-lowest: $(STAMP)  ## The fast tests with the oldest dependencies that are allowed
 	$(BIN)/python -m pip install --quiet --group package

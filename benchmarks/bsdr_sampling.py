@@ -134,6 +134,7 @@ def by_nuts(case: Case, tune: int, draws: int, rng: np.random.Generator):
         X,
         y,
         n_components=COMPONENTS,
+        variant="paper",
         projection_prior=case.projection_prior,
         priors=case.priors,
     )

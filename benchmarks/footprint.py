@@ -35,34 +35,30 @@ class Case:
     mib: float | None = None
 
 
+PAPER: dict[str, Any] = {"variant": "paper", "projection_prior": "columnwise"}
 LONG = (100_000, 64, 10)
 # Iterations where memory is the question.
 FEW = 30
 WIDE = (300, 15_000, 5)
 CASES = (
-    Case(name="Wine, one fit", arguments={"latent_scale": 1.0}, seconds=1.0),
+    Case(name="Wine, one fit", arguments=PAPER, seconds=1.0),
     Case(name="Wine, the default", arguments={}, seconds=5.0),
     Case(
         name="N = 100 000, D = 64, entrywise",
-        arguments={
-            "latent_scale": 1.0,
-            "projection_prior": "entrywise",
-            "n_components": 5,
-            "max_iter": FEW,
-        },
+        arguments={"variant": "paper", "n_components": 5, "max_iter": FEW},
         sizes=LONG,
         mib=1024.0,
     ),
     Case(
         name="N = 100 000, D = 64, the default",
-        arguments={"n_components": 5, "max_iter": FEW},
+        arguments={"n_components": 5},
         sizes=LONG,
         mib=1024.0,
     ),
     *(
         Case(
             name=f"N = 300, D = 15 000, {prior}",
-            arguments={"latent_scale": 1.0, "projection_prior": prior, "n_components": 4},
+            arguments={**PAPER, "projection_prior": prior, "n_components": 4},
             sizes=WIDE,
             seconds=120.0,
             mib=4096.0,
@@ -101,8 +97,9 @@ def child(case: Case) -> dict[str, float]:
         model = BSDRClassifier(**case.arguments, random_state=0).fit(X, y)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     accuracy = float(np.mean(model.predict(X) == y))
-    bounds = model.lower_bounds_
-    assert accuracy > 0.9, "the fit has not learnt the rows"
+    bounds = getattr(model, "lower_bounds_", np.zeros(1))
+    if model.variant_ == "paper":  # the other does not fit samples that it cannot predict
+        assert accuracy > 0.9, "the fit has not learnt the rows"
     assert np.all(np.diff(bounds) > -1e-6 * np.abs(bounds[1:])), "the bound fell"
     return {
         "wall": wall,

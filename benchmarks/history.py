@@ -32,7 +32,9 @@ N_LAST = 5
 N_NEW = 1000
 MODELS: dict[str, Callable[[], Any]] = {
     "BSDR": lambda: BSDRClassifier(2, random_state=0),
-    "BSDR, one fit": lambda: BSDRClassifier(2, latent_scale=1.0, random_state=0),
+    "BSDR, one fit": lambda: BSDRClassifier(
+        2, variant="paper", projection_prior="columnwise", random_state=0
+    ),
     "BM2PCA": lambda: BM2PCAClassifier(2, random_state=0),
     "D-GPLVM": lambda: DGPLVMClassifier(2, random_state=0),
 }

@@ -132,11 +132,9 @@ def fits(rows: Sequence[Row], table: Table) -> str:
                     f"{np.mean([row[name] for row in found]):.3g}"
                     for name in ("ece", "brier", "converged", "live", "live_by_norm")
                 ]
-                empty = [row["stack"][-1] for row in found if "stack" in row]
                 worst = max(row["log_loss"] for row in found)
-                cells = [*means, f"{np.mean(empty):.3g}" if empty else "-", f"{worst:.3f}"]
-                lines.append([str(task), method, str(len(found)), *cells])
-    return as_markdown([*head, "no features", "worst log loss"], lines) if lines else ""
+                lines.append([str(task), method, str(len(found)), *means, f"{worst:.3f}"])
+    return as_markdown([*head, "worst log loss"], lines) if lines else ""
 
 
 def left_out(rows: Sequence[Row], table: Table) -> str:

@@ -121,7 +121,7 @@ def bounds() -> Figure:
         for ax, (source, sizes) in zip(axes, cases.items(), strict=True):
             split = per_class(source, sizes, 0)
             for index, r in enumerate((5, 10)):
-                model = BSDRClassifier(r, preset="paper", random_state=0)
+                model = BSDRClassifier(r, variant="paper", random_state=0)
                 bound = model.fit(split.X_train, split.y_train).lower_bounds_
                 iteration = np.arange(1, len(bound) + 1)
                 ax.plot(iteration, bound, color=color(index), label=f"R = {r}")

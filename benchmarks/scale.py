@@ -1,10 +1,9 @@
-"""Rows beyond memory: a sweep of BSDR in one process, on workers, and from disk.
+"""Laplace's method of BSDR on samples in memory, on disk, and on the workers of a cluster.
 
-    python -m benchmarks scale --rows 1000000 --features 100
-    python -m benchmarks scale --model                          # what a sweep costs, in parts
+    python -m benchmarks scale
+    python -m benchmarks scale --samples 1000000 --write
 
-Everything is timed in one run, sweeps in memory and on workers in turns, wall seconds, one BLAS
-thread each. All ways start alike, and must have the same bound after the same number of sweeps.
+All ways must find the same mode and the same covariance; wall seconds, one BLAS thread each.
 """
 
 import argparse
@@ -13,53 +12,54 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
 from benchmarks.evidence.page import table as as_markdown
 from benchmarks.evidence.page import write
 from benchmarks.timing import machine
-from bsdr_models.bsdr import blocks, mean_field
-from bsdr_models.bsdr.block_starts import BlockData, prepare
-from bsdr_models.bsdr.priors import Priors
-from bsdr_models.data import make_data
+from bsdr_models.bsdr.laplace import Laplace, Normal, fit_laplace_blocks, prepare
+from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.inference.row_blocks import RowBlocks
+from bsdr_models.row_checks import check_blocks
 from bsdr_models.row_sources import make_blocks
 
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
-PRIORS = Priors(latent_scale=0.3)
-N_CLASSES, N_COMPONENTS = 5, 3
-# Workers keep the memory of large temporary arrays, as docs/how_to/large_data.md advises.
-KEEP = {
-    f"distributed.nanny.pre-spawn-environ.MALLOC_{kind}_THRESHOLD_": 1 << 27
-    for kind in ("TRIM", "MMAP")
-}
-# Rows that are written at once.
-CHUNK = 50_000
+N_CLASSES, N_COMPONENTS, N_DRAWS = 5, 3, 256
+# Largest difference of mode and covariance, in posterior standard deviations.
+CLOSE = 1e-3
+# Samples that are written at once, and those of a first fit, which loads compiled code.
+CHUNK, FEW = 50_000, 2000
 MEGABYTE = 1 << 20
+# Kinds of visits by the function that is called with each block.
+PARTS = {
+    "sum_data": "moments",
+    "sum_slope": "evaluation",
+    "sum_curvature": "curvature",
+    "sum_log_likelihood": "draws",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Rows and labels on disk."""
+    """Samples and labels on disk."""
 
     X: Path
     y: Path
 
     @classmethod
     def make(cls, folder: Path, n: int, d: int) -> "Files":
-        """Five classes of unit spread, two apart in three directions of D."""
+        """Five classes of unit spread that overlap in three directions of D."""
         rng = np.random.default_rng(0)
         files = cls(X=folder / "X.npy", y=folder / "y.npy")
         y = rng.integers(N_CLASSES, size=n)
         centres = np.zeros((N_CLASSES, d))
-        centres[:, :3] = 2.0 * rng.standard_normal((N_CLASSES, 3))
+        centres[:, :3] = rng.standard_normal((N_CLASSES, 3))
         X = np.lib.format.open_memmap(files.X, mode="w+", dtype=np.float64, shape=(n, d))
         for begin in range(0, n, CHUNK):
             part = slice(begin, min(begin + CHUNK, n))
@@ -73,77 +73,78 @@ class Files:
         return np.load(self.X, mmap_mode="r" if mapped else None), np.load(self.y)
 
 
-@dataclass(slots=True)
-class Climb:
-    """One way under way: its seconds and bounds, sweep by sweep."""
+class Timed:
+    """Blocks whose visits are timed, by the name of what is done to them."""
 
-    state: Any
-    step: Callable[[Any], tuple[Any, mean_field.Info]]
-    seconds: list[float] = field(default_factory=list)
-    bounds: list[float] = field(default_factory=list)
+    def __init__(self, blocks: RowBlocks) -> None:
+        self._blocks = blocks
+        self.seconds: dict[str, list[float]] = defaultdict(list)
 
-    def run(self) -> None:
-        """One sweep."""
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._blocks, name)
+
+    def visit(self, function: Any, *parts: Any, shared: Any = None) -> Any:
+        """A visit of the blocks."""
         begin = time.perf_counter()
-        self.state, info = self.step(self.state)
-        self.seconds.append(time.perf_counter() - begin)
-        self.bounds.append(info.elbo)
-
-    @property
-    def median(self) -> float:
-        """Seconds of a sweep; the first one also loads compiled code."""
-        return statistics.median(self.seconds[1:])
+        found = self._blocks.visit(function, *parts, shared=shared)
+        name = getattr(function, "func", function).__name__
+        self.seconds[PARTS[name]].append(time.perf_counter() - begin)
+        return found
 
 
-def in_memory(X: np.ndarray, y: np.ndarray) -> Climb:
-    """The path of arrays."""
-    data = make_data(X, y, n_labels=N_CLASSES)
-    state = mean_field.init(
-        data,
-        PRIORS,
-        n_components=N_COMPONENTS,
-        projection_prior="entrywise",
-        rng=np.random.default_rng(0),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A fit: its seconds, those of its visits, and what it found."""
+
+    total: float
+    visits: dict[str, list[float]]
+    found: Laplace
+
+    def line(self, name: str, note: str) -> list[str]:
+        """A line of the table."""
+        medians = [f"{statistics.median(self.visits[part]):.3f}" for part in PARTS.values()]
+        counts = [len(self.visits[part]) for part in PARTS.values()]
+        cells = [f"{m} x {n}" for m, n in zip(medians, counts, strict=True)]
+        return [name, f"{self.total:.1f}", *cells, note]
+
+
+def run(blocks: RowBlocks) -> Run:
+    """Fit, as the estimator does it once blocks are made."""
+    begin = time.perf_counter()
+    checked = check_blocks(blocks)
+    timed: Any = Timed(checked.blocks)
+    prepared = prepare(
+        timed,
+        checked.statistics.scaler(standardize=True),
+        n_labels=N_CLASSES,
+        target="multiclass",
+        priors=HierarchicalPriors(),
     )
-
-    return Climb(state=state, step=lambda state: mean_field.step(state, data, PRIORS))
-
-
-def by_blocks(rows: RowBlocks) -> Climb:
-    """The path of blocks, wherever they lie."""
-    data: BlockData = prepare(rows, None, n_labels=N_CLASSES)
-    state = blocks.init(
-        data,
-        PRIORS,
+    found = fit_laplace_blocks(
+        timed,
+        prepared,
         n_components=N_COMPONENTS,
-        projection_prior="entrywise",
         rng=np.random.default_rng(0),
+        n_draws=N_DRAWS,
     )
-
-    return Climb(state=state, step=lambda state: blocks.step(state, data, PRIORS))
-
-
-def on_workers(client: Any, files: Files, n_blocks: int, most: int | None = None) -> RowBlocks:
-    """Blocks on the workers of a cluster, of the first so many rows."""
-    X, y = (rows[:most] for rows in files.read(mapped=True))
-    return make_blocks(X, y, block_rows=-(-len(y) // n_blocks), client=client)
+    return Run(total=time.perf_counter() - begin, visits=dict(timed.seconds), found=found)
 
 
-def from_disk(files: Files, limit: int, n_sweeps: int, answer: Any) -> None:
-    """Sweeps from disk, in a process that may hold ``limit`` bytes: bounds, seconds, peak."""
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+def from_disk(files: Files, block_rows: int, limit: int, answer: Any) -> None:
+    """A fit in a process that may take ``limit`` bytes more than it has with compiled code."""
+    X, y = files.read(mapped=True)
     with threadpool_limits(1):
-        climb = by_blocks(make_blocks(*files.read(mapped=True)))
-        for _ in range(n_sweeps):
-            climb.run()
-    answer.send((climb.bounds, climb.seconds, _status("VmData"), _status("RssAnon")))
+        run(make_blocks(X[:FEW], y[:FEW]))
+        most = int(_status("VmData") * MEGABYTE) + limit
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        answer.send(run(make_blocks(X, y, block_rows=block_rows)))
 
 
-def _in_a_process(function: Callable[..., None], *arguments: Any) -> Any:
+def _in_a_process(*arguments: Any) -> Run:
     """What a new process sends back."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=function, args=(*arguments, theirs))
+    process = context.Process(target=from_disk, args=(*arguments, theirs))
     process.start()
     theirs.close()
     found = ours.recv()
@@ -159,116 +160,53 @@ def _status(name: str) -> float:
     return float("nan")
 
 
-def compare(n: int, d: int, *, n_workers: int, n_blocks: int, n_sweeps: int, limit: int) -> str:
-    """Markdown table of the three ways."""
-    import dask
+def on_workers(files: Files, n_workers: int) -> Run:
+    """A fit on the workers of a local cluster, a block on each."""
     from distributed import Client, LocalCluster
 
-    dask.config.set(KEEP)
-    lines = []
+    X, y = files.read(mapped=True)
+    cluster = LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
+    )
+    with cluster, Client(cluster) as client:
+        run(make_blocks(X[:FEW], y[:FEW], block_rows=-(-FEW // n_workers), client=client))
+        return run(make_blocks(X, y, block_rows=-(-len(y) // n_workers), client=client))
+
+
+def compare(n: int, d: int, *, n_workers: int, block_rows: int, limit: int) -> str:
+    """Markdown table of the three ways."""
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         files = Files.make(Path(folder), n, d)
         # Before there are workers, whose environment it would have.
-        bounds, seconds, held, anonymous = _in_a_process(from_disk, files, limit, n_sweeps)
-        memory = in_memory(*files.read())
-        cluster = LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
-        )
-        with cluster, Client(cluster) as client:
-            workers = by_blocks(on_workers(client, files, n_blocks))
-            client_cpu = 0.0
-            for _ in range(n_sweeps):
-                before = time.process_time()
-                workers.run()
-                client_cpu += (time.process_time() - before) / n_sweeps
-                memory.run()
-            few = by_blocks(on_workers(client, files, n_blocks, most=100 * n_blocks))
-            for _ in range(5 * n_sweeps):
-                few.run()
-        _check(memory.bounds, workers.bounds)
-        _check(memory.bounds, bounds)
-    disk = statistics.median(seconds[1:])
-    base = memory.median
-    lines.append(["in memory, one process", f"{base:.2f}", "1.00", "-"])
-    lines.append(
-        [
-            f"{n_workers} workers, {n_blocks} blocks",
-            f"{workers.median:.2f}",
-            f"{workers.median / base:.2f}",
-            f"{client_cpu:.3f} s of CPU in the client",
-        ]
-    )
-    note = "what Dask takes, there is next to no work"
-    lines.append([f"the same, {100 * n_blocks} rows", f"{few.median:.3f}", "-", note])
-    lines.append(
-        [
-            f"from disk, at most {limit // MEGABYTE} MB",
-            f"{disk:.2f}",
-            f"{disk / base:.2f}",
-            f"{held:.0f} MB of data segment, {anonymous:.0f} MB resident",
-        ]
-    )
-    head = [f"N = {n}, D = {d}", "s per sweep", "of in memory", ""]
-    return as_markdown(head, lines)
-
-
-# Sizes D, K, R at which the parts of a sweep are timed, with N_FIT rows.
-SIZES = [(25, 5, 3), (100, 5, 3), (400, 5, 3), (100, 2, 3), (100, 10, 3), (100, 5, 1), (100, 5, 8)]
-N_FIT = 50_000
-REPEATS = 5
-
-
-def cost_model() -> str:
-    """CPU nanoseconds of a row: products with X, its own update, its scores; and the fit."""
-    move, score, lines = [], [], []
-    for d, k, r in SIZES:
-        first, second = _visits(d, k, r)
-        move.append(first)
-        score.append(second)
-        lines.append([str(d), str(k), str(r), f"{first:.0f}", f"{second:.0f}"])
-    sizes = np.array(SIZES, dtype=float)
-    d, k, r = sizes.T
-    names = ("1", "D", "D R", "R (R + K)")
-    of_move, gap_move = _fit(np.column_stack([np.ones_like(d), d, d * r, r * (r + k)]), move)
-    of_score, gap_score = _fit(np.column_stack([np.ones_like(d), k]), score)
-    text = as_markdown(["D", "K", "R", "positions, ns a row", "scores, ns a row"], lines)
-    terms = " + ".join(f"{c:.3g} {name}" for c, name in zip(of_move, names, strict=True))
+        disk = _in_a_process(files, block_rows, limit * MEGABYTE)
+        X, y = files.read()
+        run(make_blocks(X[:FEW], y[:FEW]))
+        memory = run(make_blocks(X, y))
+        workers = on_workers(files, n_workers)
+    size = n * d * 8 / MEGABYTE
+    assert memory.found.converged, "no mode was found"
+    gap = max(difference(memory.found.normal, each.found.normal) for each in (disk, workers))
+    assert gap < CLOSE, f"the ways differ by {gap:.2g} standard deviations"
+    lines = [
+        memory.line("in memory", f"{size:.0f} MB of X"),
+        disk.line("from disk", f"at most {limit} MB beside the libraries"),
+        workers.line(f"{n_workers} workers", "a block on each"),
+    ]
+    head = [f"N = {n}, D = {d}", "s", *(f"{part}, s" for part in PARTS.values()), ""]
     return (
-        f"{text}\n\npositions: {terms} ns a row (largest error {gap_move:.0%})\n\n"
-        f"scores: {of_score[0]:.3g} + {of_score[1]:.3g} K ns a row (largest error {gap_score:.0%})"
+        f"K = {N_CLASSES}, R = {N_COMPONENTS}, {N_DRAWS} draws; Pareto k "
+        f"{memory.found.pareto_k:.2f}. Mode and covariance of the three ways differ by at most "
+        f"{gap:.0e} standard deviations.\n\n{as_markdown(head, lines)}"
     )
 
 
-def _visits(d: int, k: int, r: int) -> tuple[float, float]:
-    """Median CPU nanoseconds a row of the two visits of a sweep."""
-    rng = np.random.default_rng(0)
-    y = rng.integers(k, size=N_FIT)
-    X = rng.standard_normal((N_FIT, d)) + 2.0 * np.eye(k, d)[y]
-    data = prepare(make_blocks(X, y), None, n_labels=k)
-    state = blocks.init(data, PRIORS, n_components=r, projection_prior="entrywise", rng=rng)
-    state, _ = blocks.step(state, data, PRIORS)
-    message = blocks.Message.of(state.shared, data, PRIORS)
-    seconds: list[tuple[float, float]] = []
-    for _ in range(REPEATS):
-        begin = time.process_time()
-        data.blocks.visit(blocks.move_rows, state.rows, shared=message)
-        middle = time.process_time()
-        data.blocks.visit(blocks.score_rows, state.rows, shared=message)
-        seconds.append((middle - begin, time.process_time() - middle))
-    first, second = np.median(seconds, axis=0) * 1e9 / N_FIT
-    return float(first), float(second)
-
-
-def _fit(design: np.ndarray, values: list[float]) -> tuple[np.ndarray, float]:
-    """Coefficients, none negative, by relative least squares; the largest relative error."""
-    observed = np.array(values)
-    found, _ = nnls(design / observed[:, None], np.ones(len(observed)))
-    return found, float(np.max(np.abs(design @ found / observed - 1.0)))
-
-
-def _check(expected: list[float], found: list[float]) -> None:
-    gap = max(abs(a / b - 1.0) for a, b in zip(expected, found, strict=True))
-    assert gap < 1e-9, f"bounds differ by {gap:.2g}"
+def difference(one: Normal, other: Normal) -> float:
+    """Largest difference of modes and of covariances, in standard deviations of the first."""
+    covariances = [np.linalg.inv(normal.precision) for normal in (one, other)]
+    std = np.sqrt(np.diag(covariances[0]))
+    of_mode = np.abs(one.mean - other.mean) / std
+    of_spread = np.abs(covariances[0] - covariances[1]) / np.outer(std, std)
+    return float(max(of_mode.max(), of_spread.max()))
 
 
 def main() -> None:
@@ -277,30 +215,23 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--samples", type=int, default=300_000)
     parser.add_argument("--features", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--blocks", type=int, default=2)
-    parser.add_argument("--sweeps", type=int, default=10)
-    parser.add_argument("--limit", type=int, default=1024, help="megabytes, from disk")
-    parser.add_argument("--model", action="store_true", help="only the parts of a sweep")
+    parser.add_argument("--block-rows", type=int, default=20_000, help="from disk")
+    parser.add_argument("--limit", type=int, default=150, help="megabytes, from disk")
     parser.add_argument("--write", action="store_true", help=f"put into {PAGE.name}")
     arguments = parser.parse_args()
-    print(machine(), end="\n\n", flush=True)
-    with threadpool_limits(1):
-        _show("scale-parts", cost_model(), arguments.write)
-    if arguments.model:
-        return
-    sizes = {"n_workers": arguments.workers, "n_blocks": arguments.blocks}
-    sizes |= {"n_sweeps": arguments.sweeps, "limit": arguments.limit * MEGABYTE}
-    found = compare(arguments.rows, arguments.features, **sizes)
-    _show("scale-ways", found, arguments.write)
-
-
-def _show(name: str, text: str, into_page: bool) -> None:
-    print(text, end="\n\n", flush=True)
-    if into_page:
-        write(PAGE, name, f"{machine()}\n\n{text}")
+    text = compare(
+        arguments.samples,
+        arguments.features,
+        n_workers=arguments.workers,
+        block_rows=arguments.block_rows,
+        limit=arguments.limit,
+    )
+    print(machine(), text, sep="\n\n", flush=True)
+    if arguments.write:
+        write(PAGE, "scale", f"{machine()}\n\n{text}")
 
 
 if __name__ == "__main__":

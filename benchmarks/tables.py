@@ -242,7 +242,7 @@ TABLES = {
     ),
     "ard": Table(
         tasks=(_drawn("vowel", 8, 100),),
-        methods=("ARD", "ARD, 160 iterations", "ARD, stacked", "default", "mean field"),
+        methods=("ARD", "ARD, 160 iterations", "default", "mean field"),
     ),
     "sample-size": Table(
         tasks=(_drawn("vowel", 8, 10), _drawn("vowel", 8, 100)),

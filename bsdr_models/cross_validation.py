@@ -101,7 +101,7 @@ def cross_validated_map(
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, cross_validated_map, plots
     >>> X, y = load_wine(return_X_y=True)
-    >>> model = BSDRClassifier(latent_scale=0.3, random_state=0)
+    >>> model = BSDRClassifier(variant="paper", random_state=0)
     >>> tree = cross_validated_map(model, X, y, cv=5, random_state=0)
     >>> shown = plots.plot_scores(tree)  # what the labels were used for
     >>> held_out = plots.plot_scores(tree, group="predictions")  # what they are good for

@@ -9,15 +9,6 @@ from bsdr_models.typing import FloatArray, ProjectionPrior, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Targets:
-    """Targets of some rows; the fields of :class:`Data` that say what they are."""
-
-    y: np.ndarray
-    n_labels: int
-    target: Target = "multiclass"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
     """Rows and targets.
 

@@ -1,7 +1,8 @@
 """The main job on bundled data: ``python -m bsdr_models.demo``.
 
-Wine, 20 rows of each class for training: BSDR by mean field, Gibbs and NUTS, BM2PCA and D-GPLVM,
-beside what a user would pick instead, with pictures and the posterior written to a folder.
+Wine, 20 samples of each class for training: BSDR, the same with the posterior predictive
+distribution, the model of its paper by mean field, BM2PCA and D-GPLVM, beside what a user would
+pick instead, with pictures and the posteriors written to a folder.
 """
 
 import argparse
@@ -31,7 +32,6 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from bsdr_models import plots
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
-from bsdr_models.bsdr.settings import Inference
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.metrics import expected_calibration_error
 from bsdr_models.typing import FloatArray
@@ -39,16 +39,17 @@ from bsdr_models.typing import FloatArray
 N_TRAIN, N_COMPONENTS, SEED = 20, 2, 20
 FEATURE_NAMES = {
     "od280/od315_of_diluted_wines": "od280/od315",
+    "alcalinity_of_ash": "alcalinity",
     "nonflavanoid_phenols": "nonflav_phenols",
 }
 CULTIVARS = np.array(["Barolo", "Grignolino", "Barbera"])
 
-ENGINES: Mapping[Inference, dict[str, Any]] = {
-    "mean_field": {},
-    "gibbs": {"draws": 500, "tune": 300},
-    "nuts": {"draws": 300, "tune": 300, "chains": 2},
+FITS: Mapping[str, dict[str, Any]] = {
+    "smc": {},
+    "linear": {"pooling": "linear"},
+    "paper": {"variant": "paper"},
 }
-TITLES = {"mean_field": "BSDR, mean field", "gibbs": "BSDR, Gibbs", "nuts": "BSDR, NUTS"}
+TITLES = {"smc": "BSDR", "linear": "BSDR, linear", "paper": "BSDR, paper"}
 OTHERS: Mapping[str, Any] = {
     "BM2PCA": lambda: BM2PCAClassifier(N_COMPONENTS, progressbar=True, random_state=SEED),
     "D-GPLVM": lambda: DGPLVMClassifier(N_COMPONENTS, progressbar=True, random_state=SEED),
@@ -85,26 +86,24 @@ def rivals() -> dict[str, Any]:
 
 
 def split(y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Training rows, the same number of each class, and the others."""
+    """Training samples, the same number of each class, and the others."""
     train = np.concatenate(
         [rng.permutation(np.flatnonzero(y == label))[:N_TRAIN] for label in np.unique(y)]
     )
     return train, np.setdiff1d(np.arange(len(y)), train)
 
 
-def fit_engines(X: Any, y: np.ndarray, console: Console) -> dict[str, BSDRClassifier]:
-    """One estimator per engine, with progress bars."""
+def fit_variants(X: Any, y: np.ndarray, console: Console) -> dict[str, BSDRClassifier]:
+    """BSDR in several ways, with progress bars."""
     fitted: dict[str, BSDRClassifier] = {}
-    for engine, options in ENGINES.items():
+    for name, options in FITS.items():
         begin = time.perf_counter()
-        model = BSDRClassifier(
-            N_COMPONENTS, inference=engine, progressbar=True, random_state=SEED, **options
-        )
+        model = BSDRClassifier(N_COMPONENTS, progressbar=True, random_state=SEED, **options)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", ConvergenceWarning)
-            fitted[engine] = model.fit(X, y)
+            fitted[name] = model.fit(X, y)
         seconds = time.perf_counter() - begin
-        console.print(f"{TITLES[engine]}: {seconds:.1f} s", style="bold")
+        console.print(f"{TITLES[name]}: {seconds:.1f} s", style="bold")
         for warning in caught:
             if issubclass(warning.category, ConvergenceWarning):
                 console.print(f"  warning: {warning.message}", style="yellow")
@@ -121,8 +120,8 @@ def fit_others(X: Any, y: np.ndarray, console: Console) -> dict[str, Any]:
     return fitted
 
 
-def identified_table(tree: xr.DataTree) -> Table:
-    """ArviZ's summary of the strongest identified coefficients of a sampler."""
+def identified_table(tree: xr.DataTree, title: str) -> Table:
+    """ArviZ's summary of the strongest identified coefficients."""
     posterior = tree["posterior"].to_dataset()
     strength = abs(posterior["coef"].mean(("chain", "draw"))).max("outcome")
     strongest = strength.sortby(strength, ascending=False)["feature"].values[:3]
@@ -132,8 +131,8 @@ def identified_table(tree: xr.DataTree) -> Table:
         ci_kind="eti",
         round_to=3,
     )
-    columns = ["mean", "sd", "eti90_lb", "eti90_ub", "ess_bulk", "ess_tail", "r_hat"]
-    table = Table(title=f"Identified quantities, {TITLES[tree.attrs['inference_method']]}")
+    columns = ["mean", "sd", "eti90_lb", "eti90_ub", "ess_bulk", "r_hat"]
+    table = Table(title=f"Identified quantities, {title}")
     table.add_column("quantity", no_wrap=True)
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
@@ -143,8 +142,8 @@ def identified_table(tree: xr.DataTree) -> Table:
 
 
 def score_table(y: np.ndarray, probabilities: Mapping[str, FloatArray]) -> Table:
-    """Accuracy, log loss and calibration of every method on the held-out rows."""
-    table = Table(title=f"Wine, {N_TRAIN} rows per class to learn from, {len(y)} held out")
+    """Accuracy, log loss and calibration of every method on the held-out samples."""
+    table = Table(title=f"Wine, {N_TRAIN} samples per class to learn from, {len(y)} held out")
     table.add_column("method")
     for name in ("accuracy", "log loss", "calibration error"):
         table.add_column(name, justify="right")
@@ -161,9 +160,9 @@ def score_table(y: np.ndarray, probabilities: Mapping[str, FloatArray]) -> Table
 def certainty_table(
     rows: np.ndarray, y: np.ndarray, names: np.ndarray, probabilities: Mapping[str, FloatArray]
 ) -> Table:
-    """Probability of the true class that each method gives to a few rows."""
-    table = Table(title="How sure is each of the true class? Surest, typical, least sure rows")
-    table.add_column("row (true class)", no_wrap=True)
+    """Probability of the true class that each method gives to a few samples."""
+    table = Table(title="How sure is each of the true class? Surest, typical, least sure samples")
+    table.add_column("sample (true class)", no_wrap=True)
     for name in probabilities:
         table.add_column(name.replace(" + logistic", ""), justify="right")
     for row in rows:
@@ -182,14 +181,14 @@ def draw_pictures(
     """All pictures of the demo, as PNG files."""
     import matplotlib.pyplot as plt
 
-    main, margins, process = fitted["mean_field"], others["BM2PCA"], others["D-GPLVM"]
+    main, margins, process = fitted["smc"], others["BM2PCA"], others["D-GPLVM"]
     tree, predictions = main.idata_, main.predict_idata(X, y)
     merged = tree.assign({"predictions": predictions["predictions"]})
     drawings = {
         "map_training": lambda ax: plots.plot_scores(tree, ax=ax),
         "map_held_out": lambda ax: plots.plot_scores(merged, group="predictions", ax=ax),
-        "map_held_out_gibbs": lambda ax: plots.plot_scores(
-            fitted["gibbs"].predict_idata(X, y), group="predictions", ax=ax
+        "map_held_out_paper": lambda ax: plots.plot_scores(
+            fitted["paper"].predict_idata(X, y), group="predictions", ax=ax
         ),
         "map_held_out_bm2pca": lambda ax: plots.plot_scores(
             margins.predict_idata(X, y), group="predictions", ax=ax
@@ -202,7 +201,7 @@ def draw_pictures(
         "decision_regions": lambda ax: plots.plot_decision_regions(tree, ax=ax),
         "loadings": lambda ax: plots.plot_loadings(tree, ax=ax),
         "relevance": lambda ax: plots.plot_relevance(tree, ax=ax),
-        "bound": lambda ax: plots.plot_bound(tree, ax=ax),
+        "bound": lambda ax: plots.plot_bound(fitted["paper"].idata_, ax=ax),
         "confusion": lambda ax: plots.plot_confusion(merged, ax=ax),
         "reliability": lambda ax: plots.plot_reliability(merged, ax=ax),
         "certainty": lambda ax: plots.plot_certainty(merged, ax=ax),
@@ -232,30 +231,26 @@ def main(arguments: list[str] | None = None) -> None:
     train, test = split(y, np.random.default_rng(SEED))
     X_train, X_test, y_train, y_test = X.iloc[train], X.iloc[test], y[train], y[test]
 
-    fitted = fit_engines(X_train, names[y_train], console)
+    fitted = fit_variants(X_train, names[y_train], console)
     others = fit_others(X_train, names[y_train], console)
-    for engine in fitted:
-        if engine != "mean_field":  # one chain of independent draws has nothing to diagnose
-            console.print(identified_table(fitted[engine].idata_))
+    console.print(identified_table(fitted["smc"].idata_, TITLES["smc"]))
 
-    probabilities = {
-        TITLES[engine]: model.predict_proba(X_test) for engine, model in fitted.items()
-    }
+    probabilities = {TITLES[name]: model.predict_proba(X_test) for name, model in fitted.items()}
     probabilities |= {title: model.predict_proba(X_test) for title, model in others.items()}
     for name, rival in rivals().items():
         probabilities[name] = rival.fit(X_train.to_numpy(), y_train).predict_proba(
             X_test.to_numpy()
         )
     console.print(score_table(y_test, probabilities))
-    own = probabilities[TITLES["mean_field"]]
+    own = probabilities[TITLES["smc"]]
     order = np.argsort(-own[np.arange(len(y_test)), y_test])
     shown = order[np.linspace(0, len(order) - 1, 7).astype(int)]
     console.print(certainty_table(shown, y_test, names, probabilities))
 
     paths = draw_pictures(fitted, others, X_test, names[y_test], folder)
-    for engine, model in fitted.items():
-        paths.append(folder / f"wine_{engine}.nc")
-        model.idata_.to_netcdf(paths[-1], engine="h5netcdf")
+    for name in ("smc", "paper"):
+        paths.append(folder / f"wine_{name}.nc")
+        fitted[name].idata_.to_netcdf(paths[-1], engine="h5netcdf")
     for title, model in others.items():
         paths.append(folder / f"wine_{title.lower().replace('-', '')}.nc")
         model.idata_.to_netcdf(paths[-1], engine="h5netcdf")

@@ -20,10 +20,10 @@ from bsdr_models.diagnosis_report import Diagnosis, Row
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.zoo import ZOO
 
-type Engine = Literal["mcmc", "gibbs", "nuts", "mean_field", "advi", "map"]
+type Engine = Literal["mcmc", "smc", "gibbs", "nuts", "mean_field", "advi", "laplace", "map"]
 
 ENGINES: tuple[str, ...] = get_args(Engine.__value__)
-MCMC = ("mcmc", "gibbs", "nuts")
+MCMC = ("mcmc", "smc", "gibbs", "nuts")
 INDEPENDENT = (
     "not applicable: the draws are independent by construction, R-hat and effective sample size "
     "say nothing of the posterior"
@@ -34,6 +34,7 @@ NARROW = {
         "the approximation is a product of normals on the unconstrained scale: it has no "
         "correlations, and intervals are usually too narrow"
     ),
+    "laplace": "a normal distribution around the mode: right for many samples, not for few",
 }
 HELD = (
     "what the classifier stands on (metric, subspace) is held at its estimate: the draws are of "
@@ -69,7 +70,7 @@ def diagnose(
         and what follows from the tree: the subspace of the components, the log likelihood and the
         probabilities of the observed classes. A tree without a card needs them. Of an
         approximation or a mode nothing is said by quantity.
-    engine : {"mcmc", "gibbs", "nuts", "mean_field", "advi", "map"}, optional
+    engine : {"mcmc", "smc", "gibbs", "nuts", "mean_field", "advi", "laplace", "map"}, optional
         By default the root attribute ``inference_method``, and ``"mcmc"`` without one.
     group : str
         Where the draws are.
@@ -110,7 +111,7 @@ def diagnose(
 
     Examples
     --------
-    >>> classifier = BSDRClassifier(inference="gibbs").fit(X, y)  # doctest: +SKIP
+    >>> classifier = BSDRClassifier(inference="nuts").fit(X, y)  # doctest: +SKIP
     >>> print(diagnose(classifier.idata_))  # doctest: +SKIP
     """
     dataset = read_draws(tree, group)
@@ -169,6 +170,11 @@ def _aligned(
             return [
                 checks.mixing(n, array, limits, kind="aligned") for n, array in found.items()
             ], []
+        if tree.attrs.get("alignment") == "affine":
+            found = {f"{name}, aligned": dataset[name] for name in names}
+            return [checks.mixing(n, each, limits, kind="aligned") for n, each in found.items()], [
+                "Draws are in common coordinates of the latent space, by an affine map of each."
+            ]
         tree = align_draws(tree, group=group, component=COMPONENT, **options)
     aligned = tree[group + SUFFIX].to_dataset()
     rows = [
@@ -213,7 +219,7 @@ def _approximation(tree: xr.DataTree, engine: str, limits: Limits) -> list[Row]:
 
 def _search(tree: xr.DataTree, engine: str) -> Row:
     """Whether the search for an optimum came to an end."""
-    what = "the search for the mode" if engine == "map" else "the bound"
+    what = "the search for the mode" if engine in ("map", "laplace") else "the bound"
     converged = tree.attrs.get("converged")
     if tree.attrs.get("interrupted"):
         verdict = "not converged: interrupted"

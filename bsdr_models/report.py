@@ -21,12 +21,31 @@ from bsdr_models.typing import FloatArray, IntArray
 # Classes that are named one by one, components likewise, and the longest name that is not cut.
 MAX_CLASSES, MAX_COMPONENTS, MAX_NAME = 8, 8, 24
 
-ENGINES = {"mean_field": "mean field", "gibbs": "Gibbs", "nuts": "NUTS", "advi": "ADVI"}
+ENGINES = {
+    "smc": "tempered SMC",
+    "mean_field": "mean field",
+    "gibbs": "Gibbs",
+    "nuts": "NUTS",
+    "advi": "ADVI",
+    "laplace": "Laplace's method",
+}
 
 NARROW = (
     "Mean field is an approximation: intervals and covariances drawn from it are too narrow, and "
     "no diagnostic of it says by how much."
 )
+
+ADVI = (
+    "ADVI is an approximation, and nothing shows that it has converged: intervals drawn from it "
+    "are too narrow."
+)
+
+LAPLACE = (
+    "A normal approximation around the mode, of which the importance ratios say that it is not to "
+    "be trusted: use inference='smc'."
+)
+
+ONE_CHAIN = "A single chain cannot show whether it has converged: sample with chains=4."
 
 STOPPED = "Not converged: the fit stopped at max_iter; it is usable, a larger max_iter is better."
 
@@ -79,10 +98,10 @@ class Summary:
     --------
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier
-    >>> model = BSDRClassifier(latent_scale=0.3, random_state=0).fit(*load_wine(return_X_y=True))
+    >>> model = BSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True))
     >>> summary = model.summary()
     >>> [line for line in str(summary).splitlines() if "rows" in line]
-    ['  rows          178']
+    ['  rows              178']
     >>> summary.to_frame().columns.tolist()
     ['section', 'name', 'value']
     """
@@ -145,12 +164,9 @@ def summarise(estimator: Any, paper: str) -> Summary:
 def not_mixed(tree: xr.DataTree) -> str:
     """What it means that draws are not known to have converged."""
     if tree.attrs["inference_method"] == "advi":
-        return (
-            "ADVI is an approximation, and nothing shows that it has converged: intervals drawn "
-            "from it are too narrow."
-        )
+        return ADVI
     if "r_hat" not in tree.attrs:
-        return "A single chain cannot show whether it has converged: sample with chains=4."
+        return ONE_CHAIN
     return (
         f"Not converged: R-hat of the identified quantities reaches {tree.attrs['r_hat']:.2f}, "
         f"more than {R_HAT_LIMIT}. Read diagnose(model.idata_) before the draws."

@@ -12,14 +12,14 @@ from bsdr_models import demo
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_demo_writes_pictures_and_posteriors(tmp_path, monkeypatch, capsys):
     # NUTS has tests of its own; compiling its model would be most of the time here.
-    short = {"mean_field": {}, "gibbs": {"draws": 50, "tune": 50}}
-    monkeypatch.setattr(demo, "ENGINES", short)
+    short = {"smc": {}, "paper": {"variant": "paper"}}
+    monkeypatch.setattr(demo, "FITS", short)
     demo.main(["--output", str(tmp_path / "out")])
 
     printed = capsys.readouterr().out
     assert "shrinkage LDA" in printed
     assert "How sure" in printed
-    (row,) = [line for line in printed.splitlines() if line.startswith("│ BSDR, mean field")]
+    (row,) = [line for line in printed.splitlines() if line.startswith("│ BSDR  ")]
     accuracy, log_loss, _ = (float(cell) for cell in row.strip("│").split("│")[1:])
     assert accuracy > 0.9
     assert log_loss < 0.25
@@ -28,6 +28,6 @@ def test_demo_writes_pictures_and_posteriors(tmp_path, monkeypatch, capsys):
     assert len(pictures) == 14
     for path in pictures:
         assert np.unique(matplotlib.image.imread(path).reshape(-1, 4), axis=0).shape[0] > 20
-    with xr.open_datatree(tmp_path / "out" / "wine_gibbs.nc", engine="h5netcdf") as tree:
-        assert tree.attrs["inference_method"] == "gibbs"
-        assert tree["posterior"].sizes["draw"] == 50
+    with xr.open_datatree(tmp_path / "out" / "wine_smc.nc", engine="h5netcdf") as tree:
+        assert tree.attrs["inference_method"] == "smc"
+        assert tree["posterior"].sizes["chain"] == 4

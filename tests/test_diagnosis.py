@@ -15,6 +15,7 @@ from bsdr_models import (
     align_draws,
     diagnose,
 )
+from bsdr_models.bsdr import SAMPLING
 from bsdr_models.bsdr.card import CARD
 from bsdr_models.diagnosis_quantities import upper_pairs
 
@@ -54,7 +55,14 @@ def regression():
     X = rng.standard_normal((60, 3))
     y = X @ [1.0, 0.5, 0.0] + 0.7 * rng.standard_normal(60)
     model = BSDRRegressor(
-        inference="gibbs", n_components=1, draws=1000, tune=200, chains=4, random_state=0
+        variant="paper",
+        priors=SAMPLING,
+        inference="gibbs",
+        n_components=1,
+        draws=1000,
+        tune=200,
+        chains=4,
+        random_state=0,
     )
     return model.fit(X, y).idata_
 
@@ -63,7 +71,14 @@ def regression():
 def separable(iris):
     """Gibbs on classes that are all but separate, far too short."""
     model = BSDRClassifier(
-        inference="gibbs", sampler="joint", draws=60, tune=30, chains=4, random_state=0
+        variant="paper",
+        priors=SAMPLING,
+        inference="gibbs",
+        sampler="joint",
+        draws=60,
+        tune=30,
+        chains=4,
+        random_state=0,
     )
     with pytest.warns(Warning, match="R-hat"):
         return model.fit(*iris).idata_
@@ -81,6 +96,20 @@ def test_a_sampler_that_mixes_is_ok(regression):
     kinds = [row.kind for row in found.rows]
     assert kinds == sorted(kinds, key=("identified", "aligned").index)
     assert not any(name.startswith("probability") for name in rows)
+
+
+def test_tempered_populations_are_chains(iris):
+    """Two features of Iris, of which the classes overlap."""
+    X, y = iris
+    model = BSDRClassifier(draws=512, random_state=0).fit(X[::2, :2], y[::2])
+    found = diagnose(model.idata_)
+    rows = rows_of(found)
+    assert found.title == "bsdr, smc: 4 chains of 512 draws"
+    assert rows["coef"].kind == rows["bias_centered"].kind == "identified"
+    assert rows["projection, aligned"].kind == "aligned"
+    for name in ("coef", "bias_centered", "log likelihood of y", "probability of observed class"):
+        assert rows[name].r_hat < 1.1, name
+        assert rows[name].ess_bulk > 100, name
 
 
 def test_numbers_are_those_of_arviz(regression):
@@ -243,7 +272,17 @@ def check_approximation(found):
 
 
 def test_mean_field_of_bsdr(iris):
-    tree = BSDRClassifier(random_state=0).fit(*iris).idata_
+    tree = (
+        BSDRClassifier(
+            variant="paper",
+            projection_prior="columnwise",
+            latent_scale=0.1,
+            tol=5e-3,
+            random_state=0,
+        )
+        .fit(*iris)
+        .idata_
+    )
     bare = xr.DataTree.from_dict(
         {"/": xr.Dataset(attrs=tree.attrs)}
         | {name: tree[name].to_dataset() for name in ("posterior", "fit")}
@@ -417,8 +456,8 @@ def test_a_foreign_tree_names_its_quantities_and_may_bring_products():
         diagnose(tree)
     with pytest.raises(ValueError, match=r"quantity 'flat' has no dim chain and no draw"):
         diagnose(tree, quantities={"flat": product[0, 0]})
-    tree.attrs["inference_method"] = "laplace"
-    with pytest.raises(ValueError, match=r"one of .*the tree has inference_method = 'laplace'"):
+    tree.attrs["inference_method"] = "pathfinder"
+    with pytest.raises(ValueError, match=r"one of .*the tree has inference_method = 'pathfinder'"):
         diagnose(tree, quantities=["mu"])
     # A card can be given in place of the attribute.
     named = xr.DataTree.from_dict(
@@ -446,7 +485,7 @@ def test_an_aligned_group_is_looked_at():
         ({"group": "warmup"}, r"no group 'warmup'; its groups are \['posterior'\]"),
         ({"quantities": ["nu"]}, r"group 'posterior' has no variable 'nu'; .*\['mu', 'tau'\]"),
         ({"quantities": ["nu"], "engine": "advi"}, r"has no variable 'nu'"),
-        ({"engine": "laplace"}, r"engine must be one of .*got 'laplace'"),
+        ({"engine": "pathfinder"}, r"engine must be one of .*got 'pathfinder'"),
         ({"card": CARD}, r"none of the identified quantities of 'bsdr', \['coef'"),
     ],
 )

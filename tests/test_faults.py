@@ -27,11 +27,13 @@ from bsdr_models import (
     cross_validated_map,
 )
 from bsdr_models.bm2pca import one_vs_rest_fit, subspace
-from bsdr_models.bsdr import averaged, gibbs
+from bsdr_models.bsdr import SAMPLING, averaged, gibbs, hierarchical
 from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
 from bsdr_models.numerics.linalg import cholesky
 
 X, y = (part[::3] for part in load_iris(return_X_y=True))
+EXACT = {"chains": 1, "draws": 16, "pooling": "linear", "random_state": 0}
+PAPER = {"variant": "paper", "random_state": 0}
 SHORT = {"draws": 20, "tune": 10, "chains": 2, "random_state": 0}
 
 
@@ -74,10 +76,18 @@ def assert_unfitted(model):
 )
 def test_each_sampler_keeps_its_draws(monkeypatch, sampler, module, name):
     interrupt(monkeypatch, module, name, 10 + 6)
-    model = BSDRClassifier(inference="gibbs", sampler=sampler, **SHORT)
+    paper = {"variant": "paper", "inference": "gibbs", "priors": SAMPLING}
+    model = BSDRClassifier(sampler=sampler, **paper, **SHORT)
     with pytest.warns(UserWarning, match="R-hat"):
         model.fit(X, y)
     assert model.idata_["posterior"].sizes["draw"] == 5
+    assert_usable(model)
+
+
+def test_populations_that_are_done_are_kept(monkeypatch):
+    interrupt(monkeypatch, hierarchical, "run_tempering", 3)
+    model = BSDRClassifier(random_state=0).fit(X, y)
+    assert 1 <= model.idata_["posterior"].sizes["chain"] < 4
     assert_usable(model)
 
 
@@ -104,6 +114,15 @@ def test_the_climb_of_one_classifier_for_each_class(monkeypatch):
 
 
 # --------------------------------------------------------------------------- nothing to keep yet
+
+
+@pytest.mark.parametrize("n_components", [2, "auto"])
+def test_an_interrupt_of_the_first_population(monkeypatch, n_components):
+    interrupt(monkeypatch, hierarchical, "run_tempering", 1)
+    model = BSDRClassifier(n_components, random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert_unfitted(model)
 
 
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
@@ -160,7 +179,8 @@ def test_a_sampler_does_not_begin_at_an_interrupted_mode(monkeypatch):
 @pytest.mark.parametrize(
     "model",
     [
-        BSDRClassifier(latent_scale=0.3, random_state=0),
+        BSDRClassifier(**EXACT),
+        BSDRClassifier(**PAPER),
         MNPClassifier(),
         BM2PCAClassifier(C=0.1, metric_scale=10.0, calibrate=False),
         DGPLVMClassifier(),
@@ -170,7 +190,9 @@ def test_a_sampler_does_not_begin_at_an_interrupted_mode(monkeypatch):
 def test_an_interrupt_while_results_are_named(monkeypatch, model):
     """The old fit is gone and the new one not there yet."""
     model.fit(X, y)
-    adopt = "_name_results" if isinstance(model, BSDRClassifier) else "_adopt"
+    adopt = "_adopt"
+    if isinstance(model, BSDRClassifier):
+        adopt = "_name_components"
     plain = getattr(type(model), adopt)
 
     def tired(self, *args, **kwargs):
@@ -202,15 +224,15 @@ class Tired(BSDRClassifier):
 def test_no_map_without_a_fold(last):
     Tired.fits, Tired.last = 0, last
     with pytest.raises(KeyboardInterrupt):
-        cross_validated_map(Tired(latent_scale=0.3), X, y, cv=4)
+        cross_validated_map(Tired(variant="paper"), X, y, cv=4)
     assert Tired.fits == last
 
 
 def test_a_map_of_the_folds_until_an_interrupt():
     Tired.fits, Tired.last = 0, 4  # all rows, two folds, and the one that is cut short
     with pytest.warns(UserWarning, match="interrupted after 2 of 5 folds"):
-        tree = cross_validated_map(Tired(latent_scale=0.3), X, y, cv=5, random_state=0)
-    whole = cross_validated_map(BSDRClassifier(latent_scale=0.3), X, y, cv=5, random_state=0)
+        tree = cross_validated_map(Tired(variant="paper"), X, y, cv=5, random_state=0)
+    whole = cross_validated_map(BSDRClassifier(variant="paper"), X, y, cv=5, random_state=0)
     assert tree.attrs["interrupted"] == 1
     assert whole.attrs["interrupted"] == 0
     rows = whole["predictions"].dataset
@@ -229,7 +251,7 @@ import numpy as np
 from sklearn.datasets import load_iris
 from bsdr_models import BM2PCAClassifier, BSDRClassifier, MNPClassifier
 from bsdr_models.bm2pca import mean_field as bm2pca
-from bsdr_models.bsdr import gibbs, mean_field, mnp
+from bsdr_models.bsdr import gibbs, hierarchical, mean_field, mnp
 
 # Of a shell that works in the background a process inherits that it is not to be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -244,11 +266,13 @@ def stop(module, name, call):
     setattr(module, name, stepping)
 
 X, y = (part[::3] for part in load_iris(return_X_y=True))
+paper = dict(variant="paper", random_state=0)
 sampled = dict(inference="gibbs", sampler="joint", draws=50, tune=5, chains=1)
 margins = dict(variant="paper", n_sweeps=9, calibrate=False, C=10.0)
 for model, module, name, call in (
-    (BSDRClassifier(latent_scale=0.1, random_state=0), mean_field, "step", 3),
-    (BSDRClassifier(**sampled, random_state=0), gibbs, "step_joint", 20),
+    (BSDRClassifier(random_state=0), hierarchical, "run_tempering", 4),
+    (BSDRClassifier(**paper), mean_field, "step", 3),
+    (BSDRClassifier(**sampled, **paper), gibbs, "step_joint", 20),
     (MNPClassifier(), mnp, "step", 4),
     (BM2PCAClassifier(**margins, random_state=0), bm2pca, "step", 4),
 ):
@@ -263,14 +287,14 @@ def test_ctrl_c():
     found = subprocess.run(
         [sys.executable, "-c", REAL], capture_output=True, text=True, check=True, timeout=600
     )
-    assert found.stdout.split() == ["True"] * 12
+    assert found.stdout.split() == ["True"] * 15
 
 
 # ------------------------------------------------------------------------------ side by side
 
 PARALLEL = {
-    "folds and fits": BSDRClassifier(max_iter=40, random_state=0),
-    "restarts": BSDRClassifier(latent_scale=0.3, n_restarts=3, random_state=0),
+    "populations and folds": BSDRClassifier("auto", chains=2, random_state=0),
+    "restarts": BSDRClassifier(n_restarts=3, **PAPER),
     "label-free folds": BM2PCAClassifier(C=0.1, random_state=0),
     "paper's folds": BM2PCAClassifier(variant="paper", C=10.0, start="random", random_state=0),
     "sweeps": BM2PCAClassifier(
@@ -289,7 +313,9 @@ def results(model, **where):
         warnings.simplefilter("ignore")  # early stops are none of this test's business
         model = clone(model).fit(rows, target)
     scores = model.predict_proba(rows) if hasattr(model, "predict_proba") else model.predict(rows)
-    return model.transform(rows), scores, [*model.idata_["fit"]["elbo"].values]
+    fit = model.idata_["fit"]
+    climbed = [*fit["elbo"].values] if "elbo" in fit else model.idata_.attrs["log_evidence_chains"]
+    return model.transform(rows), scores, climbed
 
 
 @pytest.mark.parametrize("name", PARALLEL)
@@ -363,7 +389,7 @@ def test_a_fit_does_without_the_restart_that_kills_its_worker():
 
 def test_fits_are_logged_and_nothing_is_printed(caplog, capfd):
     with caplog.at_level(logging.DEBUG, logger="bsdr_models"):
-        model = BSDRClassifier(latent_scale=0.3, n_restarts=2, random_state=0).fit(X, y)
+        model = BSDRClassifier(n_restarts=2, **PAPER).fit(X, y)
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert said[0] == ("INFO", "BSDRClassifier: fit to 50 rows of 4 features")
     assert said[-1][0] == "INFO"
@@ -379,7 +405,7 @@ import warnings
 from sklearn.datasets import load_iris
 from bsdr_models import BSDRClassifier
 warnings.simplefilter("ignore")
-BSDRClassifier(latent_scale=0.3).fit(*load_iris(return_X_y=True))
+BSDRClassifier().fit(*load_iris(return_X_y=True))
 """
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600

@@ -21,7 +21,8 @@ ROOT = Path(bsdr_models.__file__).parent
 PAPERS = ("bsdr", "bm2pca", "dgplvm")
 BASE = ("typing", "dims", "random", "card", "metrics", "inputs")
 # Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
-STEPS = ("row_sums", "mean_field", "frozen", "information", "gibbs", "averaged", "averaged_target")
+STEPS = ("mean_field", "frozen", "gibbs", "averaged", "averaged_target")
+STEPS += ("posterior", "pooling")
 STEPS += ("margins", "sums", "starts", "views", "rotation", "metric", "subspace")
 STEPS += ("one_vs_rest", "generative")
 STEPS += ("likelihood", "sparse_likelihood", "criteria", "dynamics", "back_constraint")
@@ -35,7 +36,6 @@ SURFACE = ("surface", "report", "layout")
 DRIVERS = tuple(
     f"inference.{name}"
     for name in (
-        "protocols",
         "coordinate_ascent",
         "gibbs",
         "callbacks",
@@ -45,6 +45,7 @@ DRIVERS = tuple(
         "block_vector",
         "checkpoint",
         "state_arrays",
+        "tempering",
     )
 )
 
@@ -77,7 +78,11 @@ def paper_layers(paper):
         ),
         Layer(
             modules=(f"{paper}.model",),
-            inside=(f"{paper}.priors", *BASE, *NUMERICS),
+            inside=(
+                *(f"{paper}.{name}" for name in ("priors", "posterior", "settings")),
+                *BASE,
+                *NUMERICS,
+            ),
             outside=("numpy", "pymc", "pytensor"),
         ),
         Layer(
@@ -93,7 +98,7 @@ def paper_layers(paper):
                 "inference.datatree",
             ),
             outside=("numpy", "scipy", "sklearn", "xarray"),
-            lazy=(f"{paper}.model", "inference.engines", "inference.pymc_step", "arviz_stats"),
+            lazy=(f"{paper}.model", "inference.engines", "arviz_stats"),
         ),
     )
 
@@ -122,7 +127,7 @@ LAYERS = (
         outside=("numpy", "xarray", "arviz_base"),
     ),
     Layer(
-        modules=("inference.engines", "inference.pymc_step"),
+        modules=("inference.engines",),
         inside=(*BASE, *NUMERICS, "inference.*"),
         outside=("numpy", "scipy", "xarray", "arviz_base", "pymc", "pytensor", "nutpie"),
     ),

@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import make_pipeline
 
 import bsdr_models
+from bsdr_models.bsdr import SAMPLING
 from bsdr_models.layout import WIDTH
 from bsdr_models.report import Summary
 
@@ -24,10 +25,17 @@ X, y = X[::3], y[::3].map({0: "red", 1: "green", 2: "blue"})
 REAL = load_diabetes(return_X_y=True)
 REAL = (REAL[0][:60], REAL[1][:60])
 
+ONE_SCALE = {
+    "variant": "paper",
+    "projection_prior": "columnwise",
+    "latent_scale": 0.3,
+    "random_state": 0,
+}
 ESTIMATORS = {
-    "bsdr": bsdr_models.BSDRClassifier(latent_scale=0.3, random_state=0),
-    "bsdr stack": bsdr_models.BSDRClassifier(random_state=0),
-    "bsdr real": bsdr_models.BSDRRegressor(latent_scale=0.3, random_state=0),
+    "bsdr": bsdr_models.BSDRClassifier(random_state=0),
+    "bsdr real": bsdr_models.BSDRRegressor(random_state=0),
+    "bsdr paper": bsdr_models.BSDRClassifier(**ONE_SCALE),
+    "bsdr paper real": bsdr_models.BSDRRegressor(**ONE_SCALE),
     "mnp": bsdr_models.MNPClassifier(),
     "bm2pca": bsdr_models.BM2PCAClassifier(random_state=0),
     "bm2pca one against rest": bsdr_models.BM2PCAClassifier(
@@ -68,11 +76,16 @@ def test_a_summary_says_what_the_fit_has_left(name):
         assert line(summary, "data", "outputs").startswith("1,")
     else:
         assert line(summary, "data", "classes") == "3: blue (16), green (24), red (20)"
-    bound = model.lower_bounds_ if hasattr(model, "lower_bounds_") else model.log_density_
     said = [text for _, text in summary.sections["fit"] if "iterations" in text]
-    assert len(said) == 1
-    assert said[0].startswith(f"{bound[-1]:.6g}")
-    assert f"after {model.n_iter_} iterations" in said[0]
+    if name in ("bsdr", "bsdr real"):
+        assert said == []
+        evidence = line(summary, "fit", "log evidence")
+        assert evidence.startswith(f"{model.log_evidence_:.1f} nats")
+    else:
+        bound = model.lower_bounds_ if hasattr(model, "lower_bounds_") else model.log_density_
+        assert len(said) == 1
+        assert said[0].startswith(f"{bound[-1]:.6g}")
+        assert f"after {model.n_iter_} iterations" in said[0]
     if hasattr(model, "relevance_"):
         alive = np.count_nonzero(model.relevance_ >= 0.01)
         said = line(summary, "latent space", "components")
@@ -127,19 +140,6 @@ def test_a_summary_cannot_be_changed():
 # ------------------------------------------------------------------------------------ what is so
 
 
-def test_a_stack_says_what_it_is_made_of():
-    model = fitted("bsdr stack")
-    summary, mixture = model.summary(), model._mixture
-    said = line(summary, "latent space", "weights")
-    shares = [float(share) for share in re.findall(r"([\d.]+) for", said)]
-    assert sum(shares) == pytest.approx(1.0, abs=0.005 * len(shares))
-    assert said.endswith(f"{mixture.no_features_weight:.2f} for no features")
-    score = line(summary, "held-out rows", "log score")
-    assert score.startswith(f"{mixture.log_score:.3f} nats")
-    # No mixture of components is better than their best weights on the same rows.
-    assert mixture.log_score >= np.nanmax(mixture.log_scores) - 1e-9
-
-
 def test_noise_is_called_noise():
     rng = np.random.default_rng(0)
     noise, labels = rng.standard_normal((90, 5)), np.arange(90) % 3
@@ -190,7 +190,7 @@ def test_many_classes_are_counted_and_long_names_cut():
 
 def test_what_a_reader_should_know():
     with pytest.warns(ConvergenceWarning):
-        model = bsdr_models.BSDRClassifier(latent_scale=0.3, max_iter=2, random_state=0).fit(X, y)
+        model = bsdr_models.BSDRClassifier(**ONE_SCALE, max_iter=2).fit(X, y)
     summary = model.summary()
     assert summary.remarks[0].startswith("Not converged: the fit stopped at max_iter")
     assert "not converged" in line(summary, "fit", "bound")
@@ -205,7 +205,13 @@ def test_what_a_reader_should_know():
 
 def test_draws_say_how_well_they_mix():
     model = bsdr_models.BSDRClassifier(
-        inference="gibbs", draws=40, tune=20, chains=2, random_state=0
+        variant="paper",
+        priors=SAMPLING,
+        inference="gibbs",
+        draws=40,
+        tune=20,
+        chains=2,
+        random_state=0,
     )
     with pytest.warns(ConvergenceWarning, match="R-hat"):
         model.fit(X, y)
@@ -222,7 +228,7 @@ def test_draws_say_how_well_they_mix():
 def test_arguments_changed_after_the_fit_change_nothing():
     model = clone(ESTIMATORS["bsdr"]).fit(X, y)
     before = str(model.summary())
-    model.set_params(inference="nuts", latent_scale="stack", standardize=False, n_restarts=7)
+    model.set_params(inference="nuts", pooling="log", standardize=False, draws=7)
     assert str(model.summary()) == before
 
 
@@ -275,7 +281,7 @@ import sys
 from sklearn.datasets import load_iris
 from bsdr_models import BSDRClassifier
 
-model = BSDRClassifier(latent_scale=0.3, max_iter=5).fit(*load_iris(return_X_y=True))
+model = BSDRClassifier(draws=16, chains=2).fit(*load_iris(return_X_y=True))
 page = model._repr_html_()
 assert "bsdr-summary" in page
 assert "pymc" not in sys.modules

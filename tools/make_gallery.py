@@ -5,7 +5,6 @@ One fit of each model to half of Wine; the other half is new to it.
 
 import argparse
 import io
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from PIL import Image
 from sklearn.datasets import load_wine
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, permutation_test_score, train_test_split
 
 from bsdr_models import BSDRClassifier, DGPLVMClassifier, cross_validated_map, plots
@@ -36,18 +34,14 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
     tree, new = model.idata_, model.predict_idata(others, truth)
     foreign = others.copy()
     foreign.iloc[:4] = others.iloc[:4] * [1.0, *[2.0] * (X.shape[1] - 1)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the draws are for a picture
-        sampled = BSDRClassifier(inference="gibbs", latent_scale=1.0, random_state=0)
-        gibbs = sampled.set_params(draws=500, tune=500).fit(rows, known).idata_
     process = DGPLVMClassifier(random_state=0).fit(rows, known)
-    one = BSDRClassifier(latent_scale=0.3, random_state=0)
-    held_out = cross_validated_map(one, X, y, cv=5, random_state=0)
+    paper = BSDRClassifier(variant="paper", random_state=0)
+    held_out = cross_validated_map(model, X, y, cv=5, random_state=0)
     grid = {"n_components": [1, 2, 3, 4]}
-    search = GridSearchCV(one, grid, scoring="neg_log_loss").fit(X, y)
+    search = GridSearchCV(paper, grid, scoring="neg_log_loss").fit(X, y)
     options = {"scoring": "neg_log_loss", "n_permutations": 99, "cv": 3, "random_state": 0}
-    permuted = permutation_test_score(one, X, y, **options)
-    check = predictive_check(gibbs, rng=np.random.default_rng(0))
+    permuted = permutation_test_score(paper, X, y, **options)
+    check = predictive_check(tree, rng=np.random.default_rng(0))
     far = model.predict_idata(foreign, truth)
     return {
         "scores": lambda: plots.plot_scores(tree),
@@ -59,7 +53,7 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "loadings": lambda: plots.plot_loadings(tree),
         "biplot": lambda: plots.plot_biplot(tree),
         "correlation_circle": lambda: plots.plot_correlation_circle(tree),
-        "variable_importance": lambda: plots.plot_variable_importance(gibbs, top=5),
+        "variable_importance": lambda: plots.plot_variable_importance(tree, top=5),
         "relevance": lambda: plots.plot_relevance(tree),
         "feature_relevance": lambda: plots.plot_feature_relevance(tree),
         "outliers": lambda: plots.plot_outliers(far, group="predictions"),
@@ -70,7 +64,7 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "predictive_check": lambda: plots.plot_predictive_check(check),
         "cross_validation": lambda: plots.plot_cross_validation(search),
         "permutation": lambda: plots.plot_permutation(permuted, measure="neg_log_loss"),
-        "bound": lambda: plots.plot_bound(tree),
+        "bound": lambda: plots.plot_bound(paper.fit(rows, known).idata_),
     }
 
 

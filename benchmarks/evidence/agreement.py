@@ -42,7 +42,9 @@ def report(
         found, seconds = [], []
         for arguments in engines.values():
             begin = time.process_time()
-            model = BSDRClassifier(COMPONENTS, priors=SAMPLING, random_state=SEED, **arguments)
+            model = BSDRClassifier(
+                COMPONENTS, variant="paper", priors=SAMPLING, random_state=SEED, **arguments
+            )
             found.append(quantities(model.fit(X, y)))
             seconds.append(time.process_time() - begin)
         for quantity in found[0]:

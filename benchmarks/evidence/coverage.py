@@ -26,6 +26,7 @@ SEED, N_SETS, PROB = 30, 40, 0.9
 # Arguments that every engine gets.
 COMMON: dict[str, Any] = {
     "n_components": R,
+    "variant": "paper",
     "projection_prior": "entrywise",
     "latent_scale": SAMPLING.latent_scale,
     "priors": SAMPLING,

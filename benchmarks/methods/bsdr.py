@@ -13,29 +13,26 @@ from bsdr_models.bsdr.mnp import MNPClassifier
 from bsdr_models.bsdr.priors import SPARSE
 
 # Arguments of BSDRClassifier besides n_components and random_state.
+PAPER: dict[str, Any] = {"variant": "paper"}
+COLUMNWISE: dict[str, Any] = {**PAPER, "projection_prior": "columnwise"}
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "default": {},
-    "single fit": {"projection_prior": "columnwise", "latent_scale": 0.3},
-    "mean field": {"preset": "paper"},
-    "Gibbs": {"preset": "paper", "inference": "gibbs", "sampler": "joint"},
-    "mean field, columnwise": {"preset": "paper", "projection_prior": "columnwise"},
-    "Gibbs, columnwise": {
-        "preset": "paper",
-        "projection_prior": "columnwise",
-        "inference": "gibbs",
-        "sampler": "joint",
-    },
-    "ARD": {"projection_prior": "columnwise", "latent_scale": 0.1, "priors": SPARSE},
+    "posterior predictive": {"pooling": "linear"},
+    "single fit": {**COLUMNWISE, "latent_scale": 0.3},
+    "mean field": PAPER,
+    "Gibbs": {**PAPER, "inference": "gibbs", "sampler": "joint"},
+    "mean field, columnwise": COLUMNWISE,
+    "Gibbs, columnwise": {**COLUMNWISE, "inference": "gibbs", "sampler": "joint"},
+    "ARD": {**COLUMNWISE, "latent_scale": 0.1, "priors": SPARSE},
     "ARD, 160 iterations": {
-        "projection_prior": "columnwise",
+        **COLUMNWISE,
         "latent_scale": 0.1,
         "priors": SPARSE,
         "max_iter": 160,
     },
-    "ARD, stacked": {"priors": SPARSE},
     "BSDR": {},
 }
-# A component is live when it carries more than this share of the variance of the scores.
+# A component is live when its share in `relevance_` is more than this.
 LIVE = 0.01
 # What is here is no more than a name for arguments, which a result is keyed by.
 MODULES = ("bsdr_models.bsdr.estimator",)
@@ -52,13 +49,15 @@ def fit(
     record: dict[str, Any] = {
         "converged": bool(model.converged_),
         "n_iter": int(model.n_iter_),
-        "latent_scale": float(model.latent_scale_),
         "live": int(np.sum(model.relevance_ > LIVE)),
         "live_by_norm": int(np.sum(norms > LIVE * norms.max())),
     }
+    if model.variant_ == "hierarchical":
+        record["pooling_power"] = float(model.pooling_power_)
+        record["log_bayes_factor"] = float(model.log_bayes_factor_)
+        return model, record
     if len(model.lower_bounds_):
         record["bound"] = float(model.lower_bounds_[-1])
-        record["stack"] = [round(float(w), 3) for w in model.idata_.attrs["stack_weights"]]
     return model, record
 
 

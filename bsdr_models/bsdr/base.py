@@ -1,31 +1,34 @@
 """What the estimators of BSDR share: scaling, engines, positions, the tree."""
 
 import os
-import warnings
 from dataclasses import replace
 from numbers import Real
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast, get_args
 
 import numpy as np
 import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.bsdr import predict, sampling, trees
+from bsdr_models.bsdr import hierarchical, predict, sampling, trees
 from bsdr_models.bsdr.card import CARD
-from bsdr_models.bsdr.facts import NO_SIGNAL, facts, no_signal
-from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.facts import facts
+from bsdr_models.bsdr.fit import fit_mean_field
+from bsdr_models.bsdr.hierarchical import HierarchicalFit
+from bsdr_models.bsdr.mean_field import Start
+from bsdr_models.bsdr.pooling import Pooling, as_power
+from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 from bsdr_models.bsdr.settings import (
+    ENGINES,
+    N_DRAWS,
+    OF_THE_PAPER,
+    PAPER_SETTINGS,
     Inference,
-    Preset,
     Sampler,
     Settings,
-    Start,
+    Variant,
     default_sampler,
-    resolve,
-    start_in_memory,
 )
-from bsdr_models.bsdr.stacking import Mixture, Problem, fit_mixture, fit_single
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
@@ -41,7 +44,9 @@ from bsdr_models.checks import (
     units_of_rows,
     warn_not_converged,
 )
+from bsdr_models.data import make_data
 from bsdr_models.frames import validate_rows
+from bsdr_models.inference.callbacks import watched_climb
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.random import RandomState, as_generator
@@ -51,8 +56,9 @@ from bsdr_models.typing import FloatArray, ProjectionPrior, Target
 
 # What a fit leaves beside the attributes whose names end in an underscore.
 PRIVATE = (
-    "_mixture",
-    "_leading",
+    "_hierarchical",
+    "_posterior",
+    "_result",
     "_scaler",
     "_output_scaler",
     "_one_output",
@@ -70,21 +76,22 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
 
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int | Literal["auto"] = 2,
         *,
-        preset: Preset = "recommended",
-        inference: Inference = "mean_field",
+        variant: Variant = "hierarchical",
+        inference: Inference | None = None,
+        pooling: Pooling = "auto",
         sampler: Sampler | None = None,
         projection_prior: ProjectionPrior | None = None,
-        latent_scale: float | Literal["stack", "estimate"] | None = None,
-        priors: Priors | None = None,
+        latent_scale: float | None = None,
+        priors: HierarchicalPriors | Priors | None = None,
         start: Start | None = None,
         n_restarts: int = 1,
         max_iter: int = 500,
         tol: float | None = None,
         integrate_latent: bool = True,
         standardize: bool = True,
-        draws: int = 1000,
+        draws: int | None = None,
         tune: int = 1000,
         chains: int = 4,
         block_rows: int | None = None,
@@ -94,8 +101,9 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
-        self.preset = preset
+        self.variant = variant
         self.inference = inference
+        self.pooling = pooling
         self.sampler = sampler
         self.projection_prior = projection_prior
         self.latent_scale = latent_scale
@@ -122,99 +130,198 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         forget(self, PRIVATE)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_mixture")
+        return hasattr(self, "_posterior") or hasattr(self, "_hierarchical")
 
     def _settings(self) -> Settings:
-        """Arguments with None replaced, all checked."""
-        check_choice("preset", self.preset, ("recommended", "paper"))
-        check_choice("inference", self.inference, ("mean_field", "gibbs", "nuts", "advi"))
+        """Arguments of the model of the paper with None replaced, all checked."""
         if self.sampler is not None:
             check_choice("sampler", self.sampler, ("averaged", "joint", "paper"))
-        settings = resolve(self.preset, self.inference)
         given = {
             name: getattr(self, name)
             for name in ("projection_prior", "latent_scale", "priors", "start", "tol")
             if getattr(self, name) is not None
         }
-        if not isinstance(given.get("latent_scale", "stack"), str):
-            given.setdefault("tol", 1e-3)
-        settings = replace(settings, **given)
+        settings = replace(PAPER_SETTINGS, **given)
         check_choice(
             "projection_prior",
             settings.projection_prior,
             ("entrywise", "columnwise", "rowwise"),
         )
-        check_choice("start", settings.start, ("discriminant", "pca", "random", "stochastic"))
-        if isinstance(settings.latent_scale, str):
-            check_choice("latent_scale", settings.latent_scale, ("stack", "estimate"))
-            if self.inference != "mean_field":
-                raise ValueError(
-                    f"latent_scale={settings.latent_scale!r} needs inference='mean_field'; "
-                    f"give a number for inference={self.inference!r}"
-                )
-        elif (
+        check_choice("start", settings.start, ("discriminant", "pca", "random"))
+        if (
             isinstance(settings.latent_scale, bool)
             or not isinstance(settings.latent_scale, Real)
             or not 0.0 < settings.latent_scale < np.inf
         ):
             raise ValueError(
-                f"latent_scale must be 'stack', 'estimate' or a positive finite number, "
-                f"got {settings.latent_scale!r}"
+                f"latent_scale must be a positive finite number, got {settings.latent_scale!r}"
             )
         if not isinstance(settings.priors, Priors):
             raise ValueError(f"priors must be a Priors, got {type(settings.priors).__name__}")
         check_tol(settings.tol)
-        check_jobs(self.n_jobs)
-        for name in ("n_components", "n_restarts", "max_iter", "draws", "tune", "chains"):
-            check_count(name, getattr(self, name))
-        if self.block_rows is not None:
-            check_count("block_rows", self.block_rows)
-            if self.inference != "mean_field":
-                raise ValueError(
-                    f"block_rows needs inference='mean_field', got inference={self.inference!r}"
-                )
-        for name in ("integrate_latent", "standardize"):
-            check_flag(name, getattr(self, name))
+        check_count("n_components", self.n_components)
+        if as_power(self.pooling) not in (None, 1.0):
+            raise ValueError(
+                f"pooling={self.pooling!r} is for variant='hierarchical': predictions of the model "
+                "of the paper are pooled linearly"
+            )
+        check_flag("integrate_latent", self.integrate_latent)
         return settings
+
+    @property
+    def _engine(self) -> Inference:
+        """Inference method, that of the variant if none is given."""
+        return ENGINES[self.variant][0] if self.inference is None else self.inference
+
+    @property
+    def _method(self) -> Inference:
+        """Inference method of the fit."""
+        return self._hierarchical.engine if self.variant_ == "hierarchical" else self._engine
+
+    def _check_arguments(self) -> None:
+        """What both models ask of their arguments."""
+        check_choice("variant", self.variant, tuple(ENGINES))
+        if self.inference is not None:
+            check_choice("inference", self.inference, get_args(Inference))
+            if self.inference not in ENGINES[self.variant]:
+                others = [name for name in ENGINES if self.inference in ENGINES[name]]
+                raise ValueError(
+                    f"inference={self.inference!r} is for variant={others[0]!r}; "
+                    f"variant={self.variant!r} has {ENGINES[self.variant]}"
+                )
+        check_jobs(self.n_jobs)
+        for name in ("n_restarts", "max_iter", "tune", "chains"):
+            check_count(name, getattr(self, name))
+        for name in ("draws", "block_rows"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        check_flag("standardize", self.standardize)
+        as_power(self.pooling)
+
+    def _hierarchical_priors(self) -> HierarchicalPriors:
+        """Priors of the hierarchical model; arguments of the other are refused."""
+        for name, left_alone in OF_THE_PAPER.items():
+            if getattr(self, name) != left_alone:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} is for variant='paper', "
+                    "the hierarchical model has nothing of the kind"
+                )
+        if self.n_components == "auto":
+            if self._engine != "smc":
+                raise ValueError("n_components='auto' needs inference='smc', which has an evidence")
+        else:
+            check_count("n_components", self.n_components)
+        priors = HierarchicalPriors() if self.priors is None else self.priors
+        if not isinstance(priors, HierarchicalPriors):
+            raise ValueError(
+                "priors must be a HierarchicalPriors for variant='hierarchical', got "
+                f"{type(priors).__name__}"
+            )
+        return priors
 
     def _fit(self, X: FloatArray, y: np.ndarray, *, target: Target, labels: np.ndarray) -> Self:
         """Fit to validated features and to targets in the form of the engines."""
-        settings = self._settings()
+        self._check_arguments()
         if self.block_rows is not None:
             raise ValueError("block_rows is for BSDRClassifier: real targets are fitted in memory")
         if self.checkpoint is not None:
-            raise ValueError("checkpoint is for rows in blocks: give block_rows as well")
-        start_in_memory(settings.start)
+            raise ValueError("checkpoint is for samples in blocks: give block_rows as well")
+        if self.variant == "hierarchical":
+            return self._fit_hierarchical(X, y, target=target, labels=labels)
+        settings = self._settings()
         self._check_width(X.shape[1])
         self._scaler = fit_scaler(X, standardize=self.standardize)
-        fit_rng = self._begin(
-            self._scaler.transform(X), y, target=target, labels=labels, settings=settings
+        fit_rng = self._note(
+            self._scaler.transform(X),
+            y,
+            target=target,
+            labels=labels,
+            projection_prior=settings.projection_prior,
+            config=self._config({name: getattr(settings, name) for name in Settings.__slots__}),
         )
-        fit = self._fit_mean_field if self.inference == "mean_field" else self._fit_draws
+        fit = self._fit_mean_field if self._engine == "mean_field" else self._fit_draws
         units = units_of_rows(self._context.X, standardize=self.standardize)
         # The matrices are small: more threads cost more than they bring, and change the rounding.
         with one_thread(), self._fitting(X.shape), units:
             fit(settings, fit_rng)
-        self._n_features_out = self.n_components
         return self
 
+    def _fit_hierarchical(
+        self, X: FloatArray, y: np.ndarray, *, target: Target, labels: np.ndarray
+    ) -> Self:
+        """Fit the hierarchical model."""
+        priors = self._hierarchical_priors()
+        if self.n_components != "auto":
+            self._check_width(X.shape[1])
+        self._scaler = fit_scaler(X, standardize=self.standardize)
+        rng = self._note(
+            self._scaler.transform(X),
+            y,
+            target=target,
+            labels=labels,
+            variant="hierarchical",
+            config=self._config({"priors": priors}),
+        )
+        scaled = self._context.X
+        units = units_of_rows(scaled, standardize=self.standardize)
+        with one_thread(), self._fitting(X.shape), units:
+            fit = hierarchical.fit(
+                scaled,
+                y,
+                engine=cast(hierarchical.Engine | None, self.inference),
+                n_labels=len(labels),
+                n_components=self.n_components,
+                target=target,
+                priors=priors,
+                power=as_power(self.pooling),
+                n_chains=self.chains,
+                n_draws=self.draws,
+                tune=self.tune,
+                rng=rng,
+                n_jobs=self.n_jobs,
+                progressbar=self.progressbar,
+                declare=lambda r: sampling.declare(self._context, priors, n_components=r),
+            )
+            self._adopt_hierarchical(fit)
+        return self
+
+    def _adopt_hierarchical(self, fit: HierarchicalFit) -> None:
+        """Results of a fit of the hierarchical model, under the names that they are known by."""
+        posterior = fit.posterior
+        self._hierarchical = fit
+        self._name_components(posterior.components(), posterior.coordinates.share)
+        self.pooling_power_ = posterior.power
+        self.log_evidence_ = fit.total_log_evidence
+        self.log_bayes_factor_ = fit.log_bayes_factor
+        self.held_out_score_ = fit.held_out
+        self.n_iter_ = fit.n_iter
+        self.interrupted_ = fit.interrupted
+        self.converged_ = fit.converged
+        fit.warn()
+
+    @property
+    def _n_asked(self) -> int:
+        """Number of components, given as one."""
+        assert self.n_components != "auto"
+        return self.n_components
+
     def _check_width(self, n_features: int) -> None:
-        if self.n_components > n_features:
+        if self._n_asked > n_features:
             raise ValueError(
                 f"n_components={self.n_components} must be at most n_features={n_features}"
             )
 
-    def _begin(
+    def _note(
         self,
         X: FloatArray,
         y: np.ndarray,
         *,
         target: Target,
         labels: np.ndarray,
-        settings: Settings,
+        config: dict[str, Any],
         **more: Any,
     ) -> np.random.Generator:
-        """Take note of scaled rows, and of what more the context says of them; a stream."""
+        """Take note of what a fit is about; a stream for it."""
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
         fit_rng, tree_rng = as_generator(self.random_state).spawn(2)
         self._tree_seed = int(tree_rng.integers(2**63))
@@ -223,93 +330,74 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
             y=y,
             feature_names=feature_names(self),
             labels=labels,
-            projection_prior=settings.projection_prior,
             target=target,
-            config=self._config(settings),
+            config=config,
             **more,
         )
         self._tree: xr.DataTree | None = None
         return fit_rng
 
-    def _config(self, settings: Settings) -> dict[str, Any]:
+    def _config(self, resolved: dict[str, Any]) -> dict[str, Any]:
         """Arguments for the record, without the random state and what changes no result."""
         config = self.get_params(deep=False)
         for name in ("random_state", "n_jobs", "checkpoint"):
             del config[name]
-        for name in ("projection_prior", "latent_scale", "start", "tol"):
-            config[name] = getattr(settings, name)
-        config["priors"] = {
-            name: getattr(settings.priors, name) for name in Priors.__dataclass_fields__
-        }
+        config |= resolved
+        priors = config["priors"]
+        config["priors"] = {name: getattr(priors, name) for name in priors.__dataclass_fields__}
+        config["inference"] = self._engine
         return config
 
-    def _problem(self, settings: Settings) -> Problem:
+    def _fit_mean_field(self, settings: Settings, rng: np.random.Generator) -> None:
         context = self._context
-        return Problem(
-            X=context.X,
-            y=context.y,
+        priors = replace(settings.priors, latent_scale=float(settings.latent_scale))
+        data = make_data(
+            context.X,
+            context.y,
             n_labels=len(context.labels),
             target=context.target,
             projection_prior=settings.projection_prior,
-            priors=settings.priors,
-            options={
-                "n_components": self.n_components,
-                "start": settings.start,
-                "n_restarts": self.n_restarts,
-                "max_iter": self.max_iter,
-                "tol": settings.tol,
-                "quasi_newton": not isinstance(settings.latent_scale, str),
-            },
         )
-
-    def _fit_mean_field(self, settings: Settings, rng: np.random.Generator) -> None:
-        problem = self._problem(settings)
-        if isinstance(settings.latent_scale, str):
-            mixture = fit_mixture(
-                problem,
-                rng,
-                select=settings.latent_scale == "estimate",
-                progressbar=self.progressbar,
-                n_jobs=self.n_jobs,
+        with watched_climb(
+            "BSDR, mean field",
+            n_restarts=self.n_restarts,
+            max_iter=self.max_iter,
+            n_jobs=self.n_jobs,
+            enabled=self.progressbar,
+        ) as watched:
+            result = fit_mean_field(
+                data,
+                priors,
+                n_components=self._n_asked,
+                projection_prior=settings.projection_prior,
+                rng=rng,
+                start=settings.start,
+                n_restarts=self.n_restarts,
+                max_iter=self.max_iter,
+                tol=settings.tol,
+                **watched,
             )
-        else:
-            mixture = fit_single(
-                problem,
-                float(settings.latent_scale),
-                rng,
-                progressbar=self.progressbar,
-                n_jobs=self.n_jobs,
-            )
-        if settings.latent_scale == "stack" and mixture.no_features_weight > NO_SIGNAL:
-            warnings.warn(
-                no_signal(mixture.no_features_weight),
-                UserWarning,
-                stacklevel=4,
-            )
-        self._adopt(mixture, settings)
-
-    def _adopt(self, mixture: Mixture, settings: Settings, *, quiet: bool = False) -> None:
-        """Results of a mean-field fit, under the names that they are known by."""
-        leading = mixture.fits[0]
-        self._mixture = mixture
-        self._leading: predict.Posterior = leading.posterior
-        self.latent_scale_ = leading.latent_scale
-        self.lower_bounds_ = leading.result.elbo
+        state = result.state
+        self._result = result
+        self._posterior: predict.Posterior = predict.MeanFieldPosterior(
+            state=state, data=data, latent_scale=priors.latent_scale
+        )
+        self.latent_scale_ = priors.latent_scale
+        self.lower_bounds_ = result.elbo
         self.n_iter_ = len(self.lower_bounds_)
-        self.converged_ = all(fit.result.converged for fit in mixture.fits)
-        self.interrupted_ = mixture.interrupted
-        state = leading.result.state
-        loadings = leading.posterior.data.design.loadings(state.projection.mean)
-        self._name_results(loadings, state.latent.mean, state.weights.mean[1:])
-        if mixture.reached(self.max_iter) and not (self.interrupted_ or quiet):
-            warn_not_converged(self.max_iter, settings.tol, stacklevel=6)
+        self.converged_ = result.converged
+        self.interrupted_ = result.interrupted
+        loadings = data.design.loadings(state.projection.mean)
+        contrast = context.contrast(state.weights.mean[1:])
+        self._name_components(loadings.T, relevance(state.latent.mean, contrast))
+        if not (self.converged_ or self.interrupted_):
+            warn_not_converged(self.max_iter, settings.tol, stacklevel=5)
 
     def _fit_draws(self, settings: Settings, rng: np.random.Generator) -> None:
         context = self._context
-        assert not isinstance(settings.latent_scale, str)
         priors = replace(settings.priors, latent_scale=float(settings.latent_scale))
         self._tree = sampling.sample(
-            self.inference,
+            self._engine,
             context,
             priors,
             sampler=self.sampler
@@ -317,10 +405,10 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
                 context.target,
                 size=context.X.shape,
                 n_labels=len(context.labels),
-                r=self.n_components,
+                r=self._n_asked,
             ),
-            n_components=self.n_components,
-            draws=self.draws,
+            n_components=self._n_asked,
+            draws=N_DRAWS if self.draws is None else self.draws,
             tune=self.tune,
             chains=self.chains,
             rng=rng,
@@ -331,30 +419,20 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
             latent_scale=priors.latent_scale,
             target=context.target,
         )
-        posterior = posterior.thin(sampling.N_PREDICT)
-        self._leading = posterior
-        self._mixture = Mixture(
-            fits=(),
-            components=(posterior,),
-            weights=np.ones(1),
-            log_scores=np.full(1, np.nan),
-        )
+        self._posterior = posterior.thin(sampling.N_PREDICT)
         self.latent_scale_ = priors.latent_scale
         fit = self._tree["fit"]
         self.lower_bounds_ = fit["elbo"].to_numpy() if "elbo" in fit else np.array([])
         self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + self.tune
         self.interrupted_ = bool(self._tree.attrs.get("interrupted", 0))
         self.converged_ = sampling.warn_unless_converged(self._tree)
-        self._name_results(
-            fit["projection_mean"].to_numpy(),
-            fit["latent_mean"].to_numpy(),
-            self._tree["posterior"]["weights"].mean(("chain", "draw")).to_numpy(),
-        )
+        self._name_components(fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())
 
-    def _name_results(self, loadings: FloatArray, latent: FloatArray, weights: FloatArray) -> None:
-        self.components_ = loadings.T
-        self.relevance_ = relevance(latent, self._context.contrast(weights))
-        learned = Reference.learn(self._context.X, loadings)
+    def _name_components(self, components: FloatArray, share: FloatArray) -> None:
+        """Loadings (R, D), and the share of each component."""
+        self.components_, self.relevance_ = components, share
+        self.n_components_ = self._n_features_out = len(components)
+        learned = Reference.learn(self._context.X, components.T)
         self._reference = None if learned is None else learned[0]
 
     # ---------------------------------------------------------------- after the fit
@@ -363,10 +441,18 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
     def idata_(self) -> xr.DataTree:
         """Posterior draws, fit and data as a DataTree for ArviZ and the plots."""
         check_is_fitted(self)
-        if self._tree is None:
-            mixture = self._mixture
+        if self._tree is None and self.variant_ == "hierarchical":
+            self._tree = trees.hierarchical_tree(
+                self._hierarchical,
+                self._context,
+                rng=np.random.default_rng(self._tree_seed),
+                attrs=self._attrs(),
+            )
+        elif self._tree is None:
+            assert isinstance(self._posterior, predict.MeanFieldPosterior)
             self._tree = trees.mean_field_tree(
-                mixture.fits[0],
+                self._posterior,
+                self._result,
                 self._context,
                 rng=np.random.default_rng(self._tree_seed),
                 attrs=self._attrs(),
@@ -375,14 +461,12 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
 
     def _attrs(self) -> dict[str, Any]:
         """What a tree says about the fit."""
-        mixture = self._mixture
-        attrs: dict[str, Any] = {"latent_scale": float(self.latent_scale_)}
+        attrs: dict[str, Any] = {}
         if self._reference is not None:
             attrs |= self._reference.attrs()
-        if len(mixture.weights) > 1:
-            attrs["stack_latent_scales"] = [fit.latent_scale for fit in mixture.fits]
-            attrs["stack_weights"] = [float(weight) for weight in mixture.weights]
-            attrs["no_features_weight"] = mixture.no_features_weight
+        if self.variant_ == "hierarchical":
+            return attrs | self._hierarchical.attrs()
+        attrs["latent_scale"] = float(self.latent_scale_)
         return attrs
 
     def _facts(self) -> Facts:
@@ -394,10 +478,15 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         check_is_fitted(self)
         if self._context.kept is not None:
             raise AttributeError("the model has all training rows in memory, and this fit has not")
-        return sampling.declare(self._context, self._priors_used(), n_components=self.n_components)
+        return sampling.declare(
+            self._context, self._context.priors_at(self._attrs()), n_components=self.n_components_
+        )
 
-    def _priors_used(self) -> Priors:
-        return replace(self._settings().priors, latent_scale=self.latent_scale_)
+    @property
+    def variant_(self) -> Variant:
+        """Model that was fitted."""
+        check_is_fitted(self)
+        return self._context.variant
 
     def _rows(self, X: Any) -> FloatArray:
         """New rows, validated and scaled."""
@@ -436,8 +525,9 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         return {} if self._reference is None else self._reference.compare(rows).by_name()
 
     def _leading_positions(self, rows: FloatArray) -> predict.Positions:
-        assert not isinstance(self._leading, predict.NoFeatures)
-        return self._leading.positions(rows)
+        if self.variant_ == "hierarchical":
+            return self._hierarchical.posterior.positions(rows)
+        return self._posterior.positions(rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

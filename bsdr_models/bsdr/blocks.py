@@ -1,256 +1,357 @@
-"""The mean field of BSDR over blocks of rows.
+"""The hierarchical model for samples in blocks and in streams: by Laplace's method.
 
-All that belongs to no row is a state without rows (:class:`~bsdr_models.bsdr.mean_field.State`);
-a block keeps the positions and scores of its own. A sweep visits the blocks twice: for the
-positions, which reads X, its only time, and for the scores, which does not. Every update is that
-of :mod:`bsdr_models.bsdr.mean_field`, on a block's state or on the one without rows.
-
-Letters: n rows of a block, P features, D working coordinates, R components, K labels.
+Every evaluation of the posterior density is one sum over samples, so that these may be on disk or
+on the workers of a cluster (:func:`fit_blocks`), or come a batch at a time (:class:`Stream`).
+Some samples are kept in memory besides: the coordinates of the latent plane are learned from their
+class means, and they are what trees and plots show.
 """
 
+import os
+import warnings
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Self
 
 import numpy as np
 
-from bsdr_models.bsdr import information, mean_field
-from bsdr_models.bsdr.block_starts import BlockData, Positions, find_positions
-from bsdr_models.bsdr.mean_field import N_NODES, Info, Scores, Start, State
-from bsdr_models.bsdr.predict import MeanFieldPosterior
-from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.row_sums import LatentSums, ScoreSums
-from bsdr_models.data import Targets
-from bsdr_models.inference.block_vector import BlockVector, CarryingVector
-from bsdr_models.inference.coordinate_ascent import Extrapolation
-from bsdr_models.inference.row_blocks import Block, Parts, RowBlocks
-from bsdr_models.numerics.scaled_rows import scaled_rows
+from bsdr_models.bsdr import hierarchical
+from bsdr_models.bsdr.hierarchical import N_LAPLACE, HierarchicalFit
+from bsdr_models.bsdr.laplace import (
+    Laplace,
+    Normal,
+    Prepared,
+    check_size,
+    fit_laplace_blocks,
+    prepare,
+)
+from bsdr_models.bsdr.posterior import Metric, Problem
+from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.checks import check_variation
+from bsdr_models.inference.row_blocks import Block, InProcess, RowBlocks
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.typing import FloatArray, ProjectionPrior, Target
+from bsdr_models.typing import FloatArray, IntArray
+
+# Samples of a stream that are learned from at a time, and that are kept in memory.
+CHUNK = N_KEPT = 2000
+# Chunks that the first may take, to have samples of every class.
+_LONGEST = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnRows:
-    """What a block keeps of its rows.
+class Model:
+    """What a fit is asked for.
 
-    latent
-        E[Z], (n, R).
-    scores
-        E[T], (n, K).
-    mode
-        Where the cone quadrature was centred, (n,); None where there is none.
+    n_components
+        R; at most K - 1 are used.
+    power
+        Of pooling.
+    n_draws
+        Of the normal approximation.
     """
 
-    latent: FloatArray
-    scores: FloatArray
-    mode: FloatArray | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockState:
-    """All factors of q, over blocks.
-
-    shared
-        Those of no row; its factors of rows have no rows.
-    rows
-        :class:`OwnRows` of every block.
-    cross
-        X'E[Z] over the features, (P, R).
-    """
-
-    shared: State
-    rows: Parts
-    cross: FloatArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """What every block is told before a visit.
-
-    state
-        Without rows.
-    loadings
-        E[Q] over the features, (P, R).
-    """
-
-    state: State
-    loadings: FloatArray
-    scaler: Scaler | None
-    priors: Priors
     n_labels: int
-    target: Target
-    n_nodes: int = N_NODES
+    n_components: int
+    priors: HierarchicalPriors
+    power: float = 1.0
+    n_draws: int = N_LAPLACE
 
-    @classmethod
-    def of(
-        cls, state: State, data: BlockData, priors: Priors, *, n_nodes: int = N_NODES
-    ) -> "Message":
-        """The message of a state without rows."""
-        return cls(
-            state=state,
-            loadings=data.design.loadings(state.projection.mean),
-            scaler=data.scaler,
-            priors=priors,
-            n_labels=data.known.n_labels,
-            target=data.known.target,
-            n_nodes=n_nodes,
+    def check(self, n_features: int) -> None:
+        """A ValueError if so many features are too many."""
+        check_size(n_features, min(self.n_components, self.n_labels - 1))
+
+    def prepare(self, blocks: RowBlocks, scaler: Scaler) -> Prepared:
+        """Read all samples once."""
+        return prepare(
+            blocks, scaler, n_labels=self.n_labels, target="multiclass", priors=self.priors
         )
 
-    def targets(self, block: Block) -> Targets:
-        """Targets of a block."""
-        assert block.y is not None
-        return Targets(y=block.y, n_labels=self.n_labels, target=self.target)
+    def width(self, metric: Metric) -> int:
+        """Components that are used."""
+        return min(self.n_components, self.n_labels - 1, len(metric.size))
 
-    def joined(self, own: OwnRows, fitted: FloatArray) -> State:
-        """State of a block, with ``fitted`` its X E[Q]; the origin of its scores is not kept."""
-        scores = Scores(mean=own.scores, origin=own.scores[:0], log_prob=0.0, mode=own.mode)
-        return replace(
-            self.state,
-            projection=replace(self.state.projection, fitted=fitted),
-            latent=replace(self.state.latent, mean=own.latent),
-            scores=scores,
+    def pose(self, metric: Metric, X: FloatArray, y: IntArray) -> Problem:
+        """The model on some samples, scaled, (M, D)."""
+        return Problem.pose(
+            metric.whiten(X),
+            y,
+            n_labels=self.n_labels,
+            n_components=self.width(metric),
+            target="multiclass",
+            priors=self.priors,
+        )
+
+    def evidence_without_features(self, counts: IntArray, rng: np.random.Generator) -> float:
+        """Log evidence of the frequencies of the classes alone."""
+        y = np.repeat(np.arange(self.n_labels), counts)
+        return hierarchical.evidence_without_features(
+            y, self.n_labels, "multiclass", self.priors, rng=rng
         )
 
 
-# ------------------------------------------------------------------------- what a block does
-
-
-def place_rows(
-    block: Block, shared: tuple[Positions, Scaler | None, int]
-) -> tuple[OwnRows, FloatArray]:
-    """Visit: rows at their start; X'E[Z]. Reads X."""
-    positions, scaler, n_labels = shared
-    rows = scaled_rows(block.X, scaler, seen=True)
-    latent = positions.of(block, rows)
-    own = OwnRows(latent=latent, scores=np.zeros((rows.n_rows, n_labels)))
-    return own, rows.back(latent)
-
-
-def move_rows(block: Block, own: OwnRows, message: Message) -> tuple[OwnRows, LatentSums]:
-    """Visit: the update of the positions. Reads X."""
-    rows = scaled_rows(block.X, message.scaler, seen=True)
-    state = message.joined(own, rows.project(message.loadings))
-    state = replace(state, latent=mean_field.update_latent(state, message.priors))
-    latent = state.latent.mean
-    return replace(own, latent=latent), mean_field.latent_sums(state, cross=rows.back(latent))
-
-
-def score_rows(block: Block, own: OwnRows, message: Message) -> tuple[OwnRows, ScoreSums]:
-    """Visit: the update of the scores."""
-    state = message.joined(own, own.latent[:0])
-    scores = mean_field.update_scores(state, message.targets(block), n_nodes=message.n_nodes)
-    sums = mean_field.score_sums(replace(state, scores=scores))
-    return replace(own, scores=scores.mean, mode=scores.mode), sums
-
-
-def inform(block: Block, own: OwnRows, message: Message) -> tuple[None, FloatArray]:
-    """Visit: what the rows say of each column of the projection, (R, P, P). Reads X."""
-    rows = scaled_rows(block.X, message.scaler, seen=True)
-    state = message.joined(own, rows.project(message.loadings))
-    found = information.row_information(state, message.targets(block), message.priors.latent_scale)
-    return None, np.stack([rows.gram(weights) for weights in found.T])
-
-
-# ------------------------------------------------------------------------------------ the fit
-
-
-def init(
-    data: BlockData,
-    priors: Priors,
+def fit_blocks(
+    blocks: RowBlocks,
+    scaler: Scaler,
+    kept: tuple[FloatArray, IntArray],
+    counts: IntArray,
+    model: Model,
     *,
-    n_components: int,
-    projection_prior: ProjectionPrior,
     rng: np.random.Generator,
-    start: Start | FloatArray = "discriminant",
-) -> BlockState:
-    """State to start from; see :func:`bsdr_models.bsdr.mean_field.init`. Reads X once.
+    checkpoint: str | os.PathLike[str] | None = None,
+    progressbar: bool = False,
+) -> HierarchicalFit:
+    """Laplace's method on samples in blocks.
 
     Parameters
     ----------
-    data : BlockData
-    priors : Priors
-    n_components : int
-        R.
-    projection_prior : {"entrywise", "columnwise", "rowwise"}
+    blocks : RowBlocks
+        Their targets are indices of classes.
+    scaler : Scaler
+    kept : (M, D), (M,)
+        Some samples, scaled, with the indices of their classes.
+    counts : (K,)
+        Samples of each class.
+    model : Model
     rng : numpy.random.Generator
-    start : {"discriminant", "pca", "random"} or (N, R)
-        The latter are positions.
+    checkpoint : path, optional
+        Folder to which the search is written as it goes, and from which it goes on.
+    progressbar : bool
+
+    Returns
+    -------
+    HierarchicalFit
+
+    Raises
+    ------
+    ValueError
+        If there are too many features, or the checkpoint is of another fit.
+    KeyboardInterrupt
+        If the user stops the fit before its first evaluation.
     """
-    known = data.known
-    positions = find_positions(data, start, n_components=n_components, rng=rng)
-    rows, cross = data.blocks.visit(place_rows, shared=(positions, data.scaler, known.n_labels))
-    precision = mean_field.vague_precision(known.n_features, n_components, projection_prior, priors)
-    projection = data.design.ridge_from(data.inside(cross), precision.mean, priors.latent_scale**2)
-    shared = mean_field.begin(np.empty((0, n_components)), precision, projection, known)
-    rows, _ = data.blocks.visit(score_rows, rows, shared=Message.of(shared, data, priors))
-    return BlockState(shared=shared, rows=rows, cross=cross)
-
-
-def step(
-    state: BlockState, data: BlockData, priors: Priors, *, n_nodes: int = N_NODES
-) -> tuple[BlockState, Info]:
-    """One sweep of coordinate ascent; see :func:`bsdr_models.bsdr.mean_field.step`."""
-    shared = state.shared
-    phi = mean_field.update_projection_precision(shared, priors)
-    projection = data.design.ridge_from(data.inside(state.cross), phi.mean, priors.latent_scale**2)
-    shared = replace(shared, projection_precision=phi, projection=projection)
-    shared = replace(shared, latent=mean_field.update_latent(shared, priors))
-    message = Message.of(shared, data, priors, n_nodes=n_nodes)
-    rows, sums = data.blocks.visit(move_rows, state.rows, shared=message)
-    shared = mean_field.update_labelling(shared, priors, sums)
-    rows, scores = data.blocks.visit(score_rows, rows, shared=replace(message, state=shared))
-    info = mean_field.info(shared, data.known, priors, sums=sums, scores=scores)
-    assert sums.cross is not None
-    return BlockState(shared=shared, rows=rows, cross=sums.cross), info
-
-
-def posterior(
-    state: BlockState, data: BlockData, priors: Priors, *, outside: bool = True
-) -> MeanFieldPosterior:
-    """What prediction needs of a fit. Reads X once.
-
-    Parameters
-    ----------
-    state : BlockState
-    data : BlockData
-    priors : Priors
-    outside : bool
-        See :class:`~bsdr_models.bsdr.predict.MeanFieldPosterior`.
-    """
-    message = Message.of(state.shared, data, priors)
-    _, found = data.blocks.visit(inform, state.rows, shared=message)
-    inside = np.stack([data.inside(data.inside(matrix).T) for matrix in found])
-    return MeanFieldPosterior(
-        state=state.shared,
-        data=data.known,
-        latent_scale=priors.latent_scale,
-        outside=outside,
-        information=inside,
+    model.check(blocks.n_features)
+    draw_rng, empty_rng, beside_rng = rng.spawn(3)
+    prepared = model.prepare(blocks, scaler)
+    assert prepared.metric is not None
+    with hierarchical.searched(progressbar) as on_evaluation:
+        normal = fit_laplace_blocks(
+            blocks,
+            prepared,
+            n_components=model.width(prepared.metric),
+            rng=draw_rng,
+            n_draws=model.n_draws,
+            checkpoint=checkpoint,
+            on_evaluation=on_evaluation,
+        )
+    return hierarchical.of_laplace(
+        normal,
+        model.pose(prepared.metric, *kept),
+        prepared.metric,
+        power=model.power,
+        log_evidence_empty=model.evidence_without_features(counts, empty_rng),
+        rng=beside_rng,
     )
 
 
-# ------------------------------------------------------------------------------ extrapolation
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """What is known of samples of a stream that are no longer needed.
+
+    scaler, prepared
+        Of the samples that were learned from first.
+    normal
+        Posterior given all samples so far, the prior of those to come.
+    log_evidence
+        Of these samples.
+    n_evaluations
+        Sums over samples until now.
+    converged
+        Whether a mode was found each time.
+    """
+
+    scaler: Scaler
+    prepared: Prepared
+    normal: Normal
+    log_evidence: float
+    n_evaluations: int
+    converged: bool
 
 
-def extrapolation(blocks: RowBlocks) -> Extrapolation[BlockState]:
-    """How SQUAREM runs over blocks; X'E[Z] moves with the positions, so that X is not read."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """Samples that come a batch at a time, each of which is met once.
 
-    def pack(state: BlockState) -> CarryingVector:
-        parts = blocks.map(_pack_rows, state.rows)
-        vector = BlockVector(mean_field.pack(state.shared), parts, blocks)
-        return CarryingVector(vector=vector, carried=state.cross)
+    Samples wait until there are :data:`CHUNK` of them; the first, from which scales are learned, if
+    need be for up to five times as many, until there is one of every class. Then Laplace's method
+    turns the posterior so far, which is the prior at first, and these samples into the posterior
+    from which the next ones go on. So what is learned does not depend on how the stream was cut
+    into batches, nor on when it was asked for an answer.
 
-    def unpack(found: CarryingVector, state: BlockState) -> BlockState:
-        rows = blocks.map(_unpack_rows, state.rows, found.vector.parts())
-        shared = mean_field.unpack(found.vector.shared, state.shared)
-        return BlockState(shared=shared, rows=rows, cross=found.carried)
+    standardize
+        Whether features are scaled by the standard deviations of the first samples.
+    seed
+        Of everything random.
+    counts
+        Samples of each class so far, (K,).
+    X, y
+        Samples that wait, unscaled, (M, D), and the indices of their classes.
+    kept_X, kept_y, kept_key
+        A random choice of those that were learned from, and the random number of each: of all
+        samples those with the lowest are kept.
+    learned
+        None while all samples wait.
+    """
 
-    return Extrapolation(pack=pack, unpack=unpack, norm=CarryingVector.norm)
+    model: Model
+    standardize: bool
+    seed: int
+    counts: IntArray
+    X: FloatArray
+    y: IntArray
+    kept_X: FloatArray
+    kept_y: IntArray
+    kept_key: FloatArray
+    learned: Learned | None = None
 
+    @classmethod
+    def begin(cls, model: Model, n_features: int, *, standardize: bool, seed: int) -> Self:
+        """Before the first sample."""
+        model.check(n_features)
+        return cls(
+            model=model,
+            standardize=standardize,
+            seed=seed,
+            counts=np.zeros(model.n_labels, dtype=np.int64),
+            X=np.empty((0, n_features)),
+            y=np.empty(0, dtype=np.int64),
+            kept_X=np.empty((0, n_features)),
+            kept_y=np.empty(0, dtype=np.int64),
+            kept_key=np.empty(0),
+        )
 
-def _pack_rows(block: Block, own: OwnRows, shared: Any) -> FloatArray:
-    return np.hstack([own.latent, own.scores])
+    def add(self, X: FloatArray, y: IntArray) -> "Stream":
+        """With further samples (M, D) and the indices of their classes."""
+        stream = replace(
+            self,
+            counts=self.counts + np.bincount(y, minlength=self.model.n_labels),
+            X=np.concatenate([self.X, X]),
+            y=np.concatenate([self.y, y]),
+        )
+        while size := stream._n_ready():
+            stream = stream._learn(size)
+        return stream
 
+    def _n_ready(self) -> int:
+        """Samples to learn from now. The last always wait: an answer needs some to sum over."""
+        if self.learned is not None or len(self.X) <= CHUNK:
+            return CHUNK if len(self.X) > CHUNK else 0
+        for size in range(CHUNK, _LONGEST * CHUNK + 1, CHUNK):
+            if len(self.X) <= size:
+                return 0
+            if len(np.unique(self.y[:size])) == self.model.n_labels:
+                return size
+        missing = np.flatnonzero(np.bincount(self.y[:size], minlength=self.model.n_labels) == 0)
+        warnings.warn(
+            f"the first {size} samples have none of {len(missing)} classes: what is learned of "
+            "these later may be poor; shuffle the samples if you can",
+            UserWarning,
+            stacklevel=4,
+        )
+        return size
 
-def _unpack_rows(block: Block, own: OwnRows, found: FloatArray, shared: Any) -> OwnRows:
-    latent, scores = np.hsplit(found, [own.latent.shape[1]])
-    return replace(own, latent=latent, scores=scores)
+    @property
+    def n_samples(self) -> int:
+        """All so far."""
+        return int(self.counts.sum())
+
+    def _learn(self, size: int) -> "Stream":
+        """Learn from the first of those that wait."""
+        X, y = self.X[:size], self.y[:size]
+        rng = np.random.default_rng([self.seed, self._n_learned])
+        learned = self.learned
+        if learned is None:
+            scaler = Scaler.fit(X, standardize=self.standardize)
+            check_variation(scaler)
+            prepared = self.model.prepare(InProcess([Block(X=X, y=y, begin=0)]), scaler)
+        else:
+            scaler, prepared = learned.scaler, learned.prepared
+        found = self._search(X, y, prepared, n_draws=N_LAPLACE, rng=rng)
+        if found.interrupted:
+            raise KeyboardInterrupt("before these samples were learned from")
+        learned = Learned(
+            scaler=scaler,
+            prepared=prepared,
+            normal=found.normal,
+            log_evidence=found.log_evidence + (learned.log_evidence if learned else 0.0),
+            n_evaluations=found.n_evaluations + (learned.n_evaluations if learned else 0),
+            converged=found.converged and (learned is None or learned.converged),
+        )
+        kept_X, kept_y, kept_key = self._choose(X, y)
+        return replace(
+            self,
+            X=self.X[size:],
+            y=self.y[size:],
+            kept_X=kept_X,
+            kept_y=kept_y,
+            kept_key=kept_key,
+            learned=learned,
+        )
+
+    @property
+    def _n_learned(self) -> int:
+        return self.n_samples - len(self.X)
+
+    def _choose(self, X: FloatArray, y: IntArray) -> tuple[FloatArray, IntArray, FloatArray]:
+        """Samples to keep of those that are kept and of the next ones, and their numbers."""
+        of_chunk = np.random.default_rng([self.seed, self._n_learned, 1]).random(len(X))
+        key = np.concatenate([self.kept_key, of_chunk])
+        kept = np.sort(np.argsort(key)[:N_KEPT])
+        X, y = np.concatenate([self.kept_X, X]), np.concatenate([self.kept_y, y])
+        return X[kept], y[kept], key[kept]
+
+    def _search(
+        self,
+        X: FloatArray,
+        y: IntArray,
+        prepared: Prepared,
+        *,
+        n_draws: int,
+        rng: np.random.Generator,
+    ) -> Laplace:
+        """The posterior so far with some more samples."""
+        assert prepared.metric is not None
+        return fit_laplace_blocks(
+            InProcess([Block(X=X, y=y, begin=0)]),
+            prepared,
+            n_components=self.model.width(prepared.metric),
+            rng=rng,
+            n_draws=n_draws,
+            previous=None if self.learned is None else self.learned.normal,
+        )
+
+    def fit(self) -> HierarchicalFit:
+        """What is known of all samples so far, once some were learned from."""
+        learned, model = self.learned, self.model
+        assert learned is not None
+        rng = np.random.default_rng([self.seed, self.n_samples, 2])
+        draw_rng, empty_rng, beside_rng = rng.spawn(3)
+        normal = self._search(self.X, self.y, learned.prepared, n_draws=model.n_draws, rng=draw_rng)
+        if normal.interrupted:
+            raise KeyboardInterrupt("before the samples that came last were learned from")
+        normal = replace(normal, converged=normal.converged and learned.converged)
+        metric = learned.prepared.metric
+        assert metric is not None
+        fit = hierarchical.of_laplace(
+            normal,
+            model.pose(metric, *self.kept()),
+            metric,
+            power=model.power,
+            log_evidence_empty=model.evidence_without_features(self.counts, empty_rng),
+            log_evidence_before=learned.log_evidence,
+            n_evaluations_before=learned.n_evaluations,
+            rng=beside_rng,
+        )
+        return replace(fit, log_likelihood=None)  # that of the last samples alone
+
+    def kept(self) -> tuple[FloatArray, IntArray]:
+        """Samples to look at, scaled, and the indices of their classes."""
+        assert self.learned is not None
+        X, y, _ = self._choose(self.X, self.y)
+        return self.learned.scaler.transform(X), y

@@ -93,6 +93,18 @@ CARD = Card(
                 equation="t_nc ~ N(w_c' z_n + b_c, 1)",
                 description="Latent scores; the largest gives the label.",
             ),
+            "scale": Variable(
+                dims=(),
+                symbol="tau",
+                equation="log tau ~ N(scale_location, scale_width^2)",
+                description="Scale of the projection in the hierarchical model; near 0, no signal.",
+            ),
+            "noise_scale": Variable(
+                dims=(LABEL,),
+                symbol="sigma",
+                equation="log sigma_c ~ N(noise_location, noise_width^2)",
+                description="Noise of each regression output in the hierarchical model.",
+            ),
             "noise_precision": Variable(
                 dims=(LABEL,),
                 symbol="tau",
@@ -114,6 +126,6 @@ CARD = Card(
         }
     ),
     identified=("coef", "bias_centered"),
-    engines=("mean_field", "gibbs", "nuts", "advi"),
+    engines=("smc", "laplace", "mean_field", "gibbs", "nuts", "advi"),
     is_generative=True,
 )

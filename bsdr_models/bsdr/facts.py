@@ -5,23 +5,12 @@ from typing import Any
 import numpy as np
 
 from bsdr_models import report
-from bsdr_models.bsdr.stacking import Mixture
-
-# Weight of the model without features above which a mixture says that there is no signal.
-NO_SIGNAL = 0.5
-
-
-def no_signal(weight: float) -> str:
-    """What a large weight of the model without features means."""
-    return (
-        "the targets are not predictable from X by this model: cross-validation gives the model "
-        f"without features a weight of {weight:.2f}"
-    )
+from bsdr_models.bsdr.hierarchical import no_signal
 
 
 def facts(model: Any) -> report.Facts:
     """Facts of a fitted estimator with a projection."""
-    context, mixture = model._context, model._mixture
+    context = model._context
     scaling = "each scaled to unit variance" if context.config["standardize"] else "centred"
     shape = (context.n_rows or len(context.X), context.X.shape[1])
     data = report.data_lines(shape, scaler=model._scaler, scaling=scaling)
@@ -32,6 +21,8 @@ def facts(model: Any) -> report.Facts:
         data.append(report.class_line(context.labels, counts))
     else:
         data.append(report.output_line(context.target, context.labels, context.y))
+    if context.variant == "hierarchical":
+        return _hierarchical(model, data)
     sections = {
         "model": [("prior", f"{context.projection_prior} projection")],
         "data": data,
@@ -43,34 +34,66 @@ def facts(model: Any) -> report.Facts:
     }
     if context.config["inference"] != "mean_field":
         return _of_draws(model, sections)
-    stream = getattr(model, "_stream", None)
-    if stream is not None and stream.learned is not None:
-        sections["fit"] = [("engine", f"mean field, {stream.learned.n_steps} steps of a stream")]
-        return report.Facts(sections=sections, remarks=[report.NARROW])
-    leading, max_iter = mixture.fits[0], context.config["max_iter"]
-    result = leading.result
+    result = model._result
     sections["fit"] = [
-        ("engine", _engine(mixture, streamed=stream is not None)),
+        ("engine", "mean field"),
         report.bound_line(
-            "bound",
-            result.elbo,
-            converged=result.converged,
-            interrupted=result.interrupted,
-            ends_early=not (result.converged or leading.reached(max_iter)),
+            "bound", result.elbo, converged=result.converged, interrupted=result.interrupted
         ),
         *report.restart_line(result.restarts, best=result.elbo[-1]),
     ]
-    remarks = [report.NARROW]
-    if np.isfinite(mixture.log_score):
-        sections["latent space"].append(_weights(mixture))
-        guess = mixture.log_scores[-1]
-        sections["held-out rows"] = [report.score_line(mixture.log_score, guess=guess)]
-        if context.config["latent_scale"] == "stack" and mixture.no_features_weight > NO_SIGNAL:
-            remarks.insert(0, report.sentence(no_signal(mixture.no_features_weight)))
+    return report.Facts(sections=sections, remarks=[report.NARROW])
+
+
+def _hierarchical(model: Any, data: list[report.Line]) -> report.Facts:
+    """Facts of a fit of the hierarchical model."""
+    fit, config = model._hierarchical, model._context.config
+    posterior, n_draws = fit.posterior, fit.n_draws
+    what = "class means" if posterior.target == "multiclass" else "the predictor"
+    lines = [("engine", report.ENGINES[fit.engine])]
+    approximate = fit.engine in ("advi", "laplace")
+    if approximate:
+        lines.append(("draws", f"{n_draws}, independent, of an approximation"))
+    else:
+        lines.append(("draws", f"{n_draws} from each of {fit.n_chains} chains"))
+    if np.isfinite(fit.pareto_k):
+        lines.append(("Pareto k", f"{fit.pareto_k:.2f} of the importance ratios; good below 0.7"))
+    if np.isfinite(fit.r_hat) and not approximate:
+        mixing = f"R-hat at most {fit.r_hat:.3g}, bulk ESS at least {fit.ess:.0f} (utilities)"
+        lines.append(("mixing", mixing))
+    if fit.log_evidence.size:
+        spread = f", {np.std(fit.log_evidence):.1f} between chains" if fit.n_chains > 1 else ""
+        lines.append(("log evidence", f"{fit.total_log_evidence:.1f} nats{spread}"))
+        against = f"{fit.log_bayes_factor:.1f} nats against the model without features"
+        lines.append(("log Bayes factor", against))
+    latent = [report.component_line(model.relevance_, f"the variance of {what}")]
+    if fit.by_components:
+        each = ", ".join(f"{value:.1f} for {number}" for number, value in fit.by_components)
+        latent.append(("log evidence of", f"{each} components"))
+    sections = {
+        "model": [("prior", "hierarchical: one scale of the projection")],
+        "data": data,
+        "fit": lines,
+        "latent space": latent,
+    }
+    if posterior.target != "regression":
+        chosen = "given" if config["pooling"] != "auto" else "chosen by held-out samples"
+        if config["pooling"] == "auto" and not np.isfinite(fit.held_out):
+            chosen = "nothing was held out"
+        power = f"power {posterior.power:.2g} ({chosen}); 1 is the posterior predictive"
+        sections["predictions"] = [("pooling", power)]
+    if np.isfinite(fit.held_out):
+        sections["predictions"].append(report.score_line(fit.held_out))
+    remarks = [report.sentence(no_signal(fit.log_bayes_factor))] if fit.no_signal else []
+    if fit.engine == "advi":
+        return report.Facts(sections=sections, remarks=[*remarks, report.ADVI])
+    if fit.engine == "laplace":
+        return report.Facts(sections=sections, remarks=remarks, if_not_converged=report.LAPLACE)
+    mixed = f"R-hat reaches {fit.r_hat:.2f}: intervals are approximate, give more draws."
     return report.Facts(
         sections=sections,
         remarks=remarks,
-        if_not_converged=report.STOPPED if mixture.reached(max_iter) else None,
+        if_not_converged=mixed if np.isfinite(fit.r_hat) else report.ONE_CHAIN,
     )
 
 
@@ -81,19 +104,3 @@ def _of_draws(model: Any, sections: dict[str, list[report.Line]]) -> report.Fact
         engine += f", {tree.attrs['sampler']}"
     sections["fit"] = [("engine", engine), *report.draw_lines(tree, tune=config["tune"])]
     return report.Facts(sections=sections, if_not_converged=report.not_mixed(tree))
-
-
-def _engine(mixture: Mixture, *, streamed: bool) -> str:
-    if streamed:
-        return "mean field, all rows of a stream so far"
-    return "mean field" + (f", {len(mixture.fits)} fits mixed" if len(mixture.fits) > 1 else "")
-
-
-def _weights(mixture: Mixture) -> report.Line:
-    """Weight of every latent scale, and of the model without features."""
-    weights = mixture.weights[:-1].reshape(len(mixture.fits), -1).sum(axis=1)
-    by_scale: dict[float, float] = {}
-    for fit, weight in zip(mixture.fits, weights, strict=True):
-        by_scale[fit.latent_scale] = by_scale.get(fit.latent_scale, 0.0) + float(weight)
-    parts = [f"{weight:.2f} for scale {scale:g}" for scale, weight in sorted(by_scale.items())]
-    return "weights", ", ".join([*parts, f"{mixture.no_features_weight:.2f} for no features"])

@@ -1,20 +1,16 @@
 """A mean-field fit: the model's steps handed to the driver of coordinate ascent."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from bsdr_models.bsdr import blocks, frozen, mean_field, settled
-from bsdr_models.bsdr.block_starts import BlockData
-from bsdr_models.bsdr.blocks import BlockState
+from bsdr_models.bsdr import frozen, mean_field
 from bsdr_models.bsdr.mean_field import Start, State
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.stochastic import fit_stochastic
 from bsdr_models.data import Data
-from bsdr_models.inference.checkpoint import Checkpoint, run_resumable
 from bsdr_models.inference.coordinate_ascent import Extrapolation, FitResult, run_coordinate_ascent
-from bsdr_models.typing import FloatArray, ProjectionPrior
+from bsdr_models.typing import ProjectionPrior
 
 # Evaluations of the first climb; each climb is twice as long as the one before, since the
 # coordinates that it takes from its start are poor while the start is.
@@ -95,96 +91,4 @@ def fit_mean_field(
         callbacks=callbacks,
         n_jobs=n_jobs,
         on_restart=on_restart,
-    )
-
-
-def fit_blocks(
-    data: BlockData,
-    priors: Priors,
-    *,
-    n_components: int,
-    projection_prior: ProjectionPrior,
-    rng: np.random.Generator,
-    start: Start | Literal["stochastic"] | FloatArray = "discriminant",
-    n_restarts: int = 1,
-    max_iter: int = 500,
-    tol: float = 1e-3,
-    accelerate: bool = True,
-    quasi_newton: bool = True,
-    callbacks: Sequence[Any] = (),
-    on_restart: Callable[[FitResult[BlockState]], object] = lambda result: None,
-    resume: BlockState | None = None,
-    checkpoint: Checkpoint[BlockState] | None = None,
-) -> FitResult[BlockState]:
-    """Maximise the bound of BSDR over rows in blocks, as :func:`fit_mean_field` does in memory.
-
-    Every sweep reads X once, and so do each evaluation of a climb and each pass of a stochastic
-    start (:func:`bsdr_models.bsdr.stochastic.fit_stochastic`).
-
-    Parameters
-    ----------
-    data : BlockData
-    priors : Priors
-    n_components : int
-        R.
-    projection_prior : {"entrywise", "columnwise", "rowwise"}
-    rng : numpy.random.Generator
-    start : {"discriminant", "pca", "random", "stochastic"} or (N, R)
-        Of the first restart; further ones are random.
-    n_restarts : int
-        One after the other.
-    max_iter : int
-        Sweeps and quasi-Newton steps per restart.
-    tol : float
-        Gain of the bound per round, in nats, that counts as none.
-    accelerate : bool
-        Not by plain sweeps alone.
-    quasi_newton : bool
-        Climb by L-BFGS between sweeps (:mod:`bsdr_models.bsdr.settled`); else, and for real
-        targets, of which the scores are known, SQUAREM.
-    callbacks : sequence of callables
-        Called with (iteration, state, info).
-    on_restart : callable
-        Called with each restart as it ends.
-    resume : BlockState, optional
-        Where the first restart begins, in place of ``start``.
-    checkpoint : Checkpoint, optional
-        Where restarts are written to, and begin if they were; a stochastic start as soon as it
-        is made.
-
-    Returns
-    -------
-    FitResult
-    """
-
-    def init(stream: np.random.Generator, restart: int) -> BlockState:
-        begin = start if restart == 0 else "random"
-        model: Any = {"n_components": n_components, "projection_prior": projection_prior}
-        if not isinstance(begin, str) or begin != "stochastic":
-            return blocks.init(data, priors, rng=stream, start=begin, **model)
-        found = fit_stochastic(data, priors, rng=stream, at_once=data.blocks.at_once, **model)
-        if checkpoint is not None:
-            checkpoint.save(found.state)
-        return found.state
-
-    def leap(
-        state: BlockState, number: int, budget: int, on_step: Any
-    ) -> tuple[BlockState, mean_field.Info]:
-        budget = min(budget, FIRST_CLIMB << number)
-        return settled.maximise(state, data, priors, max_evaluations=budget, on_step=on_step)
-
-    climbs = accelerate and quasi_newton and data.known.target != "regression"
-    return run_resumable(
-        init,
-        lambda state: blocks.step(state, data, priors),
-        rng=rng,
-        n_restarts=n_restarts,
-        max_iter=max_iter,
-        tol=tol,
-        extrapolation=blocks.extrapolation(data.blocks) if accelerate and not climbs else None,
-        leap=leap if climbs else None,
-        callbacks=callbacks,
-        on_restart=on_restart,
-        resume=resume,
-        checkpoint=checkpoint,
     )

@@ -18,7 +18,6 @@ References
        IEEE Transactions on Cybernetics 43(6).
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,9 +59,6 @@ class State:
     bias: FloatArray
     scores: FloatArray | None = None
     noise_precision: FloatArray | None = None
-
-
-Step = Callable[..., State]
 
 
 def init(
@@ -313,27 +309,6 @@ def to_variables(state: State, projection_prior: ProjectionPrior) -> dict[str, F
     squeezed = {"entrywise": (), "columnwise": (1,), "rowwise": (2,)}[projection_prior]
     values["projection_precision"] = state.projection_precision.squeeze(axis=squeezed)
     return {name: value for name, value in values.items() if value is not None}
-
-
-def from_variables(values: Mapping[str, FloatArray], projection_prior: ProjectionPrior) -> State:
-    """Inverse of `to_variables`."""
-    shared = {"entrywise": (), "columnwise": (1,), "rowwise": (2,)}[projection_prior]
-    phi = np.expand_dims(values["projection_precision"], axis=shared)
-    return State(**{**values, "projection_precision": phi})
-
-
-def sweep_variables(
-    values: Mapping[str, FloatArray],
-    rng: np.random.Generator,
-    *,
-    data: Data,
-    priors: Priors,
-    projection_prior: ProjectionPrior,
-    step: Step = step_joint,
-) -> dict[str, FloatArray]:
-    """One sweep from variables to variables: the kernel that a PyMC step method drives."""
-    state = from_variables(values, projection_prior)
-    return to_variables(step(state, data, priors, rng=rng), projection_prior)
 
 
 def _dense(data: Data) -> DenseDesign:

@@ -25,8 +25,7 @@ from typing import Literal
 import numpy as np
 
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.row_sums import LatentSums, ScoreSums
-from bsdr_models.data import Data, Targets
+from bsdr_models.data import Data
 from bsdr_models.numerics import normal_tail, orthant, scatter
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, NormalColumns, NormalRows, RidgeColumns
 from bsdr_models.numerics.linalg import inv_spd
@@ -86,6 +85,29 @@ class State:
     weights: NormalColumns
     scores: Scores
     noise_precision: Gamma | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentSums:
+    """Sums over samples of the latent coordinates z_n and the scores t_n, made once a sweep.
+
+    total
+        Sum of E[z_n], (R,).
+    second
+        Sum of E[z_n] E[z_n]', (R, R).
+    score_total
+        Sum of E[t_n], (K,).
+    score_cross
+        Sum of E[z_n] E[t_n]', (R, K).
+    score_square
+        Sum of E[t_nc]^2, (K,).
+    """
+
+    total: FloatArray
+    second: FloatArray
+    score_total: FloatArray
+    score_cross: FloatArray
+    score_square: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +175,7 @@ def vague_precision(
     )
 
 
-def begin(
-    latent: FloatArray, precision: Gamma, projection: RidgeColumns, data: Data | Targets
-) -> State:
+def begin(latent: FloatArray, precision: Gamma, projection: RidgeColumns, data: Data) -> State:
     """State with given positions (n, R) and their projection, vague weights, and scores to fit."""
     (n, r), k = latent.shape, data.n_labels
     eye = np.eye(1 + r)
@@ -254,24 +274,20 @@ def weight_gamma(square: FloatArray, priors: Priors) -> Gamma:
     return Gamma(shape=shape, rate=rate)
 
 
-def latent_sums(state: State, *, cross: FloatArray | None = None) -> LatentSums:
-    """What the global updates and the bound read of the rows of a state; cross is X'E[Z]."""
+def latent_sums(state: State) -> LatentSums:
+    """What the updates of weights and noise, and the bound, read of the samples."""
     z, t = state.latent.mean, state.scores.mean
-    gap = z - state.projection.fitted
     return LatentSums(
-        n_rows=len(z),
         total=z.sum(axis=0),
         second=z.T @ z,
-        gap=float(np.vdot(gap, gap)),
         score_total=t.sum(axis=0),
         score_cross=z.T @ t,
         score_square=np.einsum("nk,nk->k", t, t),
-        cross=cross,
     )
 
 
 def update_weights(state: State, sums: LatentSums | None = None) -> NormalColumns:
-    """Optimal q(b, W), jointly per label [1]_, Eq. (9); sums over rows if they are not its own."""
+    """Optimal q(b, W), jointly per label [1]_, Eq. (9)."""
     sums = sums or latent_sums(state)
     tau = noise_mean(state)
     cov, log_det = weights_cov(latent_moment(state.latent, sums), state.weight_precision, tau)
@@ -288,14 +304,14 @@ def weights_cov(
     return inv_spd(full, name="weight precision")
 
 
-def update_scores(state: State, data: Data | Targets, *, n_nodes: int = N_NODES) -> Scores:
+def update_scores(state: State, data: Data, *, n_nodes: int = N_NODES) -> Scores:
     """Optimal q(T) [1]_, Eq. (10), with exact moments in place of the paper's naive sampling."""
     return make_scores(score_mean(state), data, start=state.scores.mode, n_nodes=n_nodes)
 
 
 def make_scores(
     origin: FloatArray,
-    data: Data | Targets,
+    data: Data,
     *,
     start: FloatArray | None = None,
     n_nodes: int = N_NODES,
@@ -312,16 +328,6 @@ def make_scores(
     return Scores(mean=data.y, origin=origin, log_prob=0.0)
 
 
-def score_sums(state: State) -> ScoreSums:
-    """What the bound reads of the scores of a state's rows."""
-    t = state.scores
-    return ScoreSums(
-        log_prob=t.log_prob,
-        inner=float(np.vdot(t.mean, score_mean(state) - t.origin)),
-        square=float(np.vdot(t.origin, t.origin)),
-    )
-
-
 def update_noise_precision(
     state: State, priors: Priors, sums: LatentSums | None = None
 ) -> Gamma | None:
@@ -329,7 +335,7 @@ def update_noise_precision(
     if state.noise_precision is None:
         return None
     sums = sums or latent_sums(state)
-    return noise_gamma(squared_residual(state, sums), sums.n_rows, priors)
+    return noise_gamma(squared_residual(state, sums), len(state.latent.mean), priors)
 
 
 def noise_gamma(residual: FloatArray, n_rows: int, priors: Priors) -> Gamma:
@@ -344,28 +350,16 @@ def step(state: State, data: Data, priors: Priors, *, n_nodes: int = N_NODES) ->
     state = replace(state, projection=update_projection(state, data, priors))
     state = replace(state, latent=update_latent(state, priors))
     sums = latent_sums(state)
-    state = update_labelling(state, priors, sums)
+    state = replace(state, weight_precision=update_weight_precision(state, priors))
+    state = replace(state, weights=update_weights(state, sums))
+    state = replace(state, noise_precision=update_noise_precision(state, priors, sums))
     state = replace(state, scores=update_scores(state, data, n_nodes=n_nodes))
     return state, info(state, data, priors, sums=sums)
 
 
-def update_labelling(state: State, priors: Priors, sums: LatentSums) -> State:
-    """The global updates between those of the latent rows and of the scores."""
-    state = replace(state, weight_precision=update_weight_precision(state, priors))
-    state = replace(state, weights=update_weights(state, sums))
-    return replace(state, noise_precision=update_noise_precision(state, priors, sums))
-
-
-def info(
-    state: State,
-    data: Data,
-    priors: Priors,
-    *,
-    sums: LatentSums | None = None,
-    scores: ScoreSums | None = None,
-) -> Info:
+def info(state: State, data: Data, priors: Priors, *, sums: LatentSums | None = None) -> Info:
     """The exact bound at any state."""
-    terms = elbo_terms(state, data, priors, sums=sums, scores=scores)
+    terms = elbo_terms(state, data, priors, sums=sums)
     return Info(elbo=sum(terms.values()), terms=terms)
 
 
@@ -375,7 +369,6 @@ def elbo_terms(
     priors: Priors,
     *,
     sums: LatentSums | None = None,
-    scores: ScoreSums | None = None,
 ) -> dict[str, float]:
     r"""Terms of the bound [1]_, Eq. (3): for each factor E[log p(it | parents)] plus entropy.
 
@@ -390,8 +383,8 @@ def elbo_terms(
     state : State
     data : Data
     priors : Priors
-    sums, scores : LatentSums, ScoreSums, optional
-        Over the rows that the bound is of; those of the state if they are not given.
+    sums : LatentSums, optional
+        Of the state, if they are there.
 
     Returns
     -------
@@ -402,8 +395,9 @@ def elbo_terms(
     phi, q, z = state.projection_precision, state.projection, state.latent
     psi, w = state.weight_precision, state.weights
     sums = sums or latent_sums(state)
-    n, r = sums.n_rows, z.mean.shape[1]
-    distance = sums.gap + n * float(np.trace(z.cov))
+    n, r = z.mean.shape
+    gap = z.mean - q.fitted
+    distance = float(np.vdot(gap, gap)) + n * float(np.trace(z.cov))
     distance += float(q.gram_trace.sum())
     each = psi.mean_log - LOG_2PI - psi.mean * (w.mean**2 + w.variance)
     weight_log_prior = 0.5 * each.sum()
@@ -422,9 +416,9 @@ def elbo_terms(
         "weights": float(weight_log_prior) + w.entropy(),
     }
     if state.noise_precision is None:
-        t = scores or score_sums(state)
-        terms["scores"] = t.log_prob + t.inner
-        terms["scores"] += 0.5 * t.square
+        t = state.scores
+        terms["scores"] = t.log_prob + float(np.vdot(t.mean, score_mean(state) - t.origin))
+        terms["scores"] += 0.5 * float(np.vdot(t.origin, t.origin))
         terms["scores"] -= 0.5 * float(expected_square(state, sums).sum())
     else:
         tau = state.noise_precision
@@ -458,7 +452,7 @@ def latent_moment(latent: NormalRows, sums: LatentSums | None = None) -> FloatAr
     if sums is None:
         n, total, second = len(z), z.sum(axis=0), z.T @ z
     else:
-        n, total, second = sums.n_rows, sums.total, sums.second
+        n, total, second = len(z), sums.total, sums.second
     moment = np.empty((1 + z.shape[1], 1 + z.shape[1]))
     moment[0, 0] = n
     moment[0, 1:] = moment[1:, 0] = total

@@ -1,6 +1,21 @@
-r"""BSDR as a declarative PyMC model: the specification, in two faces.
+r"""BSDR as declarative PyMC models: the specification.
 
-For each row n = 1..N with features :math:`x_n` (D,), R components and K labels,
+The *hierarchical* model, the default. For each sample n = 1..N with features :math:`x_n` (D,), R
+components and K classes,
+
+.. math::
+    \log \tau \sim N(m_\tau, s_\tau^2), \qquad
+    q_s \sim N(0, \tau^2 \Lambda / D), \qquad
+    z_n = Q^\top x_n, \qquad
+    \eta_n = C^\top (W^\top z_n + b), \quad w \sim N(0, 1), \; b \sim N(0, s_b^2),
+
+where one scale :math:`\tau` rules the whole projection, columns of the projection have a covariance
+in proportion to the square root of the shrunk covariance of the features
+(:class:`bsdr_models.bsdr.posterior.Metric`), and the rows of C are orthonormal contrasts of the
+classes, of whose utilities only differences count. With a probability :math:`\epsilon`, the lapse,
+a label has nothing to do with the features.
+
+The model of the *paper* [1]_:
 
 .. math::
     q_{fs} \sim N(0, \phi^{-1}), \quad \phi \sim \mathrm{Ga}(a_\phi, b_\phi), \qquad
@@ -9,15 +24,16 @@ For each row n = 1..N with features :math:`x_n` (D,), R components and K labels,
     \eta_n = W^\top z_n + b,
 
 with Gamma priors (shape, rate) on :math:`\psi` and :math:`\lambda` and one precision
-:math:`\phi` per entry, column or row of Q. The response is
+:math:`\phi` per entry, column or row of Q. The response of both is
 
 * ``multiclass``: :math:`t_n \sim N(\eta_n, I)`, :math:`y_n = \arg\max_c t_{nc}` [1]_, Section II;
 * ``multilabel``: :math:`t_{nc} \sim N(\eta_{nc}, 1)`, :math:`y_{nc} = 1` iff :math:`t_{nc} > 0`;
-* ``regression``: :math:`y_{nc} \sim N(\eta_{nc}, \tau_c^{-1})`, :math:`\tau_c` a Gamma.
+* ``regression``: :math:`y_{nc} \sim N(\eta_{nc}, \tau_c^{-1})`, :math:`\tau_c` a Gamma; in the
+  hierarchical model :math:`N(\eta_{nc}, \sigma_c^2)`, :math:`\log \sigma_c` normal.
 
-The *augmented* face keeps every variable of the paper, so that a conjugate sampler can drive it.
-The *marginal* face is the same model with the scores and the entry-wise precisions integrated
-out, and the latent positions written as offsets, for NUTS and ADVI.
+The model of the paper can be *augmented*: it then keeps every variable of the paper, so that a
+conjugate sampler can drive it. Otherwise the utilities t and the entry-wise precisions are
+integrated out, and the latent coordinates written as offsets, for NUTS and ADVI.
 
 References
 ----------
@@ -26,6 +42,7 @@ References
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, get_args
 
@@ -37,7 +54,9 @@ from pytensor.tensor.sort import sort
 from pytensor.tensor.special import logsumexp
 
 from bsdr_models import dims
-from bsdr_models.bsdr.priors import PAPER, Priors
+from bsdr_models.bsdr.posterior import Metric, make_contrasts
+from bsdr_models.bsdr.priors import PAPER, HierarchicalPriors, Priors
+from bsdr_models.bsdr.settings import Variant
 from bsdr_models.inputs import check_features, column_names, encode_classes
 from bsdr_models.typing import ProjectionPrior, Target
 
@@ -57,8 +76,9 @@ def build_model(
     y: Any,
     *,
     n_components: int,
-    projection_prior: ProjectionPrior = "entrywise",
-    priors: Priors = PAPER,
+    variant: Variant = "hierarchical",
+    projection_prior: ProjectionPrior | None = None,
+    priors: HierarchicalPriors | Priors | None = None,
     target: Target = "multiclass",
     augmented: bool = False,
 ) -> pm.Model:
@@ -74,17 +94,23 @@ def build_model(
         ``regression``: float (N,) or (N, K).
     n_components : int
         R, between 1 and D.
-    projection_prior : {"entrywise", "columnwise", "rowwise"}
-        One precision per entry of Q, per component, or per feature.
-    priors : Priors
+    variant : {"hierarchical", "paper"}
+    projection_prior : {"entrywise", "columnwise", "rowwise"}, optional
+        Of the paper's model: one precision per entry of Q, which is the default, per component, or
+        per feature.
+    priors : HierarchicalPriors or Priors, optional
+        Of the variant; its defaults if None.
     target : {"multiclass", "multilabel", "regression"}
     augmented : bool
-        Keep the scores T and all precisions, without transforms. The indicator of
-        :math:`y = \arg\max t` makes this face unfit for gradient-based samplers.
+        Of the paper's model: keep the scores T and all precisions, without transforms. The
+        indicator of :math:`y = \arg\max t` makes this face unfit for gradient-based samplers.
 
     Returns
     -------
     pymc.Model
+        Variables of the hierarchical model: ``scale``, ``projection``, ``weights`` and ``bias``
+        (centred over classes), ``latent``, ``coef``, for ``regression`` ``noise_scale``; it samples
+        standard normals of which these are functions.
         Free variables of the augmented face: ``projection``, ``latent``, ``weights``, ``bias``,
         ``scores`` (not for regression), ``*_precision``. Of the marginal face: ``projection``,
         ``latent_offset``, ``weights``, ``bias``, ``noise_precision`` (regression) and
@@ -103,8 +129,18 @@ def build_model(
     latent position of the row. It is not the quantity that leave-one-out needs: each row has a
     latent of its own, which has to be integrated out first.
     """
-    _check_choice("projection_prior", projection_prior, ProjectionPrior)
-    _check_choice("target", target, Target)
+    _check_choice("variant", variant, ("hierarchical", "paper"))
+    _check_choice("target", target, get_args(Target))
+    if variant == "hierarchical":
+        if projection_prior is not None or augmented:
+            raise ValueError("projection_prior and augmented are for variant='paper'")
+        if not isinstance(priors, HierarchicalPriors | None):
+            raise ValueError(f"priors must be a HierarchicalPriors, got {type(priors).__name__}")
+        return _hierarchical(X, y, n_components, priors or HierarchicalPriors(), target)
+    if not isinstance(priors, Priors | None):
+        raise ValueError(f"priors must be a Priors, got {type(priors).__name__}")
+    priors, projection_prior = priors or PAPER, projection_prior or "entrywise"
+    _check_choice("projection_prior", projection_prior, get_args(ProjectionPrior))
     X_array, features = check_features(X, n_components)
     y_array, labels = _check_target(y, target, n_rows=len(X_array))
     coords: dict[str, list[Any]] = {
@@ -152,7 +188,88 @@ def build_model(
     return model
 
 
-# Priors
+def _hierarchical(
+    X: Any, y: Any, n_components: int, priors: HierarchicalPriors, target: Target
+) -> pm.Model:
+    """The hierarchical model."""
+    X_array, features = check_features(X, n_components)
+    y_array, labels = _check_target(y, target, n_rows=len(X_array))
+    metric, contrasts = Metric.learn(X_array), make_contrasts(len(labels), target)
+    coords = {
+        dims.OBS: list(range(len(X_array))),
+        dims.FEATURE: features,
+        dims.COMPONENT: list(range(n_components)),
+        dims.LABEL: labels,
+        dims.CONTRAST: list(range(len(contrasts))),
+    }
+    with pm.Model(coords=coords) as model:
+        X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
+        y_data = pm.Data("y_data", y_array, dims=SCORE_DIMS[: y_array.ndim])
+
+        scale = pm.LogNormal("scale", priors.scale_location, priors.scale_width)
+        offset = pm.Normal("projection_offset", 0.0, 1.0, dims=(dims.FEATURE, dims.COMPONENT))
+        # Lambda^(1/2) times the offsets, without a matrix of D x D.
+        inside = metric.axes.T @ offset
+        beside = metric.outside * metric.used[:, None] * (offset - metric.axes @ inside)
+        Q = scale * (metric.axes @ (metric.size[:, None] * inside) + beside)
+        Q = pm.Deterministic("projection", Q, dims=(dims.FEATURE, dims.COMPONENT))
+        Z = pm.Deterministic("latent", X_data @ Q, dims=(dims.OBS, dims.COMPONENT))
+
+        V = pm.Normal("weight_contrasts", 0.0, 1.0, dims=(dims.COMPONENT, dims.CONTRAST))
+        a = pm.Normal("bias_contrasts", 0.0, priors.bias_scale, dims=dims.CONTRAST)
+        W = pm.Deterministic("weights", V @ contrasts, dims=(dims.COMPONENT, dims.LABEL))
+        b = pm.Deterministic("bias", a @ contrasts, dims=dims.LABEL)
+        pm.Deterministic("coef", Q @ W, dims=(dims.FEATURE, dims.LABEL))
+
+        eta = Z @ W + b
+        observed = {"observed": y_data, "dims": SCORE_DIMS[: y_array.ndim]}
+        if target == "regression":
+            location, width = priors.noise_location, priors.noise_width
+            sigma = pm.LogNormal("noise_scale", location, width, dims=dims.LABEL)
+            pm.Normal("y", eta, sigma=sigma, **observed)
+        elif target == "multilabel":
+            logp = partial(_with_lapse, _log_sign_probability, priors.lapse, 2)
+            draw = partial(_draw_sign_with_lapse, priors.lapse)
+            options = {"signature": "()->()", "dtype": "int64"}
+            pm.CustomDist("y", eta, dist=draw, logp=logp, **options, **observed)
+        else:
+            k = len(labels)
+            logp = partial(
+                _with_lapse, partial(log_choice_probability, n_labels=k), priors.lapse, k
+            )
+            draw = partial(_draw_choice_with_lapse, priors.lapse, k)
+            options = {"signature": "(k)->()", "dtype": "int64"}
+            pm.CustomDist("y", eta, dist=draw, logp=logp, **options, **observed)
+    return model
+
+
+def _with_lapse(
+    log_probability: Callable[[Tensor, Tensor], Tensor],
+    lapse: float,
+    k: int,
+    y: Tensor,
+    eta: Tensor,
+) -> Tensor:
+    """Log of (1 - lapse) p + lapse / k."""
+    kept = math.log1p(-lapse) + log_probability(y, eta)
+    return pt.logaddexp(kept, math.log(lapse / k))
+
+
+def _draw_choice_with_lapse(lapse: float, k: int, eta: Tensor, size: Any) -> Tensor:
+    choice = _draw_choice(eta, size)
+    uniform = pm.Uniform.dist(0.0, 1.0, shape=choice.shape)
+    guess = pt.floor(k * pm.Uniform.dist(0.0, 1.0, shape=choice.shape)).astype("int64")
+    return pt.switch(uniform < lapse, guess, choice)
+
+
+def _draw_sign_with_lapse(lapse: float, eta: Tensor, size: Any) -> Tensor:
+    sign = _draw_sign(eta, size)
+    uniform = pm.Uniform.dist(0.0, 1.0, shape=eta.shape)
+    guess = pt.floor(2.0 * pm.Uniform.dist(0.0, 1.0, shape=eta.shape)).astype("int64")
+    return pt.switch(uniform < lapse, guess, sign)
+
+
+# Priors of the paper
 
 
 def _scale_mixture(
@@ -352,9 +469,9 @@ def _slope_and_curvature(u: Tensor, margin: Tensor) -> tuple[Tensor, Tensor]:
 # Validation
 
 
-def _check_choice(name: str, value: str, literal: Any) -> None:
-    if value not in get_args(literal):
-        raise ValueError(f"{name} must be one of {get_args(literal)}, got {value!r}")
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {choices}, got {value!r}")
 
 
 def _check_target(y: Any, target: Target, *, n_rows: int) -> tuple[np.ndarray, list[Any]]:

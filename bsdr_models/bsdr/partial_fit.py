@@ -1,49 +1,50 @@
 """A classifier that learns from a stream, whose answers are made when one is first asked for."""
 
 from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from bsdr_models.bsdr import streaming
 from bsdr_models.bsdr.base import BaseBSDR
-from bsdr_models.bsdr.predict import NoFeatures
-from bsdr_models.bsdr.settings import Settings, start_in_memory
-from bsdr_models.bsdr.stacking import Mixture
-from bsdr_models.bsdr.streaming import Stream, StreamSettings
+from bsdr_models.bsdr.blocks import Model, Stream
+from bsdr_models.bsdr.hierarchical import N_LAPLACE
+from bsdr_models.bsdr.pooling import as_power
+from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.checks import check_classes, one_thread
 from bsdr_models.frames import require_targets, validate_rows
 from bsdr_models.random import as_generator
 from bsdr_models.unlabeled import read_labels
 
-# What is known of a stream, made of it when one of these is first asked for after new rows.
+# What is known of a stream, made of it when one of these is first asked for after new samples.
 ANSWERS = frozenset(
     {
         "_context",
-        "_leading",
-        "_mixture",
+        "_hierarchical",
+        "_n_features_out",
         "_reference",
         "_scaler",
         "_tree",
         "_tree_seed",
         "components_",
         "converged_",
+        "held_out_score_",
         "interrupted_",
-        "latent_scale_",
-        "lower_bounds_",
+        "log_bayes_factor_",
+        "log_evidence_",
         "mean_",
+        "n_components_",
         "n_iter_",
+        "pooling_power_",
         "relevance_",
         "scale_",
     }
 )
 
 
-def _by_mean_field(model: "PartialFit") -> bool:
-    return model.inference == "mean_field"
+def _may_be_laplace(model: "PartialFit") -> bool:
+    return model.variant == "hierarchical" and model.inference in (None, "laplace")
 
 
 class PartialFit(BaseBSDR):
@@ -51,14 +52,14 @@ class PartialFit(BaseBSDR):
 
     classes_: np.ndarray
 
-    @available_if(_by_mean_field)
+    @available_if(_may_be_laplace)
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn from further rows, each of which is met once, by mean field.
+        """Learn from further samples, each of which is met once.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Any number of rows.
+            Any number of samples.
         y : array-like of shape (n_samples,)
             One label each.
         classes : array-like of shape (n_classes,), optional
@@ -76,59 +77,72 @@ class PartialFit(BaseBSDR):
 
         Notes
         -----
-        A stream cannot be cross-validated: unless ``latent_scale`` is a number it is 0.3. Up to
-        2000 rows are kept; a call costs next to nothing, and the first prediction or attribute
-        that is asked for after it waits for a :meth:`fit` to all rows so far. The call that brings
-        more rows than these fits them once. From there on each batch is a step or a few, and 2000
-        rows, chosen at random, are what ``idata_`` shows; ``n_iter_`` counts the steps, and the one
-        entry of ``lower_bounds_`` is an estimate. After :meth:`fit` a new stream begins.
+        Of the hierarchical model, with ``inference=None`` or ``"laplace"``. Up to 2000 samples are
+        kept, and what is known of them is their :meth:`fit`, made when a prediction or an attribute
+        is first asked for. From there on every 2000 samples are learned from by Laplace's method,
+        the posterior so far being their prior, so that the result does not depend on how the stream
+        was cut. Features are scaled as the first 2000 samples have them; a random choice of 2000
+        is what ``idata_`` shows. After :meth:`fit` a new stream begins.
         """
         require_targets(self, y)
         stream: Stream | None = getattr(self, "_stream", None)
         if stream is None:
             classes = getattr(self, "classes_", None) if classes is None else classes
             self._forget()
-        settings = self._settings()
-        start_in_memory(settings.start)
+        self._check_arguments()
+        priors = self._check_by_laplace("partial_fit")
         if stream is None and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit")
-        rows = validate_rows(self, X, reset=stream is None)
+        X = validate_rows(self, X, reset=stream is None)
         y = column_or_1d(read_labels(y), warn=True)
-        check_consistent_length(rows, y)
+        check_consistent_length(X, y)
         known = None if classes is None else np.unique(classes)
         if stream is None:
             assert known is not None
             check_classes(known, np.full(len(known), 2))
-            self._check_width(rows.shape[1])
-            stream = streaming.begin(self._stream_settings(settings, len(known)))
+            self._check_width(X.shape[1])
+            seed = int(as_generator(self.random_state).integers(2**31))
+            stream = Stream.begin(
+                self._model_by_laplace(priors, len(known)),
+                X.shape[1],
+                standardize=self.standardize,
+                seed=seed,
+            )
         elif known is not None and not np.array_equal(known, self.classes_):
             raise ValueError(f"classes are {known.tolist()}, and were {self.classes_.tolist()}")
         else:
             known = self.classes_
-        index = streaming.encode(y, known)
+        unknown = ~np.isin(y, known)
+        if unknown.any():
+            label = y[unknown].tolist()[0]
+            raise ValueError(
+                f"y has the label {label!r}, which is not among the classes {known.tolist()}"
+            )
         with one_thread():
-            stream = streaming.advance(stream, rows, index)
+            stream = stream.add(X, np.searchsorted(known, y))
         for name in ANSWERS & vars(self).keys():
             delattr(self, name)
         self._stream, self.classes_ = stream, known
-        self._n_features_out = self.n_components
         return self
 
-    def _stream_settings(self, settings: Settings, n_labels: int) -> StreamSettings:
-        scale = settings.latent_scale
-        scale = streaming.LATENT_SCALE if isinstance(scale, str) else float(scale)
-        seed = as_generator(self.random_state).integers(2**31)
-        return StreamSettings(
+    def _check_by_laplace(self, what: str) -> HierarchicalPriors:
+        """Priors of a fit that can only be by Laplace's method."""
+        if self.variant != "hierarchical":
+            raise ValueError(f"{what} needs variant='hierarchical'")
+        if self.inference not in (None, "laplace"):
+            raise ValueError(f"{what} needs inference='laplace', got {self.inference!r}")
+        if self.n_components == "auto":
+            raise ValueError(f"{what} needs a number of components, got n_components='auto'")
+        return self._hierarchical_priors()
+
+    def _model_by_laplace(self, priors: HierarchicalPriors, n_labels: int) -> Model:
+        power = as_power(self.pooling)
+        return Model(
             n_labels=n_labels,
-            n_components=self.n_components,
-            projection_prior=settings.projection_prior,
-            priors=replace(settings.priors, latent_scale=scale),
-            standardize=self.standardize,
-            start=start_in_memory(settings.start),
-            n_restarts=self.n_restarts,
-            max_iter=self.max_iter,
-            tol=settings.tol,
-            seed=int(seed),
+            n_components=self._n_asked,
+            priors=priors,
+            power=1.0 if power is None else power,
+            n_draws=N_LAPLACE if self.draws is None else self.draws,
         )
 
     if not TYPE_CHECKING:  # which would otherwise believe in every name
@@ -145,30 +159,26 @@ class PartialFit(BaseBSDR):
         """What is known of the stream, by the names of a fit."""
         twin, stream = copy(self), self._stream
         del twin._stream
-        twin.random_state = stream.settings.seed
-        twin._adopt_stream(stream)
+        twin.random_state = stream.seed
+        if stream.learned is None:
+            twin._fit_hierarchical(stream.X, stream.y, target="multiclass", labels=self.classes_)
+        else:
+            twin._adopt_stream(stream)
         return {name: value for name, value in vars(twin).items() if name in ANSWERS}
 
     def _adopt_stream(self, stream: Stream) -> None:
-        settings = self._settings()
-        assert stream.scaler is not None
-        assert stream.kept_X is not None
-        assert stream.kept_y is not None
-        with one_thread():
-            fit = streaming.fit(stream)
-        y, steps = stream.kept_y, stream.learned
-        self._scaler = stream.scaler
-        self._begin(
-            stream.scaler.transform(stream.kept_X),
+        assert stream.learned is not None
+        self._scaler = stream.learned.scaler
+        X, y = stream.kept()
+        self._note(
+            X,
             y,
             target="multiclass",
             labels=self.classes_,
-            settings=settings,
-            kept=None if steps is None else np.arange(len(y)),
-            n_rows=stream.n_rows,
+            variant="hierarchical",
+            config=self._config({"priors": stream.model.priors}),
+            kept=np.arange(len(y)),
+            n_rows=stream.n_samples,
         )
-        guess = NoFeatures.learn(y, stream.settings.n_labels, "multiclass")
-        # What is asked for is asked for again and again: converged_ says it, no warning does.
-        self._adopt(Mixture.of_one(fit, guess), settings, quiet=True)
-        if steps is not None:
-            self.n_iter_ = steps.n_steps
+        with one_thread():
+            self._adopt_hierarchical(stream.fit())

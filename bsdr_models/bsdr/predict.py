@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
-from bsdr_models.bsdr import information
 from bsdr_models.bsdr.mean_field import State
 from bsdr_models.data import Data
 from bsdr_models.numerics import orthant
@@ -101,19 +100,11 @@ class MeanFieldPosterior:
         The training rows, through whose coordinates new rows enter, and their targets.
     latent_scale
         sigma_z.
-    outside
-        Whether predictions also carry the prior variance of the projection in directions that
-        no training row has. Only matters with more features than rows.
-    information
-        What the training rows say of each column of the projection, (R, D, D), see
-        :mod:`bsdr_models.bsdr.information`; None if it is to be made of the rows of the data.
     """
 
     state: State
     data: Data
     latent_scale: float
-    outside: bool = True
-    information: FloatArray | None = None
 
     @property
     def target(self) -> Target:
@@ -121,49 +112,19 @@ class MeanFieldPosterior:
         return self.data.target
 
     def positions(self, rows: FloatArray) -> Positions:
-        """Where new rows lie: mean E[Q]' x*, covariance with all that is known to be unknown.
-
-        The variance of Q is that of :mod:`bsdr_models.bsdr.information`: under q itself a
-        position would be far too sure.
-        """
-        inside = self.data.design.coordinates(rows)
-        variance = self._information_variance(inside)
-        variance = variance + self._outside_variance(rows) + self.latent_scale**2
-        mean = inside @ self.state.projection.mean
+        """Latent coordinates of new samples under q, in which they are far too sure."""
+        mean, variance = self._moments(rows)
         return Positions(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
 
-    def training_positions(self) -> Positions:
-        """Where the training rows lie, given their labels too.
-
-        Under q, the covariance given Q; what Q adds reaches z_n through Cov(z | Q) / sigma_z**2.
-        """
-        latent, v = self.state.latent, self.latent_scale**2
-        rows = self.data.design.rows
-        variance = self._information_variance(rows)
-        carry = latent.cov / v
-        cov = latent.cov + np.einsum("rs,ns,qs->nrq", carry, variance, carry)
-        return Positions(mean=latent.mean, cov=cov)
-
-    def _information_variance(self, rows: FloatArray) -> FloatArray:
-        """Variance of Q' x for rows in working coordinates, (M, R)."""
-        return information.row_variance(
-            rows, self.state, self.data, self.latent_scale, self.information
-        )
-
-    def _outside_variance(self, rows: FloatArray) -> FloatArray:
-        """Prior variance of Q' x from directions that no training row has, (M, R) or (M, 1)."""
-        precision = self.state.projection_precision.mean
-        return self.data.design.outside(rows)[:, None] / precision.mean(axis=0)
-
     def _moments(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and marginal variance of the positions under q, each (M, R)."""
+        """Mean and marginal variance of the latent coordinates under q, each (M, R)."""
         design = self.data.design
         inside = design.coordinates(rows)
         mean = inside @ self.state.projection.mean
         precision = self.state.projection_precision.mean
         variance = design.row_variance(inside, precision, self.latent_scale**2, mean.shape[1])
-        if self.outside:
-            variance = variance + self._outside_variance(rows)
+        # Directions that no training sample has keep their prior variance.
+        variance = variance + design.outside(rows)[:, None] / precision.mean(axis=0)
         return mean, variance + self.latent_scale**2
 
     def scores(
@@ -213,6 +174,9 @@ class DrawPosterior:
         (S, D, R), (S, R, K), (S, K).
     noise_precision
         (S, K), or None for labels.
+    lapse
+        Probability that a label has nothing to do with the features; 0 in the model of the paper.
+        Read by draws of targets only.
     """
 
     projection: FloatArray
@@ -221,6 +185,7 @@ class DrawPosterior:
     latent_scale: float
     target: Target
     noise_precision: FloatArray | None = None
+    lapse: float = 0.0
 
     def thin(self, n_draws: int) -> "DrawPosterior":
         """At most so many draws, evenly spaced."""
@@ -286,37 +251,7 @@ class DrawPosterior:
             yield part, np.einsum("md,sdk->msk", rows[part], coef, optimize=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoFeatures:
-    """Prediction that ignores the features: label frequencies, or the spread of real targets.
-
-    log_prob
-        Log frequencies (K,), each count raised by one; of "on" for ``"multilabel"``. None for
-        real targets.
-    mean, std
-        Of real targets, (K,), the sum of squares raised by one (targets have unit variance);
-        None for labels.
-    """
-
-    target: Target
-    log_prob: FloatArray | None = None
-    mean: FloatArray | None = None
-    std: FloatArray | None = None
-
-    @classmethod
-    def learn(cls, y: np.ndarray, n_labels: int, target: Target) -> "NoFeatures":
-        """From training targets, as in :class:`bsdr_models.data.Data`."""
-        if target == "regression":
-            mean = y.mean(axis=0)
-            variance = (1.0 + np.sum((y - mean) ** 2, axis=0)) / len(y)
-            return cls(target=target, mean=mean, std=np.sqrt(variance))
-        if target == "multilabel":
-            return cls(target=target, log_prob=np.log((y.sum(axis=0) + 1.0) / (len(y) + 2.0)))
-        counts = np.bincount(y, minlength=n_labels) + 1.0
-        return cls(target=target, log_prob=np.log(counts / counts.sum()))
-
-
-type Posterior = MeanFieldPosterior | DrawPosterior | NoFeatures
+type Posterior = MeanFieldPosterior | DrawPosterior
 
 
 def label_log_probabilities(
@@ -329,15 +264,12 @@ def label_log_probabilities(
 
     Parameters
     ----------
-    posterior : MeanFieldPosterior, DrawPosterior or NoFeatures
+    posterior : MeanFieldPosterior or DrawPosterior
     rows : (M, P)
         Features, scaled as the training rows were.
     integrate_latent : bool
         Average over the latent position; otherwise it is put at its mean (plug-in).
     """
-    if isinstance(posterior, NoFeatures):
-        assert posterior.log_prob is not None
-        return np.tile(posterior.log_prob, (rows.shape[0], 1))
     out = []
     for mean, std in posterior.scores(rows, integrate_latent=integrate_latent):
         if posterior.target == "multilabel":
@@ -357,7 +289,7 @@ def log_predictive(
 
     Parameters
     ----------
-    posterior : MeanFieldPosterior, DrawPosterior or NoFeatures
+    posterior : MeanFieldPosterior or DrawPosterior
     rows : (M, P)
     y : (M,) of int, (M, K) of bool or (M, K) of float
         As in :class:`bsdr_models.data.Data`.
@@ -367,11 +299,6 @@ def log_predictive(
     if posterior.target == "multiclass":
         log_p = label_log_probabilities(posterior, rows, integrate_latent=integrate_latent)
         return log_p[np.arange(len(y)), y]
-    if isinstance(posterior, NoFeatures):
-        if posterior.log_prob is not None:
-            on = posterior.log_prob
-            return np.where(y, on, np.log1p(-np.exp(on))).sum(axis=1)
-        return _outputs_without_features(posterior, rows).log_density(y)[:, 0]
     out, begin = [], 0
     if posterior.target == "regression":
         for part in posterior.outputs(rows, integrate_latent=integrate_latent):
@@ -423,23 +350,9 @@ def score_moments(
     posterior: Posterior, rows: FloatArray, *, integrate_latent: bool = True
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and standard deviation of the real targets of new rows, each (M, K)."""
-    if isinstance(posterior, NoFeatures):
-        return _outputs_without_features(posterior, rows).moments()
     parts = posterior.outputs(rows, integrate_latent=integrate_latent)
     means, stds = zip(*(part.moments() for part in parts), strict=True)
     return np.concatenate(means), np.concatenate(stds)
-
-
-def _outputs_without_features(posterior: NoFeatures, rows: FloatArray) -> Outputs:
-    """The same normal for every row."""
-    assert posterior.mean is not None
-    assert posterior.std is not None
-    shape = (len(rows), 1, len(posterior.mean))
-    return Outputs(
-        mean=np.broadcast_to(posterior.mean, shape),
-        noise=np.broadcast_to(posterior.std**2, shape),
-        loadings=np.zeros((1, 1, 0, len(posterior.mean))),
-    )
 
 
 def _log_mean(log_p: FloatArray) -> FloatArray:

@@ -50,7 +50,7 @@ def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataT
     >>> from bsdr_models import BSDRClassifier
     >>> from bsdr_models.bsdr.predictive_check import predictive_check
     >>> X, y = load_wine(return_X_y=True)
-    >>> model = BSDRClassifier(latent_scale=0.3, random_state=0).fit(X, y)
+    >>> model = BSDRClassifier(random_state=0).fit(X, y)
     >>> check = predictive_check(model.idata_, rng=np.random.default_rng(0))
     >>> reliability = az.plot_ppc_pava(check, data_type="categorical")
     """
@@ -58,7 +58,13 @@ def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataT
         raise ValueError("the tree has no group 'constant_data', hence no features")
     target = tree.attrs["target"]
     posterior = tree["posterior"].to_dataset()
-    draws = draw_posterior(posterior, latent_scale=tree.attrs["latent_scale"], target=target)
+    # The hierarchical model has no noise of the latent coordinates.
+    draws = draw_posterior(
+        posterior,
+        latent_scale=tree.attrs.get("latent_scale", 0.0),
+        target=target,
+        lapse=tree.attrs.get("lapse", 0.0),
+    )
     values = draw_targets(draws, tree["constant_data"]["X"].to_numpy(), rng=rng)
     values = values.reshape(posterior.sizes[CHAIN], posterior.sizes[DRAW], *values.shape[1:])
     observed = tree["fit/y_index"] if target == "multiclass" else tree["observed_data/y"]
@@ -90,8 +96,15 @@ def draw_targets(draws: DrawPosterior, rows: FloatArray, *, rng: np.random.Gener
             noise /= np.sqrt(draws.noise_precision[s])
         t = z @ W + b + noise
         if draws.target == "multiclass":
-            t = t.argmax(axis=1)
+            t = _lapsed(t.argmax(axis=1), draws.lapse, len(b), rng)
         elif draws.target == "multilabel":
-            t = (t > 0.0).astype(np.int64)
+            t = _lapsed((t > 0.0).astype(np.int64), draws.lapse, 2, rng)
         out.append(t)
     return np.stack(out)
+
+
+def _lapsed(labels: np.ndarray, lapse: float, k: int, rng: np.random.Generator) -> np.ndarray:
+    """Labels of which a share is drawn at random from k."""
+    if lapse == 0.0:
+        return labels
+    return np.where(rng.random(labels.shape) < lapse, rng.integers(0, k, labels.shape), labels)

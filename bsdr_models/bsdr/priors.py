@@ -46,11 +46,55 @@ class Priors:
 
     def __post_init__(self) -> None:
         for field in fields(self):
+            _check_number(field.name, getattr(self, field.name), positive=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HierarchicalPriors:
+    """Hyper-parameters of the hierarchical model, for features of unit variance.
+
+    Parameters
+    ----------
+    scale_location, scale_width : float
+        Mean and standard deviation of the log of tau, the scale of the projection. There is mass
+        near zero, so that data without signal are met by a model without signal, and far up, so
+        that classes may be nearly separable.
+    bias_scale : float
+        Standard deviation of the biases, in units of the probit noise or of an output.
+    noise_location, noise_width : float
+        Mean and standard deviation of the log noise scale of real outputs of unit variance.
+    lapse : float
+        Probability that a label has nothing to do with the features: no sample, however far on the
+        wrong side, costs more than ``log(K / lapse)`` nats.
+
+    Raises
+    ------
+    ValueError
+        If a hyper-parameter is not a finite number, a width or scale is not positive, or the lapse
+        is not between 0 and 1.
+    """
+
+    scale_location: float = -2.0
+    scale_width: float = 2.5
+    bias_scale: float = 5.0
+    noise_location: float = -1.0
+    noise_width: float = 1.0
+    lapse: float = 0.003
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ValueError(f"{field.name} must be a positive finite number, got {value!r}")
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{field.name} must be a positive finite number, got {value!r}")
+            _check_number(field.name, value, positive=not field.name.endswith("location"))
+        if self.lapse >= 1.0:
+            raise ValueError(f"lapse must be below 1, got {self.lapse!r}")
+
+
+def _check_number(name: str, value: object, *, positive: bool) -> None:
+    kind = "positive finite number" if positive else "finite number"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} must be a {kind}, got {value!r}")
+    if not math.isfinite(value) or (positive and value <= 0):
+        raise ValueError(f"{name} must be a {kind}, got {value!r}")
 
 
 PAPER = Priors()

@@ -8,8 +8,8 @@ import xarray as xr
 
 from bsdr_models.bsdr import averaged, averaged_target, gibbs, trees
 from bsdr_models.bsdr.card import CARD
-from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.settings import Sampler
+from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
+from bsdr_models.bsdr.settings import ADVI_STEPS, Sampler
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.checks import warn_unless_mixed
 from bsdr_models.data import Data
@@ -19,8 +19,6 @@ from bsdr_models.typing import FloatArray
 
 # Draws that prediction averages over.
 N_PREDICT = 500
-# Steps of ADVI from each of its starts.
-ADVI_STEPS = 10_000
 
 
 def sample(
@@ -160,7 +158,7 @@ def _gibbs(
     )
 
 
-def declare(context: Context, priors: Priors, *, n_components: int) -> Any:
+def declare(context: Context, priors: Priors | HierarchicalPriors, *, n_components: int) -> Any:
     """The PyMC model on the training rows of a fit."""
     from bsdr_models.bsdr.model import build_model
 
@@ -168,7 +166,8 @@ def declare(context: Context, priors: Priors, *, n_components: int) -> Any:
         context.X,
         context.decoded,
         n_components=n_components,
-        projection_prior=context.projection_prior,
+        variant=context.variant,
+        projection_prior=context.projection_prior if context.variant == "paper" else None,
         priors=priors,
         target=context.target,
     )

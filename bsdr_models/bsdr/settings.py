@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bsdr_models.bsdr import mean_field
-from bsdr_models.bsdr.priors import PAPER, SAMPLING, Priors
+from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.typing import ProjectionPrior, Target
 
-Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
-Preset = Literal["recommended", "paper"]
+Inference = Literal["smc", "laplace", "mean_field", "gibbs", "nuts", "advi"]
+Variant = Literal["hierarchical", "paper"]
 Sampler = Literal["averaged", "joint", "paper"]
 
 # The averaged kernel is the default up to this much work of one pass over the rows, about five
@@ -17,60 +17,44 @@ Sampler = Literal["averaged", "joint", "paper"]
 MAX_WORK = 100_000.0
 
 
-Start = mean_field.Start | Literal["stochastic"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What ``None`` stands for in the arguments of an estimator."""
 
     projection_prior: ProjectionPrior
-    latent_scale: float | Literal["stack", "estimate"]
+    latent_scale: float
     priors: Priors
-    start: Start
+    start: mean_field.Start
     tol: float
 
 
-def resolve(preset: Preset, inference: Inference) -> Settings:
-    """Settings of a preset.
+# Draws of a chain, of samplers that are not sized by the problem, and steps of ADVI from a start.
+N_DRAWS, ADVI_STEPS = 1000, 10_000
+# Engines of each model; the first is its default.
+ENGINES: dict[Variant, tuple[Inference, ...]] = {
+    "hierarchical": ("smc", "laplace", "nuts", "advi"),
+    "paper": ("mean_field", "gibbs", "nuts", "advi"),
+}
+# Arguments that only the model of the paper has, with the values that leave them alone.
+OF_THE_PAPER = {
+    "sampler": None,
+    "projection_prior": None,
+    "latent_scale": None,
+    "start": None,
+    "tol": None,
+    "n_restarts": 1,
+    "max_iter": 500,
+    "integrate_latent": True,
+}
 
-    ``"recommended"`` stacks latent scales by cross-validation under a columnwise prior for mean
-    field, stopping each climb when a round gains 0.005 nats; samplers get a unit latent scale
-    and priors under which they mix. ``"paper"`` is the configuration of Gönen (2013).
-    """
-    if preset == "paper":
-        return Settings(
-            projection_prior="entrywise",
-            latent_scale=1.0,
-            priors=PAPER,
-            start="discriminant",
-            tol=1e-3,
-        )
-    if inference == "mean_field":
-        return Settings(
-            projection_prior="columnwise",
-            latent_scale="stack",
-            priors=PAPER,
-            start="discriminant",
-            tol=5e-3,
-        )
-    return Settings(
-        projection_prior="entrywise",
-        latent_scale=1.0,
-        priors=SAMPLING,
-        start="discriminant",
-        tol=1e-3,
-    )
-
-
-def start_in_memory(start: Start) -> mean_field.Start:
-    """The start of a fit to rows in memory; a ValueError if that cannot start so."""
-    if start == "stochastic":
-        raise ValueError(
-            "start='stochastic' is for rows in blocks, fitted by BSDRClassifier: give block_rows "
-            "as well, or another start"
-        )
-    return start
+# The configuration of Gönen (2013).
+PAPER_SETTINGS = Settings(
+    projection_prior="entrywise",
+    latent_scale=1.0,
+    priors=PAPER,
+    start="discriminant",
+    tol=1e-3,
+)
 
 
 def default_sampler(target: Target, *, size: tuple[int, int], n_labels: int, r: int) -> Sampler:

@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bsdr_models.bsdr import information, log_density, predict
+from bsdr_models.bsdr import log_density, predict
 from bsdr_models.bsdr.card import CARD, PROJECTION_PRECISION_DIMS
-from bsdr_models.bsdr.predict import DrawPosterior, Positions
-from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.stacking import Fit
+from bsdr_models.bsdr.hierarchical import HierarchicalFit, pointwise_log_likelihood
+from bsdr_models.bsdr.mean_field import State
+from bsdr_models.bsdr.predict import DrawPosterior, MeanFieldPosterior, Positions
+from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
+from bsdr_models.bsdr.settings import Variant
+from bsdr_models.inference.coordinate_ascent import FitResult
 from bsdr_models.inference.datatree import InferenceMethod, to_datatree
 from bsdr_models.numerics import align
 from bsdr_models.numerics.linalg import cholesky
@@ -21,6 +24,9 @@ from bsdr_models.typing import FloatArray, IntArray, ProjectionPrior, Target
 
 # Draws of a mean-field fit, and the most numbers of one variable that a tree keeps.
 N_DRAWS, MAX_NUMBERS = 500, 5_000_000
+# Nats by which log likelihoods of labels are set apart at random. Of a sample that every draw is
+# certain of all are the same, that of no lapse, and Pareto smoothing fails on such a tail.
+TIE = 1e-9
 
 LIKELIHOOD_NOTE = (
     "Of each row given the parameters, its latent position and scores integrated out, as "
@@ -30,10 +36,6 @@ LIKELIHOOD_NOTE = (
 MEAN_FIELD_NOTE = (
     " The draws are from q: use arviz.loo_approximate_posterior, with log_p and log_q of the group "
     "sample_stats."
-)
-STACK_NOTE = (
-    " These are of the fit that gives the map, not of the stack: its weights are cross-validated, "
-    "and no joint density has them."
 )
 
 
@@ -47,8 +49,8 @@ class Context:
         As in :class:`bsdr_models.data.Data`.
     feature_names, labels, obs_names
         Coordinates.
-    projection_prior, target
-        Of the model.
+    target, variant, projection_prior
+        Of the model; there are several projection priors for that of the paper only.
     config
         Arguments of the fit, for the record.
     kept, n_rows
@@ -60,9 +62,10 @@ class Context:
     y: np.ndarray
     feature_names: Sequence[Any] | np.ndarray
     labels: Sequence[Any] | np.ndarray
-    projection_prior: ProjectionPrior
     target: Target
     config: Mapping[str, Any]
+    variant: Variant = "paper"
+    projection_prior: ProjectionPrior = "entrywise"
     kept: IntArray | None = None
     n_rows: int | None = None
 
@@ -70,6 +73,12 @@ class Context:
     def priors(self) -> Priors | None:
         """Hyper-parameters, if the fit has put them on record."""
         return Priors(**self.config["priors"]) if "priors" in self.config else None
+
+    def priors_at(self, attrs: Mapping[str, Any]) -> Priors | HierarchicalPriors:
+        """Hyper-parameters of a fit, with what its tree says in the attributes."""
+        if self.variant == "hierarchical":
+            return HierarchicalPriors(**self.config["priors"])
+        return replace(Priors(**self.config["priors"]), latent_scale=attrs["latent_scale"])
 
     @property
     def decoded(self) -> np.ndarray:
@@ -92,8 +101,8 @@ class Context:
         groups: dict[str, dict[str, Any]],
         *,
         inference_method: InferenceMethod,
-        latent_scale: float,
         n_components: int,
+        latent_scale: float = 0.0,
         attrs: Mapping[str, Any] | None = None,
         dims: Mapping[str, tuple[str, ...]] | None = None,
         coords: Mapping[str, Sequence[Any]] | None = None,
@@ -105,6 +114,12 @@ class Context:
         if self.target == "multiclass":
             groups["fit"]["y_index"] = self.y
         precision_dims = PROJECTION_PRECISION_DIMS[self.projection_prior]
+        model: dict[str, Any] = {"target": self.target, "variant": self.variant}
+        if self.variant == "paper":
+            model |= {
+                "projection_prior": self.projection_prior,
+                "latent_scale": float(latent_scale),
+            }
         tree = to_datatree(
             groups,
             card=CARD,
@@ -125,40 +140,43 @@ class Context:
             },
             config=self.config,
             attrs={
-                "target": self.target,
-                "projection_prior": self.projection_prior,
-                "latent_scale": float(latent_scale),
+                **model,
                 **(attrs or {}),
             },
         )
         if "log_likelihood" in groups:
             note = LIKELIHOOD_NOTE
             note += MEAN_FIELD_NOTE if "log_q" in groups.get("sample_stats", {}) else ""
-            note += STACK_NOTE if max((attrs or {}).get("stack_weights", [1.0])) < 1.0 else ""
             tree["log_likelihood"].attrs["note"] = note
         return tree
 
 
 def mean_field_tree(
-    fit: Fit, context: Context, *, rng: np.random.Generator, attrs: Mapping[str, Any] | None = None
+    posterior: MeanFieldPosterior,
+    result: FitResult[State],
+    context: Context,
+    *,
+    rng: np.random.Generator,
+    attrs: Mapping[str, Any] | None = None,
 ) -> xr.DataTree:
     """Tree of one mean-field fit: draws from q, and the variational parameters in ``fit``.
 
     Parameters
     ----------
-    fit : Fit
+    posterior : MeanFieldPosterior
+    result : FitResult
+        Of the driver: bound, restarts, convergence.
     context : Context
     rng : numpy.random.Generator
         For the draws from q.
     attrs : mapping, optional
         More root attributes.
     """
-    posterior, result = fit.posterior, fit.result
-    state, design = result.state, posterior.data.design
+    state, design = posterior.state, posterior.data.design
     n, r = state.latent.mean.shape
     p, k = context.X.shape[1], state.weights.mean.shape[1]
     n_draws = int(np.clip(MAX_NUMBERS // (p * max(r, k)), 20, N_DRAWS))
-    projection = _draw_projection(fit, n_draws, rng)
+    projection = _draw_projection(posterior, n_draws, rng)
     factor = cholesky(state.weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
     noise = rng.standard_normal((n_draws, k, 1 + r))
     full = state.weights.mean + np.einsum("kpq,skq->spk", factor, noise)  # (S, 1 + R, K)
@@ -184,13 +202,9 @@ def mean_field_tree(
     contrast = context.contrast(state.weights.mean[1:])
     group = {
         "latent_mean": state.latent.mean,
-        "latent_cov": posterior.training_positions().cov,
+        "latent_cov": np.broadcast_to(state.latent.cov, (n, r, r)),
         "projection_mean": loadings,
-        "projection_sd": np.sqrt(
-            information.loading_variance(
-                state, posterior.data, fit.latent_scale, posterior.information
-            )
-        ),
+        "projection_sd": np.sqrt(design.loading_variance(state.projection.variance, phi.mean)),
         "relevance": relevance(state.latent.mean, contrast),
         "feature_relevance": feature_relevance(loadings, contrast),
         **_unusual(context.X, loadings)[0],
@@ -204,10 +218,10 @@ def mean_field_tree(
         {
             "posterior": _with_identified(draws, context),
             "fit": group,
-            **_densities(draws, fit, context),
+            **_densities(draws, posterior, context),
         },
         inference_method="mean_field",
-        latent_scale=fit.latent_scale,
+        latent_scale=posterior.latent_scale,
         n_components=r,
         attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)}
         | dict(attrs or {}),
@@ -215,11 +229,99 @@ def mean_field_tree(
     )
 
 
-def _draw_projection(fit: Fit, n_draws: int, rng: np.random.Generator) -> FloatArray:
+def hierarchical_tree(
+    fit: HierarchicalFit,
+    context: Context,
+    *,
+    rng: np.random.Generator,
+    attrs: Mapping[str, Any] | None = None,
+) -> xr.DataTree:
+    """Tree of a fit of the hierarchical model.
+
+    Draws are in the coordinates of the latent plane, in which those of different draws can be
+    compared: an affine map of each that leaves utilities, and hence all predictions, as they were.
+
+    Parameters
+    ----------
+    fit : HierarchicalFit
+    context : Context
+    rng : numpy.random.Generator
+        For the part of the projection that no training sample shows.
+    attrs : mapping, optional
+        More root attributes.
+    """
+    posterior, draws = fit.posterior, fit.draws
+    p, (total, r, _) = context.X.shape[1], draws.projection.shape
+    k, per_chain = draws.bias.shape[1], total // fit.n_chains
+    n_kept = int(np.clip(MAX_NUMBERS // (p * max(r, k) * fit.n_chains), 5, per_chain))
+    one = np.unique(np.linspace(0, per_chain - 1, n_kept).round().astype(np.int64))
+    kept = (np.arange(fit.n_chains)[:, None] * per_chain + one).ravel()
+    shape = (fit.n_chains, len(one))
+    raw = draws.take(kept)
+    aligned = fit.coordinates.thin(kept).align(raw)
+    maps = fit.coordinates.maps[kept, 1:]  # (S, R, R)
+    beside = raw.scale[:, None, None] * rng.standard_normal((len(kept), r, p))
+    beside = np.swapaxes(maps, 1, 2) @ beside
+    loadings = np.swapaxes(posterior.metric.loadings(aligned.projection, beside), 1, 2)
+    variables = {
+        "projection": loadings,
+        "weights": aligned.weights,
+        "bias": aligned.bias,
+        "scale": raw.scale,
+        "coef": loadings @ aligned.weights,
+    }
+    if context.target == "multiclass":
+        variables["bias_centered"] = raw.bias
+    if raw.noise_scale is not None:
+        variables["noise_scale"] = raw.noise_scale
+    whitened = posterior.metric.whiten(context.X)
+    components = posterior.components().T
+    places = posterior.positions(context.X)
+    contrast = posterior.coordinates.axes.T
+    groups: dict[str, dict[str, Any]] = {
+        "posterior": {
+            name: each.reshape(*shape, *each.shape[1:]) for name, each in variables.items()
+        },
+        "sample_stats": {name: each[:, one] for name, each in fit.sample_stats.items()},
+        "fit": {
+            "latent_mean": places.mean,
+            "latent_cov": places.cov,
+            "projection_mean": components,
+            "projection_sd": loadings.std(axis=0),
+            "relevance": posterior.coordinates.share,
+            "feature_relevance": feature_relevance(components, contrast),
+            **_unusual(context.X, components)[0],
+        },
+    }
+    if fit.log_likelihood is not None:
+        groups["sample_stats"]["log_likelihood"] = fit.log_likelihood[:, one]
+        if fit.log_prior is not None:
+            groups["sample_stats"]["lp"] = (fit.log_likelihood + fit.log_prior)[:, one]
+    if fit.log_prior is not None:
+        groups["log_prior"] = {"parameters": fit.log_prior[:, one]}
+    if not groups["sample_stats"]:
+        del groups["sample_stats"]
+    # Of some samples a sum says nothing.
+    if context.kept is None and len(kept) * len(context.X) <= MAX_NUMBERS:
+        each = pointwise_log_likelihood(raw, whitened, context.y, context.target, posterior.lapse)
+        if context.target != "regression":
+            each -= TIE * rng.random(each.shape)
+        groups["log_likelihood"] = {"y": each.reshape(*shape, -1)}
+    return context.build(
+        groups,
+        inference_method=fit.engine,
+        n_components=r,
+        attrs={"alignment": "affine", **(attrs or {})},
+    )
+
+
+def _draw_projection(
+    posterior: MeanFieldPosterior, n_draws: int, rng: np.random.Generator
+) -> FloatArray:
     """Draws of Q over features from q, (S, P, R)."""
-    state, design = fit.result.state, fit.posterior.data.design
+    state, design = posterior.state, posterior.data.design
     precision, r = state.projection_precision.mean, state.projection.mean.shape[1]
-    inside = design.draw(precision, fit.latent_scale**2, size=(n_draws, r), rng=rng)
+    inside = design.draw(precision, posterior.latent_scale**2, size=(n_draws, r), rng=rng)
     draws = design.loadings(state.projection.mean + inside)
     return draws + design.draw_outside(precision, size=(n_draws, r), rng=rng)
 
@@ -240,18 +342,13 @@ def _with_identified(draws: dict[str, FloatArray], context: Context) -> dict[str
 
 
 def _densities(
-    draws: Mapping[str, FloatArray], fit: Fit, context: Context
+    draws: Mapping[str, FloatArray], posterior: MeanFieldPosterior, context: Context
 ) -> dict[str, dict[str, FloatArray]]:
-    """Groups of log densities of draws from q: of each row, of the joint, and of q itself.
-
-    None where rows are missing, without which a sum over them says nothing.
-    """
-    if context.kept is not None:
-        return {}
-    scale, target = fit.latent_scale, context.target
+    """Groups of log densities of draws from q: of each row, of the joint, and of q itself."""
+    scale, target = posterior.latent_scale, context.target
     groups = log_likelihood_group(draws, context, latent_scale=scale, target=target)
     if groups and (priors := context.priors) is not None:
-        data = fit.posterior.data
+        data = posterior.data
         inside = draw_posterior(draws, latent_scale=scale, target=target)
         turned = np.swapaxes(inside.projection, 1, 2)  # (S, R, P)
         working = data.design.coordinates(turned.reshape(-1, turned.shape[2]))
@@ -259,7 +356,7 @@ def _densities(
         inside = replace(inside, projection=working)
         log_p = log_density.log_prior(inside, priors, context.projection_prior)
         log_p += groups["log_likelihood"]["y"][0].sum(axis=1)
-        log_q = log_density.log_q(inside, fit.result.state, data, scale)
+        log_q = log_density.log_q(inside, posterior.state, data, scale)
         groups["sample_stats"] = {"log_p": log_p[None], "log_q": log_q[None]}
     return groups
 
@@ -296,7 +393,11 @@ def log_likelihood_group(
 
 
 def draw_posterior(
-    draws: Mapping[str, Any] | xr.Dataset, *, latent_scale: float, target: Target
+    draws: Mapping[str, Any] | xr.Dataset,
+    *,
+    latent_scale: float,
+    target: Target,
+    lapse: float = 0.0,
 ) -> DrawPosterior:
     """Chains stacked, ready to predict: from arrays (chain, draw, ...) or a posterior group."""
 
@@ -304,13 +405,19 @@ def draw_posterior(
         values = np.asarray(draws[name])
         return values.reshape(-1, *values.shape[2:])
 
+    noise_precision = None
+    if "noise_precision" in draws:
+        noise_precision = stacked("noise_precision")
+    elif "noise_scale" in draws:
+        noise_precision = stacked("noise_scale") ** -2.0
     return DrawPosterior(
         projection=stacked("projection"),
         weights=stacked("weights"),
         bias=stacked("bias"),
-        noise_precision=stacked("noise_precision") if "noise_precision" in draws else None,
+        noise_precision=noise_precision,
         latent_scale=latent_scale,
         target=target,
+        lapse=lapse,
     )
 
 

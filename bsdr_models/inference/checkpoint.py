@@ -102,17 +102,7 @@ class Checkpoint[S]:
             raise ValueError(f"every must be a positive number of sweeps, got {every!r}")
         self._folder = Path(folder).absolute()
         self._blocks, self._codec, self._every = blocks, codec, int(every)
-        # What is compared is what comes back from a file.
-        self._facts = json.loads(
-            json.dumps(
-                {
-                    "format": FORMAT,
-                    "sizes": [int(size) for size in blocks.sizes],
-                    "n_features": blocks.n_features,
-                    "settings": dict(settings or {}),
-                }
-            )
-        )
+        self._facts = _facts(blocks, settings)
         self._place = self._folder / "restart-0"
         self.sweeps_before = 0
         self.sweeps = 0
@@ -129,7 +119,7 @@ class Checkpoint[S]:
         self.sweeps_before = self.sweeps = 0
         if not (self._place / POINTER).exists():
             return init()
-        saved = self._read_pointer()
+        saved = _read_pointer(self._folder, self._place.name + "/" + POINTER, self._facts)
         folder = self._place / saved["generation"]
         with np.load(folder / "shared.npz", allow_pickle=False) as arrays:
             shared = dict(arrays)
@@ -168,19 +158,57 @@ class Checkpoint[S]:
         for number in settled[:-1]:
             shutil.rmtree(self._place / f"{number:09d}", ignore_errors=True)
 
-    def _read_pointer(self) -> dict[str, Any]:
-        path = self._place / POINTER
-        try:
-            saved: dict[str, Any] = json.loads(path.read_text())
-            different = _differences(saved, self._facts)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path} is no checkpoint: {error}") from error
-        if different:
-            raise ValueError(
-                f"{self._folder} holds the checkpoint of another fit: {'; '.join(different)}. Give "
-                "another folder, or remove this one"
-            )
-        return saved
+
+class SavedPoint:
+    """The best point of a search that keeps nothing with its rows, written every so many times.
+
+    Parameters
+    ----------
+    folder : path
+        Made if there is none. One fit has it for its own.
+    blocks : RowBlocks
+    every : int
+        Offers from one writing to the next.
+    settings : mapping
+        As of :class:`Checkpoint`.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        blocks: RowBlocks,
+        *,
+        every: int = 10,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        if isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1:
+            raise ValueError(f"every must be a positive number of evaluations, got {every!r}")
+        self._folder, self._every = Path(folder).absolute(), int(every)
+        self._facts = _facts(blocks, settings)
+        self._offers = 0
+
+    def read(self) -> dict[str, np.ndarray] | None:
+        """What was written last, None if nothing was.
+
+        Raises
+        ------
+        ValueError
+            If the folder holds a checkpoint of other data, or of other settings.
+        """
+        if not (self._folder / POINTER).exists():
+            return None
+        saved = _read_pointer(self._folder, POINTER, self._facts)
+        with np.load(self._folder / saved["point"], allow_pickle=False) as arrays:
+            return dict(arrays)
+
+    def offer(self, arrays: Mapping[str, Any]) -> None:
+        """Count, and write if it is time."""
+        self._offers += 1
+        if self._offers % self._every:
+            return
+        _write_arrays(self._folder / "point.npz", arrays)
+        pointer = {"point": "point.npz", **self._facts}
+        _replace(self._folder / POINTER, json.dumps(pointer, indent=1).encode())
 
 
 def run_resumable[S](
@@ -234,6 +262,36 @@ def run_resumable[S](
         callbacks=[*callbacks, write],
         **options,
     )
+
+
+def _facts(blocks: RowBlocks, settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is compared, as it comes back from a file."""
+    facts: dict[str, Any] = json.loads(
+        json.dumps(
+            {
+                "format": FORMAT,
+                "sizes": [int(size) for size in blocks.sizes],
+                "n_features": blocks.n_features,
+                "settings": dict(settings or {}),
+            }
+        )
+    )
+    return facts
+
+
+def _read_pointer(folder: Path, name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    path = folder / name
+    try:
+        saved: dict[str, Any] = json.loads(path.read_text())
+        different = _differences(saved, facts)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is no checkpoint: {error}") from error
+    if different:
+        raise ValueError(
+            f"{folder} holds the checkpoint of another fit: {'; '.join(different)}. Give "
+            "another folder, or remove this one"
+        )
+    return saved
 
 
 def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -114,11 +114,6 @@ class OnDask:
         """P."""
         return self._n_features
 
-    @property
-    def at_once(self) -> int:
-        """Workers that have blocks."""
-        return len(set(self._homes))
-
     def visit[S](self, function: Visit[S], *parts: Parts, shared: Any = None) -> tuple[Parts, S]:
         """See :class:`RowBlocks`."""
         with self._watched():

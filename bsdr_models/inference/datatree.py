@@ -28,7 +28,7 @@ from bsdr_models.dims import (
     TERM,
 )
 
-type InferenceMethod = Literal["mean_field", "gibbs", "nuts", "advi", "map"]
+type InferenceMethod = Literal["smc", "mean_field", "gibbs", "nuts", "advi", "laplace", "map"]
 
 SAMPLE_DIMS = (CHAIN, DRAW)
 SAMPLE_GROUPS = frozenset(
@@ -112,7 +112,7 @@ def to_datatree(
     datasets = {
         group: _dataset(group, variables, known, coords) for group, variables in groups.items()
     }
-    if inference_method in ("mean_field", "advi") and "posterior" in datasets:
+    if inference_method in ("mean_field", "advi", "laplace") and "posterior" in datasets:
         datasets["posterior"].attrs["note"] = VARIATIONAL_NOTE
     root = {
         "model": card.name,

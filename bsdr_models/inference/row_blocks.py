@@ -84,10 +84,6 @@ class RowBlocks(Protocol):
     def n_features(self) -> int:
         """P."""
 
-    @property
-    def at_once(self) -> int:
-        """Blocks that are visited side by side."""
-
     def visit[S](self, function: Visit[S], *parts: Parts, shared: Any = None) -> tuple[Parts, S]:
         """Call ``function(block, *own, shared)`` for every block, ``own`` being its parts.
 
@@ -151,11 +147,6 @@ class InProcess:
     def n_features(self) -> int:
         """P."""
         return int(self._blocks[0].X.shape[1])
-
-    @property
-    def at_once(self) -> int:
-        """One."""
-        return 1
 
     def visit[S](self, function: Visit[S], *parts: Parts, shared: Any = None) -> tuple[Parts, S]:
         """See :class:`RowBlocks`."""

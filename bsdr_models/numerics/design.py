@@ -16,25 +16,20 @@ The working coordinates of a design need not be the features: ``coordinates`` ma
 them, ``loadings`` maps projections back.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg import blas, eigh, solve_triangular, svd
+from scipy.linalg import blas, eigh, lapack, solve_triangular, svd
 
 from bsdr_models.numerics.factors import RidgeColumns
-from bsdr_models.numerics.gram_design import (
-    FeatureCoordinates,
-    SpectralCoordinates,
-    draw_by_features,
-    ridge_by_features,
-    ridge_columns,
-    row_variance_by_features,
-)
 from bsdr_models.numerics.linalg import factorise_inplace
 from bsdr_models.numerics.whitening import RotatedWhitener, RowSpaceWhitener, Whitener, gains
 from bsdr_models.typing import FloatArray
+
+# target (., R), phi (D,), v -> mean (D, R), diag S, log|S|, tr(X'X S).
+type Solve = Callable[[FloatArray, FloatArray, float], tuple[FloatArray, FloatArray, float, float]]
 
 # Directions in which the rows vary less than this share of their largest direction are absent.
 RANK_TOL = 1e-8
@@ -116,14 +111,8 @@ class Design(Protocol):
     def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
         """Marginal variances over features, of (D, R) in working coordinates: (P, R)."""
 
-    def weighted(self, weights: FloatArray) -> "DenseDesign":
-        """Working rows times sqrt(weights), (N,)."""
 
-    def weighted_variance(self, weights: FloatArray, precision: FloatArray) -> FloatArray:
-        """Diagonal over features of (diag phi + X' diag(weights) X)^-1, phi (D,): (P,)."""
-
-
-class DenseDesign(FeatureCoordinates):
+class DenseDesign:
     """X itself; the working coordinates are the features.
 
     Parameters
@@ -200,14 +189,49 @@ class DenseDesign(FeatureCoordinates):
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
         """Ridge normals; see :class:`Design`."""
         solve = self._ridge_by_rows if self.prefers_rows else self._ridge_by_features
-        found = ridge_columns(solve, target, precision, self.n_features, variance)
-        return replace(found, fitted=self.project(found.mean))
+        return self._ridge_columns(solve, target, precision, variance)
+
+    def _ridge_columns(
+        self, solve: Solve, target: FloatArray, precision: FloatArray, variance: float
+    ) -> RidgeColumns:
+        """Ridge normals of all columns, one solution for each distinct phi."""
+        r = target.shape[1]
+        phi = np.broadcast_to(precision, (self.n_features, precision.shape[1]))
+        if precision.shape[1] == 1:
+            mean, diagonal, log_det, trace = solve(target, phi[:, 0], variance)
+            variances = np.repeat(diagonal[:, None], r, axis=1)
+            log_dets, traces = log_det * np.ones(r), trace * np.ones(r)
+        else:
+            parts = [solve(target[:, s : s + 1], phi[:, s], variance) for s in range(r)]
+            means, diagonals, each_log_det, each_trace = zip(*parts, strict=True)
+            mean, variances = np.concatenate(means, axis=1), np.column_stack(diagonals)
+            log_dets, traces = np.array(each_log_det), np.array(each_trace)
+        return RidgeColumns(
+            mean=mean,
+            variance=variances,
+            log_det=log_dets,
+            gram_trace=traces,
+            fitted=self.project(mean),
+        )
+
+    def _feature_factor(self, phi: FloatArray, variance: float) -> tuple[FloatArray, float]:
+        """Lower factor L of diag(phi) + X'X / v = L L', and its log determinant."""
+        matrix = self.gram.T / variance  # the transpose, for LAPACK's order of the axes
+        matrix.reshape(-1, order="A")[:: self.n_features + 1] += phi
+        return factorise_inplace(matrix, name="projection precision")
 
     def _ridge_by_features(
         self, target: FloatArray, phi: FloatArray, variance: float
     ) -> tuple[FloatArray, FloatArray, float, float]:
         """One D x D factorisation: mean (D, R), diag S, log|S|, tr(X'X S)."""
-        return ridge_by_features(self.gram, self.back(target), phi, variance)
+        factor, log_det = self._feature_factor(phi, variance)
+        half, info = lapack.dtrtri(factor, lower=1, overwrite_c=1)  # S = half' half
+        if info != 0:
+            raise np.linalg.LinAlgError("projection precision is singular")
+        mean = half.T @ (half @ (self.back(target) / variance))
+        diagonal = np.einsum("ij,ij->j", half, half)
+        trace = variance * (self.n_features - float(phi @ diagonal))
+        return mean, diagonal, -log_det, trace
 
     def _row_factor(self, phi: FloatArray, variance: float) -> tuple[FloatArray, FloatArray, float]:
         """V = L^-1 X diag(phi)^-1/2 with L L' = v I + X diag(1/phi) X'; L; log|L L'|."""
@@ -251,7 +275,8 @@ class DenseDesign(FeatureCoordinates):
                 )
                 column = (noise - half.T @ fit) / np.sqrt(phi[:, s])[:, None]
             else:
-                column = draw_by_features(self.gram, phi[:, s], variance, noise)
+                factor, _ = self._feature_factor(phi[:, s], variance)
+                column = solve_triangular(factor, noise, lower=True, trans="T", check_finite=False)
             out[:, :, s] = column.T
         return out
 
@@ -270,20 +295,35 @@ class DenseDesign(FeatureCoordinates):
                 value = np.einsum("md,md->m", scaled, scaled) - np.einsum("mn,mn->m", seen, seen)
                 out[:, s] = np.maximum(value, 0.0)
             else:
-                out[:, s] = row_variance_by_features(self.gram, rows, phi[:, s], variance)
+                factor, _ = self._feature_factor(phi[:, s], variance)
+                solved = solve_triangular(factor, rows.T, lower=True, check_finite=False)
+                out[:, s] = np.einsum("dm,dm->m", solved, solved)
         return np.ascontiguousarray(np.broadcast_to(out, (rows.shape[0], n_components)))
 
-    def weighted(self, weights: FloatArray) -> "DenseDesign":
-        """Rows times sqrt(weights)."""
-        return DenseDesign(self.X * np.sqrt(weights)[:, None])
+    def draw_outside(
+        self, precision: FloatArray, *, size: tuple[int, int], rng: np.random.Generator
+    ) -> FloatArray | float:
+        """Nothing."""
+        return 0.0
 
-    def weighted_variance(self, weights: FloatArray, precision: FloatArray) -> FloatArray:
-        """Diagonal of (diag phi + X' diag(weights) X)^-1."""
-        target = np.zeros((self.n_rows, 1))
-        return self.weighted(weights).ridge(target, precision[:, None], 1.0).variance[:, 0]
+    def coordinates(self, rows: FloatArray) -> FloatArray:
+        """The rows themselves."""
+        return rows
+
+    def outside(self, rows: FloatArray) -> FloatArray:
+        """Zeros."""
+        return np.zeros(rows.shape[0])
+
+    def loadings(self, projection: FloatArray) -> FloatArray:
+        """The projection itself."""
+        return projection
+
+    def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
+        """The variances themselves."""
+        return variance
 
 
-class SpectralDesign(SpectralCoordinates):
+class SpectralDesign:
     """Row space of X, X = U S V', in which the Gram matrix is diagonal; working rows are U S.
 
     For a columnwise prior, which is the same in every rotation of the features. Directions
@@ -329,17 +369,78 @@ class SpectralDesign(SpectralCoordinates):
 
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
         """Ridge normals; see :class:`Design`."""
-        found = self.ridge_from(self.back(target), precision, variance)
-        return replace(found, fitted=self.project(found.mean))
+        diagonal = self._variance(precision, variance) * np.ones(target.shape[1])
+        mean = diagonal * self.back(target) / variance
+        return RidgeColumns(
+            mean=mean,
+            variance=diagonal,
+            log_det=np.log(diagonal).sum(axis=0),
+            gram_trace=self.eigenvalues @ diagonal,
+            fitted=self.project(mean),
+        )
 
-    def weighted(self, weights: FloatArray) -> DenseDesign:
-        """Working rows times sqrt(weights)."""
-        return DenseDesign(self.A * np.sqrt(weights)[:, None])
+    @property
+    def n_features(self) -> int:
+        """The rank r of X."""
+        return self.basis.shape[1]
 
-    def weighted_variance(self, weights: FloatArray, precision: FloatArray) -> FloatArray:
-        """Diagonal over features; what lies outside the row space has its prior."""
-        inside = self.weighted(weights).row_variance(self.basis, precision[:, None], 1.0, 1)[:, 0]
-        return inside + (1.0 - np.sum(self.basis**2, axis=1)) / precision[0]
+    @property
+    def mean_eigenvalue(self) -> float:
+        """tr(X'X) / D."""
+        return float(self.eigenvalues.mean())
+
+    def _variance(self, precision: FloatArray, variance: float) -> FloatArray:
+        """Diagonal of S_s in these coordinates, (D, R)."""
+        if precision.shape[0] != 1:
+            raise ValueError("spectral coordinates serve a columnwise prior only")
+        return 1.0 / (precision + self.eigenvalues[:, None] / variance)
+
+    def draw(
+        self,
+        precision: FloatArray,
+        variance: float,
+        *,
+        size: tuple[int, int],
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        """Draws of N(0, S_s), (S, D, R)."""
+        n_draws, r = size
+        noise = rng.standard_normal((n_draws, self.n_features, r))
+        return np.sqrt(self._variance(precision, variance)) * noise
+
+    def row_variance(
+        self, rows: FloatArray, precision: FloatArray, variance: float, n_components: int
+    ) -> FloatArray:
+        """x' S_s x, (M, R)."""
+        return rows**2 @ self._variance(precision, variance)
+
+    def draw_outside(
+        self, precision: FloatArray, *, size: tuple[int, int], rng: np.random.Generator
+    ) -> FloatArray | float:
+        """Prior draws, less their part in the row space."""
+        n_features, rank = self.basis.shape
+        if rank == n_features:
+            return 0.0
+        noise = rng.standard_normal((size[0], n_features, size[1])) / np.sqrt(precision)
+        return noise - self.basis @ (self.basis.T @ noise)
+
+    def coordinates(self, rows: FloatArray) -> FloatArray:
+        """Rows in the basis of the row space."""
+        return rows @ self.basis
+
+    def outside(self, rows: FloatArray) -> FloatArray:
+        """Squared length outside the row space."""
+        missed = rows - self.coordinates(rows) @ self.basis.T
+        return np.einsum("mp,mp->m", missed, missed)
+
+    def loadings(self, projection: FloatArray) -> FloatArray:
+        """Projection over features."""
+        return self.basis @ projection
+
+    def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
+        """Marginal variances over features; what lies outside the row space has its prior."""
+        squares = self.basis**2
+        return squares @ variance + (1.0 - squares.sum(axis=1))[:, None] / precision
 
 
 def row_space(X: FloatArray) -> tuple[FloatArray, FloatArray]:

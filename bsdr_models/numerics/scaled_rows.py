@@ -42,6 +42,9 @@ class Rows(Protocol):
     def total(self) -> FloatArray:
         """Sum of the rows, (P,)."""
 
+    def square_lengths(self) -> FloatArray:
+        """Sum of squares of each row, (n,)."""
+
 
 def scaled_rows(X: Any, scaler: Scaler | None = None, *, seen: bool = False) -> Rows:
     """Rows of a block as training sees them.
@@ -129,6 +132,11 @@ class DenseRows:
         """Sum of the rows."""
         return self.X.sum(axis=0)
 
+    def square_lengths(self) -> FloatArray:
+        """Sum of squares of each row."""
+        found: FloatArray = np.einsum("nd,nd->n", self.X, self.X)
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftedRows:
@@ -177,6 +185,10 @@ class ShiftedRows:
     def total(self) -> FloatArray:
         """Sum of the rows."""
         return self.gain * self.X.sum(axis=0) - self.n_rows * self.shift
+
+    def square_lengths(self) -> FloatArray:
+        """Sum of squares of each row."""
+        return self._scaled().square_lengths()
 
     def _scaled(self) -> DenseRows:
         rows = self.X * self.gain
@@ -248,6 +260,11 @@ class SparseRows:
         """Sum of the rows."""
         found: FloatArray = self.scaled.T @ np.ones(self.n_rows)
         return found - self.n_rows * self.shift
+
+    def square_lengths(self) -> FloatArray:
+        """Sum of squares of each row."""
+        found: FloatArray = (self.scaled**2).sum(axis=1) - 2.0 * (self.scaled @ self.shift)
+        return found + self.shift @ self.shift
 
 
 def _refuse(largest: FloatArray) -> None:

@@ -3,7 +3,6 @@
 import numpy as np
 
 from bsdr_models.numerics.design import Design
-from bsdr_models.numerics.gram_design import GramDesign, SpectralGramDesign
 from bsdr_models.typing import FloatArray, IntArray
 
 # Share of an isotropic matrix in the covariance that whitens the features.
@@ -39,40 +38,11 @@ def discriminant_scores(design: Design, Y: FloatArray, n_scores: int) -> FloatAr
         Zero columns where there is no direction left.
     """
     Y = Y - Y.mean(axis=0)
-    fitted = design.ridge(Y, np.ones((1, 1)), _shrinkage(design.mean_eigenvalue)).fitted
-    return fitted @ _leading(Y.T @ fitted, n_scores)
-
-
-def discriminant_axes(
-    design: GramDesign | SpectralGramDesign, cross: FloatArray, n_scores: int
-) -> FloatArray:
-    """The same directions from sums over rows: B with scores X @ B.
-
-    Parameters
-    ----------
-    design : GramDesign or SpectralGramDesign
-    cross : (D, K)
-        X'Y in working coordinates of the design, for Y as above with its means taken off.
-    n_scores : int
-
-    Returns
-    -------
-    (D, min(n_scores, K))
-    """
-    shrinkage = _shrinkage(design.mean_eigenvalue)
-    axes = design.ridge_from(cross, np.ones((1, 1)), shrinkage).mean
-    return axes @ _leading(cross.T @ axes, n_scores)
-
-
-def _shrinkage(mean_eigenvalue: float) -> float:
-    """Variance with which a ridge penalty of 1 shrinks as much as is wanted."""
-    return mean_eigenvalue * SHRINKAGE / (1.0 - SHRINKAGE)
-
-
-def _leading(explained: FloatArray, n_scores: int) -> FloatArray:
-    """Combinations of the targets that are explained best, (K, n_scores), given Y'X B."""
-    _, _, directions = np.linalg.svd(explained)
-    return directions[:n_scores].T
+    # The variance with which a ridge penalty of 1 shrinks as much as is wanted.
+    variance = design.mean_eigenvalue * SHRINKAGE / (1.0 - SHRINKAGE)
+    fitted = design.ridge(Y, np.ones((1, 1)), variance).fitted
+    _, _, directions = np.linalg.svd(Y.T @ fitted)
+    return fitted @ directions[:n_scores].T
 
 
 def standardise(scores: FloatArray) -> FloatArray:

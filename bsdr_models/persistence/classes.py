@@ -38,16 +38,17 @@ _DATACLASSES = {
     "numerics.probit_kernels": ("SmoothBiasKernel", "SmoothLinearKernel"),
     "numerics.row_covariances": ("AxisCovariances", "StackedCovariances"),
     "numerics.row_space": ("DenseAxes", "SparseAxes"),
-    "numerics.scaled_rows": ("ColumnStatistics",),
     "numerics.scaling": ("Scaler",),
     "numerics.weighted_ridge": ("WeightedRidge",),
+    "bsdr.blocks": ("Learned", "Model", "Stream"),
+    "bsdr.hierarchical": ("Coordinates", "HierarchicalFit", "Posterior"),
+    "bsdr.laplace": ("Normal", "Prepared"),
+    "bsdr.laplace_sums": ("DataSums", "Response"),
     "bsdr.mean_field": ("Scores", "State"),
     "bsdr.mnp": ("State",),
-    "bsdr.natural_steps": ("Running",),
-    "bsdr.predict": ("DrawPosterior", "MeanFieldPosterior", "NoFeatures"),
-    "bsdr.priors": ("Priors",),
-    "bsdr.stacking": ("Fit", "Mixture"),
-    "bsdr.streaming": ("Learned", "Stream", "StreamSettings"),
+    "bsdr.posterior": ("Metric", "Parameters"),
+    "bsdr.predict": ("DrawPosterior", "MeanFieldPosterior"),
+    "bsdr.priors": ("HierarchicalPriors", "Priors"),
     "bsdr.trees": ("Context",),
     "bm2pca.generative": ("Generative", "Part"),
     "bm2pca.label_free": ("OneVsRestPosterior", "SubspacePosterior"),
@@ -83,8 +84,6 @@ DATACLASSES = tuple(f"{module}.{name}" for module, names in _DATACLASSES.items()
 PLAIN = {
     "numerics.design.DenseDesign": ("X",),
     "numerics.design.SpectralDesign": ("basis", "eigenvalues", "A"),
-    "numerics.gram_design.GramDesign": ("gram", "n_rows", "_some_rows"),
-    "numerics.gram_design.SpectralGramDesign": ("basis", "eigenvalues", "n_rows", "_some_rows"),
 }
 
 BIT_GENERATORS = {

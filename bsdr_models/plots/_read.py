@@ -1,5 +1,6 @@
 """Reading a DataTree: what is missing is named, and what colours the rows is worked out once."""
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -10,9 +11,10 @@ from bsdr_models.dims import COMPONENT, LABEL, OBS
 from bsdr_models.typing import BoolArray, FloatArray, IntArray
 
 TOO_NARROW = "{} are approximate, usually too narrow"
-# Weight of the model without features above which a map is said to show nothing.
-NO_SIGNAL = 0.5
-APPROXIMATE = {"mean_field": "Mean field", "advi": "ADVI"}
+# Log Bayes factor against the model without features below which a map is said to show nothing,
+# as in bsdr_models.bsdr.hierarchical, which this module does not load.
+NO_SIGNAL = math.log(3.0)
+APPROXIMATE = {"mean_field": "Mean field", "advi": "ADVI", "laplace": "Laplace"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +87,11 @@ def caveats(tree: xr.DataTree, what: str | None) -> str:
     """What a reader of a map has to know: no signal, or an engine that understates uncertainty."""
     engine = APPROXIMATE.get(tree.attrs.get("inference_method", ""))
     note = f" {engine}: {what}." if engine and what else ""
-    weight = tree.attrs.get("no_features_weight", 0.0)
-    if weight > NO_SIGNAL:
-        note += f" No signal: cross-validation gives a model without features weight {weight:.2f}."
+    log_factor = tree.attrs.get("log_bayes_factor", np.inf)
+    if log_factor < NO_SIGNAL:
+        note += (
+            f" No signal: Bayes factor {np.exp(log_factor):.2g} against a model without features."
+        )
     return note
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL
+from bsdr_models.dims import CHAIN, DRAW, FEATURE, LABEL
 from bsdr_models.plots._read import TOO_NARROW, caveats, check_prob, read
 from bsdr_models.plots._style import (
     GREY,
@@ -17,8 +17,6 @@ from bsdr_models.plots._style import (
     styled,
 )
 from bsdr_models.typing import FloatArray
-
-SEED = 0  # of the draws, so that a picture drawn twice is the same picture
 
 
 def importance_table(tree: xr.DataTree, *, top: int = 10, prob: float = 0.9) -> xr.Dataset:
@@ -33,10 +31,6 @@ def importance_table(tree: xr.DataTree, *, top: int = 10, prob: float = 0.9) -> 
     least squares [1]_, so that its rule of thumb "above one" reads the same. With one component
     it is the formula of the VIP; with several it needs no share of each component, which draws
     that may rotate or switch components would not have.
-
-    The coefficients of a mean-field fit are drawn from its loadings with their standard
-    deviations `fit/projection_sd`, independent, where the tree has weights: draws of the
-    approximation itself would be far too sure.
 
     Correlated features share their importance, which draws of the coefficients then divide
     between them in many ways: wide intervals.
@@ -157,15 +151,6 @@ def _importance(tree: xr.DataTree) -> FloatArray:
     fit, posterior = read(tree, "fit"), read(tree, "posterior", "coef")
     coef = posterior["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL).values
     coef = coef.reshape(-1, *coef.shape[2:])
-    if tree.attrs.get("inference_method") == "mean_field" and "weights" in posterior:
-        weights = posterior["weights"].transpose(CHAIN, DRAW, COMPONENT, LABEL).values
-        mean, sd = (
-            fit[name].transpose(FEATURE, COMPONENT).values
-            for name in ("projection_mean", "projection_sd")
-        )
-        if np.isfinite(sd).all():
-            noise = np.random.default_rng(SEED).standard_normal((len(coef), *sd.shape))
-            coef = (mean + sd * noise) @ weights.reshape(-1, *weights.shape[2:])
     if "y_index" in fit:
         coef = coef - coef.mean(axis=-1, keepdims=True)
     square = np.sum(coef**2, axis=-1)

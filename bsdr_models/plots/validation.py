@@ -117,7 +117,7 @@ def plot_cross_validation(
     >>> from sklearn.model_selection import GridSearchCV
     >>> from bsdr_models import BSDRClassifier, plots
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = BSDRClassifier(latent_scale=0.3, random_state=0)
+    >>> model = BSDRClassifier(variant="paper", random_state=0)
     >>> search = GridSearchCV(model, {"n_components": [1, 2]}, scoring="neg_log_loss")
     >>> ax = plots.plot_cross_validation(search.fit(X, y))
     """
@@ -198,7 +198,7 @@ def plot_permutation(
     >>> from sklearn.model_selection import permutation_test_score
     >>> from bsdr_models import BSDRClassifier, plots
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = BSDRClassifier(latent_scale=0.3, random_state=0)
+    >>> model = BSDRClassifier(variant="paper", random_state=0)
     >>> options = {"scoring": "neg_log_loss", "n_permutations": 10, "cv": 2, "random_state": 0}
     >>> found = permutation_test_score(model, X, y, **options)
     >>> ax = plots.plot_permutation(found, measure="neg_log_loss")

@@ -76,7 +76,7 @@ def sweep(posed, state, rng):
 
 def by_nuts(kind):
     X, y = problem()
-    with build_model(X, y, n_components=R, projection_prior=kind, priors=PRIORS):
+    with build_model(X, y, n_components=R, variant="paper", projection_prior=kind, priors=PRIORS):
         trace = pm.sample(
             draws=1500,
             tune=1000,

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models import BSDRClassifier, BSDRRegressor
 from bsdr_models.bsdr import averaged, averaged_target, gibbs
-from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.priors import SAMPLING, Priors
 from bsdr_models.bsdr.settings import MAX_WORK, default_sampler, work
 from bsdr_models.data import Data
 from bsdr_models.numerics.design import DenseDesign
@@ -278,7 +278,14 @@ def test_it_is_the_default_for_classes_unless_there_are_too_many_rows():
 
 def test_the_warning_names_the_averaged_sampler_where_another_was_used():
     X, y = rows()
-    options = {"inference": "gibbs", "draws": 20, "tune": 2, "random_state": 0}
+    options = {
+        "variant": "paper",
+        "priors": SAMPLING,
+        "inference": "gibbs",
+        "draws": 20,
+        "tune": 2,
+        "random_state": 0,
+    }
     with pytest.warns(ConvergenceWarning, match='sampler="averaged"'):
         model = BSDRClassifier(sampler="joint", **options).fit(X, y)
     assert not model.converged_
@@ -295,7 +302,7 @@ def test_classifier_by_the_averaged_sampler(kind):
     trees = {}
     for sampler in ("averaged", "joint"):
         model = BSDRClassifier(
-            preset="paper",
+            variant="paper",
             inference="gibbs",
             sampler=sampler,
             projection_prior=kind,
@@ -320,7 +327,7 @@ def test_classifier_by_the_averaged_sampler(kind):
 @pytest.mark.filterwarnings("ignore:R-hat")
 def test_same_seed_same_draws():
     X, y = rows()
-    options = {"preset": "paper", "inference": "gibbs", "draws": 10, "tune": 5, "chains": 2}
+    options = {"variant": "paper", "inference": "gibbs", "draws": 10, "tune": 5, "chains": 2}
     first, second = (
         BSDRClassifier(random_state=3, **options).fit(X, y).predict_proba(X) for _ in range(2)
     )
@@ -329,8 +336,8 @@ def test_same_seed_same_draws():
 
 def test_what_has_no_classes_is_refused():
     X, y = rows()
-    model = BSDRRegressor(inference="gibbs", sampler="averaged", draws=5, tune=5)
+    model = BSDRRegressor(variant="paper", inference="gibbs", sampler="averaged", draws=5, tune=5)
     with pytest.raises(ValueError, match="sampler is for classes"):
         model.fit(X, y)
     with pytest.raises(ValueError, match="sampler must be one of"):
-        BSDRClassifier(inference="gibbs", sampler="exact").fit(X, y)
+        BSDRClassifier(variant="paper", inference="gibbs", sampler="exact").fit(X, y)

@@ -14,7 +14,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:R-hat of the identified quantities"),
 ]
 
-JOINT_DRAWS = {"inference": "gibbs", "sampler": "joint", "draws": 30, "tune": 30, "chains": 2}
+JOINT_DRAWS = {
+    "variant": "paper",
+    "inference": "gibbs",
+    "sampler": "joint",
+    "draws": 30,
+    "tune": 30,
+    "chains": 2,
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +42,10 @@ def test_a_label_that_never_changes_is_refused_by_number(iris):
         BSDRClassifier().fit(X, on)
 
 
-def test_samplers_need_a_number_for_the_latent_scale(iris):
-    with pytest.raises(ValueError, match="latent_scale='stack' needs inference='mean_field'"):
-        BSDRClassifier(inference="gibbs", latent_scale="stack").fit(*iris)
-
-
-@pytest.mark.parametrize("more", [{}, {"inference": "gibbs"}, {"latent_scale": 0.3}])
-def test_rows_in_memory_cannot_start_by_steps_over_blocks(iris, more):
-    with pytest.raises(ValueError, match="start='stochastic' is for rows in blocks"):
-        BSDRClassifier(start="stochastic", **more).fit(*iris)
-    with pytest.raises(ValueError, match="start='stochastic' is for rows in blocks"):
-        BSDRRegressor(start="stochastic", **more).fit(*iris)
+@pytest.mark.parametrize("latent_scale", ["stack", 0.0, -1.0, np.inf, True])
+def test_the_latent_scale_is_a_positive_number(iris, latent_scale):
+    with pytest.raises(ValueError, match="latent_scale must be a positive finite number"):
+        BSDRClassifier(variant="paper", latent_scale=latent_scale).fit(*iris)
 
 
 # --------------------------------------------------------------------- accepted, and finite
@@ -54,10 +54,8 @@ def test_rows_in_memory_cannot_start_by_steps_over_blocks(iris, more):
 def test_sparse_indicators_are_read(iris):
     X, y = iris
     on = np.column_stack([y == 0, y > 0]).astype(int)
-    dense = BSDRClassifier(latent_scale=0.3, max_iter=15, random_state=0).fit(X, on)
-    model = BSDRClassifier(latent_scale=0.3, max_iter=15, random_state=0).fit(
-        X, sparse.csr_matrix(on)
-    )
+    dense = BSDRClassifier(draws=20, chains=2, random_state=0).fit(X, on)
+    model = BSDRClassifier(draws=20, chains=2, random_state=0).fit(X, sparse.csr_matrix(on))
     np.testing.assert_array_equal(model.predict_proba(X), dense.predict_proba(X))
     assert model.predict(X).shape == on.shape
 
@@ -67,7 +65,9 @@ def test_real_targets_keep_their_shape(iris, shape):
     X, y = iris
     Y = np.resize((y + 0.3 * np.sin(np.arange(len(y)))), shape[::-1]).T
     assert Y.shape == shape
-    mean, std = BSDRRegressor(max_iter=15, random_state=0).fit(X, Y).predict(X, return_std=True)
+    mean, std = (
+        BSDRRegressor(draws=20, chains=2, random_state=0).fit(X, Y).predict(X, return_std=True)
+    )
     assert mean.shape == std.shape == ((45,) if shape == (45,) else shape)
 
 

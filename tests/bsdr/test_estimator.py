@@ -1,7 +1,6 @@
 """The estimators as their users meet them: what they promise, and that they are any good."""
 
 import json
-import warnings
 
 import numpy as np
 import pytest
@@ -18,10 +17,27 @@ from sklearn.preprocessing import StandardScaler
 from bsdr_models import BSDRClassifier, BSDRRegressor, Priors
 from bsdr_models.bsdr import predict
 from bsdr_models.bsdr.priors import PAPER, SAMPLING
-from bsdr_models.bsdr.settings import resolve
+from bsdr_models.checks import R_HAT_LIMIT
 
 quick = pytest.mark.filterwarnings("ignore:mean field stopped after max_iter")
 short_chains = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")
+
+ONE_SCALE = {
+    "variant": "paper",
+    "projection_prior": "columnwise",
+    "latent_scale": 0.3,
+    "random_state": 0,
+}
+GIBBS = {
+    "variant": "paper",
+    "inference": "gibbs",
+    "priors": SAMPLING,
+    "draws": 60,
+    "tune": 60,
+    "chains": 2,
+    "random_state": 0,
+}
+SHORT = {"draws": 64, "chains": 2, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +72,9 @@ def test_wine_by_the_default(wine, wine_model):
     assert wine_model.score(test, y_test) > 0.95
     assert wine_model.score(test, y_test) >= lda.score(test, y_test) - 0.02
     assert log_loss(y_test, wine_model.predict_proba(test)) < 0.15
-    assert wine_model.converged_
-    assert wine_model._mixture.no_features_weight < 0.05
+    assert wine_model._hierarchical.r_hat < 1.3
+    assert wine_model.converged_ == (wine_model._hierarchical.r_hat < R_HAT_LIMIT)
+    assert wine_model.log_bayes_factor_ > 20.0
 
 
 @quick
@@ -65,7 +82,9 @@ def test_wine_by_the_default(wine, wine_model):
 @pytest.mark.parametrize("latent_scale", [0.1, 1.0])
 def test_wine_by_one_scale(wine, prior, latent_scale):
     train, test, y_train, y_test = wine
-    model = BSDRClassifier(projection_prior=prior, latent_scale=latent_scale, random_state=0)
+    model = BSDRClassifier(
+        variant="paper", projection_prior=prior, latent_scale=latent_scale, random_state=0
+    )
     model.fit(train, y_train)
     assert model.score(test, y_test) > 0.93
     assert log_loss(y_test, model.predict_proba(test)) < 0.35
@@ -77,7 +96,7 @@ def test_wine_by_one_scale(wine, prior, latent_scale):
 @short_chains
 def test_wine_by_gibbs(wine):
     train, test, y_train, y_test = wine
-    model = BSDRClassifier(inference="gibbs", draws=60, tune=60, chains=2, random_state=0)
+    model = BSDRClassifier(**GIBBS)
     model.fit(train, y_train)
     assert model.score(test, y_test) > 0.93
     assert log_loss(y_test, model.predict_proba(test)) < 0.35
@@ -87,7 +106,12 @@ def test_wine_by_gibbs(wine):
 def test_gibbs_and_mean_field_agree_where_mean_field_is_good(overlapping):
     """Same model, same priors; mean field is the surer of the two."""
     X, y = overlapping
-    common = {"projection_prior": "entrywise", "latent_scale": 0.5, "priors": SAMPLING}
+    common = {
+        "variant": "paper",
+        "projection_prior": "entrywise",
+        "latent_scale": 0.5,
+        "priors": SAMPLING,
+    }
     gibbs = BSDRClassifier(
         inference="gibbs", draws=100, tune=100, chains=4, random_state=0, **common
     ).fit(X, y)
@@ -117,9 +141,26 @@ def test_fitted_attributes(wine, wine_model):
     np.testing.assert_allclose(wine_model.scale_, train.std(axis=0))
     assert wine_model.relevance_.shape == (2,)
     np.testing.assert_allclose(wine_model.relevance_.sum(), 1.0)
-    assert wine_model.n_iter_ == len(wine_model.lower_bounds_)
+    assert wine_model.n_components_ == 2
+    assert 0.0 <= wine_model.pooling_power_ <= 1.0
+    assert wine_model.log_evidence_ < 0.0 < wine_model.log_bayes_factor_
+    assert -np.log(3.0) < wine_model.held_out_score_ < 0.0
+    assert wine_model.n_iter_ > 3
     assert not wine_model.interrupted_
-    assert wine_model.latent_scale_ in (0.03, 0.1, 0.3, 1.0)
+    for name in ("lower_bounds_", "latent_scale_"):
+        assert not hasattr(wine_model, name)
+
+
+def test_fitted_attributes_of_mean_field(overlapping):
+    model = BSDRClassifier(**ONE_SCALE).fit(*overlapping)
+    assert model.components_.shape == (2, 5)
+    assert model.n_iter_ == len(model.lower_bounds_)
+    assert model.latent_scale_ == 0.3
+    np.testing.assert_allclose(model.relevance_.sum(), 1.0)
+    mean, cov = model.transform(overlapping[0], return_cov=True)
+    scaled = (overlapping[0] - model.mean_) / model.scale_
+    np.testing.assert_allclose(mean, scaled @ model.components_.T, rtol=1e-9, atol=1e-12)
+    assert (np.linalg.eigvalsh(cov)[:, 0] > model.latent_scale_**2).all()
 
 
 def test_positions_are_a_linear_map_of_scaled_features(wine, wine_model):
@@ -129,7 +170,7 @@ def test_positions_are_a_linear_map_of_scaled_features(wine, wine_model):
     np.testing.assert_allclose(mean, scaled @ wine_model.components_.T, rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(wine_model.transform(test), mean)
     smallest = np.linalg.eigvalsh(cov)[:, 0]
-    assert (smallest > wine_model.latent_scale_**2).all()
+    assert (smallest > 0.0).all()
     far = wine_model.transform(train_far(wine), return_cov=True)[1]
     assert np.trace(far[0]) > 10.0 * np.trace(cov[0])  # less is known far away
 
@@ -141,7 +182,7 @@ def train_far(wine):
 @short_chains
 def test_positions_of_draws_are_a_linear_map_too(overlapping):
     X, y = overlapping
-    model = BSDRClassifier(inference="gibbs", draws=60, tune=60, chains=2, random_state=0)
+    model = BSDRClassifier(**GIBBS)
     model.fit(X, y)
     scaled = (X - model.mean_) / model.scale_
     np.testing.assert_allclose(model.transform(X), scaled @ model.components_.T, atol=1e-9)
@@ -151,46 +192,39 @@ def test_positions_of_draws_are_a_linear_map_too(overlapping):
 
 def test_centring_alone(overlapping):
     X, y = overlapping
-    model = BSDRClassifier(standardize=False, latent_scale=0.3, random_state=0).fit(X, y)
+    model = BSDRClassifier(standardize=False, **SHORT).fit(X, y)
     np.testing.assert_array_equal(model.scale_, 1.0)
     np.testing.assert_allclose(model.transform(X), (X - X.mean(axis=0)) @ model.components_.T)
 
 
 def test_the_declared_model_has_the_rows_and_priors_of_the_fit(overlapping):
     X, y = overlapping
-    model = BSDRClassifier(latent_scale=0.3, max_iter=60, tol=10.0, random_state=0).fit(X, y)
+    model = BSDRClassifier(**SHORT).fit(X, y)
     declared = model.model_
     assert dict(declared.dim_lengths)["obs"].eval() == 90
     assert {"projection", "weights", "bias", "y"} <= set(declared.named_vars)
     shapes = declared.eval_rv_shapes()
-    assert tuple(shapes["projection"]) == (5, 2)
+    assert tuple(shapes["projection_offset"]) == (5, 2)
 
 
 # -------------------------------------------------------------------------------- arguments
 
 
-def test_presets():
-    recommended = resolve("recommended", "mean_field")
-    assert recommended.projection_prior == "columnwise"
-    assert recommended.latent_scale == "stack"
-    assert recommended.priors == PAPER
-    for inference in ("gibbs", "nuts", "advi"):
-        sampler = resolve("recommended", inference)
-        assert sampler.latent_scale == 1.0
-        assert sampler.priors == SAMPLING
-    paper = resolve("paper", "mean_field")
-    assert paper == resolve("paper", "gibbs")
-    assert paper.projection_prior == "entrywise"
-    assert paper.latent_scale == 1.0
-    assert paper.priors == PAPER
+def test_the_settings_of_the_paper():
+    """Those of Gönen (2013), whatever the engine."""
+    for inference in ("mean_field", "gibbs"):
+        settings = BSDRClassifier(variant="paper", inference=inference)._settings()
+        assert settings.projection_prior == "entrywise"
+        assert settings.latent_scale == 1.0
+        assert settings.priors == PAPER
 
 
 @quick
-def test_arguments_overrule_the_preset(overlapping):
+def test_arguments_overrule_the_paper(overlapping):
     X, y = overlapping
     priors = Priors(weight_rate=2.0, latent_scale=7.0)
     model = BSDRClassifier(
-        preset="paper",
+        variant="paper",
         projection_prior="rowwise",
         latent_scale=0.5,
         priors=priors,
@@ -207,20 +241,9 @@ def test_arguments_overrule_the_preset(overlapping):
     assert "random_state" not in config
 
 
-@quick
-def test_estimated_scale_is_one_of_the_grid_and_not_mixed(overlapping):
-    X, y = overlapping
-    model = BSDRClassifier(latent_scale="estimate", max_iter=30, random_state=0).fit(X, y)
-    assert model.latent_scale_ in (0.03, 0.1, 0.3, 1.0)
-    assert sorted(model._mixture.weights)[-1] == 1.0
-    assert len(model._mixture.fits) == 1
-
-
 def test_restarts_keep_the_highest_bound(overlapping):
     X, y = overlapping
-    model = BSDRClassifier(
-        latent_scale=0.3, start="random", n_restarts=3, random_state=0, max_iter=200
-    ).fit(X, y)
+    model = BSDRClassifier(**ONE_SCALE, start="random", n_restarts=3, max_iter=200).fit(X, y)
     finals = model.idata_["fit/restarts"].values
     assert len(finals) == 3
     assert model.lower_bounds_[-1] == finals.max()
@@ -230,29 +253,31 @@ def test_starts_differ_and_the_discriminant_one_is_good(overlapping):
     X, y = overlapping
     first = {}
     for start in ("discriminant", "pca", "random"):
-        model = BSDRClassifier(latent_scale=0.3, start=start, random_state=0).fit(X, y)
+        model = BSDRClassifier(**ONE_SCALE, start=start).fit(X, y)
         first[start] = model.lower_bounds_[0]
     assert len(set(first.values())) == 3
     assert max(first, key=first.get) == "discriminant"
 
 
-def test_progress_is_shown_on_demand(overlapping, capsys):
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("tempering", SHORT), ("mean field", {**ONE_SCALE, "max_iter": 60, "tol": 1.0})],
+)
+def test_progress_is_shown_on_demand(overlapping, capsys, name, arguments):
     X, y = overlapping
-    arguments = {"latent_scale": 0.3, "max_iter": 60, "tol": 1.0, "random_state": 0}
     quiet = BSDRClassifier(**arguments).fit(X, y)
     assert capsys.readouterr().out == ""
     shown = BSDRClassifier(**arguments, progressbar=True).fit(X, y)
-    assert "mean field" in capsys.readouterr().out
+    assert name in capsys.readouterr().out
     np.testing.assert_array_equal(shown.predict_proba(X), quiet.predict_proba(X))
 
 
 def test_noise_is_reported():
     rng = np.random.default_rng(92)
     X, y = rng.standard_normal((60, 6)), rng.permutation(np.arange(60) % 2)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "mean field stopped")
-        with pytest.warns(UserWarning, match="not predictable from X.*weight of"):
-            model = BSDRClassifier(random_state=0, max_iter=60).fit(X, y)
+    with pytest.warns(UserWarning, match="not predictable from X.*Bayes factor"):
+        model = BSDRClassifier(random_state=0).fit(X, y)
+    assert model.log_bayes_factor_ < np.log(3.0)
     assert model.predict_proba(X).max() < 0.8
     new = rng.standard_normal((200, 6))
     assert log_loss(np.arange(200) % 2, model.predict_proba(new)) < 0.75  # chance is 0.69
@@ -273,7 +298,7 @@ def test_ways_of_saying_the_same(wine, wine_model):
 def test_two_classes_decide_by_log_odds(overlapping):
     X, y = overlapping
     labels = np.where(y == 0, "yes", "no")
-    model = BSDRClassifier(1, latent_scale=0.3, random_state=0).fit(X, labels)
+    model = BSDRClassifier(1, **SHORT).fit(X, labels)
     p = model.predict_proba(X)
     np.testing.assert_allclose(
         model.decision_function(X), np.log(p[:, 1] / p[:, 0]), rtol=1e-6, atol=1e-9
@@ -283,7 +308,7 @@ def test_two_classes_decide_by_log_odds(overlapping):
 
 def test_integrating_the_position_makes_predictions_less_sure(overlapping):
     X, y = overlapping
-    arguments = {"latent_scale": 1.0, "random_state": 0}
+    arguments = {"variant": "paper", "projection_prior": "columnwise", "random_state": 0}
     integrated = BSDRClassifier(**arguments).fit(X, y)
     plug_in = BSDRClassifier(**arguments, integrate_latent=False).fit(X, y)
     np.testing.assert_array_equal(integrated.transform(X), plug_in.transform(X))
@@ -297,7 +322,7 @@ def test_probabilities_are_calibrated():
     X = rng.standard_normal((1200, 4))
     eta = X @ rng.standard_normal((4, 2)) @ rng.standard_normal((2, 3))
     y = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
-    model = BSDRClassifier(latent_scale=0.1, random_state=0).fit(X[:400], y[:400])
+    model = BSDRClassifier(random_state=0).fit(X[:400], y[:400])
     p = model.predict_proba(X[400:])
     on = np.eye(3)[y[400:]]
     for low in np.arange(0.0, 1.0, 0.2):
@@ -315,7 +340,7 @@ def test_labels_that_do_not_exclude_each_other():
     X = rng.standard_normal((200, 6))
     eta = 2.0 * X @ rng.standard_normal((6, 2)) @ rng.standard_normal((2, 4))
     Y = (eta + rng.standard_normal(eta.shape) > 0.0).astype(int)
-    model = BSDRClassifier(latent_scale=0.3, random_state=0).fit(X[:120], Y[:120])
+    model = BSDRClassifier(random_state=0).fit(X[:120], Y[:120])
     assert model.classes_.tolist() == [0, 1, 2, 3]
     p = model.predict_proba(X[120:])
     assert p.shape == (80, 4)
@@ -332,7 +357,7 @@ def test_labels_that_do_not_exclude_each_other():
 def test_certain_labels_have_finite_odds():
     X = np.linspace(-30.0, 30.0, 40)[:, None]
     Y = np.column_stack([X[:, 0] > 0, X[:, 0] > 3]).astype(int)
-    model = BSDRClassifier(1, latent_scale=0.03, random_state=0, max_iter=2000).fit(X, Y)
+    model = BSDRClassifier(1, random_state=0).fit(X, Y)
     far = np.array([[-1e6], [1e6]])
     assert np.isfinite(model.decision_function(far)).all()
     assert (model.predict(far) == [[0, 0], [1, 1]]).all()
@@ -357,14 +382,12 @@ def test_reduced_rank_regression():
 
 
 @short_chains
-@pytest.mark.parametrize("inference", ["mean_field", "gibbs"])
-def test_intervals_of_real_targets_cover(inference):
+@pytest.mark.parametrize("options", [{}, ONE_SCALE, GIBBS | {"draws": 200, "tune": 200}])
+def test_intervals_of_real_targets_cover(options):
     rng = np.random.default_rng(96)
     X = rng.standard_normal((660, 5))
     y = 100.0 + 10.0 * (X @ rng.standard_normal(5) + rng.standard_normal(660))
-    model = BSDRRegressor(
-        1, inference=inference, draws=200, tune=200, chains=2, random_state=0
-    ).fit(X[:60], y[:60])
+    model = BSDRRegressor(1, **options | {"random_state": 0}).fit(X[:60], y[:60])
     mean, std = model.predict(X[60:], return_std=True)
     assert r2_score(y[60:], mean) > 0.5
     inside = np.abs(y[60:] - mean) < norm.ppf(0.95) * std
@@ -384,15 +407,12 @@ def test_the_density_of_a_real_target_integrates_to_one():
     rng = np.random.default_rng(97)
     X = rng.standard_normal((40, 3))
     y = X @ rng.standard_normal(3) + rng.standard_normal(40)
-    model = BSDRRegressor(1, random_state=0).fit(X, y)
+    model = BSDRRegressor(1, **ONE_SCALE).fit(X, y)
     mean, std = model.predict(X[:1], return_std=True)
     grid = np.linspace(mean[0] - 12.0 * std[0], mean[0] + 12.0 * std[0], 4001)
     rows = np.tile(model._rows(X[:1]), (len(grid), 1))
     scaled = ((grid - model.y_mean_) / model.y_scale_)[:, None]
-    density = (
-        np.exp(model._mixture.log_average(lambda part: predict.log_predictive(part, rows, scaled)))
-        / model.y_scale_[0]
-    )
+    density = np.exp(predict.log_predictive(model._posterior, rows, scaled)) / model.y_scale_[0]
     step = grid[1] - grid[0]
     np.testing.assert_allclose(density.sum() * step, 1.0, rtol=1e-6)
     np.testing.assert_allclose(density @ grid * step, mean[0], atol=1e-6)

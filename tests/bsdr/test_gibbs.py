@@ -272,6 +272,7 @@ def test_variables_are_those_of_the_declared_model(lab, kind, target):
         problem.X,
         problem.data.y,
         n_components=problem.n_components,
+        variant="paper",
         projection_prior=kind,
         priors=problem.priors,
         target=target,
@@ -282,10 +283,6 @@ def test_variables_are_those_of_the_declared_model(lab, kind, target):
     got = [float(logp({name: value[c] for name, value in values.items()})) for c in range(3)]
     expected = log_joint(lab, problem, state)
     np.testing.assert_allclose(got, expected, rtol=1e-9)
-
-    back = gibbs.from_variables(values, kind)
-    for name in gibbs.State.__dataclass_fields__:
-        np.testing.assert_array_equal(getattr(back, name), getattr(state, name))
 
 
 @pytest.mark.parametrize("sweep", [gibbs.step, gibbs.step_joint])

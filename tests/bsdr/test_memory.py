@@ -49,7 +49,7 @@ def test_sweeps_and_climbs_hold_a_few_matrices_whatever_the_number_of_components
 def test_prediction_needs_memory_in_proportion_to_the_rows():
     rng = np.random.default_rng(1)
     X = rng.standard_normal((60, 4))
-    model = BSDRClassifier(latent_scale=0.5, max_iter=60, random_state=0)
+    model = BSDRClassifier(variant="paper", latent_scale=0.5, max_iter=60, random_state=0)
     model.fit(X, (X[:, 0] > 0.0).astype(int))
     rows = rng.standard_normal((8000, 4))
     model.predict_proba(rows)

@@ -14,7 +14,7 @@ from scipy import integrate, stats
 from scipy.special import log_ndtr
 
 from bsdr_models.bsdr.model import build_model, log_choice_probability, log_phi
-from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 
 N, D, R, K = 7, 4, 2, 3
 PRIORS = Priors(
@@ -133,6 +133,7 @@ def test_log_density_is_the_joint(kind, target, augmented):
         X,
         y,
         n_components=R,
+        variant="paper",
         projection_prior=kind,
         priors=PRIORS,
         target=target,
@@ -153,7 +154,7 @@ def test_log_density_is_the_joint(kind, target, augmented):
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
 def test_scores_outside_the_cone_have_no_density(target):
     X, y = toy(target, np.random.default_rng(3))
-    model = build_model(X, y, n_components=R, target=target, augmented=True)
+    model = build_model(X, y, n_components=R, variant="paper", target=target, augmented=True)
     log_density = model.compile_logp(**FAST)
     start = model.initial_point()
     assert np.isfinite(log_density(start))
@@ -266,7 +267,7 @@ def test_prior_predictive_labels_are_exchangeable():
     """No label is preferred a priori: frequencies over draws are 1/K within 5 standard errors."""
     rng = np.random.default_rng(5)
     X, y = toy("multiclass", rng)
-    model = build_model(X, y, n_components=R, priors=PRIORS)
+    model = build_model(X, y, n_components=R, variant="paper", priors=PRIORS)
     draws = 3000
     prior = pm.sample_prior_predictive(draws, model=model, random_seed=8, compile_kwargs=FAST)
     drawn = prior.prior_predictive["y"].values[0]
@@ -285,7 +286,7 @@ def test_prior_predictive_labels_are_exchangeable():
 def test_predictive_and_log_likelihood_groups(target):
     """Any draws will do for the plumbing: those of the prior, as if they were a posterior."""
     X, y = toy(target, np.random.default_rng(7))
-    model = build_model(X, y, n_components=R, priors=PRIORS, target=target)
+    model = build_model(X, y, n_components=R, variant="paper", priors=PRIORS, target=target)
     prior = pm.sample_prior_predictive(4, model=model, random_seed=3, compile_kwargs=FAST)
     trace = xr.DataTree.from_dict({"posterior": prior["prior"].to_dataset()})
     predicted = pm.sample_posterior_predictive(
@@ -310,7 +311,7 @@ def test_predictive_and_log_likelihood_groups(target):
 @pytest.mark.parametrize("target", TARGETS)
 def test_augmented_face_draws_targets_from_its_scores(target):
     X, y = toy(target, np.random.default_rng(6))
-    model = build_model(X, y, n_components=R, target=target, augmented=True)
+    model = build_model(X, y, n_components=R, variant="paper", target=target, augmented=True)
     drawn = pm.sample_prior_predictive(30, model=model, random_seed=2, compile_kwargs=FAST)
     values = drawn.prior_predictive["y"].values
     if target == "multiclass":
@@ -347,7 +348,12 @@ def test_names_dims_and_coordinates():
         ({"n_components": 0}, "n_components"),
         ({"n_components": 3}, "n_components"),
         ({"n_components": 1.5}, "n_components"),
-        ({"projection_prior": "diagonal"}, "projection_prior"),
+        ({"projection_prior": "diagonal", "variant": "paper"}, "projection_prior must be"),
+        ({"projection_prior": "rowwise"}, "are for variant='paper'"),
+        ({"augmented": True}, "are for variant='paper'"),
+        ({"variant": "probit"}, "variant"),
+        ({"priors": Priors()}, "must be a HierarchicalPriors"),
+        ({"priors": HierarchicalPriors(), "variant": "paper"}, "must be a Priors"),
         ({"target": "ordinal"}, "target"),
     ],
 )

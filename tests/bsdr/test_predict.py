@@ -12,9 +12,8 @@ from scipy.stats import multivariate_normal, norm
 
 from bsdr_models.bsdr import predict
 from bsdr_models.bsdr.fit import fit_mean_field
-from bsdr_models.bsdr.predict import DrawPosterior, MeanFieldPosterior, NoFeatures
+from bsdr_models.bsdr.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.stacking import Mixture
 from bsdr_models.data import make_data
 
 N_DRAWS = 200_000
@@ -132,13 +131,6 @@ def test_fewer_rows_than_features_leave_their_prior_variance_outside():
     got = np.exp(predict.label_log_probabilities(posterior, row[None]))[0]
     np.testing.assert_allclose(got, frequency, atol=4 * 0.5 / len(label) ** 0.5 + 4e-3)
 
-    inside = replace(posterior, outside=False)
-    narrow = X.T @ np.linalg.lstsq(X.T, row, rcond=None)[0]  # the part in the row space
-    np.testing.assert_allclose(
-        predict.label_log_probabilities(inside, row[None]),
-        predict.label_log_probabilities(posterior, narrow[None]),
-        rtol=1e-6,
-    )
     positions = posterior.positions(row[None])
     np.testing.assert_allclose(
         positions.mean[0], z.mean(axis=0), atol=4 * z.std(axis=0).max() / len(z) ** 0.5
@@ -363,14 +355,13 @@ def test_thinning_keeps_draws_evenly():
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("kind", ["mean_field", "draws", "no_features"])
+@pytest.mark.parametrize("kind", ["mean_field", "draws"])
 def test_a_row_does_not_depend_on_its_batch(kind, target, monkeypatch):
     """Also across the blocks into which rows are cut."""
     X, y = toy(target)
     posterior = {
         "mean_field": lambda: mean_field(target, n_iter=5)[1],
         "draws": lambda: random_draws(target),
-        "no_features": lambda: NoFeatures.learn(y, 3, target),
     }[kind]()
 
     def outputs(rows, targets):
@@ -389,55 +380,3 @@ def test_a_row_does_not_depend_on_its_batch(kind, target, monkeypatch):
         assert np.isfinite(values).all()
         np.testing.assert_allclose(values, np.concatenate([each[i] for each in alone]), rtol=1e-9)
         np.testing.assert_allclose(values, blocked, rtol=1e-9)
-
-
-def test_without_features_labels_have_their_frequencies():
-    counts = NoFeatures.learn(np.array([0, 0, 0, 2]), 3, "multiclass")
-    np.testing.assert_allclose(np.exp(counts.log_prob), np.array([4, 1, 2]) / 7)
-    on = NoFeatures.learn(np.array([[1, 0], [1, 1]], dtype=bool), 2, "multilabel")
-    np.testing.assert_allclose(np.exp(on.log_prob), [3 / 4, 2 / 4])
-    rows, y = np.zeros((2, 5)), np.array([[1, 0], [0, 0]], dtype=bool)
-    np.testing.assert_allclose(
-        np.exp(predict.log_predictive(on, rows, y)), [3 / 4 * 2 / 4, 1 / 4 * 2 / 4]
-    )
-
-
-@pytest.mark.parametrize("n", [1, 2, 500])
-def test_without_features_real_targets_are_normal(n):
-    y = np.random.default_rng(16).standard_normal((n, 2))
-    model = NoFeatures.learn(y, 2, "regression")
-    mean, std = predict.score_moments(model, np.zeros((3, 7)))
-    assert mean.shape == std.shape == (3, 2)
-    np.testing.assert_allclose(mean[0], y.mean(axis=0))
-    if n == 500:
-        np.testing.assert_allclose(std[0], y.std(axis=0), rtol=0.01)
-    assert (std > 0.5).all()  # a single row does not make it sure
-    new = np.array([[0.3, -1.0]])
-    expected = norm.logpdf(new, mean[:1], std[:1]).sum()
-    np.testing.assert_allclose(predict.log_predictive(model, np.zeros((1, 7)), new), expected)
-
-
-def test_a_mixture_averages_probabilities():
-    X, y = toy("multiclass")
-    parts = (random_draws("multiclass"), NoFeatures.learn(y, 3, "multiclass"))
-    p = [np.exp(predict.label_log_probabilities(part, X)) for part in parts]
-
-    def average(*weights):
-        mixture = Mixture(
-            fits=(), components=parts, weights=np.array(weights), log_scores=np.zeros(2)
-        )
-        asked = []
-
-        def log_prob(part):
-            asked.append(part)
-            return predict.label_log_probabilities(part, X)
-
-        return np.exp(mixture.log_average(log_prob)), asked, mixture.no_features_weight
-
-    got, asked, empty = average(0.3, 0.7)
-    np.testing.assert_allclose(got, 0.3 * p[0] + 0.7 * p[1], rtol=1e-10)
-    assert len(asked) == 2
-    assert empty == 0.7
-    got, asked, _ = average(1.0, 0.0)
-    np.testing.assert_allclose(got, p[0], rtol=1e-10)
-    assert len(asked) == 1  # what has no weight costs nothing

@@ -14,13 +14,22 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, plots
 from bsdr_models.bsdr import predict, trees
+from bsdr_models.bsdr.posterior import label_log_likelihood, regression_log_likelihood
+from bsdr_models.bsdr.priors import SAMPLING
 from bsdr_models.bsdr.trees import align_components, draw_posterior
 
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
 TARGETS = ("multiclass", "multilabel", "regression")
-FAST = ("mean_field", "gibbs")
+FAST = ("smc", "mean_field", "gibbs")
 SLOW = ("nuts", "advi")
+COLUMNWISE = {
+    "variant": "paper",
+    "projection_prior": "columnwise",
+    "latent_scale": 0.1,
+    "max_iter": 100,
+    "tol": 5e-3,
+}
 every_engine = pytest.mark.parametrize(
     "engine", [*FAST, *(pytest.param(engine, marks=pytest.mark.slow) for engine in SLOW)]
 )
@@ -47,9 +56,11 @@ def fitted():
     def fit(engine, target):
         if (engine, target) not in cache:
             kind = BSDRRegressor if target == "regression" else BSDRClassifier
-            model = kind(
-                R, inference=engine, draws=60, tune=60, chains=2, max_iter=100, random_state=0
+            common = {"draws": 60, "tune": 60, "chains": 2, "random_state": 0}
+            options = {"smc": {}, "mean_field": COLUMNWISE}.get(
+                engine, {"variant": "paper", "priors": SAMPLING}
             )
+            model = kind(R, inference=engine, **common, **options)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 warnings.filterwarnings("ignore", module="pymc|pytensor|arviz")
@@ -84,7 +95,12 @@ def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
         ),
     }
     if target == "regression":
-        dims["noise_precision"] = ("outcome",)
+        dims["noise_precision"] = dims["noise_scale"] = ("outcome",)
+    if engine == "smc":
+        names = {"projection", "weights", "bias", "coef", "bias_centered", "noise_scale"}
+        dims = {"scale": ()} | {name: axes for name, axes in dims.items() if name in names}
+    else:
+        dims.pop("noise_scale", None)
     if target != "multiclass":  # each outcome stands for itself
         del dims["bias_centered"]
     if engine in SLOW:
@@ -110,8 +126,11 @@ def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
         assert fit[name].dims == axes, name
         assert np.isfinite(fit[name]).all(), name
     assert ("y_index" in fit) == (target == "multiclass")
-    for name in ("relevance", "feature_relevance"):
-        np.testing.assert_allclose(fit[name].sum(), 1.0)
+    np.testing.assert_allclose(fit["feature_relevance"].sum(), 1.0)
+    if engine == "smc":  # of the mean utilities, which fill more than the latent plane
+        assert 0.9 < float(fit["relevance"].sum()) < 1.0 + 1e-9
+    else:
+        np.testing.assert_allclose(fit["relevance"].sum(), 1.0)
     assert np.linalg.eigvalsh(fit["latent_cov"].values).min() > 0.0
     np.testing.assert_allclose(model.components_, fit["projection_mean"].T, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(model.relevance_, fit["relevance"], rtol=1e-6, atol=1e-9)
@@ -132,19 +151,21 @@ def test_what_a_tree_says_of_itself(fitted, engine, target):
     assert tree.attrs["target"] == target
     assert tree.attrs["created_by"].startswith("bsdr_models ")
     assert tree.attrs["interrupted"] == 0
-    assert tree.attrs["latent_scale"] == model.latent_scale_
     config = json.loads(tree.attrs["config"])
     assert config["n_components"] == R
     assert config["inference"] == engine
-    assert config["priors"]["projection_shape"] == (1.0 if engine == "mean_field" else 5.0)
+    if engine == "smc":
+        assert config["priors"]["lapse"] == tree.attrs["lapse"] == 0.003
+        assert tree.attrs["log_evidence"] == model.log_evidence_
+        assert tree.attrs["pooling_power"] == model.pooling_power_
+        np.testing.assert_array_equal(tree.attrs["component_share"], model.relevance_)
+    else:
+        assert tree.attrs["latent_scale"] == model.latent_scale_
+        assert config["priors"]["projection_shape"] == (1.0 if engine == "mean_field" else 5.0)
     approximate = engine in ("mean_field", "advi")
     assert ("note" in tree["posterior"].attrs) == approximate
     assert tree["posterior"].sizes["chain"] == (1 if approximate else 2)
     if engine == "mean_field":
-        weights = tree.attrs["stack_weights"]
-        np.testing.assert_allclose(sum(weights), 1.0)
-        assert tree.attrs["no_features_weight"] == weights[-1]
-        assert tree.attrs["stack_latent_scales"][0] == model.latent_scale_
         np.testing.assert_array_equal(tree["fit/elbo"], model.lower_bounds_)
         np.testing.assert_allclose(tree["fit/elbo_terms"].sum("term"), tree["fit/elbo"])
 
@@ -177,9 +198,23 @@ def test_identified_quantities_and_likelihoods_belong_to_the_draws(fitted, engin
         xr.testing.assert_allclose(posterior["bias_centered"], bias)
     xr.testing.assert_allclose(posterior["coef"], coef.transpose(*posterior["coef"].dims))
 
-    draws = draw_posterior(posterior, latent_scale=tree.attrs["latent_scale"], target=target)
     y = tree["fit/y_index"] if target == "multiclass" else tree["observed_data/y"]
-    expected = predict.log_likelihood(draws, tree["constant_data/X"].values, y.values)
+    X = tree["constant_data/X"].values
+    if engine == "smc":
+        Q, W, b, *sigma = (
+            posterior[name].values.reshape(-1, *posterior[name].shape[2:])
+            for name in ("projection", "weights", "bias", "noise_scale")
+            if name in posterior
+        )
+        eta = X @ Q @ W + b[:, None]
+        expected = (
+            regression_log_likelihood(eta, y.values, sigma[0])
+            if target == "regression"
+            else label_log_likelihood(eta, y.values, target, tree.attrs["lapse"])[0]
+        )
+    else:
+        draws = draw_posterior(posterior, latent_scale=tree.attrs["latent_scale"], target=target)
+        expected = predict.log_likelihood(draws, X, y.values)
     got = tree["log_likelihood/y"].stack(s=("chain", "draw")).transpose("s", "obs")
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
@@ -200,7 +235,7 @@ def test_fewer_rows_than_features():
     rng = np.random.default_rng(62)
     X, y = rng.standard_normal((10, 60)), np.arange(10) % 2
     X[:, :10] += 2.0 * y[:, None]
-    model = BSDRClassifier(1, random_state=0).fit(X, y)
+    model = BSDRClassifier(1, **COLUMNWISE, random_state=0).fit(X, y)
     posterior = model.idata_["posterior"]
     assert posterior["projection"].shape == (1, posterior.sizes["draw"], 60, 1)
     spread = posterior["projection"].std(("chain", "draw"))
@@ -211,7 +246,8 @@ def test_fewer_rows_than_features():
 @pytest.mark.parametrize(("missing", "limit"), [("log_likelihood", 10_000), ("constant_data", 150)])
 def test_what_is_too_large_is_left_out(monkeypatch, missing, limit):
     monkeypatch.setattr(trees, "MAX_NUMBERS", limit)
-    model = BSDRClassifier(R, latent_scale=0.3, max_iter=30, tol=10.0).fit(*toy("multiclass"))
+    model = BSDRClassifier(R, variant="paper", latent_scale=0.3, max_iter=30, tol=10.0)
+    model.fit(*toy("multiclass"))
     tree = model.idata_
     assert missing not in tree.children
     assert "latent" not in tree["posterior"]
@@ -383,6 +419,6 @@ def test_every_plot_draws_real_predictions(fitted, headless, engine, target):
 def test_plots_draw_one_component_and_many(headless):
     X, y = toy("multiclass")
     for r in (1, 4):
-        model = BSDRClassifier(r, latent_scale=0.3, max_iter=40, tol=1.0).fit(X, y)
+        model = BSDRClassifier(r, variant="paper", latent_scale=0.3, max_iter=40, tol=1.0).fit(X, y)
         plots.plot_scores(model.idata_, components=(0, r - 1))
         plots.plot_relevance(model.idata_)

@@ -20,18 +20,19 @@ from bsdr_models import (
     DGPLVMClassifier,
     MNPClassifier,
 )
+from bsdr_models.bsdr import SAMPLING, hierarchical
 
 FEW_DRAWS = {"inference": "gibbs", "draws": 30, "tune": 30, "chains": 2}
-ONE_SCALE = {"latent_scale": 0.3, "max_iter": 15, "random_state": 0}
+EXACT = {"chains": 1, "draws": 16, "random_state": 0}
+BSDR_PAPER = {"variant": "paper", "max_iter": 15, "random_state": 0}
 FREE = {"metric_scale": 10.0, "calibrate": False, "random_state": 0}
 MARGINS = {"variant": "paper", "C": 10.0, "n_sweeps": 5, "calibrate": False, "random_state": 0}
 
 CLASSIFIERS = {
-    "bsdr": BSDRClassifier(max_iter=8, random_state=0),
-    "bsdr_one_scale": BSDRClassifier(**ONE_SCALE),
-    "bsdr_paper": BSDRClassifier(preset="paper", max_iter=30, random_state=0),
-    "bsdr_blocks": BSDRClassifier(block_rows=7, **ONE_SCALE),
-    "bsdr_gibbs": BSDRClassifier(**FEW_DRAWS, random_state=0),
+    "bsdr": BSDRClassifier(**EXACT),
+    "bsdr_paper": BSDRClassifier(**BSDR_PAPER),
+    "bsdr_blocks": BSDRClassifier(block_rows=7, draws=30, random_state=0),
+    "bsdr_gibbs": BSDRClassifier(variant="paper", **FEW_DRAWS, priors=SAMPLING, random_state=0),
     "mnp": MNPClassifier(max_iter=30),
     "bm2pca": BM2PCAClassifier(**FREE),
     "bm2pca_one_vs_rest": BM2PCAClassifier(strategy="one_vs_rest", **FREE),
@@ -47,19 +48,23 @@ CLASSIFIERS = {
     "dgplvm_paper": DGPLVMClassifier(variant="paper", max_iter=25, random_state=0),
 }
 REGRESSORS = {
-    "bsdr_regressor": BSDRRegressor(**ONE_SCALE),
+    "bsdr_regressor": BSDRRegressor(**EXACT),
+    "bsdr_regressor_paper": BSDRRegressor(**BSDR_PAPER),
     "bm2pca_regressor": BM2PCARegressor(calibrate=False, random_state=0),
 }
 ESTIMATORS = {**CLASSIFIERS, **REGRESSORS}
 # One of each class, the quickest.
 KINDS = {
-    "BSDRClassifier": ESTIMATORS["bsdr_one_scale"],
+    "BSDRClassifier": ESTIMATORS["bsdr"],
     "BSDRRegressor": ESTIMATORS["bsdr_regressor"],
     "MNPClassifier": ESTIMATORS["mnp"],
     "BM2PCAClassifier": ESTIMATORS["bm2pca_paper"],
     "BM2PCARegressor": ESTIMATORS["bm2pca_regressor"],
     "DGPLVMClassifier": ESTIMATORS["dgplvm_limit"],
 }
+# A population of the hierarchical model, here as in every other file but that of scikit-learn's
+# checks, whose worker processes know nothing of it.
+FEW_PARTICLES = {"_MOST": 16, "_FOLD_PARTICLES": 8, "_EMPTY_PARTICLES": 64}
 # Takes most of a second.
 SLOW = {"bm2pca_gibbs"}
 
@@ -77,6 +82,7 @@ EXPLAINED = (
     "the positions explain next to nothing of the features",
     ".* ended at a bound",
     "every class has collapsed to a point",
+    "Laplace's approximation is not to be trusted",
 )
 
 
@@ -140,7 +146,7 @@ def outputs(model, X):
         found["mean"], found["cov"] = model.transform(X, return_cov=True)
         size = np.linalg.eigvalsh(found["cov"])
         rounding = 1e-15 * size[:, -1] if isinstance(model, DGPLVMClassifier) else 0.0
-        assert (size[:, 0] > -rounding).all() or (size == 0.0).all()
+        assert (size[:, 0] >= -rounding).all() or (size == 0.0).all()
     if hasattr(model, "inverse_transform"):
         found["back"] = model.inverse_transform(found["mean"])
     return found
@@ -188,6 +194,13 @@ def zoo():
         estimators=ESTIMATORS,
         kinds=KINDS,
     )
+
+
+@pytest.fixture
+def few_particles(monkeypatch):
+    """The default of BSDR, cut short."""
+    for name, number in FEW_PARTICLES.items():
+        monkeypatch.setattr(hierarchical, name, number)
 
 
 @pytest.fixture

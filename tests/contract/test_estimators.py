@@ -28,6 +28,8 @@ from bsdr_models import (
     MNPClassifier,
     Priors,
 )
+from bsdr_models.bsdr import SAMPLING
+from bsdr_models.bsdr.priors import HierarchicalPriors
 
 # What the checks' data deserve to be told: labels without signal, one row of a class, too few
 # draws to converge, a limit of iterations that was set to be reached.
@@ -54,6 +56,9 @@ EXPECTED = {
         "wants probabilities below one, which large scores at a temperature of one are not"
     ),
 }
+# One population of the hierarchical model, and the model of the paper by one climb.
+EXACT = {"chains": 1, "draws": 16, "pooling": "linear", "random_state": 0}
+BSDR_PAPER = {"variant": "paper", "random_state": 0}
 # BM2PCA without cross-validation.
 FIXED = {"calibrate": False, "random_state": 0}
 PAPER = {"variant": "paper", "C": 10.0, "n_sweeps": 3}
@@ -64,8 +69,9 @@ DGPLVM_PAPER = {"variant": "paper", "max_iter": 10, "random_state": 0}
 @explained
 @parametrize_with_checks(
     [
-        BSDRClassifier(max_iter=8, random_state=0),  # the default engine, cut short
-        BSDRRegressor(latent_scale=0.3, random_state=0),  # one scale, to the end
+        BSDRClassifier(**EXACT),
+        BSDRRegressor(**EXACT),
+        BSDRClassifier(**BSDR_PAPER),
         MNPClassifier(),
         BM2PCAClassifier(metric_scale=10.0, C=10.0, **FIXED),
         BM2PCAClassifier(**PAPER, **FIXED),
@@ -84,9 +90,8 @@ def test_scikit_learn_checks(estimator, check):
     [
         BSDRClassifier(random_state=0),
         BSDRRegressor(random_state=0),
-        BSDRClassifier(preset="paper", random_state=0),
-        BSDRRegressor(projection_prior="rowwise", latent_scale=0.3, random_state=0),
-        BSDRClassifier(latent_scale="estimate", random_state=0),
+        BSDRClassifier(projection_prior="columnwise", latent_scale=0.3, **BSDR_PAPER),
+        BSDRRegressor(projection_prior="rowwise", latent_scale=0.3, **BSDR_PAPER),
         BM2PCAClassifier(random_state=0),
         BM2PCAClassifier(strategy="one_vs_rest", random_state=0),
         BM2PCAClassifier(variant="paper", random_state=0),
@@ -108,8 +113,8 @@ def test_scikit_learn_checks_at_length(estimator, check):
 @explained
 @parametrize_with_checks(
     [
-        BSDRClassifier(**FEW_DRAWS, random_state=0),
-        BSDRRegressor(**FEW_DRAWS, random_state=0),
+        BSDRClassifier(**FEW_DRAWS, **BSDR_PAPER, priors=SAMPLING),
+        BSDRRegressor(**FEW_DRAWS, **BSDR_PAPER, priors=SAMPLING),
         BM2PCAClassifier(2, **FEW_DRAWS, **PAPER, **FIXED),
     ],
     expected_failed_checks=lambda model: EXPECTED if isinstance(model, BM2PCAClassifier) else {},
@@ -150,11 +155,12 @@ def fitted_to_frames(labelled, measured):
 
 
 REGRESSORS = {
-    "bsdr_regressor": BSDRRegressor(latent_scale=0.3, random_state=0),
+    "bsdr_regressor": BSDRRegressor(**EXACT),
     "bm2pca_regressor": BM2PCARegressor(random_state=0),
 }
 USED = {
-    "bsdr": BSDRClassifier(latent_scale=0.1, random_state=0),
+    "bsdr": BSDRClassifier(**EXACT),
+    "bsdr of the paper": BSDRClassifier(**BSDR_PAPER),
     "mnp": MNPClassifier(),
     "bm2pca": BM2PCAClassifier(metric_scale=10.0, random_state=0),
     "bm2pca of the paper": BM2PCAClassifier(2, **PAPER, random_state=0),
@@ -219,31 +225,45 @@ def test_as_the_end_of_a_pipeline(fitted_to_frames, name):
 
 
 GRIDS = {
-    BSDRClassifier: {
-        "inference": ["mean_field", "gibbs"],
-        "latent_scale": [0.3],
-        "priors": [Priors(), Priors(weight_shape=2.0)],
-        "sampler": ["joint"],
-        "draws": [20],
-        "tune": [20],
-        "chains": [2],
-    },
-    BSDRRegressor: {"latent_scale": [0.1, 1.0], "priors": [Priors()]},
+    BSDRClassifier: [
+        {"n_components": [1, "auto"], "chains": [1], "pooling": ["linear"]},
+        {"chains": [1], "pooling": ["log"], "priors": [HierarchicalPriors(lapse=0.01)]},
+        {
+            "variant": ["paper"],
+            "inference": ["mean_field", "gibbs"],
+            "priors": [Priors(), Priors(weight_shape=2.0)],
+            "sampler": [None],
+            "draws": [20],
+            "tune": [20],
+            "chains": [2],
+        },
+    ],
+    BSDRRegressor: {"n_components": [1, 2], "chains": [1]},
     MNPClassifier: {"priors": [Priors(), Priors(weight_shape=2.0)]},
-    BM2PCAClassifier: {"C": [1.0, 10.0], "priors": [BM2PCAPriors()], "metric_scale": [10.0]},
-    BM2PCARegressor: {"C": [1.0, 3.0], "priors": [BM2PCAPriors()]},
-    DGPLVMClassifier: {"weight": [1.0, np.inf], "priors": [DGPLVMPriors(map_dof=8.0)]},
+    BM2PCAClassifier: {
+        "n_components": [1, 2],
+        "C": [1.0, 10.0],
+        "priors": [BM2PCAPriors()],
+        "metric_scale": [10.0],
+    },
+    BM2PCARegressor: {"n_components": [1, 2], "C": [1.0, 3.0], "priors": [BM2PCAPriors()]},
+    DGPLVMClassifier: {
+        "n_components": [1, 2],
+        "weight": [1.0, np.inf],
+        "priors": [DGPLVMPriors(map_dof=8.0)],
+    },
 }
 
 
 @explained
 @pytest.mark.parametrize("kind", GRIDS)
 def test_grid_search(labelled, measured, kind):
-    grid = GRIDS[kind] | ({} if kind is MNPClassifier else {"n_components": [1, 2]})
     real = kind in (BSDRRegressor, BM2PCARegressor)
-    seed = {} if kind is MNPClassifier else {"random_state": 0}
+    options = {} if kind is MNPClassifier else {"random_state": 0}
+    if kind not in (BSDRClassifier, BSDRRegressor):
+        options["max_iter"] = 30
     search = GridSearchCV(
-        kind(max_iter=30, **seed), grid, cv=2, scoring="r2" if real else "neg_log_loss"
+        kind(**options), GRIDS[kind], cv=2, scoring="r2" if real else "neg_log_loss"
     ).fit(*(measured if real else labelled))
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.best_estimator_.score(*(measured if real else labelled)) > (0.3 if real else 0.9)
@@ -302,7 +322,7 @@ def test_a_stored_model_predicts_the_same(how, fitted_to_frames, name, tmp_path)
 @pytest.mark.parametrize(
     "model",
     [
-        BSDRClassifier(**FEW_DRAWS, random_state=0),
+        BSDRClassifier(**FEW_DRAWS, **BSDR_PAPER, priors=SAMPLING),
         BM2PCAClassifier(2, **FEW_DRAWS, **PAPER, **FIXED),
         DGPLVMClassifier(**DGPLVM_PAPER),
         DGPLVMClassifier(placement="likelihood", random_state=0),

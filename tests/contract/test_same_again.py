@@ -5,7 +5,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-# What the answers about one row are compared by; D-GPLVM places rows by a search.
+pytestmark = pytest.mark.usefixtures("few_particles")
+
+# What the answers about one row are compared by; D-GPLVM places rows by a search, and scales of
+# nearly separable classes by Laplace's method are large.
 TIGHT, LOOSE = {"rtol": 1e-8, "atol": 1e-10}, {"rtol": 1e-6, "atol": 1e-8}
 
 
@@ -19,7 +22,7 @@ def test_a_row_alone_is_a_row_among_a_thousand(zoo, name):
             if key == "predict" and values.dtype.kind != "f":
                 assert values[0] == together[key][n]
             else:
-                near = LOOSE if name.startswith("dgplvm") else TIGHT
+                near = LOOSE if name.startswith("dgplvm") or name == "bsdr_blocks" else TIGHT
                 np.testing.assert_allclose(values[0], together[key][n], **near)
 
 
@@ -35,9 +38,10 @@ def test_fitting_again_gives_the_same_bits(zoo, name):
 
 # Settings in which a seed matters.
 SEEDED = {
-    "bsdr_one_scale": {"start": "random"},
+    "bsdr": {},
+    "bsdr_paper": {"start": "random"},
     "bsdr_gibbs": {"draws": 4, "tune": 4},
-    "bsdr_regressor": {"start": "random"},
+    "bsdr_regressor": {},
     "bm2pca_paper": {"start": "random"},
     "bm2pca_regressor": {"start": "random", "max_iter": 3},
     "dgplvm_centres": {},
@@ -81,7 +85,7 @@ UNITS = {
 }
 # Climbs that end where they have converged, not where they were cut short.
 CLIMBS = (
-    *("bsdr", "bsdr_one_scale", "mnp", "bsdr_regressor", "bm2pca", "bm2pca_one_vs_rest"),
+    *("bsdr", "bsdr_paper", "mnp", "bsdr_regressor", "bm2pca", "bm2pca_one_vs_rest"),
     *("bm2pca_paper", "bm2pca_paper_one_vs_rest", "bm2pca_regressor", "dgplvm", "dgplvm_limit"),
 )
 
@@ -99,10 +103,12 @@ def test_units_do_not_matter(zoo, name, units):
         return model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
 
     near = {"atol": 0.02} if name.startswith("bm2pca") else {"atol": 1e-3}
+    if name in ("bsdr", "bsdr_regressor"):  # rounding changes the path of a sampler of few draws
+        near = {"atol": 0.15}
     np.testing.assert_allclose(said(zoo.X * UNITS[units]), said(zoo.X), **near)
 
 
-@pytest.mark.parametrize("name", [*CLIMBS, "bsdr_paper", "dgplvm_likelihood", "dgplvm_paper"])
+@pytest.mark.parametrize("name", [*CLIMBS, "dgplvm_likelihood", "dgplvm_paper"])
 def test_features_are_never_squared(zoo, name):
     """D = 5000: an array of D x D numbers would take 200 MB."""
     rng = np.random.default_rng(82)

@@ -10,6 +10,8 @@ import pytest
 import xarray as xr
 from scipy import sparse
 
+pytestmark = pytest.mark.usefixtures("few_particles")
+
 NAMES = ["sepal length", "sepal width", "petal length", "petal width"]
 TABLES = {
     "pandas": lambda X, names: pd.DataFrame(X, columns=names),

@@ -12,6 +12,7 @@ from sklearn.model_selection import cross_val_score
 from bsdr_models import BSDRClassifier
 from bsdr_models.inference.restarts import n_workers, run_tasks
 
+QUICK = {"variant": "paper", "tol": 1e6, "random_state": 0}
 distributed = pytest.importorskip("distributed")
 
 
@@ -29,9 +30,16 @@ def test_restarts_run_on_the_cluster(on_dask):
     assert sorted(done) == ["0", "1", "2"]
 
 
-def test_restarts_on_the_cluster_end_where_they_end_here(threads_cluster):
+@pytest.mark.parametrize(
+    "model",
+    [
+        BSDRClassifier(1, chains=2, draws=16, pooling="linear", random_state=0),
+        BSDRClassifier(1, n_restarts=3, max_iter=30, **QUICK),
+    ],
+    ids=["populations", "restarts"],
+)
+def test_tasks_on_the_cluster_end_where_they_end_here(threads_cluster, model):
     X, y = load_wine(return_X_y=True)
-    model = BSDRClassifier(n_components=1, n_restarts=3, max_iter=30, tol=1e6, random_state=0)
     here = model.fit(X, y).predict_proba(X)
     with threads_cluster.as_current(), joblib.parallel_config("dask"):
         there = model.fit(X, y).predict_proba(X)
@@ -41,7 +49,7 @@ def test_restarts_on_the_cluster_end_where_they_end_here(threads_cluster):
 @pytest.mark.slow
 def test_cross_validation_runs_on_the_cluster(toy):
     X, y = load_wine(return_X_y=True)
-    model = BSDRClassifier(n_components=2, max_iter=30, tol=1e6, n_jobs=1, random_state=0)
+    model = BSDRClassifier(n_components=2, max_iter=30, n_jobs=1, **QUICK)
     here = cross_val_score(model, X, y, cv=3)
     with (
         distributed.LocalCluster(

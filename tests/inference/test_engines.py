@@ -224,7 +224,7 @@ def test_bsdr_tree_has_identified_quantities_and_label_names(monkeypatch):
     monkeypatch.setattr(engines.pm, "sample", prior_as_posterior)
     X = np.random.default_rng(0).normal(size=(6, 2))
     labels = ["cat", "ant", "bee", "ant", "bee", "cat"]
-    model = build_model(X, labels, n_components=1, projection_prior="columnwise")
+    model = build_model(X, labels, n_components=1, variant="paper", projection_prior="columnwise")
     tree = sample_nuts(model, card=CARD, rng=np.random.default_rng(0), draws=5, chains=1)
     assert set(tree["posterior"].data_vars) == {
         "projection",
@@ -279,7 +279,7 @@ def test_nuts_agrees_with_importance_sampling():
         latent_scale=0.5,
     )
     tree = sample_nuts(
-        build_model(x[:, None], y, n_components=1, priors=priors),
+        build_model(x[:, None], y, n_components=1, variant="paper", priors=priors),
         card=CARD,
         rng=np.random.default_rng(12),
         draws=2000,
@@ -316,7 +316,7 @@ def test_nuts_mixes_on_separable_classes():
     """Iris, standardised, R = 2, under the default prior of the samplers."""
     iris = load_iris()
     X = (iris.data - iris.data.mean(axis=0)) / iris.data.std(axis=0)
-    model = build_model(X, iris.target, n_components=2, priors=SAMPLING)
+    model = build_model(X, iris.target, n_components=2, variant="paper", priors=SAMPLING)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a divergence is a warning
         tree = sample_nuts(

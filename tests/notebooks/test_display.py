@@ -8,7 +8,7 @@ FIT = """
 from sklearn.datasets import load_iris
 from bsdr_models import BSDRClassifier, plots
 
-tree = BSDRClassifier(latent_scale=0.3, max_iter=5).fit(*load_iris(return_X_y=True)).idata_
+tree = BSDRClassifier(variant="paper", max_iter=5).fit(*load_iris(return_X_y=True)).idata_
 """
 
 

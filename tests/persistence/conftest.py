@@ -22,24 +22,44 @@ from bsdr_models import (
     BSDRRegressor,
     DGPLVMClassifier,
     DGPLVMPriors,
+    HierarchicalPriors,
     MNPClassifier,
     Priors,
 )
 from bsdr_models.bm2pca import label_free, truncated_metric
-from bsdr_models.bsdr import streaming
+from bsdr_models.bsdr import blocks
 from bsdr_models.dgplvm import gp_classifier
 
 FEW_DRAWS = {"draws": 12, "tune": 12, "chains": 2}
-ONE_SCALE = {"latent_scale": 0.3, "max_iter": 30, "random_state": 0}
+DRAWS = {"draws": 12, "chains": 2, "random_state": 0}
+COLUMNWISE = {
+    "variant": "paper",
+    "projection_prior": "columnwise",
+    "latent_scale": 0.1,
+    "max_iter": 20,
+    "random_state": 0,
+}
+LAPLACE = {"inference": "laplace", "draws": 30, "random_state": 0}
+ONE_SCALE = {"variant": "paper", "latent_scale": 0.3, "max_iter": 30, "random_state": 0}
 GIBBS = {"inference": "gibbs", "random_state": 0, **FEW_DRAWS}
+SAMPLED = {"variant": "paper", **GIBBS}
 PAPER = {"variant": "paper", "C": 1.0, "n_sweeps": 4, "calibrate": False, "random_state": 0}
 LABEL_FREE = {"C": 1.0, "metric_scale": 1.0, "calibrate": False, "random_state": 0}
 QUICK = {"map_width": 2.0, "map_noise": 0.1, "max_iter": 40, "random_state": 0}
 
 # Name: estimator, rows (see `features`), targets (see `targets`).
 VARIANTS = {
-    "bsdr": (BSDRClassifier(max_iter=20, random_state=0), "dense", "class"),
-    "bsdr, features alone": (BSDRClassifier(max_iter=20, random_state=0), "noise", "class"),
+    "bsdr": (BSDRClassifier(**DRAWS), "dense", "class"),
+    "bsdr, any number": (
+        BSDRClassifier("auto", priors=HierarchicalPriors(), pooling=0.5, **DRAWS),
+        "frame",
+        "text",
+    ),
+    "bsdr, wide": (BSDRClassifier(**DRAWS), "wide", "class"),
+    "bsdr, label sets": (BSDRClassifier(**DRAWS), "dense", "labels"),
+    "bsdr, outputs": (BSDRRegressor(**DRAWS), "dense", "reals"),
+    "bsdr, noise": (BSDRClassifier(**DRAWS), "noise", "class"),
+    "bsdr, laplace": (BSDRClassifier(**LAPLACE), "dense", "class"),
     "bsdr, names": (BSDRClassifier(**ONE_SCALE), "frame", "text"),
     "bsdr, entrywise": (
         BSDRClassifier(projection_prior="entrywise", priors=Priors(), **ONE_SCALE),
@@ -62,24 +82,15 @@ VARIANTS = {
         "wide",
         "class",
     ),
-    "bsdr, blocks": (
-        BSDRClassifier(projection_prior="columnwise", block_rows=12, **ONE_SCALE),
-        "dense",
-        "class",
-    ),
-    "bsdr, blocks, entrywise": (
-        BSDRClassifier(projection_prior="entrywise", block_rows=12, **ONE_SCALE),
-        "dense",
-        "class",
-    ),
-    "bsdr, stream": (BSDRClassifier(**ONE_SCALE), "dense", "stream"),
-    "bsdr, long stream": (BSDRClassifier(**ONE_SCALE), "dense", "long stream"),
+    "bsdr, blocks": (BSDRClassifier(block_rows=12, **LAPLACE), "dense", "class"),
+    "bsdr, stream": (BSDRClassifier(**DRAWS), "dense", "stream"),
+    "bsdr, long stream": (BSDRClassifier(**LAPLACE), "dense", "long stream"),
     "bsdr, labels": (BSDRClassifier(**ONE_SCALE), "dense", "labels"),
-    "bsdr, averaged": (BSDRClassifier(sampler="averaged", **GIBBS), "dense", "class"),
-    "bsdr, joint": (BSDRClassifier(sampler="joint", **GIBBS), "dense", "class"),
+    "bsdr, averaged": (BSDRClassifier(sampler="averaged", **SAMPLED), "dense", "class"),
+    "bsdr, joint": (BSDRClassifier(sampler="joint", **SAMPLED), "dense", "class"),
     "bsdr, real": (BSDRRegressor(**ONE_SCALE), "dense", "real"),
-    "bsdr, reals": (BSDRRegressor(max_iter=20, random_state=0), "dense", "reals"),
-    "bsdr, real, gibbs": (BSDRRegressor(**GIBBS), "dense", "real"),
+    "bsdr, reals": (BSDRRegressor(**COLUMNWISE), "dense", "reals"),
+    "bsdr, real, gibbs": (BSDRRegressor(**SAMPLED), "dense", "real"),
     "mnp": (MNPClassifier(), "dense", "class"),
     "mnp, wide": (MNPClassifier(standardize=False), "wide", "text"),
     "bm2pca": (BM2PCAClassifier(2, random_state=0), "dense", "class"),
@@ -162,11 +173,16 @@ VARIANTS = {
 # These compile a PyMC model.
 COMPILED = {
     "bsdr, nuts": (
+        BSDRClassifier(**SAMPLED | {"inference": "nuts"}),
+        "dense",
+        "class",
+    ),
+    "bsdr, advi": (BSDRClassifier(**SAMPLED | {"inference": "advi"}), "dense", "class"),
+    "bsdr, hierarchical, nuts": (
         BSDRClassifier(**GIBBS | {"inference": "nuts"}),
         "dense",
         "class",
     ),
-    "bsdr, advi": (BSDRClassifier(**GIBBS | {"inference": "advi"}), "dense", "class"),
     "bm2pca, nuts": (
         BM2PCAClassifier(
             2, variant="paper", C=1.0, calibrate=False, **GIBBS | {"inference": "nuts"}
@@ -238,7 +254,8 @@ def fitted(estimator: BaseEstimator, rows: str, target: str):
             patch.setattr(truncated_metric, "MAX_EXACT", 5)
             patch.setattr(label_free, "MAX_AXES", 5)
         if target == "long stream":
-            patch.setattr(streaming, "N_KEPT", 20)
+            patch.setattr(blocks, "CHUNK", 20)
+            patch.setattr(blocks, "N_KEPT", 20)
         if target.endswith("stream"):
             return clone(estimator).partial_fit(X, y, classes=np.unique(y)), X
         return clone(estimator).fit(X, y, **keywords), X

@@ -27,10 +27,13 @@ from bsdr_models.persistence import classes, codec
 
 FOLDER = Path(__file__).parent / "files" / f"schema_{codec.SCHEMA}"
 FEW_DRAWS = {"inference": "gibbs", "draws": 15, "tune": 15, "chains": 2, "random_state": 0}
+ONE_POPULATION = {"draws": 1, "chains": 1, "random_state": 0}
 MODELS = {
-    "bsdr_classifier": BSDRClassifier(1, latent_scale=0.3, random_state=0),
-    "bsdr_classifier_gibbs": BSDRClassifier(1, **FEW_DRAWS),
-    "bsdr_regressor_gibbs": BSDRRegressor(1, **FEW_DRAWS),
+    "bsdr_classifier": BSDRClassifier(1, **ONE_POPULATION),
+    "bsdr_classifier_paper": BSDRClassifier(1, variant="paper", random_state=0),
+    "bsdr_classifier_gibbs": BSDRClassifier(1, variant="paper", **FEW_DRAWS),
+    "bsdr_regressor": BSDRRegressor(1, **ONE_POPULATION),
+    "bsdr_regressor_gibbs": BSDRRegressor(1, variant="paper", **FEW_DRAWS),
     "mnp_classifier": MNPClassifier(),
     "bm2pca_classifier": BM2PCAClassifier(1, C=1.0, metric_scale=1.0, random_state=0),
     "bm2pca_classifier_paper": BM2PCAClassifier(

@@ -206,7 +206,7 @@ def test_an_estimator_with_a_stream_is_saved_with_it(seed, zoo, tmp_path):
 
     _, X = zoo.fitted(*zoo.variants["bsdr, columnwise"])
     y = np.arange(len(X)) % 3
-    model = BSDRClassifier(latent_scale=1.0, start="random", random_state=seed).fit(X, y)
+    model = BSDRClassifier(variant="paper", start="random", random_state=seed).fit(X, y)
     model.save(tmp_path / "model.nc")
     back = bsdr_models.load(tmp_path / "model.nc")
     np.testing.assert_array_equal(back.fit(X, y).predict_proba(X), model.fit(X, y).predict_proba(X))

@@ -16,7 +16,9 @@ import bsdr_models
 from bsdr_models import BSDRClassifier, MNPClassifier, persistence
 
 
-@pytest.mark.parametrize("estimator", [MNPClassifier(), BSDRClassifier()])
+@pytest.mark.parametrize(
+    "estimator", [MNPClassifier(), BSDRClassifier(), BSDRClassifier(variant="paper")]
+)
 def test_before_a_fit_there_is_nothing_to_save(estimator, tmp_path):
     with pytest.raises(NotFittedError):
         estimator.save(tmp_path / "model.nc")

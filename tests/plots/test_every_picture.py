@@ -43,17 +43,16 @@ def scaled(model, n_components=2, **options):
     return model(n_components, random_state=0, **options)
 
 
+EXACT = {"chains": 2, "draws": 64, "pooling": "linear"}
 MODELS = {
     # Long names of classes.
-    "bsdr": lambda: (scaled(BSDRClassifier, latent_scale=0.5), *classes(60, 8, LONG)),
-    # One component, draws of a sampler.
-    "bsdr_gibbs_one": lambda: (
-        scaled(BSDRClassifier, 1, inference="gibbs", draws=30, tune=30, chains=1, latent_scale=1.0),
-        *classes(40, 5, LONG[:2]),
-    ),
+    "bsdr": lambda: (scaled(BSDRClassifier, **EXACT), *classes(60, 8, LONG)),
+    "bsdr_paper": lambda: (scaled(BSDRClassifier, variant="paper"), *classes(60, 8, LONG)),
+    # Two classes, and so one component.
+    "bsdr_two": lambda: (scaled(BSDRClassifier, **EXACT), *classes(40, 5, LONG[:2])),
     # Ten classes in three components.
     "bsdr_ten": lambda: (
-        scaled(BSDRClassifier, 3, latent_scale=0.5),
+        scaled(BSDRClassifier, 3, **EXACT),
         *classes(120, 12, np.arange(10), apart=2.5),
     ),
     "bsdr_real": lambda: _real(),
@@ -68,10 +67,11 @@ NEEDS_CLASSES = {
 }  # fmt: skip
 NEEDS_A_PLANE = {"plot_biplot", "plot_correlation_circle", "plot_decision_regions"}
 CANNOT = {
-    "bsdr": {"plot_landscape"},
-    "bsdr_ten": {"plot_landscape"},
-    "bsdr_gibbs_one": {"plot_bound", "plot_landscape"} | NEEDS_A_PLANE,
-    "bsdr_real": {"plot_landscape"} | NEEDS_CLASSES,
+    "bsdr": {"plot_bound", "plot_landscape"},
+    "bsdr_paper": {"plot_landscape"},
+    "bsdr_ten": {"plot_bound", "plot_landscape"},
+    "bsdr_two": {"plot_bound", "plot_landscape"} | NEEDS_A_PLANE,
+    "bsdr_real": {"plot_bound", "plot_landscape"} | NEEDS_CLASSES,
     "bm2pca_wide": {"plot_landscape"},
     "dgplvm": {"plot_decision_regions", "plot_outliers"},
     "dgplvm_one": {"plot_outliers"} | NEEDS_A_PLANE,
@@ -82,7 +82,7 @@ SAYS_WHY = r"has no variable|no group|needs? (a plane|two components)|two compon
 def _real():
     rng = np.random.default_rng(1)
     X = rng.standard_normal((50, 6))
-    return scaled(BSDRRegressor, latent_scale=0.5), X, X[:, :2] + rng.standard_normal((50, 2))
+    return scaled(BSDRRegressor, **EXACT), X, X[:, :2] + rng.standard_normal((50, 2))
 
 
 @functools.cache
@@ -106,7 +106,7 @@ def other_arguments(name):
         weight = np.array([0.0, 0.1, 1.0, 10.0, np.inf])
         return (xr.Dataset({"error": ("weight", np.linspace(0.3, 0.1, 5))}, {"weight": weight}),)
     X, y = classes(45, 5, LONG)
-    model = scaled(BSDRClassifier, latent_scale=0.5)
+    model = scaled(BSDRClassifier, variant="paper", max_iter=50)
     if name == "plot_cross_validation":
         grid = {"n_components": [1, 2, 3], "latent_scale": [0.3, 1.0]}
         return (GridSearchCV(model, grid, scoring="neg_log_loss", cv=2).fit(X, y),)
@@ -200,7 +200,7 @@ def test_plots_of_what_other_tools_return(name):
 @pytest.mark.parametrize("name", PLOTS)
 def test_two_side_by_side_fit_a_constrained_figure(name):
     """In given axes too, smaller than the plot would make its own."""
-    source = "dgplvm" if name == "plot_landscape" else "bsdr"
+    source = {"plot_landscape": "dgplvm", "plot_bound": "bsdr_paper"}.get(name, "bsdr")
     arguments = other_arguments(name) if name in OTHERS else (fitted(source),)
     figure, (left, right) = plt.subplots(1, 2, figsize=(14, 5.5), layout="constrained")
     for ax in (left, right):

@@ -90,7 +90,7 @@ def test_with_one_component_it_is_the_vip_of_the_same_weights():
 @pytest.fixture(scope="module")
 def wine_fit():
     X, y = load_wine(return_X_y=True)
-    return BSDRClassifier(latent_scale=0.5, random_state=0).fit(X, y), X, y
+    return BSDRClassifier(chains=2, pooling="linear", random_state=0).fit(X, y), X, y
 
 
 def test_ranks_agree_with_the_vip_of_pls_on_wine(wine_fit):
@@ -103,17 +103,12 @@ def test_ranks_agree_with_the_vip_of_pls_on_wine(wine_fit):
     expected = vip(PLSRegression(n_components=2).fit(scale(X), Y), Y)
     found = importance_table(model.idata_).sel(feature=[f"x{i}" for i in range(13)])
     assert spearmanr(found["mean"], expected)[0] > 0.6
-    assert {"x6", "x12"} <= set(found.sortby("mean")["feature"].values[-6:])  # flavanoids, proline
+    assert "x12" in found.sortby("mean")["feature"].values[-3:]  # proline
 
 
-def test_mean_field_is_as_unsure_as_its_loadings(wine_fit):
-    """Draws of q itself would be several times too narrow."""
-    tree = wine_fit[0].idata_
-    wide = importance_table(tree)["sd"].mean()
-    narrow = tree.copy()
-    narrow.attrs["inference_method"] = "gibbs"  # takes the draws as they are
-    assert wide > 3.0 * importance_table(narrow)["sd"].mean()
-    assert importance_table(tree).identical(importance_table(tree))
+def test_intervals_of_mean_field_are_called_too_narrow():
+    X, y = load_wine(return_X_y=True)
+    tree = BSDRClassifier(variant="paper", random_state=0).fit(X, y).idata_
     assert "too narrow" in plot_variable_importance(tree).texts[-1].get_text().replace("\n", " ")
 
 

@@ -1,0 +1,997 @@
+"""Fits of the hierarchical model: exact draws, their coordinates, and predictions from them.
+
+Several populations of particles are tempered independently of each other
+(:mod:`bsdr_models.inference.tempering`), each a chain of the result, so that R-hat compares runs
+that know nothing of each other. How much work is done is set by the size of the problem.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from scipy.special import log_ndtr, logsumexp
+from sklearn.exceptions import ConvergenceWarning
+
+from bsdr_models.bsdr.card import CARD
+from bsdr_models.bsdr.laplace import MOST_LOADINGS, Laplace, fit_laplace
+from bsdr_models.bsdr.pooling import POWERS, pool, weigh_powers
+from bsdr_models.bsdr.posterior import (
+    LOG_SQRT_2PI,
+    Metric,
+    Parameters,
+    Problem,
+    label_log_likelihood,
+    make_contrasts,
+    regression_log_likelihood,
+)
+from bsdr_models.bsdr.predict import Positions
+from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.bsdr.settings import ADVI_STEPS, N_DRAWS
+from bsdr_models.checks import R_HAT_LIMIT
+from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.inference.restarts import n_workers, run_tasks
+from bsdr_models.inference.tempering import Moves, Tempered, run_tempering
+from bsdr_models.numerics import probit_choice
+from bsdr_models.typing import BoolArray, FloatArray, IntArray, Target
+
+type Engine = Literal["smc", "laplace", "nuts", "advi"]
+
+# Draws that a prediction averages over, and those of the covariance of a position.
+N_PREDICT = 256
+# Work of one evaluation, see `work`, up to which chains have the most particles, up to which
+# trajectories at temperature one are long, and up to which there are more temperatures; the
+# particles of a chain at most and at least.
+_FEW, _LIGHT, _MODERATE, _MOST, _LEAST = 400.0, 800.0, 1000.0, 64, 16
+# States of each particle that are kept, at least and at most, and trajectories between them.
+_KEPT, _N_BETWEEN = (4, 12), 4
+# Populations that compare numbers of components.
+_N_COMPARED = 2
+# Work of an evaluation above which Laplace's method takes the place of exact sampling, which would
+# take minutes: N = 5000 for ten classes and 64 features.
+TOO_HEAVY = 1e5
+# Draws of Laplace's approximation, Pareto k above which it is not to be trusted, and evaluations
+# that its search usually takes.
+N_LAPLACE, GOOD_K, _N_EVALUATIONS = 400, 0.7, 60
+# Log Bayes factor below which there is next to no evidence of a signal: of 3 to 1.
+NO_SIGNAL = float(np.log(3.0))
+# R-hat beyond which populations are stuck; below, they say the same of new samples.
+STUCK = 2.0
+# Samples whose utilities R-hat is computed of.
+_N_CHECKED = 16
+# Folds, held-out samples that are enough to weigh the powers of pooling, and particles of a fold.
+N_FOLDS, _ENOUGH, _FOLD_PARTICLES = 5, 100, 24
+# Particles that integrate over the parameters of the model without features.
+_EMPTY_PARTICLES = 128
+# Log scales of outputs beyond this are cut: squares do not overflow.
+_FAR = 100.0
+# Utilities held at once: blocks of samples keep memory flat.
+_BLOCK = 1 << 21
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinates:
+    r"""The latent plane in coordinates that the likelihood identifies.
+
+    The likelihood knows the latent coordinates z only up to an invertible affine map, since
+    utilities are linear in them. With F(x) the posterior mean of the utilities, the coordinates are
+    :math:`u(x) = V^\top (F(x) - \bar F)`, where the columns of V are the leading eigenvectors of
+    the covariance of the class means of F (of F itself where targets are no classes): canonical
+    variates in units of the probit noise, or of the output.
+
+    coefficients
+        Posterior mean of Q W, whitened features, (B, K).
+    axes
+        V, (K, R).
+    shift
+        V' times the mean utility without bias, (R,).
+    share
+        Share of each axis in the variance between classes, (R,).
+    maps
+        A_s, by which the latent coordinates of each draw come closest to u on the training
+        samples, (S, 1 + R, R), the first row for the constant.
+    """
+
+    coefficients: FloatArray
+    axes: FloatArray
+    shift: FloatArray
+    share: FloatArray
+    maps: FloatArray
+
+    @classmethod
+    def learn(cls, problem: Problem, draws: Parameters) -> "Coordinates":
+        """From the training samples and all draws."""
+        s, r, b = draws.projection.shape
+        flat = draws.projection.reshape(s * r, b)
+        coefficients = flat.T @ draws.weights.reshape(s * r, -1) / s
+        linear = problem.X @ coefficients  # (N, K)
+        if problem.target == "multiclass":
+            present = np.unique(problem.y)
+            means = np.stack([linear[problem.y == label].mean(axis=0) for label in present])
+            spread = means - means.mean(axis=0)
+            spread -= spread.mean(axis=1, keepdims=True)
+        else:
+            spread = linear - linear.mean(axis=0)
+        _, size, rows = np.linalg.svd(spread, full_matrices=True)
+        axes = rows[:r].T
+        largest = np.abs(axes).argmax(axis=0)
+        axes = axes * np.where(axes[largest, np.arange(r)] < 0.0, -1.0, 1.0)
+        variance = np.zeros(r)
+        variance[: min(r, len(size))] = size[:r] ** 2
+        total = float(np.sum(size**2))
+        shift = linear.mean(axis=0) @ axes
+        target = linear @ axes - shift
+        z = draws.latent(problem.X, np.zeros(len(problem.X)))
+        maps = np.stack([_affine(each, target) for each in z])
+        return cls(
+            coefficients=coefficients,
+            axes=axes,
+            shift=shift,
+            share=variance / total if total > 0.0 else np.full(r, 1.0 / r),
+            maps=maps,
+        )
+
+    def thin(self, kept: IntArray) -> "Coordinates":
+        """Maps of some draws."""
+        return replace(self, maps=self.maps[kept])
+
+    def place(self, whitened: FloatArray) -> FloatArray:
+        """u of samples, (M, R)."""
+        return whitened @ (self.coefficients @ self.axes) - self.shift
+
+    def spread(self, latent: FloatArray, mean: FloatArray) -> FloatArray:
+        """What is a sample's own in the covariance of its coordinates, (M, R, R).
+
+        Parameters
+        ----------
+        latent : (S, M, R)
+            Latent coordinates under each draw.
+        mean : (M, R)
+            u.
+        """
+        moved = latent @ self.maps[:, 1:] + self.maps[:, :1] - mean
+        return np.einsum("smr,smq->mrq", moved, moved, optimize=True) / len(moved)
+
+    def align(self, draws: Parameters) -> Parameters:
+        """Draws in these coordinates: the same utilities, hence the same predictions."""
+        shift, turn = self.maps[:, 0], self.maps[:, 1:]  # (S, R), (S, R, R)
+        weights = np.stack(
+            [np.linalg.lstsq(a, w, rcond=None)[0] for a, w in zip(turn, draws.weights, strict=True)]
+        )
+        return replace(
+            draws,
+            projection=np.swapaxes(turn, 1, 2) @ draws.projection,
+            weights=weights,
+            bias=draws.bias - (shift[:, None] @ weights)[:, 0],
+        )
+
+
+def _affine(source: FloatArray, target: FloatArray) -> FloatArray:
+    """The affine map of (N, R) that comes closest to a target (N, R), constant first."""
+    full = np.column_stack([np.ones(len(source)), source])
+    size = np.sqrt(np.mean(full**2, axis=0))
+    size[size == 0.0] = 1.0
+    found: FloatArray = np.linalg.lstsq(full / size, target, rcond=1e-10)[0] / size[:, None]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posterior:
+    """What predicts: draws from the posterior, and how they are pooled.
+
+    metric
+        By which features are whitened.
+    draws
+        At most :data:`N_PREDICT`.
+    coordinates
+        Of the latent plane.
+    power
+        Of pooling, see :func:`bsdr_models.bsdr.pooling.pool`.
+    """
+
+    metric: Metric
+    draws: Parameters
+    coordinates: Coordinates
+    power: float
+    target: Target
+    lapse: float
+
+    def components(self) -> FloatArray:
+        """Loadings of the coordinates over scaled features, (R, D)."""
+        found = self.coordinates.coefficients @ self.coordinates.axes  # (B, R)
+        return np.asarray((self.metric.axes @ (self.metric.size[:, None] * found)).T)
+
+    def positions(self, X: FloatArray) -> Positions:
+        """Coordinates of samples (M, D) of scaled features, and what is uncertain of each alone."""
+        whitened, beside = self.metric.whiten(X), self.metric.beside(X)
+        mean = self.coordinates.place(whitened)
+        cov = np.empty((*mean.shape, mean.shape[1]))
+        for part in self._blocks(len(X), mean.shape[1]):
+            latent = self.draws.latent(whitened[part], beside[part])
+            cov[part] = self.coordinates.spread(latent, mean[part])
+        return Positions(mean=mean, cov=cov)
+
+    def log_probabilities(self, X: FloatArray, *, power: float | None = None) -> FloatArray:
+        """Pooled log probabilities of the classes, or of each label being on: (M, K)."""
+        power = self.power if power is None else power
+        whitened, beside = self.metric.whiten(X), self.metric.beside(X)
+        out = np.empty((len(X), self.draws.bias.shape[1]))
+        for part in self._blocks(len(X), out.shape[1]):
+            eta = self.draws.utilities(whitened[part], beside[part])
+            out[part] = pool_labels(eta, self.target, self.lapse, power)
+        return out
+
+    def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of real outputs, (M, K) each."""
+        assert self.draws.noise_scale is not None
+        whitened, beside = self.metric.whiten(X), self.metric.beside(X)
+        mean, std = (np.empty((len(X), self.draws.bias.shape[1])) for _ in range(2))
+        for part in self._blocks(len(X), mean.shape[1]):
+            eta = self.draws.utilities(whitened[part], beside[part])
+            mean[part] = eta.mean(axis=0)
+            noise = np.mean(self.draws.noise_scale**2, axis=0)
+            std[part] = np.sqrt(eta.var(axis=0) + noise)
+        return mean, std
+
+    def _blocks(self, n: int, width: int) -> list[slice]:
+        size = max(1, _BLOCK // (len(self.draws.scale) * max(width, 1)))
+        return [slice(begin, begin + size) for begin in range(0, n, size)]
+
+
+def pool_labels(eta: FloatArray, target: Target, lapse: float, power: float) -> FloatArray:
+    """Pooled log probabilities from utilities (S, M, K): of classes, or of labels being on."""
+    if target == "multiclass":
+        return pool(np.log(probit_choice.probabilities(eta, lapse)), power)
+    both = np.stack([log_ndtr(eta), log_ndtr(-eta)], axis=-1)
+    both = np.logaddexp(np.log1p(-lapse) + both, np.log(lapse / 2.0))
+    return pool(both, power)[..., 0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HierarchicalFit:
+    """A fit to all training samples.
+
+    posterior
+        For prediction.
+    draws
+        Parameters of all chains side by side, (C S, ...).
+    coordinates
+        Of the latent plane under all of these draws.
+    n_chains
+        C.
+    engine
+        Inference method.
+    log_likelihood
+        Of each draw, (C, S); None where not all samples are there any more.
+    log_prior
+        The same in coordinates in which the prior is N(0, I); None if not known.
+    log_evidence
+        Of each chain, (C,); empty for engines that have none.
+    log_evidence_empty
+        Of the model without features.
+    by_components
+        Log evidence by number of components, where these were compared.
+    acceptance
+        Of each chain at temperature one, (C,).
+    n_iter
+        Temperatures of the longest chain, or draws of a chain.
+    held_out
+        Log score per held-out sample, at the power of pooling that was chosen; NaN if none was
+        held out.
+    r_hat, ess
+        Largest R-hat and smallest bulk effective sample size of the log likelihood and of the
+        utilities of some training samples.
+    interrupted
+        Whether the user has stopped the fit.
+    pareto_k
+        Of the importance ratios of Laplace's approximation; NaN for other engines.
+    sample_stats
+        What NUTS reports of itself, (C, S) each.
+    """
+
+    posterior: Posterior
+    draws: Parameters
+    coordinates: Coordinates
+    n_chains: int
+    engine: Engine
+    log_likelihood: FloatArray | None
+    log_prior: FloatArray | None
+    log_evidence: FloatArray
+    log_evidence_empty: float
+    by_components: tuple[tuple[int, float], ...]
+    acceptance: FloatArray
+    n_iter: int
+    held_out: float
+    r_hat: float
+    ess: float
+    interrupted: bool
+    pareto_k: float = np.nan
+    sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def converged(self) -> bool:
+        """Whether a fit that ran to its end has a diagnostic, and that has nothing to object."""
+        if self.interrupted:
+            return False
+        if self.engine == "laplace":
+            return self.pareto_k < GOOD_K
+        return self.engine != "advi" and self.r_hat < R_HAT_LIMIT
+
+    @property
+    def n_draws(self) -> int:
+        """Draws of a chain."""
+        return len(self.draws.scale) // self.n_chains
+
+    @property
+    def total_log_evidence(self) -> float:
+        """Log evidence of the model, in nats: that of the mean over chains; NaN if not known."""
+        return mean_evidence(self.log_evidence)
+
+    @property
+    def log_bayes_factor(self) -> float:
+        """Log evidence over that of the model without features, in nats; NaN if not known."""
+        return self.total_log_evidence - self.log_evidence_empty
+
+    @property
+    def no_signal(self) -> bool:
+        """Whether there is next to no evidence that features tell anything of the targets."""
+        return self.log_bayes_factor < NO_SIGNAL
+
+    def attrs(self) -> dict[str, float | int | list[float] | list[int]]:
+        """What a tree says of the fit."""
+        said: dict[str, float | int | list[float] | list[int]] = {
+            "interrupted": int(self.interrupted),
+            "pooling_power": self.posterior.power,
+            "lapse": self.posterior.lapse,
+            "component_share": self.posterior.coordinates.share.tolist(),
+        }
+        if np.isfinite(self.pareto_k):
+            said["pareto_k"] = self.pareto_k
+        if np.isfinite(self.r_hat):
+            said |= {"r_hat": self.r_hat, "ess_bulk": self.ess}
+        if self.log_evidence.size:
+            said |= {
+                "log_evidence": self.total_log_evidence,
+                "log_evidence_chains": self.log_evidence.tolist(),
+                "log_bayes_factor": self.log_bayes_factor,
+                "acceptance_rate": self.acceptance.tolist(),
+            }
+        if self.by_components:
+            said["components_compared"] = [number for number, _ in self.by_components]
+            said["components_log_evidence"] = [value for _, value in self.by_components]
+        if np.isfinite(self.held_out):
+            said["held_out_log_score"] = self.held_out
+        return said
+
+    def warn(self) -> None:
+        """Warn of no signal, and of chains that contradict each other."""
+        if self.no_signal:
+            warnings.warn(no_signal(self.log_bayes_factor), UserWarning, stacklevel=5)
+        if self.engine == "laplace" and not self.converged and not self.interrupted:
+            warnings.warn(
+                f"Laplace's approximation is not to be trusted here (Pareto k {self.pareto_k:.2f} "
+                f"is above {GOOD_K}): use inference='smc'",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        limit = STUCK if self.engine == "smc" else R_HAT_LIMIT
+        if self.r_hat > limit:
+            warnings.warn(
+                f"R-hat of the identified quantities reaches {self.r_hat:.2f}: the chains are "
+                "stuck in different places; give more draws",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+
+
+def no_signal(log_bayes_factor: float) -> str:
+    """What a small Bayes factor means."""
+    return (
+        "the targets are not predictable from X by this model: the Bayes factor against the model "
+        f"without features is {np.exp(log_bayes_factor):.2g}"
+    )
+
+
+def mean_evidence(log_evidence: FloatArray) -> float:
+    """Log of the mean evidence of several populations; NaN if there are none."""
+    if not log_evidence.size:
+        return np.nan
+    return float(logsumexp(log_evidence) - np.log(len(log_evidence)))
+
+
+def work(problem: Problem) -> float:
+    """Work of one evaluation of the log likelihood of a particle, in normal distribution functions.
+
+    About 25 ns each; some twenty products cost as much.
+    """
+    n, b = problem.X.shape
+    # A real output needs no distribution function.
+    each = 1.0 / 20.0 if problem.target == "regression" else 1.0
+    return n * (each * problem.contrasts.shape[0] + b * problem.n_components / 20.0)
+
+
+def moves_for(problem: Problem, n_draws: int | None = None) -> Moves:
+    """How many particles a chain has, and how often they move.
+
+    Parameters
+    ----------
+    problem : Problem
+    n_draws : int, optional
+        Draws of a chain that are asked for; more states of each particle are then kept.
+    """
+    load = max(work(problem), 1.0)
+    n_particles = int(np.clip(round(_MOST * np.sqrt(_FEW / load)), _LEAST, _MOST))
+    if problem.target == "regression":  # small noise makes ridges that few moves cannot follow
+        n_kept = _KEPT[0] if n_draws is None else -(-n_draws // n_particles)
+        return Moves(n_particles=n_particles, n_moves=8, n_warm_up=16, n_kept=n_kept, n_between=2)
+    n_last = n_particles // 2
+    n_default = int(np.clip(round(_KEPT[0] * np.sqrt(1000.0 / load)), *_KEPT))
+    n_kept = n_default if n_draws is None else -(-n_draws // n_last)
+    return Moves(
+        n_particles=n_particles,
+        n_warm_up=6,
+        n_kept=n_kept,
+        n_between=min(_N_BETWEEN, -(-_N_BETWEEN * n_default // n_kept)),
+        last_steps=64 if load <= _LIGHT else 32,
+        n_last=n_last,
+        kept_share=0.7 if load <= _MODERATE else 0.5,
+    )
+
+
+def fit(
+    X: FloatArray,
+    y: np.ndarray,
+    *,
+    engine: Engine | None,
+    n_labels: int,
+    n_components: int | Literal["auto"],
+    target: Target,
+    priors: HierarchicalPriors,
+    power: float | None,
+    n_chains: int,
+    n_draws: int | None,
+    tune: int,
+    rng: np.random.Generator,
+    n_jobs: int | None = 1,
+    progressbar: bool = False,
+    declare: Callable[[int], Any],
+) -> HierarchicalFit:
+    """Draw from the posterior of the hierarchical model.
+
+    Parameters
+    ----------
+    X : (N, D)
+        Centred and scaled features.
+    y : ndarray
+        As in :class:`bsdr_models.data.Data`.
+    engine : {"smc", "laplace", "nuts", "advi"}, optional
+        Tempered sequential Monte Carlo, a normal approximation around the mode, or PyMC's engines.
+        None is the first, or the second where there is too much to sum up for the first.
+    n_labels : int
+        K.
+    n_components : int or "auto"
+        R; at most the number of contrasts is used, K - 1 for classes and K otherwise. ``"auto"``
+        is the number with the largest evidence.
+    target : {"multiclass", "multilabel", "regression"}
+    priors : HierarchicalPriors
+    power : float, optional
+        Of pooling; None lets held-out samples choose.
+    n_chains : int
+        Independent populations or chains.
+    n_draws : int, optional
+        Of each chain; None is sized by the problem.
+    tune : int
+        Warm-up of NUTS.
+    rng : numpy.random.Generator
+        Is spawned from; the result does not depend on ``n_jobs``.
+    n_jobs : int, optional
+        Populations and folds side by side.
+    progressbar : bool
+    declare : callable
+        The PyMC model of a number of components.
+
+    Returns
+    -------
+    HierarchicalFit
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If the user stops the fit before one population has come to the posterior.
+    """
+    metric = Metric.learn(X)
+    whitened = metric.whiten(X)
+    choice_rng, draw_rng, empty_rng, fold_rng, beside_rng = rng.spawn(5)
+
+    def pose(r: int) -> Problem:
+        return Problem.pose(
+            whitened, y, n_labels=n_labels, n_components=r, target=target, priors=priors
+        )
+
+    largest = min(len(make_contrasts(n_labels, target)), whitened.shape[1])
+    by_components: tuple[tuple[int, float], ...] = ()
+    if n_components == "auto":
+        by_components = compare_components(pose, largest, rng=choice_rng, n_jobs=n_jobs)
+        r = max(by_components, key=lambda pair: pair[1])[0]
+    else:
+        r = min(n_components, largest)
+    problem = pose(r)
+    if engine is None:
+        few = whitened.shape[1] * r <= MOST_LOADINGS
+        engine = "laplace" if few and work(problem) > TOO_HEAVY else "smc"
+    empty, interrupted = np.nan, False
+    if engine in ("smc", "laplace"):
+        empty = evidence_without_features(y, n_labels, target, priors, rng=empty_rng)
+    if engine == "smc":
+        runs, interrupted = run_populations(
+            problem,
+            moves_for(problem, n_draws),
+            n_chains,
+            rng=draw_rng,
+            n_jobs=n_jobs,
+            progressbar=progressbar,
+        )
+        theta = np.concatenate([run.draws for run in runs])
+        draws = problem.parameters(theta, rng=beside_rng)
+        log_likelihood = np.stack([run.log_likelihood for run in runs])
+        log_prior = (-0.5 * np.sum(theta**2, axis=1)).reshape(log_likelihood.shape)
+        found: dict[str, Any] = {
+            "log_prior": log_prior,
+            "log_evidence": np.array([run.log_evidence for run in runs]),
+            "acceptance": np.array([run.acceptance[-1] for run in runs]),
+            "n_iter": max(len(run.temperatures) for run in runs),
+        }
+    elif engine == "laplace":
+        with searched(progressbar) as on_evaluation:
+            normal = fit_laplace(
+                problem,
+                rng=draw_rng,
+                n_draws=N_LAPLACE if n_draws is None else n_draws,
+                on_evaluation=on_evaluation,
+            )
+        return of_laplace(
+            normal,
+            problem,
+            metric,
+            power=1.0 if power is None else power,
+            log_evidence_empty=empty,
+            rng=beside_rng,
+        )
+    else:
+        draws, shape, interrupted, stats = draw_with_pymc(
+            engine,
+            declare(r),
+            metric,
+            n_draws=N_DRAWS if n_draws is None else n_draws,
+            tune=tune,
+            n_chains=n_chains,
+            rng=draw_rng,
+            beside_rng=beside_rng,
+            progressbar=progressbar,
+        )
+        each = pointwise_log_likelihood(draws, whitened, y, target, priors.lapse)
+        log_likelihood = each.sum(axis=1).reshape(shape)
+        found = {
+            "log_prior": None,
+            "log_evidence": np.array([]),
+            "acceptance": np.array([]),
+            "n_iter": shape[1],
+            "sample_stats": stats,
+        }
+    held_out = np.nan
+    if target == "regression":
+        power = 1.0
+    elif power is None:
+        power = 1.0
+        if not interrupted and not mean_evidence(found["log_evidence"]) - empty < NO_SIGNAL:
+            try:
+                power, held_out = choose_power(problem, rng=fold_rng, n_jobs=n_jobs)
+            except KeyboardInterrupt:  # the draws are there
+                interrupted = True
+    return _assemble(
+        problem,
+        metric,
+        draws,
+        power=power,
+        log_likelihood=log_likelihood,
+        engine=engine,
+        log_evidence_empty=empty,
+        by_components=by_components,
+        held_out=held_out,
+        interrupted=interrupted,
+        **found,
+    )
+
+
+def of_laplace(
+    normal: Laplace,
+    problem: Problem,
+    metric: Metric,
+    *,
+    power: float,
+    log_evidence_empty: float,
+    log_evidence_before: float = 0.0,
+    n_evaluations_before: int = 0,
+    rng: np.random.Generator,
+) -> HierarchicalFit:
+    """A fit by Laplace's method.
+
+    Draws that agree, as they do given so many samples, need no pooling: none is chosen.
+
+    Parameters
+    ----------
+    normal : Laplace
+    problem : Problem
+        Of the samples from which the coordinates are learned: all, or some of them.
+    metric : Metric
+    power : float
+        Of pooling.
+    log_evidence_empty : float
+        Of the model without features.
+    log_evidence_before : float
+        Of samples that are known by their posterior alone, to which that of ``normal`` is added.
+    n_evaluations_before : int
+        Of the search among these.
+    rng : numpy.random.Generator
+        For what no training sample tells.
+    """
+    return _assemble(
+        problem,
+        metric,
+        problem.parameters(normal.draws, rng=rng),
+        power=power,
+        log_likelihood=normal.log_likelihood[None],
+        engine="laplace",
+        log_prior=None,
+        log_evidence=np.array([log_evidence_before + normal.log_evidence]),
+        log_evidence_empty=log_evidence_empty,
+        acceptance=np.array([]),
+        n_iter=n_evaluations_before + normal.n_evaluations,
+        interrupted=normal.interrupted,
+        pareto_k=normal.pareto_k if normal.converged else np.inf,
+    )
+
+
+def _assemble(
+    problem: Problem,
+    metric: Metric,
+    draws: Parameters,
+    *,
+    power: float,
+    log_likelihood: FloatArray,
+    by_components: tuple[tuple[int, float], ...] = (),
+    held_out: float = np.nan,
+    **found: Any,
+) -> HierarchicalFit:
+    """Draws with their coordinates and diagnostics."""
+    coordinates = Coordinates.learn(problem, draws)
+    kept = draws.spaced(N_PREDICT)
+    r_hat, ess = mixing(problem, draws, log_likelihood)
+    return HierarchicalFit(
+        posterior=Posterior(
+            metric=metric,
+            draws=draws.take(kept),
+            coordinates=coordinates.thin(kept),
+            power=power,
+            target=problem.target,
+            lapse=problem.priors.lapse,
+        ),
+        draws=draws,
+        coordinates=coordinates,
+        n_chains=len(log_likelihood),
+        log_likelihood=log_likelihood,
+        by_components=by_components,
+        held_out=held_out,
+        r_hat=r_hat,
+        ess=ess,
+        **found,
+    )
+
+
+@contextmanager
+def searched(progressbar: bool) -> Iterator[Callable[[int, float], None]]:
+    """A bar that is told of each evaluation of a search, of which nobody knows how many come."""
+    with ProgressBar(_N_EVALUATIONS, "BSDR, mode", enabled=progressbar) as bar:
+
+        def show(count: int, value: float) -> None:
+            bar.total = max(bar.total, count)
+            bar.update(log_density=value)
+
+        yield show
+        bar.total = bar.count
+
+
+def run_populations(
+    problem: Problem,
+    moves: Moves,
+    n_chains: int,
+    *,
+    rng: np.random.Generator,
+    n_jobs: int | None = 1,
+    progressbar: bool = False,
+) -> tuple[list[Tempered], bool]:
+    """Independent populations of particles, and whether the user has stopped them."""
+    parallel = n_workers(n_jobs, n_chains) > 1
+    with ProgressBar(100 * n_chains, "BSDR, tempering", enabled=progressbar) as bar:
+        shown = 0
+
+        def show(share: float) -> None:
+            nonlocal shown
+            new = int(100 * share)
+            bar.update(new - shown)
+            shown = new
+
+        def temper(stream: np.random.Generator) -> Tempered:
+            nonlocal shown
+            shown = 0
+            return run_tempering(
+                problem.log_likelihood,
+                problem.n_parameters,
+                moves,
+                rng=stream,
+                jump=problem.rescale,
+                **({} if parallel else {"on_step": show}),
+            )
+
+        outcome = run_tasks(
+            temper,
+            rng.spawn(n_chains),
+            n_jobs=n_jobs,
+            what="populations",
+            stopped=lambda run: run.interrupted,
+            on_done=lambda run: bar.update(100) if parallel else None,
+        )
+    runs = list(outcome.results.values())
+    whole = [run for run in runs if not run.interrupted] or runs[:1]
+    return whole, outcome.interrupted or len(whole) < n_chains
+
+
+def compare_components(
+    pose: Callable[[int], Problem],
+    largest: int,
+    *,
+    rng: np.random.Generator,
+    n_jobs: int | None = 1,
+) -> tuple[tuple[int, float], ...]:
+    """Log evidence of one component, two, and so on, until it has fallen twice in a row."""
+    found: list[tuple[int, float]] = []
+    best, falls = -np.inf, 0
+    for r, stream in zip(range(1, largest + 1), rng.spawn(largest), strict=True):
+        problem = pose(r)
+        moves = replace(moves_for(problem), n_warm_up=1, n_kept=1, n_between=1)
+        runs, interrupted = run_populations(problem, moves, _N_COMPARED, rng=stream, n_jobs=n_jobs)
+        if interrupted:
+            raise KeyboardInterrupt("before the number of components was chosen")
+        value = mean_evidence(np.array([run.log_evidence for run in runs]))
+        found.append((r, value))
+        falls = 0 if value > best else falls + 1
+        best = max(best, value)
+        if falls == 2:
+            break
+    return tuple(found)
+
+
+def draw_with_pymc(
+    engine: str,
+    model: Any,
+    metric: Metric,
+    *,
+    n_draws: int,
+    tune: int,
+    n_chains: int,
+    rng: np.random.Generator,
+    beside_rng: np.random.Generator,
+    progressbar: bool,
+) -> tuple[Parameters, tuple[int, int], bool, dict[str, np.ndarray]]:
+    """Draws by NUTS or ADVI from the declared model, their number, whether it was stopped, stats.
+
+    With more features than samples the projection has a part that no training sample shows; it
+    goes into predictions by its prior, as for the other engines.
+    """
+    # PyMC takes most of a second to load and is not needed by the other engine.
+    from bsdr_models.inference import engines
+
+    options: dict[str, Any] = {
+        "card": CARD,
+        "rng": rng,
+        "draws": n_draws,
+        "progressbar": progressbar,
+    }
+    if engine == "nuts":
+        tree = engines.sample_nuts(model, tune=tune, chains=n_chains, **options)
+    else:
+        tree = engines.fit_advi(model, n_iterations=ADVI_STEPS, **options)
+    posterior = tree["posterior"].to_dataset()
+    shape = (posterior.sizes["chain"], posterior.sizes["draw"])
+
+    def stacked(name: str) -> FloatArray:
+        values = posterior[name].to_numpy()
+        return np.ascontiguousarray(values.reshape(-1, *values.shape[2:]))
+
+    Q = stacked("projection")  # (S, D, R)
+    draws = Parameters(
+        projection=np.swapaxes(Q, 1, 2) @ (metric.axes / metric.size),
+        scale=stacked("scale"),
+        weights=stacked("weights"),
+        bias=stacked("bias"),
+        noise_scale=stacked("noise_scale") if "noise_scale" in posterior else None,
+        beside=beside_rng.standard_normal((len(Q), Q.shape[2])),
+    )
+    stats: dict[str, np.ndarray] = {}
+    if "sample_stats" in tree.children:
+        found = tree["sample_stats"].to_dataset()
+        stats = {str(name): each.to_numpy() for name, each in found.items() if each.ndim == 2}
+    return draws, shape, bool(tree.attrs.get("interrupted", 0)), stats
+
+
+def mixing(problem: Problem, draws: Parameters, log_likelihood: FloatArray) -> tuple[float, float]:
+    """Largest R-hat, smallest bulk ESS of the log likelihood and utilities of some samples.
+
+    NaN for one chain, or for too few draws.
+    """
+    n_chains, n_draws = log_likelihood.shape
+    if n_chains < 2 or n_draws < 4:
+        return np.nan, np.nan
+    import arviz_stats
+
+    n = len(problem.X)
+    some = np.unique(np.linspace(0, n - 1, min(n, _N_CHECKED)).astype(int))
+    eta = draws.utilities(problem.X[some], np.zeros(len(some)))
+    values = np.concatenate([log_likelihood[..., None], eta.reshape(n_chains, n_draws, -1)], axis=2)
+    r_hat = arviz_stats.rhat(values, chain_axis=0, draw_axis=1)
+    ess = arviz_stats.ess(values, chain_axis=0, draw_axis=1)
+    return float(np.max(r_hat)), float(np.min(ess))
+
+
+def evidence_without_features(
+    y: np.ndarray,
+    n_labels: int,
+    target: Target,
+    priors: HierarchicalPriors,
+    *,
+    rng: np.random.Generator,
+) -> float:
+    """Log evidence of the model with a projection of zero, in nats: biases and noise alone.
+
+    Samples enter by their number in each class, or by their moments.
+    """
+    contrasts = make_contrasts(n_labels, target)
+    n_bias = len(contrasts)
+    n_parameters = n_bias + (n_labels if target == "regression" else 0)
+
+    def log_likelihood(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        bias = priors.bias_scale * theta[:, :n_bias] @ contrasts  # (S, K)
+        if target == "regression":
+            log_noise = priors.noise_location + priors.noise_width * theta[:, n_bias:]
+            value, by_bias, by_noise = _normal_sums(y, bias, log_noise)
+        else:
+            value, by_bias = _label_sums(y, bias, target, priors.lapse)
+            by_noise = np.empty((len(theta), 0))
+        by_bias = priors.bias_scale * by_bias @ contrasts.T
+        return value, np.concatenate([by_bias, priors.noise_width * by_noise], axis=1)
+
+    moves = Moves(n_particles=_EMPTY_PARTICLES, n_moves=2, n_warm_up=1)
+    return run_tempering(log_likelihood, n_parameters, moves, rng=rng).log_evidence
+
+
+def _normal_sums(
+    y: FloatArray, mean: FloatArray, log_scale: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Log density of outputs (N, K) given means and log scales (S, K), and its slopes in both."""
+    centre, spread = y.mean(axis=0), np.sum((y - y.mean(axis=0)) ** 2, axis=0)
+    precision = np.exp(-2.0 * np.clip(log_scale, -_FAR, _FAR))
+    gap = centre - mean
+    square = precision * (spread + len(y) * gap**2)
+    value = -0.5 * square.sum(axis=1) - len(y) * np.sum(log_scale + LOG_SQRT_2PI, axis=1)
+    return value, len(y) * precision * gap, square - len(y)
+
+
+def _label_sums(
+    y: np.ndarray, eta: FloatArray, target: Target, lapse: float
+) -> tuple[FloatArray, FloatArray]:
+    """Log probability of labels given the same utilities for all samples (S, K), and its slope."""
+    s, k = eta.shape
+    if target == "multiclass":
+        present, counts = np.unique(y, return_counts=True)
+        same = np.broadcast_to(eta[:, None], (s, len(present), k))
+        each, slope = label_log_likelihood(same, present, target, lapse)
+        return each @ counts, np.einsum("n,snk->sk", counts, slope)
+    # One label is a problem of its own, with two samples: on and off.
+    counts = np.stack([y.sum(axis=0), (~y.astype(bool)).sum(axis=0)])  # (2, K)
+    both = np.broadcast_to(eta.reshape(s * k, 1, 1), (s * k, 2, 1))
+    each, slope = label_log_likelihood(both, np.array([[True], [False]]), target, lapse)
+    value = np.einsum("nk,skn->s", counts, each.reshape(s, k, 2))
+    return value, np.einsum("nk,skn->sk", counts, slope.reshape(s, k, 2))
+
+
+def fold_index(y: np.ndarray, target: Target, rng: np.random.Generator) -> IntArray:
+    """Fold of each sample, (N,), stratified by class; fewer folds where a class is small.
+
+    A class of a single sample cannot be held out and learnt from at once, so only classes of two
+    or more samples set the number of folds.
+    """
+    n = len(y)
+    if target != "multiclass":
+        return rng.permutation(np.arange(n) % min(N_FOLDS, n))
+    counts = np.bincount(y)
+    counts = counts[counts > 1]
+    n_folds = min(N_FOLDS, int(counts.min())) if counts.size else 1
+    fold = np.empty(n, dtype=np.int64)
+    begin = 0
+    for label in np.unique(y):
+        members = rng.permutation(np.flatnonzero(y == label))
+        fold[members] = (begin + np.arange(len(members))) % n_folds
+        begin += len(members)
+    return fold
+
+
+def choose_power(
+    problem: Problem, *, rng: np.random.Generator, n_jobs: int | None = 1
+) -> tuple[float, float]:
+    """Power of pooling from held-out samples, and their mean log score with it.
+
+    As many folds are held out in turn as it takes to have :data:`_ENOUGH` samples. Features are
+    whitened as for all samples, which asks nothing of the labels.
+
+    Returns
+    -------
+    power, log_score : float
+        1 and NaN where no sample can be held out.
+    """
+    fold_rng, *streams = rng.spawn(1 + N_FOLDS)
+    folds = fold_index(problem.y, problem.target, fold_rng)
+    n_folds = int(folds.max()) + 1
+    if n_folds < 2:
+        return 1.0, np.nan
+    sizes = np.cumsum(np.bincount(folds))
+    held_out = range(min(int(np.searchsorted(sizes, _ENOUGH)) + 1, n_folds))
+
+    def score(fold: int) -> list[FloatArray]:
+        return _held_out_scores(problem, folds == fold, streams[fold])
+
+    outcome = run_tasks(score, held_out, n_jobs=n_jobs, what="folds")
+    if outcome.interrupted:
+        raise KeyboardInterrupt("before the power of pooling was chosen")
+    by_power = [np.concatenate(each) for each in zip(*outcome.results.values(), strict=True)]
+    totals = [float(each.sum()) for each in by_power]
+    power = weigh_powers(totals)
+    return power, float(np.interp(power, POWERS[::-1], totals[::-1])) / len(by_power[0])
+
+
+def _held_out_scores(
+    problem: Problem, out: BoolArray, rng: np.random.Generator
+) -> list[FloatArray]:
+    """Log probability of each held-out label under each power."""
+    others = replace(problem, X=np.ascontiguousarray(problem.X[~out]), y=problem.y[~out])
+    found = run_tempering(
+        others.log_likelihood,
+        others.n_parameters,
+        Moves(n_particles=_FOLD_PARTICLES, kept_share=0.5),
+        rng=rng,
+        jump=others.rescale,
+    )
+    draws = others.parameters(found.draws, rng=rng)
+    eta = draws.utilities(problem.X[out], np.zeros(int(out.sum())))
+    y = problem.y[out]
+    scores = []
+    for power in POWERS:
+        log_p = pool_labels(eta, problem.target, problem.priors.lapse, power)
+        if problem.target == "multiclass":
+            scores.append(log_p[np.arange(len(y)), y])
+        else:
+            off = np.log(-np.expm1(np.minimum(log_p, -1e-15)))
+            scores.append(np.where(y, log_p, off).ravel())
+    return scores
+
+
+def pointwise_log_likelihood(
+    draws: Parameters, whitened: FloatArray, y: np.ndarray, target: Target, lapse: float
+) -> FloatArray:
+    """Log likelihood of each training sample under each draw, (S, N)."""
+    eta = draws.utilities(whitened, np.zeros(len(whitened)))
+    if target == "regression":
+        assert draws.noise_scale is not None
+        return regression_log_likelihood(eta, y, draws.noise_scale)
+    return label_log_likelihood(eta, y, target, lapse)[0]

@@ -1,0 +1,448 @@
+r"""The posterior of the hierarchical model of BSDR, with utilities and noise integrated out.
+
+For samples :math:`x_n` (D,) that are centred and scaled, R components and K classes,
+
+.. math::
+    \log \tau \sim N(m_\tau, s_\tau^2), \qquad
+    q_r \sim N(0, \tau^2 \Lambda / D), \qquad
+    W \sim N(0, 1), \quad b \sim N(0, s_b^2), \qquad
+    \eta_n = C^\top (W^\top Q^\top x_n + b),
+
+where the rows of C are K - 1 orthonormal contrasts of the classes (the identity for labels that do
+not exclude each other and for real outputs), and :math:`\Lambda` is proportional to the square root
+of the shrunk covariance of the features (:class:`Metric`). The response is
+
+* ``multiclass``: the probit of the paper, :math:`y_n = \arg\max_k t_{nk}`,
+  :math:`t_n \sim N(\eta_n, I)`, but with a small probability :math:`\epsilon` any class at all;
+* ``multilabel``: :math:`P(y_{nk} = 1) = (1 - \epsilon) \Phi(\eta_{nk}) + \epsilon / 2`;
+* ``regression``: :math:`y_{nk} \sim N(\eta_{nk}, \sigma_k^2)`,
+  :math:`\log \sigma_k \sim N(m_\sigma, s_\sigma^2)`.
+
+Every parameter is a function of one that is standard normal a priori, and the samplers move in
+those. Only :math:`X \Lambda^{1/2}` enters the likelihood, so that with more features than samples
+the directions that no sample has need no parameters: their prior is known (:class:`Metric`).
+
+Letters: N samples, D features, B of them after whitening (at most N - 1), S particles, R
+components, K classes or outputs, J contrasts.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import helmert
+from scipy.special import log_ndtr
+
+from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.numerics import probit_choice
+from bsdr_models.numerics.factors import LOG_2PI
+from bsdr_models.typing import BoolArray, FloatArray, IntArray, Target
+
+# Directions of the features with less than this share of the largest variance are none.
+_NO_VARIANCE = 1e-12
+# Standard deviations that the log scales are held within: exp does not overflow.
+_FARTHEST = 15.0
+# Standard deviation of the log of the factor of utilities in `Problem.rescale`.
+_OVERALL = 1.0
+# A particle with an entry beyond this has no prior density in double precision. Nothing overflows
+# within.
+_IMPOSSIBLE = 1e6
+# Utilities beyond this decide whether a label is on; the lapse rules the rest.
+_DECIDED = 30.0
+LOG_SQRT_2PI = 0.5 * LOG_2PI
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    r"""Prior covariance of a column of the projection, and the coordinates that it gives.
+
+    With S the covariance of the features and Shat the estimate of Ledoit and Wolf [1]_, which is S
+    moved by a share rho towards a multiple mu of the identity, the covariance is
+    :math:`\Lambda / D`, :math:`\Lambda = c^2 \hat S^{1/2}`, with c such that
+    :math:`\operatorname{tr}(\Lambda S) = \operatorname{tr} S`. Directions in which features vary
+    together get larger loadings a priori, by the fourth root of their variance.
+
+    axes
+        Eigenvectors of S with variance, (D, B).
+    size
+        Square roots of the eigenvalues of Lambda / D along them, (B,).
+    outside
+        The same in every direction beside them.
+
+    References
+    ----------
+    .. [1] O. Ledoit, M. Wolf (2004). A well-conditioned estimator for large-dimensional covariance
+           matrices. Journal of Multivariate Analysis 88(2).
+    """
+
+    axes: FloatArray
+    size: FloatArray
+    outside: float
+
+    @classmethod
+    def learn(cls, X: FloatArray) -> "Metric":
+        """From centred samples (N, D); features that are zero throughout get no loadings."""
+        X = X / np.abs(X).max()  # no unit matters, and no square overflows
+        n, d = X.shape
+        fourth = float(np.sum(np.sum(X**2, axis=1) ** 2))
+        if d <= n:
+            return cls.from_sums(X.T @ X, fourth, n)
+        value, vector = np.linalg.eigh(X @ X.T / n)
+        kept = value > _NO_VARIANCE * value[-1]
+        value, vector = value[kept], vector[:, kept]
+        axes = X.T @ (vector / np.sqrt(n * value))
+        return cls._shrunk(axes, value, fourth, n, X.any(axis=0))
+
+    @classmethod
+    def from_sums(cls, gram: FloatArray, fourth: float, n_samples: int) -> "Metric":
+        """From sums over centred samples x: of x x', (D, D), and of ``|x|**4``."""
+        value, vector = np.linalg.eigh(gram / n_samples)
+        kept = value > _NO_VARIANCE * value[-1]
+        used = np.diag(gram) > 0.0
+        return cls._shrunk(vector[:, kept], value[kept], fourth, n_samples, used)
+
+    @classmethod
+    def _shrunk(
+        cls, axes: FloatArray, value: FloatArray, fourth: float, n_samples: int, used: BoolArray
+    ) -> "Metric":
+        """From eigenvectors and eigenvalues of S, and which features vary."""
+        axes, d = np.where(used[:, None], axes, 0.0), int(used.sum())
+        mu = value.sum() / d
+        distance = np.sum(value**2) - d * mu**2  # of S from mu I, squared
+        error = (fourth / n_samples - np.sum(value**2)) / n_samples
+        rho = 1.0 if distance <= 0.0 else float(np.clip(error / distance, 0.0, 1.0))
+        shrunk = np.sqrt((1.0 - rho) * value + rho * mu)
+        c = value.sum() / np.sum(shrunk * value)
+        return cls(
+            axes=np.ascontiguousarray(axes),
+            size=np.sqrt(c * shrunk / d),
+            outside=float(np.sqrt(c * np.sqrt(rho * mu) / d)),
+        )
+
+    @property
+    def used(self) -> BoolArray:
+        """Features that vary, (D,)."""
+        return np.asarray(self.axes.any(axis=1))
+
+    def whiten(self, X: FloatArray) -> FloatArray:
+        """Coordinates of samples (M, D) in which loadings are standard normal a priori: (M, B)."""
+        return (X @ self.axes) * self.size
+
+    def beside(self, X: FloatArray) -> FloatArray:
+        """Prior standard deviation of x'q, for tau = 1, from directions without variance, (M,)."""
+        square = np.sum(X**2, axis=1) - np.sum((X @ self.axes) ** 2, axis=1)
+        return self.outside * np.sqrt(np.maximum(square, 0.0))
+
+    def loadings(self, inside: FloatArray, beside: FloatArray) -> FloatArray:
+        """Projection over features from standard normals, (..., B) and (..., D): (..., D).
+
+        Parameters
+        ----------
+        inside, beside : ndarray
+            Coordinates along the axes, and normals of which only what is beside the axes is used.
+        """
+        beside = beside - (beside @ self.axes) @ self.axes.T
+        beside *= self.used
+        return (inside * self.size) @ self.axes.T + self.outside * beside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """Draws of what predicts: S draws.
+
+    projection
+        Loadings of whitened features times the scale, (S, R, B).
+    scale
+        tau, (S,).
+    weights
+        W C, (S, R, K): centred over classes.
+    bias
+        C'b, (S, K).
+    noise_scale
+        sigma, (S, K); None but for real outputs.
+    beside
+        Standard normals by which a latent coordinate moves per unit of tau and of `Metric.beside`,
+        (S, R): what the prior says of directions that no training sample has.
+    """
+
+    projection: FloatArray
+    scale: FloatArray
+    weights: FloatArray
+    bias: FloatArray
+    noise_scale: FloatArray | None
+    beside: FloatArray
+
+    def spaced(self, n_draws: int) -> IntArray:
+        """At most so many draws, evenly spaced, by their place."""
+        total = len(self.scale)
+        return np.unique(np.linspace(0, total - 1, min(n_draws, total)).round().astype(np.int64))
+
+    def take(self, kept: IntArray | slice) -> "Parameters":
+        """Some of the draws."""
+        return Parameters(
+            projection=self.projection[kept],
+            scale=self.scale[kept],
+            weights=self.weights[kept],
+            bias=self.bias[kept],
+            noise_scale=None if self.noise_scale is None else self.noise_scale[kept],
+            beside=self.beside[kept],
+        )
+
+    def latent(self, whitened: FloatArray, beside: FloatArray) -> FloatArray:
+        """Latent coordinates of samples, (S, M, R)."""
+        flat = self.projection.reshape(-1, self.projection.shape[2])
+        z = (whitened @ flat.T).reshape(len(whitened), *self.projection.shape[:2])
+        z += beside[:, None, None] * (self.scale[:, None] * self.beside)
+        return np.swapaxes(z, 0, 1)
+
+    def utilities(self, whitened: FloatArray, beside: FloatArray) -> FloatArray:
+        """eta of samples, (S, M, K)."""
+        return self.latent(whitened, beside) @ self.weights + self.bias[:, None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """The log likelihood as a function of parameters that are standard normal a priori.
+
+    X
+        Whitened features, (N, B).
+    y
+        As in :class:`bsdr_models.data.Data`.
+    contrasts
+        C, (J, K).
+    layout
+        Where each block of a vector of parameters begins and ends, and its shape, in their order.
+    """
+
+    X: FloatArray
+    y: np.ndarray
+    contrasts: FloatArray
+    layout: Mapping[str, tuple[int, int, tuple[int, ...]]]
+    n_components: int
+    target: Target
+    priors: HierarchicalPriors
+
+    @classmethod
+    def pose(
+        cls,
+        X: FloatArray,
+        y: np.ndarray,
+        *,
+        n_labels: int,
+        n_components: int,
+        target: Target,
+        priors: HierarchicalPriors,
+    ) -> "Problem":
+        """From whitened features (N, B) and targets."""
+        contrasts = make_contrasts(n_labels, target)
+        j, k = contrasts.shape
+        shapes: dict[str, tuple[int, ...]] = {
+            "projection": (n_components, X.shape[1]),
+            "weights": (n_components, j),
+            "bias": (j,),
+            "log_scale": (),
+        }
+        if target == "regression":
+            shapes["log_noise"] = (k,)
+        layout, end = {}, 0
+        for name, shape in shapes.items():
+            begin, end = end, end + math.prod(shape)
+            layout[name] = begin, end, shape
+        return cls(
+            X=np.ascontiguousarray(X),
+            y=y,
+            contrasts=contrasts,
+            layout=layout,
+            n_components=n_components,
+            target=target,
+            priors=priors,
+        )
+
+    @property
+    def n_parameters(self) -> int:
+        """P."""
+        return max(end for _, end, _ in self.layout.values())
+
+    def split(self, theta: FloatArray) -> dict[str, FloatArray]:
+        """Blocks of parameters (S, P), as views."""
+        return {
+            name: theta[:, begin:end].reshape(len(theta), *shape)
+            for name, (begin, end, shape) in self.layout.items()
+        }
+
+    def scale(self, theta: FloatArray) -> FloatArray:
+        """tau, (S,)."""
+        u = np.clip(theta[:, self.layout["log_scale"][0]], -_FARTHEST, _FARTHEST)
+        return np.exp(self.priors.scale_location + self.priors.scale_width * u)
+
+    def noise_scale(self, theta: FloatArray) -> FloatArray:
+        """sigma, (S, K)."""
+        begin, end, _ = self.layout["log_noise"]
+        u = np.clip(theta[:, begin:end], -_FARTHEST, _FARTHEST)
+        return np.exp(self.priors.noise_location + self.priors.noise_width * u)
+
+    def parameters(self, theta: FloatArray, *, rng: np.random.Generator) -> Parameters:
+        """Draws under the names of the model; ``rng`` is for what no training sample tells."""
+        blocks, tau = self.split(theta), self.scale(theta)
+        return Parameters(
+            projection=tau[:, None, None] * blocks["projection"],
+            scale=tau,
+            weights=blocks["weights"] @ self.contrasts,
+            bias=self.priors.bias_scale * blocks["bias"] @ self.contrasts,
+            noise_scale=self.noise_scale(theta) if self.target == "regression" else None,
+            beside=rng.standard_normal((len(theta), self.n_components)),
+        )
+
+    def rescale(self, theta: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Proposals that multiply utilities by a number, and change what each block adds to it.
+
+        The overall scale of nearly separable classes is known to a factor of several, and how
+        projection, weights and tau share it is up to the prior: trajectories are slow there.
+
+        Returns
+        -------
+        theta : (S, P)
+        log_jacobian : (S,)
+        """
+        s, blocks = len(theta), self.split(theta)
+        sizes = {name: end - begin for name, (begin, end, _) in self.layout.items()}
+        overall = _OVERALL * rng.standard_normal(s)
+        within = {
+            name: rng.standard_normal(s) / np.sqrt(2.0 * max(sizes[name], 1))
+            for name in ("projection", "weights")
+        }
+        moved = {
+            **blocks,
+            "projection": np.exp(within["projection"])[:, None, None] * blocks["projection"],
+            "weights": np.exp(within["weights"])[:, None, None] * blocks["weights"],
+            "bias": np.exp(overall)[:, None] * blocks["bias"],
+            "log_scale": blocks["log_scale"]
+            + (overall - within["projection"] - within["weights"]) / self.priors.scale_width,
+        }
+        log_jacobian = overall * sizes["bias"]
+        for name, change in within.items():
+            log_jacobian = log_jacobian + change * sizes[name]
+        flat = np.concatenate([moved[name].reshape(s, -1) for name in self.layout], axis=1)
+        return flat, log_jacobian
+
+    def log_likelihood(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log likelihood of particles (S, P), in nats, and its gradient: (S,), (S, P).
+
+        Minus infinity, with a gradient of zeros, where a particle is not finite or so far out that
+        its prior density is zero.
+        """
+        finite = (np.abs(theta) < _IMPOSSIBLE).all(axis=1)
+        if not finite.all():
+            theta = np.where(finite[:, None], theta, 0.0)
+        s, r, n = len(theta), self.n_components, len(self.X)
+        blocks, tau = self.split(theta), self.scale(theta)[:, None, None]
+        flat = np.ascontiguousarray(blocks["projection"]).reshape(s * r, -1)
+        z = (flat @ self.X.T).reshape(s, r, n)
+        W = tau * (blocks["weights"] @ self.contrasts)
+        b = self.priors.bias_scale * blocks["bias"] @ self.contrasts
+        eta = np.swapaxes(z, 1, 2) @ W + b[:, None]
+        slopes = dict.fromkeys(self.layout, np.zeros(s))
+        if self.target == "regression":
+            sigma = self.noise_scale(theta)
+            gap = (self.y - eta) / sigma[:, None]
+            square = np.sum(gap**2, axis=1)
+            value = -0.5 * square.sum(axis=1) - n * np.sum(np.log(sigma) + LOG_SQRT_2PI, axis=1)
+            slope = gap / sigma[:, None]
+            slopes["log_noise"] = self.priors.noise_width * (square - n)
+        else:
+            each, slope = label_log_likelihood(eta, self.y, self.target, self.priors.lapse)
+            value = each.sum(axis=1)
+        by_weights = z @ slope  # (S, R, K)
+        slopes["log_scale"] = self.priors.scale_width * np.sum(by_weights * W, axis=(1, 2))
+        slopes["weights"] = tau * (by_weights @ self.contrasts.T)
+        slopes["bias"] = self.priors.bias_scale * (np.ones(n) @ slope) @ self.contrasts.T
+        by_latent = W @ np.swapaxes(slope, 1, 2)  # (S, R, N)
+        slopes["projection"] = by_latent.reshape(s * r, n) @ self.X
+        gradient = np.concatenate([slopes[name].reshape(s, -1) for name in self.layout], axis=1)
+        finite &= np.isfinite(value + gradient @ np.zeros(gradient.shape[1]))
+        if not finite.all():
+            value = np.where(finite, value, -np.inf)
+            gradient = np.where(finite[:, None], gradient, 0.0)
+        return value, gradient
+
+
+def make_contrasts(n_labels: int, target: Target) -> FloatArray:
+    """C, (J, K): orthonormal contrasts of classes, which no order of the classes prefers."""
+    if target == "multiclass":
+        return np.ascontiguousarray(helmert(n_labels))
+    return np.eye(n_labels)
+
+
+def regression_log_likelihood(
+    eta: FloatArray, y: FloatArray, noise_scale: FloatArray
+) -> FloatArray:
+    """Log density of real outputs y (N, K) given means (S, N, K), scales (S, K): (S, N)."""
+    gap = (y - eta) / noise_scale[:, None]
+    return (
+        -0.5 * np.sum(gap**2, axis=2) - np.sum(np.log(noise_scale) + LOG_SQRT_2PI, axis=1)[:, None]
+    )
+
+
+def label_log_likelihood(
+    eta: FloatArray, y: np.ndarray, target: Target, lapse: float
+) -> tuple[FloatArray, FloatArray]:
+    """Log probability of what was observed, lapses included, and its slope in eta.
+
+    Parameters
+    ----------
+    eta : (S, N, K)
+    y : (N,) of int or (N, K) of bool
+    target : {"multiclass", "multilabel"}
+    lapse : float
+
+    Returns
+    -------
+    log_likelihood : (S, N)
+    slope : (S, N, K)
+    """
+    if target == "multiclass":
+        return probit_choice.log_likelihood(eta, y, lapse)
+    sign = np.where(y, 1.0, -1.0)
+    margin = np.clip(sign * eta, -_DECIDED, _DECIDED)
+    log_p = log_ndtr(margin)
+    hazard = sign * np.exp(-0.5 * margin**2 - LOG_SQRT_2PI - log_p)
+    mixed, share = _with_lapse(log_p, lapse, 2)
+    return mixed.sum(axis=2), hazard * share
+
+
+def label_curvature(
+    eta: FloatArray, y: np.ndarray, target: Target, lapse: float
+) -> tuple[FloatArray, FloatArray]:
+    """First and second derivatives of the log probability of what was observed.
+
+    Parameters
+    ----------
+    eta : (N, K)
+    y, target, lapse
+        As for :func:`label_log_likelihood`.
+
+    Returns
+    -------
+    slope : (N, K)
+    curvature : (N, K, K)
+    """
+    if target == "multiclass":
+        return probit_choice.curvature(eta, y, lapse)[1:]
+    sign = np.where(y, 1.0, -1.0)
+    margin = np.clip(sign * eta, -_DECIDED, _DECIDED)
+    log_p = log_ndtr(margin)
+    hazard = sign * np.exp(-0.5 * margin**2 - LOG_SQRT_2PI - log_p)
+    _, share = _with_lapse(log_p, lapse, 2)
+    curvature = np.zeros((*eta.shape, eta.shape[1]))
+    own = np.arange(eta.shape[1])
+    # The probability itself has the second derivative -eta times its first.
+    curvature[:, own, own] = -share * hazard * (sign * margin + share * hazard)
+    return share * hazard, curvature
+
+
+def _with_lapse(log_p: FloatArray, lapse: float, k: int) -> tuple[FloatArray, FloatArray]:
+    """Log of (1 - lapse) p + lapse / k, and the share of the first part in it."""
+    kept = (1.0 - lapse) * np.exp(np.minimum(log_p, 0.0))
+    total = kept + lapse / k
+    return np.log(total), kept / total

@@ -1,0 +1,338 @@
+r"""Tempered sequential Monte Carlo: particles from the prior to the posterior, and its evidence.
+
+Particles are drawn from the prior and carried through the densities
+
+.. math::
+    \pi_\beta(\theta) \propto p(\theta) \, L(\theta)^\beta, \qquad
+    0 = \beta_0 < \dots < \beta_T = 1.
+
+Each step takes the largest :math:`\beta` at which the weights
+:math:`L^{\beta_t - \beta_{t-1}}` keep a given effective sample size, resamples, and moves all
+particles by Hamiltonian Monte Carlo that leaves :math:`\pi_\beta` invariant [1]_, with the standard
+deviations of the particles as the metric. The product of the mean weights is an unbiased estimate
+of the evidence for fixed temperatures, and a consistent one for temperatures that the particles
+choose [2]_. At :math:`\beta = 1` every particle goes on as a Markov chain, of which some states are
+kept.
+
+Nothing here knows a model: it asks for the log likelihood of a batch of particles with its
+gradient, in coordinates in which the prior is N(0, I).
+
+References
+----------
+.. [1] P. Del Moral, A. Doucet, A. Jasra (2006). Sequential Monte Carlo samplers. Journal of the
+       Royal Statistical Society B 68(3).
+.. [2] A. Beskos, A. Jasra, N. Kantas, A. Thiery (2016). On the convergence of adaptive sequential
+       Monte Carlo methods. The Annals of Applied Probability 26(2).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bsdr_models.numerics.hmc import acceptance_probability
+from bsdr_models.typing import FloatArray, IntArray
+
+# Log likelihood (S,) and its gradient (S, P) at particles (S, P). Where the value is minus infinity
+# the gradient may be anything finite.
+type LogLikelihood = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+
+# Proposals for particles (S, P), (S, P), and the log of the Jacobian of the map to them, (S,), by a
+# map that is as likely to be chosen as its inverse.
+type Jump = Callable[[FloatArray, np.random.Generator], tuple[FloatArray, FloatArray]]
+
+# Jumps that follow a trajectory.
+_N_JUMPS = 2
+# Mean acceptance that the step size is moved to, where it begins, and its range. The step is in
+# units of the standard deviations of the particles.
+ACCEPTANCE, FIRST_STEP, STEP_RANGE = 0.75, 0.3, (1e-3, 1.0)
+# Standard deviation of the log step size of a move.
+_JITTER = 0.3
+# A coordinate of which all particles agree still has this standard deviation in the metric.
+_LEAST_SCALE = 0.03
+# Halvings of the interval in which the next temperature lies.
+_N_HALVINGS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moves:
+    """How much work a run does.
+
+    n_particles
+        S.
+    n_moves
+        Trajectories at each temperature below one.
+    n_warm_up
+        Trajectories at temperature one before a state is kept.
+    n_kept
+        States of each particle that are kept.
+    n_between
+        Trajectories from one state that is kept to the next.
+    max_steps
+        Leapfrogs of a trajectory below temperature one, drawn from 1 to this many.
+    last_steps
+        The same at temperature one, where particles are to forget their ancestors.
+    n_last
+        Particles that go on at temperature one, where long chains of few particles forget more than
+        short ones of many; None for all.
+    kept_share
+        Share of the particles that the effective sample size of the weights is kept at: the larger
+        it is, the more temperatures there are.
+    """
+
+    n_particles: int
+    n_moves: int = 2
+    n_warm_up: int = 4
+    n_kept: int = 1
+    n_between: int = 1
+    max_steps: int = 16
+    last_steps: int = 16
+    n_last: int | None = None
+    kept_share: float = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tempered:
+    """Draws from the posterior.
+
+    draws
+        (n_last * n_kept, P): the states of one particle stand side by side, and so do particles
+        with a common ancestor, so that an autocorrelation along this axis sees both.
+    log_likelihood
+        (n_last * n_kept,).
+    log_evidence
+        In nats.
+    temperatures
+        The beta of each step, (T,); the last is 1.
+    acceptance
+        Mean acceptance of the moves at each temperature, (T,); the last of those after warm-up.
+    interrupted
+        Whether the user stopped the run before all states were kept.
+    """
+
+    draws: FloatArray
+    log_likelihood: FloatArray
+    log_evidence: float
+    temperatures: FloatArray
+    acceptance: FloatArray
+    interrupted: bool = False
+
+
+@dataclass(slots=True)
+class _Cloud:
+    """Particles with the log likelihood, its gradient, and the step size of their moves."""
+
+    at: FloatArray
+    log_likelihood: FloatArray
+    slope: FloatArray
+    step_size: float
+
+
+def run_tempering(
+    log_likelihood: LogLikelihood,
+    n_parameters: int,
+    moves: Moves,
+    *,
+    rng: np.random.Generator,
+    jump: Jump | None = None,
+    on_step: Callable[[float], object] = lambda share: None,
+) -> Tempered:
+    """Carry draws from the prior N(0, I) to the posterior.
+
+    Parameters
+    ----------
+    log_likelihood : callable
+        Of a batch of particles, with its gradient.
+    n_parameters : int
+        P.
+    moves : Moves
+    rng : numpy.random.Generator
+    jump : callable, optional
+        A move that trajectories are slow at, tried after each of them and accepted by the rule of
+        Metropolis and Hastings.
+    on_step : callable
+        Called after each temperature and each kept state with the share of the run that is done.
+
+    Returns
+    -------
+    Tempered
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If the user stops the run before a state of the posterior was kept.
+    """
+    particles = rng.standard_normal((moves.n_particles, n_parameters))
+    cloud = _Cloud(particles, *log_likelihood(particles), FIRST_STEP)
+
+    def move(beta: float, scale: FloatArray) -> float:
+        with np.errstate(over="ignore", invalid="ignore"):  # a trajectory may leave for infinity
+            longest = moves.max_steps if beta < 1.0 else moves.last_steps
+            accepted = _move(cloud, log_likelihood, beta, scale, longest, rng=rng)
+            if jump is not None:
+                for _ in range(_N_JUMPS):
+                    _try_jump(cloud, log_likelihood, beta, jump, rng=rng)
+        return accepted
+
+    beta, log_evidence = 0.0, 0.0
+    temperatures, acceptances = [], []
+    while beta < 1.0:
+        step = next_step(cloud.log_likelihood, 1.0 - beta, moves.kept_share)
+        weight = np.exp(step * (cloud.log_likelihood - cloud.log_likelihood.max()))
+        log_evidence += math.log(weight.mean()) + step * float(cloud.log_likelihood.max())
+        beta = 1.0 if step >= 1.0 - beta else beta + step
+        chosen = resample(weight, moves.n_last if beta == 1.0 else None, rng=rng)
+        cloud.at, cloud.slope = cloud.at[chosen], cloud.slope[chosen]
+        cloud.log_likelihood = cloud.log_likelihood[chosen]
+        scale = np.maximum(cloud.at.std(axis=0), _LEAST_SCALE)
+        accepted, log_sizes = [], []
+        for _ in range(moves.n_moves if beta < 1.0 else moves.n_warm_up):
+            accepted.append(move(beta, scale))
+            log_sizes.append(math.log(cloud.step_size))
+        temperatures.append(beta)
+        acceptances.append(float(np.mean(accepted)))
+        on_step(0.8 * beta**0.25)
+    kept, accepted = [], []
+    interrupted = False
+    try:
+        scale = np.maximum(cloud.at.std(axis=0), _LEAST_SCALE)
+        step_size = cloud.step_size = math.exp(np.mean(log_sizes[len(log_sizes) // 2 :]))
+        for count in range(moves.n_kept):
+            for _ in range(moves.n_between):
+                accepted.append(move(1.0, scale))
+                cloud.step_size = step_size  # fixed, as invariance needs it
+            kept.append((cloud.at, cloud.log_likelihood))
+            on_step(0.8 + 0.2 * (count + 1) / moves.n_kept)
+    except KeyboardInterrupt:
+        if not kept:
+            raise
+        interrupted = True
+    acceptances[-1] = float(np.mean(accepted))
+    return Tempered(
+        draws=np.stack([at for at, _ in kept], axis=1).reshape(-1, particles.shape[1]),
+        log_likelihood=np.stack([value for _, value in kept], axis=1).ravel(),
+        log_evidence=log_evidence,
+        temperatures=np.array(temperatures),
+        acceptance=np.array(acceptances),
+        interrupted=interrupted,
+    )
+
+
+def next_step(log_likelihood: FloatArray, longest: float, kept_share: float) -> float:
+    """How far the temperature may rise, at most ``longest``, for a given effective sample size.
+
+    Parameters
+    ----------
+    log_likelihood : (S,)
+        Minus infinity is allowed.
+    longest : float
+    kept_share : float
+        Effective sample size of the weights over the number of particles.
+
+    Raises
+    ------
+    FloatingPointError
+        If no particle has a finite log likelihood.
+    """
+    top = log_likelihood.max()
+    if not np.isfinite(top):
+        raise FloatingPointError("no draw from the prior has a finite likelihood")
+    gap = log_likelihood - top
+
+    def is_short_enough(step: float) -> bool:
+        weight = np.exp(step * gap)
+        return bool(weight.sum() ** 2 >= kept_share * len(gap) * np.sum(weight**2))
+
+    if is_short_enough(longest):
+        return longest
+    low, high = 0.0, longest
+    for _ in range(_N_HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if is_short_enough(middle) else (low, middle)
+    # Particles of zero likelihood are lost at any positive step.
+    return max(low, high * 0.5**_N_HALVINGS)
+
+
+def resample(
+    weight: FloatArray, number: int | None = None, *, rng: np.random.Generator
+) -> IntArray:
+    """Which particles go on: systematic resampling, copies of a particle side by side.
+
+    Parameters
+    ----------
+    weight : (S,)
+    number : int, optional
+        Of particles that go on; None for S.
+    rng : numpy.random.Generator
+    """
+    number = len(weight) if number is None else number
+    reached = np.cumsum(weight)
+    level = (np.arange(number) + rng.random()) / number * reached[-1]
+    return np.minimum(np.searchsorted(reached, level), len(weight) - 1)
+
+
+def _move(
+    cloud: _Cloud,
+    log_likelihood: LogLikelihood,
+    beta: float,
+    scale: FloatArray,
+    max_steps: int,
+    *,
+    rng: np.random.Generator,
+) -> float:
+    """One trajectory of every particle, accepted or not; its mean acceptance, to the step size."""
+    size = cloud.step_size * math.exp(_JITTER * rng.standard_normal()) * scale
+    n_steps = int(rng.integers(1, max_steps + 1))
+    momentum = rng.standard_normal(cloud.at.shape)
+    x, value, slope = cloud.at, cloud.log_likelihood, cloud.slope
+    start = _log_joint(x, beta * value, momentum)
+    for _ in range(n_steps):
+        momentum = momentum + 0.5 * size * (beta * slope - x)
+        x = x + size * momentum
+        value, slope = log_likelihood(x)
+        momentum = momentum + 0.5 * size * (beta * slope - x)
+    end = _log_joint(x, beta * value, momentum)
+    acceptance = acceptance_probability(end - start)
+    _accept(cloud, acceptance, x, value, slope, rng=rng)
+    mean = float(acceptance.mean())
+    cloud.step_size = float(np.clip(cloud.step_size * math.exp(mean - ACCEPTANCE), *STEP_RANGE))
+    return mean
+
+
+def _try_jump(
+    cloud: _Cloud,
+    log_likelihood: LogLikelihood,
+    beta: float,
+    jump: Jump,
+    *,
+    rng: np.random.Generator,
+) -> None:
+    """One jump of every particle, accepted or not."""
+    x, log_jacobian = jump(cloud.at, rng)
+    value, slope = log_likelihood(x)
+    still = np.zeros_like(x)
+    gain = _log_joint(x, beta * value, still) + log_jacobian
+    gain -= _log_joint(cloud.at, beta * cloud.log_likelihood, still)
+    _accept(cloud, acceptance_probability(gain), x, value, slope, rng=rng)
+
+
+def _accept(
+    cloud: _Cloud,
+    probability: FloatArray,
+    x: FloatArray,
+    value: FloatArray,
+    slope: FloatArray,
+    *,
+    rng: np.random.Generator,
+) -> None:
+    """Put proposals in the place of particles with given probabilities, (S,)."""
+    accepted = rng.random(len(x)) < probability
+    cloud.at = np.where(accepted[:, None], x, cloud.at)
+    cloud.slope = np.where(accepted[:, None], slope, cloud.slope)
+    cloud.log_likelihood = np.where(accepted, value, cloud.log_likelihood)
+
+
+def _log_joint(x: FloatArray, log_likelihood: FloatArray, momentum: FloatArray) -> FloatArray:
+    """Log density of particles under N(0, I), a likelihood and momenta, up to a constant: (S,)."""
+    return log_likelihood - 0.5 * np.sum(x**2, axis=1) - 0.5 * np.sum(momentum**2, axis=1)

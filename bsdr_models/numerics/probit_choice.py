@@ -1,0 +1,349 @@
+r"""The multinomial probit with a lapse: log likelihood, slope, and probabilities of all classes.
+
+With utilities :math:`t \sim N(\eta, I)` the class k has the largest with probability
+
+.. math::
+    P_k = \int \phi(t - \eta_k) \prod_{j \ne k} \Phi(t - \eta_j) \, dt, \qquad
+    \frac{\partial P_k}{\partial \eta_j}
+        = - \int \phi(t - \eta_k) \phi(t - \eta_j) \prod_{i \ne j, k} \Phi(t - \eta_i) \, dt,
+
+and a label is drawn with probability :math:`p_k = (1 - \epsilon) P_k + \epsilon / K`: now and
+then it has nothing to do with the utilities. As :math:`p_k \ge \epsilon / K`, what counts is the
+absolute error of P, not the relative one, and the integral can be a trapezoidal sum over *fixed*
+nodes around :math:`\eta_k`: it converges exponentially for entire integrands, and no mode is
+searched for.
+
+The nodes stand at even steps, and so do the nodes of the piecewise polynomial that stands in for
+:math:`\Phi` (and, by its derivative, for :math:`\phi`). For one difference of utilities all nodes
+then lie at the same place of adjacent pieces: one polynomial is evaluated with coefficients that
+are read in sequence, which the compiler turns into SIMD code without a table look-up per node, an
+exponential or a division. Leaving one factor out of the product is done from both ends.
+"""
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.polynomial import chebyshev
+from numpy.typing import ArrayLike
+from scipy.special import ndtr
+
+from bsdr_models.typing import FloatArray, IntArray
+
+# Nodes: -4.7 to 5.65 at even steps. Beyond lie 1.3e-6 of a normal density on the side where the
+# product of the others is small as well, unless they are far behind, and 1e-8 on the other side.
+STEP, FIRST, N_NODES = 0.45, -4.7, 24
+# Pieces of the polynomial in a step, and its degree: errors of 5e-11 in Phi and 1e-8 in phi.
+N_PARTS, _DEGREE = 8, 4
+# A difference of utilities beyond this decides between two classes: the other has a probability
+# below 1e-8, and no work is spent on it.
+_DECIDED = 8.0
+_OPTIONS: dict[str, Any] = {
+    "cache": True,
+    "fastmath": {"contract", "nnan", "ninf", "nsz", "arcp", "reassoc"},
+    "error_model": "numpy",
+    "nogil": True,
+}
+
+
+def log_likelihood(eta: FloatArray, y: IntArray, lapse: float) -> tuple[FloatArray, FloatArray]:
+    """Log probability of each label, and its slope in the utilities.
+
+    Parameters
+    ----------
+    eta : (S, N, K)
+        Finite.
+    y : (N,)
+        Labels in 0..K-1.
+    lapse : float
+        epsilon, above 0.
+
+    Returns
+    -------
+    log_likelihood : (S, N)
+        In nats.
+    slope : (S, N, K)
+        Sums to zero over classes.
+
+    Notes
+    -----
+    Largest absolute error seen of a probability p, and of p times the slope; with 20 and more
+    classes where many are tied for the first place, with fewer where one is far ahead. The error of
+    log p is that of p divided by p, which is at least lapse / K.
+
+    ========  ======  ======  ======  ======
+    K         2-10    26      50      100
+    ========  ======  ======  ======  ======
+    p         4e-7    6e-7    4e-6    2e-5
+    p slope   3e-7    7e-6    5e-5    3e-4
+    ========  ======  ======  ======  ======
+    """
+    value, slope = np.empty(eta.shape[:2]), np.empty(eta.shape)
+    weight, table = _tables()
+    _log_likelihood(np.ascontiguousarray(eta), y, lapse, weight, table, value, slope)
+    return value, slope
+
+
+def curvature(
+    eta: FloatArray, y: IntArray, lapse: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Log probability of each label with its first and second derivatives in the utilities.
+
+    Parameters
+    ----------
+    eta : (N, K)
+        Finite.
+    y : (N,)
+        Labels in 0..K-1.
+    lapse : float
+        epsilon, above 0.
+
+    Returns
+    -------
+    log_likelihood : (N,)
+        In nats.
+    slope : (N, K)
+        Sums to zero over classes.
+    curvature : (N, K, K)
+        Rows and columns sum to zero.
+    """
+    n, k = eta.shape
+    value, slope, second = np.empty(n), np.empty((n, k)), np.empty((n, k, k))
+    weight, table = _tables()
+    _curvature(np.ascontiguousarray(eta), y, lapse, weight, table, value, slope, second)
+    return value, slope, second
+
+
+def probabilities(eta: ArrayLike, lapse: float = 0.0) -> FloatArray:
+    """Probabilities of all classes.
+
+    Parameters
+    ----------
+    eta : array-like of shape (..., K)
+        Finite.
+    lapse : float
+
+    Returns
+    -------
+    (..., K)
+        Normalised. The nodes stand around the largest utility and serve all classes. Largest
+        absolute errors seen: 5e-8 with up to 10 classes, 4e-7 with 20, 2e-6 with 26, 6e-5 with 100.
+    """
+    eta = np.ascontiguousarray(eta, dtype=np.float64)
+    flat = eta.reshape(-1, eta.shape[-1])
+    out = np.empty(flat.shape)
+    _, table = _tables()
+    _probabilities(flat, lapse, table, out)
+    return out.reshape(eta.shape)
+
+
+@cache
+def _tables() -> tuple[FloatArray, FloatArray]:
+    """Weights of the nodes, a normal density, (Q,); coefficients of the pieces (J, P, I).
+
+    The piece (j, i) is of x = FIRST - FAR + STEP (i + (j + g + 1/2) / J), |g| <= 1/2.
+    """
+    node = FIRST + STEP * np.arange(N_NODES)
+    weight = np.exp(-0.5 * node**2)
+    n_pieces = N_NODES + math.ceil(2.0 * _DECIDED / STEP)
+    place = 0.5 * np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
+    middle = (np.arange(N_PARTS) + 0.5) / N_PARTS + np.arange(n_pieces)[:, None]  # (I, J)
+    x = FIRST - _DECIDED + STEP * (middle.ravel() + place[:, None] / N_PARTS)
+    fitted = chebyshev.chebfit(2.0 * place, ndtr(x), _DEGREE)
+    power = np.stack([chebyshev.cheb2poly(column) for column in fitted.T], axis=1)
+    power *= 2.0 ** np.arange(_DEGREE + 1)[:, None]
+    by_part = power.reshape(_DEGREE + 1, n_pieces, N_PARTS)
+    return weight / weight.sum(), np.ascontiguousarray(by_part.transpose(2, 0, 1))
+
+
+@njit(forceinline=True, **_OPTIONS)
+def _multiply(
+    gap: float,
+    table: FloatArray,
+    before: FloatArray,
+    below: FloatArray,
+    density: FloatArray,
+    product: FloatArray,
+) -> None:
+    """Phi and phi at all nodes moved by ``gap``, and the product of Phi and ``before``: (Q,)."""
+    at = (gap + _DECIDED) / STEP
+    first = int(at)
+    at = (at - first) * N_PARTS
+    part, last = int(at), first + N_NODES
+    g = at - part - 0.5
+    c0, c1 = table[part, 0, first:last], table[part, 1, first:last]
+    c2, c3, c4 = table[part, 2, first:last], table[part, 3, first:last], table[part, 4, first:last]
+    for q in range(N_NODES):
+        value, slope = c4[q], 4.0 * c4[q]
+        value = value * g + c3[q]
+        slope = slope * g + 3.0 * c3[q]
+        value = value * g + c2[q]
+        slope = slope * g + 2.0 * c2[q]
+        value = value * g + c1[q]
+        slope = slope * g + c1[q]
+        value = value * g + c0[q]
+        below[q] = value
+        density[q] = slope * (N_PARTS / STEP)
+        product[q] = before[q] * value
+
+
+@njit(**_OPTIONS)
+def _log_likelihood(
+    eta: FloatArray,
+    y: IntArray,
+    lapse: float,
+    weight: FloatArray,
+    table: FloatArray,
+    value: FloatArray,
+    slope: FloatArray,
+) -> None:
+    """Fill ``value`` (S, N) and ``slope`` (S, N, K)."""
+    n_particles, n_samples, k = eta.shape
+    below, density = np.empty((k, N_NODES)), np.empty((k, N_NODES))
+    before, after = np.empty((k + 1, N_NODES)), np.empty(N_NODES)
+    near = np.empty(k, np.int64)
+    for s in range(n_particles):
+        for n in range(n_samples):
+            own, n_near, hopeless = y[n], 0, False
+            for j in range(k):
+                slope[s, n, j] = 0.0
+                gap = eta[s, n, own] - eta[s, n, j]
+                hopeless = hopeless or gap < -_DECIDED
+                if j != own and gap < _DECIDED:
+                    near[n_near] = j
+                    n_near += 1
+            if hopeless or n_near == 0:
+                value[s, n] = math.log((0.0 if hopeless else 1.0 - lapse) + lapse / k)
+                continue
+            for q in range(N_NODES):
+                before[0, q] = weight[q]
+                after[q] = 1.0
+            for i in range(n_near):
+                gap = eta[s, n, own] - eta[s, n, near[i]]
+                _multiply(gap, table, before[i], below[i], density[i], before[i + 1])
+            total = 0.0
+            for q in range(N_NODES):
+                total += before[n_near, q]
+            # Far out the polynomials may be a rounding error below zero.
+            mixed = (1.0 - lapse) * max(total, 0.0) + lapse / k
+            value[s, n] = math.log(mixed)
+            for i in range(n_near - 1, -1, -1):
+                part = 0.0
+                for q in range(N_NODES):
+                    part += before[i, q] * after[q] * density[i, q]
+                    after[q] *= below[i, q]
+                part *= (1.0 - lapse) / mixed
+                slope[s, n, near[i]] = -part
+                slope[s, n, own] += part
+
+
+@njit(**_OPTIONS)
+def _curvature(
+    eta: FloatArray,
+    y: IntArray,
+    lapse: float,
+    weight: FloatArray,
+    table: FloatArray,
+    value: FloatArray,
+    slope: FloatArray,
+    second: FloatArray,
+) -> None:
+    """Fill ``value`` (N,), ``slope`` (N, K) and ``second`` (N, K, K)."""
+    n_samples, k = eta.shape
+    below, density = np.empty((k, N_NODES)), np.empty((k, N_NODES))
+    before, after = np.empty((k + 1, N_NODES)), np.empty((k + 1, N_NODES))
+    between = np.empty(N_NODES)
+    near = np.empty(k, np.int64)
+    for n in range(n_samples):
+        own, n_near, hopeless = y[n], 0, False
+        for j in range(k):
+            slope[n, j] = 0.0
+            for i in range(k):
+                second[n, j, i] = 0.0
+            gap = eta[n, own] - eta[n, j]
+            hopeless = hopeless or gap < -_DECIDED
+            if j != own and gap < _DECIDED:
+                near[n_near] = j
+                n_near += 1
+        if hopeless or n_near == 0:
+            value[n] = math.log((0.0 if hopeless else 1.0 - lapse) + lapse / k)
+            continue
+        for q in range(N_NODES):
+            before[0, q] = weight[q]
+            after[n_near, q] = 1.0
+        for i in range(n_near):
+            gap = eta[n, own] - eta[n, near[i]]
+            _multiply(gap, table, before[i], below[i], density[i], before[i + 1])
+        for i in range(n_near - 1, -1, -1):
+            for q in range(N_NODES):
+                after[i, q] = after[i + 1, q] * below[i, q]
+        total = 0.0
+        for q in range(N_NODES):
+            total += before[n_near, q]
+        mixed = (1.0 - lapse) * total + lapse / k
+        share = (1.0 - lapse) / mixed
+        value[n] = math.log(mixed)
+        for i in range(n_near):
+            at, gap = near[i], eta[n, own] - eta[n, near[i]]
+            first, twice = 0.0, 0.0
+            for q in range(N_NODES):
+                # Without this class, times its density.
+                between[q] = before[i, q] * density[i, q]
+                part = between[q] * after[i + 1, q]
+                first -= part
+                twice -= part * (FIRST + STEP * q + gap)
+            slope[n, at] = share * first
+            second[n, at, at] = share * twice
+            for j in range(i + 1, n_near):
+                mutual = 0.0
+                for q in range(N_NODES):
+                    mutual += between[q] * density[j, q] * after[j + 1, q]
+                    between[q] *= below[j, q]
+                second[n, at, near[j]] = share * mutual
+                second[n, near[j], at] = share * mutual
+        # The slope so far is of the probability; the logarithm takes the square of it off.
+        for i in range(n_near):
+            for j in range(n_near):
+                second[n, near[i], near[j]] -= slope[n, near[i]] * slope[n, near[j]]
+        for i in range(n_near):
+            at, row = near[i], 0.0
+            for j in range(n_near):
+                row += second[n, at, near[j]]
+            second[n, at, own] = -row
+            second[n, own, at] = -row
+            second[n, own, own] += row
+            slope[n, own] -= slope[n, at]
+
+
+@njit(**_OPTIONS)
+def _probabilities(eta: FloatArray, lapse: float, table: FloatArray, out: FloatArray) -> None:
+    """Fill ``out`` (M, K)."""
+    n_samples, k = eta.shape
+    below, density = np.empty((k, N_NODES)), np.empty((k, N_NODES))
+    before, after = np.empty((k + 1, N_NODES)), np.empty(N_NODES)
+    near = np.empty(k, np.int64)
+    for n in range(n_samples):
+        best, n_near = eta[n].max(), 0
+        for j in range(k):
+            out[n, j] = 0.0
+            if best - eta[n, j] < _DECIDED:
+                near[n_near] = j
+                n_near += 1
+        for q in range(N_NODES):
+            before[0, q] = 1.0
+            after[q] = 1.0
+        for i in range(n_near):
+            gap = best - eta[n, near[i]]
+            _multiply(gap, table, before[i], below[i], density[i], before[i + 1])
+        total = 0.0
+        for i in range(n_near - 1, -1, -1):
+            part = 0.0
+            for q in range(N_NODES):
+                part += before[i, q] * after[q] * density[i, q]
+                after[q] *= below[i, q]
+            out[n, near[i]] = max(part, 0.0)
+            total += out[n, near[i]]
+        for j in range(k):
+            out[n, j] = (1.0 - lapse) * out[n, j] / total + lapse / k
