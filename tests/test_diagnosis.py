@@ -74,7 +74,6 @@ def separable(iris):
         variant="paper",
         priors=SAMPLING,
         inference="gibbs",
-        sampler="joint",
         draws=60,
         tune=30,
         chains=4,

@@ -27,22 +27,20 @@ def test_null_has_a_row_per_method_and_a_picture(tmp_path):
 
 
 def test_coverage_has_a_row_per_engine(tmp_path):
-    short = {"Gibbs": ("joint", 20, 20)}
-    text = coverage.report(tmp_path, n_sets=2, samplers=short)
-    assert len(text.splitlines()) == 4 + len(coverage.engines(short))
+    short = {"mean field": {}, "Gibbs": {"inference": "gibbs", "draws": 20, "tune": 20}}
+    text = coverage.report(tmp_path, n_sets=2, engines=short)
+    assert len(text.splitlines()) == 4 + len(short)
     assert "%" in text
 
 
 def test_sbc_has_a_row_per_quantity_and_a_picture(tmp_path):
-    short = {"joint": (1, 5), "averaged": (1, 5)}
-    text = sbc.report(tmp_path, sbc.Plan(n_sets=12, n_draws=9, lengths=short))
+    text = sbc.report(tmp_path, sbc.Plan(n_sets=12, n_draws=9, thin=1, tune=5))
     assert len(text.splitlines()) == 4 + len(sbc.KINDS) * len(sbc.QUANTITIES) + 2
     assert (tmp_path / "sbc.png").stat().st_size > 0
 
 
 def test_agreement_has_a_row_per_quantity():
-    short = {"inference": "gibbs", "draws": 20, "tune": 10, "chains": 2}
-    engines = {"one": {**short, "sampler": "averaged"}, "other": {**short, "sampler": "joint"}}
+    engines = {"one": {"draws": 20}, "other": {"draws": 30}}
     text = agreement.report(None, sets=("iris",), engines=engines)
     assert len(text.splitlines()) == 4 + 3
 

@@ -27,7 +27,7 @@ from bsdr_models import (
     cross_validated_map,
 )
 from bsdr_models.bm2pca import one_vs_rest_fit, subspace
-from bsdr_models.bsdr import SAMPLING, averaged, gibbs, hierarchical
+from bsdr_models.bsdr import SAMPLING, gibbs, hierarchical
 from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
 from bsdr_models.numerics.linalg import cholesky
 
@@ -70,14 +70,10 @@ def assert_unfitted(model):
 # ------------------------------------------------------------------------------------ kept so far
 
 
-@pytest.mark.parametrize(
-    ("sampler", "module", "name"),
-    [("averaged", averaged, "step"), ("joint", gibbs, "step_joint"), ("paper", gibbs, "step")],
-)
-def test_each_sampler_keeps_its_draws(monkeypatch, sampler, module, name):
-    interrupt(monkeypatch, module, name, 10 + 6)
+def test_gibbs_keeps_its_draws(monkeypatch):
+    interrupt(monkeypatch, gibbs, "step_joint", 10 + 6)
     paper = {"variant": "paper", "inference": "gibbs", "priors": SAMPLING}
-    model = BSDRClassifier(sampler=sampler, **paper, **SHORT)
+    model = BSDRClassifier(**paper, **SHORT)
     with pytest.warns(UserWarning, match="R-hat"):
         model.fit(X, y)
     assert model.idata_["posterior"].sizes["draw"] == 5
@@ -267,7 +263,7 @@ def stop(module, name, call):
 
 X, y = (part[::3] for part in load_iris(return_X_y=True))
 paper = dict(variant="paper", random_state=0)
-sampled = dict(inference="gibbs", sampler="joint", draws=50, tune=5, chains=1)
+sampled = dict(inference="gibbs", draws=50, tune=5, chains=1)
 margins = dict(variant="paper", n_sweeps=9, calibrate=False, C=10.0)
 for model, module, name, call in (
     (BSDRClassifier(random_state=0), hierarchical, "run_tempering", 4),

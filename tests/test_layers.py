@@ -21,7 +21,7 @@ ROOT = Path(bsdr_models.__file__).parent
 PAPERS = ("bsdr", "bm2pca", "dgplvm")
 BASE = ("typing", "dims", "random", "card", "metrics", "inputs")
 # Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
-STEPS = ("mean_field", "frozen", "gibbs", "averaged", "averaged_target")
+STEPS = ("mean_field", "frozen", "gibbs")
 STEPS += ("posterior", "pooling")
 STEPS += ("margins", "sums", "starts", "views", "rotation", "metric", "subspace")
 STEPS += ("one_vs_rest", "generative")

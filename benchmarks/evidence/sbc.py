@@ -11,9 +11,8 @@ References
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -21,7 +20,7 @@ from scipy.stats import binom, chisquare
 
 from benchmarks.evidence.page import table
 from benchmarks.evidence.simulate import Truths, features, simulate
-from bsdr_models.bsdr import averaged, averaged_target, gibbs, predict
+from bsdr_models.bsdr import gibbs, predict
 from bsdr_models.bsdr.fit import fit_mean_field
 from bsdr_models.bsdr.predict import DrawPosterior
 from bsdr_models.bsdr.priors import SAMPLING
@@ -50,15 +49,14 @@ class Plan:
 
     n_sets, n_draws
         Data sets, and draws kept of each.
-    lengths
-        Of each kernel: sweeps of a kept draw, and sweeps before the first.
+    thin, tune
+        Gibbs sweeps of a kept draw, and before the first.
     """
 
     n_sets: int = 500
     n_draws: int = 99
-    lengths: Mapping[str, tuple[int, int]] = field(
-        default_factory=lambda: {"joint": (25, 500), "averaged": (3, 200)}
-    )
+    thin: int = 25
+    tune: int = 500
 
 
 def report(pictures: Path, plan: Plan | None = None) -> str:
@@ -74,13 +72,11 @@ def report(pictures: Path, plan: Plan | None = None) -> str:
             rows.append([kind, name, *(verdict(each[name], plan) for each in ranks.values())])
         sizes.append(f"{kind}: " + ", ".join(f"{who} {norm:.2f}" for who, norm in size.items()))
     engines = list(found[KINDS[0]][0])
-    thinned = ", ".join(
-        f"{name} every {thin} sweeps after {tune}" for name, (thin, tune) in plan.lengths.items()
-    )
     return (
         f"{plan.n_sets} data sets of {N} rows for each prior, D = {D}, R = {R}, K = {K}; "
-        f"{plan.n_draws} draws of each ({thinned}). P-values of the chi-square of {N_BINS} bins, "
-        f"**bold** below {LEVEL:.0%}; in brackets the share of ranks in the outer fifth.\n\n"
+        f"{plan.n_draws} draws of each, every {plan.thin} sweeps after {plan.tune}. "
+        f"P-values of the chi-square of {N_BINS} bins, **bold** below {LEVEL:.0%}; "
+        "in brackets the share of ranks in the outer fifth.\n\n"
         + table(["prior of the projection", "quantity", *engines], rows)
         + "\n\nMedian norm of the centred coefficients: "
         + "; ".join(sizes)
@@ -97,12 +93,11 @@ def verdict(ranks: IntArray, plan: Plan) -> str:
 
 def run(plan: Plan, kind: ProjectionPrior) -> tuple[Ranks, dict[str, float]]:
     """Ranks of the true values and the median size of coefficients, by engine."""
-    rng_truth, rng_gibbs, rng_fit, rng_averaged = np.random.default_rng(SEED).spawn(4)
+    rng_truth, rng_gibbs, rng_fit = np.random.default_rng(SEED).spawn(3)
     X = features(N, D, rng_truth)
     truths = simulate(X, PRIORS, (plan.n_sets, R, K), rng_truth, projection_prior=kind)
     found = {
-        "Gibbs, joint": by_joint(truths, plan, kind, rng_gibbs),
-        "Gibbs, averaged": by_averaging(truths, plan, kind, rng_averaged),
+        "Gibbs": by_gibbs(truths, plan, kind, rng_gibbs),
         "mean field": by_mean_field(truths, plan, kind, rng_fit),
     }
     ranks: Ranks = {engine: {} for engine in found}
@@ -121,48 +116,25 @@ def run(plan: Plan, kind: ProjectionPrior) -> tuple[Ranks, dict[str, float]]:
     return ranks, sizes
 
 
-def starts(truths: Truths, kind: ProjectionPrior) -> tuple[Data, dict[str, Any]]:
-    """All data sets as one batch, a chain each, and how their chains begin: at random."""
-    data = Data(design=DenseDesign(truths.X), y=truths.y, n_labels=K)
-    return data, {"n_components": R, "projection_prior": kind, "n_chains": len(truths.y)}
-
-
-def by_joint(
+def by_gibbs(
     truths: Truths, plan: Plan, kind: ProjectionPrior, rng: np.random.Generator
 ) -> dict[str, FloatArray]:
-    """Draws (C, S, ...) of `gibbs.step_joint`."""
-    data, options = starts(truths, kind)
-    thin, tune = plan.lengths["joint"]
+    """Draws (C, S, ...) of `gibbs.step_joint`: a chain of each data set, begun at random."""
+    data = Data(design=DenseDesign(truths.X), y=truths.y, n_labels=K)
     result = run_gibbs(
-        lambda stream: gibbs.init(data, PRIORS, rng=stream, **options),
+        lambda stream: gibbs.init(
+            data,
+            PRIORS,
+            n_components=R,
+            projection_prior=kind,
+            n_chains=len(truths.y),
+            rng=stream,
+        ),
         lambda state, stream: gibbs.step_joint(state, data, PRIORS, rng=stream),
         record=lambda state: {name: getattr(state, name) for name in NAMES},
         draws=plan.n_draws,
-        tune=tune,
-        thin=thin,
-        rng=rng,
-    )
-    return dict(result.draws)
-
-
-def by_averaging(
-    truths: Truths, plan: Plan, kind: ProjectionPrior, rng: np.random.Generator
-) -> dict[str, FloatArray]:
-    """Draws (C, S, ...) of `averaged.step`; all data sets share a step size."""
-    data, options = starts(truths, kind)
-    thin, tune = plan.lengths["averaged"]
-    problem = averaged_target.pose(data, PRIORS, n_components=R, projection_prior=kind)
-    result = run_gibbs(
-        lambda stream: averaged.init(
-            problem, gibbs.init(data, PRIORS, rng=stream, **options), rng=stream
-        ),
-        lambda state, stream: averaged.step(state, problem, tune=tune, rng=stream),
-        record=lambda state: dict(
-            zip(NAMES, averaged_target.split(state.entries * problem.unit, problem), strict=True)
-        ),
-        draws=plan.n_draws,
-        tune=tune,
-        thin=thin,
+        tune=plan.tune,
+        thin=plan.thin,
         rng=rng,
     )
     return dict(result.draws)

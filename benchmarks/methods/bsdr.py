@@ -20,9 +20,9 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "posterior predictive": {"pooling": "linear"},
     "single fit": {**COLUMNWISE, "latent_scale": 0.3},
     "mean field": PAPER,
-    "Gibbs": {**PAPER, "inference": "gibbs", "sampler": "joint"},
+    "Gibbs": {**PAPER, "inference": "gibbs"},
     "mean field, columnwise": COLUMNWISE,
-    "Gibbs, columnwise": {**COLUMNWISE, "inference": "gibbs", "sampler": "joint"},
+    "Gibbs, columnwise": {**COLUMNWISE, "inference": "gibbs"},
     "ARD": {**COLUMNWISE, "latent_scale": 0.1, "priors": SPARSE},
     "ARD, 160 iterations": {
         **COLUMNWISE,

@@ -24,10 +24,8 @@ from bsdr_models.bsdr.settings import (
     OF_THE_PAPER,
     PAPER_SETTINGS,
     Inference,
-    Sampler,
     Settings,
     Variant,
-    default_sampler,
 )
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.by_blocks import by_blocks
@@ -81,7 +79,6 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         variant: Variant = "hierarchical",
         inference: Inference | None = None,
         pooling: Pooling = "auto",
-        sampler: Sampler | None = None,
         projection_prior: ProjectionPrior | None = None,
         latent_scale: float | None = None,
         priors: HierarchicalPriors | Priors | None = None,
@@ -104,7 +101,6 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         self.variant = variant
         self.inference = inference
         self.pooling = pooling
-        self.sampler = sampler
         self.projection_prior = projection_prior
         self.latent_scale = latent_scale
         self.priors = priors
@@ -134,8 +130,6 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
 
     def _settings(self) -> Settings:
         """Arguments of the model of the paper with None replaced, all checked."""
-        if self.sampler is not None:
-            check_choice("sampler", self.sampler, ("averaged", "joint", "paper"))
         given = {
             name: getattr(self, name)
             for name in ("projection_prior", "latent_scale", "priors", "start", "tol")
@@ -400,13 +394,6 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
             self._engine,
             context,
             priors,
-            sampler=self.sampler
-            or default_sampler(
-                context.target,
-                size=context.X.shape,
-                n_labels=len(context.labels),
-                r=self._n_asked,
-            ),
             n_components=self._n_asked,
             draws=N_DRAWS if self.draws is None else self.draws,
             tune=self.tune,

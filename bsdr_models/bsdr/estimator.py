@@ -59,14 +59,6 @@ class BSDRClassifier(ClassifierMixin, PartialFit):
         predictive distribution; ``"log"``, a = 0, the normalised geometric mean. ``"auto"`` weighs
         a by the likelihood of labels that are held out, which takes up to five more fits with fewer
         draws; by Laplace's method it is 1. Of the hierarchical model; the other is pooled linearly.
-    sampler : {"averaged", "joint", "paper"}, optional
-        Of the paper's model: kernel of ``inference="gibbs"``. ``"averaged"``: Hamiltonian Monte
-        Carlo, latent coordinates and utilities averaged over, precisions integrated out; for
-        classes only, where it is the default up to about 5000 samples (three classes, ten features)
-        or 1000 (ten classes, 64 features), which take five minutes. ``"joint"``: a Gibbs sweep,
-        projection and latent coordinates as a block, and a move of scale; the default otherwise.
-        Its sweeps are 15 times faster and mix a thousand times more slowly. ``"paper"``: the
-        paper's sweep.
     projection_prior : {"entrywise", "columnwise", "rowwise"}, optional
         Of the paper's model: which entries of the projection share a precision, namely none (the
         default), those of a component (automatic relevance determination), or those of a feature
@@ -408,7 +400,7 @@ class BSDRRegressor(RegressorMixin, BaseBSDR):
 
     Parameters
     ----------
-    n_components, variant, inference, sampler, projection_prior, latent_scale, priors, start, \
+    n_components, variant, inference, projection_prior, latent_scale, priors, start, \
 n_restarts, max_iter, tol, integrate_latent, standardize, draws, tune, chains, n_jobs, \
 progressbar, random_state
         As for :class:`BSDRClassifier`; the hierarchical model uses at most as many components as

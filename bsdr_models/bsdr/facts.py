@@ -100,7 +100,5 @@ def _hierarchical(model: Any, data: list[report.Line]) -> report.Facts:
 def _of_draws(model: Any, sections: dict[str, list[report.Line]]) -> report.Facts:
     tree, config = model.idata_, model._context.config
     engine = report.ENGINES[config["inference"]]
-    if config["inference"] == "gibbs":
-        engine += f", {tree.attrs['sampler']}"
     sections["fit"] = [("engine", engine), *report.draw_lines(tree, tune=config["tune"])]
     return report.Facts(sections=sections, if_not_converged=report.not_mixed(tree))

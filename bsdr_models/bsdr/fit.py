@@ -9,7 +9,7 @@ from bsdr_models.bsdr import frozen, mean_field
 from bsdr_models.bsdr.mean_field import Start, State
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import Data
-from bsdr_models.inference.coordinate_ascent import Extrapolation, FitResult, run_coordinate_ascent
+from bsdr_models.inference.coordinate_ascent import FitResult, run_coordinate_ascent
 from bsdr_models.typing import ProjectionPrior
 
 # Evaluations of the first climb; each climb is twice as long as the one before, since the
@@ -28,12 +28,13 @@ def fit_mean_field(
     n_restarts: int = 1,
     max_iter: int = 500,
     tol: float = 1e-3,
-    quasi_newton: bool = True,
     callbacks: Sequence[Any] = (),
     n_jobs: int | None = 1,
     on_restart: Callable[[FitResult[State]], object] = lambda result: None,
 ) -> FitResult[State]:
-    """Maximise the bound of BSDR: sweeps, and before each a climb by L-BFGS or an extrapolation.
+    """Maximise the bound of BSDR: sweeps, and L-BFGS on most of the variables before each.
+
+    The second is :mod:`bsdr_models.bsdr.frozen`.
 
     Parameters
     ----------
@@ -50,8 +51,6 @@ def fit_mean_field(
         Sweeps and quasi-Newton steps per restart.
     tol : float
         Gain of the bound per round, in nats, that counts as none.
-    quasi_newton : bool
-        Climb by L-BFGS between sweeps (:mod:`bsdr_models.bsdr.frozen`); else SQUAREM.
     callbacks : sequence of callables
         Called with (iteration, state, info).
     n_jobs : int, optional
@@ -78,7 +77,6 @@ def fit_mean_field(
         budget = min(budget, FIRST_CLIMB << number)
         return frozen.maximise(state, data, priors, max_evaluations=budget, on_step=on_step)
 
-    squarem = Extrapolation(pack=mean_field.pack, unpack=mean_field.unpack)
     return run_coordinate_ascent(
         init,
         lambda state: mean_field.step(state, data, priors),
@@ -86,8 +84,7 @@ def fit_mean_field(
         n_restarts=n_restarts,
         max_iter=max_iter,
         tol=tol,
-        extrapolation=None if quasi_newton else squarem,
-        leap=leap if quasi_newton else None,
+        leap=leap,
         callbacks=callbacks,
         n_jobs=n_jobs,
         on_restart=on_restart,

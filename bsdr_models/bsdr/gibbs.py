@@ -6,8 +6,8 @@ every array. Two sweeps are composed of them: ``step`` is the paper's [1]_, Appe
 ends with an exact move of the common scale of T, W and b, along which the paper's sweep creeps.
 
 Both mix well where classes overlap. On separable classes the scores hold W and Z, and these Q, to
-steps far shorter than the posterior is wide: :mod:`~bsdr_models.bsdr.averaged` has another sampler,
-without scores, which moves there.
+steps far shorter than the posterior is wide; NUTS on the PyMC model, which has no scores, moves
+there.
 
 Letters: Q projection, Z latent, W and b weights and bias, T scores, Phi, Psi, lambda, tau the
 precisions, v = latent_scale**2. The paper stores observations in columns; here X is (N, D).

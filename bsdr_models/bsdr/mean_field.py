@@ -5,10 +5,6 @@ q(weights, bias) q(scores), and q(noise_precision) for regression targets. Every
 returns the optimal factor with the others held fixed; ``step`` runs them once, in the order of
 the paper; ``elbo_terms`` is the exact bound, all constants included. NumPy and SciPy only.
 
-Updates of rows (latent, scores) look at one row at a time; all others, and the bound, read rows
-only through :class:`LatentSums` and :class:`ScoreSums`. So a fit over rows in blocks calls the
-same functions: those of rows on the state of a block, the others on a state without rows.
-
 Letters: Q projection, Z latent, W and b weights and bias, T scores, Phi, Psi, lambda their
 precisions, v = latent_scale**2. The paper stores observations in columns; here X is (N, D).
 
@@ -478,40 +474,3 @@ def noise_mean(state: State) -> FloatArray:
     if state.noise_precision is None:
         return np.ones(state.weights.mean.shape[1])
     return state.noise_precision.mean
-
-
-def pack(state: State) -> FloatArray:
-    """What the next sweep reads, as a vector, for extrapolation.
-
-    Covariances are left where they are: they follow the means in one sweep.
-    """
-    return np.concatenate(
-        [
-            np.log(tied_square(state)).ravel(),
-            state.latent.mean.ravel(),
-            state.weights.mean.ravel(),
-            state.scores.mean.ravel(),
-        ]
-    )
-
-
-def unpack(vector: FloatArray, state: State) -> State:
-    """State like the given one with the values of :func:`pack`; a sweep makes it consistent.
-
-    A sweep begins with the precisions, which read E[Q**2] alone, so the projection is left with
-    second moments only.
-    """
-    square = tied_square(state)
-    sizes = np.cumsum([square.size, state.latent.mean.size, state.weights.mean.size])
-    log_square, latent, weights, scores = np.split(vector, sizes)
-    shape = state.projection.mean.shape
-    each = np.exp(log_square).reshape(square.shape) * square.size / np.prod(shape)
-    return replace(
-        state,
-        projection=replace(
-            state.projection, mean=np.zeros(shape), variance=np.broadcast_to(each, shape)
-        ),
-        latent=replace(state.latent, mean=latent.reshape(state.latent.mean.shape)),
-        weights=replace(state.weights, mean=weights.reshape(state.weights.mean.shape)),
-        scores=replace(state.scores, mean=scores.reshape(state.scores.mean.shape)),
-    )

@@ -1,19 +1,18 @@
 """Samplers of BSDR from data to tree: the package's own, and NUTS and ADVI through PyMC."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from bsdr_models.bsdr import averaged, averaged_target, gibbs, trees
+from bsdr_models.bsdr import gibbs, trees
 from bsdr_models.bsdr.card import CARD
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
-from bsdr_models.bsdr.settings import ADVI_STEPS, Sampler
+from bsdr_models.bsdr.settings import ADVI_STEPS
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.checks import warn_unless_mixed
 from bsdr_models.data import Data
-from bsdr_models.inference.gibbs import GibbsResult, run_gibbs
+from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.typing import FloatArray
 
@@ -26,7 +25,6 @@ def sample(
     context: Context,
     priors: Priors,
     *,
-    sampler: Sampler,
     n_components: int,
     draws: int,
     tune: int,
@@ -42,9 +40,6 @@ def sample(
     context : Context
         Data and names.
     priors : Priors
-    sampler : {"averaged", "joint", "paper"}
-        Kernel of the first engine: :mod:`bsdr_models.bsdr.averaged`, or ``step_joint`` or ``step``
-        of :mod:`bsdr_models.bsdr.gibbs`.
     n_components : int
     draws, tune, chains : int
         Kept draws and warm-up per chain; ADVI returns ``draws`` draws in one chain.
@@ -56,7 +51,7 @@ def sample(
     xarray.DataTree
     """
     if engine == "gibbs":
-        return _gibbs(context, priors, sampler, n_components, draws, tune, chains, rng, progressbar)
+        return _gibbs(context, priors, n_components, draws, tune, chains, rng, progressbar)
     # PyMC takes most of a second to load and is not needed by the other engines.
     from bsdr_models.inference import engines
 
@@ -92,7 +87,6 @@ def sample(
 def _gibbs(
     context: Context,
     priors: Priors,
-    sampler: Sampler,
     n_components: int,
     draws: int,
     tune: int,
@@ -111,50 +105,32 @@ def _gibbs(
     if chains * draws * len(context.X) * n_components > trees.MAX_NUMBERS:
         left_out.add("latent")
 
-    def start(stream: np.random.Generator) -> gibbs.State:
-        return gibbs.init(
+    def record(state: gibbs.State) -> dict[str, FloatArray]:
+        values = gibbs.to_variables(state, prior)
+        return {name: value for name, value in values.items() if name not in left_out}
+
+    result = run_gibbs(
+        lambda stream: gibbs.init(
             data,
             priors,
             n_components=n_components,
             projection_prior=prior,
             n_chains=chains,
             rng=stream,
-        )
-
-    def kept(values: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-        return {name: value for name, value in values.items() if name not in left_out}
-
-    options: dict[str, Any] = {"draws": draws, "tune": tune, "progressbar": progressbar}
-    result: GibbsResult[Any]
-    if sampler == "averaged":
-        problem = averaged_target.pose(
-            data, priors, n_components=n_components, projection_prior=prior
-        )
-        record_rng, rng = rng.spawn(2)
-        result = run_gibbs(
-            lambda stream: averaged.init(problem, start(stream), rng=stream),
-            lambda state, stream: averaged.step(state, problem, tune=tune, rng=stream),
-            record=lambda state: kept(
-                averaged.to_variables(state, problem, priors, rng=record_rng)
-            ),
-            rng=rng,
-            **options,
-        )
-    else:
-        sweep = gibbs.step_joint if sampler == "joint" else gibbs.step
-        result = run_gibbs(
-            start,
-            lambda state, stream: sweep(state, data, priors, rng=stream),
-            record=lambda state: kept(gibbs.to_variables(state, prior)),
-            rng=rng,
-            **options,
-        )
+        ),
+        lambda state, stream: gibbs.step_joint(state, data, priors, rng=stream),
+        record=record,
+        rng=rng,
+        draws=draws,
+        tune=tune,
+        progressbar=progressbar,
+    )
     return trees.draws_tree(
         dict(result.draws),
         context,
         inference_method="gibbs",
         latent_scale=priors.latent_scale,
-        attrs={"interrupted": int(result.interrupted), "tune": tune, "sampler": sampler},
+        attrs={"interrupted": int(result.interrupted), "tune": tune},
     )
 
 
@@ -180,12 +156,10 @@ def warn_unless_converged(tree: xr.DataTree) -> bool:
 
 def _remedy(tree: xr.DataTree) -> str:
     """What may mix better than the sampler that made a tree."""
-    more = "draw more, tighten the priors (a larger shape), or use "
-    if tree.attrs["target"] != "multiclass":
-        return more + "inference='nuts'"
-    if tree.attrs.get("sampler") == "averaged":
-        return more + "another n_components"
-    return more + "inference='gibbs', sampler=\"averaged\""
+    remedy = "draw more, or tighten the priors (a larger shape)"
+    if tree.attrs["inference_method"] == "nuts":
+        return remedy
+    return remedy + ", or use inference='nuts', or variant='hierarchical'"
 
 
 def identified_names(tree: xr.DataTree) -> list[str]:

@@ -125,12 +125,6 @@ def to_datatree(
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=root), **datasets})
 
 
-def read_config(tree: xr.DataTree) -> dict[str, Any]:
-    """Arguments of the fit that made a tree."""
-    config: dict[str, Any] = json.loads(tree.attrs["config"])
-    return config
-
-
 def _dataset(
     group: str,
     variables: Mapping[str, ArrayLike],

@@ -31,7 +31,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bsdr_models.numerics.hmc import acceptance_probability
 from bsdr_models.typing import FloatArray, IntArray
 
 # Log likelihood (S,) and its gradient (S, P) at particles (S, P). Where the value is minus infinity
@@ -298,6 +297,11 @@ def _move(
     mean = float(acceptance.mean())
     cloud.step_size = float(np.clip(cloud.step_size * math.exp(mean - ACCEPTANCE), *STEP_RANGE))
     return mean
+
+
+def acceptance_probability(gain: FloatArray) -> FloatArray:
+    """Metropolis's rule for a gain in log density; zero where it is not a number."""
+    return np.exp(np.minimum(np.nan_to_num(gain, nan=-np.inf), 0.0))
 
 
 def _try_jump(

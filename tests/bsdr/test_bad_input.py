@@ -17,7 +17,6 @@ pytestmark = [
 JOINT_DRAWS = {
     "variant": "paper",
     "inference": "gibbs",
-    "sampler": "joint",
     "draws": 30,
     "tune": 30,
     "chains": 2,

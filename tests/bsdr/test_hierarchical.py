@@ -557,7 +557,6 @@ def test_an_interrupt_of_the_folds_keeps_the_draws(monkeypatch):
 
 
 OTHERS = {
-    "sampler": "joint",
     "projection_prior": "rowwise",
     "latent_scale": 0.3,
     "start": "pca",

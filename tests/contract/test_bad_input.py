@@ -437,7 +437,7 @@ ARGUMENTS_REFUSED = {
     ),
     **dict.fromkeys(
         (
-            *("inference", "sampler", "projection_prior", "start", "variant"),
+            *("inference", "projection_prior", "start", "variant"),
             *("strategy", "criterion", "mapping", "placement", "approximation"),
         ),
         CHOICES,

@@ -232,7 +232,6 @@ GRIDS = {
             "variant": ["paper"],
             "inference": ["mean_field", "gibbs"],
             "priors": [Priors(), Priors(weight_shape=2.0)],
-            "sampler": [None],
             "draws": [20],
             "tune": [20],
             "chains": [2],

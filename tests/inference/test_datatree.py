@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from bsdr_models.bsdr.card import CARD, PROJECTION_PRECISION_DIMS
-from bsdr_models.inference.datatree import read_config, to_datatree
+from bsdr_models.inference.datatree import to_datatree
 from bsdr_models.zoo import ZOO
 
 S, N, D, R, K = 5, 6, 4, 2, 3
@@ -79,7 +79,7 @@ def test_provenance(groups):
     assert tree.attrs["created_by"].startswith("bsdr_models ")
     assert datetime.fromisoformat(tree.attrs["created_at"]).tzinfo is not None
     assert tree.attrs["latent_scale"] == 0.5
-    assert read_config(tree) == {"n_components": R, "priors": {"latent_scale": 1.0}}
+    assert json.loads(tree.attrs["config"]) == {"n_components": R, "priors": {"latent_scale": 1.0}}
     assert "note" not in build(groups, inference_method="nuts")["posterior"].attrs
 
 

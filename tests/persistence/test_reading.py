@@ -115,7 +115,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(saved, mnp, monkeypatc
 
 def test_fields_with_a_default_may_be_absent(zoo, tmp_path):
     """As they are in files of before there was the field."""
-    model, X = zoo.fitted(*zoo.variants["bsdr, averaged"])
+    model, X = zoo.fitted(*zoo.variants["bsdr, gibbs"])
     path = tmp_path / "model.nc"
     model.save(path)
 
