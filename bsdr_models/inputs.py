@@ -2,7 +2,7 @@
 
 import math
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -56,9 +56,19 @@ def encode_classes(y: np.ndarray) -> tuple[IntArray, list[Any]]:
     return index.astype(np.int64), labels.tolist()
 
 
-def check_number(name: str, value: Any, *, positive: bool) -> None:
-    """Raise a ValueError unless the value is finite and positive, or at least not negative."""
-    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or value < 0 or (positive and value == 0):
-        wanted = "positive" if positive else "non-negative"
-        raise ValueError(f"{name} must be a {wanted} finite number, got {value!r}")
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    sign: Literal["positive", "non-negative", "any"] = "positive",
+    infinite: bool = False,
+    also: str = "",
+) -> float:
+    """A finite number of the given sign as a float, or a ValueError that says what is allowed."""
+    number = isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+    if number and sign != "any":
+        number = value > 0 or (sign == "non-negative" and value == 0)
+    if not number or not (infinite or math.isfinite(value)):
+        wanted = ("" if sign == "any" else f"{sign} ") + ("" if infinite else "finite ")
+        raise ValueError(f"{name} must be a {wanted}number{also}, got {value!r}")
+    return float(value)

@@ -136,8 +136,8 @@ def build_model(
     """
     if target not in get_args(Target):
         raise ValueError(f"target must be one of {get_args(Target)}, got {target!r}")
-    check_number("C", C, positive=True)
-    check_number("epsilon", epsilon, positive=False)
+    check_number("C", C)
+    check_number("epsilon", epsilon, sign="non-negative")
     X_array, features = check_features(X, n_components)
     y_array, outcomes = _check_target(y, target, n_rows=len(X_array))
     coords: dict[str, list[Any]] = {

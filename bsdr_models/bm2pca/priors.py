@@ -1,7 +1,8 @@
 """Hyper-parameters of BM2PCA, validated once."""
 
-import math
 from dataclasses import dataclass, fields
+
+from bsdr_models.inputs import check_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +42,7 @@ class Priors:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ValueError(f"{field.name} must be a positive finite number, got {value!r}")
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{field.name} must be a positive finite number, got {value!r}")
+            check_number(field.name, getattr(self, field.name))
 
 
 PAPER = Priors()

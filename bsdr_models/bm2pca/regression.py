@@ -15,10 +15,10 @@ import numpy as np
 
 from bsdr_models.bm2pca import mean_field, paper
 from bsdr_models.bm2pca.mean_field import Data, State
-from bsdr_models.bm2pca.settings import check_positive
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.checks import check_choice
 from bsdr_models.inference.restarts import run_tasks
+from bsdr_models.inputs import check_number
 from bsdr_models.typing import FloatArray, IntArray
 
 # Candidates, for outputs of unit variance, and the setting where there is nothing to compare.
@@ -74,13 +74,13 @@ def make_tubes(C: Any, epsilon: Any) -> Tubes:
             check_choice(name, value, ("bound", "cv"))
     if len(asked) > 1:
         raise ValueError(f"C={C!r} and epsilon={epsilon!r} must be chosen by the same criterion")
-    costs = COSTS if isinstance(C, str) else (check_positive("C", C, ", 'bound' or 'cv'"),)
+    costs = COSTS if isinstance(C, str) else (check_number("C", C, also=", 'bound' or 'cv'"),)
     if isinstance(epsilon, str):
         widths: tuple[float, ...] = EPSILONS
     elif isinstance(epsilon, int | float) and not isinstance(epsilon, bool) and epsilon == 0:
         widths = (0.0,)
     else:
-        widths = (check_positive("epsilon", epsilon, " or 0, 'bound' or 'cv'"),)
+        widths = (check_number("epsilon", epsilon, also=" or 0, 'bound' or 'cv'"),)
     return Tubes(
         settings=tuple((c, w) for c in costs for w in widths),
         criterion=asked.pop() if asked else None,

@@ -1,7 +1,6 @@
 """What the arguments of the classifier stand for that are left at None, and what is compared."""
 
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from bsdr_models.bm2pca import subspace
 from bsdr_models.bm2pca.task import Strategy
 from bsdr_models.checks import check_choice
+from bsdr_models.inputs import check_number
 
 Variant = Literal["label_free", "paper"]
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
@@ -105,7 +105,7 @@ def make_grid(
     if C is None and variant == "label_free" and wide:
         costs = costs[:1]
     elif not (C is None or (isinstance(C, str) and C == "cv")):
-        costs = (check_positive("C", C, " or 'cv'"),)
+        costs = (check_number("C", C, also=" or 'cv'"),)
     scales, sweeps = _scales(metric_scale), _sweeps(n_sweeps)  # both checked, whichever is used
     if variant == "label_free":
         return Grid(costs=costs, scales=scales)
@@ -117,7 +117,7 @@ def _scales(metric_scale: Any) -> tuple[float, ...]:
         check_choice("metric_scale", metric_scale, ("cv",))
         return SCALES
     if metric_scale != np.inf:
-        metric_scale = check_positive("metric_scale", metric_scale, ", numpy.inf or 'cv'")
+        metric_scale = check_number("metric_scale", metric_scale, also=", numpy.inf or 'cv'")
     return (float(metric_scale),)
 
 
@@ -130,10 +130,3 @@ def _sweeps(n_sweeps: Any) -> tuple[int, ...]:
             f"n_sweeps must be a positive integer, 'cv' or 'converged', got {n_sweeps!r}"
         )
     return (int(n_sweeps),)
-
-
-def check_positive(name: str, value: Any, also: str = "") -> float:
-    """A positive finite number, or a ValueError that says so."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < np.inf:
-        raise ValueError(f"{name} must be a positive finite number{also}, got {value!r}")
-    return float(value)

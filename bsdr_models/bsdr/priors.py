@@ -1,7 +1,8 @@
 """Hyper-parameters of BSDR, validated once."""
 
-import math
 from dataclasses import dataclass, fields
+
+from bsdr_models.inputs import check_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class Priors:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            _check_number(field.name, getattr(self, field.name), positive=True)
+            check_number(field.name, getattr(self, field.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,17 +85,10 @@ class HierarchicalPriors:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            _check_number(field.name, value, positive=not field.name.endswith("location"))
+            anywhere = field.name.endswith("location")
+            check_number(field.name, value, sign="any" if anywhere else "positive")
         if self.lapse >= 1.0:
             raise ValueError(f"lapse must be below 1, got {self.lapse!r}")
-
-
-def _check_number(name: str, value: object, *, positive: bool) -> None:
-    kind = "positive finite number" if positive else "finite number"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} must be a {kind}, got {value!r}")
-    if not math.isfinite(value) or (positive and value <= 0):
-        raise ValueError(f"{name} must be a {kind}, got {value!r}")
 
 
 PAPER = Priors()

@@ -43,6 +43,7 @@ from bsdr_models.dgplvm.paper import learn_paper
 from bsdr_models.dgplvm.predict import ByLikelihood, ByMap, Positions, Posterior
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.frames import read_truth, require_targets, validate_rows
+from bsdr_models.inputs import check_number
 from bsdr_models.random import RandomState, as_generator
 from bsdr_models.report import Facts
 from bsdr_models.surface import Surface
@@ -319,7 +320,7 @@ class DGPLVMClassifier(
         if not isinstance(self.standardize, bool | np.bool_) and self.standardize != "auto":
             raise ValueError(f"standardize must be a bool or 'auto', got {self.standardize!r}")
         if self.weight is not None:
-            settings.check_positive("weight", self.weight, infinite=self.variant == "whitened")
+            check_number("weight", self.weight, infinite=self.variant == "whitened")
         if self.variant == "paper" and self.inference != "map":
             raise ValueError(
                 f"variant='paper' has inference='map' only, got {self.inference!r}: its density "

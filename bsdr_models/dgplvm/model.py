@@ -132,9 +132,9 @@ def build_model(
         equal, or an option is out of its range.
     """
     priors = Priors() if priors is None else priors
-    check_number("weight", weight, positive=False)
-    check_number("width", width, positive=True)
-    check_number("map_noise", map_noise, positive=True)
+    check_number("weight", weight, sign="non-negative")
+    check_number("width", width)
+    check_number("map_noise", map_noise)
     X_array, features = check_features(X, n_components)
     y_index, classes = _check_labels(y, unlabeled, n_rows=len(X_array))
     _check_components(n_components, criterion, n_rows=len(X_array), n_classes=len(classes))

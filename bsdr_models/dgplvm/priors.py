@@ -2,16 +2,11 @@
 
 import math
 from dataclasses import dataclass, fields
-from numbers import Real
+
+from bsdr_models.inputs import check_number
 
 # A search for the mode stays within this many standard deviations of the log.
 BOX = 5.0
-
-
-def _check_positive(name: str, value: object) -> None:
-    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or not float(value) > 0:  # type: ignore[arg-type]
-        raise ValueError(f"{name} must be a positive finite number, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +30,7 @@ class LogNormal:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            _check_positive(field.name, getattr(self, field.name))
+            check_number(field.name, getattr(self, field.name))
 
     @property
     def log_median(self) -> float:
@@ -106,7 +101,7 @@ class Priors:
                 if not isinstance(value, LogNormal):
                     raise ValueError(f"{field.name} must be a LogNormal, got {value!r}")
             else:
-                _check_positive(field.name, value)
+                check_number(field.name, value)
 
     @property
     def kernel(self) -> tuple[LogNormal, LogNormal, LogNormal]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from bsdr_models.dgplvm.fit import EXACT_ROWS
 from bsdr_models.dgplvm.learn import Approximation
 from bsdr_models.dgplvm.map_settings import NOISES, WIDTHS
+from bsdr_models.inputs import check_number
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.typing import FloatArray
 
@@ -36,21 +36,13 @@ SAME_UNITS = 0.25
 HUGE = 1e200
 
 
-def check_positive(name: str, value: Any, *, infinite: bool = False) -> float:
-    """The value as a float; a ValueError unless it is a positive number."""
-    number = isinstance(value, Real) and not isinstance(value, bool) and float(value) > 0.0
-    if not number or not (infinite or np.isfinite(value)):
-        raise ValueError(f"{name} must be a positive number, got {value!r}")
-    return float(value)
-
-
 def candidates(name: str, value: Any) -> Sequence[float]:
     """What a setting of the map is chosen among."""
     if isinstance(value, str):
         if value != "cv":
             raise ValueError(f"{name} must be a positive number or 'cv', got {value!r}")
         return WIDTHS if name == "map_width" else NOISES
-    return (check_positive(name, value),)
+    return (check_number(name, value),)
 
 
 def choose_components(n_components: int | None, n_classes: int) -> int:

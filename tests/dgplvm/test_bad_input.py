@@ -183,7 +183,7 @@ def no_work(monkeypatch):
 
 
 COMBINATIONS = [
-    ({"variant": "paper", "weight": np.inf}, "weight must be a positive number"),
+    ({"variant": "paper", "weight": np.inf}, "weight must be a positive finite number"),
     ({"variant": "paper", "inference": "nuts"}, "variant='paper' has inference='map' only"),
     ({"variant": "paper", "inference": "advi"}, "variant='paper' has inference='map' only"),
     ({"mapping": "none", "placement": "map"}, "placement='map' needs mapping='kernel'"),

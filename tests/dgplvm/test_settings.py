@@ -8,32 +8,12 @@ from bsdr_models.dgplvm.map_settings import NOISES, WIDTHS
 from bsdr_models.numerics.scaling import Scaler
 
 
-@pytest.mark.parametrize("value", [1, 0.3, np.float32(2.0), np.int64(3)])
-def test_positive_numbers(value):
-    found = settings.check_positive("weight", value)
-    assert found == float(value)
-    assert isinstance(found, float)
-
-
-@pytest.mark.parametrize("value", [0, -1.0, np.nan, -np.inf, True, None, "1", [1.0], 1j])
-@pytest.mark.parametrize("infinite", [True, False])
-def test_what_is_no_positive_number(value, infinite):
-    with pytest.raises(ValueError, match="weight must be a positive number, got"):
-        settings.check_positive("weight", value, infinite=infinite)
-
-
-def test_infinity_only_where_it_is_meant():
-    assert settings.check_positive("weight", np.inf, infinite=True) == np.inf
-    with pytest.raises(ValueError, match="weight must be a positive number, got inf"):
-        settings.check_positive("weight", np.inf)
-
-
 def test_candidates_of_the_map():
     assert settings.candidates("map_width", "cv") == WIDTHS
     assert settings.candidates("map_noise", "cv") == NOISES
     assert settings.candidates("map_noise", 0.5) == (0.5,)
     for value in ("loo", 0.0, None, np.nan, np.inf):
-        with pytest.raises(ValueError, match="map_width must be a positive number"):
+        with pytest.raises(ValueError, match=r"map_width must be a positive (finite )?number"):
             settings.candidates("map_width", value)
 
 
