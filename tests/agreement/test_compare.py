@@ -1,4 +1,4 @@
-"""Numbers of components compared by leave-one-out, from saved trees, and against refits."""
+"""Numbers of components compared by leave-one-out from saved trees, and against refits."""
 
 import warnings
 
@@ -6,97 +6,69 @@ import arviz as az
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
-from sklearn.datasets import load_wine
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.datasets import load_digits, load_wine
+from sklearn.model_selection import StratifiedKFold
 
 from bsdr_models import BSDRClassifier
-from bsdr_models.bsdr import SAMPLING
 
 pytestmark = pytest.mark.slow
-COMPONENTS = (1, 2, 3, 4)
+# The posterior predictive distribution, which is what leave-one-out estimates.
+PLAIN = {"pooling": "linear", "chains": 2}
 
 
-def gibbs(n_components, X, y, *, draws=400, seed=0):
-    model = BSDRClassifier(
-        n_components,
-        variant="paper",
-        inference="gibbs",
-        priors=SAMPLING,
-        draws=draws,
-        tune=400,
-        chains=4,
-        random_state=seed,
-    )
+def loo(tree):
     with warnings.catch_warnings():
-        # Wine is separable, where Gibbs is slow to explore how far; elpd does not depend on it.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(X, y)
-
-
-@pytest.fixture(scope="module")
-def wine():
-    return load_wine(return_X_y=True)
-
-
-@pytest.fixture(scope="module")
-def saved(wine, tmp_path_factory):
-    """Trees of Wine by number of components, written and read again."""
-    folder = tmp_path_factory.mktemp("trees")
-    for r in COMPONENTS:
-        gibbs(r, *wine).idata_.to_netcdf(folder / f"{r}.nc")
-    return {r: az.from_netcdf(folder / f"{r}.nc") for r in COMPONENTS}
-
-
-@pytest.fixture(scope="module")
-def left_out(saved):
-    with warnings.catch_warnings():
-        # Rows of which every draw is certain have a large k, or none; what k is worth is below.
+        # Samples of which every draw is certain have a large k, whatever it is worth.
         warnings.filterwarnings("ignore", message="Estimated shape parameter")
-        warnings.filterwarnings("ignore", category=RuntimeWarning)
-        return {r: az.loo(tree, pointwise=True) for r, tree in saved.items()}
+        return az.loo(tree, pointwise=True)
 
 
-def test_three_classes_need_two_components(left_out):
-    """One is worse by many standard errors; more than two bring nothing."""
-    table = az.compare({str(r): found for r, found in left_out.items()}, round_to="none")
+def ten_fold(n_components, X, y):
+    """Log predictive probability of each sample from a fit to the other nine folds."""
+    found = np.empty(len(y))
+    for rest, fold in StratifiedKFold(10, shuffle=True, random_state=0).split(X, y):
+        model = BSDRClassifier(n_components, random_state=1, **PLAIN).fit(X[rest], y[rest])
+        found[fold] = model.predict_log_proba(X[fold])[np.arange(len(fold)), y[fold]]
+    return found
+
+
+def test_leave_one_out_is_what_refits_find():
+    X, y = load_wine(return_X_y=True)
+    tree = BSDRClassifier(1, random_state=0, **PLAIN).fit(X, y).idata_
+    found = loo(tree)
+    gap = found.elpd_i.values - ten_fold(1, X, y)
+    # Ten folds learn from a tenth less: they are lower by about half a nat here.
+    assert abs(gap.sum()) < 2.0 * gap.std() * np.sqrt(len(y)) + 1.0
+    matters = found.elpd_i.values < -0.01
+    assert np.mean(found.pareto_k.values[matters] < found.good_k) > 0.75
+
+
+def test_five_digits_need_more_than_one_component(tmp_path):
+    """Compared from files: one is worse by many standard errors."""
+    X, y = load_digits(n_class=5, return_X_y=True)
+    some = np.random.default_rng(7).permutation(len(y))[:150]
+    X, y = X[some], y[some]
+    X = X[:, X.std(axis=0) > 0.0]
+    compared = {}
+    for r in (1, 2, 3, 4):
+        tree = BSDRClassifier(r, random_state=0, **PLAIN).fit(X, y).idata_
+        tree.to_netcdf(tmp_path / f"{r}.nc")
+        compared[str(r)] = loo(az.from_netcdf(tmp_path / f"{r}.nc"))
+    table = az.compare(compared, round_to="none")
     assert table.index[-1] == "1"
     assert table.loc["1", "elpd_diff"] < -4.0 * table.loc["1", "dse"]
-    assert table.loc["2", "elpd_diff"] > -2.0 * max(table["dse"].drop(index="1"))
-
-
-@pytest.mark.parametrize("r", COMPONENTS)
-def test_few_rows_that_matter_have_a_large_pareto_k(left_out, r):
-    """Of 178; most of the large ones belong to rows of which every draw is certain."""
-    found = left_out[r]
-    bad = ~(found.pareto_k.values < found.good_k)
-    assert np.sum(bad & (found.elpd_i.values < -0.1)) <= 10
-
-
-def test_leave_one_out_is_what_refits_find(wine, left_out):
-    """The rows that count most, left out one by one and predicted.
-
-    Both sides are Monte Carlo: of four chains, on rows whose log predictive is near -1.
-    """
-    X, y = wine
-    elpd = left_out[2].elpd_i.values
-    rows = np.argsort(elpd)[:5]
-    refitted = []
-    for row in rows:
-        rest = np.delete(np.arange(len(y)), row)
-        model = gibbs(2, X[rest], y[rest], seed=1)
-        refitted.append(model.predict_log_proba(X[[row]])[0, y[row]])
-    assert np.abs(elpd[rows] - refitted).mean() < 0.5
+    assert table.index[0] in ("3", "4")
 
 
 @pytest.mark.parametrize(
     "options", [{"projection_prior": "columnwise", "latent_scale": 0.1, "tol": 5e-3}, {}]
 )
-def test_pareto_k_of_mean_field_grows_with_its_components(wine, options):
+def test_pareto_k_of_mean_field_grows_with_its_components(options):
     """With one component q can nearly be corrected, with three it cannot."""
     k = []
     for r in (1, 3):
-        model = BSDRClassifier(r, variant="paper", random_state=0, **options).fit(*wine)
-        stats = model.idata_["sample_stats"]
+        model = BSDRClassifier(r, variant="paper", random_state=0, **options)
+        stats = model.fit(*load_wine(return_X_y=True)).idata_["sample_stats"]
         k.append(array_stats.psislw((stats["log_p"] - stats["log_q"]).values.ravel())[1])
     assert k[0] < 0.8
     assert k[1] > 0.8

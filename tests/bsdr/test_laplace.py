@@ -179,14 +179,14 @@ def test_regression_is_that_of_exact_sampling():
 @pytest.mark.slow
 def test_classes_of_many_samples_are_those_of_exact_sampling():
     # Short trajectories do not reach the ends of what the prior alone tells: 20 % too narrow.
-    moves = Moves(n_particles=150, n_moves=3, n_warm_up=8, n_kept=20, n_last=40, last_steps=64)
+    moves = Moves(n_particles=100, n_moves=3, n_warm_up=8, n_kept=15, n_last=40, last_steps=64)
     check_against_sampling(make_problem("multiclass", 5000, 10, 3, 2), moves, evidence=1.5)
 
 
 @pytest.mark.slow
 def test_weights_of_lower_rank_are_those_of_exact_sampling():
     moves = Moves(n_particles=200, n_moves=4, n_warm_up=10, n_kept=4, n_between=4)
-    check_against_sampling(make_problem("multiclass", 2000, 6, 4, 2), moves, widest=0.15)
+    check_against_sampling(make_problem("multiclass", 1000, 6, 4, 2), moves, widest=0.15)
 
 
 def test_few_separable_samples_are_not_to_be_trusted():
