@@ -284,7 +284,7 @@ few = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-many = settings(few, max_examples=400)
+many = settings(few, max_examples=150)
 
 
 @few
