@@ -69,6 +69,7 @@ def without_date(tree):
     return tree
 
 
+@pytest.mark.filterwarnings("ignore:Laplace.s approximation is not to be trusted")
 def test_a_loaded_model_is_the_one_that_was_saved(variant, zoo, tmp_path):
     model, X = zoo.fitted(*(zoo.variants | zoo.compiled)[variant])
     want, path = answers(model, X), tmp_path / "model.nc"
@@ -209,7 +210,8 @@ def test_the_declared_model_of_a_loaded_one(name, zoo, tmp_path):
 def test_every_class_of_the_list_is_part_of_some_model(zoo):
     """Else the list would allow more than it must."""
     seen = set()
-    for estimator, rows, target in (zoo.variants | zoo.compiled).values():
+    drawn = zoo.compiled["dgplvm, nuts"]
+    for estimator, rows, target in (*zoo.variants.values(), drawn):
         (_, _, objects), _ = graph(zoo.fitted(estimator, rows, target)[0])
         seen |= {entry["class"] for entry in objects}
     assert {*DATACLASSES, *PLAIN} <= seen
