@@ -4,11 +4,17 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.special import polygamma
+from scipy.stats import ks_2samp
 
 from benchmarks.evidence import agreement, coverage, null, page, sbc
-from benchmarks.evidence.simulate import features, simulate
-from bsdr_models.bsdr.priors import SAMPLING, Priors
+from benchmarks.evidence.simulate import (
+    features,
+    simulate,
+    simulate_hierarchical,
+    varying_together,
+)
+from bsdr_models.bsdr.posterior import Metric, Problem, label_log_likelihood
+from bsdr_models.bsdr.priors import SAMPLING
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +40,10 @@ def test_coverage_has_a_row_per_engine(tmp_path):
 
 
 def test_sbc_has_a_row_per_quantity_and_a_picture(tmp_path):
-    text = sbc.report(tmp_path, sbc.Plan(n_sets=12, n_draws=9, thin=1, tune=5))
-    assert len(text.splitlines()) == 4 + len(sbc.KINDS) * len(sbc.QUANTITIES) + 2
+    plan = sbc.Plan(n_sets=3, n_draws=9, n_chains=1, thin=1, tune=5)
+    text = sbc.report(tmp_path, plan)
+    assert len(text.splitlines()) == 4 + len(sbc.QUANTITIES)
+    assert all(f" {name} |" in text for name in (*sbc.CASES, "paper: Gibbs", "paper: mean field"))
     assert (tmp_path / "sbc.png").stat().st_size > 0
 
 
@@ -58,25 +66,66 @@ def test_z_scores_are_of_size_one_for_draws_of_one_distribution_and_large_for_tw
     assert agreement.z_scores(certain, certain).size == 4 * 30
 
 
-@pytest.mark.parametrize(("kind", "shared"), [("entrywise", None), ("columnwise", 0)])
-def test_projections_are_simulated_under_their_prior(kind, shared):
-    """One precision for a column makes squares of its entries rise together, of others not."""
-    X = np.zeros((1, 2))
-    priors = Priors(projection_shape=5.0, projection_rate=5.0)
-    truths = simulate(X, priors, (20_000, 1, 2), np.random.default_rng(6), projection_prior=kind)
-    log_squares = np.log(truths.projection[:, :, 0] ** 2)
-    # Var log(q^2) is that of log chi-square_1, pi^2 / 2, plus that of log precision, psi'(5);
-    # the latter is what two entries share. Standard error of a correlation: 0.007.
-    between = polygamma(1, 5.0) / (polygamma(1, 5.0) + np.pi**2 / 2)
-    found = np.corrcoef(log_squares.T)[0, 1]
-    assert found == pytest.approx(0.0 if shared is None else between, abs=0.028)
+@pytest.mark.parametrize(("target", "n", "d"), sbc.CASES.values())
+def test_parameters_are_simulated_under_the_prior_that_is_sampled(target, n, d):
+    """Two samples of each quantity, one from the simulation and one from the package."""
+    rng = np.random.default_rng(6)
+    X, new = varying_together(n, d, rng)
+    truths = simulate_hierarchical(X, sbc.PRIORS, (5000, sbc.R, sbc.K), target, rng)
+    metric = Metric.learn(X)
+    problem = Problem.pose(
+        metric.whiten(X),
+        truths.y[0],
+        n_labels=sbc.K,
+        n_components=sbc.R,
+        target=target,
+        priors=sbc.PRIORS,
+    )
+    theta = rng.standard_normal((5000, problem.n_parameters))
+    theirs = sbc.of_draws(metric, problem.parameters(theta, rng=rng), new, rng)
+    ours = sbc.of_truths(truths, new, target)
+    assert ours.keys() == theirs.keys()
+    for name, values in ours.items():
+        assert ks_2samp(values, theirs[name]).pvalue > 1e-3, name
+
+
+@pytest.mark.parametrize(("target", "n", "d"), sbc.CASES.values())
+def test_targets_are_simulated_with_the_likelihood_that_is_sampled(target, n, d):
+    """The sum of log likelihoods is within four standard errors of its expectation given eta."""
+    rng = np.random.default_rng(7)
+    X, _ = varying_together(n, d, rng)
+    truths = simulate_hierarchical(X, sbc.PRIORS, (4000, sbc.R, sbc.K), target, rng)
+    if target == "regression":
+        mean = -np.sum(np.log(truths.noise_scale) + 0.5 * np.log(2 * np.pi) + 0.5, axis=1)
+        mean, variance = np.repeat(mean, n), np.full(len(mean) * n, 0.5 * sbc.K)
+    else:
+        # All outcomes of a sample: classes, or sets of labels.
+        outcomes = (
+            np.eye(sbc.K, dtype=bool)
+            if target == "multiclass"
+            else np.array(list(np.ndindex((2,) * sbc.K)), dtype=bool)
+        )
+        log_p = [
+            label_log_likelihood(
+                truths.eta,
+                np.full(n, one.argmax()) if target == "multiclass" else np.tile(one, (n, 1)),
+                target,
+                sbc.PRIORS.lapse,
+            )[0].ravel()
+            for one in outcomes
+        ]
+        p = np.exp(log_p)
+        mean = np.sum(p * log_p, axis=0)
+        variance = np.sum(p * np.square(log_p), axis=0) - mean**2
+    gap = sbc.log_likelihood(truths, target).sum() - mean.sum()
+    assert abs(gap) < 4.0 * np.sqrt(variance.sum())
 
 
 def test_uniformity_passes_even_ranks_and_refuses_a_u():
     assert sbc.uniformity(np.arange(500) % 100, 99) == pytest.approx(1.0)
     # Two of ten bins with all of 100 ranks: chi-square of 400 on 9 degrees of freedom.
     assert sbc.uniformity(np.repeat([0, 99], 50), 99) < 1e-60
-    assert sbc.extreme(np.arange(100), 99).mean() == pytest.approx(0.2)
+    assert sbc.covered(np.arange(100), 99).mean() == pytest.approx(0.9)
 
 
 def test_nearest_undoes_a_signed_permutation():
@@ -96,7 +145,7 @@ def test_labels_are_simulated_with_the_probabilities_of_the_model():
     truths = simulate(X, SAMPLING, (20_000, 1, 3), np.random.default_rng(1))
     draws = {name: getattr(truths, name)[:2000] for name in ("projection", "weights", "bias")}
     for label in range(3):
-        values = sbc.quantities(draws, X, np.array([label]))["log likelihood"]
+        values = sbc.quantities(draws, X, np.array([label]), X[0])["log likelihood"]
         # The average over 2000 draws adds an error of its own, at most 0.5 / sqrt(2000).
         assert np.mean(truths.y == label) == pytest.approx(np.exp(values).mean(), abs=0.0146 + 0.04)
 

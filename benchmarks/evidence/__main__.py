@@ -5,7 +5,7 @@
     python -m benchmarks.evidence --agreement
 
 One BLAS thread, a few minutes for each part; every number is fixed by its seeds. The table of
-agreement with NUTS takes ten minutes more, and is made when it is asked for.
+agreement with NUTS takes longer than all others, and is made when it is asked for.
 """
 
 import argparse

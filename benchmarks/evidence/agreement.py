@@ -22,7 +22,7 @@ SETS, COMPONENTS, SEED = ("iris", "wine"), 2, 1
 QUANTILES = (0.05, 0.5, 0.95)
 ENGINES: dict[str, dict[str, Any]] = {
     "SMC": {"draws": 1000},
-    "NUTS": {"inference": "nuts", "draws": 1000, "tune": 1000},
+    "NUTS": {"inference": "nuts", "draws": 250, "tune": 250},
 }
 # Estimates whose standard error is below this are ties: probabilities that no draw doubts.
 TIE = 1e-6

@@ -1,19 +1,20 @@
-"""Parameters, positions and labels drawn from the joint distribution that BSDR assumes.
+"""Parameters and targets drawn from the joint distributions that the two models of BSDR assume.
 
-Written from the model's definition, and not with the functions under test.
+Written from the definitions of the models, and not with the functions under test.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.covariance import ledoit_wolf
 
-from bsdr_models.bsdr.priors import Priors
-from bsdr_models.typing import FloatArray, IntArray, ProjectionPrior
+from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
+from bsdr_models.typing import FloatArray, IntArray, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truths:
-    """C independent data sets on the same N rows of features.
+    """C independent data sets of the paper's model on the same N rows of features.
 
     X
         (N, D), columns of mean 0 and standard deviation 1, so that scaling changes nothing.
@@ -38,14 +39,9 @@ def features(n_rows: int, n_features: int, rng: np.random.Generator) -> FloatArr
 
 
 def simulate(
-    X: FloatArray,
-    priors: Priors,
-    size: tuple[int, int, int],
-    rng: np.random.Generator,
-    *,
-    projection_prior: ProjectionPrior = "entrywise",
+    X: FloatArray, priors: Priors, size: tuple[int, int, int], rng: np.random.Generator
 ) -> Truths:
-    """Draw from the prior, then from the likelihood.
+    """Draw from the paper's prior, one precision per entry, then from the likelihood.
 
     Parameters
     ----------
@@ -54,13 +50,10 @@ def simulate(
     size : (C, R, K)
         Data sets, components, labels.
     rng : numpy.random.Generator
-    projection_prior : {"entrywise", "columnwise", "rowwise"}
-        Which entries of the projection share a precision.
     """
     c, r, k = size
     n, d = X.shape
-    groups = {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}[projection_prior]
-    phi = rng.gamma(priors.projection_shape, 1.0 / priors.projection_rate, (c, *groups))
+    phi = rng.gamma(priors.projection_shape, 1.0 / priors.projection_rate, (c, d, r))
     psi = rng.gamma(priors.weight_shape, 1.0 / priors.weight_rate, (c, r, k))
     lam = rng.gamma(priors.bias_shape, 1.0 / priors.bias_rate, (c, k))
     Q = rng.standard_normal((c, d, r)) / np.sqrt(phi)
@@ -69,3 +62,79 @@ def simulate(
     Z = X @ Q + priors.latent_scale * rng.standard_normal((c, n, r))
     T = Z @ W + b[:, None] + rng.standard_normal((c, n, k))
     return Truths(X=X, projection=Q, latent=Z, weights=W, bias=b, y=T.argmax(axis=2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HierarchicalTruths:
+    """C independent data sets of the hierarchical model on the same N samples.
+
+    coef, bias
+        (C, D, K), (C, K); centred over classes where targets are classes.
+    eta
+        Linear predictors, (C, N, K).
+    scale, noise_scale
+        tau, (C,), and sigma, (C, K), which only real outputs have.
+    y
+        (C, N) of int, (C, N, K) of bool, or (C, N, K) of float.
+    """
+
+    coef: FloatArray
+    bias: FloatArray
+    eta: FloatArray
+    scale: FloatArray
+    noise_scale: FloatArray
+    y: np.ndarray
+
+
+def varying_together(
+    n_samples: int, n_features: int, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Standardised features with three factors in common, and one more sample, (1, D)."""
+    factors = rng.standard_normal((n_samples + 1, 3)) @ rng.standard_normal((3, n_features))
+    X = factors + rng.standard_normal((n_samples + 1, n_features))
+    X = (X - X[:-1].mean(axis=0)) / X[:-1].std(axis=0)
+    return X[:-1], X[-1:]
+
+
+def simulate_hierarchical(
+    X: FloatArray,
+    priors: HierarchicalPriors,
+    size: tuple[int, int, int],
+    target: Target,
+    rng: np.random.Generator,
+) -> HierarchicalTruths:
+    """Draw from the prior of the hierarchical model, then from its likelihood.
+
+    Parameters
+    ----------
+    X : (N, D)
+        Centred.
+    priors : HierarchicalPriors
+    size : (C, R, K)
+        Data sets, components, classes or labels or outputs.
+    target : {"multiclass", "multilabel", "regression"}
+    rng : numpy.random.Generator
+    """
+    c, r, k = size
+    n, d = X.shape
+    S = X.T @ X / n
+    value, vector = np.linalg.eigh(ledoit_wolf(X, assume_centered=True)[0])
+    root = (vector * np.sqrt(value)) @ vector.T
+    half = np.linalg.cholesky(root * np.trace(S) / np.trace(root @ S) / d)
+    tau = np.exp(priors.scale_location + priors.scale_width * rng.standard_normal(c))
+    Q = tau[:, None, None] * (half @ rng.standard_normal((c, d, r)))
+    W = rng.standard_normal((c, r, k))
+    b = priors.bias_scale * rng.standard_normal((c, k))
+    sigma = np.exp(priors.noise_location + priors.noise_width * rng.standard_normal((c, k)))
+    if target == "multiclass":
+        W -= W.mean(axis=2, keepdims=True)
+        b -= b.mean(axis=1, keepdims=True)
+    eta = X @ (Q @ W) + b[:, None]
+    noise = rng.standard_normal((c, n, k))
+    if target == "regression":
+        y = eta + sigma[:, None] * noise
+    else:
+        y = (eta + noise).argmax(axis=2) if target == "multiclass" else eta + noise > 0.0
+        guess = rng.integers(0, k if target == "multiclass" else 2, y.shape)
+        y = np.where(rng.random(y.shape) < priors.lapse, guess, y).astype(y.dtype)
+    return HierarchicalTruths(coef=Q @ W, bias=b, eta=eta, scale=tau, noise_scale=sigma, y=y)
