@@ -50,8 +50,8 @@ ACCEPTANCE, FIRST_STEP, STEP_RANGE = 0.75, 0.3, (1e-3, 1.0)
 _JITTER = 0.3
 # A coordinate of which all particles agree still has this standard deviation in the metric.
 _LEAST_SCALE = 0.03
-# Halvings of the interval in which the next temperature lies.
-_N_HALVINGS = 50
+# Halvings of the interval in which the log of the next step of temperature lies, and its lower end.
+_N_HALVINGS, _LEAST_LOG_STEP = 50, -700.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,12 +245,13 @@ def next_step(log_likelihood: FloatArray, longest: float, kept_share: float) -> 
 
     if is_short_enough(longest):
         return longest
-    low, high = 0.0, longest
+    # Between logarithms: likelihoods may differ by any power of ten.
+    low, high = _LEAST_LOG_STEP, math.log(longest)
     for _ in range(_N_HALVINGS):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if is_short_enough(middle) else (low, middle)
+        low, high = (middle, high) if is_short_enough(math.exp(middle)) else (low, middle)
     # Particles of zero likelihood are lost at any positive step.
-    return max(low, high * 0.5**_N_HALVINGS)
+    return math.exp(low)
 
 
 def resample(

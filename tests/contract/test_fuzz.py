@@ -225,6 +225,10 @@ FOUND = {
             n=10, d=5, seed=30353, labels="own", accidents=["outlier"], exponent=-176, choice=3
         ),
     ),
+    "temperatures that never rise without scaling": (
+        "BSDRRegressor",
+        Example(n=4, d=1, seed=33, labels="halves", n_classes=5, exponent=1, spread=200, choice=1),
+    ),
     "fourth powers that overflow without scaling": (
         "BSDRRegressor",
         Example(n=7, d=4, seed=530, labels="floats", exponent=84, choice=2, n_components=3),

@@ -229,6 +229,8 @@ def test_next_step_keeps_the_effective_sample_size(share):
     assert weight.sum() ** 2 / np.sum(weight**2) == pytest.approx(share * 400)
     assert next_step(value, 0.5 * step, share) == 0.5 * step
     assert next_step(np.full(400, -7.0), 0.3, share) == 0.3
+    # Features in small units without scaling: likelihoods of any size.
+    assert next_step(1e25 * value, 1.0, share) == pytest.approx(1e-25 * step, rel=1e-9)
 
 
 def test_particles_of_zero_likelihood_are_lost():
