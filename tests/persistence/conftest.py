@@ -251,9 +251,7 @@ def fitted(estimator: BaseEstimator, rows: str, target: str):
             patch.setattr(blocks, "CHUNK", 20)
             patch.setattr(blocks, "N_KEPT", 20)
         if target.endswith("stream"):
-            mixed = np.argsort(
-                np.arange(len(y)) % 10, kind="stable"
-            )
+            mixed = np.argsort(np.arange(len(y)) % 10, kind="stable")
             stream = clone(estimator).partial_fit(X[mixed], y[mixed], classes=np.unique(y))
             return stream, X
         return clone(estimator).fit(X, y, **keywords), X
