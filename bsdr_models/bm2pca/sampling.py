@@ -19,8 +19,6 @@ from bsdr_models.typing import FloatArray
 
 # Draws that prediction averages over.
 N_PREDICT = 300
-# Steps of ADVI from each of its starts.
-ADVI_STEPS = 10_000
 # Most numbers of one variable that is kept of every draw.
 MAX_NUMBERS = 20_000_000
 # Axis that counts components in each variable, chain and draw included.
@@ -144,16 +142,9 @@ def _pymc(
     from bsdr_models.inference import engines
 
     model = declare(X, margins, priors, n_components=n_components)
-    options: dict[str, Any] = {
-        "card": CARD,
-        "rng": rng,
-        "draws": draws,
-        "progressbar": progressbar,
-    }
-    if engine == "nuts":
-        found = engines.sample_nuts(model, tune=tune, chains=chains, **options)
-    else:
-        found = engines.fit_advi(model, n_iterations=ADVI_STEPS, **options)
+    found = engines.run_pymc(
+        engine, model, CARD, draws=draws, tune=tune, chains=chains, rng=rng, progressbar=progressbar
+    )
     values = _arrays(found, "posterior")
     stats = {k: v for k, v in _arrays(found, "sample_stats").items() if v.ndim == 2}
     fit = {k: v for k, v in _arrays(found, "fit").items() if k in ("elbo", "restarts")}

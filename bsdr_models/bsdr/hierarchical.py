@@ -29,7 +29,7 @@ from bsdr_models.bsdr.posterior import (
 )
 from bsdr_models.bsdr.predict import Positions
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.settings import ADVI_STEPS, N_DRAWS
+from bsdr_models.bsdr.settings import N_DRAWS
 from bsdr_models.checks import R_HAT_LIMIT
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.restarts import n_workers, run_tasks
@@ -793,16 +793,16 @@ def draw_with_pymc(
     # PyMC takes most of a second to load and is not needed by the other engine.
     from bsdr_models.inference import engines
 
-    options: dict[str, Any] = {
-        "card": CARD,
-        "rng": rng,
-        "draws": n_draws,
-        "progressbar": progressbar,
-    }
-    if engine == "nuts":
-        tree = engines.sample_nuts(model, tune=tune, chains=n_chains, **options)
-    else:
-        tree = engines.fit_advi(model, n_iterations=ADVI_STEPS, **options)
+    tree = engines.run_pymc(
+        engine,
+        model,
+        CARD,
+        draws=n_draws,
+        tune=tune,
+        chains=n_chains,
+        rng=rng,
+        progressbar=progressbar,
+    )
     posterior = tree["posterior"].to_dataset()
     shape = (posterior.sizes["chain"], posterior.sizes["draw"])
 

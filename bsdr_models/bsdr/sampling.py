@@ -8,7 +8,6 @@ import xarray as xr
 from bsdr_models.bsdr import gibbs, trees
 from bsdr_models.bsdr.card import CARD
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
-from bsdr_models.bsdr.settings import ADVI_STEPS
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.checks import warn_unless_mixed
 from bsdr_models.data import Data
@@ -56,16 +55,9 @@ def sample(
     from bsdr_models.inference import engines
 
     model = declare(context, priors, n_components=n_components)
-    options: dict[str, Any] = {
-        "card": CARD,
-        "rng": rng,
-        "draws": draws,
-        "progressbar": progressbar,
-    }
-    if engine == "nuts":
-        found = engines.sample_nuts(model, tune=tune, chains=chains, **options)
-    else:
-        found = engines.fit_advi(model, n_iterations=ADVI_STEPS, **options)
+    found = engines.run_pymc(
+        engine, model, CARD, draws=draws, tune=tune, chains=chains, rng=rng, progressbar=progressbar
+    )
     posterior = found["posterior"].dataset
     values = {str(name): posterior[name].to_numpy() for name in posterior.data_vars}
     for derived in CARD.identified:

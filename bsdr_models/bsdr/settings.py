@@ -22,8 +22,8 @@ class Settings:
     tol: float
 
 
-# Draws of a chain, of samplers that are not sized by the problem, and steps of ADVI from a start.
-N_DRAWS, ADVI_STEPS = 1000, 10_000
+# Draws of a chain, of samplers that are not sized by the problem.
+N_DRAWS = 1000
 # Engines of each model; the first is its default.
 ENGINES: dict[Variant, tuple[Inference, ...]] = {
     "hierarchical": ("smc", "laplace", "nuts", "advi"),

@@ -35,6 +35,15 @@ from bsdr_models.typing import FloatArray
 TAIL_SHARE = 0.1
 
 
+def run_pymc(
+    engine: str, model: pm.Model, card: Card, *, tune: int, chains: int, **options: Any
+) -> xr.DataTree:
+    """Draws by :func:`sample_nuts` or, if the engine is not ``"nuts"``, :func:`fit_advi`."""
+    if engine == "nuts":
+        return sample_nuts(model, card=card, tune=tune, chains=chains, **options)
+    return fit_advi(model, card=card, **options)
+
+
 def sample_nuts(
     model: pm.Model,
     *,
