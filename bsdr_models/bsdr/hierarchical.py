@@ -423,10 +423,17 @@ def moves_for(problem: Problem, n_draws: int | None = None) -> Moves:
     """
     load = max(work(problem), 1.0)
     n_particles = int(np.clip(round(_MOST * np.sqrt(_FEW / load)), _LEAST, _MOST))
-    if problem.target == "regression":  # small noise makes ridges that few moves cannot follow
-        n_kept = _KEPT[0] if n_draws is None else -(-n_draws // n_particles)
-        return Moves(n_particles=n_particles, n_moves=8, n_warm_up=16, n_kept=n_kept, n_between=2)
     n_last = n_particles // 2
+    if problem.target == "regression":  # small noise makes ridges that few moves cannot follow
+        return Moves(
+            n_particles=n_particles,
+            n_moves=6,
+            n_warm_up=8,
+            n_kept=2 * _KEPT[0] if n_draws is None else -(-n_draws // n_last),
+            n_between=3,
+            last_steps=64,
+            n_last=n_last,
+        )
     n_default = int(np.clip(round(_KEPT[0] * np.sqrt(1000.0 / load)), *_KEPT))
     n_kept = n_default if n_draws is None else -(-n_draws // n_last)
     return Moves(
@@ -732,6 +739,7 @@ def run_populations(
                 moves,
                 rng=stream,
                 jump=problem.rescale,
+                align=problem.align,
                 **({} if parallel else {"on_step": show}),
             )
 
@@ -971,6 +979,7 @@ def _held_out_scores(
         Moves(n_particles=_FOLD_PARTICLES, kept_share=0.5),
         rng=rng,
         jump=others.rescale,
+        align=others.align,
     )
     draws = others.parameters(found.draws, rng=rng)
     eta = draws.utilities(problem.X[out], np.zeros(int(out.sum())))

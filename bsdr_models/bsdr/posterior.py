@@ -45,6 +45,8 @@ _NO_VARIANCE = 1e-12
 _FARTHEST = 15.0
 # Standard deviation of the log of the factor of utilities in `Problem.rescale`.
 _OVERALL = 1.0
+# Rounds in which particles are turned towards their mean.
+_N_ROUNDS = 3
 # A particle with an entry beyond this has no prior density in double precision. Nothing overflows
 # within.
 _IMPOSSIBLE = 1e6
@@ -325,6 +327,34 @@ class Problem:
             log_jacobian = log_jacobian + change * sizes[name]
         flat = np.concatenate([moved[name].reshape(s, -1) for name in self.layout], axis=1)
         return flat, log_jacobian
+
+    def align(self, theta: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Turn the components of all particles (S, P) towards each other, and gradients (S, P).
+
+        Projection and weights may be turned by the same orthogonal matrix. Each particle gets the
+        one that brings both closest to the mean of the particles (orthogonal Procrustes problem).
+        """
+        names = ("projection", "weights")
+
+        def joined(vectors: FloatArray) -> FloatArray:
+            blocks = self.split(vectors)
+            return np.concatenate([blocks[name] for name in names], axis=2)  # (S, R, B + J)
+
+        A = joined(theta)
+        reference, turn = A[0], np.eye(self.n_components)
+        for _ in range(_N_ROUNDS):
+            U, _, V = np.linalg.svd(reference @ np.swapaxes(A, 1, 2))
+            turn = U @ V
+            reference = (turn @ A).mean(axis=0)
+
+        def turned(vectors: FloatArray) -> FloatArray:
+            out = vectors.copy()
+            for name in names:
+                begin, end, _ = self.layout[name]
+                out[:, begin:end] = (turn @ self.split(vectors)[name]).reshape(len(out), -1)
+            return out
+
+        return turned(theta), turned(slope)
 
     def log_likelihood(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Log likelihood of particles (S, P), in nats, and its gradient: (S,), (S, P).

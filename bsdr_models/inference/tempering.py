@@ -8,11 +8,15 @@ Particles are drawn from the prior and carried through the densities
 
 Each step takes the largest :math:`\beta` at which the weights
 :math:`L^{\beta_t - \beta_{t-1}}` keep a given effective sample size, resamples, and moves all
-particles by Hamiltonian Monte Carlo that leaves :math:`\pi_\beta` invariant [1]_, with the standard
-deviations of the particles as the metric. The product of the mean weights is an unbiased estimate
-of the evidence for fixed temperatures, and a consistent one for temperatures that the particles
-choose [2]_. At :math:`\beta = 1` every particle goes on as a Markov chain, of which some states are
-kept.
+particles by Hamiltonian Monte Carlo that leaves :math:`\pi_\beta` invariant [1]_. The product of the
+mean weights is an unbiased estimate of the evidence for fixed temperatures, and a consistent one for
+temperatures that the particles choose [2]_. At :math:`\beta = 1` every particle goes on as a Markov
+chain, of which some states are kept.
+
+The metric of the trajectories is the negative Hessian of :math:`\log \pi_\beta` at the mean of the
+particles, in directions in which the likelihood is convex that of the prior. It is found by
+differences of gradients; where parameters are so many that this would cost more than the moves, the
+standard deviations of the particles take its place.
 
 Nothing here knows a model: it asks for the log likelihood of a batch of particles with its
 gradient, in coordinates in which the prior is N(0, I).
@@ -41,15 +45,21 @@ type LogLikelihood = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 # map that is as likely to be chosen as its inverse.
 type Jump = Callable[[FloatArray, np.random.Generator], tuple[FloatArray, FloatArray]]
 
+# An orthogonal map of each particle (S, P), under which prior and likelihood stay the same, such that
+# particles come close to each other, and of the gradients (S, P) with them.
+type Align = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+
 # Jumps that follow a trajectory.
 _N_JUMPS = 2
-# Mean acceptance that the step size is moved to, where it begins, and its range. The step is in
-# units of the standard deviations of the particles.
+# Mean acceptance that the step size is moved to, where it begins, and its range.
 ACCEPTANCE, FIRST_STEP, STEP_RANGE = 0.75, 0.3, (1e-3, 1.0)
 # Standard deviation of the log step size of a move.
 _JITTER = 0.3
 # A coordinate of which all particles agree still has this standard deviation in the metric.
 _LEAST_SCALE = 0.03
+# Distance of the differences that make a Hessian, particles that a batch of them holds, and what
+# they may cost as a share of the moves at a temperature.
+_DISTANCE, _BATCH, _SHARE = 1e-4, 256, 0.25
 # Halvings of the interval in which the log of the next step of temperature lies, and its lower end.
 _N_HALVINGS, _LEAST_LOG_STEP = 50, -700.0
 
@@ -135,6 +145,7 @@ def run_tempering(
     *,
     rng: np.random.Generator,
     jump: Jump | None = None,
+    align: Align = lambda particles, slope: (particles, slope),
     on_step: Callable[[float], object] = lambda share: None,
 ) -> Tempered:
     """Carry draws from the prior N(0, I) to the posterior.
@@ -150,6 +161,9 @@ def run_tempering(
     jump : callable, optional
         A move that trajectories are slow at, tried after each of them and accepted by the rule of
         Metropolis and Hastings.
+    align : callable, optional
+        Turns particles towards each other where the model has a symmetry, so that they share a
+        metric.
     on_step : callable
         Called after each temperature and each kept state with the share of the run that is done.
 
@@ -165,10 +179,19 @@ def run_tempering(
     particles = rng.standard_normal((moves.n_particles, n_parameters))
     cloud = _Cloud(particles, *log_likelihood(particles), FIRST_STEP)
 
-    def move(beta: float, scale: FloatArray) -> float:
+    n_evaluations = moves.n_particles * moves.n_moves * (1 + moves.max_steps) / 2
+    is_dense = 2 * n_parameters <= _SHARE * n_evaluations
+
+    def learn_metric(beta: float) -> FloatArray:
+        cloud.at, cloud.slope = align(cloud.at, cloud.slope)
+        if is_dense:
+            return inverse_root(log_likelihood, cloud.at.mean(axis=0), beta)
+        return np.maximum(cloud.at.std(axis=0), _LEAST_SCALE)
+
+    def move(beta: float, root: FloatArray) -> float:
         with np.errstate(over="ignore", invalid="ignore"):  # a trajectory may leave for infinity
             longest = moves.max_steps if beta < 1.0 else moves.last_steps
-            accepted = _move(cloud, log_likelihood, beta, scale, longest, rng=rng)
+            accepted = _move(cloud, log_likelihood, beta, root, longest, rng=rng)
             if jump is not None:
                 for _ in range(_N_JUMPS):
                     _try_jump(cloud, log_likelihood, beta, jump, rng=rng)
@@ -184,10 +207,10 @@ def run_tempering(
         chosen = resample(weight, moves.n_last if beta == 1.0 else None, rng=rng)
         cloud.at, cloud.slope = cloud.at[chosen], cloud.slope[chosen]
         cloud.log_likelihood = cloud.log_likelihood[chosen]
-        scale = np.maximum(cloud.at.std(axis=0), _LEAST_SCALE)
+        root = learn_metric(beta)
         accepted, log_sizes = [], []
         for _ in range(moves.n_moves if beta < 1.0 else moves.n_warm_up):
-            accepted.append(move(beta, scale))
+            accepted.append(move(beta, root))
             log_sizes.append(math.log(cloud.step_size))
         temperatures.append(beta)
         acceptances.append(float(np.mean(accepted)))
@@ -195,11 +218,11 @@ def run_tempering(
     kept, accepted = [], []
     interrupted = False
     try:
-        scale = np.maximum(cloud.at.std(axis=0), _LEAST_SCALE)
+        root = learn_metric(1.0)
         step_size = cloud.step_size = math.exp(np.mean(log_sizes[len(log_sizes) // 2 :]))
         for count in range(moves.n_kept):
             for _ in range(moves.n_between):
-                accepted.append(move(1.0, scale))
+                accepted.append(move(1.0, root))
                 cloud.step_size = step_size  # fixed, as invariance needs it
             kept.append((cloud.at, cloud.log_likelihood))
             on_step(0.8 + 0.2 * (count + 1) / moves.n_kept)
@@ -254,6 +277,29 @@ def next_step(log_likelihood: FloatArray, longest: float, kept_share: float) -> 
     return math.exp(low)
 
 
+def inverse_root(log_likelihood: LogLikelihood, at: FloatArray, beta: float) -> FloatArray:
+    """A root L (P, P) of the inverse metric, L L', at a point.
+
+    The metric is I - beta H, with H the Hessian of the log likelihood without its part that is
+    positive definite.
+
+    Parameters
+    ----------
+    log_likelihood : callable
+    at : (P,)
+    beta : float
+    """
+    p = len(at)
+    steps = _DISTANCE * np.eye(p)
+    points = at + np.concatenate([steps, -steps])
+    batches = [points[begin : begin + _BATCH] for begin in range(0, 2 * p, _BATCH)]
+    slope = np.concatenate([log_likelihood(batch)[1] for batch in batches])
+    hessian = np.nan_to_num((slope[:p] - slope[p:]) / (2.0 * _DISTANCE))
+    value, vector = np.linalg.eigh(-0.5 * beta * (hessian + hessian.T))
+    found: FloatArray = vector / np.sqrt(1.0 + np.maximum(value, 0.0))
+    return found
+
+
 def resample(
     weight: FloatArray, number: int | None = None, *, rng: np.random.Generator
 ) -> IntArray:
@@ -276,22 +322,27 @@ def _move(
     cloud: _Cloud,
     log_likelihood: LogLikelihood,
     beta: float,
-    scale: FloatArray,
+    root: FloatArray,
     max_steps: int,
     *,
     rng: np.random.Generator,
 ) -> float:
-    """One trajectory of every particle, accepted or not; its mean acceptance, to the step size."""
-    size = cloud.step_size * math.exp(_JITTER * rng.standard_normal()) * scale
+    """One trajectory of every particle, accepted or not; its mean acceptance, to the step size.
+
+    Momenta are standard normal in coordinates u of the particles, x = L u, where L (P, P) is a root
+    of the inverse metric, or its diagonal.
+    """
+    size = cloud.step_size * math.exp(_JITTER * rng.standard_normal()) * root
+    apply = np.matmul if root.ndim == 2 else np.multiply
     n_steps = int(rng.integers(1, max_steps + 1))
     momentum = rng.standard_normal(cloud.at.shape)
     x, value, slope = cloud.at, cloud.log_likelihood, cloud.slope
     start = _log_joint(x, beta * value, momentum)
     for _ in range(n_steps):
-        momentum = momentum + 0.5 * size * (beta * slope - x)
-        x = x + size * momentum
+        momentum = momentum + 0.5 * apply(beta * slope - x, size)
+        x = x + apply(momentum, size.T)
         value, slope = log_likelihood(x)
-        momentum = momentum + 0.5 * size * (beta * slope - x)
+        momentum = momentum + 0.5 * apply(beta * slope - x, size)
     end = _log_joint(x, beta * value, momentum)
     acceptance = acceptance_probability(end - start)
     _accept(cloud, acceptance, x, value, slope, rng=rng)

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.polynomial import chebyshev
+from numpy.polynomial import polynomial
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
@@ -151,8 +151,7 @@ def _tables() -> tuple[FloatArray, FloatArray]:
     place = 0.5 * np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
     middle = (np.arange(N_PARTS) + 0.5) / N_PARTS + np.arange(n_pieces)[:, None]  # (I, J)
     x = FIRST - _DECIDED + STEP * (middle.ravel() + place[:, None] / N_PARTS)
-    fitted = chebyshev.chebfit(2.0 * place, ndtr(x), _DEGREE)
-    power = np.stack([chebyshev.cheb2poly(column) for column in fitted.T], axis=1)
+    power = polynomial.polyfit(2.0 * place, ndtr(x), _DEGREE)
     power *= 2.0 ** np.arange(_DEGREE + 1)[:, None]
     by_part = power.reshape(_DEGREE + 1, n_pieces, N_PARTS)
     return weight / weight.sum(), np.ascontiguousarray(by_part.transpose(2, 0, 1))

@@ -179,6 +179,29 @@ def check_rescale(target):
     assert (np.abs(change.mean(axis=0)) <= 4.5 * error + 1e-9).all()
 
 
+def check_align(target, r):
+    """An orthogonal map of each particle that keeps its likelihood, and finds turned copies."""
+    this = problem(target, 4, r)
+    rng = np.random.default_rng(14)
+    theta = rng.standard_normal((6, this.n_parameters))
+    value, slope = this.log_likelihood(theta)
+    there, turned = this.align(theta, slope)
+    assert not np.allclose(there, theta)
+    assert_allclose(np.sum(there**2, axis=1), np.sum(theta**2, axis=1))
+    found = this.log_likelihood(there)
+    assert_allclose(found[0], value, rtol=1e-10)
+    assert_allclose(found[1], turned, rtol=1e-6, atol=1e-7)
+    copies = np.repeat(theta[:1], 8, axis=0)
+    for copy in copies:
+        blocks = this.split(copy[None])
+        turn = stats.ortho_group.rvs(r, random_state=rng) if r > 1 else -np.eye(1)
+        for name in ("projection", "weights"):
+            blocks[name][0] = turn @ blocks[name][0]
+    assert np.ptp(copies, axis=0).max() > 0.1 or r == 1
+    there, _ = this.align(copies, copies)
+    assert np.ptp(there, axis=0).max() < 1e-9
+
+
 def check_metric(n, d):
     """Variance of x'q and covariances of two samples, of these and of new samples."""
     X, new = correlated(n, d), correlated(30, d, seed=1)
@@ -221,6 +244,12 @@ def test_value(target, k, r):
 @pytest.mark.parametrize(("target", "k", "r"), CASES)
 def test_gradient(target, k, r):
     check_gradient(target, k, r)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("r", [1, 2, 3])
+def test_components_are_turned_towards_each_other(target, r):
+    check_align(target, r)
 
 
 @pytest.mark.parametrize(("target", "k"), [("multiclass", 4), ("multiclass", 2), ("multilabel", 2)])
@@ -482,6 +511,23 @@ def rescaling_without_jacobian(patch):
     patch.setattr(Problem, "rescale", faulty)
 
 
+def weights_left_as_they_are(patch):
+    sound = Problem.align
+
+    def faulty(self, theta, slope):
+        there, turned = (each.copy() for each in sound(self, theta, slope))
+        begin, end, _ = self.layout["weights"]
+        there[:, begin:end], turned[:, begin:end] = theta[:, begin:end], slope[:, begin:end]
+        return there, turned
+
+    patch.setattr(Problem, "align", faulty)
+
+
+def gradient_left_behind(patch):
+    sound = Problem.align
+    patch.setattr(Problem, "align", lambda self, theta, slope: (sound(self, theta, slope)[0], slope))
+
+
 def identity_for_contrasts(patch):
     patch.setattr(posterior, "make_contrasts", lambda k, _: np.eye(k))
 
@@ -533,6 +579,8 @@ FAULTS = {
     "projection without its scale": (projection_without_scale, check_parameters, CLASSES),
     "precision for scale": (precision_for_scale, check_parameters, OUTPUTS),
     "rescaling without Jacobian": (rescaling_without_jacobian, check_rescale, ("multiclass",)),
+    "weights not turned": (weights_left_as_they_are, check_align, ("multiclass", 2)),
+    "gradient not turned": (gradient_left_behind, check_align, ("multiclass", 2)),
     "as many contrasts as classes": (identity_for_contrasts, check_prior, ("multiclass", 4)),
     "a class of reference": (first_class_as_reference, check_prior, ("multiclass", 4)),
     "covariance for its root": (covariance_for_its_root, check_metric, (40, 6)),

@@ -1,5 +1,6 @@
 """Tempered particles on targets whose posterior and evidence are known."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +8,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from bsdr_models.inference import tempering
-from bsdr_models.inference.tempering import Moves, next_step, resample, run_tempering
+from bsdr_models.inference.tempering import (
+    Moves,
+    inverse_root,
+    next_step,
+    resample,
+    run_tempering,
+)
 
 P = 3
 MOVES = Moves(
@@ -151,6 +158,76 @@ def test_conjugate_normal():
     check_conjugate()
 
 
+def test_conjugate_normal_by_standard_deviations(monkeypatch):
+    """The metric where parameters are many."""
+    monkeypatch.setattr(tempering, "_SHARE", 0.0)
+    check_conjugate()
+
+
+@pytest.mark.parametrize("beta", [0.01, 1.0])
+def test_metric_is_the_tempered_hessian(beta):
+    precision = np.eye(P) + beta * Conjugate.a.T @ Conjugate.a
+    for n_copies, batch in ((1, 256), (3, 4)):  # in one batch and in several
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tempering, "_BATCH", batch)
+            root = inverse_root(Conjugate.log_likelihood, np.full(P, float(n_copies)), beta)
+        assert_allclose(root @ root.T, np.linalg.inv(precision), rtol=1e-6, atol=1e-8)
+
+
+def test_metric_leaves_out_what_curves_upwards():
+    def log_likelihood(x):  # a saddle
+        return x[:, 0] ** 2 - 4.0 * x[:, 1] ** 2, x * [2.0, -8.0]
+
+    root = inverse_root(log_likelihood, np.zeros(2), 0.5)
+    assert_allclose(root @ root.T, np.diag([1.0, 0.2]), rtol=1e-6, atol=1e-9)
+
+
+def test_correlation_does_not_shorten_the_steps():
+    """Two parameters of which only the sum is known, to a thousandth."""
+
+    def log_likelihood(x):
+        gap = 1e3 * (x.sum(axis=1) - 1.0)
+        return -0.5 * gap**2, -1e3 * gap[:, None] * np.ones(2)
+
+    run = run_tempering(log_likelihood, 2, MOVES, rng=np.random.default_rng(0))
+    assert run.acceptance.min() > 0.3
+    assert_allclose(run.draws.sum(axis=1).std(), 1e-3, rtol=0.3)
+    difference = (run.draws[:, 0] - run.draws[:, 1]).reshape(-1, MOVES.n_kept)
+    assert_allclose(difference.std(), np.sqrt(2.0), rtol=0.3)
+    assert abs(np.corrcoef(difference.T)[0, 1]) < 0.5  # of states of the same particle
+
+
+def test_particles_may_be_turned():
+    """A posterior around a circle keeps its law; turned towards each other its particles agree."""
+
+    def log_likelihood(x):
+        radius = np.linalg.norm(x, axis=1)
+        return -50.0 * (radius - 2.0) ** 2, -100.0 * (1.0 - 2.0 / radius)[:, None] * x
+
+    def align(particles, slope):
+        turn = np.exp(-1j * np.angle(particles @ [1.0, 1j]))
+        return tuple(
+            np.column_stack([each.real, each.imag])
+            for each in ((v @ [1.0, 1j]) * turn for v in (particles, slope))
+        )
+
+    found = {}
+    for how in (None, align):
+        runs = [
+            run_tempering(
+                log_likelihood,
+                2,
+                MOVES,
+                rng=np.random.default_rng(seed),
+                **({} if how is None else {"align": how}),
+            )
+            for seed in range(40)
+        ]
+        found[how] = [[np.linalg.norm(r.draws, axis=1).mean(), r.log_evidence] for r in runs]
+    z = z_scores(np.array(found[None]) - np.array(found[align]), 0.0)
+    assert np.abs(z).max() < BOUND, z
+
+
 def test_conjugate_normal_with_jumps():
     check_conjugate(stretch)
     with pytest.raises(AssertionError):
@@ -194,6 +271,8 @@ def test_form_of_the_result():
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1.0)
     assert len(shares) == len(run.temperatures) + MOVES.n_kept
+    short = replace(MOVES, n_between=1, last_steps=1)
+    run = run_tempering(Conjugate.log_likelihood, P, short, rng=np.random.default_rng(0))
     pairs = run.draws.reshape(100, 2, P)  # the states of a particle stand side by side
     within = np.sum((pairs[:, 0] - pairs[:, 1]) ** 2)
     assert within < np.sum((pairs[:, 0] - np.roll(pairs[:, 1], 40, axis=0)) ** 2)
