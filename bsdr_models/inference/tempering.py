@@ -8,15 +8,15 @@ Particles are drawn from the prior and carried through the densities
 
 Each step takes the largest :math:`\beta` at which the weights
 :math:`L^{\beta_t - \beta_{t-1}}` keep a given effective sample size, resamples, and moves all
-particles by Hamiltonian Monte Carlo that leaves :math:`\pi_\beta` invariant [1]_. The product of the
-mean weights is an unbiased estimate of the evidence for fixed temperatures, and a consistent one for
-temperatures that the particles choose [2]_. At :math:`\beta = 1` every particle goes on as a Markov
-chain, of which some states are kept.
+particles by Hamiltonian Monte Carlo that leaves :math:`\pi_\beta` invariant [1]_. The product of
+the mean weights is an unbiased estimate of the evidence for fixed temperatures, and a consistent
+one for temperatures that the particles choose [2]_. At :math:`\beta = 1` every particle goes on as
+a Markov chain, of which some states are kept.
 
 The metric of the trajectories is the negative Hessian of :math:`\log \pi_\beta` at the mean of the
-particles, in directions in which the likelihood is convex that of the prior. It is found by
-differences of gradients; where parameters are so many that this would cost more than the moves, the
-standard deviations of the particles take its place.
+particles; where the likelihood curves upwards, that of the prior. It is found by differences of
+gradients. Where there are so many parameters that this would add much to the cost of the moves,
+the variances of the particles take its place.
 
 Nothing here knows a model: it asks for the log likelihood of a batch of particles with its
 gradient, in coordinates in which the prior is N(0, I).
@@ -45,8 +45,8 @@ type LogLikelihood = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 # map that is as likely to be chosen as its inverse.
 type Jump = Callable[[FloatArray, np.random.Generator], tuple[FloatArray, FloatArray]]
 
-# An orthogonal map of each particle (S, P), under which prior and likelihood stay the same, such that
-# particles come close to each other, and of the gradients (S, P) with them.
+# Particles (S, P), turned towards each other by orthogonal maps that prior and likelihood do not
+# feel, and their gradients (S, P), turned with them.
 type Align = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 # Jumps that follow a trajectory.

@@ -525,7 +525,9 @@ def weights_left_as_they_are(patch):
 
 def gradient_left_behind(patch):
     sound = Problem.align
-    patch.setattr(Problem, "align", lambda self, theta, slope: (sound(self, theta, slope)[0], slope))
+    patch.setattr(
+        Problem, "align", lambda self, theta, slope: (sound(self, theta, slope)[0], slope)
+    )
 
 
 def identity_for_contrasts(patch):
