@@ -29,8 +29,8 @@ STEPS += ("likelihood", "sparse_likelihood", "criteria", "dynamics", "back_const
 STEPS += ("objective", "paper_objective", "gp_classifier", "decoder", "projection")
 NUMERICS = ("numerics.*", "data")
 CHECKS = ("checks", "frames", "unlabeled")
-# Rows that are not an array in memory.
-SOURCES = ("row_sources", "row_checks", "kept_rows", "by_blocks")
+# Samples that are not an array in memory, and predictions of them.
+SOURCES = ("row_sources", "row_checks", "kept_rows", "by_blocks", "classifier")
 # What all estimators offer: saving, reporting, citing.
 SURFACE = ("surface", "report", "layout")
 DRIVERS = tuple(

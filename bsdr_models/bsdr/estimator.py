@@ -5,15 +5,15 @@ from typing import Any, Self
 import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
-from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.bsdr import blocks, predict, trees
 from bsdr_models.bsdr.base import BaseBSDR
 from bsdr_models.bsdr.partial_fit import PartialFit
-from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import check_classes, check_variation, encode_labels, one_thread
+from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.frames import read_numbers, read_truth, require_targets
 from bsdr_models.kept_rows import keep_rows
 from bsdr_models.numerics.scaling import Scaler
@@ -28,7 +28,7 @@ from bsdr_models.typing import FloatArray
 from bsdr_models.unlabeled import read_labels
 
 
-class BSDRClassifier(ClassifierMixin, PartialFit):
+class BSDRClassifier(ProbabilisticClassifier, PartialFit):
     """Bayesian supervised dimensionality reduction for labels.
 
     Samples are projected linearly to ``n_components`` dimensions and classified there by a
@@ -289,69 +289,20 @@ class BSDRClassifier(ClassifierMixin, PartialFit):
         self.classes_ = np.arange(Y.shape[1])
         return self._fit(X, on, target="multilabel", labels=self.classes_)
 
-    @by_blocks
-    def predict_log_proba(self, X: Any) -> FloatArray:
-        """Log probabilities of the classes, or of each label being on.
+    @property
+    def _exclusive(self) -> bool:  # type: ignore[override]
+        return self._context.target != "multilabel"
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            Computed from the latent coordinates alone, and pooled over draws, see ``pooling``.
-        """
-        return self._log_probabilities(self._rows(X))
-
-    def _log_probabilities(self, rows: FloatArray) -> FloatArray:
-        """The same for rows that were validated and scaled."""
+    def _log_proba(self, rows: FloatArray) -> FloatArray:
         if self.variant_ == "hierarchical":
             log_p = self._hierarchical.posterior.log_probabilities(rows)
         else:
             log_p = predict.label_log_probabilities(
                 self._posterior, rows, integrate_latent=self.integrate_latent
             )
-        if self._context.target == "multilabel":
+        if not self._exclusive:
             return np.minimum(log_p, 0.0)
         return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
-
-    @by_blocks
-    def predict_proba(self, X: Any) -> FloatArray:
-        """Probabilities of the classes, or of each label being on: see `predict_log_proba`."""
-        return np.exp(self.predict_log_proba(X))
-
-    @by_blocks
-    def predict(self, X: Any) -> np.ndarray:
-        """Most probable class of each row; for a multi-label fit, which labels are on.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_labels)
-        """
-        return self._most_probable(self.predict_log_proba(X))
-
-    def _most_probable(self, log_p: FloatArray) -> np.ndarray:
-        if self._context.target == "multilabel":
-            return (log_p > np.log(0.5)).astype(int)
-        return self.classes_[log_p.argmax(axis=1)]
-
-    @by_blocks
-    def decision_function(self, X: Any) -> FloatArray:
-        """Log odds for two classes or multi-label, else log probabilities.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
-        """
-        log_p = self.predict_log_proba(X)
-        if self._context.target == "multilabel":
-            return log_p - np.log(-np.expm1(np.minimum(log_p, -1e-300)))
-        return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
         """Positions and probabilities of new rows as a DataTree, for the plots.
@@ -370,7 +321,7 @@ class BSDRClassifier(ClassifierMixin, PartialFit):
             (:mod:`bsdr_models.numerics.outliers`).
         """
         rows = self._rows(X)
-        log_p = self._log_probabilities(rows)
+        log_p = self._log_proba(rows)
         return trees.predictions_tree(
             self._context,
             positions=self._leading_positions(rows),
@@ -379,7 +330,7 @@ class BSDRClassifier(ClassifierMixin, PartialFit):
                 "predicted": self._most_probable(log_p),
                 **self._unusual(rows),
             },
-            y=read_truth(y, classes=self._context.target == "multiclass"),
+            y=read_truth(y, classes=self._exclusive),
             inference_method=self._method,
             attrs=self._attrs(),
         )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from bsdr_models import report
@@ -25,7 +25,6 @@ from bsdr_models.bsdr import mean_field
 from bsdr_models.bsdr.card import CARD
 from bsdr_models.bsdr.mean_field import Info, Scores
 from bsdr_models.bsdr.priors import PAPER, Priors
-from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     check_count,
     check_flag,
@@ -37,6 +36,7 @@ from bsdr_models.checks import (
     units_of_rows,
     warn_not_converged,
 )
+from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.data import Data
 from bsdr_models.frames import require_targets, validate_rows
 from bsdr_models.inference.callbacks import watched_climb
@@ -154,7 +154,7 @@ def unpack(vector: FloatArray, state: State) -> State:
     )
 
 
-class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
+class MNPClassifier(ProbabilisticClassifier, Surface, BaseEstimator):
     """Multinomial probit on all features: what BSDR must beat to be worth its projection.
 
     Parameters
@@ -320,56 +320,12 @@ class MNPClassifier(ClassifierMixin, Surface, BaseEstimator):
             remarks=[report.NARROW],
         )
 
-    @by_blocks
-    def predict_log_proba(self, X: Any) -> FloatArray:
-        """Log probabilities of the classes, weights integrated out.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-        """
+    def _rows(self, X: Any) -> FloatArray:
         check_is_fitted(self)
-        X = validate_rows(self, X, reset=False)
-        rows, w = _with_ones(self._scaler.transform(X)), self._state.weights
-        precision = self._state.weight_precision.mean
+        return _with_ones(self._scaler.transform(validate_rows(self, X, reset=False)))
+
+    def _log_proba(self, rows: FloatArray) -> FloatArray:
+        """Weights integrated out."""
+        w, precision = self._state.weights, self._state.weight_precision.mean
         variance = self._design.row_variance(rows, precision, 1.0, precision.shape[1])
         return orthant.label_log_probs(rows @ w.mean, np.sqrt(1.0 + variance))
-
-    @by_blocks
-    def predict_proba(self, X: Any) -> FloatArray:
-        """Probabilities of the classes: see `predict_log_proba`."""
-        return np.exp(self.predict_log_proba(X))
-
-    @by_blocks
-    def predict(self, X: Any) -> np.ndarray:
-        """Most probable class of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        log_p = self.predict_log_proba(X)
-        return self.classes_[log_p.argmax(axis=1)]
-
-    @by_blocks
-    def decision_function(self, X: Any) -> FloatArray:
-        """Log odds for two classes, else log probabilities.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
-        """
-        log_p = self.predict_log_proba(X)
-        return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p

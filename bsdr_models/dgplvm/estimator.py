@@ -8,7 +8,6 @@ import numpy as np
 import xarray as xr
 from sklearn.base import (
     BaseEstimator,
-    ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
@@ -32,6 +31,7 @@ from bsdr_models.checks import (
     one_thread,
     warn_unless_mixed,
 )
+from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.dgplvm import settings, trees
 from bsdr_models.dgplvm.card import CARD
 from bsdr_models.dgplvm.draws import declare, learn_draws
@@ -55,7 +55,11 @@ PRIVATE = ("_learned", "_context", "_tree", "_task", "_scaler")
 
 
 class DGPLVMClassifier(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, Surface, BaseEstimator
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    ProbabilisticClassifier,
+    Surface,
+    BaseEstimator,
 ):
     r"""Discriminative Gaussian process latent variable model.
 
@@ -506,41 +510,9 @@ class DGPLVMClassifier(
         posterior = self._learned.posterior
         return (posterior if isinstance(posterior, Posterior) else posterior.draws[0]).placement
 
-    @by_blocks
-    def predict_log_proba(self, X: Any) -> FloatArray:
-        """Log probabilities of the classes: see `predict_proba`."""
-        rows = self._rows(X)
+    def _log_proba(self, rows: FloatArray) -> FloatArray:
         with one_thread():
             return self._learned.posterior.log_probabilities(rows)
-
-    @by_blocks
-    def predict_proba(self, X: Any) -> FloatArray:
-        """Probabilities of the classes at the positions of the rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-        """
-        return np.exp(self.predict_log_proba(X))
-
-    @by_blocks
-    def predict(self, X: Any) -> np.ndarray:
-        """Most probable class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        log_p = self.predict_log_proba(X)
-        return self.classes_[log_p.argmax(axis=1)]
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
         """Positions and probabilities of new rows as a DataTree, for the plots.
@@ -559,12 +531,12 @@ class DGPLVMClassifier(
             placed by the others, that are at least as far out.
         """
         rows = self._rows(X)
+        log_p = self._log_proba(rows)
         with one_thread():
             positions = self._learned.posterior.positions(rows)
-            probability = np.exp(self._learned.posterior.log_probabilities(rows))
         values = {
-            "probability": probability,
-            "predicted": self.classes_[probability.argmax(axis=1)],
+            "probability": np.exp(log_p),
+            "predicted": self._most_probable(log_p),
             **trees.out_of_range(self._any_placement(), rows),
         }
         return trees.predictions_tree(
