@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import helmert
-from scipy.special import log_ndtr
+from scipy.special import ndtr
 
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.numerics import probit_choice
@@ -433,12 +433,8 @@ def label_log_likelihood(
     """
     if target == "multiclass":
         return probit_choice.log_likelihood(eta, y, lapse)
-    sign = np.where(y, 1.0, -1.0)
-    margin = np.clip(sign * eta, -_DECIDED, _DECIDED)
-    log_p = log_ndtr(margin)
-    hazard = sign * np.exp(-0.5 * margin**2 - LOG_SQRT_2PI - log_p)
-    mixed, share = _with_lapse(log_p, lapse, 2)
-    return mixed.sum(axis=2), hazard * share
+    _, total, slope = _label_probability(eta, y, lapse)
+    return np.log(total).sum(axis=2), slope
 
 
 def label_curvature(
@@ -459,20 +455,20 @@ def label_curvature(
     """
     if target == "multiclass":
         return probit_choice.curvature(eta, y, lapse)[1:]
-    sign = np.where(y, 1.0, -1.0)
-    margin = np.clip(sign * eta, -_DECIDED, _DECIDED)
-    log_p = log_ndtr(margin)
-    hazard = sign * np.exp(-0.5 * margin**2 - LOG_SQRT_2PI - log_p)
-    _, share = _with_lapse(log_p, lapse, 2)
+    margin, _, slope = _label_probability(eta, y, lapse)
     curvature = np.zeros((*eta.shape, eta.shape[1]))
     own = np.arange(eta.shape[1])
-    # The probability itself has the second derivative -eta times its first.
-    curvature[:, own, own] = -share * hazard * (sign * margin + share * hazard)
-    return share * hazard, curvature
+    # The density has the derivative -margin times itself.
+    curvature[:, own, own] = -np.abs(slope) * margin - slope**2
+    return slope, curvature
 
 
-def _with_lapse(log_p: FloatArray, lapse: float, k: int) -> tuple[FloatArray, FloatArray]:
-    """Log of (1 - lapse) p + lapse / k, and the share of the first part in it."""
-    kept = (1.0 - lapse) * np.exp(np.minimum(log_p, 0.0))
-    total = kept + lapse / k
-    return np.log(total), kept / total
+def _label_probability(
+    eta: FloatArray, y: BoolArray, lapse: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Utility on the side of what was observed, its probability, slope of its logarithm in eta."""
+    sign = 2.0 * y - 1.0
+    margin = np.clip(sign * eta, -_DECIDED, _DECIDED)
+    total = (1.0 - lapse) * ndtr(margin) + 0.5 * lapse
+    slope = sign * np.exp(-0.5 * margin**2 - LOG_SQRT_2PI) * ((1.0 - lapse) / total)
+    return margin, total, slope

@@ -454,8 +454,14 @@ def no_lapse(patch):
 
 
 def lapse_over_classes_for_label_sets(patch):
-    sound = posterior._with_lapse
-    patch.setattr(posterior, "_with_lapse", lambda log_p, lapse, _: sound(log_p, lapse, 4))
+    sound = posterior._label_probability
+    patch.setattr(
+        posterior,
+        "_label_probability",
+        lambda eta, y, lapse: tuple(
+            part - 0.25 * lapse * (i == 1) for i, part in enumerate(sound(eta, y, lapse))
+        ),
+    )
 
 
 def jacobian_of_the_scale(patch):
