@@ -22,13 +22,6 @@ class LatentSums:
     moments: tuple[Moments, ...]
     second: FloatArray
 
-    def __add__(self, other: "LatentSums") -> "LatentSums":
-        """Sums over the rows of both."""
-        return LatentSums(
-            moments=tuple(a + b for a, b in zip(self.moments, other.moments, strict=True)),
-            second=self.second + other.second,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightSums:
@@ -46,14 +39,6 @@ class WeightSums:
     outer: FloatArray
     pull: FloatArray
 
-    def __add__(self, other: "WeightSums") -> "WeightSums":
-        """Sums over the rows of both."""
-        return WeightSums(
-            spread=self.spread + other.spread,
-            outer=self.outer + other.outer,
-            pull=self.pull + other.pull,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundSums:
@@ -70,36 +55,3 @@ class BoundSums:
     n: int
     log_det: FloatArray
     margins: FloatArray
-
-    def __add__(self, other: "BoundSums") -> "BoundSums":
-        """Sums over the rows of both."""
-        return BoundSums(
-            n=self.n + other.n,
-            log_det=self.log_det + other.log_det,
-            margins=self.margins + other.margins,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepSums:
-    """What the visit that makes new positions adds up.
-
-    latent
-        For the views.
-    weights
-        For q(eta).
-    spread
-        Sum of S_n, (P, R, R).
-    """
-
-    latent: LatentSums
-    weights: WeightSums
-    spread: FloatArray
-
-    def __add__(self, other: "SweepSums") -> "SweepSums":
-        """Sums over the rows of both."""
-        return SweepSums(
-            latent=self.latent + other.latent,
-            weights=self.weights + other.weights,
-            spread=self.spread + other.spread,
-        )
