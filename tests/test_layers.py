@@ -42,9 +42,7 @@ DRIVERS = tuple(
         "optimise",
         "restarts",
         "row_blocks",
-        "block_vector",
         "checkpoint",
-        "state_arrays",
         "tempering",
     )
 )

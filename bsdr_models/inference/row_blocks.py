@@ -118,12 +118,6 @@ class RowBlocks(Protocol):
     def with_targets(self, targets: Parts) -> Self:
         """The same rows with other ``y``: what a visit has kept for them."""
 
-    def renew(self, parts: Parts, function: Callable[..., Any], *, shared: Any = None) -> None:
-        """Forget how parts came about: if they are lost, ``function(block, shared)`` makes them.
-
-        It must return what they hold. Where nothing can be lost, nothing is done.
-        """
-
 
 class InProcess:
     """Blocks that this process visits one after the other.
@@ -174,9 +168,6 @@ class InProcess:
         return InProcess(
             [replace(block, y=y) for block, y in zip(self._blocks, targets, strict=True)]
         )
-
-    def renew(self, parts: Parts, function: Callable[..., Any], *, shared: Any = None) -> None:
-        """See :class:`RowBlocks`."""
 
 
 def _opened(block: Block) -> Block:
