@@ -1,10 +1,10 @@
 """Rows in blocks: what is done to each where it lies, and the sums that leave it.
 
-A sweep of coordinate ascent touches rows in two ways: it changes what belongs to a row (its
-position, its scores), and it adds something up over rows. So a fit needs one thing of whatever
-holds the rows: call a function on every block, keep there what it makes for the rows, and hand
-back the sum of the rest. Whether the blocks are slices of an array, are read from disk one after
-the other, or lie on the workers of a cluster, no model knows.
+A fit touches rows in two ways: it makes what belongs to a row (the index of its class), and it
+adds something up over rows. So it needs one thing of whatever holds the rows: call a function on
+every block, keep there what it makes for the rows, and hand back the sum of the rest. Whether the
+blocks are slices of an array, are read from disk one after the other, or lie on the workers of a
+cluster, no model knows.
 """
 
 from abc import ABC, abstractmethod
