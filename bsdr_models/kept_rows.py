@@ -12,8 +12,6 @@ from bsdr_models.typing import IntArray
 
 # Rows that are kept.
 N_KEPT = 2000
-# Share of them that have a label, as far as there are such.
-LEAST = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +23,7 @@ class KeptRows:
     X
         As they were given, (n, P), or SciPy's CSR.
     y
-        Index of the class, (n,), -1 without a label.
+        Index of the class, (n,).
     """
 
     index: IntArray
@@ -43,36 +41,14 @@ class KeptRows:
 
 def keep_rows(checked: Checked) -> KeptRows:
     """At most `N_KEPT` rows, evenly spaced. Reads X once."""
-    blocks = checked.blocks
-    known = np.array(blocks.collect(blocks.map(_count_known)))
-    sizes = np.array(blocks.sizes)
-    n_known, n_free = int(known.sum()), int((sizes - known).sum())
-    share = max(LEAST, n_known / (n_known + n_free))
-    take = min(n_known, max(round(share * N_KEPT), N_KEPT - n_free))
-    chosen = [
-        _spread(known, take),
-        _spread(sizes - known, min(n_free, N_KEPT - take)),
-    ]
-    begins = np.cumsum(sizes) - sizes
-    plan = {int(b): [own[i] for own in chosen] for i, b in enumerate(begins)}
-    _, kept = blocks.visit(_keep, shared=plan)
+    ends = np.cumsum(checked.blocks.sizes)
+    index = np.linspace(0, ends[-1] - 1, min(N_KEPT, ends[-1])).astype(np.int64)
+    _, kept = checked.blocks.visit(_keep, shared=index)
     return kept
 
 
-def _spread(sizes: IntArray, take: int) -> list[IntArray]:
-    """Numbers, within each part, of so many entries evenly spaced over parts of these sizes."""
-    ends = np.cumsum(sizes)
-    index = np.unique(np.linspace(0, ends[-1] - 1, take).astype(np.int64))
-    parts = np.split(index, np.searchsorted(index, ends[:-1]))
-    return [part - begin for part, begin in zip(parts, ends - sizes, strict=True)]
-
-
-def _count_known(block: Block, shared: None) -> int:
-    return int(np.count_nonzero(np.asarray(block.y) >= 0))
-
-
-def _keep(block: Block, plan: dict[int, list[IntArray]]) -> tuple[None, KeptRows]:
+def _keep(block: Block, index: IntArray) -> tuple[None, KeptRows]:
     y = np.asarray(block.y)
-    known, free = plan[block.begin]
-    own = np.sort(np.concatenate([np.flatnonzero(y >= 0)[known], np.flatnonzero(y < 0)[free]]))
-    return None, KeptRows(index=block.begin + own, X=block.X[own], y=y[own])
+    own = index[(index >= block.begin) & (index < block.begin + len(y))]
+    inside = own - block.begin
+    return None, KeptRows(index=own, X=block.X[inside], y=y[inside])

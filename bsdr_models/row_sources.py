@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.inference.row_blocks import Block, InProcess, RowBlocks, Unread
-from bsdr_models.unlabeled import known_entries, read_labels
+from bsdr_models.unlabeled import read_labels
 
 # Size in memory, as float64, of a block of rows that are on disk.
 BLOCK_BYTES = 64_000_000
@@ -40,21 +40,20 @@ def is_read_by_block(X: Any) -> bool:
     return is_row_source(X) or isinstance(X, np.memmap) or sparse.issparse(X)
 
 
-def read_block_labels(X: Any, y: Any, *, unlabeled: Any = None) -> Any:
+def read_block_labels(X: Any, y: Any) -> Any:
     """Labels of rows that are fitted in blocks.
 
-    Those in memory are read as all labels are, but that some may be marked as missing; those of
-    a Dask or Zarr array are looked at block by block.
+    Those in memory are read as all labels are; those of a Dask or Zarr array are looked at block
+    by block.
 
     Raises
     ------
     ValueError
-        As :func:`~bsdr_models.unlabeled.known_entries`; or if X and y are of different lengths.
+        As :func:`~bsdr_models.unlabeled.read_labels`; or if X and y are of different lengths.
     """
     if is_row_source(y):
         return y
-    y = read_labels(y) if unlabeled is None else known_entries(y, unlabeled)[0]
-    y = column_or_1d(y, warn=True)
+    y = column_or_1d(read_labels(y), warn=True)
     if not is_dask(X):
         check_consistent_length(X, y)
     return y

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
-from bsdr_models import DGPLVMClassifier, MNPClassifier
+from bsdr_models import BM2PCAClassifier, DGPLVMClassifier, MNPClassifier
 
+MARGINS = {"C": 10.0, "calibrate": False, "random_state": 0}
 MODELS = {
+    "BM2PCA": lambda: BM2PCAClassifier(metric_scale=10.0, **MARGINS),
+    "BM2PCA, paper": lambda: BM2PCAClassifier(2, variant="paper", n_sweeps=5, **MARGINS),
     "D-GPLVM": lambda: DGPLVMClassifier(2, random_state=0),
     "MNP": MNPClassifier,
 }
@@ -34,7 +37,7 @@ def test_answers_come_by_blocks(place, fitted, tmp_path):
     rows = place(X, tmp_path)
     names = ("transform", "predict", "predict_proba", "predict_log_proba", "decision_function")
     methods = [name for name in names if hasattr(model, name)]
-    assert len(methods) == 4
+    assert len(methods) >= 4
     for name in methods:
         answer, expected = getattr(model, name)(rows), getattr(model, name)(X)
         assert (type(answer) is np.ndarray) == (place is in_zarr)
@@ -45,3 +48,20 @@ def test_answers_come_by_blocks(place, fitted, tmp_path):
             np.testing.assert_allclose(np.asarray(answer), expected, rtol=1e-8, atol=1e-10)
     with pytest.raises(ValueError, match="12 features"):
         model.predict(rows[:, :12])
+
+
+@pytest.mark.parametrize("place", [in_dask, in_zarr])
+def test_answers_of_several_arrays_come_by_blocks_where_they_are_made_at_once(
+    place, fitted, tmp_path
+):
+    model, X = fitted
+    if not isinstance(model, BM2PCAClassifier):
+        return
+    rows = place(X, tmp_path)
+    if place is in_dask:
+        with pytest.raises(ValueError, match="one block of rows at a time"):
+            model.decision_function(rows, return_std=True)
+        return
+    answers = model.decision_function(rows, return_std=True)
+    for answer, expected in zip(answers, model.decision_function(X, return_std=True), strict=True):
+        np.testing.assert_allclose(answer, expected, rtol=1e-9, atol=1e-12)

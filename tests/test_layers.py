@@ -23,7 +23,7 @@ BASE = ("typing", "dims", "random", "card", "metrics", "inputs")
 # Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
 STEPS = ("mean_field", "frozen", "gibbs")
 STEPS += ("posterior", "pooling")
-STEPS += ("margins", "sums", "starts", "views", "rotation", "metric", "subspace")
+STEPS += ("margins", "starts", "views", "rotation", "metric", "subspace")
 STEPS += ("one_vs_rest", "generative")
 STEPS += ("likelihood", "sparse_likelihood", "criteria", "dynamics", "back_constraint")
 STEPS += ("objective", "paper_objective", "gp_classifier", "decoder", "projection")
@@ -42,9 +42,7 @@ DRIVERS = tuple(
         "optimise",
         "restarts",
         "row_blocks",
-        "block_vector",
         "checkpoint",
-        "state_arrays",
         "tempering",
     )
 )

@@ -158,10 +158,10 @@ def pieces(X, y, size=20):
     blocks = [
         Block(
             X=X[begin : begin + size],
-            y=None if y is None else y[begin : begin + size],
+            y=y[begin : begin + size],
             begin=begin,
         )
-        for begin in range(0, len(y) if X is None else X.shape[0], size)
+        for begin in range(0, len(y), size)
     ]
     return InProcess(blocks)
 
@@ -177,31 +177,6 @@ def test_sound_blocks_are_encoded_and_counted(arrays, labels):
     scaler, whole = checked.statistics.scaler(), column_statistics(X).scaler()
     np.testing.assert_allclose(scaler.location, X.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(scaler.scale, whole.scale, rtol=1e-12)
-
-
-def test_without_targets_there_are_no_classes(arrays):
-    checked = check_blocks(pieces(arrays[0], None))
-    assert checked.classes is None
-    assert checked.statistics.count == N
-
-
-def test_rows_without_a_label_are_minus_one(arrays):
-    X, y = arrays
-    y = y.astype(float)
-    y[:20], y[33] = np.nan, np.nan  # a whole block, and one row of another
-    checked = check_blocks(pieces(X, y), unlabeled=np.nan)
-    _, encoded = checked.blocks.visit(lambda block, shared: (None, block.y.tolist()))
-    assert encoded == np.where(np.isnan(y), -1.0, y).tolist()
-    assert checked.counts.sum() == N - 21
-    with pytest.raises(ValueError, match="no row has a label"):
-        check_blocks(pieces(X, np.full(N, -7)), unlabeled=-7)
-
-
-def test_given_classes_may_be_missing_from_the_rows(arrays):
-    X, y = arrays
-    checked = check_blocks(pieces(X, np.array([2, 5, 9])[y]), classes=[9, 2, 3, 5])
-    np.testing.assert_array_equal(checked.classes, [2, 3, 5, 9])
-    np.testing.assert_array_equal(checked.counts, [*np.bincount(y)[:1], 0, *np.bincount(y)[1:]])
 
 
 def with_value(array, place, value):
@@ -244,30 +219,24 @@ def test_another_number_of_features_is_named(arrays):
 
 
 BAD_Y = {
-    "missing": (lambda y: with_value(y.astype(float), 41, np.nan), {}, "block 2, row 41: y is nan"),
-    "None": (lambda y: with_value(y.astype(object), 21, None), {}, "block 1, row 21: y is None"),
-    "infinite": (lambda y: with_value(y.astype(float), 3, np.inf), {}, "block 0, row 3: y is inf"),
-    "real": (lambda y: with_value(y.astype(float), 30, 0.5), {}, "block 1, row 30: y is 0.5"),
-    "unseen": (
-        lambda y: with_value(y, 44, 8),
-        {"classes": [0, 1, 2]},
-        r"block 2, row 44: y is 8, which is none of the classes \[0, 1, 2\]",
-    ),
+    "missing": (lambda y: with_value(y.astype(float), 41, np.nan), "block 2, row 41: y is nan"),
+    "None": (lambda y: with_value(y.astype(object), 21, None), "block 1, row 21: y is None"),
+    "infinite": (lambda y: with_value(y.astype(float), 3, np.inf), "block 0, row 3: y is inf"),
+    "real": (lambda y: with_value(y.astype(float), 30, 0.5), "block 1, row 30: y is 0.5"),
     "mixed": (
         lambda y: with_value(y.astype(object), slice(20, 40), "a"),
-        {},
         "the labels of some blocks are text",
     ),
-    "two columns": (lambda y: np.stack([y, y], axis=1), {}, r"block 0, rows from 0: y has shape"),
+    "two columns": (lambda y: np.stack([y, y], axis=1), r"block 0, rows from 0: y has shape"),
 }
 
 
 @pytest.mark.parametrize("kind", BAD_Y)
 def test_bad_labels_are_one_error_with_block_and_row(arrays, kind):
     X, y = arrays
-    change, options, message = BAD_Y[kind]
+    change, message = BAD_Y[kind]
     with pytest.raises(ValueError, match=f"^{message}"):
-        check_blocks(pieces(X, change(y)), **options)
+        check_blocks(pieces(X, change(y)))
 
 
 def test_on_a_cluster_the_error_is_the_same(arrays, threads_cluster):

@@ -35,6 +35,7 @@ from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.random import as_generator
 from bsdr_models.report import Facts
+from bsdr_models.row_sources import is_row_source
 from bsdr_models.surface import Surface
 from bsdr_models.typing import FloatArray, IntArray
 
@@ -70,6 +71,12 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
 
     def _validate(self, X: Any, y: Any) -> Rows:
         """Rows of a fit, float64, NaN where an entry is missing."""
+        if is_row_source(X):
+            kind, name = type(X).__module__.partition(".")[0].capitalize(), type(self).__name__
+            raise TypeError(
+                f"X is a {kind} array, and {name} is fitted in memory: give numpy.asarray(X), or "
+                "some of its rows; BSDRClassifier learns classes from all of them, block by block"
+            )
         frames.require_targets(self, y)
         return validate_rows(self, X, reset=True, sparse=True, least=2)
 
@@ -293,8 +300,6 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         task = self._task
         if getattr(self, "variant", "paper") != "paper" or task.strategy != "shared":
             raise AttributeError("model_ needs variant='paper' and strategy='shared'")
-        if self._context.kept is not None:
-            raise AttributeError("the model has all training rows in memory, and this fit has not")
         sampling.check_rows(task, "model_")
         margins = paper.make_margins(task, [self.C_])
         return sampling.declare(task.X, margins, task.priors, n_components=task.n_components)
@@ -304,7 +309,6 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         config = self.get_params(deep=False)
         for name in ("random_state", "views", "n_jobs"):
             del config[name]
-        config.pop("checkpoint", None)  # of the classifier alone
         return {**config, "priors": asdict(priors)}
 
     def _spawn(self) -> tuple[np.random.Generator, np.random.Generator]:

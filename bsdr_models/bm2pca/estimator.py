@@ -1,6 +1,5 @@
 """Scikit-learn classifier of BM2PCA: validate, choose settings, delegate, name the results."""
 
-import os
 import warnings
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -10,7 +9,7 @@ import xarray as xr
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_consistent_length
 
-from bsdr_models.bm2pca import block_fit, label_free, paper, sampling, selection, trees, tuning
+from bsdr_models.bm2pca import label_free, paper, sampling, selection, trees, tuning
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.card import CARD
 from bsdr_models.bm2pca.labels import Labels, encode
@@ -21,20 +20,13 @@ from bsdr_models.bm2pca.task import Learned, Strategy, Task
 from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     check_choice,
-    check_count,
     feature_names,
     one_thread,
     warn_not_converged,
     warn_unless_mixed,
 )
-from bsdr_models.frames import read_truth, require_targets
+from bsdr_models.frames import read_truth
 from bsdr_models.random import RandomState
-from bsdr_models.row_sources import (
-    is_read_by_block,
-    is_row_source,
-    make_blocks,
-    read_block_labels,
-)
 from bsdr_models.typing import FloatArray
 
 
@@ -93,14 +85,6 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         nats.
     draws, tune, chains : int
         Of the samplers.
-    block_rows : int, optional
-        Of the paper's variant: mean field on blocks of so many rows, of an array that is mapped
-        from a file, sparse, or too large to be copied. Dask and Zarr arrays are always fitted in
-        blocks, their chunks if None; see :meth:`fit`.
-    checkpoint : path, optional
-        Folder to which a fit in blocks is written every 20 sweeps, and from which it goes on if it
-        was stopped, or lost its cluster. All workers must see it; ``random_state`` must be given,
-        or ``C`` and ``n_sweeps``.
     n_jobs : int, optional
         Folds and restarts that run side by side, by joblib as in scikit-learn: None is 1 unless a
         ``joblib.parallel_config`` says otherwise, -1 is all cores. The result does not depend on
@@ -219,8 +203,6 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         draws: int = 1000,
         tune: int = 1000,
         chains: int = 4,
-        block_rows: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
         n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
@@ -244,8 +226,6 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         self.draws = draws
         self.tune = tune
         self.chains = chains
-        self.block_rows = block_rows
-        self.checkpoint = checkpoint
         self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
@@ -255,7 +235,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features), or Dask or Zarr array
+        X : array-like or sparse matrix of shape (n_samples, n_features)
             NaN where an entry is missing.
         y : array-like of shape (n_samples,) or (n_samples, n_labels)
             Classes; or 0 and 1 for each of several labels. Entries equal to ``unlabeled`` have
@@ -265,25 +245,15 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         -------
         self : BM2PCAClassifier
 
-        Notes
-        -----
-        Rows in blocks (a Dask or Zarr array, or any with ``block_rows``) are for the paper's
-        variant by mean field, without gaps or views, and have one class each or none. They are
-        read once a sweep, on the workers of an active ``distributed.Client`` if X is a Dask
-        array. Settings and temperature are chosen on 2000 rows, which are also those that
-        ``idata_`` shows.
-
         Raises
         ------
+        TypeError
+            If X is no table, or a Dask or Zarr array.
         ValueError
             If the input is infinite or of the wrong shape, no two classes are labelled, no
             feature varies, or an argument is out of range.
         """
         self._forget()
-        if is_row_source(X) or self.block_rows is not None:
-            return self._fit_blocks(X, y)
-        if self.checkpoint is not None:
-            raise ValueError("checkpoint is for rows in blocks: give block_rows as well")
         X = self._validate(X, y)
         grid, priors = self._settings(X.shape)
         labels = encode(y, self.unlabeled)
@@ -298,50 +268,6 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             chosen = self._choose(grid, labels, select_rng)
             self._learn(chosen, labels, fit_rng)
         return self
-
-    def _fit_blocks(self, X: Any, y: Any) -> Self:
-        """Fit the paper's variant to classes, the rows a block at a time."""
-        self._check_blocks()
-        require_targets(self, y)
-        if is_read_by_block(X):
-            self.n_features_in_ = int(X.shape[1])
-        else:
-            X = self._validate(X, y)
-        grid, priors = self._settings(X.shape)
-        y = read_block_labels(X, y, unlabeled=self.unlabeled)
-        given = make_blocks(X, y, block_rows=self.block_rows)
-        rows = block_fit.look(given, unlabeled=self.unlabeled, standardize=self.standardize)
-        labels = rows.labels
-        self.classes_, self._exclusive, self._scaler = labels.classes, True, rows.scaler
-        self.mean_, self.scale_ = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
-        if rows.scaler is not None:
-            self.mean_, self.scale_ = rows.scaler.location, rows.scaler.scale
-        select_rng, fit_rng = self._spawn()
-        self._task = self._observed = Task(
-            X=rows.X,
-            Y=labels.signs,
-            n_components=min(self.n_components, rows.shape[1]),
-            strategy=self.strategy,
-            start=self.start,
-            priors=priors,
-        )
-        with one_thread(), self._fitting(rows.shape):
-            chosen = self._choose(grid, labels, select_rng, rows)
-            self._learn(chosen, labels, fit_rng, rows)
-        return self
-
-    def _check_blocks(self) -> None:
-        """Whether the arguments are for rows in blocks."""
-        if self.block_rows is not None:
-            check_count("block_rows", self.block_rows)
-        if self.variant != "paper" or self.inference != "mean_field":
-            raise ValueError(
-                "rows in blocks (block_rows, or a Dask or Zarr array) need variant='paper' and "
-                f"inference='mean_field', got variant={self.variant!r} and "
-                f"inference={self.inference!r}; BSDRClassifier takes them as it is"
-            )
-        if self.views is not None:
-            raise ValueError("rows in blocks are of one view: give views=None, or rows in memory")
 
     def _settings(self, shape: tuple[int, int]) -> tuple[Grid, Priors]:
         """Candidates and hyper-parameters for X of a shape, all arguments checked."""
@@ -374,13 +300,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         self._lazy_completer = paper.fit_completer(task, rng)
         return replace(task, X=self._lazy_completer.impute(task.X))
 
-    def _choose(
-        self,
-        grid: Grid,
-        labels: Labels,
-        rng: np.random.Generator,
-        rows: block_fit.BlockRows | None = None,
-    ) -> Candidate:
+    def _choose(self, grid: Grid, labels: Labels, rng: np.random.Generator) -> Candidate:
         """Setting of the fit, by cross-validation where there is a choice, and the temperature."""
         self.temperature_ = 1.0
         self.cv_results_: dict[str, Any] | None = None
@@ -393,13 +313,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         }
         temperature: float | None = 1.0
         if len(grid.candidates) > 1 or (self.calibrate and not sampled):
-            task, groups, others = self._task, labels.groups, None if rows is None else rows.pool
-            if others is not None:
-                known = np.flatnonzero(groups >= 0)
-                task, groups = task.subset(known), groups[known]
-            found = tuning.choose(
-                task, grid, groups, variant=self.variant, others=others, **options
-            )
+            found = tuning.choose(self._task, grid, labels.groups, variant=self.variant, **options)
             temperature = None
             if found is not None:
                 chosen, temperature = grid.candidates[found.best], found.temperature
@@ -424,13 +338,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             self.temperature_ = temperature
         return chosen
 
-    def _learn(
-        self,
-        chosen: Candidate,
-        labels: Labels,
-        rng: np.random.Generator,
-        rows: block_fit.BlockRows | None = None,
-    ) -> None:
+    def _learn(self, chosen: Candidate, labels: Labels, rng: np.random.Generator) -> None:
         """Fit with the chosen setting."""
         self.C_ = chosen.cost
         if self.variant == "label_free":
@@ -440,7 +348,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
                 self._task, cost=chosen.cost, scale=chosen.scale, max_iter=self.max_iter
             )
         elif self.inference == "mean_field":
-            learned = self._fit_sweeps(chosen, rng, rows)
+            learned = self._fit_sweeps(chosen, rng)
         else:
             learned = sampling.fit(
                 self._task,
@@ -452,7 +360,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
                 rng=rng,
                 progressbar=self.progressbar,
             )
-        self._adopt(learned, self._describe(labels, rows))
+        self._adopt(learned, self._describe(labels))
         if learned.sampled is not None:
             self._tree = trees.draws_tree(learned, self._context, inference_method=self.inference)
             self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + self.tune
@@ -461,7 +369,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         if mean_field and not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol, stacklevel=4)
 
-    def _describe(self, labels: Labels, rows: block_fit.BlockRows | None) -> trees.Context:
+    def _describe(self, labels: Labels) -> trees.Context:
         """What trees say of the data and of the fit."""
         config = self._config(self._task.priors)
         config["unlabeled"] = None if self.unlabeled is None else str(self.unlabeled)
@@ -486,30 +394,23 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
             target="multiclass" if labels.exclusive else "multilabel",
             config=config,
             attrs=attrs,
-            kept=None if rows is None else rows.kept,
-            n_rows=None if rows is None else rows.shape[0],
-            counts=None if rows is None else rows.counts,
         )
 
-    def _fit_sweeps(
-        self, chosen: Candidate, rng: np.random.Generator, rows: block_fit.BlockRows | None
-    ) -> Learned:
+    def _fit_sweeps(self, chosen: Candidate, rng: np.random.Generator) -> Learned:
         """The paper's variant: so many sweeps, or to convergence."""
         self.n_sweeps_ = chosen.n_sweeps
         fixed = chosen.n_sweeps is not None
         total = chosen.n_sweeps if chosen.n_sweeps is not None else self.max_iter
         limits = {"n_restarts": 1 if fixed else self.n_restarts, "max_iter": total}
         with self._watched(**limits) as watched:
-            options: dict[str, Any] = {
-                "cost": chosen.cost,
-                "rng": rng,
-                "tol": 0.0 if fixed else self.tol,
+            return paper.fit(
+                self._task,
+                cost=chosen.cost,
+                rng=rng,
+                tol=0.0 if fixed else self.tol,
                 **limits,
                 **watched,
-            }
-            if rows is None:
-                return paper.fit(self._task, **options)
-            return block_fit.fit(self._task, rows, checkpoint=self.checkpoint, **options)
+            )
 
     # ---------------------------------------------------------------- after the fit
 
@@ -620,6 +521,4 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         tags.target_tags.multi_output = False
         if self.inference != "mean_field":  # a sampler wants complete dense rows
             tags.input_tags.sparse = tags.input_tags.allow_nan = False
-        if self.block_rows is not None:
-            tags.input_tags.allow_nan = False
         return tags

@@ -55,24 +55,18 @@ def _data(model: Any) -> list[report.Line]:
     """Of the rows as they were given, before gaps were filled."""
     context, task = model._context, model._observed
     observed = task.observed.any(axis=1)
-    n_rows, n_unlabeled = task.X.shape[0], int(np.count_nonzero(~observed))
-    if context.kept is not None:
-        n_rows, n_unlabeled = context.n_rows, context.n_rows - int(context.counts.sum())
     scaling = "each scaled to unit variance" if context.config["standardize"] else "on one scale"
     if model._scaler is None:
         scaling = "sparse, as they are"
     if len(task.columns) > 1:
         scaling += f", {len(task.columns)} views"
     lines = report.data_lines(
-        (n_rows, task.X.shape[1]),
+        task.X.shape,
         scaler=model._scaler,
         scaling=scaling,
         missing=0.0 if issparse(task.X) else float(np.isnan(task.X).mean()),
-        n_unlabeled=n_unlabeled,
+        n_unlabeled=int(np.count_nonzero(~observed)),
     )
-    if context.kept is not None:
-        lines.append(("in memory", f"{len(context.kept)} rows, evenly spaced"))
-        return [*lines, report.class_line(context.labels, context.counts)]
     if context.index is None:
         return [*lines, report.output_line(context.target, context.labels, task.Y)]
     counts = np.bincount(context.index[observed], minlength=len(context.labels))

@@ -29,7 +29,6 @@ import numpy as np
 from bsdr_models.bm2pca import starts, views
 from bsdr_models.bm2pca.margins import Margins
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.bm2pca.sums import BoundSums, LatentSums, WeightSums
 from bsdr_models.bm2pca.views import Moments, View, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import inv_spd
@@ -61,9 +60,8 @@ class Data:
 
     @property
     def n_rows(self) -> int:
-        """All rows: pooled ones, and those that a complete view counts without holding them."""
-        whole = [int(view.count[0]) for view in self.views if view.mask is None]
-        return whole[0] if whole else self.margins.y.shape[1]
+        """All rows, pooled ones included."""
+        return self.margins.y.shape[1] + self.n_pooled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,53 +190,26 @@ def init(
     elif start == "pca":
         found = starts.principal_scores(data.views, n_components)
         mean[..., : found.shape[-1]] = found
-    return at_positions(mean, data)
+    return _at_positions(mean, data)
 
 
-def at_positions(mean: FloatArray, data: Data) -> State:
+def _at_positions(mean: FloatArray, data: Data) -> State:
     """State to start from at given latent positions, (P, N, R)."""
-    p, n, r = mean.shape
-    cov = unit_covariances(p, n, r)
-    pooled = vague_pool(data, p, r) if data.n_pooled else None
-    state = first_state(
-        make_latent(mean, cov, pooled, data), ridge_sums(mean, data.margins.y), data
+    (p, n, r), k = mean.shape, data.margins.y.shape[-1]
+    eye = np.tile(np.eye(r), (p, 1, 1))
+    cov = shared_axes(eye, 0.0 * eye, np.zeros((p, n)))
+    pooled = _vague_pool(data, p, r) if data.n_pooled else None
+    state = State(
+        views=tuple(starts.view_state(view, n_problems=p, n_components=r) for view in data.views),
+        latent=make_latent(mean, cov, pooled, data),
+        weights=_ridge_weights(mean, data.margins.y),
+        weight_precision=Gamma(shape=np.ones((p, k)), rate=np.ones((p, k))),
+        slack=np.ones((p, n, k)),
     )
     return replace(state, slack=update_slack(state, data))
 
 
-def first_state(latent: Latent, sums: WeightSums, data: Data) -> State:
-    """Factors to match the positions that are given, but for the slack, which is 1.
-
-    Parameters
-    ----------
-    latent : Latent
-    sums : WeightSums
-        :func:`ridge_sums` of all rows.
-    data : Data
-    """
-    p, _, r = latent.mean.shape
-    k, q = sums.pull.shape[-1], 1 + r
-    weights = Weights(
-        mean=np.linalg.solve(sums.outer[:, 0] + np.eye(q), sums.pull),
-        cov=np.tile(0.01 * np.eye(q), (p, k, 1, 1)),
-        log_det=np.full((p, k), q * np.log(0.01)),
-    )
-    return State(
-        views=tuple(starts.view_state(view, n_problems=p, n_components=r) for view in data.views),
-        latent=latent,
-        weights=weights,
-        weight_precision=Gamma(shape=np.ones((p, k)), rate=np.ones((p, k))),
-        slack=np.ones((p, latent.mean.shape[1], k)),
-    )
-
-
-def unit_covariances(p: int, n: int, r: int) -> RowCovariances:
-    """The identity for every row."""
-    eye = np.tile(np.eye(r), (p, 1, 1))
-    return shared_axes(eye, 0.0 * eye, np.zeros((p, n)))
-
-
-def vague_pool(data: Data, p: int, r: int) -> Pooled:
+def _vague_pool(data: Data, p: int, r: int) -> Pooled:
     """Standard normals, whatever the row."""
     return Pooled(
         map=np.zeros((p, r, data.views[0].total.size)),
@@ -248,12 +219,14 @@ def vague_pool(data: Data, p: int, r: int) -> Pooled:
     )
 
 
-def ridge_sums(mean: FloatArray, y: FloatArray) -> WeightSums:
-    """What weights that fit the targets from given positions, vaguely, need of rows."""
+def _ridge_weights(mean: FloatArray, y: FloatArray) -> Weights:
+    """Weights that fit the targets (P, N, K) from given positions, vaguely."""
     full = with_ones(mean)
-    across, r = np.swapaxes(full, 1, 2), mean.shape[-1]
-    return WeightSums(
-        spread=np.zeros((len(mean), 1, r, r)), outer=(across @ full)[:, None], pull=across @ y
+    across, (p, k), q = np.swapaxes(full, 1, 2), (len(y), y.shape[-1]), full.shape[-1]
+    return Weights(
+        mean=np.linalg.solve(across @ full + np.eye(q), across @ y),
+        cov=np.tile(0.01 * np.eye(q), (p, k, 1, 1)),
+        log_det=np.full((p, k), q * np.log(0.01)),
     )
 
 
@@ -263,13 +236,7 @@ def with_ones(mean: FloatArray) -> FloatArray:
 
 
 def make_latent(mean: FloatArray, cov: RowCovariances, pooled: Pooled | None, data: Data) -> Latent:
-    """q(Z) with the sums that the views need of it."""
-    sums = latent_sums(mean, cov, data)
-    return latent_of_sums(mean, cov, pooled, sums, data)
-
-
-def latent_sums(mean: FloatArray, cov: RowCovariances, data: Data) -> LatentSums:
-    """What views need of positions, summed over the rows that are held."""
+    """q(Z) with the sums that the views need of it; pooled rows are added to them."""
     total, second = mean.sum(axis=1), np.swapaxes(mean, 1, 2) @ mean + cov.total()
     found: list[Moments] = []
     for view in data.views:
@@ -286,24 +253,17 @@ def latent_sums(mean: FloatArray, cov: RowCovariances, data: Data) -> LatentSums
                 cross=cross,
             )
         )
-    return LatentSums(moments=tuple(found), second=second)
-
-
-def latent_of_sums(
-    mean: FloatArray, cov: RowCovariances, pooled: Pooled | None, sums: LatentSums, data: Data
-) -> Latent:
-    """q(Z) from the sums over all rows that are held; pooled rows are added to them."""
-    moments, second, pool = sums.moments, sums.second, data.views[0].pool
+    pool = data.views[0].pool
     if pooled is not None and pool is not None:
-        (own,) = moments  # only rows of one complete view are pooled
+        (own,) = found  # only rows of one complete view are pooled
         total, extra, cross = _pooled_sums(pooled, pool)
         second = second + extra
-        moments = (
+        found = [
             Moments(
                 total=own.total + total[:, None], second=second[:, None], cross=own.cross + cross
-            ),
-        )
-    return Latent(mean=mean, cov=cov, pooled=pooled, moments=moments, second=second)
+            )
+        ]
+    return Latent(mean=mean, cov=cov, pooled=pooled, moments=tuple(found), second=second)
 
 
 def _pooled_sums(pooled: Pooled, pool: views.Pool) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -364,12 +324,12 @@ def update_latent(state: State, data: Data) -> Latent:
         m_n = S_n \{\sum_v E[\tau_v] M_v^\top (x_n - E[t_v])
         + \sum_c (g_{nc} E[\eta_c] - w_{nc} E[\eta_{c0} \eta_c])\}
     """
-    base = latent_base(state, data)
-    mean, cov = latent_rows(state, data, base)
-    return make_latent(mean, cov, pooled_rows(state, data, base), data)
+    base = _latent_base(state, data)
+    mean, cov = _latent_rows(state, data, base)
+    return make_latent(mean, cov, _pooled_rows(state, data, base), data)
 
 
-def latent_base(state: State, data: Data) -> FloatArray:
+def _latent_base(state: State, data: Data) -> FloatArray:
     """Precision of z_n before its labels speak: (P, 1, R, R), or (P, N, R, R) with gaps."""
     base: FloatArray = np.eye(state.weights.mean.shape[1] - 1) + sum(
         views.latent_precision(own, view) for own, view in zip(state.views, data.views, strict=True)
@@ -377,8 +337,8 @@ def latent_base(state: State, data: Data) -> FloatArray:
     return base
 
 
-def latent_rows(state: State, data: Data, base: FloatArray) -> tuple[FloatArray, RowCovariances]:
-    """Mean (P, N, R) and covariances of the rows that are held, given :func:`latent_base`."""
+def _latent_rows(state: State, data: Data, base: FloatArray) -> tuple[FloatArray, RowCovariances]:
+    """Mean (P, N, R) and covariances of the rows that are held, given :func:`_latent_base`."""
     weights, pulls = data.margins.weights(state.slack), data.margins.pulls(state.slack)
     second = state.weights.second
     forms, crossed = second[..., 1:, 1:], second[..., 0, 1:]  # (P, K, R, R), (P, K, R)
@@ -398,7 +358,7 @@ def latent_rows(state: State, data: Data, base: FloatArray) -> tuple[FloatArray,
     return np.einsum("pnrs,pns->pnr", cov.cov, drive), cov
 
 
-def pooled_rows(state: State, data: Data, base: FloatArray) -> Pooled | None:
+def _pooled_rows(state: State, data: Data, base: FloatArray) -> Pooled | None:
     """Optimal q of pooled rows, whose features alone speak."""
     if not data.n_pooled:
         return None
@@ -421,29 +381,15 @@ def update_weights(state: State, data: Data) -> Weights:
         S_c^{-1} = E[\nu_c] I + \sum_n w_{nc} E[\tilde z_n \tilde z_n^\top], \qquad
         \mu_c = S_c \sum_n g_{nc} E[\tilde z_n]
     """
-    return weights_of_sums(weight_sums(state, data), state.weight_precision)
-
-
-def weight_sums(state: State, data: Data) -> WeightSums:
-    """What q(eta) needs of rows: sums over those that are held."""
     weights, pulls = data.margins.weights(state.slack), data.margins.pulls(state.slack)
     full = with_ones(state.latent.mean)  # (P, N, 1 + R)
     full_t = np.swapaxes(full, 1, 2)
     outer = [full_t @ (weights[..., c, None] * full) for c in range(weights.shape[-1])]
-    return WeightSums(
-        spread=state.latent.cov.weighted(weights),
-        outer=np.stack(outer, axis=1),
-        pull=full_t @ pulls,
-    )
-
-
-def weights_of_sums(sums: WeightSums, weight_precision: Gamma) -> Weights:
-    """Optimal q(eta) from the sums over all rows; see :func:`update_weights`."""
-    precision = weight_precision.mean[..., None, None] * np.eye(sums.outer.shape[-1])
-    precision[..., 1:, 1:] += sums.spread
-    precision += sums.outer
+    precision = state.weight_precision.mean[..., None, None] * np.eye(full.shape[-1])
+    precision[..., 1:, 1:] += state.latent.cov.weighted(weights)
+    precision += np.stack(outer, axis=1)
     cov, log_det = inv_spd(precision, name="weight precision")
-    return Weights(mean=np.einsum("pkqs,psk->pqk", cov, sums.pull), cov=cov, log_det=log_det)
+    return Weights(mean=np.einsum("pkqs,psk->pqk", cov, full_t @ pulls), cov=cov, log_det=log_det)
 
 
 def update_weight_precision(state: State, priors: Priors) -> Gamma:
@@ -502,11 +448,7 @@ def update_views(state: State, data: Data, priors: Priors) -> State:
 
 def info(state: State, data: Data, priors: Priors, *, scores: Scores | None = None) -> Info:
     """The exact bound at any state; ``scores`` are its :func:`score_moments` where known."""
-    return info_of_terms(bound_terms(state, data, priors, scores=scores))
-
-
-def info_of_terms(found: Mapping[str, FloatArray]) -> Info:
-    """The bound from its terms by problem, (P,) each."""
+    found = bound_terms(state, data, priors, scores=scores)
     terms = {name: float(value.sum()) for name, value in found.items()}
     return Info(elbo=sum(terms.values()), terms=terms)
 
@@ -518,40 +460,23 @@ def bound_terms(
 
     Terms of several views are added up.
     """
-    return terms_of_sums(state, data, priors, bound_sums(state, data, scores))
-
-
-def bound_sums(state: State, data: Data, scores: Scores | None = None) -> BoundSums:
-    """What the bound needs of the rows that are held."""
-    return BoundSums(
-        n=state.latent.mean.shape[1],
-        log_det=state.latent.cov.log_det,
-        margins=data.margins.bound(*(scores or score_moments(state)), state.slack),
-    )
-
-
-def terms_of_sums(
-    state: State, data: Data, priors: Priors, sums: BoundSums
-) -> dict[str, FloatArray]:
-    """Terms of the bound from the sums over all rows; see :func:`bound_terms`."""
     terms: dict[str, FloatArray] = {}
     for own, moments, view in _each(state, data):
         for name, value in views.bound_terms(own, moments, view, priors).items():
             terms[name] = terms.get(name, 0.0) + value
     latent, weights, nu = state.latent, state.weights, state.weight_precision
-    entropy = 0.5 * sums.log_det
+    entropy = 0.5 * latent.cov.log_det
     if latent.pooled is not None:
         entropy = entropy + 0.5 * data.n_pooled * latent.pooled.log_det
     square = np.einsum("prr->p", latent.second)
-    r = latent.second.shape[-1]
-    terms["latent"] = entropy + 0.5 * (sums.n + data.n_pooled) * r - 0.5 * square
+    terms["latent"] = entropy + 0.5 * data.n_rows * latent.second.shape[-1] - 0.5 * square
     each = weights.mean.shape[1] * (nu.mean_log + 1.0) + weights.log_det
     each = each - nu.mean * np.einsum("pkqq->pk", weights.second)
     terms["weights"] = 0.5 * each.sum(axis=1)
     terms["weight_precision"] = nu.negative_divergence(priors.weight_shape, priors.weight_rate).sum(
         axis=1
     )
-    terms["margins"] = sums.margins
+    terms["margins"] = data.margins.bound(*(scores or score_moments(state)), state.slack)
     return terms
 
 

@@ -13,7 +13,7 @@ from bsdr_models.bm2pca.margins import Margins
 from bsdr_models.bm2pca.mean_field import Data, State
 from bsdr_models.bm2pca.predict import MarginPosterior
 from bsdr_models.bm2pca.task import Learned, Task
-from bsdr_models.bm2pca.views import Pool, make_view
+from bsdr_models.bm2pca.views import make_view
 from bsdr_models.typing import FloatArray, IntArray
 
 # Components and sweeps of the model without labels that completes rows.
@@ -21,13 +21,10 @@ N_COMPLETE = 20
 COMPLETE_SWEEPS = 30
 
 
-def make_data(
-    task: Task, costs: Sequence[float], *, pool: bool = True, others: Pool | None = None
-) -> Data:
+def make_data(task: Task, costs: Sequence[float], *, pool: bool = True) -> Data:
     """Views and margins of all problems, one set for each cost; rows without a label come last.
 
-    These are pooled where sums say the same for less. ``others`` are pooled rows besides those of
-    the task, which then have labels, all of them.
+    These are pooled where sums say the same for less.
     """
     labelled = task.observed.any(axis=1)
     order = np.concatenate([np.flatnonzero(labelled), np.flatnonzero(~labelled)])
@@ -40,7 +37,6 @@ def make_data(
             ordered.X if columns is None else ordered.X[:, columns],
             n_pooled=pooled,
             n_features=n_features,
-            pool=others,
         )
         for columns, n_features in zip(task.columns, task.n_features, strict=True)
     )
@@ -63,14 +59,13 @@ def path_scores(
     costs: Sequence[float],
     sweeps: Sequence[int],
     rng: np.random.Generator,
-    others: Pool | None = None,
 ) -> FloatArray:
     """Scores of held-out rows for every cost and number of sweeps: (G, M, K), costs first.
 
     All costs run side by side, and every path visits its sweeps on the way.
     """
     own = task.subset(train)
-    data = make_data(own, costs, others=others)
+    data = make_data(own, costs)
     state = mean_field.init(
         data, task.priors, n_components=task.n_components, rng=rng, start=task.start
     )

@@ -15,7 +15,7 @@ from bsdr_models.numerics.row_space import Rows, centred_gram, squared_distance
 from bsdr_models.typing import FloatArray
 
 # Axes whose share of the largest sum of squares is below this are rounding.
-SMALLEST_SHARE = 1e-12
+_SMALLEST_SHARE = 1e-12
 
 
 def view_state(view: View, *, n_problems: int, n_components: int) -> ViewState:
@@ -77,11 +77,11 @@ def principal_scores(held: Sequence[View], n_components: int) -> FloatArray:
     total = np.asarray(stack.sum(axis=0)).ravel()
     products = stack.T @ stack
     products = products.toarray() if issparse(products) else products
-    axes = principal_axes(products, total, centre, n, n_components)
+    axes = _principal_axes(products, total, centre, n, n_components)
     return np.asarray(stack @ axes - centre @ axes)
 
 
-def principal_axes(
+def _principal_axes(
     products: FloatArray, total: FloatArray, centre: FloatArray, n: int, n_components: int
 ) -> FloatArray:
     """Map from centred rows to unit-variance scores along their principal axes, (D, <= R).
@@ -106,4 +106,4 @@ def principal_axes(
 
 def _rank(values: FloatArray, n_components: int) -> int:
     """Number of the axes that rows have, at most R, from the eigenvalues of their products."""
-    return min(n_components, int((values > SMALLEST_SHARE * values.max(initial=0.0)).sum()))
+    return min(n_components, int((values > _SMALLEST_SHARE * values.max(initial=0.0)).sum()))

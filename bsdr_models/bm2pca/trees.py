@@ -43,9 +43,6 @@ class Context:
         Arguments of the fit, for the record.
     attrs
         Root attributes of every tree.
-    kept, n_rows, counts
-        Which rows these are of how many, and how many of all are in each class (K,), if the
-        others are not in memory; None for all.
     """
 
     X: Rows
@@ -56,9 +53,6 @@ class Context:
     target: str
     config: Mapping[str, Any]
     attrs: Mapping[str, Any]
-    kept: IntArray | None = None
-    n_rows: int | None = None
-    counts: IntArray | None = None
 
     def per_class(self, values: FloatArray) -> FloatArray:
         """Weights or biases (..., K) of the scores, one for each class.
@@ -139,8 +133,6 @@ def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) ->
     unusual, reference = _unusual(learned, context)
     group |= unusual
     coords: dict[str, Sequence[Any]] = {}
-    if context.kept is not None:
-        coords[OBS] = context.kept.tolist()
     if len(learned.terms) > 1 and all(len(v) == len(learned.elbo) for v in learned.terms.values()):
         group["elbo_terms"] = np.column_stack(list(learned.terms.values()))
         coords[TERM] = list(learned.terms)

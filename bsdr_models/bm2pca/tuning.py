@@ -10,7 +10,6 @@ from bsdr_models.bm2pca import label_free, paper, sampling, selection
 from bsdr_models.bm2pca.selection import Selection
 from bsdr_models.bm2pca.settings import Grid, Variant
 from bsdr_models.bm2pca.task import Task
-from bsdr_models.bm2pca.views import Pool
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.typing import FloatArray, IntArray
 
@@ -32,7 +31,6 @@ def choose(
     rng: np.random.Generator,
     progressbar: bool,
     n_jobs: int | None = 1,
-    others: Pool | None = None,
 ) -> Selection | None:
     """Compare the candidates of a grid; None where no row can be held out.
 
@@ -49,23 +47,19 @@ def choose(
     progressbar : bool
     n_jobs : int, optional
         Folds that run side by side.
-    others : Pool, optional
-        Of the paper's variant: rows without a label that are in no fold, as sums.
     """
 
     def scorer(task: Task, train: IntArray, test: IntArray, rng: np.random.Generator) -> FloatArray:
-        return path_scores(task, grid, train, test, variant=variant, rng=rng, others=others)
+        return path_scores(task, grid, train, test, variant=variant, rng=rng)
 
     kept = _thin(groups, rng)
     folds = _deal(groups[kept], variant, rng)
-    own = task.subset(kept)
-    own = own.reduced() if others is None else own
     options: dict[str, Any] = {
         "exclusive": exclusive,
         "progressbar": progressbar,
         "n_jobs": n_jobs,
     }
-    return _select(scorer, own, folds, rng, **options)
+    return _select(scorer, task.subset(kept).reduced(), folds, rng, **options)
 
 
 def sampled_temperature(
@@ -172,7 +166,6 @@ def path_scores(
     *,
     variant: Variant,
     rng: np.random.Generator,
-    others: Pool | None = None,
 ) -> FloatArray:
     """Scores of held-out rows under every candidate, (G, M, K)."""
     if variant == "label_free":
@@ -183,4 +176,4 @@ def path_scores(
         return np.concatenate(found)
     sweeps = grid.sweeps or (CONVERGED,)
     options: dict[str, Any] = {"costs": grid.costs, "sweeps": sweeps, "rng": rng}
-    return paper.path_scores(task, train, test, others=others, **options)
+    return paper.path_scores(task, train, test, **options)

@@ -12,7 +12,6 @@ References
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
@@ -22,7 +21,6 @@ from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.design import row_space
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import inv_spd
-from bsdr_models.numerics.scaled_rows import Rows
 from bsdr_models.typing import FloatArray
 
 # Sparse rows are reduced to their own space where its basis has no more numbers than this.
@@ -53,7 +51,7 @@ class View:
     """Rows of one view.
 
     X
-        (N, D), dense, CSR, or rows of a block that are scaled; 0 where an entry is missing.
+        (N, D), dense or CSR; 0 where an entry is missing.
     mask
         1 where an entry is there, (N, D); None for a complete view.
     n_features
@@ -70,7 +68,7 @@ class View:
         Unlabelled rows that are not in X.
     """
 
-    X: FloatArray | csr_array | Rows
+    X: FloatArray | csr_array
     mask: FloatArray | None
     n_features: int
     basis: FloatArray | None
@@ -95,8 +93,7 @@ class View:
             return (self.X @ B[0])[None] if len(B) == 1 else self.X @ B
         p, d, r = B.shape
         flat = np.swapaxes(B, 0, 1).reshape(d, p * r)
-        rows: Any = self.X
-        found = rows @ flat if issparse(rows) else rows.project(flat)
+        found = self.X @ flat
         return np.ascontiguousarray(np.swapaxes(found.reshape(-1, p, r), 0, 1))
 
     def back(self, A: FloatArray) -> FloatArray:
@@ -105,8 +102,7 @@ class View:
             return (self.X.T @ A[0])[None] if len(A) == 1 else self.X.T @ A
         p, n, r = A.shape
         flat = np.swapaxes(A, 0, 1).reshape(n, p * r)
-        rows: Any = self.X
-        found = rows.T @ flat if issparse(rows) else rows.back(flat)
+        found = self.X.T @ flat
         return np.ascontiguousarray(np.swapaxes(found.reshape(-1, p, r), 0, 1))
 
     def to_features(self, B: FloatArray) -> FloatArray:
@@ -119,7 +115,6 @@ def make_view(
     *,
     n_pooled: int = 0,
     n_features: int | None = None,
-    pool: Pool | None = None,
 ) -> View:
     """Wrap rows: NaN is missing, wide rows are reduced to their own space, the last are pooled.
 
@@ -131,8 +126,6 @@ def make_view(
         So many rows at the end have no label; they are kept as sums. Complete views only.
     n_features : int, optional
         Features of the model, if X already holds coordinates of a subspace of them.
-    pool : Pool, optional
-        Rows besides those of X, in place of ``n_pooled``. Complete views only.
     """
     n, p = X.shape
     if not issparse(X):
@@ -149,15 +142,13 @@ def make_view(
                 square=float(np.vdot(filled, filled)),
             )
     basis = None
-    if p > n and pool is None and (not issparse(X) or n * p <= MAX_BASIS):
+    if p > n and (not issparse(X) or n * p <= MAX_BASIS):
         basis = _sparse_row_space(X) if issparse(X) else row_space(X)[1]
         X = np.ascontiguousarray(X @ basis)
     total = np.asarray(X.sum(axis=0), dtype=np.float64).ravel()
     square = float((X * X if isinstance(X, np.ndarray) else X.multiply(X)).sum())
-    if pool is not None:
-        n, total = n + pool.n, total + pool.total
-        square += float(np.trace(pool.gram))
-    elif n_pooled:
+    pool: Pool | None = None
+    if n_pooled:
         rest = X[n - n_pooled :]
         gram = rest.T @ rest
         pool = Pool(
@@ -200,14 +191,6 @@ class Moments:
     total: FloatArray
     second: FloatArray
     cross: FloatArray
-
-    def __add__(self, other: "Moments") -> "Moments":
-        """Sums over the rows of both."""
-        return Moments(
-            total=self.total + other.total,
-            second=self.second + other.second,
-            cross=self.cross + other.cross,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

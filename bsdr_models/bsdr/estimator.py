@@ -247,8 +247,6 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             X = self._rows_of_fit(X)
         y = read_block_labels(X, y)
         checked = check_blocks(make_blocks(X, y, block_rows=self.block_rows))
-        assert checked.classes is not None
-        assert checked.counts is not None
         check_classes(checked.classes, checked.counts, stacklevel=4)
         self._check_width(self.n_features_in_)
         self.classes_ = checked.classes

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -56,17 +56,13 @@ class Extrapolation[S]:
     """How a state becomes a vector and back, for SQUAREM.
 
     pack
-        State -> vector of what the next step reads: an array, or anything that knows ``+``,
-        ``-`` and multiplication by a number.
+        State -> vector of what the next step reads.
     unpack
         Vector, state -> state like the given one with these values.
-    norm
-        Vector -> root of the sum of its squares.
     """
 
-    pack: Callable[[S], Any]
-    unpack: Callable[[Any, S], S]
-    norm: Callable[[Any], Any] = np.linalg.norm
+    pack: Callable[[S], FloatArray]
+    unpack: Callable[[FloatArray, S], S]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +146,10 @@ class _Climb[S]:
         second = how.pack(self.state)
         change = first - start
         curvature = second - first - change
-        size = float(how.norm(curvature))
+        size = float(np.linalg.norm(curvature))
         if self.left <= 0 or size == 0.0:
             return
-        alpha = max(float(how.norm(change)) / size, 1.0)
+        alpha = max(float(np.linalg.norm(change)) / size, 1.0)
         proposal = start + 2.0 * alpha * change + alpha**2 * curvature
         with np.errstate(all="ignore"):
             try:

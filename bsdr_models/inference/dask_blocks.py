@@ -5,8 +5,6 @@ and are added here, in the order of the blocks, so that the result does not depe
 first. What all blocks share goes out with their tasks if these are few, and else as the result of
 one more: a worker that dies takes its blocks with it, and Dask then runs again, on the others, the
 tasks that had made them. A value that was scattered could not be made again.
-
-That chain of tasks grows with every visit. :meth:`OnDask.renew` cuts it.
 """
 
 import uuid
@@ -41,7 +39,7 @@ class ClusterLostError(ConnectionError):
 
 
 class _Held:
-    """What a worker keeps of a block. The task may be replaced by another of the same value.
+    """What a worker keeps of a block.
 
     future
         Of what is kept, or of a pair of that and a summand.
@@ -146,13 +144,6 @@ class OnDask:
         other._blocks = [held.future for held in kept]
         return other
 
-    def renew(self, parts: Parts, function: Callable[..., Any], *, shared: Any = None) -> None:
-        """See :class:`RowBlocks`."""
-        with self._watched():
-            anew, _ = self._submit(function, (), shared, paired=False)
-        for held, other in zip(parts, anew, strict=True):
-            held.future, held.paired = other.future, other.paired
-
     def _submit(
         self, function: Callable[..., Any], parts: Sequence[Parts], shared: Any, *, paired: bool
     ) -> tuple[Parts, list[Any]]:
@@ -246,9 +237,8 @@ class OnDask:
                 yield
         except (CancelledError, ClosedClientError, CommClosedError) as error:
             raise ClusterLostError(
-                f"the Dask cluster is gone, and the state of the rows with it ({error}); a fit "
-                "that wrote checkpoints goes on from the last one when it is run again on a "
-                "new cluster"
+                f"the Dask cluster is gone ({error}); a fit that wrote checkpoints goes on from "
+                "the last one when it is run again on a new cluster"
             ) from error
         except KilledWorker as error:
             raise RuntimeError(

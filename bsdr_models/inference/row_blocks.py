@@ -1,10 +1,10 @@
 """Rows in blocks: what is done to each where it lies, and the sums that leave it.
 
-A sweep of coordinate ascent touches rows in two ways: it changes what belongs to a row (its
-position, its scores), and it adds something up over rows. So a fit needs one thing of whatever
-holds the rows: call a function on every block, keep there what it makes for the rows, and hand
-back the sum of the rest. Whether the blocks are slices of an array, are read from disk one after
-the other, or lie on the workers of a cluster, no model knows.
+A fit touches rows in two ways: it makes what belongs to a row (the index of its class), and it
+adds something up over rows. So it needs one thing of whatever holds the rows: call a function on
+every block, keep there what it makes for the rows, and hand back the sum of the rest. Whether the
+blocks are slices of an array, are read from disk one after the other, or lie on the workers of a
+cluster, no model knows.
 """
 
 from abc import ABC, abstractmethod
@@ -118,12 +118,6 @@ class RowBlocks(Protocol):
     def with_targets(self, targets: Parts) -> Self:
         """The same rows with other ``y``: what a visit has kept for them."""
 
-    def renew(self, parts: Parts, function: Callable[..., Any], *, shared: Any = None) -> None:
-        """Forget how parts came about: if they are lost, ``function(block, shared)`` makes them.
-
-        It must return what they hold. Where nothing can be lost, nothing is done.
-        """
-
 
 class InProcess:
     """Blocks that this process visits one after the other.
@@ -174,9 +168,6 @@ class InProcess:
         return InProcess(
             [replace(block, y=y) for block, y in zip(self._blocks, targets, strict=True)]
         )
-
-    def renew(self, parts: Parts, function: Callable[..., Any], *, shared: Any = None) -> None:
-        """See :class:`RowBlocks`."""
 
 
 def _opened(block: Block) -> Block:

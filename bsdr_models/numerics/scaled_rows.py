@@ -3,7 +3,7 @@
 A block is whatever NumPy reads (an array of any float type, a memory-mapped file) or SciPy's CSR.
 The first is read once, as float64. The second stays sparse: what centring adds is of rank one,
 and enters every product as such. So it does for dense rows in memory that the scaler was learned
-from: a sweep that would scale them first spends a quarter of its time on it.
+from: a visit that would scale them first spends a quarter of its time on it.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
-from bsdr_models.numerics.scaling import CONSTANT_TOL, HUGE, TOO_LARGE, Scaler
+from bsdr_models.numerics.scaling import CONSTANT_TOL, TOO_LARGE, Scaler
 from bsdr_models.typing import FloatArray
 
 # Entries that are scaled at once, so few that they stay in the processor's cache.
@@ -317,27 +317,18 @@ class ColumnStatistics:
             + gap**2 * (self.count * other.count / count),
         )
 
-    def scaler(self, *, standardize: bool = True, common: bool = False) -> Scaler:
+    def scaler(self, *, standardize: bool = True) -> Scaler:
         """What ``Scaler.fit`` learns from the rows.
 
         Parameters
         ----------
         standardize : bool
             Divide columns by their standard deviations.
-        common : bool
-            Divide all columns by one number, as ``Scaler.with_common_scale`` does.
         """
         peak = _unit(self.peak)
         std = np.sqrt(self.square / max(self.count, 1))
         constant = std <= CONSTANT_TOL * np.maximum(np.abs(self.mean), CONSTANT_TOL)
         divisor = np.where(constant, 1.0, std) if standardize else 1.0 / peak
-        if common:
-            spread = np.where(constant, 0.0, std / divisor)  # after the division, (P,)
-            largest = spread.max(initial=0.0)
-            if largest > 0.0:
-                size = largest * np.sqrt(np.mean((spread / largest) ** 2))
-                with np.errstate(over="ignore"):
-                    divisor = np.minimum(divisor * size, HUGE)
         return Scaler(peak=peak, mean=self.mean, std=divisor, constant=constant)
 
 

@@ -38,7 +38,6 @@ CLASSIFIERS = {
     "bm2pca_one_vs_rest": BM2PCAClassifier(strategy="one_vs_rest", **FREE),
     "bm2pca_paper": BM2PCAClassifier(**MARGINS),
     "bm2pca_paper_one_vs_rest": BM2PCAClassifier(strategy="one_vs_rest", **MARGINS),
-    "bm2pca_blocks": BM2PCAClassifier(block_rows=7, **MARGINS),
     "bm2pca_gibbs": BM2PCAClassifier(2, **FEW_DRAWS, **MARGINS),
     "dgplvm": DGPLVMClassifier(random_state=0),
     "dgplvm_limit": DGPLVMClassifier(weight=np.inf, random_state=0),

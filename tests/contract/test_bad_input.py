@@ -110,7 +110,7 @@ def test_rows_are_refused(zoo, name, case, request):
     request.getfixturevalue("no_work")
     known = bad is not None and not isinstance(bad, dict | str)
     size = (bad.shape[0] if hasattr(bad, "shape") else len(bad)) if known else len(y)
-    with pytest.raises(REFUSALS, match=f"{match}|needs complete dense rows|integrated out of rows"):
+    with pytest.raises(REFUSALS, match=f"{match}|needs complete dense rows"):
         model.fit(bad, y[:size])
     with pytest.raises(NotFittedError):
         model.predict(zoo.X)
@@ -120,8 +120,8 @@ def test_rows_are_refused(zoo, name, case, request):
 def test_new_rows_are_refused(zoo, name, case):
     change, match = ROWS_REFUSED[case]
     model = zoo.fitted(name)
-    # What a sampler of BM2PCA, or its fit in blocks, cannot learn from it can predict.
-    predicts = name in {"bm2pca_gibbs", "bm2pca_blocks"} and case in {*GAPS, "sparse"}
+    # What a sampler of BM2PCA cannot learn from it can predict.
+    predicts = name == "bm2pca_gibbs" and case in {*GAPS, "sparse"}
     if takes(model, case) or predicts:
         zoo.assert_finite(model, change(zoo.X))
         return
@@ -147,13 +147,27 @@ BLOCKS_REFUSED = {
 
 
 @pytest.mark.parametrize("case", BLOCKS_REFUSED)
-@pytest.mark.parametrize("form", ["bsdr_blocks", "bm2pca_blocks"])
-def test_blocks_are_refused(zoo, form, case, no_work):
+def test_blocks_are_refused(zoo, case, no_work):
     arrays = pytest.importorskip("dask.array")
     change, match = BLOCKS_REFUSED[case]
     X, y = (arrays.from_array(each, chunks=7) for each in change(zoo.X, zoo.y))
     with pytest.raises(ValueError, match=match):
-        zoo.make(form, block_rows=None).fit(X.rechunk((7, -1)), y)
+        zoo.make("bsdr_blocks", block_rows=None).fit(X.rechunk((7, -1)), y)
+
+
+ELSEWHERE = {
+    "dask": lambda X: pytest.importorskip("dask.array").from_array(X, chunks=7),
+    "zarr": lambda X: pytest.importorskip("zarr").array(X),
+}
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+@pytest.mark.parametrize("form", ["bm2pca", "bm2pca_paper", "bm2pca_gibbs", "bm2pca_regressor"])
+def test_rows_elsewhere_are_refused(zoo, form, case, no_work):
+    X, model = ELSEWHERE[case](zoo.X), zoo.make(form)
+    name = rf"{case.capitalize()} array, and {type(model).__name__} is fitted in memory"
+    with pytest.raises(TypeError, match=rf"{name}: give numpy\.asarray\(X\).*BSDRClassifier"):
+        model.fit(X, zoo.target(form))
 
 
 ROWS_TAKEN = {
@@ -550,6 +564,7 @@ def test_the_page_has_a_line_for_every_case():
     cases = {
         "rows_are_refused": ROWS_REFUSED,
         "blocks_are_refused": BLOCKS_REFUSED,
+        "rows_elsewhere_are_refused": ELSEWHERE,
         "rows_are_taken": ROWS_TAKEN,
         "labels_are_refused": LABELS_REFUSED,
         "numbers_are_refused": NUMBERS_REFUSED,

@@ -1,16 +1,12 @@
-"""Two small problems whose sweeps have a state for every row: a mixture, and tied numbers.
+"""A small problem whose sweeps have a state for every row: a mixture.
 
 A module of its own, which the processes of a cluster can import.
 """
 
 import os
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
-
-from bsdr_models.inference.block_vector import BlockVector
-from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,83 +80,9 @@ def threads(block, shared):
     return None, max(pool["num_threads"] for pool in pools)
 
 
-# Coordinate ascent on a concave quadratic of one number and one for each row: the number is set to
-# its best given the rows and back, which creeps where they are strongly tied.
-TIE = 0.98
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tied:
-    """The number; those of the rows, a part of (n,) each."""
-
-    number: float
-    rows: tuple
-
-
-def tied_rows(block, own, shared):
-    """Rows to their best, and what the number and the bound need of them."""
-    goal = np.asarray(block.X)[:, 0]
-    rows = TIE * shared + (1.0 - TIE) * goal
-    return rows, np.array([rows.sum(), np.sum((rows - goal) ** 2), np.sum(rows**2)])
-
-
-def tied_step(blocks, state):
-    rows, (total, far, square) = blocks.visit(tied_rows, state.rows, shared=state.number)
-    n = sum(blocks.sizes)
-    number = float((TIE * total + (1.0 - TIE) * 3.0 * n) / n)
-    between = square - 2.0 * number * total + n * number**2
-    elbo = -TIE * between - (1.0 - TIE) * (far + n * (number - 3.0) ** 2)
-    return Tied(number=number, rows=rows), Info(elbo=float(elbo))
-
-
-def zeros(block, shared):
-    return np.zeros(block.X.shape[0])
-
-
-def own_array(block, own, shared):
-    return own
-
-
-def tied_start(blocks):
-    return Tied(number=50.0, rows=blocks.map(zeros))
-
-
-def in_pieces(blocks):
-    """The state as a vector that lies with the blocks."""
-    return Extrapolation(
-        pack=lambda state: BlockVector(
-            np.array([state.number]), blocks.map(own_array, state.rows), blocks
-        ),
-        unpack=lambda vector, state: Tied(number=float(vector.shared[0]), rows=vector.parts()),
-        norm=BlockVector.norm,
-    )
-
-
-def climb(blocks, extrapolation, **options):
-    options = {
-        "init": lambda rng, restart: tied_start(blocks),
-        "max_iter": 500,
-        "tol": 1e-12,
-    } | options
-    return run_coordinate_ascent(
-        step=partial(tied_step, blocks),
-        rng=np.random.default_rng(0),
-        extrapolation=extrapolation,
-        **options,
-    )
-
-
 def out_of_memory(block, shared):
     """What the system does with a process that asks for too much."""
     os.kill(os.getpid(), 9)
-
-
-def write_rows(own):
-    return {"rows": own}
-
-
-def read_rows(arrays):
-    return arrays["rows"]
 
 
 def process(estimator, X, y):
