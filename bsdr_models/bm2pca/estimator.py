@@ -6,7 +6,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import xarray as xr
-from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.bm2pca import label_free, paper, sampling, selection, trees, tuning
@@ -25,12 +24,13 @@ from bsdr_models.checks import (
     warn_not_converged,
     warn_unless_mixed,
 )
+from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.frames import read_truth
 from bsdr_models.random import RandomState
 from bsdr_models.typing import FloatArray
 
 
-class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
+class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
     r"""Bayesian maximum margin principal component analysis.
 
     Rows are placed in a latent space where every class is told from the others by a linear
@@ -437,11 +437,6 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         std = np.sqrt(variance)
         return (mean[:, 0], std[:, 0]) if flat else (mean, std)
 
-    @by_blocks
-    def predict_log_proba(self, X: Any) -> FloatArray:
-        """Log probabilities of the classes: see `predict_proba`."""
-        return self._log_proba(self._rows(X))
-
     def _log_proba(self, rows: Any) -> FloatArray:
         scores = self._learned.posterior.score_means(rows) / self.temperature_
         return selection.log_probabilities(scores, exclusive=self._exclusive)
@@ -462,26 +457,7 @@ class BM2PCAClassifier(ClassifierMixin, BaseBM2PCA):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        return np.exp(self.predict_log_proba(X))
-
-    @by_blocks
-    def predict(self, X: Any) -> np.ndarray:
-        """Class of the largest score; for several labels, which are on.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_labels)
-        """
-        return self._most_probable(self.predict_log_proba(X))
-
-    def _most_probable(self, log_p: FloatArray) -> np.ndarray:
-        if not self._exclusive:
-            return (log_p > np.log(0.5)).astype(int)
-        return self.classes_[log_p.argmax(axis=1)]
+        return super().predict_proba(X)
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
         """Positions and probabilities of new rows as a DataTree, for the plots.
