@@ -122,7 +122,7 @@ LAYERS = (
     Layer(
         modules=("inference.datatree",),
         inside=(*BASE, *NUMERICS),
-        outside=("numpy", "xarray", "arviz_base"),
+        outside=("numpy", "scipy", "xarray", "arviz_base"),
     ),
     Layer(
         modules=("inference.engines",),

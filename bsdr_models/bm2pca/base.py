@@ -17,7 +17,6 @@ from bsdr_models.bm2pca.facts import facts
 from bsdr_models.bm2pca.generative import Generative, Rows
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.task import Learned, Strategy, Task
-from bsdr_models.bm2pca.trees import Context
 from bsdr_models.bm2pca.views import Moments, make_view
 from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
@@ -31,6 +30,7 @@ from bsdr_models.checks import (
     one_thread,
 )
 from bsdr_models.inference.callbacks import watched_climb
+from bsdr_models.inference.datatree import Context
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.random import as_generator
@@ -255,7 +255,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         self._tree: xr.DataTree | None = None
         compared = trees.compare_rows(learned, self._task.X)
         self._reference = None if compared is None else compared[0]
-        weights = context.per_class(trees.mean_weights(learned))
+        weights = trees.per_class(context, trees.mean_weights(learned))
         latent = learned.posterior.latent(self._task.X)
         self.relevance_ = relevance(latent, context.contrast(weights))
         self.components_ = learned.posterior.projection.T

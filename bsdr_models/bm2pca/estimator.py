@@ -26,6 +26,7 @@ from bsdr_models.checks import (
 )
 from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.frames import read_truth
+from bsdr_models.inference.datatree import Context
 from bsdr_models.random import RandomState
 from bsdr_models.typing import FloatArray
 
@@ -369,7 +370,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         if mean_field and not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol, stacklevel=4)
 
-    def _describe(self, labels: Labels) -> trees.Context:
+    def _describe(self, labels: Labels) -> Context:
         """What trees say of the data and of the fit."""
         config = self._config(self._task.priors)
         config["unlabeled"] = None if self.unlabeled is None else str(self.unlabeled)
@@ -385,7 +386,8 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         }
         if self.variant == "label_free":
             attrs["metric_scale"] = float(self.metric_scale_)
-        return trees.Context(
+        return Context(
+            card=CARD,
             X=self._task.X,
             y=labels.given,
             index=labels.groups if labels.exclusive else None,
@@ -478,8 +480,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         rows = self._rows(X)
         log_p = self._log_proba(rows)
         unusual, reference = self._unusual(rows)
-        return trees.predictions_tree(
-            self._context,
+        return self._context.predictions_tree(
             positions=self._learned.posterior.positions(rows),
             values={
                 "probability": np.exp(log_p),

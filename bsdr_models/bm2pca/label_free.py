@@ -9,11 +9,11 @@ import numpy as np
 from bsdr_models.bm2pca import one_vs_rest, one_vs_rest_fit, subspace
 from bsdr_models.bm2pca.generative import Rows
 from bsdr_models.bm2pca.metric import Metric, Spectrum
-from bsdr_models.bm2pca.predict import Positions
 from bsdr_models.bm2pca.task import Learned, Task
 from bsdr_models.bm2pca.transduction import fit_responsibilities
 from bsdr_models.bm2pca.truncated_metric import TruncatedMetric, TruncatedSpectrum, fit_spectrum
 from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.numerics.positions import Positions
 from bsdr_models.typing import FloatArray, IntArray
 
 # Metrics with more axes than this say of a position only what is common to all rows.

@@ -9,21 +9,8 @@ import numpy as np
 
 from bsdr_models.bm2pca.generative import Generative, Part, Rows, outcomes_side_by_side
 from bsdr_models.bm2pca.mean_field import Weights, with_ones
+from bsdr_models.numerics.positions import Positions
 from bsdr_models.typing import FloatArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Positions:
-    """Latent positions of M rows.
-
-    mean
-        (M, R).
-    cov
-        (M, R, R).
-    """
-
-    mean: FloatArray
-    cov: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ import xarray as xr
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_consistent_length
 
-from bsdr_models.bm2pca import paper, regression, selection, trees
+from bsdr_models.bm2pca import paper, regression, selection
 from bsdr_models.bm2pca.base import BaseBM2PCA
+from bsdr_models.bm2pca.card import CARD
 from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.regression import Tubes, make_tubes
@@ -21,6 +22,7 @@ from bsdr_models.checks import (
     warn_not_converged,
 )
 from bsdr_models.frames import read_numbers, read_truth
+from bsdr_models.inference.datatree import Context
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.random import RandomState
 from bsdr_models.typing import FloatArray
@@ -263,9 +265,10 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         if not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol, stacklevel=4)
 
-    def _describe(self) -> trees.Context:
+    def _describe(self) -> Context:
         """What trees say of the data and of the fit."""
-        return trees.Context(
+        return Context(
+            card=CARD,
             X=self._task.X,
             y=self._task.Y,
             index=None,
@@ -336,8 +339,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         rows = self._rows(X)
         mean, std = self._moments(rows)
         unusual, reference = self._unusual(rows)
-        return trees.predictions_tree(
-            self._context,
+        return self._context.predictions_tree(
             positions=self._learned.posterior.positions(rows),
             values={"prediction": mean, "prediction_sd": std, **unusual},
             y=read_truth(y, classes=False),

@@ -11,9 +11,10 @@ from scipy.sparse import issparse
 from bsdr_models.bm2pca.generative import Generative, Rows
 from bsdr_models.bm2pca.margins import Margins, margins_of
 from bsdr_models.bm2pca.mean_field import Start, State
-from bsdr_models.bm2pca.predict import DrawPosterior, Positions
+from bsdr_models.bm2pca.predict import DrawPosterior
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.design import row_space
+from bsdr_models.numerics.positions import Positions
 from bsdr_models.numerics.row_space import RANK_TOL, centred_gram
 from bsdr_models.typing import BoolArray, FloatArray, IntArray
 

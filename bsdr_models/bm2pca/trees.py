@@ -1,107 +1,37 @@
 """Fits of BM2PCA as one kind of ``xarray.DataTree``, whichever variant and engine made them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
 
-from bsdr_models.bm2pca.card import CARD
 from bsdr_models.bm2pca.generative import Rows
 from bsdr_models.bm2pca.label_free import OneVsRestPosterior, SubspacePosterior
 from bsdr_models.bm2pca.mean_field import State
-from bsdr_models.bm2pca.predict import DrawPosterior, MarginPosterior, Positions
+from bsdr_models.bm2pca.predict import DrawPosterior, MarginPosterior
 from bsdr_models.bm2pca.task import Learned
-from bsdr_models.dims import COMPONENT, COMPONENT_AUX, FEATURE, LABEL, OBS, TERM
-from bsdr_models.inference.datatree import InferenceMethod, to_datatree
+from bsdr_models.dims import TERM
+from bsdr_models.inference import datatree
+from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.outliers import Reference, Unusual
 from bsdr_models.numerics.relevance import feature_relevance, relevance
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.typing import FloatArray
 
-# Draws of a fit, and the most numbers of one variable that a tree keeps.
-N_DRAWS, MAX_NUMBERS = 500, 5_000_000
+# Draws of a fit.
+N_DRAWS = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What every tree of a fit says about its data.
+def per_class(context: Context, values: FloatArray) -> FloatArray:
+    """Weights or biases (..., K) of the scores, one for each class.
 
-    X
-        (N, P), scaled as the model sees it, NaN where an entry is missing; or sparse.
-    y
-        Targets as the user gave them, (N,) or (N, K).
-    index
-        Class of each row, (N,), -1 without a label; None unless the targets are classes.
-    feature_names, labels
-        Coordinates; labels are those of the classes.
-    target
-        ``"multiclass"``, ``"multilabel"`` or ``"regression"``.
-    config
-        Arguments of the fit, for the record.
-    attrs
-        Root attributes of every tree.
+    Two classes share one score: the first has none of its own.
     """
-
-    X: Rows
-    y: np.ndarray
-    index: IntArray | None
-    feature_names: Sequence[Any] | np.ndarray
-    labels: Sequence[Any] | np.ndarray
-    target: str
-    config: Mapping[str, Any]
-    attrs: Mapping[str, Any]
-
-    def per_class(self, values: FloatArray) -> FloatArray:
-        """Weights or biases (..., K) of the scores, one for each class.
-
-        Two classes share one score: the first has none of its own.
-        """
-        if self.target == "multiclass" and len(self.labels) == 2:
-            return np.concatenate([np.zeros_like(values), values], axis=-1)
-        return values
-
-    def contrast(self, weights: FloatArray) -> FloatArray:
-        """Weights centred over classes, of whose scores only differences decide."""
-        if self.target == "multiclass":
-            return weights - weights.mean(axis=-1, keepdims=True)
-        return weights
-
-    def build(
-        self,
-        groups: dict[str, dict[str, Any]],
-        *,
-        inference_method: InferenceMethod,
-        n_components: int,
-        attrs: Mapping[str, Any] | None = None,
-        dims: Mapping[str, tuple[str, ...]] | None = None,
-        coords: Mapping[str, Sequence[Any]] | None = None,
-    ) -> xr.DataTree:
-        """Tree with the coordinates of the fit."""
-        return to_datatree(
-            groups,
-            card=CARD,
-            inference_method=inference_method,
-            coords={
-                FEATURE: list(self.feature_names),
-                LABEL: list(self.labels),
-                COMPONENT: list(range(n_components)),
-                COMPONENT_AUX: list(range(n_components)),
-                **(coords or {}),
-            },
-            dims=dims,
-            config=self.config,
-            attrs={"target": self.target, **self.attrs, **(attrs or {})},
-        )
-
-    def data_groups(self) -> dict[str, dict[str, Any]]:
-        """Observed targets, and the features unless there are too many numbers."""
-        groups: dict[str, dict[str, Any]] = {"observed_data": {"y": self.y}}
-        if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
-            groups["constant_data"] = {"X": self.X}
-        return groups
+    if context.target == "multiclass" and len(context.labels) == 2:
+        return np.concatenate([np.zeros_like(values), values], axis=-1)
+    return values
 
 
 def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) -> xr.DataTree:
@@ -116,7 +46,7 @@ def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) ->
     """
     posterior = learned.posterior
     projection, weights = posterior.projection, mean_weights(learned)
-    contrast = context.contrast(context.per_class(weights))
+    contrast = context.contrast(per_class(context, weights))
     group: dict[str, Any] = {
         "projection_mean": projection,
         "projection_sd": posterior.projection_sd,
@@ -124,7 +54,7 @@ def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) ->
         "elbo": learned.elbo,
     }
     r = projection.shape[1]
-    if context.X.shape[0] * r * r <= MAX_NUMBERS:
+    if context.X.shape[0] * r * r <= datatree.MAX_NUMBERS:
         positions = posterior.positions(context.X)
         group |= {"latent_mean": positions.mean, "latent_cov": positions.cov}
     else:
@@ -138,11 +68,9 @@ def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) ->
         coords[TERM] = list(learned.terms)
     if learned.restarts:
         group["restarts"] = np.array(learned.restarts)
-    if context.index is not None:
-        group["y_index"] = context.index
     draws = {name: values[None] for name, values in _draw(learned, context, rng).items()}
-    return context.build(
-        {"posterior": draws, "fit": group, **context.data_groups()},
+    return context.fit_tree(
+        {"posterior": draws, "fit": group},
         inference_method="mean_field",
         n_components=r,
         attrs={
@@ -161,7 +89,7 @@ def draws_tree(
     assert learned.sampled is not None
     sampled, posterior = learned.sampled, learned.posterior
     positions, projection = posterior.positions(context.X), posterior.projection
-    contrast = context.contrast(context.per_class(mean_weights(learned)))
+    contrast = context.contrast(per_class(context, mean_weights(learned)))
     unusual, reference = _unusual(learned, context)
     group: dict[str, Any] = {
         "latent_mean": positions.mean,
@@ -173,15 +101,13 @@ def draws_tree(
         **unusual,
         **sampled.fit,
     }
-    if context.index is not None:
-        group["y_index"] = context.index
     draws = _for_classes(dict(sampled.draws), context)
-    if draws["loadings"].size > MAX_NUMBERS:
+    if draws["loadings"].size > datatree.MAX_NUMBERS:
         del draws["loadings"]
-    groups = {"posterior": draws, "fit": group, **context.data_groups()}
+    groups = {"posterior": draws, "fit": group}
     if sampled.sample_stats:
         groups["sample_stats"] = dict(sampled.sample_stats)
-    return context.build(
+    return context.fit_tree(
         groups,
         inference_method=inference_method,
         n_components=projection.shape[1],
@@ -214,7 +140,7 @@ def _for_classes(draws: dict[str, FloatArray], context: Context) -> dict[str, Fl
     """Draws whose last axis counts scores, with one column for each of two classes."""
     for name in ("coef", "intercept", "weights", "bias"):
         if name in draws and draws[name].shape[-1] != len(context.labels):
-            draws[name] = context.per_class(draws[name])
+            draws[name] = per_class(context, draws[name])
     precision = draws.get("weight_precision")
     if precision is not None and precision.shape[-1] != len(context.labels):
         del draws["weight_precision"]  # of one score, not of two classes
@@ -245,7 +171,7 @@ def _draw(learned: Learned, context: Context, rng: np.random.Generator) -> dict[
     """Draws of the identified quantities, and of weights and loadings where there is one set."""
     posterior = learned.posterior
     p, k = posterior.projection.shape[0], mean_weights(learned).shape[1]
-    n_draws = int(np.clip(MAX_NUMBERS // (p * k), 20, N_DRAWS))
+    n_draws = int(np.clip(datatree.MAX_NUMBERS // (p * k), 20, N_DRAWS))
     if isinstance(posterior, MarginPosterior):
         assert learned.state is not None
         draws = draw_margin(learned.state, posterior, n_draws, rng)
@@ -303,7 +229,7 @@ def draw_margin(
         ):
             draws[name] = rng.gamma(gamma.shape[0], size=(n_draws, gamma.shape.shape[1]))
             draws[name] /= gamma.rate[0]
-        if draws["loadings"].size > MAX_NUMBERS:
+        if draws["loadings"].size > datatree.MAX_NUMBERS:
             del draws["loadings"]
     return draws
 
@@ -339,42 +265,3 @@ def _draw_one_vs_rest(
         coef.append(metric.back(full[1:]).T)  # (S, P)
         intercept.append(full[0] - coef[-1] @ metric.mean)
     return {"coef": np.stack(coef, axis=-1), "intercept": np.stack(intercept, axis=-1)}
-
-
-def predictions_tree(
-    context: Context,
-    *,
-    positions: Positions,
-    values: Mapping[str, np.ndarray],
-    y: Any,
-    inference_method: InferenceMethod,
-    attrs: Mapping[str, Any],
-) -> xr.DataTree:
-    """Tree of predictions for new rows, which the plots read.
-
-    Parameters
-    ----------
-    context : Context
-        Of the fit.
-    positions : Positions
-    values : mapping
-        What was predicted, by name.
-    y : array-like, optional
-        True targets.
-    inference_method : str
-        Of the fit.
-    attrs : mapping
-        More root attributes.
-    """
-    group = {"latent_mean": positions.mean, "latent_cov": positions.cov, **values}
-    if y is not None:
-        group["y"] = np.asarray(y)
-        if len(group["y"]) != len(positions.mean):
-            raise ValueError(f"y has {len(group['y'])} rows, X has {len(positions.mean)}")
-    return context.build(
-        {"predictions": group},
-        inference_method=inference_method,
-        n_components=positions.mean.shape[1],
-        attrs=attrs,
-        dims={name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()},
-    )

@@ -319,9 +319,15 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
         fit_rng, tree_rng = as_generator(self.random_state).spawn(2)
         self._tree_seed = int(tree_rng.integers(2**63))
+        given = y
+        if target != "regression":
+            given = labels[y] if target == "multiclass" else y.astype(np.int64)
         self._context = Context(
+            card=CARD,
             X=X,
-            y=y,
+            y=given,
+            targets=y,
+            index=y if target == "multiclass" else None,
             feature_names=feature_names(self),
             labels=labels,
             target=target,
@@ -347,7 +353,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         priors = replace(settings.priors, latent_scale=float(settings.latent_scale))
         data = make_data(
             context.X,
-            context.y,
+            context.targets,
             n_labels=len(context.labels),
             target=context.target,
             projection_prior=settings.projection_prior,

@@ -9,7 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from bsdr_models.bsdr import blocks, predict, trees
+from bsdr_models.bsdr import blocks, predict
 from bsdr_models.bsdr.base import BaseBSDR
 from bsdr_models.bsdr.partial_fit import PartialFit
 from bsdr_models.checks import check_classes, check_variation, encode_labels, one_thread
@@ -320,8 +320,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         """
         rows = self._rows(X)
         log_p = self._log_proba(rows)
-        return trees.predictions_tree(
-            self._context,
+        return self._context.predictions_tree(
             positions=self._leading_positions(rows),
             values={
                 "probability": np.exp(log_p),
@@ -452,8 +451,7 @@ progressbar, random_state
         """Positions and predictions of new rows as a DataTree, for the plots."""
         rows = self._rows(X)
         mean, std = self._moments(rows)
-        return trees.predictions_tree(
-            self._context,
+        return self._context.predictions_tree(
             positions=self._leading_positions(rows),
             values={"prediction": mean, "prediction_sd": std, **self._unusual(rows)},
             y=read_truth(y, classes=False),

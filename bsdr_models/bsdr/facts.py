@@ -17,7 +17,7 @@ def facts(model: Any) -> report.Facts:
     if context.kept is not None:
         data.append(("in memory", f"{len(context.kept)} rows, to look at"))
     elif context.target == "multiclass":
-        counts = np.bincount(context.y, minlength=len(context.labels))
+        counts = np.bincount(context.targets, minlength=len(context.labels))
         data.append(report.class_line(context.labels, counts))
     else:
         data.append(report.output_line(context.target, context.labels, context.y))

@@ -27,7 +27,6 @@ from bsdr_models.bsdr.posterior import (
     make_contrasts,
     regression_log_likelihood,
 )
-from bsdr_models.bsdr.predict import Positions
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.settings import N_DRAWS
 from bsdr_models.checks import R_HAT_LIMIT
@@ -35,6 +34,7 @@ from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.restarts import n_workers, run_tasks
 from bsdr_models.inference.tempering import Moves, Tempered, run_tempering
 from bsdr_models.numerics import probit_choice
+from bsdr_models.numerics.positions import Positions
 from bsdr_models.typing import BoolArray, FloatArray, IntArray, Target
 
 type Engine = Literal["smc", "laplace", "nuts", "advi"]

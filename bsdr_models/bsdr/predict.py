@@ -29,6 +29,7 @@ from bsdr_models.bsdr.mean_field import State
 from bsdr_models.data import Data
 from bsdr_models.numerics import orthant
 from bsdr_models.numerics.factors import LOG_2PI
+from bsdr_models.numerics.positions import Positions
 from bsdr_models.numerics.probit_product import log_mean, normal_points
 from bsdr_models.typing import FloatArray, Target
 
@@ -36,25 +37,6 @@ from bsdr_models.typing import FloatArray, Target
 N_POINTS, N_POINTS_PER_DRAW, N_POINTS_ALL_DRAWS = 32, 4, 1024
 # Scores held at once: blocks of rows keep memory flat.
 BLOCK = 1 << 19
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Positions:
-    """Predictive distribution of latent positions, one normal per row.
-
-    mean
-        (M, R).
-    cov
-        (M, R, R).
-    """
-
-    mean: FloatArray
-    cov: FloatArray
-
-    @property
-    def std(self) -> FloatArray:
-        """Marginal standard deviations, (M, R)."""
-        return np.sqrt(np.einsum("mrr->mr", self.cov))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.checks import warn_unless_mixed
 from bsdr_models.data import Data
+from bsdr_models.inference import datatree
 from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.typing import FloatArray
@@ -88,13 +89,13 @@ def _gibbs(
 ) -> xr.DataTree:
     data = Data(
         design=DenseDesign(context.X),
-        y=context.y,
+        y=context.targets,
         n_labels=len(context.labels),
         target=context.target,
     )
     prior = context.projection_prior
     left_out = {"scores"}
-    if chains * draws * len(context.X) * n_components > trees.MAX_NUMBERS:
+    if chains * draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
         left_out.add("latent")
 
     def record(state: gibbs.State) -> dict[str, FloatArray]:
@@ -132,7 +133,7 @@ def declare(context: Context, priors: Priors | HierarchicalPriors, *, n_componen
 
     return build_model(
         context.X,
-        context.decoded,
+        context.y,
         n_components=n_components,
         variant=context.variant,
         projection_prior=context.projection_prior if context.variant == "paper" else None,

@@ -8,22 +8,24 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.bsdr import log_density, predict
-from bsdr_models.bsdr.card import CARD, PROJECTION_PRECISION_DIMS
+from bsdr_models.bsdr.card import PROJECTION_PRECISION_DIMS
 from bsdr_models.bsdr.hierarchical import HierarchicalFit, pointwise_log_likelihood
 from bsdr_models.bsdr.mean_field import State
-from bsdr_models.bsdr.predict import DrawPosterior, MeanFieldPosterior, Positions
+from bsdr_models.bsdr.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 from bsdr_models.bsdr.settings import Variant
+from bsdr_models.inference import datatree
 from bsdr_models.inference.coordinate_ascent import FitResult
-from bsdr_models.inference.datatree import InferenceMethod, to_datatree
+from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.numerics import align
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.outliers import Reference
+from bsdr_models.numerics.positions import Positions
 from bsdr_models.numerics.relevance import feature_relevance, relevance
-from bsdr_models.typing import FloatArray, IntArray, ProjectionPrior, Target
+from bsdr_models.typing import FloatArray, ProjectionPrior, Target
 
-# Draws of a mean-field fit, and the most numbers of one variable that a tree keeps.
-N_DRAWS, MAX_NUMBERS = 500, 5_000_000
+# Draws of a mean-field fit.
+N_DRAWS = 500
 # Nats by which log likelihoods of labels are set apart at random. Of a sample that every draw is
 # certain of all are the same, that of no lapse, and Pareto smoothing fails on such a tail.
 TIE = 1e-9
@@ -40,34 +42,18 @@ MEAN_FIELD_NOTE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What every tree of a fit says about its data.
+class Context(datatree.Context):
+    """The same as for the other models, and what BSDR has of its own.
 
-    X
-        (N, P), scaled as the model sees it.
-    y
+    targets
         As in :class:`bsdr_models.data.Data`.
-    feature_names, labels, obs_names
-        Coordinates.
-    target, variant, projection_prior
+    variant, projection_prior
         Of the model; there are several projection priors for that of the paper only.
-    config
-        Arguments of the fit, for the record.
-    kept, n_rows
-        Where X is not all that a fit has seen: which of its rows these are, (N,), and how many
-        it has seen.
     """
 
-    X: FloatArray
-    y: np.ndarray
-    feature_names: Sequence[Any] | np.ndarray
-    labels: Sequence[Any] | np.ndarray
-    target: Target
-    config: Mapping[str, Any]
+    targets: np.ndarray
     variant: Variant = "paper"
     projection_prior: ProjectionPrior = "entrywise"
-    kept: IntArray | None = None
-    n_rows: int | None = None
 
     @property
     def priors(self) -> Priors | None:
@@ -80,22 +66,6 @@ class Context:
             return HierarchicalPriors(**self.config["priors"])
         return replace(Priors(**self.config["priors"]), latent_scale=attrs["latent_scale"])
 
-    @property
-    def decoded(self) -> np.ndarray:
-        """Targets as the user gave them: labels, 0 and 1, or scaled outputs."""
-        if self.target == "multiclass":
-            return np.asarray(self.labels)[self.y]
-        return self.y.astype(np.int64) if self.target == "multilabel" else self.y
-
-    def contrast(self, values: FloatArray) -> FloatArray:
-        """Centred over classes (last axis), of whose scores only differences are identified.
-
-        Each label of a multi-label problem, and each real output, stands for itself.
-        """
-        if self.target == "multiclass":
-            return values - values.mean(axis=-1, keepdims=True)
-        return values
-
     def build(
         self,
         groups: dict[str, dict[str, Any]],
@@ -104,45 +74,27 @@ class Context:
         n_components: int,
         latent_scale: float = 0.0,
         attrs: Mapping[str, Any] | None = None,
-        dims: Mapping[str, tuple[str, ...]] | None = None,
         coords: Mapping[str, Sequence[Any]] | None = None,
     ) -> xr.DataTree:
-        """Tree with the data groups added."""
-        groups["observed_data"] = {"y": self.decoded}
-        if self.X.size <= MAX_NUMBERS:
-            groups["constant_data"] = {"X": self.X}
-        if self.target == "multiclass":
-            groups["fit"]["y_index"] = self.y
+        """Tree of a fit, with what the model is among its attributes."""
         precision_dims = PROJECTION_PRECISION_DIMS[self.projection_prior]
-        model: dict[str, Any] = {"target": self.target, "variant": self.variant}
+        model: dict[str, Any] = {"variant": self.variant}
         if self.variant == "paper":
             model |= {
                 "projection_prior": self.projection_prior,
                 "latent_scale": float(latent_scale),
             }
-        tree = to_datatree(
+        tree = self.fit_tree(
             groups,
-            card=CARD,
             inference_method=inference_method,
-            coords={
-                "feature": list(self.feature_names),
-                "outcome": list(self.labels),
-                "component": list(range(n_components)),
-                "component_aux": list(range(n_components)),
-                **({} if self.kept is None else {"obs": self.kept.tolist()}),
-                **(coords or {}),
-            },
+            n_components=n_components,
+            coords=coords,
             dims={
                 "projection_precision": precision_dims,
                 "projection_precision_mean": precision_dims,
                 "parameters": (),
-                **(dims or {}),
             },
-            config=self.config,
-            attrs={
-                **model,
-                **(attrs or {}),
-            },
+            attrs={**model, **(attrs or {})},
         )
         if "log_likelihood" in groups:
             note = LIKELIHOOD_NOTE
@@ -175,7 +127,7 @@ def mean_field_tree(
     state, design = posterior.state, posterior.data.design
     n, r = state.latent.mean.shape
     p, k = context.X.shape[1], state.weights.mean.shape[1]
-    n_draws = int(np.clip(MAX_NUMBERS // (p * max(r, k)), 20, N_DRAWS))
+    n_draws = int(np.clip(datatree.MAX_NUMBERS // (p * max(r, k)), 20, N_DRAWS))
     projection = _draw_projection(posterior, n_draws, rng)
     factor = cholesky(state.weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
     noise = rng.standard_normal((n_draws, k, 1 + r))
@@ -194,7 +146,7 @@ def mean_field_tree(
     if state.noise_precision is not None:
         tau = state.noise_precision
         draws["noise_precision"] = rng.gamma(tau.shape, size=(n_draws, k)) / tau.rate
-    if n * r * n_draws <= MAX_NUMBERS:
+    if n * r * n_draws <= datatree.MAX_NUMBERS:
         half = cholesky(state.latent.cov, name="latent covariance")
         draws["latent"] = state.latent.mean + rng.standard_normal((n_draws, n, r)) @ half.T
     draws = {name: values[None] for name, values in draws.items()}
@@ -253,7 +205,7 @@ def hierarchical_tree(
     posterior, draws = fit.posterior, fit.draws
     p, (total, r, _) = context.X.shape[1], draws.projection.shape
     k, per_chain = draws.bias.shape[1], total // fit.n_chains
-    n_kept = int(np.clip(MAX_NUMBERS // (p * max(r, k) * fit.n_chains), 5, per_chain))
+    n_kept = int(np.clip(datatree.MAX_NUMBERS // (p * max(r, k) * fit.n_chains), 5, per_chain))
     one = np.unique(np.linspace(0, per_chain - 1, n_kept).round().astype(np.int64))
     kept = (np.arange(fit.n_chains)[:, None] * per_chain + one).ravel()
     shape = (fit.n_chains, len(one))
@@ -302,8 +254,10 @@ def hierarchical_tree(
     if not groups["sample_stats"]:
         del groups["sample_stats"]
     # Of some samples a sum says nothing.
-    if context.kept is None and len(kept) * len(context.X) <= MAX_NUMBERS:
-        each = pointwise_log_likelihood(raw, whitened, context.y, context.target, posterior.lapse)
+    if context.kept is None and len(kept) * len(context.X) <= datatree.MAX_NUMBERS:
+        each = pointwise_log_likelihood(
+            raw, whitened, context.targets, context.target, posterior.lapse
+        )
         if context.target != "regression":
             each -= TIE * rng.random(each.shape)
         groups["log_likelihood"] = {"y": each.reshape(*shape, -1)}
@@ -385,10 +339,10 @@ def log_likelihood_group(
     importance sampling may be built on.
     """
     chains, n_draws = draws["bias"].shape[:2]
-    if chains * n_draws * len(context.X) > MAX_NUMBERS:
+    if chains * n_draws * len(context.X) > datatree.MAX_NUMBERS:
         return {}
     posterior = draw_posterior(draws, latent_scale=latent_scale, target=target)
-    values = predict.log_likelihood(posterior, context.X, context.y)  # (S, N)
+    values = predict.log_likelihood(posterior, context.X, context.targets)  # (S, N)
     return {"log_likelihood": {"y": values.reshape(chains, n_draws, -1)}}
 
 
@@ -485,7 +439,7 @@ def draws_tree(
         centred = z - z.mean(axis=0)
         cov = np.einsum("snr,snq->nrq", centred, centred, optimize=True) / len(z)
         positions = Positions(mean=z.mean(axis=0), cov=cov)
-        if draws["latent"].size > MAX_NUMBERS:
+        if draws["latent"].size > datatree.MAX_NUMBERS:
             del draws["latent"]
     else:
         posterior = draw_posterior(draws, latent_scale=latent_scale, target=context.target)
@@ -529,49 +483,3 @@ def _unusual(
     """How unusual each training row is among the others, and the attributes that say so."""
     learned = Reference.learn(rows, loadings)
     return ({}, {}) if learned is None else (learned[1].by_name(), learned[0].attrs())
-
-
-def predictions_tree(
-    context: Context,
-    *,
-    positions: Positions,
-    values: Mapping[str, np.ndarray],
-    y: Any,
-    inference_method: InferenceMethod,
-    attrs: Mapping[str, Any],
-) -> xr.DataTree:
-    """Tree of predictions for new rows, which the plots read.
-
-    Parameters
-    ----------
-    context : Context
-        Of the fit.
-    positions : Positions
-    values : mapping
-        What was predicted, by name.
-    y : array-like, optional
-        True targets.
-    inference_method : str
-        Of the fit.
-    attrs : mapping
-        Root attributes.
-    """
-    group = {"latent_mean": positions.mean, "latent_cov": positions.cov, **values}
-    if y is not None:
-        group["y"] = np.asarray(y)
-        if len(group["y"]) != len(positions.mean):
-            raise ValueError(f"y has {len(group['y'])} rows, X has {len(positions.mean)}")
-    r = positions.mean.shape[1]
-    return to_datatree(
-        {"predictions": group},
-        card=CARD,
-        inference_method=inference_method,
-        coords={
-            "outcome": list(context.labels),
-            "component": list(range(r)),
-            "component_aux": list(range(r)),
-        },
-        dims={name: ("obs", "outcome")[: np.ndim(value)] for name, value in values.items()},
-        config=context.config,
-        attrs={"target": context.target, **attrs},
-    )

@@ -40,10 +40,12 @@ from bsdr_models.dgplvm.facts import facts
 from bsdr_models.dgplvm.fit import Task
 from bsdr_models.dgplvm.learn import Learned, Options, learn_map
 from bsdr_models.dgplvm.paper import learn_paper
-from bsdr_models.dgplvm.predict import ByLikelihood, ByMap, Positions, Posterior
+from bsdr_models.dgplvm.predict import ByLikelihood, ByMap, Posterior
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.frames import read_truth, require_targets, validate_rows
+from bsdr_models.inference.datatree import Context
 from bsdr_models.inputs import check_number
+from bsdr_models.numerics.positions import Positions
 from bsdr_models.random import RandomState, as_generator
 from bsdr_models.report import Facts
 from bsdr_models.surface import Surface
@@ -383,7 +385,9 @@ class DGPLVMClassifier(
         """Take the results of a fit, name them, and say what is wrong with them."""
         self._learned, self._task = learned, task
         self._tree: xr.DataTree | None = None
-        self._context = trees.Context(
+        self._context = Context(
+            card=CARD,
+            target="multiclass",
             X=task.X,
             y=y,
             index=task.y_index,
@@ -539,8 +543,7 @@ class DGPLVMClassifier(
             "predicted": self._most_probable(log_p),
             **trees.out_of_range(self._any_placement(), rows),
         }
-        return trees.predictions_tree(
-            self._context,
+        return self._context.predictions_tree(
             positions=positions,
             values=values,
             y=read_truth(y, classes=True),

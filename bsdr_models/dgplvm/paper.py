@@ -15,7 +15,8 @@ from bsdr_models.dgplvm.fit import Task
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.learn import Learned, Options, disagreement
 from bsdr_models.dgplvm.paper_fit import STARTS, Mapping, PaperFit, fit_paper
-from bsdr_models.dgplvm.predict import ByLikelihood, Placement, Positions, Posterior
+from bsdr_models.dgplvm.predict import ByLikelihood, Placement, Posterior
+from bsdr_models.numerics.positions import Positions
 from bsdr_models.numerics.probit_kernels import SmoothBiasKernel
 from bsdr_models.typing import FloatArray
 

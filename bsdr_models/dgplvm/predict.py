@@ -18,24 +18,11 @@ from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.dynamics import Predictor
 from bsdr_models.dgplvm.projection import project, project_sequence
 from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.positions import Positions
 from bsdr_models.typing import FloatArray
 
 # Rows whose derivatives are held at a time.
 CHUNK = 512
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Positions:
-    """Where rows lie.
-
-    mean
-        (M, R).
-    cov
-        (M, R, R).
-    """
-
-    mean: FloatArray
-    cov: FloatArray
 
 
 def mixture(parts: Sequence[Positions]) -> Positions:

@@ -1,87 +1,25 @@
 """Fits of D-GPLVM as one kind of ``xarray.DataTree``, whichever engine made them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from bsdr_models.dgplvm.card import CARD
 from bsdr_models.dgplvm.learn import Learned
-from bsdr_models.dgplvm.predict import ByMap, Placement, Positions, Posterior
+from bsdr_models.dgplvm.predict import ByMap, Placement, Posterior
 from bsdr_models.dgplvm.projection import grid_points, landscape_grid, tail_probability
 from bsdr_models.dims import (
-    COMPONENT,
-    COMPONENT_AUX,
-    FEATURE,
     GRID_X,
     GRID_Y,
     LABEL,
-    OBS,
     TERM,
 )
-from bsdr_models.inference.datatree import InferenceMethod, to_datatree
+from bsdr_models.inference import datatree
+from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.typing import FloatArray, IntArray
 
-# The most numbers of one variable that a tree keeps.
-MAX_NUMBERS = 5_000_000
 # Points of a landscape along one axis, for one component and for two.
 LANDSCAPE_POINTS = {1: 200, 2: 60}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What every tree of a fit says about its data.
-
-    X
-        (N, P), scaled as the model sees it.
-    y
-        Labels as the user gave them, (N,).
-    index
-        Class of each row, (N,), -1 without a label.
-    feature_names, labels
-        Coordinates.
-    config
-        Arguments of the fit, for the record.
-    attrs
-        Root attributes of every tree.
-    """
-
-    X: FloatArray
-    y: np.ndarray
-    index: IntArray
-    feature_names: Sequence[Any] | np.ndarray
-    labels: Sequence[Any] | np.ndarray
-    config: Mapping[str, Any]
-    attrs: Mapping[str, Any]
-
-    def build(
-        self,
-        groups: dict[str, dict[str, Any]],
-        *,
-        inference_method: InferenceMethod,
-        n_components: int,
-        attrs: Mapping[str, Any] | None = None,
-        dims: Mapping[str, tuple[str, ...]] | None = None,
-        coords: Mapping[str, Sequence[Any]] | None = None,
-    ) -> xr.DataTree:
-        """Tree with the coordinates of the fit."""
-        return to_datatree(
-            groups,
-            card=CARD,
-            inference_method=inference_method,
-            coords={
-                FEATURE: list(self.feature_names),
-                LABEL: list(self.labels),
-                COMPONENT: list(range(n_components)),
-                COMPONENT_AUX: list(range(n_components)),
-                **(coords or {}),
-            },
-            dims=dims,
-            config=self.config,
-            attrs={"target": "multiclass", **self.attrs, **(attrs or {})},
-        )
 
 
 def fit_tree(
@@ -101,15 +39,16 @@ def fit_tree(
     """
     r = learned.latent.shape[1]
     placement = any_placement(learned)
+    index = context.index
+    assert index is not None
     fit: dict[str, Any] = {
         "latent_mean": learned.left_out.mean,
         "latent_cov": learned.left_out.cov,
-        "relevance": relevance(learned.left_out.mean, context.index),
-        "y_index": context.index,
+        "relevance": relevance(learned.left_out.mean, index),
         "elbo": learned.trace,
         "restarts": np.array(learned.restarts),
         "objective_terms": np.array(list(learned.terms.values())),
-        "class_size": np.bincount(context.index[context.index >= 0], minlength=len(context.labels)),
+        "class_size": np.bincount(index[index >= 0], minlength=len(context.labels)),
     }
     if isinstance(placement, ByMap):
         slope, spread, share = placement.sensitivity(context.X)
@@ -124,13 +63,10 @@ def fit_tree(
     groups: dict[str, dict[str, Any]] = {
         "posterior": _posterior(learned),
         "fit": fit,
-        "observed_data": {"y": context.y},
     }
     if learned.sampled is not None:
         fit |= dict(learned.sampled.fit)
         groups["sample_stats"] = dict(learned.sampled.sample_stats)
-    if context.X.size <= MAX_NUMBERS:
-        groups["constant_data"] = {"X": context.X}
     dims: dict[str, tuple[str, ...]] = {"objective_terms": (TERM,), "class_size": (LABEL,)}
     coords: dict[str, Any] = {TERM: list(learned.terms)}
     if r in LANDSCAPE_POINTS:
@@ -138,7 +74,7 @@ def fit_tree(
         grid = (GRID_X, GRID_Y)[:r]
         dims |= {"log_precision": grid, "probability_at": (*grid, LABEL)}
         coords |= dict(zip(grid, axes, strict=True))
-    tree = context.build(
+    tree = context.fit_tree(
         groups,
         inference_method=inference_method,
         n_components=r,
@@ -155,7 +91,7 @@ def _posterior(learned: Learned) -> dict[str, Any]:
     """Draws of a sampler, or the mode as one draw of one chain."""
     if learned.sampled is not None:
         draws = dict(learned.sampled.draws)
-        if draws["latent"].size > MAX_NUMBERS:
+        if draws["latent"].size > datatree.MAX_NUMBERS:
             del draws["latent"]
         return draws
     found: dict[str, Any] = {name: np.array(v)[None, None] for name, v in learned.variables.items()}
@@ -203,38 +139,3 @@ def relevance(latent: FloatArray, index: IntArray) -> FloatArray:
     centroids = np.stack([latent[index == label].mean(axis=0) for label in classes])
     scatter = ((centroids - centroids.mean(axis=0)) ** 2).sum(axis=0)
     return scatter / (scatter.sum() or 1.0)
-
-
-def predictions_tree(
-    context: Context,
-    *,
-    positions: Positions,
-    values: Mapping[str, np.ndarray],
-    y: Any,
-    inference_method: InferenceMethod,
-) -> xr.DataTree:
-    """Tree of predictions for new rows, which the plots read.
-
-    Parameters
-    ----------
-    context : Context
-        Of the fit.
-    positions : Positions
-    values : mapping
-        What was predicted, by name.
-    y : array-like, optional
-        True labels.
-    inference_method : str
-        Of the fit.
-    """
-    group = {"latent_mean": positions.mean, "latent_cov": positions.cov, **values}
-    if y is not None:
-        group["y"] = np.asarray(y)
-        if len(group["y"]) != len(positions.mean):
-            raise ValueError(f"y has {len(group['y'])} rows, X has {len(positions.mean)}")
-    return context.build(
-        {"predictions": group},
-        inference_method=inference_method,
-        n_components=positions.mean.shape[1],
-        dims={name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()},
-    )

@@ -7,6 +7,7 @@ per row, feature, component or iteration; ``observed_data`` and ``constant_data`
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 
 from bsdr_models.card import Card
 from bsdr_models.dims import (
@@ -27,8 +29,13 @@ from bsdr_models.dims import (
     OBS,
     TERM,
 )
+from bsdr_models.numerics.positions import Positions
+from bsdr_models.typing import FloatArray, IntArray, Target
 
 type InferenceMethod = Literal["smc", "mean_field", "gibbs", "nuts", "advi", "laplace", "map"]
+
+# The most numbers of one variable that a tree keeps.
+MAX_NUMBERS = 5_000_000
 
 SAMPLE_DIMS = (CHAIN, DRAW)
 SAMPLE_GROUPS = frozenset(
@@ -61,6 +68,140 @@ VARIATIONAL_NOTE = (
     "Independent draws from an approximation, written as one chain: R-hat and effective sample "
     "size say nothing about its quality."
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What every tree of a fit says about its data.
+
+    card
+        Of the model.
+    X
+        (N, D), scaled as the model sees it, NaN where an entry is missing; or sparse.
+    y
+        Targets as the user gave them, (N,) or (N, K).
+    index
+        Class of each sample, (N,), -1 without a label; None unless the targets are classes.
+    feature_names, labels
+        Coordinates; labels are those of the classes or outputs.
+    target
+        Kind of targets.
+    config
+        Arguments of the fit, for the record.
+    attrs
+        Root attributes of every tree.
+    kept, n_rows
+        Where X is not all that a fit has seen: which of its samples these are, (N,), and how many
+        it has seen.
+    """
+
+    card: Card
+    X: Any
+    y: np.ndarray
+    index: IntArray | None
+    feature_names: Sequence[Any] | np.ndarray
+    labels: Sequence[Any] | np.ndarray
+    target: Target
+    config: Mapping[str, Any]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    kept: IntArray | None = None
+    n_rows: int | None = None
+
+    def contrast(self, values: FloatArray) -> FloatArray:
+        """Centred over classes (last axis), of whose scores only differences are identified.
+
+        Each label of a multi-label problem, and each real output, stands for itself.
+        """
+        if self.target == "multiclass":
+            return values - values.mean(axis=-1, keepdims=True)
+        return values
+
+    def fit_tree(
+        self,
+        groups: dict[str, dict[str, Any]],
+        *,
+        inference_method: InferenceMethod,
+        n_components: int,
+        attrs: Mapping[str, Any] | None = None,
+        dims: Mapping[str, tuple[str, ...]] | None = None,
+        coords: Mapping[str, Sequence[Any]] | None = None,
+    ) -> xr.DataTree:
+        """Tree of a fit: groups of the model, and the data unless there are too many numbers."""
+        groups["observed_data"] = {"y": self.y}
+        if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
+            groups["constant_data"] = {"X": self.X}
+        if self.index is not None:
+            groups["fit"]["y_index"] = self.index
+        return self._build(
+            groups,
+            inference_method,
+            n_components,
+            attrs=attrs,
+            dims=dims,
+            coords=({} if self.kept is None else {OBS: self.kept.tolist()}) | dict(coords or {}),
+        )
+
+    def predictions_tree(
+        self,
+        *,
+        positions: Positions,
+        values: Mapping[str, np.ndarray],
+        y: Any,
+        inference_method: InferenceMethod,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> xr.DataTree:
+        """Tree of predictions for new samples, which the plots read.
+
+        Parameters
+        ----------
+        positions : Positions
+        values : mapping
+            What was predicted, by name.
+        y : array-like, optional
+            True targets.
+        inference_method : str
+            Of the fit.
+        attrs : mapping, optional
+            More root attributes.
+        """
+        group = {"latent_mean": positions.mean, "latent_cov": positions.cov, **values}
+        if y is not None:
+            group["y"] = np.asarray(y)
+            if len(group["y"]) != len(positions.mean):
+                raise ValueError(f"y has {len(group['y'])} rows, X has {len(positions.mean)}")
+        return self._build(
+            {"predictions": group},
+            inference_method,
+            positions.mean.shape[1],
+            attrs=attrs,
+            dims={name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()},
+        )
+
+    def _build(
+        self,
+        groups: dict[str, dict[str, Any]],
+        inference_method: InferenceMethod,
+        n_components: int,
+        *,
+        attrs: Mapping[str, Any] | None,
+        dims: Mapping[str, tuple[str, ...]] | None,
+        coords: Mapping[str, Sequence[Any]] | None = None,
+    ) -> xr.DataTree:
+        return to_datatree(
+            groups,
+            card=self.card,
+            inference_method=inference_method,
+            coords={
+                FEATURE: list(self.feature_names),
+                LABEL: list(self.labels),
+                COMPONENT: list(range(n_components)),
+                COMPONENT_AUX: list(range(n_components)),
+                **(coords or {}),
+            },
+            dims=dims,
+            config=self.config,
+            attrs={"target": self.target, **self.attrs, **(attrs or {})},
+        )
 
 
 def to_datatree(

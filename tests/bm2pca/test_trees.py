@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from functools import partial
 
 import arviz as az
 import matplotlib as mpl
@@ -16,6 +17,7 @@ from scipy.special import expit, softmax
 from bsdr_models import BM2PCAClassifier, BM2PCARegressor, plots
 from bsdr_models.bm2pca import trees
 from bsdr_models.bm2pca.card import CARD
+from bsdr_models.inference import datatree
 
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
@@ -209,7 +211,7 @@ def test_coefficients_predict_what_the_methods_do(fitted, engine, target):
 def test_coefficients_are_projection_times_weights(fitted, engine, target):
     model = fitted(engine, target)
     posterior = model.idata_["posterior"].dataset.mean(("chain", "draw"))
-    weights = model._context.per_class(trees.mean_weights(model._learned))
+    weights = trees.per_class(model._context, trees.mean_weights(model._learned))
     expected = model.components_.T @ weights
     got = posterior["coef"].values
     assert np.linalg.norm(got - expected) < 0.12 * np.linalg.norm(expected)
@@ -236,7 +238,7 @@ def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
     n = posterior.sizes["draw"]
     assert n >= 100
     part, state = learned.generative.parts[0], learned.state
-    per_class = model._context.per_class
+    per_class = partial(trees.per_class, model._context)
     for name, mean in {
         "loadings": part.loadings[0],
         "offset": part.offset[0],
@@ -308,7 +310,7 @@ def test_sparse_rows_are_not_kept():
 
 @pytest.mark.parametrize(("missing", "limit"), [("latent_cov", 150), ("constant_data", 150)])
 def test_what_is_too_large_is_left_out(monkeypatch, missing, limit):
-    monkeypatch.setattr(trees, "MAX_NUMBERS", limit)
+    monkeypatch.setattr(datatree, "MAX_NUMBERS", limit)
     tree = make("paper", "multiclass").fit(*toy("multiclass")).idata_
     assert missing not in tree.children
     assert "latent_cov" not in tree["fit"]

@@ -17,6 +17,7 @@ from bsdr_models.bsdr import predict, trees
 from bsdr_models.bsdr.posterior import label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.priors import SAMPLING
 from bsdr_models.bsdr.trees import align_components, draw_posterior
+from bsdr_models.inference import datatree
 
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
@@ -245,7 +246,7 @@ def test_fewer_rows_than_features():
 
 @pytest.mark.parametrize(("missing", "limit"), [("log_likelihood", 10_000), ("constant_data", 150)])
 def test_what_is_too_large_is_left_out(monkeypatch, missing, limit):
-    monkeypatch.setattr(trees, "MAX_NUMBERS", limit)
+    monkeypatch.setattr(datatree, "MAX_NUMBERS", limit)
     model = BSDRClassifier(R, variant="paper", latent_scale=0.3, max_iter=30, tol=10.0)
     model.fit(*toy("multiclass"))
     tree = model.idata_

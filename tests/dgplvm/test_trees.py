@@ -13,6 +13,7 @@ import xarray as xr
 from bsdr_models import DGPLVMClassifier, plots
 from bsdr_models.dgplvm import trees
 from bsdr_models.dgplvm.card import CARD
+from bsdr_models.inference import datatree
 
 N, D, K = 40, 5, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
@@ -342,7 +343,7 @@ def test_relevance_is_the_scatter_of_the_centroids():
 
 
 def test_large_data_are_left_out(monkeypatch, fitted):
-    monkeypatch.setattr(trees, "MAX_NUMBERS", 10)
+    monkeypatch.setattr(datatree, "MAX_NUMBERS", 10)
     model = DGPLVMClassifier(random_state=0).fit(*toy("default"))
     assert "constant_data" not in model.idata_
     assert "constant_data" in fitted("default").idata_
