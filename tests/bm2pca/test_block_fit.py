@@ -138,8 +138,8 @@ def test_some_rows_are_kept_to_look_at(wine, monkeypatch):
 def test_it_is_saved_as_others_are(strategy, wine, tmp_path):
     y = np.where(np.arange(len(wine[1])) % 9 > 0, "?", wine[1])
     model = fit(wine[0], y, block_rows=33, strategy=strategy, unlabeled="?", **PLAIN)
-    model.save(tmp_path / "model.nc")
-    again = load(tmp_path / "model.nc")
+    model.save(tmp_path / "model.skops")
+    again = load(tmp_path / "model.skops")
     np.testing.assert_array_equal(again.predict_proba(wine[0]), model.predict_proba(wine[0]))
     assert again.idata_.identical(model.idata_)
     assert str(again.summary()) == str(model.summary())
@@ -256,5 +256,5 @@ def test_a_climb_goes_on_from_its_checkpoint(wine, tmp_path):
         ended = fit(*wine, **more, max_iter=23)
     assert len(ended.lower_bounds_) == 3
     assert ended.lower_bounds_[0] > begun.lower_bounds_[-2]
-    ended.save(tmp_path / "model.nc")
-    assert load(tmp_path / "model.nc").checkpoint == tmp_path / "fit"
+    ended.save(tmp_path / "model.skops")
+    assert load(tmp_path / "model.skops").checkpoint == tmp_path / "fit"
