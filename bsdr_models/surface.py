@@ -118,8 +118,7 @@ class Surface(ABC):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file, which :func:`bsdr_models.load` reads.
 
-        One NetCDF file, which `xarray.open_datatree` and ArviZ open as `idata_`; its group
-        ``estimator`` has all else. There is no code in it. **It holds the training rows**, scaled:
+        A file of skops, a zip archive without code. **It holds the training rows**, scaled:
         `idata_`, `model_` and some predictions need them.
 
         A file of that name is replaced once the new one is complete on disk; until then, and if
@@ -128,7 +127,7 @@ class Surface(ABC):
         Parameters
         ----------
         path : str or path-like
-            By custom with the ending ``.nc``.
+            By custom with the ending ``.skops``.
 
         Raises
         ------
@@ -147,8 +146,8 @@ class Surface(ABC):
         >>> X, y = load_wine(return_X_y=True)
         >>> model = bsdr_models.BM2PCAClassifier(random_state=0).fit(X[::3], y[::3])
         >>> with TemporaryDirectory() as folder:
-        ...     model.save(f"{folder}/wine.nc")
-        ...     again = bsdr_models.load(f"{folder}/wine.nc")
+        ...     model.save(f"{folder}/wine.skops")
+        ...     again = bsdr_models.load(f"{folder}/wine.skops")
         >>> bool((again.predict_proba(X) == model.predict_proba(X)).all())
         True
         """

@@ -148,9 +148,9 @@ LAYERS = (
         lazy=("persistence", "pandas"),
     ),
     Layer(  # finds the classes that it stores by their names, when it is asked to
-        modules=("persistence", "persistence.*"),
-        inside=("persistence", "persistence.*"),
-        outside=("numpy", "scipy", "sklearn", "xarray", "h5py"),
+        modules=("persistence",),
+        inside=("surface",),
+        outside=("sklearn", "skops", "xarray"),
     ),
     *(layer for paper in PAPERS for layer in paper_layers(paper)),
     Layer(

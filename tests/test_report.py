@@ -116,8 +116,8 @@ def test_the_three_forms_say_the_same(name):
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_model_from_a_file_says_the_same(name, tmp_path):
-    fitted(name).save(tmp_path / "model.nc")
-    again = bsdr_models.load(tmp_path / "model.nc")
+    fitted(name).save(tmp_path / "model.skops")
+    again = bsdr_models.load(tmp_path / "model.skops")
     assert str(again.summary()) == str(fitted(name).summary())
 
 

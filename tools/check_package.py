@@ -18,9 +18,9 @@ RELOAD = """
 import bsdr_models
 
 assert "site-packages" in bsdr_models.__file__, bsdr_models.__file__
-model.save("model.nc")
+model.save("model.skops")
 rows = table.drop(columns="class")
-assert (bsdr_models.load("model.nc").predict(rows) == model.predict(rows)).all()
+assert (bsdr_models.load("model.skops").predict(rows) == model.predict(rows)).all()
 """
 
 

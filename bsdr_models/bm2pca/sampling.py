@@ -66,7 +66,8 @@ def sample(
         values, stats, fit, interrupted = _pymc(
             engine, X, margins, priors, n_components, draws, tune, chains, rng, progressbar
         )
-    values = align_components(values)
+    # In the order of memory that a saved model has.
+    values = {name: np.ascontiguousarray(v) for name, v in align_components(values).items()}
     stacked = {
         name: values[name].reshape(-1, *values[name].shape[2:])
         for name in ("loadings", "offset", "noise_precision", "weights", "bias")

@@ -356,7 +356,7 @@ def draw_posterior(
     """Chains stacked, ready to predict: from arrays (chain, draw, ...) or a posterior group."""
 
     def stacked(name: str) -> FloatArray:
-        values = np.asarray(draws[name])
+        values = np.ascontiguousarray(draws[name])  # as a saved model has it
         return values.reshape(-1, *values.shape[2:])
 
     noise_precision = None

@@ -126,8 +126,8 @@ def test_some_samples_are_kept_to_look_at(data, monkeypatch):
 
 
 def test_it_is_saved_as_others_are(data, whole, tmp_path):
-    whole.save(tmp_path / "model.nc")
-    again = load(tmp_path / "model.nc")
+    whole.save(tmp_path / "model.skops")
+    again = load(tmp_path / "model.skops")
     np.testing.assert_array_equal(again.predict_proba(data[0]), whole.predict_proba(data[0]))
     assert again.idata_.identical(whole.idata_)
 
@@ -362,8 +362,8 @@ def test_a_copy_knows_the_same_whether_it_was_asked_before(store, data, chunk):
 def test_a_stream_is_saved_and_goes_on(n, data, chunk, tmp_path):
     chunk(n)
     model = learned_from(data[0][:300], data[1][:300], sizes=(300,))
-    model.save(tmp_path / "model.nc")
-    again = load(tmp_path / "model.nc")
+    model.save(tmp_path / "model.skops")
+    again = load(tmp_path / "model.skops")
     for each in (model, again):
         each.partial_fit(data[0][300:], data[1][300:])
     np.testing.assert_array_equal(again.predict_proba(data[0]), model.predict_proba(data[0]))

@@ -479,8 +479,8 @@ def test_leave_one_out_takes_samples_of_which_every_draw_is_certain(wine):
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_file_gives_the_same_answers(fitted, target, tmp_path):
     model, X, _ = fitted(target, wide=True)
-    model.save(tmp_path / "model.nc")
-    back = load(tmp_path / "model.nc")
+    model.save(tmp_path / "model.skops")
+    back = load(tmp_path / "model.skops")
     np.testing.assert_array_equal(answers(back, X), answers(model, X))
     np.testing.assert_array_equal(
         back.transform(X, return_cov=True)[1], model.transform(X, return_cov=True)[1]

@@ -172,8 +172,8 @@ def check_against_sampling(problem, moves, *, widest=0.1, evidence=0.5):
 
 @pytest.mark.slow
 def test_regression_is_that_of_exact_sampling():
-    moves = Moves(n_particles=500, n_moves=4, n_warm_up=20, n_kept=4, n_between=5)
-    check_against_sampling(make_problem("regression", 3000, 5, 1, 1), moves)
+    moves = Moves(n_particles=1000, n_moves=4, n_warm_up=8, n_kept=3, n_between=3)
+    check_against_sampling(make_problem("regression", 1000, 5, 1, 1), moves)
 
 
 @pytest.mark.slow

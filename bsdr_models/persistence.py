@@ -1,0 +1,172 @@
+"""Fitted estimators in files of skops, which hold no code; see ``docs/how_to/save.md``."""
+
+import errno
+import io
+import json
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from copy import copy
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path, PurePath
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import skops.io
+import xarray as xr
+from sklearn.utils.validation import check_is_fitted
+
+from bsdr_models.surface import Surface
+
+__all__ = ["load", "save"]
+
+# One more where fitted estimators have other attributes; the fields of dataclasses are compared.
+SCHEMA = 1
+HEADER = "bsdr_models.json"
+# Types of other packages, beside those that skops trusts.
+OTHERS = ("scipy.sparse._csr.csr_array",)
+
+
+def save(estimator: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator to a file, see :meth:`bsdr_models.surface.Surface.save`."""
+    kind = f"{type(estimator).__module__}.{type(estimator).__qualname__}"
+    if not isinstance(estimator, Surface) or _fields(kind) is None:
+        raise TypeError(f"a {kind} cannot be saved, only estimators of bsdr_models")
+    check_is_fitted(estimator)
+    _write(Path(os.path.realpath(path)), _pack(estimator))
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a fitted estimator that `save` has written.
+
+    Nothing in the file is executed: classes of this package are made of it, numbers and text.
+
+    Parameters
+    ----------
+    path : str or path-like
+
+    Returns
+    -------
+    BSDRClassifier, BSDRRegressor, MNPClassifier, BM2PCAClassifier, BM2PCARegressor or \
+DGPLVMClassifier
+        Fitted, with the numbers of the one that was saved: the same bits on the same platform
+        with the same versions of NumPy and SciPy.
+
+    Raises
+    ------
+    OSError
+        If there is no such file, or it cannot be read.
+    ValueError
+        If it is no saved estimator, is cut short or damaged, holds objects of other packages, or
+        was written by a version whose estimators consist of other things.
+    """
+    path = Path(path)
+    _check_regular(path)
+    contents = path.read_bytes()
+    try:
+        return _unpack(contents)
+    except Exception as error:  # a file can be wrong in any way
+        raise ValueError(f"{path} cannot be loaded: {error}") from error
+
+
+def _pack(estimator: Surface) -> bytes:
+    tree = getattr(estimator, "idata_", None)
+    stored = copy(estimator)
+    state = vars(stored)
+    if tree is not None:  # a class that skops does not know
+        state["_tree"] = {
+            node.path: node.to_dataset(inherit=False).to_dict(data="array") for node in tree.subtree
+        }
+    # The class of a path has another name on other platforms.
+    paths = [key for key, value in state.items() if isinstance(value, PurePath)]
+    state.update({key: str(state[key]) for key in paths})
+    try:
+        contents = skops.io.dumps(stored, compression=ZIP_DEFLATED, compresslevel=1)
+    except Exception as error:  # what a user has given can be anything
+        raise TypeError(f"an argument or attribute cannot be saved: {error}") from error
+    classes = {name: _fields(name) for name in skops.io.get_untrusted_types(data=contents)}
+    if foreign := [name for name in classes if classes[name] is None and name not in OTHERS]:
+        raise TypeError(f"an argument or attribute cannot be saved: a {' or '.join(foreign)}")
+    header = {"version": _version(), "schema": SCHEMA, "classes": classes, "paths": paths}
+    buffer = io.BytesIO(contents)
+    with ZipFile(buffer, "a") as archive:
+        archive.writestr(HEADER, json.dumps(header))
+    return buffer.getvalue()
+
+
+def _unpack(contents: bytes) -> Surface:
+    with ZipFile(io.BytesIO(contents)) as archive:
+        if HEADER not in archive.namelist():
+            raise ValueError("it was not saved by bsdr_models")
+        header = json.loads(archive.read(HEADER))
+    classes = {name: _fields(name) for name in header["classes"]}
+    if header["schema"] != SCHEMA or classes != header["classes"]:
+        raise ValueError(
+            f"it was written by version {header['version']} of bsdr_models, whose estimators "
+            f"consist of other things than those of this version {_version()}"
+        )
+    ours = [name for name in classes if classes[name] is not None]
+    estimator: Any = skops.io.loads(contents, trusted=[*ours, *OTHERS])
+    if not isinstance(estimator, Surface):
+        raise ValueError(f"it holds a {type(estimator).__qualname__}")
+    state = vars(estimator)
+    state.update({key: Path(state[key]) for key in header["paths"]})
+    if hasattr(type(estimator), "idata_"):
+        groups = {key: xr.Dataset.from_dict(group) for key, group in state["_tree"].items()}
+        state["_tree"] = xr.DataTree.from_dict(groups)
+    return estimator
+
+
+def _fields(name: str) -> list[str] | None:
+    """Fields of a class of this package by its full name, if a dataclass; None for other names.
+
+    What a module of this package has imported is not a class of this package.
+    """
+    module, _, attribute = name.rpartition(".")
+    if not module.startswith("bsdr_models."):
+        return None
+    try:
+        kind = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError):
+        return None
+    if not isinstance(kind, type) or kind.__module__ != module:
+        return None
+    return [field.name for field in fields(kind)] if is_dataclass(kind) else []
+
+
+def _check_regular(path: Path) -> None:
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a directory, not a file", str(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "is a device or pipe, not a file", str(path))
+
+
+def _write(path: Path, contents: bytes) -> None:
+    """Put contents in the place of a file, at once or not at all."""
+    _check_regular(path)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(draft, "xb") as out:
+            if path.exists():
+                shutil.copymode(path, draft)
+            out.write(contents)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(draft, path)
+    except BaseException as error:
+        with suppress(OSError):
+            draft.unlink()
+        if not isinstance(error, OSError):
+            raise
+        reason = f"cannot save here, nothing was changed: {error.strerror}"
+        raise OSError(error.errno, reason, str(path)) from error
+
+
+def _version() -> str:
+    try:
+        return version("bsdr_models")
+    except PackageNotFoundError:  # a source tree on the path, not installed
+        return "uninstalled"

@@ -1,0 +1,756 @@
+"""A loaded model does what the saved one did, to the bit; a file is whole or as it was before."""
+
+import errno
+import json
+import os
+import pickle
+import random
+import stat
+import subprocess
+import sys
+import warnings
+from io import BytesIO
+from pathlib import Path
+from zipfile import ZipFile
+
+import numpy as np
+import pandas as pd
+import pytest
+import skops.io
+import xarray as xr
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+
+import bsdr_models
+from bsdr_models import (
+    BM2PCAClassifier,
+    BM2PCAPriors,
+    BM2PCARegressor,
+    BSDRClassifier,
+    BSDRRegressor,
+    DGPLVMClassifier,
+    DGPLVMPriors,
+    HierarchicalPriors,
+    MNPClassifier,
+    Priors,
+    persistence,
+)
+from bsdr_models.bm2pca import label_free, truncated_metric
+from bsdr_models.bsdr import blocks
+from bsdr_models.dgplvm import gp_classifier
+
+FEW_DRAWS = {"draws": 12, "tune": 12, "chains": 2}
+DRAWS = {"draws": 12, "chains": 2, "random_state": 0}
+COLUMNWISE = {
+    "variant": "paper",
+    "projection_prior": "columnwise",
+    "latent_scale": 0.1,
+    "max_iter": 20,
+    "random_state": 0,
+}
+LAPLACE = {"inference": "laplace", "draws": 30, "random_state": 0}
+ONE_SCALE = {"variant": "paper", "latent_scale": 0.3, "max_iter": 30, "random_state": 0}
+GIBBS = {"inference": "gibbs", "random_state": 0, **FEW_DRAWS}
+SAMPLED = {"variant": "paper", **GIBBS}
+PAPER = {"variant": "paper", "C": 1.0, "n_sweeps": 4, "calibrate": False, "random_state": 0}
+LABEL_FREE = {"C": 1.0, "metric_scale": 1.0, "calibrate": False, "random_state": 0}
+QUICK = {"map_width": 2.0, "map_noise": 0.1, "max_iter": 40, "random_state": 0}
+
+# Name: estimator, rows (see `features`), targets (see `targets`).
+VARIANTS = {
+    "bsdr": (BSDRClassifier(**DRAWS), "dense", "class"),
+    "bsdr, any number": (
+        BSDRClassifier("auto", priors=HierarchicalPriors(), pooling=0.5, **DRAWS),
+        "frame",
+        "text",
+    ),
+    "bsdr, wide": (BSDRClassifier(**DRAWS), "wide", "class"),
+    "bsdr, label sets": (BSDRClassifier(**DRAWS), "dense", "labels"),
+    "bsdr, outputs": (BSDRRegressor(**DRAWS), "dense", "reals"),
+    "bsdr, noise": (BSDRClassifier(**DRAWS), "noise", "class"),
+    "bsdr, laplace": (BSDRClassifier(**LAPLACE), "dense", "class"),
+    "bsdr, names": (BSDRClassifier(**ONE_SCALE), "frame", "text"),
+    "bsdr, entrywise": (
+        BSDRClassifier(projection_prior="entrywise", priors=Priors(), **ONE_SCALE),
+        "dense",
+        "class",
+    ),
+    "bsdr, columnwise": (
+        BSDRClassifier(projection_prior="columnwise", **ONE_SCALE),
+        "dense",
+        "class",
+    ),
+    "bsdr, rowwise": (BSDRClassifier(projection_prior="rowwise", **ONE_SCALE), "dense", "class"),
+    "bsdr, entrywise, wide": (
+        BSDRClassifier(projection_prior="entrywise", **ONE_SCALE),
+        "wide",
+        "class",
+    ),
+    "bsdr, columnwise, wide": (
+        BSDRClassifier(projection_prior="columnwise", **ONE_SCALE),
+        "wide",
+        "class",
+    ),
+    "bsdr, blocks": (BSDRClassifier(block_rows=12, **LAPLACE), "dense", "class"),
+    "bsdr, stream": (BSDRClassifier(**DRAWS), "dense", "stream"),
+    "bsdr, long stream": (BSDRClassifier(**LAPLACE), "dense", "long stream"),
+    "bsdr, labels": (BSDRClassifier(**ONE_SCALE), "dense", "labels"),
+    "bsdr, gibbs": (BSDRClassifier(**SAMPLED), "dense", "class"),
+    "bsdr, real": (BSDRRegressor(**ONE_SCALE), "dense", "real"),
+    "bsdr, reals": (BSDRRegressor(**COLUMNWISE), "dense", "reals"),
+    "bsdr, real, gibbs": (BSDRRegressor(**SAMPLED), "dense", "real"),
+    "mnp": (MNPClassifier(), "dense", "class"),
+    "mnp, wide": (MNPClassifier(standardize=False), "wide", "text"),
+    "bm2pca": (BM2PCAClassifier(2, random_state=0), "dense", "class"),
+    "bm2pca, wide": (BM2PCAClassifier(2, **LABEL_FREE), "wide", "class"),
+    "bm2pca, frame": (BM2PCAClassifier(2, **LABEL_FREE), "frame", "text"),
+    "bm2pca, one against rest": (
+        BM2PCAClassifier(2, strategy="one_vs_rest", **LABEL_FREE),
+        "dense",
+        "class",
+    ),
+    "bm2pca, one against rest, wide": (
+        BM2PCAClassifier(2, strategy="one_vs_rest", **LABEL_FREE),
+        "wide",
+        "class",
+    ),
+    "bm2pca, sparse": (BM2PCAClassifier(2, **LABEL_FREE), "sparse", "class"),
+    "bm2pca, truncated": (BM2PCAClassifier(2, **LABEL_FREE), "many sparse", "class"),
+    "bm2pca, labels": (BM2PCAClassifier(2, **LABEL_FREE), "dense", "labels"),
+    "bm2pca, gaps": (BM2PCAClassifier(2, **LABEL_FREE), "gaps", "class"),
+    "bm2pca, unlabeled": (BM2PCAClassifier(2, unlabeled=-1, **LABEL_FREE), "dense", "partly"),
+    "bm2pca, unlabeled text": (
+        BM2PCAClassifier(2, unlabeled="none", **LABEL_FREE),
+        "dense",
+        "partly text",
+    ),
+    "bm2pca, paper": (BM2PCAClassifier(2, priors=BM2PCAPriors(), **PAPER), "dense", "class"),
+    "bm2pca, paper, one against rest": (
+        BM2PCAClassifier(2, strategy="one_vs_rest", **PAPER),
+        "dense",
+        "class",
+    ),
+    "bm2pca, paper, views": (BM2PCAClassifier(2, views=list("aabb"), **PAPER), "gaps", "class"),
+    "bm2pca, paper, unlabeled": (
+        BM2PCAClassifier(2, unlabeled=-1, **PAPER),
+        "dense",
+        "partly",
+    ),
+    "bm2pca, paper, blocks": (BM2PCAClassifier(2, block_rows=12, **PAPER), "dense", "class"),
+    "bm2pca, paper, sparse": (BM2PCAClassifier(2, **PAPER), "sparse", "class"),
+    "bm2pca, gibbs": (
+        BM2PCAClassifier(2, variant="paper", C=1.0, calibrate=False, **GIBBS),
+        "dense",
+        "class",
+    ),
+    "bm2pca, real": (BM2PCARegressor(2, random_state=0), "dense", "real"),
+    "bm2pca, reals": (BM2PCARegressor(2, random_state=0), "gaps", "reals"),
+    "dgplvm": (DGPLVMClassifier(random_state=0), "dense", "class"),
+    "dgplvm, frame": (DGPLVMClassifier(priors=DGPLVMPriors(), **QUICK), "frame", "text"),
+    "dgplvm, weightless": (DGPLVMClassifier(weight=np.inf, **QUICK), "dense", "class"),
+    "dgplvm, centres": (DGPLVMClassifier(n_centres=6, **QUICK), "dense", "class"),
+    "dgplvm, free": (DGPLVMClassifier(mapping="none", **QUICK), "dense", "class"),
+    "dgplvm, by likelihood": (DGPLVMClassifier(placement="likelihood", **QUICK), "dense", "class"),
+    "dgplvm, expectation propagation": (
+        DGPLVMClassifier(approximation="ep", **QUICK),
+        "dense",
+        "class",
+    ),
+    "dgplvm, inducing": (DGPLVMClassifier(**QUICK), "many", "class"),
+    "dgplvm, inducing, expectation propagation": (
+        DGPLVMClassifier(approximation="ep", **QUICK),
+        "many",
+        "class",
+    ),
+    "dgplvm, kernel reused": (DGPLVMClassifier(reuse_kernel=True, **QUICK), "dense", "class"),
+    "dgplvm, unlabeled": (DGPLVMClassifier(unlabeled=-1, **QUICK), "dense", "partly"),
+    "dgplvm, sequences": (DGPLVMClassifier(mapping="none", **QUICK), "dense", "sequence"),
+    "dgplvm, paper": (DGPLVMClassifier(variant="paper", **QUICK), "dense", "class"),
+    "dgplvm, paper, centres": (
+        DGPLVMClassifier(variant="paper", n_centres=6, **QUICK),
+        "dense",
+        "class",
+    ),
+    "dgplvm, paper, sequences": (DGPLVMClassifier(variant="paper", **QUICK), "dense", "sequence"),
+    "dgplvm, paper, free": (
+        DGPLVMClassifier(variant="paper", mapping="none", **QUICK),
+        "dense",
+        "class",
+    ),
+}
+# These compile a PyMC model.
+COMPILED = {
+    "bsdr, advi": (BSDRClassifier(**SAMPLED | {"inference": "advi"}), "dense", "class"),
+    "bsdr, hierarchical, nuts": (
+        BSDRClassifier(**GIBBS | {"inference": "nuts"}),
+        "dense",
+        "class",
+    ),
+    "bm2pca, nuts": (
+        BM2PCAClassifier(
+            2, variant="paper", C=1.0, calibrate=False, **GIBBS | {"inference": "nuts"}
+        ),
+        "dense",
+        "class",
+    ),
+    "dgplvm, nuts": (
+        DGPLVMClassifier(**QUICK, inference="nuts", **FEW_DRAWS),
+        "dense",
+        "class",
+    ),
+}
+
+
+def features(kind):
+    """Rows of a fit, 30 of iris; with 5 more features than rows where that is asked."""
+    X, _ = load_iris(return_X_y=True)
+    rng = np.random.default_rng(0)
+    X = X[::5].copy()
+    noise = rng.standard_normal((len(X), 31))
+    match kind:
+        case "wide":
+            return np.hstack([X, noise])
+        case "noise":
+            return noise[:, :4]
+        case "sparse" | "many sparse":
+            return csr_array(np.hstack([X, noise]) * (rng.random((30, 35)) < 0.6))
+        case "gaps":
+            X[::4, 1] = np.nan
+        case "frame":
+            return pd.DataFrame(X, columns=["α", "b", "c c", "d"])
+    return X
+
+
+def targets(kind, n_rows):
+    """Targets of a fit to `features`, and the keywords that it needs."""
+    X, y = load_iris(return_X_y=True)
+    y = y[:: len(y) // n_rows]
+    rng = np.random.default_rng(1)
+    match kind:
+        case "text":
+            y = np.array(["setosa", "versicolor", "virginica"])[y]
+        case "labels":
+            y = np.column_stack([y == 0, (y > 0) ^ (rng.random(n_rows) < 0.1)]).astype(int)
+        case "partly":
+            y = np.where(np.arange(n_rows) % 3 == 0, -1, y)
+        case "partly text":
+            y = np.where(np.arange(n_rows) % 3 == 0, "none", np.array(["a", "b", "c"])[y])
+        case "real":
+            y = X[::5, 3] + rng.standard_normal(n_rows)
+        case "reals":
+            y = X[::5, 2:] + rng.standard_normal((n_rows, 2))
+        case "sequence":
+            return y, {"sequence": np.arange(n_rows) // 10}
+    return y, {}
+
+
+def fitted(estimator, rows, target):
+    """A model, and the rows of its fit."""
+    X = features(rows)
+    y, keywords = targets(target, X.shape[0])
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore")  # short fits do not converge
+        if rows == "many":  # for a classifier of all of them
+            patch.setattr(gp_classifier, "EXACT_ROWS", 20)
+            patch.setattr(gp_classifier, "INDUCING_ROWS", 8)
+        if rows == "many sparse":
+            patch.setattr(truncated_metric, "MAX_EXACT", 5)
+            patch.setattr(label_free, "MAX_AXES", 5)
+        if target == "long stream":
+            patch.setattr(blocks, "CHUNK", 20)
+            patch.setattr(blocks, "N_KEPT", 20)
+        if target.endswith("stream"):
+            mixed = np.argsort(np.arange(len(y)) % 10, kind="stable")
+            stream = clone(estimator).partial_fit(X[mixed], y[mixed], classes=np.unique(y))
+            return stream, X
+        return clone(estimator).fit(X, y, **keywords), X
+
+
+METHODS = {
+    "predict": {},
+    "predict_proba": {},
+    "predict_log_proba": {},
+    "decision_function": {},
+    "transform": {"return_cov": True},
+    "impute": {},
+    "out_of_range": {},
+}
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in COMPILED]
+
+
+def answers(model, X):
+    """What every method has to say of the rows."""
+    given = {}
+    for name, keywords in METHODS.items():
+        if name == "impute" and (not isinstance(X, np.ndarray) or X.ndim != 2):
+            continue
+        if hasattr(model, name):
+            try:
+                given[name] = getattr(model, name)(X, **keywords)
+            except AttributeError as error:
+                given[name] = str(error)
+    if "Regressor" in type(model).__name__:
+        given["std"] = model.predict(X, return_std=True)
+    if hasattr(model, "inverse_transform"):
+        given["inverse"] = model.inverse_transform(model.transform(X))
+    return given
+
+
+def assert_same(got, want):
+    assert type(got) is type(want)
+    if isinstance(want, tuple):
+        for one, other in zip(got, want, strict=True):
+            assert_same(one, other)
+    elif isinstance(want, np.ndarray):
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+    else:
+        assert got == want
+
+
+def without_date(tree):
+    tree = tree.copy()
+    tree.attrs.pop("created_at")
+    return tree
+
+
+@pytest.fixture(scope="module")
+def mnp():
+    """The smallest model, and the rows of its fit."""
+    return fitted(*VARIANTS["mnp"])
+
+
+@pytest.fixture
+def saved(mnp, tmp_path):
+    """Its file."""
+    path = tmp_path / "model.skops"
+    mnp[0].save(path)
+    return path
+
+
+# ---------------------------------------------------------------- there and back
+
+
+@pytest.mark.parametrize("variant", [*VARIANTS, *SLOW])
+@pytest.mark.filterwarnings("ignore:Laplace.s approximation is not to be trusted")
+def test_a_loaded_model_is_the_one_that_was_saved(variant, tmp_path):
+    model, X = fitted(*(VARIANTS | COMPILED)[variant])
+    want, path = answers(model, X), tmp_path / "model.skops"
+    model.save(path)
+    back = bsdr_models.load(path)
+    assert type(back) is type(model)
+    assert vars(back).keys() == vars(model).keys()
+    assert repr(back.get_params()) == repr(model.get_params()) == repr(clone(back).get_params())
+    got = answers(back, X)
+    assert got.keys() == want.keys()
+    for name in want:
+        assert_same(got[name], want[name])
+    assert str(back.summary()) == str(model.summary())
+    if hasattr(type(model), "idata_"):
+        assert back.idata_.identical(model.idata_)
+        new, old = back.predict_idata(X), model.predict_idata(X)
+        assert without_date(new).identical(without_date(old))
+
+
+def test_a_model_that_was_loaded_can_be_saved_and_fitted_again(tmp_path):
+    model, X = fitted(*VARIANTS["bsdr, names"])
+    model.set_output(transform="pandas").save(tmp_path / "first")
+    bsdr_models.load(tmp_path / "first").save(tmp_path / "second")
+    second = bsdr_models.load(tmp_path / "second")
+    assert second.transform(X).equals(model.transform(X))
+    assert list(second.get_feature_names_out()) == list(model.get_feature_names_out())
+    y, _ = targets("text", len(X))
+    for one in (model, second):
+        one.set_params(max_iter=500)
+    assert_same(second.fit(X, y).predict_proba(X), model.fit(X, y).predict_proba(X))
+
+
+def test_a_stream_goes_on(tmp_path):
+    model, X = fitted(*VARIANTS["bsdr, stream"])
+    model.save(tmp_path / "model.skops")
+    back = bsdr_models.load(tmp_path / "model.skops")
+    y, _ = targets("class", len(X))
+    for one in (model, back):
+        one.partial_fit(X[::-1] + 0.1, y[::-1])
+    assert back._stream.n_samples == model._stream.n_samples == 2 * len(X)
+    assert_same(back.predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
+def test_the_random_state_goes_on(kind, mnp, tmp_path):
+    X, y = mnp[1], targets("real", 30)[0]
+    model = BM2PCARegressor(2, random_state=kind(5)).fit(X, y)
+    model.save(tmp_path / "model.skops")
+    back = bsdr_models.load(tmp_path / "model.skops")
+    assert type(back.random_state) is type(model.random_state)
+    assert_same(back.random_state.normal(size=5), model.random_state.normal(size=5))
+
+
+def test_a_path_among_the_arguments(mnp, tmp_path):
+    model = clone(VARIANTS["bsdr"][0]).set_params(draws=16, chains=1)
+    X, y = features("dense"), targets("class", 30)[0]
+    model.fit(X, y).set_params(checkpoint=tmp_path / "fit")
+    model.save(tmp_path / "model.skops")
+    assert model.checkpoint == bsdr_models.load(tmp_path / "model.skops").checkpoint
+    assert isinstance(model.checkpoint, Path)
+
+
+def test_what_was_added_to_the_tree_is_kept(tmp_path):
+    model, _ = fitted(*VARIANTS["bsdr, columnwise"])
+    notes = xr.Dataset(
+        {
+            "remark": ("row", np.array(["good", None, 3.5], dtype=object)),
+            "seen": ("row", np.array(["2020-01-01", "2021-02-03", "NaT"], "M8[D]").astype("M8[s]")),
+            "kept": ("row", np.array([True, False, True])),
+            "none": ("nothing", np.zeros(0)),
+            "level": ((), 1.5),
+        },
+        attrs={"by": "me"},
+    )
+    model.idata_["notes"] = xr.DataTree(notes)
+    model.save(tmp_path / "model.skops")
+    back = bsdr_models.load(tmp_path / "model.skops").idata_
+    assert back.identical(model.idata_)
+    assert back["notes"]["remark"].values.tolist() == ["good", None, 3.5]
+
+
+FRESH = """
+import sys
+import numpy as np
+import bsdr_models
+
+for path in sys.argv[2:]:
+    model = bsdr_models.load(path)
+    X = np.load(sys.argv[1])
+    answers = [model.predict(X)]
+    answers += [model.predict_proba(X)] if hasattr(model, "predict_proba") else []
+    answers += [*model.transform(X, return_cov=True)] if hasattr(model, "transform") else []
+    np.savez(path + ".npz", *answers)
+heavy = {"pymc", "pytensor", "matplotlib", "arviz", "arviz_base"}
+print(*sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_another_process_gives_the_same_bits_and_compiles_nothing(tmp_path):
+    names = ("bsdr", "bsdr, columnwise", "bsdr, gibbs", "bsdr, real", "mnp", "bm2pca, paper")
+    names += ("bm2pca, one against rest", "bm2pca, real", "dgplvm", "dgplvm, by likelihood")
+    models, paths = [], [str(tmp_path / f"{i}.skops") for i in range(len(names))]
+    for name, path in zip(names, paths, strict=True):
+        model, X = fitted(*VARIANTS[name])
+        model.save(path)
+        models.append(model)
+    np.save(tmp_path / "X.npy", X)
+    code = [sys.executable, "-c", FRESH, str(tmp_path / "X.npy"), *paths]
+    done = subprocess.run(code, capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.split() == []
+    for model, path in zip(models, paths, strict=True):
+        want = [model.predict(X)]
+        want += [model.predict_proba(X)] if hasattr(model, "predict_proba") else []
+        want += [*model.transform(X, return_cov=True)] if hasattr(model, "transform") else []
+        with np.load(f"{path}.npz") as got:
+            for i, array in enumerate(want):
+                np.testing.assert_array_equal(got[f"arr_{i}"], array)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bsdr", "bsdr, columnwise", "bm2pca, paper", "dgplvm"])
+def test_the_declared_model_of_a_loaded_one(name, tmp_path):
+    model, _ = fitted(*VARIANTS[name])
+    model.save(tmp_path / "model.skops")
+    want, got = model.model_, bsdr_models.load(tmp_path / "model.skops").model_
+    assert got.named_vars.keys() == want.named_vars.keys()
+    point = want.initial_point(random_seed=0)
+    assert_same(
+        got.compile_logp(mode="FAST_COMPILE")(point).item(),
+        want.compile_logp(mode="FAST_COMPILE")(point).item(),
+    )
+
+
+# ---------------------------------------------------------------- what is not saved
+
+
+@pytest.mark.parametrize(
+    "estimator", [MNPClassifier(), BSDRClassifier(), BSDRClassifier(variant="paper")]
+)
+def test_before_a_fit_there_is_nothing_to_save(estimator, tmp_path):
+    with pytest.raises(NotFittedError):
+        estimator.save(tmp_path / "model.skops")
+    assert list(tmp_path.iterdir()) == []
+
+
+class Mine(MNPClassifier):
+    pass
+
+
+def test_a_class_of_ones_own_is_refused(mnp, tmp_path):
+    model, X = mnp
+    with pytest.raises(TypeError, match=r"Mine cannot be saved, only estimators of bsdr_models"):
+        Mine().fit(X, model.predict(X)).save(tmp_path / "model.skops")
+    for other in (np.arange(3), LogisticRegression()):
+        with pytest.raises(TypeError, match="cannot be saved"):
+            persistence.save(other, tmp_path / "model.skops")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("argument", [len, lambda x: x, Mine, open(os.devnull)])  # noqa: SIM115
+def test_an_argument_that_no_file_holds(argument, mnp, tmp_path):
+    model = bsdr_models.MNPClassifier().fit(mnp[1], mnp[0].predict(mnp[1]))
+    with pytest.raises(TypeError, match="an argument or attribute cannot be saved: "):
+        model.set_params(tol=argument).save(tmp_path / "model.skops")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------- writing
+
+
+def test_a_path_may_be_text_and_need_not_end_in_skops(mnp, tmp_path):
+    model, X = mnp
+    path = f"{tmp_path}/my model"
+    model.save(path)
+    model.save(path)
+    assert os.listdir(tmp_path) == ["my model"]
+    np.testing.assert_array_equal(bsdr_models.load(path).predict(X), model.predict(X))
+
+
+def test_a_link_is_followed_and_permissions_stay(mnp, tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.touch(mode=0o600)
+    link.symlink_to(target)
+    mnp[0].save(link)
+    assert link.is_symlink()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert bsdr_models.load(target).n_features_in_ == 4
+
+
+def test_places_where_no_file_can_be(mnp, tmp_path):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(IsADirectoryError, match=r"is a directory.*folder'"):
+        mnp[0].save(tmp_path / "folder")
+    with pytest.raises(FileNotFoundError, match=r"cannot save here.*none/model'"):
+        mnp[0].save(tmp_path / "none" / "model")
+    with pytest.raises(OSError, match=r"File name too long: .*longlong"):
+        mnp[0].save(tmp_path / ("long" * 100))
+    for special in (tmp_path / "pipe", os.devnull):
+        with pytest.raises(OSError, match="is a device or pipe, not a file"):
+            mnp[0].save(special)
+        with pytest.raises(OSError, match="is a device or pipe, not a file"):
+            bsdr_models.load(special)
+    assert sorted(os.listdir(tmp_path)) == ["folder", "pipe"]
+    assert os.listdir(tmp_path / "folder") == []
+
+
+class Full:
+    """A file on a disk that is full after some bytes."""
+
+    def __init__(self, path, mode):
+        self._file = open(path, mode)  # noqa: SIM115
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._file.close()
+
+    def write(self, contents):
+        self._file.write(contents[: len(contents) // 2])
+        self._file.flush()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("fault", ["write", "fsync", "replace"])
+def test_a_full_disk_leaves_the_old_model(fault, mnp, saved, monkeypatch):
+    def fail(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = saved.read_bytes()
+    if fault == "write":
+        monkeypatch.setattr(persistence, "open", Full, raising=False)
+    else:
+        monkeypatch.setattr(persistence.os, fault, fail)
+    with pytest.raises(
+        OSError, match=r"nothing was changed: No space left.*model.skops'"
+    ) as caught:
+        mnp[0].save(saved)
+    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.filename == str(saved)
+    assert os.listdir(saved.parent) == [saved.name]
+    assert saved.read_bytes() == before
+
+
+def test_an_interrupted_save_leaves_the_old_model(mnp, saved, monkeypatch):
+    def interrupt(descriptor):
+        raise KeyboardInterrupt
+
+    before = saved.read_bytes()
+    monkeypatch.setattr(persistence.os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        mnp[0].save(saved)
+    assert os.listdir(saved.parent) == [saved.name]
+    assert saved.read_bytes() == before
+
+
+def test_drafts_are_hidden_and_told_apart(mnp, saved, monkeypatch):
+    seen = []
+
+    def watch(source, target):
+        seen.append(Path(source).name)
+        os.rename(source, target)
+
+    monkeypatch.setattr(persistence.os, "replace", watch)
+    mnp[0].save(saved)
+    mnp[0].save(saved)
+    assert len(set(seen)) == 2
+    assert all(name.startswith(".model.skops.") and name.endswith(".tmp") for name in seen)
+
+
+# ---------------------------------------------------------------- files that are no models
+
+
+def assert_refused(path, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        bsdr_models.load(path)
+    assert str(caught.value).startswith(f"{path} cannot be loaded: ")
+
+
+def rewrite(path, change):
+    """Change the members of a file, a dictionary of bytes by name."""
+    with ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    change(members)
+    with ZipFile(path, "w") as archive:
+        for name, contents in members.items():
+            archive.writestr(name, contents)
+
+
+def of_json(name, change):
+    """A change of a member that is JSON."""
+
+    def changed(members):
+        content = json.loads(members[name])
+        content = change(content) or content
+        members[name] = json.dumps(content).encode()
+
+    return changed
+
+
+def test_paths_without_a_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"No such file.*none'"):
+        bsdr_models.load(tmp_path / "none")
+    with pytest.raises(IsADirectoryError, match="is a directory"):
+        bsdr_models.load(str(tmp_path))
+
+
+def test_files_of_other_kinds(tmp_path, mnp):
+    path = tmp_path / "file"
+    for contents in (b"", b"x", b"hello" * 50, pickle.dumps(mnp[0]), bytes(1000), b"PK"):
+        path.write_bytes(contents)
+        assert_refused(path, "not a zip file")
+    with ZipFile(path, "w") as archive:
+        archive.writestr("a", "b")
+    assert_refused(path, "it was not saved by bsdr_models")
+    skops.io.dump(LogisticRegression(), path)
+    assert_refused(path, "it was not saved by bsdr_models")
+
+
+def test_a_file_cut_anywhere(saved):
+    whole = saved.read_bytes()
+    for length in {*range(1, len(whole), 211), *range(len(whole) - 50, len(whole))}:
+        saved.write_bytes(whole[:length])
+        assert_refused(saved, "not a zip file")
+
+
+def test_one_wrong_byte_anywhere(saved, mnp):
+    """It is found, unless it says nothing of the model, as the time of writing."""
+    model, X = mnp
+    whole = bytearray(saved.read_bytes())
+    draw = random.Random(0)
+    n_refused = 0
+    for place in draw.sample(range(len(whole)), 200):
+        kept = whole[place]
+        whole[place] ^= 1 << draw.randrange(8)
+        saved.write_bytes(whole)
+        try:
+            back = bsdr_models.load(saved)
+        except ValueError:
+            n_refused += 1
+        else:
+            assert_same(back.predict_proba(X), model.predict_proba(X))
+        whole[place] = kept
+    assert n_refused > 150
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header.update(schema=persistence.SCHEMA + 1),
+        lambda header: header["classes"].update({"bsdr_models.bsdr.gone.Gone": ["a"]}),
+        lambda header: header["classes"]["bsdr_models.numerics.scaling.Scaler"].append("more"),
+    ],
+    ids=["schema", "class", "field"],
+)
+def test_a_file_of_another_version(change, saved):
+    rewrite(saved, of_json(persistence.HEADER, lambda header: header.update(version="9.9")))
+    assert bsdr_models.load(saved).n_features_in_ == 4
+    rewrite(saved, of_json(persistence.HEADER, change))
+    assert_refused(saved, r"written by version 9\.9 of bsdr_models, .* of this version \d")
+
+
+def forge(path, payload, *classes):
+    """A file with the right header around any object."""
+    named = {name: persistence._fields(name) for name in classes}
+    header = {"version": "1", "schema": persistence.SCHEMA, "classes": named, "paths": []}
+    buffer = BytesIO(skops.io.dumps(payload))
+    with ZipFile(buffer, "a") as archive:
+        archive.writestr(persistence.HEADER, json.dumps(header))
+    path.write_bytes(buffer.getvalue())
+
+
+def test_another_estimator_in_our_clothes(tmp_path):
+    forge(tmp_path / "file", LogisticRegression())
+    assert_refused(tmp_path / "file", "it holds a LogisticRegression")
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_foreign_class_is_refused_and_not_imported(declared, saved, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "evil_twin.py").write_text("raise SystemExit('imported')\n")
+
+    def change(schema):
+        schema["__module__"], schema["__class__"] = "evil_twin", "MNPClassifier"
+
+    rewrite(saved, of_json("schema.json", change))
+    if declared:
+        name = "evil_twin.MNPClassifier"
+        rewrite(
+            saved,
+            of_json(persistence.HEADER, lambda header: header["classes"].update({name: None})),
+        )
+    assert_refused(saved, r"evil_twin\.MNPClassifier")
+    assert "evil_twin" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os.system",
+        "bsdr_models.import_module",  # imported there
+        "bsdr_models.surface.os",
+        "bsdr_models.demo.main",  # a function
+        "bsdr_models.surface.Surface.save",
+        "bsdr_models_evil.Model",
+    ],
+)
+def test_a_name_that_is_no_class_of_ours_is_not_trusted(name, saved):
+    def change(schema):
+        schema["__module__"], _, schema["__class__"] = name.rpartition(".")
+        schema["__loader__"] = "ConstructorFromReduceNode"
+
+    rewrite(saved, of_json("schema.json", change))
+    rewrite(
+        saved, of_json(persistence.HEADER, lambda header: header["classes"].update({name: None}))
+    )
+    assert_refused(saved, f"Untrusted types .*{name}")
