@@ -139,7 +139,6 @@ VARIANTS = {
         "dense",
         "partly",
     ),
-    "bm2pca, paper, blocks": (BM2PCAClassifier(2, block_rows=12, **PAPER), "dense", "class"),
     "bm2pca, paper, sparse": (BM2PCAClassifier(2, **PAPER), "sparse", "class"),
     "bm2pca, gibbs": (
         BM2PCAClassifier(2, variant="paper", C=1.0, calibrate=False, **GIBBS),
