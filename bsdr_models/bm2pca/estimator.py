@@ -387,7 +387,6 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         if self.variant == "label_free":
             attrs["metric_scale"] = float(self.metric_scale_)
         return Context(
-            card=CARD,
             X=self._task.X,
             y=labels.given,
             index=labels.groups if labels.exclusive else None,
@@ -481,6 +480,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         log_p = self._log_proba(rows)
         unusual, reference = self._unusual(rows)
         return self._context.predictions_tree(
+            self._card,
             positions=self._learned.posterior.positions(rows),
             values={
                 "probability": np.exp(log_p),

@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.bm2pca import paper, regression, selection
 from bsdr_models.bm2pca.base import BaseBM2PCA
-from bsdr_models.bm2pca.card import CARD
 from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.regression import Tubes, make_tubes
@@ -268,7 +267,6 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
     def _describe(self) -> Context:
         """What trees say of the data and of the fit."""
         return Context(
-            card=CARD,
             X=self._task.X,
             y=self._task.Y,
             index=None,
@@ -340,6 +338,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         mean, std = self._moments(rows)
         unusual, reference = self._unusual(rows)
         return self._context.predictions_tree(
+            self._card,
             positions=self._learned.posterior.positions(rows),
             values={"prediction": mean, "prediction_sd": std, **unusual},
             y=read_truth(y, classes=False),

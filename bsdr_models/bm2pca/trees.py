@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
 
+from bsdr_models.bm2pca.card import CARD
 from bsdr_models.bm2pca.generative import Rows
 from bsdr_models.bm2pca.label_free import OneVsRestPosterior, SubspacePosterior
 from bsdr_models.bm2pca.mean_field import State
@@ -71,6 +72,7 @@ def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) ->
     draws = {name: values[None] for name, values in _draw(learned, context, rng).items()}
     return context.fit_tree(
         {"posterior": draws, "fit": group},
+        CARD,
         inference_method="mean_field",
         n_components=r,
         attrs={
@@ -109,6 +111,7 @@ def draws_tree(
         groups["sample_stats"] = dict(sampled.sample_stats)
     return context.fit_tree(
         groups,
+        CARD,
         inference_method=inference_method,
         n_components=projection.shape[1],
         attrs={

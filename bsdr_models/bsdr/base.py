@@ -323,7 +323,6 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         if target != "regression":
             given = labels[y] if target == "multiclass" else y.astype(np.int64)
         self._context = Context(
-            card=CARD,
             X=X,
             y=given,
             targets=y,

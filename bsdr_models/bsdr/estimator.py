@@ -321,6 +321,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         rows = self._rows(X)
         log_p = self._log_proba(rows)
         return self._context.predictions_tree(
+            self._card,
             positions=self._leading_positions(rows),
             values={
                 "probability": np.exp(log_p),
@@ -452,6 +453,7 @@ progressbar, random_state
         rows = self._rows(X)
         mean, std = self._moments(rows)
         return self._context.predictions_tree(
+            self._card,
             positions=self._leading_positions(rows),
             values={"prediction": mean, "prediction_sd": std, **self._unusual(rows)},
             y=read_truth(y, classes=False),

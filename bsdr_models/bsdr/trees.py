@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.bsdr import log_density, predict
-from bsdr_models.bsdr.card import PROJECTION_PRECISION_DIMS
+from bsdr_models.bsdr.card import CARD, PROJECTION_PRECISION_DIMS
 from bsdr_models.bsdr.hierarchical import HierarchicalFit, pointwise_log_likelihood
 from bsdr_models.bsdr.mean_field import State
 from bsdr_models.bsdr.predict import DrawPosterior, MeanFieldPosterior
@@ -86,6 +86,7 @@ class Context(datatree.Context):
             }
         tree = self.fit_tree(
             groups,
+            CARD,
             inference_method=inference_method,
             n_components=n_components,
             coords=coords,

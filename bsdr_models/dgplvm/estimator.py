@@ -386,7 +386,6 @@ class DGPLVMClassifier(
         self._learned, self._task = learned, task
         self._tree: xr.DataTree | None = None
         self._context = Context(
-            card=CARD,
             target="multiclass",
             X=task.X,
             y=y,
@@ -544,6 +543,7 @@ class DGPLVMClassifier(
             **trees.out_of_range(self._any_placement(), rows),
         }
         return self._context.predictions_tree(
+            self._card,
             positions=positions,
             values=values,
             y=read_truth(y, classes=True),

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bsdr_models.dgplvm.card import CARD
 from bsdr_models.dgplvm.learn import Learned
 from bsdr_models.dgplvm.predict import ByMap, Placement, Posterior
 from bsdr_models.dgplvm.projection import grid_points, landscape_grid, tail_probability
@@ -76,6 +77,7 @@ def fit_tree(
         coords |= dict(zip(grid, axes, strict=True))
     tree = context.fit_tree(
         groups,
+        CARD,
         inference_method=inference_method,
         n_components=r,
         attrs={"converged": int(learned.converged), "interrupted": int(learned.interrupted)},

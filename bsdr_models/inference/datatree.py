@@ -74,8 +74,6 @@ VARIATIONAL_NOTE = (
 class Context:
     """What every tree of a fit says about its data.
 
-    card
-        Of the model.
     X
         (N, D), scaled as the model sees it, NaN where an entry is missing; or sparse.
     y
@@ -95,7 +93,6 @@ class Context:
         it has seen.
     """
 
-    card: Card
     X: Any
     y: np.ndarray
     index: IntArray | None
@@ -119,6 +116,7 @@ class Context:
     def fit_tree(
         self,
         groups: dict[str, dict[str, Any]],
+        card: Card,
         *,
         inference_method: InferenceMethod,
         n_components: int,
@@ -134,6 +132,7 @@ class Context:
             groups["fit"]["y_index"] = self.index
         return self._build(
             groups,
+            card,
             inference_method,
             n_components,
             attrs=attrs,
@@ -143,6 +142,7 @@ class Context:
 
     def predictions_tree(
         self,
+        card: Card,
         *,
         positions: Positions,
         values: Mapping[str, np.ndarray],
@@ -154,6 +154,8 @@ class Context:
 
         Parameters
         ----------
+        card : Card
+            Of the model.
         positions : Positions
         values : mapping
             What was predicted, by name.
@@ -171,6 +173,7 @@ class Context:
                 raise ValueError(f"y has {len(group['y'])} rows, X has {len(positions.mean)}")
         return self._build(
             {"predictions": group},
+            card,
             inference_method,
             positions.mean.shape[1],
             attrs=attrs,
@@ -180,6 +183,7 @@ class Context:
     def _build(
         self,
         groups: dict[str, dict[str, Any]],
+        card: Card,
         inference_method: InferenceMethod,
         n_components: int,
         *,
@@ -189,7 +193,7 @@ class Context:
     ) -> xr.DataTree:
         return to_datatree(
             groups,
-            card=self.card,
+            card=card,
             inference_method=inference_method,
             coords={
                 FEATURE: list(self.feature_names),
