@@ -39,7 +39,8 @@ from bsdr_models.numerics import probit_choice
 from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.typing import BoolArray, FloatArray, IntArray, Target
 
-# Directions of the features with less than this share of the largest variance are none.
+# Directions of the features with less than this share of the largest variance are none, and so is
+# what is left of a sample beside them with less than this share of its square.
 _NO_VARIANCE = 1e-12
 # Standard deviations that the log scales are held within: exp does not overflow.
 _FARTHEST = 15.0
@@ -133,8 +134,10 @@ class Metric:
 
     def beside(self, X: FloatArray) -> FloatArray:
         """Prior standard deviation of x'q, for tau = 1, from directions without variance, (M,)."""
-        square = np.sum(X**2, axis=1) - np.sum((X @ self.axes) ** 2, axis=1)
-        return self.outside * np.sqrt(np.maximum(square, 0.0))
+        whole = np.sum(X**2, axis=1)
+        square = whole - np.sum((X @ self.axes) ** 2, axis=1)
+        # A difference of rounding has a root that is not small.
+        return self.outside * np.sqrt(np.where(square > _NO_VARIANCE * whole, square, 0.0))
 
     def loadings(self, inside: FloatArray, beside: FloatArray) -> FloatArray:
         """Projection over features from standard normals, (..., B) and (..., D): (..., D).
