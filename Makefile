@@ -30,7 +30,7 @@ demo: $(STAMP)  ## Fit Wine with every model; pictures and posteriors go to demo
 	$(BIN)/python -m bsdr_models.demo --output demo_output
 
 test: $(STAMP)  ## The fast tests
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" --durations=20
 
 test-slow: $(STAMP)  ## Statistical tests, samplers and notebooks
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m slow --durations=20
