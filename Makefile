@@ -10,6 +10,9 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 WORKERS ?= auto
+# Tests in which other packages take part; mathematics is the same with all of their versions.
+LOWEST_TESTS := tests/contract tests/inference tests/plots \
+	$(wildcard tests/test_*.py tests/*/test_estimator.py tests/*/test_model.py tests/*/test_trees.py)
 # Fits of bench-full side by side, of one thread each; -1 is all cores.
 JOBS ?= -1
 
@@ -35,12 +38,12 @@ test: $(STAMP)  ## The fast tests
 test-slow: $(STAMP)  ## Statistical tests, samplers and notebooks
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m slow --durations=20
 
-test-lowest: $(STAMP)  ## The fast tests with the oldest dependencies that are allowed
+test-lowest: $(STAMP)  ## Tests of what depends on other packages, with the oldest that are allowed
 	$(BIN)/python -m pip install --quiet --group package
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
 	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
 		--editable ".[io,nuts,notebook,scale]" --group test
-	$(LOWEST)/bin/python -m pytest -q -n $(WORKERS) -m "not slow" -W default
+	$(LOWEST)/bin/python -m pytest -q -n $(WORKERS) -m "not slow" -W default $(LOWEST_TESTS)
 
 package: $(STAMP)  ## Build wheel and sdist, install each into an empty environment, use it
 	$(BIN)/python -m pip install --quiet --group package
@@ -68,7 +71,7 @@ notebooks: $(STAMP)  ## Re-execute the notebooks in place
 
 docs: $(STAMP)  ## The site, in docs/_build/html; warnings are errors
 	$(BIN)/python -m pip install --quiet --group docs
-	$(BIN)/python -m sphinx -b html -q -W --keep-going docs docs/_build/html
+	$(BIN)/python -m sphinx -j auto -b html -q -W --keep-going docs docs/_build/html
 	$(BIN)/python tools/check_site.py docs/_build/html
 
 lint: $(STAMP)  ## Style and types
