@@ -88,8 +88,7 @@ def test_scikit_learn_checks(estimator, check):
 @explained
 @parametrize_with_checks(
     [
-        BSDRClassifier(random_state=0),
-        BSDRRegressor(random_state=0),
+        BSDRClassifier(chains=2, draws=16, random_state=0),
         BSDRRegressor(projection_prior="rowwise", latent_scale=0.3, **BSDR_PAPER),
         BM2PCAClassifier(random_state=0),
         BM2PCAClassifier(strategy="one_vs_rest", random_state=0),
