@@ -167,10 +167,10 @@ def test_conjugate_normal_by_standard_deviations(monkeypatch):
 @pytest.mark.parametrize("beta", [0.01, 1.0])
 def test_metric_is_the_tempered_hessian(beta):
     precision = np.eye(P) + beta * Conjugate.a.T @ Conjugate.a
-    for n_copies, batch in ((1, 256), (3, 4)):  # in one batch and in several
+    for place, batch in ((1.0, 256), (3.0, 4)):  # in one batch and in several
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tempering, "_BATCH", batch)
-            root = inverse_root(Conjugate.log_likelihood, np.full(P, float(n_copies)), beta)
+            root = inverse_root(Conjugate.log_likelihood, np.full(P, place), beta)
         assert_allclose(root @ root.T, np.linalg.inv(precision), rtol=1e-6, atol=1e-8)
 
 
