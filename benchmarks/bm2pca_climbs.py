@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.bm2pca_sweeps import margins, table
 from benchmarks.datasets import archive_folder, load
 from benchmarks.protocols import few_rows
-from bsdr_models.bm2pca import fit, mean_field, rotation
+from bsdr_models.bm2pca import mean_field, mean_field_fit, rotation
 from bsdr_models.bm2pca.mean_field import Data, State
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.views import make_view
@@ -69,7 +69,7 @@ def climb(data: Data, n_components: int, start: Any, method: str) -> Climb:
         return trace[-1][0] > SECONDS
 
     if method in ("sweeps", "both"):
-        fit.fit_mean_field(
+        mean_field_fit.fit_mean_field(
             data,
             PAPER,
             n_components=n_components,
@@ -83,7 +83,11 @@ def climb(data: Data, n_components: int, start: Any, method: str) -> Climb:
         return Climb(seconds=np.array(trace)[:, 0], elbo=np.array(trace)[:, 1])
 
     def step(state: State) -> tuple[State, mean_field.Info]:
-        if method == "rotations" and len(trace) > 4 * fit.PLAIN_ROUNDS and len(trace) % 4 == 0:
+        if (
+            method == "rotations"
+            and len(trace) > 4 * mean_field_fit.PLAIN_ROUNDS
+            and len(trace) % 4 == 0
+        ):
             state = rotation.rotate(state, data, PAPER)
         return mean_field.step(state, data, PAPER)
 

@@ -13,9 +13,9 @@ from benchmarks.datasets import archive_folder, load
 from benchmarks.memory import MIB, peak
 from benchmarks.timing import Work, medians
 from bsdr_models.bm2pca import mean_field
-from bsdr_models.bm2pca.fit import fit_mean_field
-from bsdr_models.bm2pca.margins import Hinge
+from bsdr_models.bm2pca.loss_augmentation import Hinge
 from bsdr_models.bm2pca.mean_field import Data, State
+from bsdr_models.bm2pca.mean_field_fit import fit_mean_field
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.views import make_view
 
@@ -151,9 +151,9 @@ def check(state: State, data: Data, bounds: np.ndarray) -> None:
         y, w = data.margins.y[0, n], COST**2 / state.slack[0, n]
         precision = np.eye(W.shape[1]) + tau * (W.T * there @ W + spread)
         precision += np.einsum("k,krs->rs", w, second[:, 1:, 1:])
-        drive = tau * W.T @ (there * (view.X[n] - own.offset.mean[0]))
-        drive += eta.mean[0, 1:] @ (COST * y + w * y) - w @ second[:, 0, 1:]
-        expected = np.linalg.solve(precision, drive)
+        linear_term = tau * W.T @ (there * (view.X[n] - own.offset.mean[0]))
+        linear_term += eta.mean[0, 1:] @ (COST * y + w * y) - w @ second[:, 0, 1:]
+        expected = np.linalg.solve(precision, linear_term)
         np.testing.assert_allclose(latent.mean[0, n], expected, rtol=1e-6, atol=1e-9)
 
 

@@ -4,9 +4,9 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from benchmarks.timing import Work
+from bsdr_models.arrays import FloatArray
 from bsdr_models.data import Data
 from bsdr_models.numerics.design import DenseDesign
-from bsdr_models.typing import FloatArray
 
 # Seconds of the cone moments per row, other class and node: one factor in a bare loop over numbers
 # that are in the cache (docs/decisions/0013-hot-loops.md).
@@ -15,7 +15,7 @@ CONE_SECONDS = 1.4e-9
 
 def cone_seconds(data: Data, n_nodes: int) -> float:
     """Counted: what the factors of the integrand take."""
-    return CONE_SECONDS * data.n_rows * (data.n_labels - 1) * n_nodes
+    return CONE_SECONDS * data.n_samples * (data.n_labels - 1) * n_nodes
 
 
 def products(X: FloatArray, n_components: int) -> Work:

@@ -17,17 +17,17 @@ AIM = 1.3
 PLACEMENT_AIMS = {"map": 0.01, "likelihood": 1.0}
 
 
-def whole_objective(n_rows: int) -> list[str]:
+def whole_objective(n_samples: int) -> list[str]:
     """Objective and gradient beside the floor of its likelihood."""
-    case = problem(n_rows)
-    y = np.arange(n_rows) % N_LABELS
+    case = problem(n_samples)
+    y = np.arange(n_samples) % N_LABELS
     weights = centroid_weights(y, N_LABELS)
     objective = Objective(
         rows=case.rows,
         map_prior=DenseMap.of(case.X, weights, width=2.0, noise=0.03, mean_variance=0.3),
         criterion=make_criterion("trace_ratio", y, N_LABELS),
         weight=100.0,
-        known=np.arange(n_rows),
+        known=np.arange(n_samples),
         priors=Priors(),
         n_components=case.latent.shape[1],
         temper=case.rows.n_effective / N_FEATURES,
@@ -40,22 +40,22 @@ def whole_objective(n_rows: int) -> list[str]:
     assert abs(slope - np.linalg.norm(gradient)) < 1e-4 * slope
     seconds, floor = medians(Work(run=lambda _: objective(x)), exact_floor(case), seconds=4.0)
     return [
-        str(n_rows),
+        str(n_samples),
         f"{1e3 * seconds:.3g}",
         f"{1e3 * floor:.3g}",
         f"{seconds / floor:.2f}",
-        f"{AIM}" if n_rows >= 300 else "-",
+        f"{AIM}" if n_samples >= 300 else "-",
     ]
 
 
-def curved(n_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def curved(n_samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows on three curves in many dimensions, and their classes."""
     rng = np.random.default_rng(seed)
-    y = rng.integers(N_LABELS, size=n_rows)
-    angle = 2.0 * rng.random(n_rows) + 2.1 * y
+    y = rng.integers(N_LABELS, size=n_samples)
+    angle = 2.0 * rng.random(n_samples) + 2.1 * y
     axes = np.random.default_rng(0).standard_normal((2, N_FEATURES))
     plane = np.column_stack([np.cos(angle), np.sin(angle)])
-    return plane @ axes + 0.5 * rng.standard_normal((n_rows, N_FEATURES)), y
+    return plane @ axes + 0.5 * rng.standard_normal((n_samples, N_FEATURES)), y
 
 
 def fits_and_placement() -> list[list[str]]:
@@ -79,7 +79,7 @@ def report() -> str:
     objective = [
         ["N", "ms", "floor ms", "ratio", "aim"],
         ["---"] * 5,
-        *(whole_objective(n_rows) for n_rows in SIZES),
+        *(whole_objective(n_samples) for n_samples in SIZES),
     ]
     placement = [
         ["placed by", "fit, s", f"{N_NEW} new rows, ms", "aim, ms"],

@@ -44,10 +44,10 @@ class Problem:
     rows: Rows
 
 
-def problem(n_rows: int) -> Problem:
+def problem(n_samples: int) -> Problem:
     """Sines of the position and noise."""
     rng = np.random.default_rng(0)
-    latent = rng.standard_normal((n_rows, N_COMPONENTS))
+    latent = rng.standard_normal((n_samples, N_COMPONENTS))
     X = np.sin(latent @ rng.standard_normal((N_COMPONENTS, N_FEATURES)))
     X += rng.standard_normal(X.shape)
     X -= X.mean(axis=0)
@@ -165,40 +165,40 @@ def rival(case: Problem, *, discriminative: bool) -> Work:
     )
 
 
-def measure_exact(n_rows: int, aim: float | None) -> list[str]:
+def measure_exact(n_samples: int, aim: float | None) -> list[str]:
     """One line of the table of the exact density."""
-    case = problem(n_rows)
+    case = problem(n_samples)
     works = {
         "ours": Work(run=lambda _: evaluate(case.latent, LOG_KERNEL, case.rows)),
         "floor": exact_floor(case),
     }
-    if n_rows <= PLAIN_UP_TO:
+    if n_samples <= PLAIN_UP_TO:
         check_exact(case)
         works["plain"] = Work(run=lambda _: plain(case))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of libraries that GPy uses
         if importlib.util.find_spec("GPy") is not None:
             works["GPy"] = rival(case, discriminative=False)
-            if n_rows <= PRIOR_UP_TO:
+            if n_samples <= PRIOR_UP_TO:
                 works["GPy with prior"] = rival(case, discriminative=True)
         seconds = dict(zip(works, medians(*works.values(), seconds=4.0), strict=True))
     milliseconds = {name: f"{1e3 * value:.3g}" for name, value in seconds.items()}
     others = [milliseconds.get(name, "-") for name in ("plain", "GPy", "GPy with prior")]
     ratio = f"{seconds['ours'] / seconds['floor']:.2f}"
     aimed = "-" if aim is None else f"{aim:g}"
-    return [str(n_rows), milliseconds["ours"], milliseconds["floor"], ratio, aimed, *others]
+    return [str(n_samples), milliseconds["ours"], milliseconds["floor"], ratio, aimed, *others]
 
 
-def measure_sparse(n_rows: int, aim: float | None) -> list[str]:
+def measure_sparse(n_samples: int, aim: float | None) -> list[str]:
     """One line of the table of the bound."""
-    case = problem(n_rows)
+    case = problem(n_samples)
     inducing = initial_inducing(case.latent, N_INDUCING, np.random.default_rng(0))
     check_sparse(case, inducing)
     ours = Work(run=lambda _: evaluate_sparse(case.latent, LOG_KERNEL, inducing, case.rows))
     seconds, floor = medians(ours, sparse_floor(case))
     aimed = "-" if aim is None else f"{1e3 * aim:g}"
     return [
-        str(n_rows),
+        str(n_samples),
         f"{1e3 * seconds:.3g}",
         f"{1e3 * floor:.3g}",
         f"{seconds / floor:.2f}",

@@ -42,7 +42,7 @@ def fit(method: str, split: Split, n_components: int) -> Fitted:
 
 
 def scatter(ax: Axes, Z: np.ndarray, y: np.ndarray) -> None:
-    """Positions (M, 2), a colour and a marker for each class."""
+    """LatentCoordinates (M, 2), a colour and a marker for each class."""
     for label in np.unique(y):
         rows = np.flatnonzero(y == label)[:N_SHOWN]
         x, y_axis = Z[rows].T
@@ -53,7 +53,7 @@ def scatter(ax: Axes, Z: np.ndarray, y: np.ndarray) -> None:
 
 
 def maps(source: str) -> Figure:
-    """Positions of test rows and confusion matrices, as in Figs. 4 and 5 of Gönen (2013)."""
+    """LatentCoordinates of test rows and confusion matrices, as in Figs. 4 and 5 of Gönen (2013)."""
     split = per_class(source, (100,), 0)
     k = split.training.n_classes
     with mpl.rc_context(STYLE):

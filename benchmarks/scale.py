@@ -23,11 +23,11 @@ from threadpoolctl import threadpool_limits
 from benchmarks.evidence.page import table as as_markdown
 from benchmarks.evidence.page import write
 from benchmarks.timing import machine
+from bsdr_models.block_checks import check_blocks
+from bsdr_models.block_sources import make_blocks
 from bsdr_models.bsdr.laplace import Laplace, Normal, fit_laplace_blocks, prepare
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.inference.row_blocks import RowBlocks
-from bsdr_models.row_checks import check_blocks
-from bsdr_models.row_sources import make_blocks
+from bsdr_models.inference.sample_blocks import SampleBlocks
 
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
 N_CLASSES, N_COMPONENTS, N_DRAWS = 5, 3, 256
@@ -76,7 +76,7 @@ class Files:
 class Timed:
     """Blocks whose visits are timed, by the name of what is done to them."""
 
-    def __init__(self, blocks: RowBlocks) -> None:
+    def __init__(self, blocks: SampleBlocks) -> None:
         self._blocks = blocks
         self.seconds: dict[str, list[float]] = defaultdict(list)
 
@@ -108,7 +108,7 @@ class Run:
         return [name, f"{self.total:.1f}", *cells, note]
 
 
-def run(blocks: RowBlocks) -> Run:
+def run(blocks: SampleBlocks) -> Run:
     """Fit, as the estimator does it once blocks are made."""
     begin = time.perf_counter()
     checked = check_blocks(blocks)
@@ -130,14 +130,14 @@ def run(blocks: RowBlocks) -> Run:
     return Run(total=time.perf_counter() - begin, visits=dict(timed.seconds), found=found)
 
 
-def from_disk(files: Files, block_rows: int, limit: int, answer: Any) -> None:
+def from_disk(files: Files, block_size: int, limit: int, answer: Any) -> None:
     """A fit in a process that may take ``limit`` bytes more than it has with compiled code."""
     X, y = files.read(mapped=True)
     with threadpool_limits(1):
         run(make_blocks(X[:FEW], y[:FEW]))
         most = int(_status("VmData") * MEGABYTE) + limit
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-        answer.send(run(make_blocks(X, y, block_rows=block_rows)))
+        answer.send(run(make_blocks(X, y, block_size=block_size)))
 
 
 def _in_a_process(*arguments: Any) -> Run:
@@ -169,16 +169,16 @@ def on_workers(files: Files, n_workers: int) -> Run:
         n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
     )
     with cluster, Client(cluster) as client:
-        run(make_blocks(X[:FEW], y[:FEW], block_rows=-(-FEW // n_workers), client=client))
-        return run(make_blocks(X, y, block_rows=-(-len(y) // n_workers), client=client))
+        run(make_blocks(X[:FEW], y[:FEW], block_size=-(-FEW // n_workers), client=client))
+        return run(make_blocks(X, y, block_size=-(-len(y) // n_workers), client=client))
 
 
-def compare(n: int, d: int, *, n_workers: int, block_rows: int, limit: int) -> str:
+def compare(n: int, d: int, *, n_workers: int, block_size: int, limit: int) -> str:
     """Markdown table of the three ways."""
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         files = Files.make(Path(folder), n, d)
         # Before there are workers, whose environment it would have.
-        disk = _in_a_process(files, block_rows, limit * MEGABYTE)
+        disk = _in_a_process(files, block_size, limit * MEGABYTE)
         X, y = files.read()
         run(make_blocks(X[:FEW], y[:FEW]))
         memory = run(make_blocks(X, y))
@@ -226,7 +226,7 @@ def main() -> None:
         arguments.samples,
         arguments.features,
         n_workers=arguments.workers,
-        block_rows=arguments.block_rows,
+        block_size=arguments.block_size,
         limit=arguments.limit,
     )
     print(machine(), text, sep="\n\n", flush=True)

@@ -7,12 +7,12 @@ from scipy.special import log_ndtr, logsumexp
 
 from benchmarks import floors
 from benchmarks.timing import Work, medians
+from bsdr_models.arrays import ProjectionPrior
 from bsdr_models.bsdr import mean_field
 from bsdr_models.bsdr.mean_field import State
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import Data, make_data
 from bsdr_models.numerics import orthant
-from bsdr_models.typing import ProjectionPrior
 
 PRIORS = Priors()
 # Sweeps before the clock starts, and between the start and the state whose answer is checked.

@@ -23,7 +23,7 @@ _PUBLIC = {
     "HierarchicalPriors": "bsdr_models.bsdr.priors",
     "MNPClassifier": "bsdr_models.bsdr.mnp",
     "Priors": "bsdr_models.bsdr.priors",
-    "ZOO": "bsdr_models.zoo",
+    "REGISTRY": "bsdr_models.registry",
     "align_draws": "bsdr_models.alignment",
     "cross_validated_map": "bsdr_models.cross_validation",
     "diagnose": "bsdr_models.diagnosis",
@@ -31,7 +31,7 @@ _PUBLIC = {
 }
 
 __all__ = [
-    "ZOO",
+    "REGISTRY",
     "BM2PCAClassifier",
     "BM2PCAPriors",
     "BM2PCARegressor",

@@ -12,9 +12,9 @@ from typing import Literal, get_args
 import numpy as np
 import xarray as xr
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.numerics import align
-from bsdr_models.typing import FloatArray
 
 type Method = Literal["signed_permutation", "procrustes"]
 

@@ -8,13 +8,13 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.row_sources import is_dask, is_read_by_block, is_row_source, read_blocks
+from bsdr_models.block_sources import is_block_source, is_dask, is_read_by_block, read_blocks
 
 
 def by_blocks[M: Callable[..., Any]](method: M) -> M:
     """Let a method of rows take a Dask or Zarr array as well, a block of rows at a time.
 
-    So it takes whatever a model with ``block_rows`` is fitted to. For methods whose answer for a
+    So it takes whatever a model with ``block_size`` is fitted to. For methods whose answer for a
     row depends on that row alone. Of a Dask array the answer is a Dask array too, and one only:
     nothing is computed until it is asked for, and then where the blocks lie. Of the others the
     answer is in memory.
@@ -22,8 +22,8 @@ def by_blocks[M: Callable[..., Any]](method: M) -> M:
 
     @wraps(method)
     def called(model: Any, X: Any, **options: Any) -> Any:
-        block_rows = getattr(model, "block_rows", None)
-        if not (is_row_source(X) or (block_rows is not None and is_read_by_block(X))):
+        block_size = getattr(model, "block_size", None)
+        if not (is_block_source(X) or (block_size is not None and is_read_by_block(X))):
             return method(model, X, **options)
         check_is_fitted(model)
         answer = partial(_answer, method, model, options)
@@ -31,7 +31,7 @@ def by_blocks[M: Callable[..., Any]](method: M) -> M:
         if not is_dask(X):
             if X.shape[0] == 0:
                 raise ValueError("X has no rows: Found array with 0 sample(s)")
-            found = [answer(rows) for rows in read_blocks(X, block_rows=block_rows)]
+            found = [answer(rows) for rows in read_blocks(X, block_size=block_size)]
             if isinstance(example, np.ndarray):
                 return np.concatenate(found)
             return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))

@@ -13,8 +13,8 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.typing import FloatArray, IntArray
 
 # The matrices are small: more threads cost more than they bring, and change the rounding.
 one_thread = partial(threadpool_limits, limits=1, user_api="blas")
@@ -25,7 +25,7 @@ MAX_RAW = 1e60
 R_HAT_LIMIT = 1.05
 
 
-def forget(estimator: BaseEstimator, private: Sequence[str]) -> None:
+def reset_fit(estimator: BaseEstimator, private: Sequence[str]) -> None:
     """Delete what a fit has left: attributes that end in an underscore, and some private ones."""
     arguments = estimator.get_params(deep=False)
     for name in [name for name in vars(estimator) if name not in arguments]:
@@ -39,7 +39,7 @@ def feature_names(estimator: Any) -> np.ndarray:
     return np.array([f"x{i}" for i in range(estimator.n_features_in_)]) if names is None else names
 
 
-def check_positions(Z: Any, n_components: int) -> FloatArray:
+def check_latent(Z: Any, n_components: int) -> FloatArray:
     """Latent positions as a finite array (N, R); a ValueError if they are not."""
     Z = np.asarray(Z, dtype=np.float64)
     if Z.ndim != 2 or Z.shape[1] != n_components:
@@ -132,7 +132,7 @@ def check_variation(scaler: Scaler, *, stacklevel: int = 3) -> None:
 
 
 @contextmanager
-def units_of_rows(rows: FloatArray, *, standardize: bool) -> Iterator[None]:
+def units_of_samples(rows: FloatArray, *, standardize: bool) -> Iterator[None]:
     """A fit to rows (N, D) that are centred, and perhaps not scaled.
 
     Raises

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.by_blocks import by_blocks
-from bsdr_models.typing import FloatArray
 
 
 class ProbabilisticClassifier(ClassifierMixin):
@@ -18,7 +18,7 @@ class ProbabilisticClassifier(ClassifierMixin):
     _exclusive = True
 
     # Samples, validated and scaled; and log probabilities of these.
-    _rows: Callable[[Any], Any]
+    _samples: Callable[[Any], Any]
     _log_proba: Callable[[Any], FloatArray]
 
     @by_blocks
@@ -33,7 +33,7 @@ class ProbabilisticClassifier(ClassifierMixin):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        return self._log_proba(self._rows(X))
+        return self._log_proba(self._samples(X))
 
     @by_blocks
     def predict_proba(self, X: Any) -> FloatArray:

@@ -19,9 +19,9 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
-from bsdr_models.random import RandomState, as_generator
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.rng import RandomState, as_generator
 
 type Fold = tuple[IntArray, IntArray]
 
@@ -36,7 +36,7 @@ def cross_validated_map(
     scale: bool = False,
     random_state: RandomState = None,
 ) -> xr.DataTree:
-    r"""Positions and class probabilities of every row, by models that never saw its label.
+    r"""LatentCoordinates and class probabilities of every row, by models that never saw its label.
 
     The frame of a latent space is arbitrary, so that of each fold's model is brought to that of
     the model of all rows by the rigid motion that agrees best on the rows from which both have
@@ -103,15 +103,15 @@ def cross_validated_map(
     >>> X, y = load_wine(return_X_y=True)
     >>> model = BSDRClassifier(variant="paper", random_state=0)
     >>> tree = cross_validated_map(model, X, y, cv=5, random_state=0)
-    >>> shown = plots.plot_scores(tree)  # what the labels were used for
-    >>> held_out = plots.plot_scores(tree, group="predictions")  # what they are good for
+    >>> shown = plots.plot_map(tree)  # what the labels were used for
+    >>> held_out = plots.plot_map(tree, group="predictions")  # what they are good for
     """
     check_consistent_length(X, y)
     y = _check_classes(y)
     folds = list(_folds(X, y, cv, random_state))
     full = _fitted(estimator, X, y)
     _check_labels(full, y)
-    tree, reference = _fit_tree(full, X, y), _positions(full, X)
+    tree, reference = _fit_tree(full, X, y), _coordinates(full, X)
     parts: list[xr.Dataset] = []
     scales: list[float] = []
     interrupted = False
@@ -124,7 +124,7 @@ def cross_validated_map(
                 raise
             interrupted = True
             break
-        placed = _positions(model, rows)
+        placed = _coordinates(model, rows)
         if placed.shape[1] != reference.shape[1]:
             raise ValueError(
                 f"the model of fold {number} has {placed.shape[1]} components, that of all rows "
@@ -249,8 +249,8 @@ def _last_step(model: Any, X: Any) -> tuple[Any, Any]:
     return model, X
 
 
-def _positions(model: Any, X: Any) -> FloatArray:
-    """Positions of rows, placed as new rows, (M, R)."""
+def _coordinates(model: Any, X: Any) -> FloatArray:
+    """LatentCoordinates of rows, placed as new rows, (M, R)."""
     last, rows = _last_step(model, X)
     if hasattr(last, "transform"):
         rows = last.transform(rows)
@@ -264,7 +264,7 @@ def _fit_tree(model: Any, X: Any, y: np.ndarray) -> xr.DataTree:
     last, _ = _last_step(model, X)
     if hasattr(last, "idata_"):
         return last.idata_.copy()
-    fit = _placed(_positions(model, X)).assign_coords({LABEL: last.classes_})
+    fit = _placed(_coordinates(model, X)).assign_coords({LABEL: last.classes_})
     fit["y_index"] = OBS, np.searchsorted(last.classes_, y)
     root = xr.Dataset(attrs={"model": type(last).__name__})
     return xr.DataTree.from_dict({"/": root, "fit": fit})
@@ -278,7 +278,7 @@ def _predictions(model: Any, X: Any, y: np.ndarray) -> xr.Dataset:
     if not hasattr(last, "predict_proba"):
         raise TypeError(f"{type(last).__name__} has no predict_proba: it gives no probabilities")
     probability = last.predict_proba(rows)
-    placed = _placed(_positions(model, X)).assign_coords({LABEL: last.classes_})
+    placed = _placed(_coordinates(model, X)).assign_coords({LABEL: last.classes_})
     return placed.assign(
         probability=((OBS, LABEL), probability),
         predicted=(OBS, last.classes_[probability.argmax(axis=1)]),
@@ -287,7 +287,7 @@ def _predictions(model: Any, X: Any, y: np.ndarray) -> xr.Dataset:
 
 
 def _placed(mean: FloatArray) -> xr.Dataset:
-    """Positions without a stated uncertainty."""
+    """LatentCoordinates without a stated uncertainty."""
     m, r = mean.shape
     axes = {COMPONENT: np.arange(r), COMPONENT_AUX: np.arange(r)}
     return xr.Dataset(
@@ -300,7 +300,7 @@ def _placed(mean: FloatArray) -> xr.Dataset:
 
 
 def _moved(part: xr.Dataset, rotation: FloatArray, shift: FloatArray) -> xr.Dataset:
-    """Positions and their covariances after a rigid motion."""
+    """LatentCoordinates and their covariances after a rigid motion."""
     mean, cov = part["latent_mean"], part["latent_cov"]
     return part.assign(
         latent_mean=(mean.dims, mean.values @ rotation + shift),

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.numerics.design import DenseDesign, Design, SpectralDesign
-from bsdr_models.typing import FloatArray, ProjectionPrior, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,9 @@ class Data:
     target: Target = "multiclass"
 
     @property
-    def n_rows(self) -> int:
+    def n_samples(self) -> int:
         """N."""
-        return self.design.n_rows
+        return self.design.n_samples
 
     @property
     def n_features(self) -> int:

@@ -30,11 +30,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from bsdr_models import plots
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.metrics import expected_calibration_error
-from bsdr_models.typing import FloatArray
 
 N_TRAIN, N_COMPONENTS, SEED = 20, 2, 20
 FEATURE_NAMES = {
@@ -185,15 +185,15 @@ def draw_pictures(
     tree, predictions = main.idata_, main.predict_idata(X, y)
     merged = tree.assign({"predictions": predictions["predictions"]})
     drawings = {
-        "map_training": lambda ax: plots.plot_scores(tree, ax=ax),
-        "map_held_out": lambda ax: plots.plot_scores(merged, group="predictions", ax=ax),
-        "map_held_out_paper": lambda ax: plots.plot_scores(
+        "map_training": lambda ax: plots.plot_map(tree, ax=ax),
+        "map_held_out": lambda ax: plots.plot_map(merged, group="predictions", ax=ax),
+        "map_held_out_paper": lambda ax: plots.plot_map(
             fitted["paper"].predict_idata(X, y), group="predictions", ax=ax
         ),
-        "map_held_out_bm2pca": lambda ax: plots.plot_scores(
+        "map_held_out_bm2pca": lambda ax: plots.plot_map(
             margins.predict_idata(X, y), group="predictions", ax=ax
         ),
-        "map_held_out_dgplvm": lambda ax: plots.plot_scores(
+        "map_held_out_dgplvm": lambda ax: plots.plot_map(
             process.predict_idata(X, y), group="predictions", ax=ax
         ),
         "landscape_dgplvm": lambda ax: plots.plot_landscape(process.idata_, ax=ax),

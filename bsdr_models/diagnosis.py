@@ -13,12 +13,12 @@ import xarray as xr
 
 from bsdr_models import diagnosis_checks as checks
 from bsdr_models.alignment import SUFFIX, align_draws, read_draws
-from bsdr_models.card import Card
 from bsdr_models.diagnosis_checks import Limits
 from bsdr_models.diagnosis_quantities import ALIGNMENT, derived, identified
 from bsdr_models.diagnosis_report import Diagnosis, Row
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
-from bsdr_models.zoo import ZOO
+from bsdr_models.registry import REGISTRY
+from bsdr_models.spec import ModelSpec
 
 type Engine = Literal["mcmc", "smc", "gibbs", "nuts", "mean_field", "advi", "laplace", "map"]
 
@@ -46,7 +46,7 @@ POINT = "not applicable: a mode is one point, it has no spread"
 def diagnose(
     tree: xr.DataTree,
     *,
-    card: Card | None = None,
+    card: ModelSpec | None = None,
     quantities: Sequence[str] | Mapping[str, xr.DataArray] | None = None,
     engine: Engine | None = None,
     group: str = "posterior",
@@ -62,7 +62,7 @@ def diagnose(
     ----------
     tree : xarray.DataTree
         Of a model of this package or of any other.
-    card : Card, optional
+    card : ModelSpec, optional
         By default that of the root attribute ``model``, where it names a model of this package.
     quantities : sequence of str or mapping of str to DataArray, optional
         What to look at: variables of the group, or arrays with the dims chain and draw, for
@@ -116,7 +116,7 @@ def diagnose(
     """
     dataset = read_draws(tree, group)
     method = _method(tree, engine)
-    card = card if card is not None else _card(tree)
+    card = card if card is not None else _spec(tree)
     limits = Limits(r_hat=r_hat, ess=ess, bfmi=bfmi, gap=gap, max_entries=max_entries)
     name = card.name if card is not None else str(tree.attrs.get("model", group))
     n_chains, n_draws = dataset.sizes[CHAIN], dataset.sizes[DRAW]
@@ -151,13 +151,13 @@ def _method(tree: xr.DataTree, engine: Engine | None) -> str:
     return found
 
 
-def _card(tree: xr.DataTree) -> Card | None:
-    found = [card for card in ZOO if card.name == tree.attrs.get("model")]
+def _spec(tree: xr.DataTree) -> ModelSpec | None:
+    found = [card for card in REGISTRY if card.name == tree.attrs.get("model")]
     return found[0] if found else None
 
 
 def _aligned(
-    tree: xr.DataTree, dataset: xr.Dataset, card: Card | None, group: str, limits: Limits
+    tree: xr.DataTree, dataset: xr.Dataset, card: ModelSpec | None, group: str, limits: Limits
 ) -> tuple[list[Row], list[str]]:
     """Rows of what has been aligned, or is here, and a note that says how."""
     if group + SUFFIX not in tree.children:

@@ -8,9 +8,9 @@ import numpy as np
 import xarray as xr
 from arviz_stats.base import array_stats
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.diagnosis_report import Kind, Row
 from bsdr_models.dims import CHAIN, DRAW
-from bsdr_models.typing import FloatArray, IntArray
 
 APPROXIMATION: Kind = "approximation"
 SEARCH: Kind = "search"
@@ -54,7 +54,7 @@ class Limits:
 
 
 def spaced(total: int, most: int) -> IntArray:
-    """Positions of at most so many entries, evenly spaced."""
+    """LatentCoordinates of at most so many entries, evenly spaced."""
     return np.unique(np.linspace(0, total - 1, min(total, most)).astype(np.int64))
 
 

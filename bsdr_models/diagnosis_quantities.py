@@ -8,11 +8,11 @@ import xarray as xr
 
 from bsdr_models import diagnosis_checks as checks
 from bsdr_models.alignment import read_draws
-from bsdr_models.card import Card
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.diagnosis_checks import Limits
 from bsdr_models.diagnosis_report import Row
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.spec import ModelSpec
 
 # How the components of each model are aligned, and what spans its subspace.
 ALIGNMENT: Mapping[str, Mapping[str, Any]] = {
@@ -25,7 +25,7 @@ ALIGNMENT: Mapping[str, Mapping[str, Any]] = {
 def identified(
     dataset: xr.Dataset,
     quantities: Sequence[str] | Mapping[str, xr.DataArray] | None,
-    card: Card | None,
+    card: ModelSpec | None,
     tree: xr.DataTree,
     group: str,
 ) -> dict[str, xr.DataArray]:
@@ -58,7 +58,7 @@ def identified(
     return found
 
 
-def derived(tree: xr.DataTree, dataset: xr.Dataset, card: Card, limits: Limits) -> list[Row]:
+def derived(tree: xr.DataTree, dataset: xr.Dataset, card: ModelSpec, limits: Limits) -> list[Row]:
     """Identified quantities that the tree does not hold as variables."""
     rows = []
     basis = ALIGNMENT[card.name]["loadings"] if card.name in ALIGNMENT else None
@@ -83,16 +83,16 @@ def _subspace(loadings: xr.DataArray, limits: Limits) -> Row:
     name = "subspace projector"
     [row_dim] = [dim for dim in loadings.dims if dim not in (CHAIN, DRAW, COMPONENT)]
     ordered = loadings.transpose(CHAIN, DRAW, row_dim, COMPONENT)
-    n_rows, r = ordered.shape[2:]
-    if r >= n_rows:
-        verdict = f"not applicable: {r} components span all {n_rows} dimensions"
+    n_samples, r = ordered.shape[2:]
+    if r >= n_samples:
+        verdict = f"not applicable: {r} components span all {n_samples} dimensions"
         return Row(quantity=name, kind="identified", verdict=verdict)
     values = ordered.values
     if not np.isfinite(values).all():
         return checks.mixing(name, ordered, limits, kind="identified")
     basis = np.linalg.qr(values)[0]  # (C, S, P, R)
-    total = n_rows * (n_rows + 1) // 2
-    first, second = upper_pairs(n_rows, checks.spaced(total, limits.max_entries))
+    total = n_samples * (n_samples + 1) // 2
+    first, second = upper_pairs(n_samples, checks.spaced(total, limits.max_entries))
     entries = _products(basis, first, second)
     labels = ordered[row_dim].values.astype(str)
     pairs = [f"{labels[i]}, {labels[j]}" for i, j in zip(first, second, strict=True)]
@@ -108,7 +108,7 @@ def upper_pairs(n: int, at: IntArray) -> tuple[IntArray, IntArray]:
     n : int
         Side of the square.
     at : (m,)
-        Positions in the triangle, row by row.
+        Indices in the triangle, row by row.
     """
     ends = np.cumsum(n - np.arange(n))
     row = np.searchsorted(ends, at, side="right")

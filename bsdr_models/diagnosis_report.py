@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import xarray as xr
 
-from bsdr_models.layout import html_notes, html_row, text_notes, text_rows
+from bsdr_models.text_table import html_notes, html_row, text_notes, text_rows
 
 type Kind = Literal["identified", "aligned", "sampler", "approximation", "search"]
 

@@ -14,7 +14,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 # Kinds of types that NumPy makes numbers of, though they are none.
 NO_NUMBERS = {"M": "dates", "m": "time differences"}
@@ -27,7 +27,7 @@ def require_targets(estimator: BaseEstimator, y: Any) -> None:
         raise ValueError(f"{name} requires y to be passed, but the target y is None")
 
 
-def validate_rows(
+def validate_samples(
     estimator: BaseEstimator,
     X: Any,
     *,

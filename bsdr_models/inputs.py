@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray
 
 
 def check_features(X: Any, n_components: int) -> tuple[FloatArray, list[str]]:

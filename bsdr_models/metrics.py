@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bsdr_models.typing import BoolArray, FloatArray, IntArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 
 # Random weights of rows: how many sets of them, and how many numbers are held at once.
 N_RESAMPLES, BLOCK = 1000, 1 << 22
@@ -89,8 +89,8 @@ def score_probabilities(
     probability, y_index = np.asarray(probability, dtype=np.float64), np.asarray(y_index)
     sure, right, bins = _most_probable(probability, y_index, n_bins)
     return {
-        "log_loss": mean_of_rows(log_losses(probability, y_index), prob=prob, rng=rng),
-        "brier": mean_of_rows(brier_scores(probability, y_index), prob=prob, rng=rng),
+        "log_loss": mean_of_samples(log_losses(probability, y_index), prob=prob, rng=rng),
+        "brier": mean_of_samples(brier_scores(probability, y_index), prob=prob, rng=rng),
         "calibration_error": calibration_error(
             sure[:, None], right[:, None], bins[:, None], prob=prob, rng=rng
         ),
@@ -116,7 +116,7 @@ def brier_scores(probability: FloatArray, y_index: IntArray) -> FloatArray:
     return square / 2.0 if k == 2 else square
 
 
-def mean_of_rows(values: FloatArray, *, prob: float, rng: np.random.Generator) -> Estimate:
+def mean_of_samples(values: FloatArray, *, prob: float, rng: np.random.Generator) -> Estimate:
     """Mean of independent rows, (N,), between the quantiles of its resampled values."""
     low, high = np.quantile(_resampled_means(values[:, None], rng)[:, 0], _tails(prob))
     return Estimate(value=float(values.mean()), low=float(low), high=float(high))

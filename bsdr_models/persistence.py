@@ -19,7 +19,7 @@ import skops.io
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.surface import Surface
+from bsdr_models.estimator_mixin import EstimatorMixin
 
 __all__ = ["load", "save"]
 
@@ -31,9 +31,9 @@ OTHERS = ("scipy.sparse._csr.csr_array",)
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to a file, see :meth:`bsdr_models.surface.Surface.save`."""
+    """Write a fitted estimator to a file, see :meth:`bsdr_models.estimator_mixin.EstimatorMixin.save`."""
     kind = f"{type(estimator).__module__}.{type(estimator).__qualname__}"
-    if not isinstance(estimator, Surface) or _fields(kind) is None:
+    if not isinstance(estimator, EstimatorMixin) or _fields(kind) is None:
         raise TypeError(f"a {kind} cannot be saved, only estimators of bsdr_models")
     check_is_fitted(estimator)
     _write(Path(os.path.realpath(path)), _pack(estimator))
@@ -72,7 +72,7 @@ DGPLVMClassifier
         raise ValueError(f"{path} cannot be loaded: {error}") from error
 
 
-def _pack(estimator: Surface) -> bytes:
+def _pack(estimator: EstimatorMixin) -> bytes:
     tree = getattr(estimator, "idata_", None)
     stored = copy(estimator)
     state = vars(stored)
@@ -97,7 +97,7 @@ def _pack(estimator: Surface) -> bytes:
     return buffer.getvalue()
 
 
-def _unpack(contents: bytes) -> Surface:
+def _unpack(contents: bytes) -> EstimatorMixin:
     with ZipFile(io.BytesIO(contents)) as archive:
         if HEADER not in archive.namelist():
             raise ValueError("it was not saved by bsdr_models")
@@ -110,7 +110,7 @@ def _unpack(contents: bytes) -> Surface:
         )
     ours = [name for name in classes if classes[name] is not None]
     estimator: Any = skops.io.loads(contents, trusted=[*ours, *OTHERS])
-    if not isinstance(estimator, Surface):
+    if not isinstance(estimator, EstimatorMixin):
         raise ValueError(f"it holds a {type(estimator).__qualname__}")
     state = vars(estimator)
     state.update({key: Path(state[key]) for key in header["paths"]})

@@ -6,9 +6,9 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
+from bsdr_models.arrays import BoolArray, IntArray
 from bsdr_models.checks import encode_labels, plain_labels
 from bsdr_models.frames import is_missing, read_targets
-from bsdr_models.typing import BoolArray, IntArray
 
 
 def read_labels(y: Any) -> np.ndarray:

@@ -132,7 +132,7 @@ def test_folds_share_the_frame_of_the_fit():
 
 
 class Unit(LinearDiscriminantAnalysis):
-    """Positions in a unit that depends on the number of training rows."""
+    """LatentCoordinates in a unit that depends on the number of training rows."""
 
     def fit(self, X, y):
         self.unit_ = len(X)
@@ -179,8 +179,8 @@ def test_wine_stays_apart_and_every_plot_reads_the_tree():
     tree = cross_validated_map(OURS["BSDR"], X, y, cv=4, random_state=0)
     assert np.mean(tree["predictions/predicted"] == y) > 0.95
     assert {"posterior", "fit", "predictions"} <= set(tree.children)
-    plots.plot_scores(tree)
-    plots.plot_scores(tree, group="predictions")
+    plots.plot_map(tree)
+    plots.plot_map(tree, group="predictions")
     plots.plot_confusion(tree)
     plots.plot_reliability(tree)
     plt.close("all")
@@ -198,7 +198,7 @@ def test_other_estimators_frames_and_tuning(classes):
     tree = cross_validated_map(tuned, frame, y, cv=[*FOLDS.split(X, y)])
     assert tree["predictions"].sizes["component"] == 2
     tree = cross_validated_map(LDA, X, y, cv=FOLDS)
-    plots.plot_scores(tree, group="predictions")
+    plots.plot_map(tree, group="predictions")
     plt.close("all")
 
 

@@ -159,12 +159,12 @@ def test_an_interrupt_while_a_regressor_is_calibrated(monkeypatch):
 
 
 def test_a_sampler_does_not_begin_at_an_interrupted_mode(monkeypatch):
-    from bsdr_models.dgplvm import fit, sampling
+    from bsdr_models.dgplvm import map_search, sampling
 
     def never(*args, **kwargs):
         raise AssertionError("sampled")
 
-    interrupt(monkeypatch, fit.Objective, "__call__", 4)
+    interrupt(monkeypatch, map_search.Objective, "__call__", 4)
     monkeypatch.setattr(sampling, "sample", never)
     model = DGPLVMClassifier(inference="nuts", **SHORT)
     with pytest.raises(KeyboardInterrupt):
@@ -186,7 +186,7 @@ def test_a_sampler_does_not_begin_at_an_interrupted_mode(monkeypatch):
 def test_an_interrupt_while_results_are_named(monkeypatch, model):
     """The old fit is gone and the new one not there yet."""
     model.fit(X, y)
-    adopt = "_adopt"
+    adopt = "_set_fitted"
     if isinstance(model, BSDRClassifier):
         adopt = "_name_components"
     plain = getattr(type(model), adopt)

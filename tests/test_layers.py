@@ -19,20 +19,20 @@ import bsdr_models
 
 ROOT = Path(bsdr_models.__file__).parent
 PAPERS = ("bsdr", "bm2pca", "dgplvm")
-BASE = ("typing", "dims", "random", "card", "metrics", "inputs")
+BASE = ("arrays", "dims", "rng", "spec", "metrics", "inputs")
 # Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
-STEPS = ("mean_field", "frozen", "gibbs")
+STEPS = ("mean_field", "joint_lbfgs", "gibbs")
 STEPS += ("posterior", "pooling")
-STEPS += ("margins", "starts", "views", "rotation", "metric", "subspace")
-STEPS += ("one_vs_rest", "generative")
+STEPS += ("loss_augmentation", "starts", "views", "rotation", "within_class_metric", "subspace")
+STEPS += ("one_vs_rest", "factor_model")
 STEPS += ("likelihood", "sparse_likelihood", "criteria", "dynamics", "back_constraint")
-STEPS += ("objective", "paper_objective", "gp_classifier", "decoder", "projection")
+STEPS += ("objective", "paper_objective", "gp_classifier", "decoder", "latent_inference")
 NUMERICS = ("numerics.*", "data")
 CHECKS = ("checks", "frames", "unlabeled")
 # Samples that are not an array in memory, and predictions of them.
-SOURCES = ("row_sources", "row_checks", "kept_rows", "by_blocks", "classifier")
+SOURCES = ("block_sources", "block_checks", "subsample", "by_blocks", "classifier")
 # What all estimators offer: saving, reporting, citing.
-SURFACE = ("surface", "report", "layout")
+ESTIMATORS = ("estimator_mixin", "summary", "text_table")
 DRIVERS = tuple(
     f"inference.{name}"
     for name in (
@@ -40,8 +40,8 @@ DRIVERS = tuple(
         "gibbs",
         "callbacks",
         "optimise",
-        "restarts",
-        "row_blocks",
+        "parallel",
+        "sample_blocks",
         "checkpoint",
         "tempering",
     )
@@ -59,7 +59,7 @@ class Layer:
 def paper_layers(paper):
     """Ranks 3 and 4: a paper sees its own folder and what lies below, never another paper."""
     return (
-        Layer(modules=(f"{paper}.card", f"{paper}.priors"), inside=BASE),
+        Layer(modules=(f"{paper}.spec", f"{paper}.priors"), inside=BASE),
         Layer(
             modules=tuple(f"{paper}.{name}" for name in STEPS),
             inside=(*(f"{paper}.{name}" for name in ("priors", *STEPS)), *BASE, *NUMERICS),
@@ -87,7 +87,7 @@ def paper_layers(paper):
             modules=(f"{paper}", f"{paper}.*"),
             inside=(
                 f"{paper}.*",
-                *SURFACE,
+                *ESTIMATORS,
                 *CHECKS,
                 *SOURCES,
                 *BASE,
@@ -115,7 +115,7 @@ LAYERS = (
     ),
     Layer(
         modules=("inference.dask_blocks",),
-        inside=(*BASE, *NUMERICS, "inference.row_blocks"),
+        inside=(*BASE, *NUMERICS, "inference.sample_blocks"),
         outside=("numpy", "scipy", "threadpoolctl"),
         lazy=("dask", "distributed"),
     ),
@@ -142,20 +142,20 @@ LAYERS = (
         lazy=("inference.dask_blocks",),
     ),
     Layer(
-        modules=SURFACE,
-        inside=(*SURFACE, *CHECKS, *BASE, *NUMERICS),
+        modules=ESTIMATORS,
+        inside=(*ESTIMATORS, *CHECKS, *BASE, *NUMERICS),
         outside=("numpy", "sklearn", "xarray"),
         lazy=("persistence", "pandas"),
     ),
     Layer(  # finds the classes that it stores by their names, when it is asked to
         modules=("persistence",),
-        inside=("surface",),
+        inside=("estimator_mixin",),
         outside=("sklearn", "skops", "xarray"),
     ),
     *(layer for paper in PAPERS for layer in paper_layers(paper)),
     Layer(
         modules=("plots", "plots.*"),
-        inside=("typing", "dims", "metrics", "numerics.*", "plots.*"),
+        inside=("arrays", "dims", "metrics", "numerics.*", "plots.*"),
         outside=("numpy", "scipy", "matplotlib", "sklearn", "xarray"),
     ),
     Layer(
@@ -170,10 +170,10 @@ LAYERS = (
     ),
     Layer(
         modules=("diagnosis", "diagnosis_*"),
-        inside=(*BASE, "alignment", "diagnosis_*", "layout", "zoo"),
+        inside=(*BASE, "alignment", "diagnosis_*", "text_table", "registry"),
         outside=("numpy", "xarray", "arviz_stats"),
     ),
-    Layer(modules=("zoo",), inside=("card", *(f"{paper}.card" for paper in PAPERS))),
+    Layer(modules=("registry",), inside=("spec", *(f"{paper}.spec" for paper in PAPERS))),
     Layer(modules=("",)),  # the package itself imports when a name is asked for
     Layer(
         modules=("demo", "datasets", "__main__"),
@@ -295,7 +295,7 @@ def test_a_mean_field_fit_needs_neither_pymc_nor_scikit_learn():
     code = """
 import sys
 import numpy as np
-from bsdr_models.bsdr.fit import fit_mean_field
+from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import make_data
 

@@ -10,10 +10,10 @@ from bsdr_models.metrics import (
     calibration_error,
     expected_calibration_error,
     log_losses,
-    mean_of_rows,
+    mean_of_samples,
     score_probabilities,
 )
-from bsdr_models.random import as_generator
+from bsdr_models.rng import as_generator
 
 
 def test_calibration_error_is_the_weighted_gap_of_the_bins():
@@ -53,7 +53,7 @@ def test_scores_of_certainty():
 def test_interval_of_a_mean_is_that_of_the_normal():
     """One per cent for N, five standard errors (3 % each) for 1000 resamples."""
     values = np.random.default_rng(1).exponential(size=2000)
-    found = mean_of_rows(values, prob=0.8, rng=np.random.default_rng(2))
+    found = mean_of_samples(values, prob=0.8, rng=np.random.default_rng(2))
     assert found.value == pytest.approx(values.mean())
     width = 2.0 * norm.ppf(0.9) * values.std() / np.sqrt(2000)
     assert found.high - found.low == pytest.approx(width, rel=0.16)

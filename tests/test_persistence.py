@@ -39,7 +39,7 @@ from bsdr_models import (
     persistence,
 )
 from bsdr_models.bm2pca import label_free, truncated_metric
-from bsdr_models.bsdr import blocks
+from bsdr_models.bsdr import laplace_blocks
 from bsdr_models.dgplvm import gp_classifier
 
 FEW_DRAWS = {"draws": 12, "tune": 12, "chains": 2}
@@ -94,7 +94,7 @@ VARIANTS = {
         "wide",
         "class",
     ),
-    "bsdr, blocks": (BSDRClassifier(block_rows=12, **LAPLACE), "dense", "class"),
+    "bsdr, blocks": (BSDRClassifier(block_size=12, **LAPLACE), "dense", "class"),
     "bsdr, stream": (BSDRClassifier(**DRAWS), "dense", "stream"),
     "bsdr, long stream": (BSDRClassifier(**LAPLACE), "dense", "long stream"),
     "bsdr, labels": (BSDRClassifier(**ONE_SCALE), "dense", "labels"),
@@ -223,26 +223,26 @@ def features(kind):
     return X
 
 
-def targets(kind, n_rows):
+def targets(kind, n_samples):
     """Targets of a fit to `features`, and the keywords that it needs."""
     X, y = load_iris(return_X_y=True)
-    y = y[:: len(y) // n_rows]
+    y = y[:: len(y) // n_samples]
     rng = np.random.default_rng(1)
     match kind:
         case "text":
             y = np.array(["setosa", "versicolor", "virginica"])[y]
         case "labels":
-            y = np.column_stack([y == 0, (y > 0) ^ (rng.random(n_rows) < 0.1)]).astype(int)
+            y = np.column_stack([y == 0, (y > 0) ^ (rng.random(n_samples) < 0.1)]).astype(int)
         case "partly":
-            y = np.where(np.arange(n_rows) % 3 == 0, -1, y)
+            y = np.where(np.arange(n_samples) % 3 == 0, -1, y)
         case "partly text":
-            y = np.where(np.arange(n_rows) % 3 == 0, "none", np.array(["a", "b", "c"])[y])
+            y = np.where(np.arange(n_samples) % 3 == 0, "none", np.array(["a", "b", "c"])[y])
         case "real":
-            y = X[::5, 3] + rng.standard_normal(n_rows)
+            y = X[::5, 3] + rng.standard_normal(n_samples)
         case "reals":
-            y = X[::5, 2:] + rng.standard_normal((n_rows, 2))
+            y = X[::5, 2:] + rng.standard_normal((n_samples, 2))
         case "sequence":
-            return y, {"sequence": np.arange(n_rows) // 10}
+            return y, {"sequence": np.arange(n_samples) // 10}
     return y, {}
 
 
@@ -253,14 +253,14 @@ def fitted(estimator, rows, target):
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # short fits do not converge
         if rows == "many":  # for a classifier of all of them
-            patch.setattr(gp_classifier, "EXACT_ROWS", 20)
-            patch.setattr(gp_classifier, "INDUCING_ROWS", 8)
+            patch.setattr(gp_classifier, "EXACT_SAMPLES", 20)
+            patch.setattr(gp_classifier, "INDUCING_SAMPLES", 8)
         if rows == "many sparse":
             patch.setattr(truncated_metric, "MAX_EXACT", 5)
             patch.setattr(label_free, "MAX_AXES", 5)
         if target == "long stream":
-            patch.setattr(blocks, "CHUNK", 20)
-            patch.setattr(blocks, "N_KEPT", 20)
+            patch.setattr(laplace_blocks, "CHUNK", 20)
+            patch.setattr(laplace_blocks, "N_KEPT", 20)
         if target.endswith("stream"):
             mixed = np.argsort(np.arange(len(y)) % 10, kind="stable")
             stream = clone(estimator).partial_fit(X[mixed], y[mixed], classes=np.unique(y))
@@ -737,9 +737,9 @@ def test_a_foreign_class_is_refused_and_not_imported(declared, saved, tmp_path, 
     [
         "os.system",
         "bsdr_models.import_module",  # imported there
-        "bsdr_models.surface.os",
+        "bsdr_models.estimator_mixin.os",
         "bsdr_models.demo.main",  # a function
-        "bsdr_models.surface.Surface.save",
+        "bsdr_models.estimator_mixin.EstimatorMixin.save",
         "bsdr_models_evil.Model",
     ],
 )

@@ -44,10 +44,10 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
     check = predictive_check(tree, rng=np.random.default_rng(0))
     far = model.predict_idata(foreign, truth)
     return {
-        "scores": lambda: plots.plot_scores(tree),
-        "scores_held_out": lambda: plots.plot_scores(held_out, group="predictions"),
-        "scores_outside": lambda: plots.plot_scores(far, group="predictions", outside=0.01),
-        "scores_one": lambda: plots.plot_scores(new, group="predictions", components=0),
+        "scores": lambda: plots.plot_map(tree),
+        "scores_held_out": lambda: plots.plot_map(held_out, group="predictions"),
+        "scores_outside": lambda: plots.plot_map(far, group="predictions", outside=0.01),
+        "scores_one": lambda: plots.plot_map(new, group="predictions", components=0),
         "decision_regions": lambda: plots.plot_decision_regions(tree),
         "landscape": lambda: plots.plot_landscape(process.idata_),
         "loadings": lambda: plots.plot_loadings(tree),

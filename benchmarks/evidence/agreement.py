@@ -16,7 +16,7 @@ from arviz_stats.base import array_stats
 from benchmarks.datasets import load
 from benchmarks.evidence.page import table
 from bsdr_models import BSDRClassifier
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 SETS, COMPONENTS, SEED = ("iris",), 2, 1
 QUANTILES = (0.05, 0.5, 0.95)

@@ -18,8 +18,8 @@ from scipy.stats import chi2
 from benchmarks.evidence.page import table
 from benchmarks.evidence.simulate import Truths, features, simulate
 from bsdr_models import BSDRClassifier
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.priors import SAMPLING
-from bsdr_models.typing import FloatArray
 
 N, D, R, K = 60, 10, 2, 3
 SEED, N_SETS, PROB = 30, 40, 0.9

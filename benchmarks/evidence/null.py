@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.evidence.page import table
 from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier, plots
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray
 
 N_SEEDS, N_CLASSES, R, NEIGHBOURS = 10, 3, 2, 3
 # Log loss that is still called noise; uniform probabilities have 1.099.
@@ -124,7 +124,7 @@ def maps(model: Any, data: Noise) -> xr.DataTree:
 
 
 def placed(mean: FloatArray) -> xr.Dataset:
-    """Positions of a method that states no uncertainty of them."""
+    """LatentCoordinates of a method that states no uncertainty of them."""
     n, r = mean.shape
     return xr.Dataset(
         {
@@ -159,7 +159,7 @@ def draw(trees: dict[str, xr.DataTree]) -> Figure:
     for row, (group, title) in zip(axes, titles.items(), strict=True):
         for ax, (name, tree) in zip(row, trees.items(), strict=True):
             few = tree.isel(obs=slice(N_SHOWN)) if group == "predictions" else tree
-            plots.plot_scores(few, group=group, ellipses="class", ax=ax)
+            plots.plot_map(few, group=group, ellipses="class", ax=ax)
             for note in list(ax.texts):
                 note.remove()
             ax.set_title(f"{name}, {title}", loc="left", pad=6.0)

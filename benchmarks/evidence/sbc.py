@@ -26,8 +26,9 @@ from benchmarks.evidence.simulate import (
     simulate_hierarchical,
     varying_together,
 )
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.bsdr import gibbs, hierarchical, predict
-from bsdr_models.bsdr.fit import fit_mean_field
+from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.posterior import (
     Metric,
     Parameters,
@@ -39,7 +40,6 @@ from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
 from bsdr_models.data import Data
 from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.numerics.design import DenseDesign
-from bsdr_models.typing import BoolArray, FloatArray, IntArray, Target
 
 # Targets, samples and features of the default; K classes, labels or outputs.
 CASES: dict[str, tuple[Target, int, int]] = {

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.covariance import ledoit_wolf
 
+from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
-from bsdr_models.typing import FloatArray, IntArray, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +32,9 @@ class Truths:
     y: IntArray
 
 
-def features(n_rows: int, n_features: int, rng: np.random.Generator) -> FloatArray:
+def features(n_samples: int, n_features: int, rng: np.random.Generator) -> FloatArray:
     """Normal features, standardised exactly."""
-    X = rng.standard_normal((n_rows, n_features))
+    X = rng.standard_normal((n_samples, n_features))
     return (X - X.mean(axis=0)) / X.std(axis=0)
 
 

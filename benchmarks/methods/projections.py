@@ -51,10 +51,10 @@ class GaussianKernelPCA(KernelPCA):
 
 
 def _behind_pca(model: Any, training: Training, seed: int) -> Any:
-    n_rows, n_features = training.X.shape
+    n_samples, n_features = training.X.shape
     if n_features <= MANY_FEATURES:
         return model
-    return make_pipeline(PCA(min(N_PRINCIPAL, n_rows), random_state=seed), model)
+    return make_pipeline(PCA(min(N_PRINCIPAL, n_samples), random_state=seed), model)
 
 
 def _nca(r: int, training: Training, seed: int) -> Any:
@@ -118,9 +118,9 @@ def fit(training: Training, n_components: int, seed: int, *, name: str, readout:
     ImpossibleError
         If there are no such scores, or the library of a rival fails on the installed stack.
     """
-    n_rows, n_features = training.X.shape
-    if n_components > min(n_rows - 1, n_features):
-        raise ImpossibleError(f"{n_components} components of {n_rows} x {n_features}")
+    n_samples, n_features = training.X.shape
+    if n_components > min(n_samples - 1, n_features):
+        raise ImpossibleError(f"{n_components} components of {n_samples} x {n_features}")
     scale = scaler_of(training)
     reducer = REDUCERS[name](n_components, training, seed)
     try:

@@ -6,7 +6,7 @@ from typing import Any
 _PUBLIC = {
     "BM2PCAClassifier": "estimator",
     "BM2PCARegressor": "regressor",
-    "CARD": "card",
+    "SPEC": "card",
     "PAPER": "priors",
     "SAMPLING": "priors",
     "Priors": "priors",
@@ -14,9 +14,9 @@ _PUBLIC = {
 }
 
 __all__ = [
-    "CARD",
     "PAPER",
     "SAMPLING",
+    "SPEC",
     "BM2PCAClassifier",
     "BM2PCARegressor",
     "Priors",

@@ -11,11 +11,13 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models import frames
-from bsdr_models.bm2pca import generative, paper, sampling, trees
-from bsdr_models.bm2pca.card import CARD
-from bsdr_models.bm2pca.facts import facts
-from bsdr_models.bm2pca.generative import Generative, Rows
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.block_sources import is_block_source
+from bsdr_models.bm2pca import factor_model, paper, sampling, trees
+from bsdr_models.bm2pca.factor_model import FactorModel, Rows
 from bsdr_models.bm2pca.priors import PAPER, Priors
+from bsdr_models.bm2pca.spec import SPEC
+from bsdr_models.bm2pca.summary_parts import facts
 from bsdr_models.bm2pca.task import Learned, Strategy, Task
 from bsdr_models.bm2pca.views import Moments, make_view
 from bsdr_models.by_blocks import by_blocks
@@ -23,23 +25,21 @@ from bsdr_models.checks import (
     check_count,
     check_flag,
     check_jobs,
-    check_positions,
+    check_latent,
     check_tol,
     fit_scaler,
-    forget,
     one_thread,
+    reset_fit,
 )
-from bsdr_models.inference.callbacks import watched_climb
+from bsdr_models.estimator_mixin import EstimatorMixin
+from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.inference.datatree import Context
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
-from bsdr_models.random import as_generator
-from bsdr_models.report import Facts
-from bsdr_models.row_sources import is_row_source
-from bsdr_models.surface import Surface
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.rng import as_generator
+from bsdr_models.summary import SummaryParts
 
-validate_rows = partial(frames.validate_rows, missing=True)
+validate_samples = partial(frames.validate_samples, missing=True)
 
 # What a fit leaves beside the attributes whose names end in an underscore.
 PRIVATE = (
@@ -57,28 +57,28 @@ PRIVATE = (
 )
 
 
-class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseEstimator):
+class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin, BaseEstimator):
     """Scaling, views, positions and reconstruction; a subclass validates targets and predicts."""
 
-    _card = CARD
+    _spec = SPEC
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Be unfitted, and keep no result of an earlier fit, until this one has succeeded."""
-        forget(self, PRIVATE)
+        reset_fit(self, PRIVATE)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learned")
 
     def _validate(self, X: Any, y: Any) -> Rows:
         """Rows of a fit, float64, NaN where an entry is missing."""
-        if is_row_source(X):
+        if is_block_source(X):
             kind, name = type(X).__module__.partition(".")[0].capitalize(), type(self).__name__
             raise TypeError(
                 f"X is a {kind} array, and {name} is fitted in memory: give numpy.asarray(X), or "
                 "some of its rows; BSDRClassifier learns classes from all of them, block by block"
             )
         frames.require_targets(self, y)
-        return validate_rows(self, X, reset=True, sparse=True, least=2)
+        return validate_samples(self, X, reset=True, sparse=True, least=2)
 
     def _check_counts(self) -> Priors:
         """Arguments that every estimator has, checked; the hyper-parameters."""
@@ -149,23 +149,23 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
         return self._scaler.transform(X)
 
-    def _rows(self, X: Any) -> Rows:
+    def _samples(self, X: Any) -> Rows:
         """New rows, validated, scaled, and completed where the fit needs that."""
         check_is_fitted(self)
-        X = validate_rows(self, X, reset=False, sparse=True)
+        X = validate_samples(self, X, reset=False, sparse=True)
         if issparse(X):
             rows = finite_csr(X)
             return rows if self._scaler is None else self._scaler.transform(rows.toarray())
         rows = X if self._scaler is None else self._scaler.transform(X)
-        if np.isnan(rows).any() and self._learned.generative is None:
+        if np.isnan(rows).any() and self._learned.factor_model is None:
             return self._completer.impute(rows)
         return rows
 
     @property
-    def _completer(self) -> Generative:
+    def _completer(self) -> FactorModel:
         """Model of the features by which gaps are filled."""
-        if self._learned.generative is not None:
-            return self._learned.generative
+        if self._learned.factor_model is not None:
+            return self._learned.factor_model
         if not hasattr(self, "_lazy_completer"):
             rng = np.random.default_rng(self._seed)
             with one_thread():
@@ -173,10 +173,10 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         return self._lazy_completer
 
     @property
-    def _decoder(self) -> Generative:
+    def _decoder(self) -> FactorModel:
         """Model that goes from positions back to features."""
-        if self._learned.generative is not None:
-            return self._learned.generative
+        if self._learned.factor_model is not None:
+            return self._learned.factor_model
         if not hasattr(self, "_lazy_decoder"):
             with one_thread():
                 self._lazy_decoder = _decode(self._learned, self._task)
@@ -186,7 +186,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
     def transform(
         self, X: Any, *, return_cov: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Positions of rows in the latent space.
+        """LatentCoordinates of rows in the latent space.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         cov : ndarray of shape (n_samples, n_components, n_components)
             Its covariance, if ``return_cov``; too narrow, as mean field is.
         """
-        rows = self._rows(X)
+        rows = self._samples(X)
         if not return_cov:
             return self._learned.posterior.latent(rows)
         found = self._learned.posterior.positions(rows)
@@ -221,10 +221,10 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         ndarray of shape (n_samples, n_features)
         """
         check_is_fitted(self)
-        Z = check_positions(Z, self._n_features_out)
-        generative = self._decoder
-        p, r = generative.shape
-        rows = generative.reconstruct(np.moveaxis(Z.reshape(len(Z), p, r), 1, 0))
+        Z = check_latent(Z, self._n_features_out)
+        factor_model = self._decoder
+        p, r = factor_model.shape
+        rows = factor_model.reconstruct(np.moveaxis(Z.reshape(len(Z), p, r), 1, 0))
         return rows if self._scaler is None else self._scaler.inverse(rows)
 
     def impute(self, X: Any) -> FloatArray:
@@ -240,7 +240,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
             Observed entries are returned as they are.
         """
         check_is_fitted(self)
-        X = validate_rows(self, X, reset=False)
+        X = validate_samples(self, X, reset=False)
         gaps = np.isnan(X)
         if not gaps.any():
             return X
@@ -249,11 +249,11 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         filled = filled if self._scaler is None else self._scaler.inverse(filled)
         return np.where(gaps, filled, X)
 
-    def _adopt(self, learned: Learned, context: Context) -> None:
+    def _set_fitted(self, learned: Learned, context: Context) -> None:
         """Take the results of a fit, and name them."""
         self._learned, self._context = learned, context
         self._tree: xr.DataTree | None = None
-        compared = trees.compare_rows(learned, self._task.X)
+        compared = trees.compare_samples(learned, self._task.X)
         self._reference = None if compared is None else compared[0]
         weights = trees.per_class(context, trees.mean_weights(learned))
         latent = learned.posterior.latent(self._task.X)
@@ -264,7 +264,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         self.n_iter_ = len(self.lower_bounds_)
         self.converged_, self.interrupted_ = learned.converged, learned.interrupted
 
-    def _unusual(self, rows: Rows) -> tuple[dict[str, FloatArray], dict[str, float]]:
+    def _outliers(self, rows: Rows) -> tuple[dict[str, FloatArray], dict[str, float]]:
         """How far out rows lie, by name, and the attributes that say so."""
         if self._reference is None:
             return {}, {}
@@ -273,7 +273,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
 
     def _watched(self, *, n_restarts: int, max_iter: int) -> Any:
         """A bar over a climb of mean field, and the options by which the climb is seen."""
-        return watched_climb(
+        return ascent_progress(
             "BM2PCA, mean field",
             n_restarts=n_restarts,
             max_iter=max_iter,
@@ -281,7 +281,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
             enabled=self.progressbar,
         )
 
-    def _facts(self) -> Facts:
+    def _summary_parts(self) -> SummaryParts:
         return facts(self)
 
     @property
@@ -300,7 +300,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, Bas
         task = self._task
         if getattr(self, "variant", "paper") != "paper" or task.strategy != "shared":
             raise AttributeError("model_ needs variant='paper' and strategy='shared'")
-        sampling.check_rows(task, "model_")
+        sampling.check_samples(task, "model_")
         margins = paper.make_margins(task, [self.C_])
         return sampling.declare(task.X, margins, task.priors, n_components=task.n_components)
 
@@ -334,8 +334,8 @@ def finite_csr(X: Any) -> csr_array:
     return rows
 
 
-def _decode(learned: Learned, task: Task) -> Generative:
-    """Generative part for positions that were found without one."""
+def _decode(learned: Learned, task: Task) -> FactorModel:
+    """FactorModel part for positions that were found without one."""
     found = learned.posterior.positions(task.X)
     mean, cov = found.mean[None], found.cov[None]
     view = make_view(task.X)
@@ -343,5 +343,5 @@ def _decode(learned: Learned, task: Task) -> Generative:
     moments = Moments(
         total=mean.sum(axis=1)[:, None], second=second[:, None], cross=view.back(mean)
     )
-    states = generative.fit_decoder((moments,), (view,), task.priors)
-    return Generative.of(states, (view,), (None,))
+    states = factor_model.fit_decoder((moments,), (view,), task.priors)
+    return FactorModel.of(states, (view,), (None,))

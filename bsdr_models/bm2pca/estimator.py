@@ -8,13 +8,14 @@ import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_consistent_length
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import label_free, paper, sampling, selection, trees, tuning
 from bsdr_models.bm2pca.base import BaseBM2PCA
-from bsdr_models.bm2pca.card import CARD
 from bsdr_models.bm2pca.labels import Labels, encode
 from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import PAPER, SAMPLING, Priors
 from bsdr_models.bm2pca.settings import Candidate, Grid, Inference, Variant, make_grid
+from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import Learned, Strategy, Task
 from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
@@ -27,8 +28,7 @@ from bsdr_models.checks import (
 from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.frames import read_truth
 from bsdr_models.inference.datatree import Context
-from bsdr_models.random import RandomState
-from bsdr_models.typing import FloatArray
+from bsdr_models.rng import RandomState
 
 
 class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
@@ -254,7 +254,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             If the input is infinite or of the wrong shape, no two classes are labelled, no
             feature varies, or an argument is out of range.
         """
-        self._forget()
+        self._reset()
         X = self._validate(X, y)
         grid, priors = self._settings(X.shape)
         labels = encode(y, self.unlabeled)
@@ -263,7 +263,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         select_rng, fit_rng = self._spawn()
         self._observed = self._make_task(X, labels.signs, priors=priors, strategy=self.strategy)
         if self.inference != "mean_field":
-            sampling.check_rows(self._observed, f"inference={self.inference!r}")
+            sampling.check_samples(self._observed, f"inference={self.inference!r}")
         with one_thread(), self._fitting(X.shape):
             self._task = self._complete(self._observed)
             chosen = self._choose(grid, labels, select_rng)
@@ -361,11 +361,11 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 rng=rng,
                 progressbar=self.progressbar,
             )
-        self._adopt(learned, self._describe(labels))
+        self._set_fitted(learned, self._describe(labels))
         if learned.sampled is not None:
             self._tree = trees.draws_tree(learned, self._context, inference_method=self.inference)
             self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + self.tune
-            self.converged_ = warn_unless_mixed(self._tree, CARD.identified, stacklevel=5)
+            self.converged_ = warn_unless_mixed(self._tree, SPEC.identified, stacklevel=5)
         mean_field = self.inference == "mean_field" and chosen.n_sweeps is None
         if mean_field and not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol, stacklevel=4)
@@ -429,7 +429,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         -------
         mean, std : ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
         """
-        rows = self._rows(X)
+        rows = self._samples(X)
         flat = self._exclusive and len(self.classes_) == 2
         if not return_std:
             mean = self._learned.posterior.score_means(rows)
@@ -461,7 +461,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         return super().predict_proba(X)
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """Positions and probabilities of new rows as a DataTree, for the plots.
+        """LatentCoordinates and probabilities of new rows as a DataTree, for the plots.
 
         Parameters
         ----------
@@ -476,11 +476,11 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             unusual the rows are, t2, q_residual and tail_probability
             (:mod:`bsdr_models.numerics.outliers`).
         """
-        rows = self._rows(X)
+        rows = self._samples(X)
         log_p = self._log_proba(rows)
-        unusual, reference = self._unusual(rows)
+        unusual, reference = self._outliers(rows)
         return self._context.predictions_tree(
-            self._card,
+            self._spec,
             positions=self._learned.posterior.positions(rows),
             values={
                 "probability": np.exp(log_p),

@@ -29,11 +29,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bsdr_models.bm2pca.margins import Margins
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.loss_augmentation import Margins
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.numerics import basis_draws, inverse_gaussian, margin_draws, normal_draws
+from bsdr_models.numerics import (
+    inverse_gaussian,
+    normal_draws,
+    parameter_expansion_draws,
+    soft_margin_draws,
+)
 from bsdr_models.numerics.linalg import cholesky, inv_spd
-from bsdr_models.typing import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +195,7 @@ def sample_weights_and_slack(
 
     Given all else but label c, z_n is normal, with the precision and linear term of
     `sample_latent` less those of c, and so is the score of c: eta_c and nu_c move in their
-    marginal density (:mod:`bsdr_models.numerics.margin_draws`), and scores and slack scales are
+    marginal density (:mod:`bsdr_models.numerics.soft_margin_draws`), and scores and slack scales are
     drawn given them. Z has to be drawn next: it no longer belongs to the rest.
     """
     linear, A = _feature_terms(state, problem)
@@ -206,10 +211,10 @@ def sample_weights_and_slack(
             pull = linear + (g - h * state.weights[:, :1]) @ _transpose(eta)
         margins = problem.margins.of_label(c)
         lower, upper = margins.interval()
-        weights, precision, scores = margin_draws.draw(
+        weights, precision, scores = soft_margin_draws.draw(
             state.weights[:, :, c],
             state.weight_precision[:, c],
-            margin_draws.Scores(
+            soft_margin_draws.Scores(
                 mean=np.einsum("cnij,cnj->cni", cov, pull),
                 cov=cov,
                 lower=lower[..., 0],
@@ -281,7 +286,7 @@ def sample_noise_precision(
 
 def sample_basis(state: State, priors: Priors, *, rng: np.random.Generator) -> State:
     """Z, t, W, r and the weights along changes of basis that features and scores do not see."""
-    Z, T, weights, precision = basis_draws.draw(
+    Z, T, weights, precision = parameter_expansion_draws.draw(
         _with_one(state.latent),
         np.concatenate([state.offset[..., None], state.loadings], axis=2),
         state.weights,
@@ -365,7 +370,7 @@ def _with_slack(state: State, slack: FloatArray) -> State:
 def _margin_terms(state: State, problem: Problem) -> tuple[FloatArray, FloatArray]:
     """Precision h and linear term g that the margins give to f, each (C, N, K)."""
     slack = _slack(state)
-    return problem.margins.weights(slack), problem.margins.pulls(slack)
+    return problem.margins.weights(slack), problem.margins.linear_terms(slack)
 
 
 def _prior_precision(state: State) -> FloatArray:

@@ -6,15 +6,15 @@ from functools import partial
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca import one_vs_rest, one_vs_rest_fit, subspace
-from bsdr_models.bm2pca.generative import Rows
-from bsdr_models.bm2pca.metric import Metric, Spectrum
+from bsdr_models.bm2pca.factor_model import Rows
 from bsdr_models.bm2pca.task import Learned, Task
 from bsdr_models.bm2pca.transduction import fit_responsibilities
 from bsdr_models.bm2pca.truncated_metric import TruncatedMetric, TruncatedSpectrum, fit_spectrum
+from bsdr_models.bm2pca.within_class_metric import Metric, Spectrum
+from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 from bsdr_models.numerics.linalg import inv_spd
-from bsdr_models.numerics.positions import Positions
-from bsdr_models.typing import FloatArray, IntArray
 
 # Metrics with more axes than this say of a position only what is common to all rows.
 MAX_AXES = 2000
@@ -50,8 +50,8 @@ class SubspacePosterior:
         """Mean positions, (M, R)."""
         return self.state.latent(self.metric.transform(rows))
 
-    def positions(self, rows: Rows) -> Positions:
-        """Positions of rows; their covariance is that of the latent and of each column of Q.
+    def positions(self, rows: Rows) -> LatentCoordinates:
+        """LatentCoordinates of rows; their covariance is that of the latent and of each column of Q.
 
         What the columns of Q and the classifier do to each other is left out, which makes it
         too small.
@@ -62,7 +62,7 @@ class SubspacePosterior:
         if self.projection_cov is not None:
             variance += np.einsum("mr,krs,ms->mk", A, self.projection_cov, A, optimize=True)
         variance += self.metric.outside(rows)[:, None] / self.settings.projection_precision
-        return Positions(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
+        return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
 
     def score_means(self, rows: Rows) -> FloatArray:
         """Mean scores, (M, K)."""
@@ -112,10 +112,10 @@ class OneVsRestPosterior:
         mean = self.state.weights.mean
         return self.metric.transform(rows) @ mean[1:] + mean[0]
 
-    def positions(self, rows: Rows) -> Positions:
+    def positions(self, rows: Rows) -> LatentCoordinates:
         """Scores as positions, independent of each other given the features."""
         mean, variance = self.score_moments(rows)
-        return Positions(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
+        return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
 
     def score_means(self, rows: Rows) -> FloatArray:
         """Mean scores, (M, K)."""
@@ -143,7 +143,7 @@ class OneVsRestPosterior:
         return np.sqrt(np.stack(variances, axis=1))
 
 
-def learn_nuisance(task: Task) -> tuple[Spectrum | TruncatedSpectrum, FloatArray]:
+def learn_within_class(task: Task) -> tuple[Spectrum | TruncatedSpectrum, FloatArray]:
     """Decomposition of the nuisance, and the signs (N, K) that the margins are asked for.
 
     Rows without a label take part in both where their classes are all but certain
@@ -173,7 +173,7 @@ def path_scores(
 ) -> FloatArray:
     """Scores of held-out rows in the metric of every scale, (G, M, K)."""
     own = task.subset(train)
-    (spectrum, signs), rows = learn_nuisance(own), task.X[test]
+    (spectrum, signs), rows = learn_within_class(own), task.X[test]
     found = []
     for scale in scales:
         metric = metric_of(spectrum, scale)
@@ -202,14 +202,14 @@ def path_scores(
 
 def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> Learned:
     """Fit in the metric of one scale."""
-    spectrum, signs = learn_nuisance(task)
+    spectrum, signs = learn_within_class(task)
     metric = metric_of(spectrum, scale)
     if task.strategy == "one_vs_rest":
         data = one_vs_rest.make_data(metric.A, signs)
         climb = one_vs_rest_fit.fit(data, task.priors, cost=cost, max_iter=max_iter)
         return Learned(
             posterior=OneVsRestPosterior(metric=metric, state=climb.state, data=data),
-            generative=None,
+            factor_model=None,
             elbo=climb.elbo,
             terms={name: np.array([value]) for name, value in climb.terms.items()},
             converged=climb.converged,
@@ -232,7 +232,7 @@ def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> Learned:
     )
     return Learned(
         posterior=posterior,
-        generative=None,
+        factor_model=None,
         elbo=found.objective,
         terms={"objective": found.objective[-1:]},
         converged=found.converged,

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from bsdr_models.typing import BoolArray, FloatArray, IntArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.unlabeled import encode_known, known_entries
 
 

@@ -26,14 +26,14 @@ from typing import Literal
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import starts, views
-from bsdr_models.bm2pca.margins import Margins
+from bsdr_models.bm2pca.loss_augmentation import Margins
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.views import Moments, View, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import inv_spd
-from bsdr_models.numerics.row_covariances import RowCovariances, shared_axes, stacked
-from bsdr_models.typing import FloatArray
+from bsdr_models.numerics.sample_covariances import SampleCovariances, shared_axes, stacked
 
 Start = Literal["label", "pca", "random"]
 type Scores = tuple[FloatArray, FloatArray]
@@ -59,7 +59,7 @@ class Data:
         return 0 if pool is None else pool.n
 
     @property
-    def n_rows(self) -> int:
+    def n_samples(self) -> int:
         """All rows, pooled ones included."""
         return self.margins.y.shape[1] + self.n_pooled
 
@@ -101,7 +101,7 @@ class Latent:
     """
 
     mean: FloatArray
-    cov: RowCovariances
+    cov: SampleCovariances
     pooled: Pooled | None
     moments: tuple[Moments, ...]
     second: FloatArray
@@ -190,10 +190,10 @@ def init(
     elif start == "pca":
         found = starts.principal_scores(data.views, n_components)
         mean[..., : found.shape[-1]] = found
-    return _at_positions(mean, data)
+    return _at_coordinates(mean, data)
 
 
-def _at_positions(mean: FloatArray, data: Data) -> State:
+def _at_coordinates(mean: FloatArray, data: Data) -> State:
     """State to start from at given latent positions, (P, N, R)."""
     (p, n, r), k = mean.shape, data.margins.y.shape[-1]
     eye = np.tile(np.eye(r), (p, 1, 1))
@@ -235,7 +235,9 @@ def with_ones(mean: FloatArray) -> FloatArray:
     return np.concatenate([np.ones((*mean.shape[:-1], 1)), mean], axis=-1)
 
 
-def make_latent(mean: FloatArray, cov: RowCovariances, pooled: Pooled | None, data: Data) -> Latent:
+def make_latent(
+    mean: FloatArray, cov: SampleCovariances, pooled: Pooled | None, data: Data
+) -> Latent:
     """q(Z) with the sums that the views need of it; pooled rows are added to them."""
     total, second = mean.sum(axis=1), np.swapaxes(mean, 1, 2) @ mean + cov.total()
     found: list[Moments] = []
@@ -325,8 +327,8 @@ def update_latent(state: State, data: Data) -> Latent:
         + \sum_c (g_{nc} E[\eta_c] - w_{nc} E[\eta_{c0} \eta_c])\}
     """
     base = _latent_base(state, data)
-    mean, cov = _latent_rows(state, data, base)
-    return make_latent(mean, cov, _pooled_rows(state, data, base), data)
+    mean, cov = _latent_samples(state, data, base)
+    return make_latent(mean, cov, _pooled_samples(state, data, base), data)
 
 
 def _latent_base(state: State, data: Data) -> FloatArray:
@@ -337,28 +339,35 @@ def _latent_base(state: State, data: Data) -> FloatArray:
     return base
 
 
-def _latent_rows(state: State, data: Data, base: FloatArray) -> tuple[FloatArray, RowCovariances]:
+def _latent_samples(
+    state: State, data: Data, base: FloatArray
+) -> tuple[FloatArray, SampleCovariances]:
     """Mean (P, N, R) and covariances of the rows that are held, given :func:`_latent_base`."""
-    weights, pulls = data.margins.weights(state.slack), data.margins.pulls(state.slack)
+    weights, linear_terms = (
+        data.margins.weights(state.slack),
+        data.margins.linear_terms(state.slack),
+    )
     second = state.weights.second
     forms, crossed = second[..., 1:, 1:], second[..., 0, 1:]  # (P, K, R, R), (P, K, R)
-    sides = np.concatenate([pulls, weights], axis=-1)
-    drive = sides @ np.concatenate([np.swapaxes(state.weights.mean[:, 1:], 1, 2), -crossed], axis=1)
+    sides = np.concatenate([linear_terms, weights], axis=-1)
+    linear_term = sides @ np.concatenate(
+        [np.swapaxes(state.weights.mean[:, 1:], 1, 2), -crossed], axis=1
+    )
     for own, view in zip(state.views, data.views, strict=True):
-        drive += views.latent_drive(own, view)
+        linear_term += views.latent_linear_term(own, view)
     if base.shape[1] == 1 and weights.shape[-1] == 1:
         axes = shared_axes(base[:, 0], forms[:, 0], weights[..., 0])
-        inside = drive @ axes.axes
+        inside = linear_term @ axes.axes
         inside *= axes.scales
         return inside @ np.swapaxes(axes.axes, 1, 2), axes
     (p, n, k), r = weights.shape, forms.shape[-1]
     precision = (weights @ forms.reshape(p, k, r * r)).reshape(p, n, r, r)
     precision += base
     cov = stacked(precision)
-    return np.einsum("pnrs,pns->pnr", cov.cov, drive), cov
+    return np.einsum("pnrs,pns->pnr", cov.cov, linear_term), cov
 
 
-def _pooled_rows(state: State, data: Data, base: FloatArray) -> Pooled | None:
+def _pooled_samples(state: State, data: Data, base: FloatArray) -> Pooled | None:
     """Optimal q of pooled rows, whose features alone speak."""
     if not data.n_pooled:
         return None
@@ -381,7 +390,10 @@ def update_weights(state: State, data: Data) -> Weights:
         S_c^{-1} = E[\nu_c] I + \sum_n w_{nc} E[\tilde z_n \tilde z_n^\top], \qquad
         \mu_c = S_c \sum_n g_{nc} E[\tilde z_n]
     """
-    weights, pulls = data.margins.weights(state.slack), data.margins.pulls(state.slack)
+    weights, linear_terms = (
+        data.margins.weights(state.slack),
+        data.margins.linear_terms(state.slack),
+    )
     full = with_ones(state.latent.mean)  # (P, N, 1 + R)
     full_t = np.swapaxes(full, 1, 2)
     outer = [full_t @ (weights[..., c, None] * full) for c in range(weights.shape[-1])]
@@ -389,7 +401,9 @@ def update_weights(state: State, data: Data) -> Weights:
     precision[..., 1:, 1:] += state.latent.cov.weighted(weights)
     precision += np.stack(outer, axis=1)
     cov, log_det = inv_spd(precision, name="weight precision")
-    return Weights(mean=np.einsum("pkqs,psk->pqk", cov, full_t @ pulls), cov=cov, log_det=log_det)
+    return Weights(
+        mean=np.einsum("pkqs,psk->pqk", cov, full_t @ linear_terms), cov=cov, log_det=log_det
+    )
 
 
 def update_weight_precision(state: State, priors: Priors) -> Gamma:
@@ -469,7 +483,7 @@ def bound_terms(
     if latent.pooled is not None:
         entropy = entropy + 0.5 * data.n_pooled * latent.pooled.log_det
     square = np.einsum("prr->p", latent.second)
-    terms["latent"] = entropy + 0.5 * data.n_rows * latent.second.shape[-1] - 0.5 * square
+    terms["latent"] = entropy + 0.5 * data.n_samples * latent.second.shape[-1] - 0.5 * square
     each = weights.mean.shape[1] * (nu.mean_log + 1.0) + weights.log_det
     each = each - nu.mean * np.einsum("pkqq->pk", weights.second)
     terms["weights"] = 0.5 * each.sum(axis=1)

@@ -1,6 +1,6 @@
 r"""The classes of rows without label: the mixture behind the metric, with its parameters gone.
 
-The block that yields the metric (:mod:`bsdr_models.bm2pca.metric`),
+The block that yields the metric (:mod:`bsdr_models.bm2pca.within_class_metric`),
 
 .. math::
     x_n = t + b_{y_n} + e_n, \qquad e_n \sim N(0, \Psi), \qquad \Psi \sim IW(D + 1, \kappa I_D),
@@ -35,9 +35,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-from bsdr_models.bm2pca.metric import Spectrum
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.within_class_metric import Spectrum
 from bsdr_models.numerics.row_space import Rows
-from bsdr_models.typing import FloatArray
 
 # Counts of no row are not smaller than this.
 _NO_COUNT = 1e-6

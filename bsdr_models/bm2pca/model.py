@@ -58,9 +58,9 @@ import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
 
 from bsdr_models import dims
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.inputs import check_features, check_number, column_names, encode_classes
-from bsdr_models.typing import FloatArray
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
@@ -139,7 +139,7 @@ def build_model(
     check_number("C", C)
     check_number("epsilon", epsilon, sign="non-negative")
     X_array, features = check_features(X, n_components)
-    y_array, outcomes = _check_target(y, target, n_rows=len(X_array))
+    y_array, outcomes = _check_target(y, target, n_samples=len(X_array))
     coords: dict[str, list[Any]] = {
         dims.OBS: list(range(len(X_array))),
         dims.FEATURE: features,
@@ -171,7 +171,7 @@ def build_model(
 
         if target == "regression":
             known, constant = ~np.isnan(y_array), math.log(2.0 * epsilon + 1.0 / C)
-            excesses = partial(_tube, y_data, epsilon=epsilon)
+            excesses = partial(_epsilon_insensitive, y_data, epsilon=epsilon)
         else:
             known, constant = y_array != 0.0, 0.0
             excesses = partial(_hinge, y_data)
@@ -181,7 +181,7 @@ def build_model(
             f = pm.Deterministic("scores", Z @ eta + e0, dims=SCORE_DIMS)
             factor = _mixture(excesses(f), C)
         else:
-            _rows(X_data, t, W, tau, n_components)
+            _samples(X_data, t, W, tau, n_components)
             b = whitened_mean(X_data, t, V)
             if len(outcomes) == 1:
                 variance = (h**2).sum(axis=0) + TINY
@@ -241,12 +241,12 @@ def log_density(x: Tensor, t: Tensor, W: Tensor, tau: Tensor, *, n_components: i
     return 0.5 * (constant - square)
 
 
-def _rows(X_data: Tensor, t: Tensor, W: Tensor, tau: Tensor, n_components: int) -> None:
+def _samples(X_data: Tensor, t: Tensor, W: Tensor, tau: Tensor, n_components: int) -> None:
     """Observe the rows, with the latent positions integrated out."""
 
     def draw(t: Tensor, W: Tensor, tau: Tensor, size: Any) -> Tensor:
-        n_rows = () if rv_size_is_none(size) else (size[0],)
-        z = pm.Normal.dist(0.0, 1.0, size=(*n_rows, n_components))
+        n_samples = () if rv_size_is_none(size) else (size[0],)
+        z = pm.Normal.dist(0.0, 1.0, size=(*n_samples, n_components))
         return pm.Normal.dist(z @ W.T + t, tau=tau)
 
     pm.CustomDist(
@@ -267,7 +267,7 @@ def _hinge(y: Tensor, f: Tensor) -> list[Tensor]:
     return [1.0 - y * f]
 
 
-def _tube(y: Tensor, f: Tensor, *, epsilon: float) -> list[Tensor]:
+def _epsilon_insensitive(y: Tensor, f: Tensor, *, epsilon: float) -> list[Tensor]:
     return [y - f - epsilon, f - y - epsilon]
 
 
@@ -324,11 +324,11 @@ def log_decay(mean: Tensor, variance: Tensor, rate: float) -> Tensor:
 # Validation
 
 
-def _check_target(y: Any, target: Target, *, n_rows: int) -> tuple[FloatArray, list[Any]]:
+def _check_target(y: Any, target: Target, *, n_samples: int) -> tuple[FloatArray, list[Any]]:
     """Signs or real targets (N, K), and the names of the outcomes."""
     array = np.asarray(y)
-    if array.ndim == 0 or len(array) != n_rows:
-        raise ValueError(f"X has {n_rows} rows and y has shape {array.shape}")
+    if array.ndim == 0 or len(array) != n_samples:
+        raise ValueError(f"X has {n_samples} rows and y has shape {array.shape}")
     if target == "multiclass":
         index, classes = encode_classes(array)
         first = 1 if len(classes) == 2 else 0

@@ -1,6 +1,6 @@
 r"""One max-margin classifier for each label in the nuisance metric: mean field, all conjugate.
 
-The latent position of a row is its place a_n in the metric of :mod:`bsdr_models.bm2pca.metric`,
+The latent position of a row is its place a_n in the metric of :mod:`bsdr_models.bm2pca.within_class_metric`,
 which no label has touched, and a classifier has all of its R directions at its disposal. With
 :math:`\tilde a = [1; a]` and :math:`\tilde g_c = [e_c; g_c]`,
 
@@ -29,10 +29,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import digamma, gammaln
 
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.weighted_ridge import WeightedRidge
-from bsdr_models.typing import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy.optimize import minimize
 
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.bm2pca.one_vs_rest import (
     Data,
     Info,
@@ -31,11 +32,10 @@ from bsdr_models.bm2pca.one_vs_rest import (
 )
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.typing import BoolArray, FloatArray, IntArray
 
 # Iterations of a leap at most, the share of the objective whose gain ends it, and the pairs of
 # gradients it remembers. The next sweep moves its target, so that more would be wasted.
-_LEAP_ITER, _LEAP_TOL, _LEAP_MEMORY = 100, 1e-7, 20
+_JOINT_ITER, _JOINT_TOL, _JOINT_MEMORY = 100, 1e-7, 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ def _round(
     """Two leaps, each with a sweep, and a sweep from an extrapolated point; at most ``left``."""
     path, trace = [state], []
     for _ in range(min(2, left)):
-        state = leap(state, data, priors, cost, labels=labels)
+        state = joint_search(state, data, priors, cost, labels=labels)
         state, now = step(state, data, priors, cost, labels=labels)
         path.append(state)
         trace.append(now)
@@ -115,7 +115,9 @@ def _round(
     return state, trace
 
 
-def leap(state: State, data: Data, priors: Priors, cost: float, *, labels: IntArray) -> State:
+def joint_search(
+    state: State, data: Data, priors: Priors, cost: float, *, labels: IntArray
+) -> State:
     r"""Best means for fixed covariances of q(g~), with q(nu) and q(lambda) at their optima.
 
     With :math:`u = 1 - y \mu^\top \tilde a` and :math:`v = \tilde a^\top S \tilde a` the bound is,
@@ -147,7 +149,7 @@ def leap(state: State, data: Data, priors: Priors, cost: float, *, labels: IntAr
         weights.mean[:, labels].ravel(),
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": _LEAP_ITER, "ftol": _LEAP_TOL, "maxcor": _LEAP_MEMORY},
+        options={"maxiter": _JOINT_ITER, "ftol": _JOINT_TOL, "maxcor": _JOINT_MEMORY},
     )
     mean, fitted = weights.mean.copy(), weights.fitted.copy()
     mean[:, labels] = found.x.reshape(shape)

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca import mean_field
-from bsdr_models.bm2pca.fit import fit_mean_field
-from bsdr_models.bm2pca.generative import Generative
-from bsdr_models.bm2pca.margins import Margins
+from bsdr_models.bm2pca.factor_model import FactorModel
+from bsdr_models.bm2pca.loss_augmentation import Margins
 from bsdr_models.bm2pca.mean_field import Data, State
+from bsdr_models.bm2pca.mean_field_fit import fit_mean_field
 from bsdr_models.bm2pca.predict import MarginPosterior
 from bsdr_models.bm2pca.task import Learned, Task
 from bsdr_models.bm2pca.views import make_view
-from bsdr_models.typing import FloatArray, IntArray
 
 # Components and sweeps of the model without labels that completes rows.
 N_COMPLETE = 20
@@ -80,8 +80,8 @@ def path_scores(
 
 def margin_posterior(state: State, data: Data, task: Task) -> MarginPosterior:
     """What a state says of new rows."""
-    generative = Generative.of(state.views, data.views, task.columns)
-    return MarginPosterior(generative=generative, weights=state.weights)
+    factor_model = FactorModel.of(state.views, data.views, task.columns)
+    return MarginPosterior(factor_model=factor_model, weights=state.weights)
 
 
 def fit(
@@ -96,7 +96,7 @@ def fit(
 ) -> Learned:
     """The paper's model; a few plain sweeps if ``tol`` is 0, else to convergence.
 
-    What else is given goes to :func:`~bsdr_models.bm2pca.fit.fit_mean_field`.
+    What else is given goes to :func:`~bsdr_models.bm2pca.mean_field_fit.fit_mean_field`.
     """
     data = make_data(task, [cost])
     result = fit_mean_field(
@@ -114,7 +114,7 @@ def fit(
     posterior = margin_posterior(result.state, data, task)
     return Learned(
         posterior=posterior,
-        generative=posterior.generative,
+        factor_model=posterior.factor_model,
         state=result.state,
         elbo=result.elbo,
         terms=dict(result.terms),
@@ -124,7 +124,7 @@ def fit(
     )
 
 
-def fit_completer(task: Task, rng: np.random.Generator) -> Generative:
+def fit_completer(task: Task, rng: np.random.Generator) -> FactorModel:
     """Model of the features alone, without labels, by which incomplete rows are completed."""
     free = replace(task, Y=np.zeros((task.X.shape[0], 1)), epsilon=None, strategy="shared")
     data = make_data(free, [1.0], pool=False)
@@ -134,4 +134,4 @@ def fit_completer(task: Task, rng: np.random.Generator) -> Generative:
     )
     for _ in range(COMPLETE_SWEEPS):
         state = mean_field.sweep(state, data, task.priors)
-    return Generative.of(state.views, data.views, task.columns)
+    return FactorModel.of(state.views, data.views, task.columns)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bsdr_models.bm2pca.generative import Generative, Part, Rows, outcomes_side_by_side
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.factor_model import FactorModel, Part, Rows, outcomes_side_by_side
 from bsdr_models.bm2pca.mean_field import Weights, with_ones
-from bsdr_models.numerics.positions import Positions
-from bsdr_models.typing import FloatArray
+from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,38 +23,38 @@ class MarginPosterior:
         q(eta).
     """
 
-    generative: Generative
+    factor_model: FactorModel
     weights: Weights
 
     def latent(self, rows: Rows) -> FloatArray:
         """Mean positions, (M, R P)."""
-        mean, _ = self.generative.positions(rows)
+        mean, _ = self.factor_model.positions(rows)
         return outcomes_side_by_side(mean)
 
-    def positions(self, rows: Rows) -> Positions:
+    def positions(self, rows: Rows) -> LatentCoordinates:
         """Where rows lie, the components of all problems side by side: R times P of them."""
-        return side_by_side(*self.generative.positions(rows))
+        return side_by_side(*self.factor_model.positions(rows))
 
     def score_means(self, rows: Rows) -> FloatArray:
         """Mean of f under q, (M, P K)."""
-        mean, _ = self.generative.positions(rows)
+        mean, _ = self.factor_model.positions(rows)
         return outcomes_side_by_side(with_ones(mean) @ self.weights.mean)
 
     def score_moments(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f under q, each (M, P K)."""
-        mean, cov = self.generative.positions(rows)
+        mean, cov = self.factor_model.positions(rows)
         first, second = score_moments(mean, cov, self.weights)
         return outcomes_side_by_side(first), outcomes_side_by_side(second)
 
     @property
     def projection(self) -> FloatArray:
         """Linear map from complete scaled rows to positions, (D, R P)."""
-        return outcomes_side_by_side(self.generative.projection())
+        return outcomes_side_by_side(self.factor_model.projection())
 
     @property
     def projection_sd(self) -> FloatArray:
         """Standard deviation of its entries, from q(W) alone, (D, R P)."""
-        return outcomes_side_by_side(self.generative.projection_sd())
+        return outcomes_side_by_side(self.factor_model.projection_sd())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class DrawPosterior:
     noise_precision: FloatArray
     weights: FloatArray
 
-    def _each(self) -> Generative:
+    def _each(self) -> FactorModel:
         """The draws as so many problems, each known exactly."""
         s, _, r = self.loadings.shape
         second = np.swapaxes(self.loadings, 1, 2) @ self.loadings
@@ -84,22 +84,22 @@ class DrawPosterior:
             offset=self.offset,
             noise_precision=self.noise_precision,
         )
-        return Generative(parts=(part,))
+        return FactorModel(parts=(part,))
 
     def _spread(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
-        """Positions under every draw: means (S, M, R) and covariances (S, M, R, R)."""
+        """LatentCoordinates under every draw: means (S, M, R) and covariances (S, M, R, R)."""
         return self._each().positions(rows)
 
     def latent(self, rows: Rows) -> FloatArray:
         """Mean positions, (M, R)."""
         return self._spread(rows)[0].mean(axis=0)
 
-    def positions(self, rows: Rows) -> Positions:
-        """Positions, averaged over draws, with the spread within and between these."""
+    def positions(self, rows: Rows) -> LatentCoordinates:
+        """LatentCoordinates, averaged over draws, with the spread within and between these."""
         mean, cov = self._spread(rows)
         centred = mean - mean.mean(axis=0)
         between = np.einsum("smr,smq->mrq", centred, centred) / len(mean)
-        return Positions(mean=mean.mean(axis=0), cov=between + cov.mean(axis=0))
+        return LatentCoordinates(mean=mean.mean(axis=0), cov=between + cov.mean(axis=0))
 
     def score_means(self, rows: Rows) -> FloatArray:
         """Mean scores, (M, K)."""
@@ -124,7 +124,7 @@ class DrawPosterior:
         """Its standard deviation over draws, (D, R)."""
         return self._each().projection().std(axis=0)
 
-    def generative(self) -> Generative:
+    def factor_model(self) -> FactorModel:
         """One generative part in place of all draws, at their mean."""
         second = np.mean(np.swapaxes(self.loadings, 1, 2) @ self.loadings, axis=0)
         mean = self.loadings.mean(axis=0)
@@ -136,7 +136,7 @@ class DrawPosterior:
             offset=self.offset.mean(axis=0)[None],
             noise_precision=np.array([self.noise_precision.mean()]),
         )
-        return Generative(parts=(part,))
+        return FactorModel(parts=(part,))
 
 
 def score_moments(
@@ -161,12 +161,12 @@ def score_moments(
     return full @ weights.mean, own + spread
 
 
-def side_by_side(mean: FloatArray, cov: FloatArray) -> Positions:
-    """Positions of P independent problems as one, block-diagonal covariance."""
+def side_by_side(mean: FloatArray, cov: FloatArray) -> LatentCoordinates:
+    """LatentCoordinates of P independent problems as one, block-diagonal covariance."""
     p, m, r = mean.shape
     if p == 1:
-        return Positions(mean=mean[0], cov=np.ascontiguousarray(cov[0]))
+        return LatentCoordinates(mean=mean[0], cov=np.ascontiguousarray(cov[0]))
     out = np.zeros((m, p, r, p, r))
     for index in range(p):
         out[:, index, :, index] = cov[index]
-    return Positions(mean=outcomes_side_by_side(mean), cov=out.reshape(m, p * r, p * r))
+    return LatentCoordinates(mean=outcomes_side_by_side(mean), cov=out.reshape(m, p * r, p * r))

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca import mean_field, paper
 from bsdr_models.bm2pca.mean_field import Data, State
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.checks import check_choice
-from bsdr_models.inference.restarts import run_tasks
+from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inputs import check_number
-from bsdr_models.typing import FloatArray, IntArray
 
 # Candidates, for outputs of unit variance, and the setting where there is nothing to compare.
 COSTS = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -28,11 +28,11 @@ COST, EPSILON = 3.0, 0.1
 # Sweeps of a comparison: held-out errors have settled by then.
 SWEEPS = 50
 # Imagined held-out residuals of the expected size, which temper a calibration by few rows.
-PSEUDO_ROWS = 1.0
+PSEUDO_SAMPLES = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tubes:
+class LossGrid:
     """Settings that are compared, and by what.
 
     settings
@@ -60,7 +60,7 @@ class Tubes:
         return min(self.settings, key=lambda each: abs(each[0] - COST) + abs(each[1] - EPSILON))
 
 
-def make_tubes(C: Any, epsilon: Any) -> Tubes:
+def make_loss_grid(C: Any, epsilon: Any) -> LossGrid:
     """Candidates of the arguments of a regressor.
 
     Raises
@@ -81,7 +81,7 @@ def make_tubes(C: Any, epsilon: Any) -> Tubes:
         widths = (0.0,)
     else:
         widths = (check_number("epsilon", epsilon, also=" or 0, 'bound' or 'cv'"),)
-    return Tubes(
+    return LossGrid(
         settings=tuple((c, w) for c in costs for w in widths),
         criterion=asked.pop() if asked else None,
     )
@@ -98,7 +98,7 @@ def noise_variance(cost: float | FloatArray, epsilon: float | FloatArray) -> Flo
     return np.asarray(total / (2.0 * e + 1.0 / c))
 
 
-def _climb(task: Task, tubes: Tubes, rng: np.random.Generator) -> tuple[State, Data, Task]:
+def _ascend(task: Task, tubes: LossGrid, rng: np.random.Generator) -> tuple[State, Data, Task]:
     """State of every setting after ``SWEEPS`` sweeps from one start."""
     wide = replace(task, epsilon=tubes.widths)
     data = paper.make_data(wide, tubes.costs)
@@ -110,9 +110,9 @@ def _climb(task: Task, tubes: Tubes, rng: np.random.Generator) -> tuple[State, D
     return state, data, wide
 
 
-def bounds(task: Task, tubes: Tubes, rng: np.random.Generator) -> FloatArray:
+def bounds(task: Task, tubes: LossGrid, rng: np.random.Generator) -> FloatArray:
     """Bound on the log evidence under every setting, (G,)."""
-    state, data, _ = _climb(task, tubes, rng)
+    state, data, _ = _ascend(task, tubes, rng)
     return sum(
         mean_field.bound_terms(state, data, task.priors).values(), np.zeros(len(tubes.settings))
     )
@@ -120,7 +120,7 @@ def bounds(task: Task, tubes: Tubes, rng: np.random.Generator) -> FloatArray:
 
 def held_out(
     task: Task,
-    tubes: Tubes,
+    tubes: LossGrid,
     fold: IntArray,
     rng: np.random.Generator,
     *,
@@ -133,7 +133,7 @@ def held_out(
     Parameters
     ----------
     task : Task
-    tubes : Tubes
+    tubes : LossGrid
     fold : (N,) of int
         -1 for rows that are never held out.
     rng : numpy.random.Generator
@@ -152,7 +152,7 @@ def held_out(
 
     def moments(own: tuple[int, np.random.Generator]) -> tuple[FloatArray, FloatArray]:
         number, stream = own
-        state, data, part = _climb(task.subset(np.flatnonzero(fold != number)), tubes, stream)
+        state, data, part = _ascend(task.subset(np.flatnonzero(fold != number)), tubes, stream)
         posterior = paper.margin_posterior(state, data, part)
         return posterior.score_moments(task.X[fold == number])
 
@@ -183,4 +183,4 @@ def calibration(Y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatA
     """
     ratio = (Y - mean) ** 2 / variance
     count = np.sum(~np.isnan(ratio), axis=0)
-    return np.sqrt((np.nansum(ratio, axis=0) + PSEUDO_ROWS) / (count + PSEUDO_ROWS))
+    return np.sqrt((np.nansum(ratio, axis=0) + PSEUDO_SAMPLES) / (count + PSEUDO_SAMPLES))

@@ -9,11 +9,12 @@ import xarray as xr
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_consistent_length
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import paper, regression, selection
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.bm2pca.regression import Tubes, make_tubes
+from bsdr_models.bm2pca.regression import LossGrid, make_loss_grid
 from bsdr_models.checks import (
     check_choice,
     feature_names,
@@ -23,8 +24,7 @@ from bsdr_models.checks import (
 from bsdr_models.frames import read_numbers, read_truth
 from bsdr_models.inference.datatree import Context
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.random import RandomState
-from bsdr_models.typing import FloatArray
+from bsdr_models.rng import RandomState
 
 
 class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
@@ -190,7 +190,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             If the input is infinite or of the wrong shape, an output or every feature is
             constant, or an argument is out of range.
         """
-        self._forget()
+        self._reset()
         X = self._validate(X, y)
         tubes, priors = self._settings()
         Y = self._scale_outputs(X, y)
@@ -203,10 +203,10 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             self._learn(fit_rng)
         return self
 
-    def _settings(self) -> tuple[Tubes, Priors]:
+    def _settings(self) -> tuple[LossGrid, Priors]:
         """Candidates and hyper-parameters, all arguments checked."""
         check_choice("start", self.start, ("label", "pca", "random"))
-        return make_tubes(self.C, self.epsilon), self._check_counts()
+        return make_loss_grid(self.C, self.epsilon), self._check_counts()
 
     def _scale_outputs(self, X: Any, y: Any) -> FloatArray:
         """Targets of mean zero and unit variance, (N, K), NaN where there is none."""
@@ -223,7 +223,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         self.y_mean_, self.y_scale_ = scaler.location, scaler.scale
         return scaler.transform(Y)
 
-    def _choose(self, tubes: Tubes, rng: np.random.Generator) -> tuple[float, float]:
+    def _choose(self, tubes: LossGrid, rng: np.random.Generator) -> tuple[float, float]:
         """C and epsilon, and the factors of the standard deviations."""
         task, best = self._task.reduced(), 0
         self.std_factor_ = np.ones(task.Y.shape[1])
@@ -231,7 +231,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         if tubes.criterion == "bound":
             found = regression.bounds(task, tubes, rng)
             self.cv_results_ = {"settings": tubes.settings, "bound": found}
-            tubes = Tubes(settings=(tubes.settings[int(found.argmax())],), criterion=None)
+            tubes = LossGrid(settings=(tubes.settings[int(found.argmax())],), criterion=None)
         if tubes.criterion is None and not self.calibrate:
             return tubes.settings[0]
         fold = selection.deal_folds(np.where(task.observed.any(axis=1), 0, -1), rng)
@@ -260,7 +260,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             learned = paper.fit(
                 self._task, cost=self.C_, rng=rng, tol=self.tol, **limits, **watched
             )
-        self._adopt(learned, self._describe())
+        self._set_fitted(learned, self._describe())
         if not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol, stacklevel=4)
 
@@ -302,7 +302,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         -------
         mean, std : ndarray of shape (n_samples,) or (n_samples, n_outputs)
         """
-        rows = self._rows(X)
+        rows = self._samples(X)
         if not return_std:
             mean = self._learned.posterior.score_means(rows)
             return self._shaped(mean * self.y_scale_ + self.y_mean_)
@@ -319,7 +319,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         return mean * self.y_scale_ + self.y_mean_, std * self.std_factor_ * self.y_scale_
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """Positions and predictions of new rows as a DataTree, for the plots.
+        """LatentCoordinates and predictions of new rows as a DataTree, for the plots.
 
         Parameters
         ----------
@@ -334,11 +334,11 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             how unusual the rows are, t2, q_residual and tail_probability
             (:mod:`bsdr_models.numerics.outliers`).
         """
-        rows = self._rows(X)
+        rows = self._samples(X)
         mean, std = self._moments(rows)
-        unusual, reference = self._unusual(rows)
+        unusual, reference = self._outliers(rows)
         return self._context.predictions_tree(
-            self._card,
+            self._spec,
             positions=self._learned.posterior.positions(rows),
             values={"prediction": mean, "prediction_sd": std, **unusual},
             y=read_truth(y, classes=False),

@@ -26,12 +26,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import minimize
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import mean_field
 from bsdr_models.bm2pca.mean_field import Data, Latent, State, Weights
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.views import Moments, ViewState
 from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.typing import FloatArray
 
 # Quasi-Newton steps after the closed form, which neglects the classifiers and b_r.
 N_STEPS = 5
@@ -97,7 +97,7 @@ def profile(state: State, data: Data, priors: Priors) -> Profile:
     sizes = [view.n_features for view in data.views]
     second = state.weights.second
     return Profile(
-        multiplicity=float(data.n_rows - sum(sizes) - k),
+        multiplicity=float(data.n_samples - sum(sizes) - k),
         latent=state.latent.second,
         loadings=tuple(
             own.loadings.second(view) for own, view in zip(state.views, data.views, strict=True)
@@ -115,7 +115,7 @@ def principal(state: State, data: Data) -> FloatArray:
 
     It maximises J for one view, b_r = 0 and no classifier.
     """
-    half = cholesky(state.latent.second / data.n_rows, name="second moment of the positions")
+    half = cholesky(state.latent.second / data.n_samples, name="second moment of the positions")
     second = sum(
         own.noise_precision.mean[:, None, None] * own.loadings.second(view)
         for own, view in zip(state.views, data.views, strict=True)

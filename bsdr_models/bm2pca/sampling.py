@@ -7,15 +7,15 @@ import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import gibbs
-from bsdr_models.bm2pca.card import CARD
-from bsdr_models.bm2pca.margins import Margins, Tube
+from bsdr_models.bm2pca.loss_augmentation import EpsilonInsensitive, Margins
 from bsdr_models.bm2pca.predict import DrawPosterior
 from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import Learned, Sampled, Task
 from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.numerics import align
-from bsdr_models.typing import FloatArray
 
 # Draws that prediction averages over.
 N_PREDICT = 300
@@ -45,7 +45,7 @@ def sample(
     engine : {"gibbs", "nuts", "advi"}
     X : (N, D)
         Complete scaled rows.
-    margins : Hinge or Tube
+    margins : Hinge or EpsilonInsensitive
         Targets of one problem, (1, N, K).
     priors : Priors
     n_components : int
@@ -144,7 +144,7 @@ def _pymc(
 
     model = declare(X, margins, priors, n_components=n_components)
     found = engines.run_pymc(
-        engine, model, CARD, draws=draws, tune=tune, chains=chains, rng=rng, progressbar=progressbar
+        engine, model, SPEC, draws=draws, tune=tune, chains=chains, rng=rng, progressbar=progressbar
     )
     values = _arrays(found, "posterior")
     stats = {k: v for k, v in _arrays(found, "sample_stats").items() if v.ndim == 2}
@@ -165,7 +165,7 @@ def declare(X: FloatArray, margins: Margins, priors: Priors, *, n_components: in
 
     cost = float(margins.cost.ravel()[0])
     options: dict[str, Any] = {"n_components": n_components, "C": cost, "priors": priors}
-    if isinstance(margins, Tube):
+    if isinstance(margins, EpsilonInsensitive):
         return build_model(
             X,
             np.where(margins.observed[0], margins.y[0], np.nan),
@@ -194,7 +194,7 @@ def align_components(draws: dict[str, FloatArray]) -> dict[str, FloatArray]:
     return out
 
 
-def check_rows(task: Task, what: str) -> None:
+def check_samples(task: Task, what: str) -> None:
     """Raise a ValueError if the rows are such that only mean field can do with them."""
     if issparse(task.X) or not task.complete or len(task.columns) > 1:
         raise ValueError(
@@ -221,7 +221,7 @@ def fit(
     ValueError
         If the rows are sparse, incomplete or of several views, which only mean field can do with.
     """
-    check_rows(task, f"inference={engine!r}")
+    check_samples(task, f"inference={engine!r}")
     sampled = sample(
         engine,
         task.X,
@@ -236,7 +236,7 @@ def fit(
     )
     return Learned(
         posterior=sampled.posterior,
-        generative=sampled.posterior.generative(),
+        factor_model=sampled.posterior.factor_model(),
         elbo=np.asarray(sampled.fit.get("elbo", np.array([]))),
         terms={},
         converged=False,

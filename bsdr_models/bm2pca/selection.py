@@ -21,8 +21,8 @@ a fit has its metric and, where rows outnumber features, its cost: with classes 
 parted, or just not, a cost of 10 fits every row (digits, one classifier for each class: log loss
 0.42, and 0.17 with the cost chosen).
 
-Many rows decide no better than some: at most `MAX_ROWS` take part, and no more folds are scored
-once `ENOUGH_ROWS` have been held out.
+Many rows decide no better than some: at most `MAX_SAMPLES` take part, and no more folds are scored
+once `ENOUGH_SAMPLES` have been held out.
 """
 
 from collections.abc import Callable
@@ -31,15 +31,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_expit, log_softmax
 
-from bsdr_models.inference.restarts import run_tasks
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.temperature import fit_temperature
-from bsdr_models.typing import FloatArray, IntArray
 
 N_FOLDS = 5
 # Labelled rows that take part in a cross-validation.
-MAX_ROWS = 1250
+MAX_SAMPLES = 1250
 # Held-out rows whose mean log loss, of a spread near one, is known to within 0.05.
-ENOUGH_ROWS = 500
+ENOUGH_SAMPLES = 500
 
 type Scorer = Callable[[IntArray, IntArray], FloatArray]
 
@@ -63,7 +63,7 @@ class Selection:
 
 
 def thin(groups: IntArray, rng: np.random.Generator) -> IntArray:
-    """Rows that take part: `MAX_ROWS` of those in a group, as large a part of each, and the rest.
+    """Rows that take part: `MAX_SAMPLES` of those in a group, as large a part of each, and the rest.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def thin(groups: IntArray, rng: np.random.Generator) -> IntArray:
         rows = rng.permutation(np.flatnonzero(groups == group))
         place[rows] = np.arange(len(rows)) / len(rows)
     grouped = np.flatnonzero(groups >= 0)
-    kept = grouped[np.argsort(place[grouped], kind="stable")[:MAX_ROWS]]
+    kept = grouped[np.argsort(place[grouped], kind="stable")[:MAX_SAMPLES]]
     return np.sort(np.concatenate([kept, np.flatnonzero(groups < 0)]))
 
 
@@ -142,7 +142,7 @@ def select(
     rows: list[IntArray] = []
     for number in np.unique(fold[fold >= 0]):
         rows.append(np.flatnonzero(fold == number))
-        if sum(map(len, rows)) >= ENOUGH_ROWS:
+        if sum(map(len, rows)) >= ENOUGH_SAMPLES:
             break
     if not rows:
         return None

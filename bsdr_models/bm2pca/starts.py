@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.sparse import csr_array, hstack, issparse
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.views import View, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.row_space import Rows, centred_gram, squared_distance
-from bsdr_models.typing import FloatArray
 
 # Axes whose share of the largest sum of squares is below this are rounding.
 _SMALLEST_SHARE = 1e-12

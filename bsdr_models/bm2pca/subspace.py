@@ -1,7 +1,7 @@
 r"""One low-dimensional max-margin subspace for all labels, in the nuisance metric.
 
 The latent position of a row is :math:`q(z_n) = N(Q^\top a_n, \sigma^2 I_k)`, with a_n its place in
-the metric of :mod:`bsdr_models.bm2pca.metric`: it depends on no label, so training rows and new
+the metric of :mod:`bsdr_models.bm2pca.within_class_metric`: it depends on no label, so training rows and new
 rows have it alike. With :math:`\tilde z = [1; Q^\top a]`, :math:`f = H^\top \tilde z` and
 :math:`\eta_c` the rows of H below the bias, Q and H are the maximum of
 
@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.numerics.smooth_hinge import TINY_WIDTH, smooth_hinge
-from bsdr_models.typing import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

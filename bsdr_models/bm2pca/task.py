@@ -8,15 +8,15 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import issparse
 
-from bsdr_models.bm2pca.generative import Generative, Rows
-from bsdr_models.bm2pca.margins import Margins, margins_of
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.bm2pca.factor_model import FactorModel, Rows
+from bsdr_models.bm2pca.loss_augmentation import Margins, margins_of
 from bsdr_models.bm2pca.mean_field import Start, State
 from bsdr_models.bm2pca.predict import DrawPosterior
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.design import row_space
-from bsdr_models.numerics.positions import Positions
+from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 from bsdr_models.numerics.row_space import RANK_TOL, centred_gram
-from bsdr_models.typing import BoolArray, FloatArray, IntArray
 
 Strategy = Literal["shared", "one_vs_rest"]
 # Sparse rows of which all products are held at once.
@@ -29,8 +29,8 @@ class Posterior(Protocol):
     def latent(self, rows: Rows) -> FloatArray:
         """Mean positions, (M, R)."""
 
-    def positions(self, rows: Rows) -> Positions:
-        """Positions with their covariances."""
+    def positions(self, rows: Rows) -> LatentCoordinates:
+        """LatentCoordinates with their covariances."""
 
     def score_means(self, rows: Rows) -> FloatArray:
         """Mean scores, (M, K)."""
@@ -162,7 +162,7 @@ class Learned:
     """
 
     posterior: Posterior
-    generative: Generative | None
+    factor_model: FactorModel | None
     elbo: FloatArray
     terms: Mapping[str, FloatArray]
     converged: bool

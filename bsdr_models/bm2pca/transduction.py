@@ -16,17 +16,17 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from bsdr_models.bm2pca.metric import Spectrum
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.bm2pca.mixture import capped_softmax, decompose, predictive, substitute
+from bsdr_models.bm2pca.within_class_metric import Spectrum
 from bsdr_models.numerics.row_space import Rows
-from bsdr_models.typing import BoolArray, FloatArray, IntArray
 
 # Above this probability a class is all but certain.
 CERTAIN = 0.95
 # Folds of the labelled rows, and substitutions in each.
 N_FOLDS, FOLD_ITER = 5, 10
 # Rows of each class that stand for even shares where the shares of the classes are not given.
-EVEN_ROWS = 5.0
+EVEN_SAMPLES = 5.0
 # Smallest temperature is exp of this.
 _LOG_COLDEST = -9.0
 
@@ -109,7 +109,7 @@ def fit_responsibilities(
     class_shares : (J,), optional
         Expected shares of the classes among the rows without label (of -1 and +1, for one column
         of signs). By default those of the labelled rows, drawn towards even ones as by
-        `EVEN_ROWS` more rows of each class.
+        `EVEN_SAMPLES` more rows of each class.
     tol : float
         Mean change of a row's responsibilities (total variation) at which to stop.
     max_iter : int
@@ -173,7 +173,7 @@ def _classes(Y: FloatArray) -> tuple[FloatArray, BoolArray]:
 def _expected_shares(classes: FloatArray, given: FloatArray | None) -> FloatArray:
     """Shares of the classes among the rows without label, up to a factor, (J,)."""
     if given is None:
-        return classes.sum(axis=0) + EVEN_ROWS
+        return classes.sum(axis=0) + EVEN_SAMPLES
     shares = np.asarray(given, dtype=np.float64)
     if shares.shape != classes.shape[1:] or not np.all(shares > 0.0):
         raise ValueError(f"class_shares must be {classes.shape[1]} positive numbers")

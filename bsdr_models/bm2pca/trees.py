@@ -7,19 +7,19 @@ import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
 
-from bsdr_models.bm2pca.card import CARD
-from bsdr_models.bm2pca.generative import Rows
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.factor_model import Rows
 from bsdr_models.bm2pca.label_free import OneVsRestPosterior, SubspacePosterior
 from bsdr_models.bm2pca.mean_field import State
 from bsdr_models.bm2pca.predict import DrawPosterior, MarginPosterior
+from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import Learned
 from bsdr_models.dims import TERM
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.numerics.outliers import Reference, Unusual
+from bsdr_models.numerics.outliers import OutlierMeasures, Reference
 from bsdr_models.numerics.relevance import feature_relevance, relevance
-from bsdr_models.typing import FloatArray
 
 # Draws of a fit.
 N_DRAWS = 500
@@ -61,7 +61,7 @@ def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) ->
     else:
         group["latent_mean"] = posterior.latent(context.X)
     group["relevance"] = relevance(group["latent_mean"], contrast)
-    unusual, reference = _unusual(learned, context)
+    unusual, reference = _outliers(learned, context)
     group |= unusual
     coords: dict[str, Sequence[Any]] = {}
     if len(learned.terms) > 1 and all(len(v) == len(learned.elbo) for v in learned.terms.values()):
@@ -72,7 +72,7 @@ def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) ->
     draws = {name: values[None] for name, values in _draw(learned, context, rng).items()}
     return context.fit_tree(
         {"posterior": draws, "fit": group},
-        CARD,
+        SPEC,
         inference_method="mean_field",
         n_components=r,
         attrs={
@@ -92,7 +92,7 @@ def draws_tree(
     sampled, posterior = learned.sampled, learned.posterior
     positions, projection = posterior.positions(context.X), posterior.projection
     contrast = context.contrast(per_class(context, mean_weights(learned)))
-    unusual, reference = _unusual(learned, context)
+    unusual, reference = _outliers(learned, context)
     group: dict[str, Any] = {
         "latent_mean": positions.mean,
         "latent_cov": positions.cov,
@@ -111,7 +111,7 @@ def draws_tree(
         groups["sample_stats"] = dict(sampled.sample_stats)
     return context.fit_tree(
         groups,
-        CARD,
+        SPEC,
         inference_method=inference_method,
         n_components=projection.shape[1],
         attrs={
@@ -122,20 +122,20 @@ def draws_tree(
     )
 
 
-def compare_rows(learned: Learned, X: Rows) -> tuple[Reference, Unusual] | None:
+def compare_samples(learned: Learned, X: Rows) -> tuple[Reference, OutlierMeasures] | None:
     """How unusual each training row is among the others; gaps are filled by the model."""
     return Reference.learn(complete(learned, X), learned.posterior.projection)
 
 
 def complete(learned: Learned, rows: Rows) -> Rows:
     """Rows with their missing entries at their mean given the others."""
-    if learned.generative is None or issparse(rows) or not np.isnan(rows).any():
+    if learned.factor_model is None or issparse(rows) or not np.isnan(rows).any():
         return rows
-    return learned.generative.impute(rows)
+    return learned.factor_model.impute(rows)
 
 
-def _unusual(learned: Learned, context: Context) -> tuple[dict[str, FloatArray], dict[str, float]]:
-    found = compare_rows(learned, context.X)
+def _outliers(learned: Learned, context: Context) -> tuple[dict[str, FloatArray], dict[str, float]]:
+    found = compare_samples(learned, context.X)
     return ({}, {}) if found is None else (found[1].by_name(), found[0].attrs())
 
 
@@ -190,18 +190,18 @@ def draw_margin(
     state: State, posterior: MarginPosterior, n_draws: int, rng: np.random.Generator
 ) -> dict[str, FloatArray]:
     """Draws from q of the paper's variant, by name, (S, ...)."""
-    generative, weights = posterior.generative, posterior.weights
-    p, r = generative.shape
-    single = p == 1 and len(generative.parts) == 1
+    factor_model, weights = posterior.factor_model, posterior.weights
+    p, r = factor_model.shape
+    single = p == 1 and len(factor_model.parts) == 1
     # (P, J, R, R)
-    factors = [cholesky(part.cov, name="loading covariance") for part in generative.parts]
+    factors = [cholesky(part.cov, name="loading covariance") for part in factor_model.parts]
     half = cholesky(weights.cov, name="weight covariance")  # (P, K, 1 + R, 1 + R)
     found: dict[str, list[FloatArray]] = {}
     for _ in range(n_draws):
         noise = rng.standard_normal((p, weights.mean.shape[2], 1 + r))
         eta = weights.mean + np.einsum("pkqs,pks->pqk", half, noise)
         loadings, offsets, precisions = [], [], []
-        for part, factor, own in zip(generative.parts, factors, state.views, strict=True):
+        for part, factor, own in zip(factor_model.parts, factors, state.views, strict=True):
             noise = rng.standard_normal(part.loadings.shape)
             if factor.shape[1] == 1:
                 noise = noise @ np.swapaxes(factor[:, 0], 1, 2)
@@ -212,7 +212,7 @@ def draw_margin(
             offsets.append(part.offset + spread)
             tau = own.noise_precision
             precisions.append(rng.gamma(tau.shape) / tau.rate)
-        coef, intercept = generative.coefficients(loadings, offsets, precisions, eta)
+        coef, intercept = factor_model.coefficients(loadings, offsets, precisions, eta)
         values = {"coef": coef, "intercept": intercept}
         if single:
             values |= {

@@ -1,6 +1,6 @@
 r"""The nuisance metric of many sparse rows with many features, from its leading directions.
 
-Where rows and features both count thousands, the scatter S of :mod:`bsdr_models.bm2pca.metric`
+Where rows and features both count thousands, the scatter S of :mod:`bsdr_models.bm2pca.within_class_metric`
 has too many eigenvectors to be found, and the rows in their own span would be a dense N x N
 array. Here the leading ``N_DIRECTIONS`` of S are found by Lanczos iterations, from products with
 the sparse rows alone, and all other eigenvalues are replaced by their mean
@@ -13,7 +13,7 @@ directions, and up to a factor,
 
 It is an approximation: exact along E, an average elsewhere. Rows in the metric have as many
 coordinates as there are features and are never written out: they are an operator
-(:class:`MetricRows`), which a shared subspace is content with.
+(:class:`MetricSamples`), which a shared subspace is content with.
 """
 
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from bsdr_models.bm2pca.metric import Spectrum, scaled_kappa, sign_offsets
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.within_class_metric import Spectrum, scaled_kappa, sign_offsets
 from bsdr_models.numerics.row_space import RANK_TOL, Rows, squared_distance, weighted_mean
 from bsdr_models.numerics.wishart_evidence import best_scale, effective_sizes, log_evidence
-from bsdr_models.typing import FloatArray
 
 # Sparse rows are truncated where rows and features are both more than this.
 MAX_EXACT = 4000
@@ -38,7 +38,7 @@ N_DIRECTIONS = 100
 class TruncatedMetric:
     """The map a(x) = g P (x - t) over the features. d features, J directions.
 
-    The names are those of :class:`bsdr_models.bm2pca.metric.Metric`.
+    The names are those of :class:`bsdr_models.bm2pca.within_class_metric.Metric`.
 
     scale
         c.
@@ -69,12 +69,12 @@ class TruncatedMetric:
 
     @property
     def A(self) -> Any:
-        """Training rows in metric coordinates, (N, d): :class:`MetricRows`."""
+        """Training rows in metric coordinates, (N, d): :class:`MetricSamples`."""
         return self.transform(self.rows)
 
     def transform(self, rows: Rows) -> Any:
-        """Rows in metric coordinates, (M, d): :class:`MetricRows`."""
-        return MetricRows(rows=rows, metric=self)
+        """Rows in metric coordinates, (M, d): :class:`MetricSamples`."""
+        return MetricSamples(rows=rows, metric=self)
 
     def outside(self, rows: Rows) -> FloatArray:
         """No part of a row is missed: zeros, (M,)."""
@@ -87,7 +87,7 @@ class TruncatedMetric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricRows:
+class MetricSamples:
     """Rows a = g P (x - t) as an operator.
 
     rows
@@ -118,7 +118,7 @@ class MetricRows:
 class _Transposed:
     """The transpose of the rows, for products from the left."""
 
-    of: MetricRows
+    of: MetricSamples
 
     def __matmul__(self, G: FloatArray) -> FloatArray:
         total = np.asarray(self.of.rows.T @ G)

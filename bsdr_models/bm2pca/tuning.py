@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca import label_free, paper, sampling, selection
 from bsdr_models.bm2pca.selection import Selection
 from bsdr_models.bm2pca.settings import Grid, Variant
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.inference.callbacks import ProgressBar
-from bsdr_models.typing import FloatArray, IntArray
 
 logger = logging.getLogger(__name__)
 

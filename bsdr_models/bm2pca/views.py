@@ -17,11 +17,11 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import csr_array, issparse
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.design import row_space
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import inv_spd
-from bsdr_models.typing import FloatArray
 
 # Sparse rows are reduced to their own space where its basis has no more numbers than this.
 MAX_BASIS = 30_000_000
@@ -255,11 +255,11 @@ def loadings(state: ViewState, moments: Moments, view: View) -> Loadings:
     precision = state.loading_precision.mean[:, None, None, :] * eye
     precision = precision + tau[:, None, None, None] * moments.second
     cov, log_det = inv_spd(precision, name="loading precision")
-    drive = moments.cross - state.offset.mean[..., None] * moments.total
-    drive = drive * tau[:, None, None]
+    linear_term = moments.cross - state.offset.mean[..., None] * moments.total
+    linear_term = linear_term * tau[:, None, None]
     if view.mask is None:
-        return Loadings(mean=drive @ cov[:, 0], cov=cov, log_det=log_det)
-    mean = np.einsum("pdr,pdrs->pds", drive, cov)
+        return Loadings(mean=linear_term @ cov[:, 0], cov=cov, log_det=log_det)
+    mean = np.einsum("pdr,pdrs->pds", linear_term, cov)
     return Loadings(mean=mean, cov=cov, log_det=log_det)
 
 
@@ -296,12 +296,12 @@ def residual(state: ViewState, moments: Moments, view: View) -> FloatArray:
     else:
         fitted = np.einsum("pdr,pdrs,pds->p", mean, moments.second, mean, optimize=True)
         centre_square = np.einsum("d,pd->p", view.count, center.mean**2)
-    drive = moments.cross - center.mean[..., None] * moments.total
+    linear_term = moments.cross - center.mean[..., None] * moments.total
     found: FloatArray = (
         view.square
         - 2.0 * center.mean @ view.total
         + centre_square
-        - 2.0 * np.einsum("pdr,pdr->p", mean, drive)
+        - 2.0 * np.einsum("pdr,pdr->p", mean, linear_term)
         + fitted
         + view.copies * (spread + center.variance @ view.count)
     )
@@ -328,7 +328,7 @@ def latent_precision(state: ViewState, view: View) -> FloatArray:
     return tau * (view.mask @ second).reshape(p, -1, r, r)
 
 
-def latent_drive(state: ViewState, view: View) -> FloatArray:
+def latent_linear_term(state: ViewState, view: View) -> FloatArray:
     """What the view adds to the linear term of z_n, (P, N, R)."""
     scaled = state.noise_precision.mean[:, None, None] * state.loadings.mean
     center = state.offset.mean[..., None] * scaled

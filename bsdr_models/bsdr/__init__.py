@@ -6,7 +6,7 @@ from typing import Any
 _PUBLIC = {
     "BSDRClassifier": "estimator",
     "BSDRRegressor": "estimator",
-    "CARD": "card",
+    "SPEC": "card",
     "HierarchicalPriors": "priors",
     "MNPClassifier": "mnp",
     "PAPER": "priors",
@@ -17,10 +17,10 @@ _PUBLIC = {
 }
 
 __all__ = [
-    "CARD",
     "PAPER",
     "SAMPLING",
     "SPARSE",
+    "SPEC",
     "BSDRClassifier",
     "BSDRRegressor",
     "HierarchicalPriors",

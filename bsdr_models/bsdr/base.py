@@ -10,12 +10,11 @@ import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.bsdr import hierarchical, predict, sampling, trees
-from bsdr_models.bsdr.card import CARD
-from bsdr_models.bsdr.facts import facts
-from bsdr_models.bsdr.fit import fit_mean_field
 from bsdr_models.bsdr.hierarchical import HierarchicalFit
 from bsdr_models.bsdr.mean_field import Start
+from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.pooling import Pooling, as_power
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 from bsdr_models.bsdr.settings import (
@@ -27,6 +26,8 @@ from bsdr_models.bsdr.settings import (
     Settings,
     Variant,
 )
+from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.bsdr.summary_parts import facts
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
@@ -37,20 +38,19 @@ from bsdr_models.checks import (
     check_tol,
     feature_names,
     fit_scaler,
-    forget,
     one_thread,
-    units_of_rows,
+    reset_fit,
+    units_of_samples,
     warn_not_converged,
 )
 from bsdr_models.data import make_data
-from bsdr_models.frames import validate_rows
-from bsdr_models.inference.callbacks import watched_climb
+from bsdr_models.estimator_mixin import EstimatorMixin
+from bsdr_models.frames import validate_samples
+from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import relevance
-from bsdr_models.random import RandomState, as_generator
-from bsdr_models.report import Facts
-from bsdr_models.surface import Surface
-from bsdr_models.typing import FloatArray, ProjectionPrior, Target
+from bsdr_models.rng import RandomState, as_generator
+from bsdr_models.summary import SummaryParts
 
 # What a fit leaves beside the attributes whose names end in an underscore.
 PRIVATE = (
@@ -67,10 +67,10 @@ PRIVATE = (
 )
 
 
-class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseEstimator):
+class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin, BaseEstimator):
     """Scaling, engines, positions and the tree; a subclass validates targets and predicts."""
 
-    _card = CARD
+    _spec = SPEC
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         draws: int | None = None,
         tune: int = 1000,
         chains: int = 4,
-        block_rows: int | None = None,
+        block_size: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         n_jobs: int | None = None,
         progressbar: bool = False,
@@ -113,7 +113,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         self.draws = draws
         self.tune = tune
         self.chains = chains
-        self.block_rows = block_rows
+        self.block_size = block_size
         self.checkpoint = checkpoint
         self.n_jobs = n_jobs
         self.progressbar = progressbar
@@ -121,9 +121,9 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
 
     # ---------------------------------------------------------------- fitting
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Be unfitted, and keep no result of an earlier fit, until this one has succeeded."""
-        forget(self, PRIVATE)
+        reset_fit(self, PRIVATE)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_posterior") or hasattr(self, "_hierarchical")
@@ -186,7 +186,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         check_jobs(self.n_jobs)
         for name in ("n_restarts", "max_iter", "tune", "chains"):
             check_count(name, getattr(self, name))
-        for name in ("draws", "block_rows"):
+        for name in ("draws", "block_size"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         check_flag("standardize", self.standardize)
@@ -216,10 +216,10 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
     def _fit(self, X: FloatArray, y: np.ndarray, *, target: Target, labels: np.ndarray) -> Self:
         """Fit to validated features and to targets in the form of the engines."""
         self._check_arguments()
-        if self.block_rows is not None:
-            raise ValueError("block_rows is for BSDRClassifier: real targets are fitted in memory")
+        if self.block_size is not None:
+            raise ValueError("block_size is for BSDRClassifier: real targets are fitted in memory")
         if self.checkpoint is not None:
-            raise ValueError("checkpoint is for samples in blocks: give block_rows as well")
+            raise ValueError("checkpoint is for samples in blocks: give block_size as well")
         if self.variant == "hierarchical":
             return self._fit_hierarchical(X, y, target=target, labels=labels)
         settings = self._settings()
@@ -234,7 +234,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
             config=self._config({name: getattr(settings, name) for name in Settings.__slots__}),
         )
         fit = self._fit_mean_field if self._engine == "mean_field" else self._fit_draws
-        units = units_of_rows(self._context.X, standardize=self.standardize)
+        units = units_of_samples(self._context.X, standardize=self.standardize)
         # The matrices are small: more threads cost more than they bring, and change the rounding.
         with one_thread(), self._fitting(X.shape), units:
             fit(settings, fit_rng)
@@ -257,7 +257,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
             config=self._config({"priors": priors}),
         )
         scaled = self._context.X
-        units = units_of_rows(scaled, standardize=self.standardize)
+        units = units_of_samples(scaled, standardize=self.standardize)
         with one_thread(), self._fitting(X.shape), units:
             fit = hierarchical.fit(
                 scaled,
@@ -276,10 +276,10 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
                 progressbar=self.progressbar,
                 declare=lambda r: sampling.declare(self._context, priors, n_components=r),
             )
-            self._adopt_hierarchical(fit)
+            self._set_fitted_hierarchical(fit)
         return self
 
-    def _adopt_hierarchical(self, fit: HierarchicalFit) -> None:
+    def _set_fitted_hierarchical(self, fit: HierarchicalFit) -> None:
         """Results of a fit of the hierarchical model, under the names that they are known by."""
         posterior = fit.posterior
         self._hierarchical = fit
@@ -357,7 +357,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
             target=context.target,
             projection_prior=settings.projection_prior,
         )
-        with watched_climb(
+        with ascent_progress(
             "BSDR, mean field",
             n_restarts=self.n_restarts,
             max_iter=self.max_iter,
@@ -461,7 +461,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         attrs["latent_scale"] = float(self.latent_scale_)
         return attrs
 
-    def _facts(self) -> Facts:
+    def _summary_parts(self) -> SummaryParts:
         return facts(self)
 
     @property
@@ -480,20 +480,20 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         check_is_fitted(self)
         return self._context.variant
 
-    def _rows(self, X: Any) -> FloatArray:
+    def _samples(self, X: Any) -> FloatArray:
         """New rows, validated and scaled."""
         check_is_fitted(self)
-        return self._scaler.transform(validate_rows(self, X, reset=False))
+        return self._scaler.transform(validate_samples(self, X, reset=False))
 
-    def _rows_of_fit(self, X: Any) -> FloatArray:
+    def _samples_of_fit(self, X: Any) -> FloatArray:
         """Rows of a fit, validated."""
-        return validate_rows(self, X, reset=True, least=2)
+        return validate_samples(self, X, reset=True, least=2)
 
     @by_blocks
     def transform(
         self, X: Any, *, return_cov: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Positions of rows in the latent space.
+        """LatentCoordinates of rows in the latent space.
 
         Parameters
         ----------
@@ -509,14 +509,14 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Surface, BaseE
         cov : ndarray of shape (n_samples, n_components, n_components)
             Its covariance, if ``return_cov``. Mean field makes it too narrow.
         """
-        positions = self._leading_positions(self._rows(X))
+        positions = self._embed(self._samples(X))
         return (positions.mean, positions.cov) if return_cov else positions.mean
 
-    def _unusual(self, rows: FloatArray) -> dict[str, FloatArray]:
+    def _outliers(self, rows: FloatArray) -> dict[str, FloatArray]:
         """How far out rows lie, by name; nothing from too few training rows."""
         return {} if self._reference is None else self._reference.compare(rows).by_name()
 
-    def _leading_positions(self, rows: FloatArray) -> predict.Positions:
+    def _embed(self, rows: FloatArray) -> predict.LatentCoordinates:
         if self.variant_ == "hierarchical":
             return self._hierarchical.posterior.positions(rows)
         return self._posterior.positions(rows)

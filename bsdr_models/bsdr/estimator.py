@@ -9,22 +9,22 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from bsdr_models.bsdr import blocks, predict
+from bsdr_models.arrays import FloatArray
+from bsdr_models.block_checks import check_blocks
+from bsdr_models.block_sources import (
+    is_block_source,
+    is_read_by_block,
+    make_blocks,
+    read_block_labels,
+)
+from bsdr_models.bsdr import laplace_blocks, predict
 from bsdr_models.bsdr.base import BaseBSDR
 from bsdr_models.bsdr.partial_fit import PartialFit
 from bsdr_models.checks import check_classes, check_variation, encode_labels, one_thread
 from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.frames import read_numbers, read_truth, require_targets
-from bsdr_models.kept_rows import keep_rows
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.row_checks import check_blocks
-from bsdr_models.row_sources import (
-    is_read_by_block,
-    is_row_source,
-    make_blocks,
-    read_block_labels,
-)
-from bsdr_models.typing import FloatArray
+from bsdr_models.subsample import take_subsample
 from bsdr_models.unlabeled import read_labels
 
 
@@ -93,7 +93,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         Warm-up of ``"nuts"`` and ``"gibbs"``.
     chains : int, default=4
         Chains, or independent populations of particles of ``"smc"``.
-    block_rows : int, optional
+    block_size : int, optional
         Laplace's method on blocks of so many samples, of an array that is mapped from a file,
         sparse, or too large to be copied. Dask and Zarr arrays are always fitted in blocks, their
         chunks if None; see :meth:`fit`.
@@ -210,7 +210,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
 
         Notes
         -----
-        Samples in blocks (a Dask or Zarr array, or any with ``block_rows``) are fitted by Laplace's
+        Samples in blocks (a Dask or Zarr array, or any with ``block_size``) are fitted by Laplace's
         method, need one label each and a number of components. They are read once an evaluation,
         on the workers of an active ``distributed.Client`` if X is a Dask array. ``idata_`` shows
         2000 of them, evenly spaced.
@@ -225,11 +225,11 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             feature varies, an argument is out of range, or features times components are more than
             10 000 for Laplace's method.
         """
-        self._forget()
+        self._reset()
         require_targets(self, y)
-        if is_row_source(X) or self.block_rows is not None:
+        if is_block_source(X) or self.block_size is not None:
             return self._fit_blocks(X, y)
-        X, y = self._rows_of_fit(X), read_labels(y)
+        X, y = self._samples_of_fit(X), read_labels(y)
         check_consistent_length(X, y)
         if type_of_target(y) == "multilabel-indicator":
             return self._fit_multilabel(X, y)
@@ -244,15 +244,15 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         if is_read_by_block(X):
             self.n_features_in_ = int(X.shape[1])
         else:
-            X = self._rows_of_fit(X)
+            X = self._samples_of_fit(X)
         y = read_block_labels(X, y)
-        checked = check_blocks(make_blocks(X, y, block_rows=self.block_rows))
+        checked = check_blocks(make_blocks(X, y, block_size=self.block_size))
         check_classes(checked.classes, checked.counts, stacklevel=4)
         self._check_width(self.n_features_in_)
         self.classes_ = checked.classes
         self._scaler = checked.statistics.scaler(standardize=self.standardize)
         check_variation(self._scaler, stacklevel=4)
-        kept = keep_rows(checked)
+        kept = take_subsample(checked)
         X = kept.X.toarray() if issparse(kept.X) else np.asarray(kept.X, dtype=np.float64)
         n_samples = sum(checked.blocks.sizes)
         rng = self._note(
@@ -263,10 +263,10 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             variant="hierarchical",
             config=self._config({"priors": priors}),
             kept=kept.index,
-            n_rows=n_samples,
+            n_samples=n_samples,
         )
         with one_thread(), self._fitting((n_samples, self.n_features_in_)):
-            fit = blocks.fit_blocks(
+            fit = laplace_blocks.fit_blocks(
                 checked.blocks,
                 self._scaler,
                 (self._context.X, kept.y),
@@ -276,7 +276,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
                 checkpoint=self.checkpoint,
                 progressbar=self.progressbar,
             )
-            self._adopt_hierarchical(fit)
+            self._set_fitted_hierarchical(fit)
         return self
 
     def _fit_multilabel(self, X: FloatArray, Y: np.ndarray) -> Self:
@@ -303,7 +303,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """Positions and probabilities of new rows as a DataTree, for the plots.
+        """LatentCoordinates and probabilities of new rows as a DataTree, for the plots.
 
         Parameters
         ----------
@@ -318,15 +318,15 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             unusual the rows are, t2, q_residual and tail_probability
             (:mod:`bsdr_models.numerics.outliers`).
         """
-        rows = self._rows(X)
+        rows = self._samples(X)
         log_p = self._log_proba(rows)
         return self._context.predictions_tree(
-            self._card,
-            positions=self._leading_positions(rows),
+            self._spec,
+            positions=self._embed(rows),
             values={
                 "probability": np.exp(log_p),
                 "predicted": self._most_probable(log_p),
-                **self._unusual(rows),
+                **self._outliers(rows),
             },
             y=read_truth(y, classes=self._exclusive),
             inference_method=self._method,
@@ -337,7 +337,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         tags.target_tags.multi_output = False
-        tags.input_tags.sparse = self.block_rows is not None
+        tags.input_tags.sparse = self.block_size is not None
         return tags
 
 
@@ -357,7 +357,7 @@ progressbar, random_state
     pooling : {"auto", "linear", "log"} or float
         Of no effect: what is predicted are the mean and standard deviation of the posterior
         predictive distribution.
-    block_rows, checkpoint : None
+    block_size, checkpoint : None
         For classifiers only.
 
     Attributes
@@ -403,9 +403,9 @@ progressbar, random_state
             If the input is not finite, an output or every feature is constant, or an argument
             is out of range.
         """
-        self._forget()
+        self._reset()
         require_targets(self, y)
-        X, y = self._rows_of_fit(X), read_numbers(y)
+        X, y = self._samples_of_fit(X), read_numbers(y)
         check_consistent_length(X, y)
         self._one_output = y.ndim == 1
         Y = y.reshape(len(X), -1)
@@ -433,7 +433,7 @@ progressbar, random_state
         -------
         mean, std : ndarray of shape (n_samples,) or (n_samples, n_outputs)
         """
-        mean, std = self._moments(self._rows(X))
+        mean, std = self._moments(self._samples(X))
         if self._one_output:
             mean, std = mean[:, 0], std[:, 0]
         return (mean, std) if return_std else mean
@@ -449,13 +449,13 @@ progressbar, random_state
         return mean * self.y_scale_ + self.y_mean_, std * self.y_scale_
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """Positions and predictions of new rows as a DataTree, for the plots."""
-        rows = self._rows(X)
+        """LatentCoordinates and predictions of new rows as a DataTree, for the plots."""
+        rows = self._samples(X)
         mean, std = self._moments(rows)
         return self._context.predictions_tree(
-            self._card,
-            positions=self._leading_positions(rows),
-            values={"prediction": mean, "prediction_sd": std, **self._unusual(rows)},
+            self._spec,
+            positions=self._embed(rows),
+            values={"prediction": mean, "prediction_sd": std, **self._outliers(rows)},
             y=read_truth(y, classes=False),
             inference_method=self._method,
             attrs=self._attrs(),

@@ -22,12 +22,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray, ProjectionPrior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import Data
-from bsdr_models.numerics import cone_draws, ridge_draws, truncated_normal
+from bsdr_models.numerics import argmax_draws, ridge_draws, truncated_normal
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.typing import FloatArray, ProjectionPrior
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def init(
         If the design is not dense.
     """
     design = _dense(data)
-    c, n, d, r, k = n_chains, data.n_rows, data.n_features, n_components, data.n_labels
+    c, n, d, r, k = n_chains, data.n_samples, data.n_features, n_components, data.n_labels
     groups = {"entrywise": (c, d, r), "columnwise": (c, 1, r), "rowwise": (c, d, 1)}
     Q = rng.standard_normal((c, d, r))
     Z = design.X @ Q
@@ -239,14 +239,14 @@ def sample_noise_precision(
 ) -> FloatArray:
     r"""Tau given Z, W, b, for regression: :math:`Ga(a + N/2, b + |y_c - \eta_c|^2/2)`."""
     squares = np.sum((data.y - _eta(state)) ** 2, axis=1)
-    return _gamma(priors.noise_shape + 0.5 * data.n_rows, priors.noise_rate + 0.5 * squares, rng)
+    return _gamma(priors.noise_shape + 0.5 * data.n_samples, priors.noise_rate + 0.5 * squares, rng)
 
 
 def sample_scores(state: State, data: Data, *, rng: np.random.Generator) -> FloatArray:
     """T given Z, W, b, y: exact draws from the argmax cone, or label by label from a half line."""
     eta = _eta(state)
     if data.target == "multiclass":
-        return cone_draws.draw(eta, data.y, rng=rng)
+        return argmax_draws.draw(eta, data.y, rng=rng)
     sign = np.where(data.y, 1.0, -1.0)
     return sign * truncated_normal.draw_above(sign * eta, 0.0, rng=rng)
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from bsdr_models.bsdr.card import CARD
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.bsdr.laplace import MOST_LOADINGS, Laplace, fit_laplace
 from bsdr_models.bsdr.pooling import POWERS, pool, weigh_powers
 from bsdr_models.bsdr.posterior import (
@@ -29,13 +29,13 @@ from bsdr_models.bsdr.posterior import (
 )
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.settings import N_DRAWS
+from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.checks import R_HAT_LIMIT
 from bsdr_models.inference.callbacks import ProgressBar
-from bsdr_models.inference.restarts import n_workers, run_tasks
+from bsdr_models.inference.parallel import n_workers, run_tasks
 from bsdr_models.inference.tempering import Moves, Tempered, run_tempering
 from bsdr_models.numerics import probit_choice
-from bsdr_models.numerics.positions import Positions
-from bsdr_models.typing import BoolArray, FloatArray, IntArray, Target
+from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 
 type Engine = Literal["smc", "laplace", "nuts", "advi"]
 
@@ -203,7 +203,7 @@ class Posterior:
         found = self.coordinates.coefficients @ self.coordinates.axes  # (B, R)
         return np.asarray((self.metric.axes @ (self.metric.size[:, None] * found)).T)
 
-    def positions(self, X: FloatArray) -> Positions:
+    def positions(self, X: FloatArray) -> LatentCoordinates:
         """Coordinates of samples (M, D) of scaled features, and what is uncertain of each alone."""
         whitened, beside = self.metric.whiten(X), self.metric.beside(X)
         mean = self.coordinates.place(whitened)
@@ -211,7 +211,7 @@ class Posterior:
         for part in self._blocks(len(X), mean.shape[1]):
             latent = self.draws.latent(whitened[part], beside[part])
             cov[part] = self.coordinates.spread(latent, mean[part])
-        return Positions(mean=mean, cov=cov)
+        return LatentCoordinates(mean=mean, cov=cov)
 
     def log_probabilities(self, X: FloatArray, *, power: float | None = None) -> FloatArray:
         """Pooled log probabilities of the classes, or of each label being on: (M, K)."""
@@ -804,7 +804,7 @@ def draw_with_pymc(
     tree = engines.run_pymc(
         engine,
         model,
-        CARD,
+        SPEC,
         draws=n_draws,
         tune=tune,
         chains=n_chains,

@@ -30,6 +30,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import logsumexp, ndtri
 
+from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.laplace_prior import ProductPrior
 from bsdr_models.bsdr.laplace_sums import (
     DataSums,
@@ -43,10 +44,9 @@ from bsdr_models.bsdr.laplace_sums import (
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.inference.checkpoint import SavedPoint
-from bsdr_models.inference.row_blocks import Block, InProcess, RowBlocks
+from bsdr_models.inference.sample_blocks import Block, InProcess, SampleBlocks
 from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.typing import FloatArray, Target
 
 # Starts where the weights are of lower rank than the contrasts, and there may be several modes.
 N_STARTS = 3
@@ -176,7 +176,7 @@ def fit_laplace(
 
 
 def prepare(
-    blocks: RowBlocks,
+    blocks: SampleBlocks,
     scaler: Scaler | None,
     *,
     n_labels: int,
@@ -187,7 +187,7 @@ def prepare(
 
     Parameters
     ----------
-    blocks : RowBlocks
+    blocks : SampleBlocks
         With targets as in :class:`~bsdr_models.bsdr.posterior.Problem`; a class may be -1 where
         there is no label, and such samples are not looked at.
     scaler : Scaler, optional
@@ -207,7 +207,7 @@ def prepare(
 
 
 def fit_laplace_blocks(
-    blocks: RowBlocks,
+    blocks: SampleBlocks,
     prepared: Prepared,
     *,
     n_components: int,
@@ -224,7 +224,7 @@ def fit_laplace_blocks(
 
     Parameters
     ----------
-    blocks : RowBlocks
+    blocks : SampleBlocks
     prepared : Prepared
         Of these samples; with ``previous`` of those that it was first fitted to.
     n_components : int
@@ -313,7 +313,7 @@ class _Search:
 
     def __init__(
         self,
-        blocks: RowBlocks,
+        blocks: SampleBlocks,
         prepared: Prepared,
         n_components: int,
         previous: Normal | None,

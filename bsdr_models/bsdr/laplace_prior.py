@@ -25,8 +25,8 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.special import logsumexp, multigammaln
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.typing import FloatArray
 
 # Draws of the inverse Wishart distribution, and the seed of them.
 _N_SAMPLE, _SEED = 1000, 20

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.posterior import (
     LOG_SQRT_2PI,
     label_curvature,
@@ -27,10 +28,9 @@ from bsdr_models.bsdr.posterior import (
     make_contrasts,
 )
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.inference.row_blocks import Block
-from bsdr_models.numerics.scaled_rows import Rows, scaled_rows
+from bsdr_models.inference.sample_blocks import Block
+from bsdr_models.numerics.scaled_samples import Rows, scaled_samples
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.typing import FloatArray, Target
 
 # Samples that are worked on at once.
 _CHUNK = 8192
@@ -76,7 +76,7 @@ class Response:
             if self.target == "multiclass" and (own < 0).any():
                 part, own = part[own >= 0], own[own >= 0]
             if len(own):
-                yield scaled_rows(part, self.scaler, seen=not dense), own
+                yield scaled_samples(part, self.scaler, seen=not dense), own
 
     def log_noise(self, standard: FloatArray) -> FloatArray:
         """log sigma, (K,)."""

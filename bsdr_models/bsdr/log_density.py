@@ -19,12 +19,12 @@ outside of which the prior is untouched and drops out of p / q), R components, K
 import numpy as np
 from scipy.special import gammaln
 
+from bsdr_models.arrays import FloatArray, ProjectionPrior
 from bsdr_models.bsdr.mean_field import State
 from bsdr_models.bsdr.predict import DrawPosterior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import Data
 from bsdr_models.numerics.factors import LOG_2PI
-from bsdr_models.typing import FloatArray, ProjectionPrior
 
 
 def log_prior(

@@ -20,12 +20,12 @@ from typing import Literal
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray, ProjectionPrior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import Data
 from bsdr_models.numerics import normal_tail, orthant, scatter
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, NormalColumns, NormalRows, RidgeColumns
 from bsdr_models.numerics.linalg import inv_spd
-from bsdr_models.typing import FloatArray, ProjectionPrior
 
 Start = Literal["discriminant", "pca", "random"]
 
@@ -84,7 +84,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatentSums:
+class LatentStatistics:
     """Sums over samples of the latent coordinates z_n and the scores t_n, made once a sweep.
 
     total
@@ -138,15 +138,15 @@ def init(
     start : {"discriminant", "pca", "random"}
         Shrunken discriminant directions, principal axes, or standard normals.
     """
-    mean = _start_positions(data, n_components, rng, start)
+    mean = _start_coordinates(data, n_components, rng, start)
     precision = vague_precision(data.n_features, n_components, projection_prior, priors)
     projection = data.design.ridge(mean, precision.mean, priors.latent_scale**2)
     return begin(mean, precision, projection, data)
 
 
-def _start_positions(data: Data, r: int, rng: np.random.Generator, start: Start) -> FloatArray:
+def _start_coordinates(data: Data, r: int, rng: np.random.Generator, start: Start) -> FloatArray:
     """Latent positions to start from, (N, R)."""
-    mean = 0.1 * rng.standard_normal((data.n_rows, r))
+    mean = 0.1 * rng.standard_normal((data.n_samples, r))
     if start == "random":
         return 10.0 * mean
     if start == "pca":
@@ -242,10 +242,10 @@ def update_latent(state: State, priors: Priors) -> NormalRows:
     tau = noise_mean(state)
     second = second_moment(state.weights)  # (K, 1 + R, 1 + R)
     cov, log_det = latent_cov(second, tau, priors)
-    drive = state.projection.fitted / priors.latent_scale**2
-    drive = drive + (state.scores.mean * tau) @ state.weights.mean[1:].T
-    drive = drive - np.einsum("k,kr->r", tau, second[:, 1:, 0])
-    return NormalRows(mean=drive @ cov, cov=cov, log_det=log_det)
+    linear_term = state.projection.fitted / priors.latent_scale**2
+    linear_term = linear_term + (state.scores.mean * tau) @ state.weights.mean[1:].T
+    linear_term = linear_term - np.einsum("k,kr->r", tau, second[:, 1:, 0])
+    return NormalRows(mean=linear_term @ cov, cov=cov, log_det=log_det)
 
 
 def latent_cov(second: FloatArray, tau: FloatArray, priors: Priors) -> tuple[FloatArray, float]:
@@ -270,10 +270,10 @@ def weight_gamma(square: FloatArray, priors: Priors) -> Gamma:
     return Gamma(shape=shape, rate=rate)
 
 
-def latent_sums(state: State) -> LatentSums:
+def latent_statistics(state: State) -> LatentStatistics:
     """What the updates of weights and noise, and the bound, read of the samples."""
     z, t = state.latent.mean, state.scores.mean
-    return LatentSums(
+    return LatentStatistics(
         total=z.sum(axis=0),
         second=z.T @ z,
         score_total=t.sum(axis=0),
@@ -282,13 +282,15 @@ def latent_sums(state: State) -> LatentSums:
     )
 
 
-def update_weights(state: State, sums: LatentSums | None = None) -> NormalColumns:
+def update_weights(state: State, sums: LatentStatistics | None = None) -> NormalColumns:
     """Optimal q(b, W), jointly per label [1]_, Eq. (9)."""
-    sums = sums or latent_sums(state)
+    sums = sums or latent_statistics(state)
     tau = noise_mean(state)
     cov, log_det = weights_cov(latent_moment(state.latent, sums), state.weight_precision, tau)
-    drive = np.vstack([sums.score_total, sums.score_cross])
-    return NormalColumns(mean=np.einsum("kpq,qk->pk", cov, drive * tau), cov=cov, log_det=log_det)
+    linear_term = np.vstack([sums.score_total, sums.score_cross])
+    return NormalColumns(
+        mean=np.einsum("kpq,qk->pk", cov, linear_term * tau), cov=cov, log_det=log_det
+    )
 
 
 def weights_cov(
@@ -325,18 +327,18 @@ def make_scores(
 
 
 def update_noise_precision(
-    state: State, priors: Priors, sums: LatentSums | None = None
+    state: State, priors: Priors, sums: LatentStatistics | None = None
 ) -> Gamma | None:
     """Optimal q(tau) of real targets; None for labels."""
     if state.noise_precision is None:
         return None
-    sums = sums or latent_sums(state)
+    sums = sums or latent_statistics(state)
     return noise_gamma(squared_residual(state, sums), len(state.latent.mean), priors)
 
 
-def noise_gamma(residual: FloatArray, n_rows: int, priors: Priors) -> Gamma:
+def noise_gamma(residual: FloatArray, n_samples: int, priors: Priors) -> Gamma:
     """Gammas of the noise precisions, given E sum_n (y_nc - eta_nc)**2, (K,)."""
-    shape = np.full_like(residual, priors.noise_shape + 0.5 * n_rows)
+    shape = np.full_like(residual, priors.noise_shape + 0.5 * n_samples)
     return Gamma(shape=shape, rate=priors.noise_rate + 0.5 * residual)
 
 
@@ -345,7 +347,7 @@ def step(state: State, data: Data, priors: Priors, *, n_nodes: int = N_NODES) ->
     state = replace(state, projection_precision=update_projection_precision(state, priors))
     state = replace(state, projection=update_projection(state, data, priors))
     state = replace(state, latent=update_latent(state, priors))
-    sums = latent_sums(state)
+    sums = latent_statistics(state)
     state = replace(state, weight_precision=update_weight_precision(state, priors))
     state = replace(state, weights=update_weights(state, sums))
     state = replace(state, noise_precision=update_noise_precision(state, priors, sums))
@@ -353,7 +355,7 @@ def step(state: State, data: Data, priors: Priors, *, n_nodes: int = N_NODES) ->
     return state, info(state, data, priors, sums=sums)
 
 
-def info(state: State, data: Data, priors: Priors, *, sums: LatentSums | None = None) -> Info:
+def info(state: State, data: Data, priors: Priors, *, sums: LatentStatistics | None = None) -> Info:
     """The exact bound at any state."""
     terms = elbo_terms(state, data, priors, sums=sums)
     return Info(elbo=sum(terms.values()), terms=terms)
@@ -364,7 +366,7 @@ def elbo_terms(
     data: Data,
     priors: Priors,
     *,
-    sums: LatentSums | None = None,
+    sums: LatentStatistics | None = None,
 ) -> dict[str, float]:
     r"""Terms of the bound [1]_, Eq. (3): for each factor E[log p(it | parents)] plus entropy.
 
@@ -379,7 +381,7 @@ def elbo_terms(
     state : State
     data : Data
     priors : Priors
-    sums : LatentSums, optional
+    sums : LatentStatistics, optional
         Of the state, if they are there.
 
     Returns
@@ -390,7 +392,7 @@ def elbo_terms(
     v = priors.latent_scale**2
     phi, q, z = state.projection_precision, state.projection, state.latent
     psi, w = state.weight_precision, state.weights
-    sums = sums or latent_sums(state)
+    sums = sums or latent_statistics(state)
     n, r = z.mean.shape
     gap = z.mean - q.fitted
     distance = float(np.vdot(gap, gap)) + n * float(np.trace(z.cov))
@@ -442,7 +444,7 @@ def second_moment(weights: NormalColumns) -> FloatArray:
     return weights.cov + np.einsum("pk,qk->kpq", weights.mean, weights.mean)
 
 
-def latent_moment(latent: NormalRows, sums: LatentSums | None = None) -> FloatArray:
+def latent_moment(latent: NormalRows, sums: LatentStatistics | None = None) -> FloatArray:
     """Sum over rows of E[z~ z~'] with z~ = [1; z], (1+R, 1+R)."""
     z = latent.mean
     if sums is None:
@@ -456,13 +458,13 @@ def latent_moment(latent: NormalRows, sums: LatentSums | None = None) -> FloatAr
     return moment
 
 
-def expected_square(state: State, sums: LatentSums) -> FloatArray:
+def expected_square(state: State, sums: LatentStatistics) -> FloatArray:
     """E sum_n eta_nc**2, (K,)."""
     moment = latent_moment(state.latent, sums)
     return np.einsum("kpq,pq->k", second_moment(state.weights), moment)
 
 
-def squared_residual(state: State, sums: LatentSums) -> FloatArray:
+def squared_residual(state: State, sums: LatentStatistics) -> FloatArray:
     """E sum_n (y_nc - eta_nc)**2 of real targets, (K,)."""
     w = state.weights.mean
     cross = w[0] * sums.score_total + np.einsum("rk,rk->k", w[1:], sums.score_cross)

@@ -20,26 +20,28 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from bsdr_models import report
+from bsdr_models import summary
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr import mean_field
-from bsdr_models.bsdr.card import CARD
 from bsdr_models.bsdr.mean_field import Info, Scores
 from bsdr_models.bsdr.priors import PAPER, Priors
+from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.checks import (
     check_count,
     check_flag,
     check_tol,
     encode_labels,
     fit_scaler,
-    forget,
     one_thread,
-    units_of_rows,
+    reset_fit,
+    units_of_samples,
     warn_not_converged,
 )
 from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.data import Data
-from bsdr_models.frames import require_targets, validate_rows
-from bsdr_models.inference.callbacks import watched_climb
+from bsdr_models.estimator_mixin import EstimatorMixin
+from bsdr_models.frames import require_targets, validate_samples
+from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.inference.coordinate_ascent import (
     Extrapolation,
     FitResult,
@@ -48,8 +50,6 @@ from bsdr_models.inference.coordinate_ascent import (
 from bsdr_models.numerics import orthant
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, RidgeColumns
-from bsdr_models.surface import Surface
-from bsdr_models.typing import FloatArray
 from bsdr_models.unlabeled import read_labels
 
 
@@ -82,7 +82,7 @@ def _with_ones(X: FloatArray) -> FloatArray:
 def init(data: Data) -> State:
     """Unit precisions, and weights that fit the scores at origin 0."""
     d, k = data.n_features, data.n_labels
-    scores = mean_field.make_scores(np.zeros((data.n_rows, k)), data)
+    scores = mean_field.make_scores(np.zeros((data.n_samples, k)), data)
     ones = np.ones((d, k))
     return State(
         weight_precision=Gamma(shape=ones, rate=ones),
@@ -154,7 +154,7 @@ def unpack(vector: FloatArray, state: State) -> State:
     )
 
 
-class MNPClassifier(ProbabilisticClassifier, Surface, BaseEstimator):
+class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
     """Multinomial probit on all features: what BSDR must beat to be worth its projection.
 
     Parameters
@@ -203,7 +203,7 @@ class MNPClassifier(ProbabilisticClassifier, Surface, BaseEstimator):
     (178, 3)
     """
 
-    _card = CARD
+    _spec = SPEC
 
     def __init__(
         self,
@@ -238,9 +238,9 @@ class MNPClassifier(ProbabilisticClassifier, Surface, BaseEstimator):
             If the input is not finite, the labels are not classes, there is only one class, no
             feature varies, or an argument is out of range.
         """
-        self._forget()
+        self._reset()
         require_targets(self, y)
-        X, y = validate_rows(self, X, reset=True, least=2), read_labels(y)
+        X, y = validate_samples(self, X, reset=True, least=2), read_labels(y)
         check_consistent_length(X, y)
         y = column_or_1d(y, warn=True)
         priors = PAPER if self.priors is None else self.priors
@@ -255,14 +255,14 @@ class MNPClassifier(ProbabilisticClassifier, Surface, BaseEstimator):
         rows = self._scaler.transform(X)
         data = make_data(rows, index, n_labels=len(self.classes_))
         self._counts = np.bincount(index)
-        bar = watched_climb(
+        bar = ascent_progress(
             "MNP, mean field",
             n_restarts=1,
             max_iter=self.max_iter,
             n_jobs=1,
             enabled=self.progressbar,
         )
-        units = units_of_rows(rows, standardize=self.standardize)
+        units = units_of_samples(rows, standardize=self.standardize)
         with one_thread(), self._fitting(X.shape), units:
             with bar as watched:
                 result = run_coordinate_ascent(
@@ -274,12 +274,12 @@ class MNPClassifier(ProbabilisticClassifier, Surface, BaseEstimator):
                     extrapolation=Extrapolation(pack=pack, unpack=unpack),
                     **watched,
                 )
-            self._adopt(result, data)
+            self._set_fitted(result, data)
         if not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol)
         return self
 
-    def _adopt(self, result: FitResult[State], data: Data) -> None:
+    def _set_fitted(self, result: FitResult[State], data: Data) -> None:
         """Take the results of a fit, and name them."""
         weights = result.state.weights.mean
         self._state, self._design = result.state, data.design
@@ -287,29 +287,29 @@ class MNPClassifier(ProbabilisticClassifier, Surface, BaseEstimator):
         self.lower_bounds_, self.n_iter_ = result.elbo, len(result.elbo)
         self.converged_, self.interrupted_ = result.converged, result.interrupted
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Be unfitted until the fit that begins has succeeded."""
-        forget(self, ("_state", "_design", "_scaler", "_counts"))
+        reset_fit(self, ("_state", "_design", "_scaler", "_counts"))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_state")
 
-    def _facts(self) -> report.Facts:
+    def _summary_parts(self) -> summary.SummaryParts:
         scaling = "each scaled to unit variance" if self.standardize else "centred"
-        return report.Facts(
+        return summary.SummaryParts(
             sections={
                 "model": [("variant", "the classifier alone, without a projection")],
                 "data": [
-                    *report.data_lines(
+                    *summary.data_lines(
                         (int(self._counts.sum()), self.n_features_in_),
                         scaler=self._scaler,
                         scaling=scaling,
                     ),
-                    report.class_line(self.classes_, self._counts),
+                    summary.class_line(self.classes_, self._counts),
                 ],
                 "fit": [
                     ("engine", "mean field"),
-                    report.bound_line(
+                    summary.bound_line(
                         "bound",
                         self.lower_bounds_,
                         converged=self.converged_,
@@ -317,12 +317,12 @@ class MNPClassifier(ProbabilisticClassifier, Surface, BaseEstimator):
                     ),
                 ],
             },
-            remarks=[report.NARROW],
+            remarks=[summary.NARROW],
         )
 
-    def _rows(self, X: Any) -> FloatArray:
+    def _samples(self, X: Any) -> FloatArray:
         check_is_fitted(self)
-        return _with_ones(self._scaler.transform(validate_rows(self, X, reset=False)))
+        return _with_ones(self._scaler.transform(validate_samples(self, X, reset=False)))
 
     def _log_proba(self, rows: FloatArray) -> FloatArray:
         """Weights integrated out."""

@@ -54,11 +54,11 @@ from pytensor.tensor.sort import sort
 from pytensor.tensor.special import logsumexp
 
 from bsdr_models import dims
+from bsdr_models.arrays import ProjectionPrior, Target
 from bsdr_models.bsdr.posterior import Metric, make_contrasts
 from bsdr_models.bsdr.priors import PAPER, HierarchicalPriors, Priors
 from bsdr_models.bsdr.settings import Variant
 from bsdr_models.inputs import check_features, column_names, encode_classes
-from bsdr_models.typing import ProjectionPrior, Target
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
@@ -142,7 +142,7 @@ def build_model(
     priors, projection_prior = priors or PAPER, projection_prior or "entrywise"
     _check_choice("projection_prior", projection_prior, get_args(ProjectionPrior))
     X_array, features = check_features(X, n_components)
-    y_array, labels = _check_target(y, target, n_rows=len(X_array))
+    y_array, labels = _check_target(y, target, n_samples=len(X_array))
     coords: dict[str, list[Any]] = {
         dims.OBS: list(range(len(X_array))),
         dims.FEATURE: features,
@@ -193,7 +193,7 @@ def _hierarchical(
 ) -> pm.Model:
     """The hierarchical model."""
     X_array, features = check_features(X, n_components)
-    y_array, labels = _check_target(y, target, n_rows=len(X_array))
+    y_array, labels = _check_target(y, target, n_samples=len(X_array))
     metric, contrasts = Metric.learn(X_array), make_contrasts(len(labels), target)
     coords = {
         dims.OBS: list(range(len(X_array))),
@@ -474,11 +474,11 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {choices}, got {value!r}")
 
 
-def _check_target(y: Any, target: Target, *, n_rows: int) -> tuple[np.ndarray, list[Any]]:
+def _check_target(y: Any, target: Target, *, n_samples: int) -> tuple[np.ndarray, list[Any]]:
     """Encode y, (N,) of label index or (N, K), and the names of the labels or outputs."""
     array = np.asarray(y)
-    if len(array) != n_rows:
-        raise ValueError(f"X has {n_rows} rows and y has {len(array)}")
+    if len(array) != n_samples:
+        raise ValueError(f"X has {n_samples} rows and y has {len(array)}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ValueError("y contains NaN or infinity")
     if target == "multiclass":

@@ -8,13 +8,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.bsdr.base import BaseBSDR
-from bsdr_models.bsdr.blocks import Model, Stream
 from bsdr_models.bsdr.hierarchical import N_LAPLACE
+from bsdr_models.bsdr.laplace_blocks import Model, Stream
 from bsdr_models.bsdr.pooling import as_power
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.checks import check_classes, one_thread
-from bsdr_models.frames import require_targets, validate_rows
-from bsdr_models.random import as_generator
+from bsdr_models.frames import require_targets, validate_samples
+from bsdr_models.rng import as_generator
 from bsdr_models.unlabeled import read_labels
 
 # What is known of a stream, made of it when one of these is first asked for after new samples.
@@ -88,12 +88,12 @@ class PartialFit(BaseBSDR):
         stream: Stream | None = getattr(self, "_stream", None)
         if stream is None:
             classes = getattr(self, "classes_", None) if classes is None else classes
-            self._forget()
+            self._reset()
         self._check_arguments()
         priors = self._check_by_laplace("partial_fit")
         if stream is None and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit")
-        X = validate_rows(self, X, reset=stream is None)
+        X = validate_samples(self, X, reset=stream is None)
         y = column_or_1d(read_labels(y), warn=True)
         check_consistent_length(X, y)
         known = None if classes is None else np.unique(classes)
@@ -163,10 +163,10 @@ class PartialFit(BaseBSDR):
         if stream.learned is None:
             twin._fit_hierarchical(stream.X, stream.y, target="multiclass", labels=self.classes_)
         else:
-            twin._adopt_stream(stream)
+            twin._set_fitted_stream(stream)
         return {name: value for name, value in vars(twin).items() if name in ANSWERS}
 
-    def _adopt_stream(self, stream: Stream) -> None:
+    def _set_fitted_stream(self, stream: Stream) -> None:
         assert stream.learned is not None
         self._scaler = stream.learned.scaler
         X, y = stream.kept()
@@ -178,7 +178,7 @@ class PartialFit(BaseBSDR):
             variant="hierarchical",
             config=self._config({"priors": stream.model.priors}),
             kept=np.arange(len(y)),
-            n_rows=stream.n_samples,
+            n_samples=stream.n_samples,
         )
         with one_thread():
-            self._adopt_hierarchical(stream.fit())
+            self._set_fitted_hierarchical(stream.fit())

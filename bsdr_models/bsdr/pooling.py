@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import logsumexp
 
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 type Pooling = Literal["auto", "linear", "log"] | float
 

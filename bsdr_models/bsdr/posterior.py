@@ -34,10 +34,10 @@ import numpy as np
 from scipy.linalg import helmert
 from scipy.special import ndtr
 
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.numerics import probit_choice
 from bsdr_models.numerics.factors import LOG_2PI
-from bsdr_models.typing import BoolArray, FloatArray, IntArray, Target
 
 # Directions of the features with less than this share of the largest variance are none, and so is
 # what is left of a sample beside them with less than this share of its square.

@@ -25,13 +25,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
+from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.mean_field import State
 from bsdr_models.data import Data
 from bsdr_models.numerics import orthant
 from bsdr_models.numerics.factors import LOG_2PI
-from bsdr_models.numerics.positions import Positions
+from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 from bsdr_models.numerics.probit_product import log_mean, normal_points
-from bsdr_models.typing import FloatArray, Target
 
 # Quasi-random points over a latent position; per draw of a sampler at least, and over all draws.
 N_POINTS, N_POINTS_PER_DRAW, N_POINTS_ALL_DRAWS = 32, 4, 1024
@@ -93,10 +93,10 @@ class MeanFieldPosterior:
         """Kind of response."""
         return self.data.target
 
-    def positions(self, rows: FloatArray) -> Positions:
+    def positions(self, rows: FloatArray) -> LatentCoordinates:
         """Latent coordinates of new samples under q, in which they are far too sure."""
         mean, variance = self._moments(rows)
-        return Positions(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
+        return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
 
     def _moments(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and marginal variance of the latent coordinates under q, each (M, R)."""
@@ -182,7 +182,7 @@ class DrawPosterior:
             noise_precision=None if tau is None else tau[kept],
         )
 
-    def positions(self, rows: FloatArray) -> Positions:
+    def positions(self, rows: FloatArray) -> LatentCoordinates:
         """Mean and covariance of z* over draws and latent noise; draws must be aligned."""
         r = self.projection.shape[2]
         mean = rows @ self.projection.mean(axis=0)
@@ -193,7 +193,7 @@ class DrawPosterior:
             part = slice(begin, begin + size)
             z = np.einsum("md,sdr->msr", rows[part], centred, optimize=True)
             cov[part] = np.einsum("msr,msq->mrq", z, z, optimize=True) / len(centred)
-        return Positions(mean=mean, cov=cov + self.latent_scale**2 * np.eye(r))
+        return LatentCoordinates(mean=mean, cov=cov + self.latent_scale**2 * np.eye(r))
 
     def scores(
         self, rows: FloatArray, *, integrate_latent: bool = True

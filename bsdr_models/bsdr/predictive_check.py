@@ -7,10 +7,10 @@ every row is drawn anew: with the one that the row's own target has shaped, any 
 import numpy as np
 import xarray as xr
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.predict import DrawPosterior
 from bsdr_models.bsdr.trees import draw_posterior
 from bsdr_models.dims import CHAIN, DRAW, LABEL, OBS
-from bsdr_models.typing import FloatArray
 
 
 def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataTree:

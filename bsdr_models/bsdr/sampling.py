@@ -5,16 +5,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr import gibbs, trees
-from bsdr_models.bsdr.card import CARD
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
+from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.checks import warn_unless_mixed
 from bsdr_models.data import Data
 from bsdr_models.inference import datatree
 from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.numerics.design import DenseDesign
-from bsdr_models.typing import FloatArray
 
 # Draws that prediction averages over.
 N_PREDICT = 500
@@ -57,11 +57,11 @@ def sample(
 
     model = declare(context, priors, n_components=n_components)
     found = engines.run_pymc(
-        engine, model, CARD, draws=draws, tune=tune, chains=chains, rng=rng, progressbar=progressbar
+        engine, model, SPEC, draws=draws, tune=tune, chains=chains, rng=rng, progressbar=progressbar
     )
     posterior = found["posterior"].dataset
     values = {str(name): posterior[name].to_numpy() for name in posterior.data_vars}
-    for derived in CARD.identified:
+    for derived in SPEC.identified:
         values.pop(derived, None)
     stats = found["sample_stats"].dataset if "sample_stats" in found.children else {}
     numbers = {str(name): np.asarray(stats[name]) for name in stats}
@@ -158,7 +158,7 @@ def _remedy(tree: xr.DataTree) -> str:
 def identified_names(tree: xr.DataTree) -> list[str]:
     """Variables of a tree of which diagnostics mean something."""
     posterior = tree["posterior"].dataset
-    names = [name for name in CARD.identified if name in posterior]
+    names = [name for name in SPEC.identified if name in posterior]
     if "bias_centered" not in names:  # without classes the bias is identified as it is
         names.append("bias")
     return names

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from bsdr_models.arrays import ProjectionPrior
 from bsdr_models.bsdr import mean_field
 from bsdr_models.bsdr.priors import PAPER, Priors
-from bsdr_models.typing import ProjectionPrior
 
 Inference = Literal["smc", "laplace", "mean_field", "gibbs", "nuts", "advi"]
 Variant = Literal["hierarchical", "paper"]

@@ -7,22 +7,22 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.bsdr import log_density, predict
-from bsdr_models.bsdr.card import CARD, PROJECTION_PRECISION_DIMS
 from bsdr_models.bsdr.hierarchical import HierarchicalFit, pointwise_log_likelihood
 from bsdr_models.bsdr.mean_field import State
 from bsdr_models.bsdr.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 from bsdr_models.bsdr.settings import Variant
+from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.inference.coordinate_ascent import FitResult
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.numerics import align
+from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.outliers import Reference
-from bsdr_models.numerics.positions import Positions
 from bsdr_models.numerics.relevance import feature_relevance, relevance
-from bsdr_models.typing import FloatArray, ProjectionPrior, Target
 
 # Draws of a mean-field fit.
 N_DRAWS = 500
@@ -86,7 +86,7 @@ class Context(datatree.Context):
             }
         tree = self.fit_tree(
             groups,
-            CARD,
+            SPEC,
             inference_method=inference_method,
             n_components=n_components,
             coords=coords,
@@ -160,7 +160,7 @@ def mean_field_tree(
         "projection_sd": np.sqrt(design.loading_variance(state.projection.variance, phi.mean)),
         "relevance": relevance(state.latent.mean, contrast),
         "feature_relevance": feature_relevance(loadings, contrast),
-        **_unusual(context.X, loadings)[0],
+        **_outliers(context.X, loadings)[0],
         "elbo": result.elbo,
         "elbo_terms": np.column_stack(list(result.terms.values())),
         "restarts": np.array(result.restarts),
@@ -243,7 +243,7 @@ def hierarchical_tree(
             "projection_sd": loadings.std(axis=0),
             "relevance": posterior.coordinates.share,
             "feature_relevance": feature_relevance(components, contrast),
-            **_unusual(context.X, components)[0],
+            **_outliers(context.X, components)[0],
         },
     }
     if fit.log_likelihood is not None:
@@ -439,7 +439,7 @@ def draws_tree(
         z = draws["latent"].reshape(-1, *draws["latent"].shape[2:])
         centred = z - z.mean(axis=0)
         cov = np.einsum("snr,snq->nrq", centred, centred, optimize=True) / len(z)
-        positions = Positions(mean=z.mean(axis=0), cov=cov)
+        positions = LatentCoordinates(mean=z.mean(axis=0), cov=cov)
         if draws["latent"].size > datatree.MAX_NUMBERS:
             del draws["latent"]
     else:
@@ -447,7 +447,7 @@ def draws_tree(
         positions = posterior.positions(context.X)
     contrast = context.contrast(weights.mean(axis=(0, 1)))
     loadings = projection.mean(axis=(0, 1))
-    unusual, reference = _unusual(context.X, loadings)
+    unusual, reference = _outliers(context.X, loadings)
     group = {
         "latent_mean": positions.mean,
         "latent_cov": positions.cov,
@@ -478,7 +478,7 @@ def draws_tree(
     )
 
 
-def _unusual(
+def _outliers(
     rows: FloatArray, loadings: FloatArray
 ) -> tuple[dict[str, FloatArray], dict[str, float]]:
     """How unusual each training row is among the others, and the attributes that say so."""

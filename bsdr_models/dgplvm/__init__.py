@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any
 
 _PUBLIC = {
-    "CARD": "card",
+    "SPEC": "card",
     "DGPLVMClassifier": "estimator",
     "LogNormal": "priors",
     "Priors": "priors",
@@ -12,7 +12,7 @@ _PUBLIC = {
 }
 
 __all__ = [
-    "CARD",
+    "SPEC",
     "DGPLVMClassifier",
     "LogNormal",
     "Priors",

@@ -28,12 +28,12 @@ from typing import Protocol
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.typing import FloatArray, IntArray
 
 # Rows from which the median distance is taken where there are more.
-MEDIAN_ROWS = 2000
+MEDIAN_SAMPLES = 2000
 # Numbers gathered at a time for blocks of the inverse.
 BLOCK_NUMBERS = 2_000_000
 # Rows whose covariances with the training rows are held at a time.
@@ -100,10 +100,10 @@ class MapPrior(Protocol):
 def median_distance(X: FloatArray) -> float:
     """Median squared distance between rows; 1 if most of them coincide.
 
-    Of evenly spaced rows, where there are more than ``MEDIAN_ROWS``.
+    Of evenly spaced rows, where there are more than ``MEDIAN_SAMPLES``.
     """
-    if len(X) > MEDIAN_ROWS:
-        X = X[np.linspace(0, len(X) - 1, MEDIAN_ROWS).astype(int)]
+    if len(X) > MEDIAN_SAMPLES:
+        X = X[np.linspace(0, len(X) - 1, MEDIAN_SAMPLES).astype(int)]
     distances = squared_distances(X)[np.triu_indices(len(X), 1)]
     median = float(np.median(distances))
     return median if median > 0.0 else float(distances.mean()) or 1.0

@@ -52,7 +52,7 @@ from scipy import sparse
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray
 
 type CriterionName = Literal["trace_ratio", "inverse_trace", "total", "local_fisher"]
 NAMES: tuple[str, ...] = get_args(CriterionName.__value__)
@@ -67,10 +67,10 @@ class Criterion:
 
     name
         One of `NAMES`.
-    n_rows
+    n_samples
         N, rows without label included.
     order
-        Positions of the rows with a label, sorted by class, (N_l,).
+        Latent coordinates of the rows with a label, sorted by class, (N_l,).
     counts
         Rows of each class that is present, (C,).
     within
@@ -81,7 +81,7 @@ class Criterion:
     """
 
     name: str
-    n_rows: int
+    n_samples: int
     order: IntArray
     counts: IntArray
     within: sparse.csr_array | None = None
@@ -144,8 +144,8 @@ class Criterion:
         numpy.linalg.LinAlgError
             If the between-class or total scatter of the positions is singular.
         """
-        if latent.ndim != 2 or latent.shape[0] != self.n_rows:
-            raise ValueError(f"latent must have shape ({self.n_rows}, R), got {latent.shape}")
+        if latent.ndim != 2 or latent.shape[0] != self.n_samples:
+            raise ValueError(f"latent must have shape ({self.n_samples}, R), got {latent.shape}")
         self.check(latent.shape[1])
         X = latent[self.order]
         X = X - X.mean(axis=0)  # (N_l, R)
@@ -252,12 +252,12 @@ def make_criterion(
         raise ValueError(f"a criterion needs rows of at least two classes, got {len(present)}")
     n = len(y_index)
     if affinity is None:
-        return Criterion(name=name, n_rows=n, order=order, counts=counts)
+        return Criterion(name=name, n_samples=n, order=order, counts=counts)
     if affinity.shape != (n, n):
         raise ValueError(f"affinity must have shape ({n}, {n}), got {affinity.shape}")
     within, between = _local_laplacians(sparse.csr_array(affinity)[order][:, order], counts)
     return Criterion(
-        name=name, n_rows=n, order=order, counts=counts, within=within, between=between
+        name=name, n_samples=n, order=order, counts=counts, within=within, between=between
     )
 
 

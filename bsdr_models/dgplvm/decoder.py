@@ -33,8 +33,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.typing import FloatArray, IntArray
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 # Array elements of one chunk of rows: some tens of megabytes, whatever the number of rows.

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm import sampling
-from bsdr_models.dgplvm.fit import MapFit, Task, fit_map
 from bsdr_models.dgplvm.learn import (
     N_PREDICT,
     Learned,
@@ -13,7 +13,7 @@ from bsdr_models.dgplvm.learn import (
     draws_posterior,
     make_decoder,
 )
-from bsdr_models.typing import FloatArray
+from bsdr_models.dgplvm.map_search import MapFit, Task, fit_map
 
 
 def find_mode(task: Task, options: Options, *, rng: np.random.Generator) -> MapFit:

@@ -33,10 +33,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import blas, lapack
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.numerics.kernels import rbf, rbf_slopes, rbf_triangle
 from bsdr_models.numerics.linalg import factorise_inplace
-from bsdr_models.typing import FloatArray, IntArray
 
 _LN_2PI = math.log(2.0 * math.pi)
 
@@ -55,7 +55,7 @@ class DynamicsPriors:
         m: variance of the coefficients of a linear map from this position to the next. About 1:
         staying where one is has coefficients 1.
     noise_variance : LogNormal
-        q: variance of a step that the present position does not explain. Positions that nothing
+        q: variance of a step that the present position does not explain. Latent coordinates that nothing
         else holds give way to the dynamics, and a mode then has q near its lowest value.
 
     Raises
@@ -124,13 +124,13 @@ class Dynamics:
 
     before, after
         Rows between which there is a transition, (T,) each.
-    n_rows
+    n_samples
         N.
     """
 
     before: IntArray
     after: IntArray
-    n_rows: int
+    n_samples: int
 
     @classmethod
     def of(cls, sequence: ArrayLike) -> "Dynamics":
@@ -155,7 +155,7 @@ class Dynamics:
         follows = index[order[1:]] == index[order[:-1]]
         if not follows.any():
             raise ValueError("no sequence has two rows: there is no transition")
-        return cls(before=order[:-1][follows], after=order[1:][follows], n_rows=len(names))
+        return cls(before=order[:-1][follows], after=order[1:][follows], n_samples=len(names))
 
     def evaluate(self, latent: FloatArray, log_parameters: FloatArray) -> DynamicsEvaluation:
         r"""L_d and its gradients.

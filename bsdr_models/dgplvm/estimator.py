@@ -18,38 +18,38 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     check_choice,
     check_count,
     check_jobs,
-    check_positions,
+    check_latent,
     check_tol,
     feature_names,
     fit_scaler,
-    forget,
     one_thread,
+    reset_fit,
     warn_unless_mixed,
 )
 from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.dgplvm import settings, trees
-from bsdr_models.dgplvm.card import CARD
 from bsdr_models.dgplvm.draws import declare, learn_draws
 from bsdr_models.dgplvm.dynamics import Dynamics
-from bsdr_models.dgplvm.facts import facts
-from bsdr_models.dgplvm.fit import Task
 from bsdr_models.dgplvm.learn import Learned, Options, learn_map
+from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.paper import learn_paper
 from bsdr_models.dgplvm.predict import ByLikelihood, ByMap, Posterior
 from bsdr_models.dgplvm.priors import Priors
-from bsdr_models.frames import read_truth, require_targets, validate_rows
+from bsdr_models.dgplvm.spec import SPEC
+from bsdr_models.dgplvm.summary_parts import facts
+from bsdr_models.estimator_mixin import EstimatorMixin
+from bsdr_models.frames import read_truth, require_targets, validate_samples
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inputs import check_number
-from bsdr_models.numerics.positions import Positions
-from bsdr_models.random import RandomState, as_generator
-from bsdr_models.report import Facts
-from bsdr_models.surface import Surface
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.numerics.latent_coordinates import LatentCoordinates
+from bsdr_models.rng import RandomState, as_generator
+from bsdr_models.summary import SummaryParts
 from bsdr_models.unlabeled import encode_known, known_entries
 
 # What a fit leaves beside the attributes whose names end in an underscore.
@@ -60,7 +60,7 @@ class DGPLVMClassifier(
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     ProbabilisticClassifier,
-    Surface,
+    EstimatorMixin,
     BaseEstimator,
 ):
     r"""Discriminative Gaussian process latent variable model.
@@ -131,7 +131,7 @@ class DGPLVMClassifier(
     ----------
     classes_ : ndarray of shape (n_classes,)
     latent_ : ndarray of shape (n_samples, n_components)
-        Positions of the training rows, which have seen their labels.
+        Latent coordinates of the training rows, which have seen their labels.
     components_ : ndarray of shape (n_components, n_features)
         Mean derivative of the map over the training rows; only where there is a map.
     feature_relevance_ : ndarray of shape (n_features,)
@@ -159,7 +159,7 @@ class DGPLVMClassifier(
     kernel of the features makes a fragile classifier: with more features than rows the best
     optimum explains them by noise alone.
 
-    *What is done instead.* Positions are whitened; the means of the features are integrated out;
+    *What is done instead.* Latent coordinates are whitened; the means of the features are integrated out;
     correlated features count by their effective number; kernel parameters have proper priors; the
     map is a Gaussian process with noise. The mode minimises
 
@@ -192,7 +192,7 @@ class DGPLVMClassifier(
     True
     """
 
-    _card = CARD
+    _spec = SPEC
 
     def __init__(
         self,
@@ -256,7 +256,7 @@ class DGPLVMClassifier(
         y : array-like of shape (n_samples,)
             Classes; entries equal to ``unlabeled`` have none.
         sequence : array-like of shape (n_samples,), optional
-            Sequence that each row belongs to, rows of one in the order of time. Positions then
+            Sequence that each row belongs to, rows of one in the order of time. Latent coordinates then
             have a Gaussian process dynamics as well, Eqs. (19) and (20) of the paper.
 
         Returns
@@ -269,9 +269,9 @@ class DGPLVMClassifier(
             If the input is not finite or of the wrong shape, no two classes are labelled, no
             feature varies, or an argument is out of range.
         """
-        self._forget()
+        self._reset()
         require_targets(self, y)
-        X = validate_rows(self, X, reset=True, least=2)
+        X = validate_samples(self, X, reset=True, least=2)
         priors = self._check_arguments()
         given, known = known_entries(y, self.unlabeled)
         self.classes_, index = encode_known(given, known)
@@ -282,7 +282,7 @@ class DGPLVMClassifier(
         rng = as_generator(self.random_state)
         task = self._make_task(self._scale(X), index, priors, sequence)
         with one_thread(), self._fitting(X.shape):
-            self._adopt(self._learn(task, sequence, rng), task, given.ravel())
+            self._set_fitted(self._learn(task, sequence, rng), task, given.ravel())
         return self
 
     def _learn(self, task: Task, sequence: Any, rng: np.random.Generator) -> Learned:
@@ -301,9 +301,9 @@ class DGPLVMClassifier(
             rng=rng,
         )
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Be unfitted, and keep no result of an earlier fit, until this one has succeeded."""
-        forget(self, PRIVATE)
+        reset_fit(self, PRIVATE)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learned")
@@ -355,11 +355,11 @@ class DGPLVMClassifier(
             dynamics=None if sequence is None else Dynamics.of(sequence),
         )
 
-    def _options(self, n_rows: int) -> Options:
+    def _options(self, n_samples: int) -> Options:
         placement = "map" if self.placement == "auto" else self.placement
         return Options(
             approximation=settings.choose_approximation(
-                self.approximation, len(self.classes_), n_rows
+                self.approximation, len(self.classes_), n_samples
             ),
             placement="likelihood" if self.mapping == "none" else placement,
             reuse_kernel=self.reuse_kernel,
@@ -381,7 +381,7 @@ class DGPLVMClassifier(
         self._scaler, self.standardized_ = scaler, bool(apart)
         return scaler.transform(X)
 
-    def _adopt(self, learned: Learned, task: Task, y: np.ndarray) -> None:
+    def _set_fitted(self, learned: Learned, task: Task, y: np.ndarray) -> None:
         """Take the results of a fit, name them, and say what is wrong with them."""
         self._learned, self._task = learned, task
         self._tree: xr.DataTree | None = None
@@ -416,7 +416,7 @@ class DGPLVMClassifier(
         for remark in learned.remarks:
             warnings.warn(remark, UserWarning, stacklevel=3)
         if learned.sampled is not None:
-            self.converged_ = warn_unless_mixed(self.idata_, CARD.identified, stacklevel=4)
+            self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=4)
             self.n_iter_ = self.idata_["posterior"].sizes["draw"] + self.tune
         elif not (self.converged_ or self.interrupted_):
             warnings.warn(
@@ -428,19 +428,19 @@ class DGPLVMClassifier(
 
     # ---------------------------------------------------------------- after the fit
 
-    def _facts(self) -> Facts:
+    def _summary_parts(self) -> SummaryParts:
         return facts(self)
 
-    def _rows(self, X: Any) -> FloatArray:
+    def _samples(self, X: Any) -> FloatArray:
         """New rows, validated and scaled."""
         check_is_fitted(self)
-        return self._scaler.transform(validate_rows(self, X, reset=False))
+        return self._scaler.transform(validate_samples(self, X, reset=False))
 
     @by_blocks
     def transform(
         self, X: Any, *, return_cov: bool = False, sequence: Any = None
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Positions of rows in the latent space, as of new rows.
+        """LatentCoordinates of rows in the latent space, as of new rows.
 
         Parameters
         ----------
@@ -459,14 +459,14 @@ class DGPLVMClassifier(
             If ``return_cov``. By the map, on the scale of the leave-out errors of the training
             rows; by the likelihood, the inverse curvature at the optimum.
         """
-        rows = self._rows(X)
+        rows = self._samples(X)
         with one_thread():
             if sequence is None and not return_cov:
                 return self._learned.posterior.latent(rows)
-            found = self._positions(rows, sequence)
+            found = self._coordinates(rows, sequence)
         return (found.mean, found.cov) if return_cov else found.mean
 
-    def _positions(self, rows: FloatArray, sequence: Any) -> Positions:
+    def _coordinates(self, rows: FloatArray, sequence: Any) -> LatentCoordinates:
         if sequence is None:
             return self._learned.posterior.positions(rows)
         check_consistent_length(rows, sequence)
@@ -487,7 +487,7 @@ class DGPLVMClassifier(
         ndarray of shape (n_samples, n_features)
         """
         check_is_fitted(self)
-        Z = check_positions(Z, self._n_features_out)
+        Z = check_latent(Z, self._n_features_out)
         mean, _ = self._learned.decoder.features(Z)
         return self._scaler.inverse(mean)
 
@@ -503,7 +503,7 @@ class DGPLVMClassifier(
         ndarray of shape (n_samples,)
             Relative to a row infinitely far away, between 0 and 1; near 1 the class is a guess.
         """
-        rows = self._rows(X)
+        rows = self._samples(X)
         placement = self._any_placement()
         if not isinstance(placement, ByMap):
             raise AttributeError("out_of_range needs placement by the map")
@@ -518,7 +518,7 @@ class DGPLVMClassifier(
             return self._learned.posterior.log_probabilities(rows)
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """Positions and probabilities of new rows as a DataTree, for the plots.
+        """LatentCoordinates and probabilities of new rows as a DataTree, for the plots.
 
         Parameters
         ----------
@@ -533,7 +533,7 @@ class DGPLVMClassifier(
             the map, out_of_range and tail_probability, the share of the training rows, each
             placed by the others, that are at least as far out.
         """
-        rows = self._rows(X)
+        rows = self._samples(X)
         log_p = self._log_proba(rows)
         with one_thread():
             positions = self._learned.posterior.positions(rows)
@@ -543,7 +543,7 @@ class DGPLVMClassifier(
             **trees.out_of_range(self._any_placement(), rows),
         }
         return self._context.predictions_tree(
-            self._card,
+            self._spec,
             positions=positions,
             values=values,
             y=read_truth(y, classes=True),

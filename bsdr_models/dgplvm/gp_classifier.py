@@ -21,10 +21,12 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_ndtr
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.numerics import temperature
 from bsdr_models.numerics.kernels import squared_distances
-from bsdr_models.numerics.probit_functions import (
+from bsdr_models.numerics.probit_gp import Sites
+from bsdr_models.numerics.probit_gp_functions import (
     EXACT,
     Fitted,
     Functions,
@@ -32,22 +34,20 @@ from bsdr_models.numerics.probit_functions import (
     fit_exact,
     fit_induced,
 )
-from bsdr_models.numerics.probit_gp import Sites
 from bsdr_models.numerics.probit_kernels import NUGGET, Kernel, SmoothLinearKernel
-from bsdr_models.typing import FloatArray, IntArray
 
 # A search for t stays within this many standard deviations of its prior.
 BOX = 4.0
 # Rows on which t is looked for, at most: a search is cubic in their number.
-SEARCH_ROWS = 200
+SEARCH_SAMPLES = 200
 SEARCH_ITER = 50
 # Power of the variance of a position by which scores are divided.
 DAMPING = 0.25
 # Accuracy of an approximation during the search, in standard deviations of its marginals.
 SEARCH_TOL = 1e-5
 # With more labelled rows the functions go by inducing rows, and by how many at most.
-EXACT_ROWS = 300
-INDUCING_ROWS = 120
+EXACT_SAMPLES = 300
+INDUCING_SAMPLES = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class GPClassifier:
         Classes with rows, ascending.
     n_labels
         K.
-    n_rows
+    n_samples
         Labelled rows of the fit.
     temperature
         By which scores are divided before they become probabilities; fitted to leave-out scores.
@@ -78,7 +78,7 @@ class GPClassifier:
     functions: Functions
     present: IntArray
     n_labels: int
-    n_rows: int
+    n_samples: int
     temperature: float
     left_out: FloatArray
     log_evidence: float
@@ -113,7 +113,7 @@ class GPClassifier:
         exactly one is positive. A class without rows gets 1 / (N + K), the rule of succession,
         and the others share what is left.
         """
-        total = self.n_rows + self.n_labels
+        total = self.n_samples + self.n_labels
         n_absent = self.n_labels - len(self.present)
         result = np.full((len(scores), self.n_labels), -np.log(total))
         result[:, self.present] = np.log1p(-n_absent / total)
@@ -140,7 +140,7 @@ def fit_gp_classifier(
     Parameters
     ----------
     latent : (N, R)
-        Positions as new rows have them: leave-out positions, not those of the fit itself.
+        Latent coordinates as new rows have them: leave-out positions, not those of the fit itself.
     y_index : (N,)
         Class of each row; rows with -1 do not take part.
     n_labels : int
@@ -150,16 +150,16 @@ def fit_gp_classifier(
         Its ``classifier`` part.
     refit : bool
         Whether to look for the kernel parameters t; at the mean of their prior otherwise. Of more
-        than ``SEARCH_ROWS`` rows some are taken for it.
+        than ``SEARCH_SAMPLES`` rows some are taken for it.
     reuse : Kernel, optional
         A kernel to be taken as it is.
     n_inducing : int, optional
-        Inducing rows. By default all rows count up to ``EXACT_ROWS``, and ``INDUCING_ROWS``
+        Inducing rows. By default all rows count up to ``EXACT_SAMPLES``, and ``INDUCING_SAMPLES``
         stand for more.
     spread : (N,), optional
         Variance of each position, in units of the mean of all.
     believed : (N, R), optional
-        Positions that limit the confidence, where the classes of ``latent`` lie farther apart
+        Latent coordinates that limit the confidence, where the classes of ``latent`` lie farther apart
         than is known: the temperature is not below what these ask for.
 
     Returns
@@ -181,12 +181,12 @@ def fit_gp_classifier(
     kernel, settled = reuse, True
     if kernel is None:
         start = kernel_at_prior(rows, y, len(present), priors)
-        some = _spread_rows(y, SEARCH_ROWS)
+        some = _spread_samples(y, SEARCH_SAMPLES)
         kernel = start
         if refit and len(signs):
             kernel, settled = _search(start, rows[some], signs[:, some], approximation, priors)
-    if n_inducing is None and len(rows) > EXACT_ROWS:
-        n_inducing = INDUCING_ROWS
+    if n_inducing is None and len(rows) > EXACT_SAMPLES:
+        n_inducing = INDUCING_SAMPLES
     if n_inducing is None:
         fitted = fit_exact(kernel, rows, signs, approximation)
     else:
@@ -260,7 +260,7 @@ def _calibrate(
         functions=fitted.functions,
         present=present,
         n_labels=n_labels,
-        n_rows=len(y),
+        n_samples=len(y),
         temperature=heat,
         left_out=np.empty((0, n_labels)),
         log_evidence=float(fitted.log_evidence.sum()),
@@ -268,7 +268,7 @@ def _calibrate(
     )
 
 
-def _spread_rows(y: IntArray, most: int) -> IntArray:
+def _spread_samples(y: IntArray, most: int) -> IntArray:
     """At most about ``most`` rows, the same share of every class."""
     if len(y) <= most:
         return np.arange(len(y))

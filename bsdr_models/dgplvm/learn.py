@@ -6,39 +6,39 @@ from typing import Literal
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MapPrior
-from bsdr_models.dgplvm.cross_fit import (
-    CrossFit,
-    believed_slope,
-    cross_fit,
-    guard_order,
-    leave_out_tuples,
-    map_scale,
-)
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.dynamics import Predictor
-from bsdr_models.dgplvm.fit import Task, fit_map
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
-from bsdr_models.dgplvm.map_settings import NOISES, WIDTHS
+from bsdr_models.dgplvm.latent_inference import project, project_left_out
+from bsdr_models.dgplvm.leave_one_out import (
+    LeaveOneOutFit,
+    guard_order,
+    leave_one_out,
+    leave_out_tuples,
+    map_scale,
+    posterior_slope,
+)
+from bsdr_models.dgplvm.map_search import Task, fit_map
+from bsdr_models.dgplvm.mapping_selection import NOISES, WIDTHS
 from bsdr_models.dgplvm.predict import (
     ByLikelihood,
     ByMap,
     Classifier,
     DrawPosterior,
+    LatentCoordinates,
     Placement,
-    Positions,
     Posterior,
     mixture,
 )
-from bsdr_models.dgplvm.projection import project, project_left_out
 from bsdr_models.inference.optimise import MapResult
 from bsdr_models.numerics.probit_kernels import Kernel, SmoothBiasKernel
-from bsdr_models.typing import FloatArray, IntArray
 
 type Approximation = Literal["laplace", "ep"]
 
 # Training rows that decoding conditions on, at most: it is cubic in their number.
-DECODER_ROWS = 400
+DECODER_SAMPLES = 400
 # Draws of a sampler that prediction averages over.
 N_PREDICT = 50
 
@@ -90,7 +90,7 @@ class Learned:
     posterior
         Places and classifies new rows.
     latent
-        Positions of the training rows, (N, R).
+        Latent coordinates of the training rows, (N, R).
     left_out
         Where they would lie as new rows: what may be shown of them.
     variables
@@ -111,7 +111,7 @@ class Learned:
 
     posterior: Posterior | DrawPosterior
     latent: FloatArray
-    left_out: Positions
+    left_out: LatentCoordinates
     variables: Mapping[str, float]
     decoder: Decoder
     terms: Mapping[str, float]
@@ -182,8 +182,8 @@ def learn_map(task: Task, options: Options, *, rng: np.random.Generator) -> Lear
         )
     remarks = list(said)
     # Classes of one row each are on points whatever the weight.
-    several_rows = len(task.known) > task.n_labels
-    if fit.collapse is not None and np.isfinite(task.weight) and several_rows:
+    several_samples = len(task.known) > task.n_labels
+    if fit.collapse is not None and np.isfinite(task.weight) and several_samples:
         remarks.append(fit.collapse)
     if (gap := disagreement(fit.search)) is not None:
         remarks.append(gap)
@@ -215,15 +215,15 @@ def by_map(
     *,
     approximation: Approximation,
     reuse: Kernel | None = None,
-) -> tuple[Posterior, Positions, list[str]]:
+) -> tuple[Posterior, LatentCoordinates, list[str]]:
     """New rows are placed by the map; the classifier learns from leave-out positions."""
     tuples = leave_out_tuples(task.y_index, task.n_labels)
-    found = cross_fit(prior, latent, task.y_index, tuples)
+    found = leave_one_out(prior, latent, task.y_index, tuples)
     scale = map_scale(found, latent, task.y_index)
     positions = guard_order(found, latent, task.y_index)
     believed = None
     if not found.predictive:
-        least = believed_slope(len(task.known))
+        least = posterior_slope(len(task.known))
         believed = guard_order(found, latent, task.y_index, least)
     classifier = fit_gp_classifier(
         positions,
@@ -235,10 +235,10 @@ def by_map(
         spread=found.spread,
         believed=believed,
     )
-    placement = ByMap.of(prior, latent, scale, found.usual_variance)
+    placement = ByMap.of(prior, latent, scale, found.typical_variance)
     return (
         Posterior(placement=placement, classifier=classifier),
-        _as_positions(found, scale),
+        _as_coordinates(found, scale),
         [] if found.predictive else [_not_predictive(found)],
     )
 
@@ -251,12 +251,12 @@ def by_likelihood(
     approximation: Approximation,
     reuse: Kernel | None = None,
     dynamics: Predictor | None = None,
-) -> tuple[Posterior, Positions, list[str]]:
+) -> tuple[Posterior, LatentCoordinates, list[str]]:
     """New rows are placed by their features; the classifier learns from rows placed likewise.
 
     Rows that the decoder does not hold are new to it as they are.
     """
-    inside, n = decoder_rows(len(task.X)), len(task.X)
+    inside, n = decoder_samples(len(task.X)), len(task.X)
     outside = np.setdiff1d(np.arange(n), inside)
     own = project_left_out(decoder, task.X[inside], temper=temper)
     r = task.n_components
@@ -276,14 +276,14 @@ def by_likelihood(
     placement: Placement = ByLikelihood(decoder=decoder, temper=temper, dynamics=dynamics)
     return (
         Posterior(placement=placement, classifier=classifier),
-        Positions(mean=mean, cov=cov),
+        LatentCoordinates(mean=mean, cov=cov),
         [],
     )
 
 
 def draws_posterior(
     prior: MapPrior, latents: FloatArray, task: Task, *, approximation: Approximation
-) -> tuple[DrawPosterior, Positions]:
+) -> tuple[DrawPosterior, LatentCoordinates]:
     """The map conditioned on each of some draws of the positions, (S, N, R).
 
     The classifier of a draw keeps the mode of its prior: a search per draw costs more than it
@@ -292,7 +292,7 @@ def draws_posterior(
     tuples = leave_out_tuples(task.y_index, task.n_labels)
     posteriors, left_out = [], []
     for latent in latents:
-        found = cross_fit(prior, latent, task.y_index, tuples)
+        found = leave_one_out(prior, latent, task.y_index, tuples)
         scale = map_scale(found, latent, task.y_index)
         classifier: Classifier = fit_gp_classifier(
             guard_order(found, latent, task.y_index),
@@ -303,22 +303,24 @@ def draws_posterior(
             refit=False,
             spread=found.spread,
         )
-        placement = ByMap.of(prior, latent, scale, found.usual_variance)
+        placement = ByMap.of(prior, latent, scale, found.typical_variance)
         posteriors.append(Posterior(placement=placement, classifier=classifier))
-        left_out.append(_as_positions(found, scale))
+        left_out.append(_as_coordinates(found, scale))
     return DrawPosterior(draws=tuple(posteriors)), mixture(left_out)
 
 
-def decoder_rows(n_rows: int) -> IntArray:
-    """Rows that a decoder holds: all, or ``DECODER_ROWS`` evenly spaced ones."""
-    return np.unique(np.linspace(0, n_rows - 1, min(n_rows, DECODER_ROWS)).astype(np.int64))
+def decoder_samples(n_samples: int) -> IntArray:
+    """Rows that a decoder holds: all, or ``DECODER_SAMPLES`` evenly spaced ones."""
+    return np.unique(
+        np.linspace(0, n_samples - 1, min(n_samples, DECODER_SAMPLES)).astype(np.int64)
+    )
 
 
 def make_decoder(
     latent: FloatArray, X: FloatArray, log_kernel: FloatArray, variance: float
 ) -> Decoder:
-    """The generative part of a fit, on at most ``DECODER_ROWS`` rows."""
-    rows = decoder_rows(len(X))
+    """The generative part of a fit, on at most ``DECODER_SAMPLES`` rows."""
+    rows = decoder_samples(len(X))
     signal, lengthscale, noise = np.exp(log_kernel)
     return Decoder.of(
         latent[rows],
@@ -341,12 +343,12 @@ def disagreement(search: MapResult) -> str | None:
     )
 
 
-def _as_positions(found: CrossFit, scale: float) -> Positions:
+def _as_coordinates(found: LeaveOneOutFit, scale: float) -> LatentCoordinates:
     eye = np.eye(found.latent.shape[1])
-    return Positions(mean=found.latent, cov=scale * found.variance[:, None, None] * eye)
+    return LatentCoordinates(mean=found.latent, cov=scale * found.variance[:, None, None] * eye)
 
 
-def _not_predictive(found: CrossFit) -> str:
+def _not_predictive(found: LeaveOneOutFit) -> str:
     return (
         "the map does not predict the classes: positions of rows left out keep "
         f"{found.slope:.2f} of the distance between class centroids"

@@ -37,8 +37,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.kernels import rbf_slopes, rbf_triangle
-from bsdr_models.typing import FloatArray
 
 _LN_2PI = math.log(2.0 * math.pi)
 # Entries that stay allocated between evaluations.
@@ -85,22 +85,22 @@ class Rows:
         ValueError
             If there are fewer than two rows or all are equal.
         """
-        n_rows, n_features = X.shape
-        if n_rows < 2:
-            raise ValueError(f"a density over latent positions needs two rows, got {n_rows}")
-        wide = n_features >= n_rows
+        n_samples, n_features = X.shape
+        if n_samples < 2:
+            raise ValueError(f"a density over latent positions needs two rows, got {n_samples}")
+        wide = n_features >= n_samples
         size, axes = np.linalg.eigh(X @ X.T if wide else X.T @ X)
         total = float(size.sum())
         if not total > 0.0:
             raise ValueError("all rows are equal")
-        kept = size > _RANK_TOL * n_rows * size[-1]
+        kept = size > _RANK_TOL * n_samples * size[-1]
         axes = axes[:, kept]
         # Formed as the transpose it is already in Fortran order.
         root = np.asfortranarray(axes * np.sqrt(size[kept])) if wide else (axes.T @ X.T).T
         return cls(
             root=root,
             total=total,
-            variance=total / ((n_rows - 1) * n_features),
+            variance=total / ((n_samples - 1) * n_features),
             n_features=n_features,
             n_effective=min(float(n_features), total**2 / float(size @ size)),
         )
@@ -139,7 +139,7 @@ def evaluate(latent: FloatArray, log_kernel: FloatArray, rows: Rows) -> Evaluati
     numpy.linalg.LinAlgError
         If a position is not finite, or the kernel matrix not positive definite in floating point.
     """
-    check_positions(latent)
+    check_latent(latent)
     signal, lengthscale, noise = np.exp(log_kernel)
     signal, noise = signal * rows.variance, noise * rows.variance
     n, d = len(latent), rows.n_features
@@ -182,7 +182,7 @@ def evaluate_paper(latent: FloatArray, log_theta: FloatArray, rows: Rows) -> Eva
     numpy.linalg.LinAlgError
         If a position is not finite, or the kernel matrix not positive definite in floating point.
     """
-    check_positions(latent)
+    check_latent(latent)
     signal, precision, bias, noise_precision = np.exp(log_theta)
     n, d = len(latent), rows.n_features
     lengthscale, ones = 1.0 / math.sqrt(precision), np.ones(n)
@@ -202,7 +202,7 @@ def evaluate_paper(latent: FloatArray, log_theta: FloatArray, rows: Rows) -> Eva
     return Evaluation(value=value, latent=gradient, log_kernel=slopes)
 
 
-def check_positions(*positions: FloatArray) -> None:
+def check_latent(*positions: FloatArray) -> None:
     """Refuse what is not finite: compiled exponentials would not carry it on.
 
     Raises

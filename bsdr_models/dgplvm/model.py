@@ -57,11 +57,11 @@ import pytensor.tensor as pt
 from pytensor.tensor import linalg
 
 from bsdr_models import dims
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.inputs import check_features, check_number, encode_classes
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.typing import FloatArray, IntArray
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
@@ -136,8 +136,8 @@ def build_model(
     check_number("width", width)
     check_number("map_noise", map_noise)
     X_array, features = check_features(X, n_components)
-    y_index, classes = _check_labels(y, unlabeled, n_rows=len(X_array))
-    _check_components(n_components, criterion, n_rows=len(X_array), n_classes=len(classes))
+    y_index, classes = _check_labels(y, unlabeled, n_samples=len(X_array))
+    _check_components(n_components, criterion, n_samples=len(X_array), n_classes=len(classes))
 
     Y = X_array - X_array.mean(axis=0)
     root, variance, n_effective = _summarise(Y)
@@ -184,7 +184,7 @@ def _log_normal(name: str, prior: LogNormal) -> Tensor:
 
 
 def whiten(A: Tensor, y_index: IntArray, n_components: int) -> Tensor:
-    """Positions (N, R) of which those with a label have mean 0 and covariance I.
+    """LatentCoordinates (N, R) of which those with a label have mean 0 and covariance I.
 
     By Gram-Schmidt, twice for the sake of rounding: the graph stays free of factorisations.
     """
@@ -217,15 +217,15 @@ def log_likelihood(K: Tensor, root: FloatArray, *, n_features: int) -> Tensor:
 
     S is ``root`` (N, r) times its transpose: the number of features does not matter.
     """
-    n_rows = len(root)
+    n_samples = len(root)
     L = linalg.cholesky(K, lower=True)
-    columns = pt.as_tensor(np.column_stack([np.ones(n_rows), root]))
+    columns = pt.as_tensor(np.column_stack([np.ones(n_samples), root]))
     half = linalg.solve_triangular(L, columns, lower=True)
     ones, rows = half[:, 0], half[:, 1:]
     of_mean = (ones**2).sum()
-    log_det = 2.0 * pt.log(pt.diagonal(L)).sum() + pt.log(of_mean) - math.log(n_rows)
+    log_det = 2.0 * pt.log(pt.diagonal(L)).sum() + pt.log(of_mean) - math.log(n_samples)
     square = (rows**2).sum() - ((ones[:, None] * rows).sum(axis=0) ** 2).sum() / of_mean
-    constant = (n_rows - 1) * math.log(2.0 * math.pi)
+    constant = (n_samples - 1) * math.log(2.0 * math.pi)
     return -0.5 * (n_features * (log_det + constant) + square)
 
 
@@ -261,12 +261,12 @@ def _trace_of_ratio(base: Tensor, within: Tensor, n_components: int) -> Tensor:
 
 def log_map_prior(latent: Tensor, L_b: FloatArray, y_index: IntArray, *, dof: float) -> Tensor:
     r"""Log of the smooth prior of the positions, :math:`-\tfrac{(N-1)R + \nu}2 \ln(1 + \cdot)`."""
-    n_rows = len(y_index)
+    n_samples = len(y_index)
     c = centroid_weights(y_index)
-    E = np.eye(n_rows) - np.outer(np.ones(n_rows), c)
+    E = np.eye(n_samples) - np.outer(np.ones(n_samples), c)
     half = np.linalg.solve(L_b, E)  # its square is Pi
     square = ((half @ latent) ** 2).sum()
-    return -0.5 * ((n_rows - 1) * latent.shape[1] + dof) * pt.log1p(square / dof)
+    return -0.5 * ((n_samples - 1) * latent.shape[1] + dof) * pt.log1p(square / dof)
 
 
 # Constants
@@ -324,24 +324,24 @@ def _start(Y: FloatArray, y_index: IntArray, L_b: FloatArray, n_components: int)
 # Validation
 
 
-def _check_labels(y: Any, unlabeled: Any, *, n_rows: int) -> tuple[IntArray, list[Any]]:
+def _check_labels(y: Any, unlabeled: Any, *, n_samples: int) -> tuple[IntArray, list[Any]]:
     """Class indices (N,), -1 for no label, and the classes."""
     array = np.asarray(y)
-    if array.shape != (n_rows,):
-        raise ValueError(f"X has {n_rows} rows and y has shape {array.shape}")
-    known = np.ones(n_rows, dtype=bool) if unlabeled is None else array != unlabeled
-    index = np.full(n_rows, -1, dtype=np.int64)
+    if array.shape != (n_samples,):
+        raise ValueError(f"X has {n_samples} rows and y has shape {array.shape}")
+    known = np.ones(n_samples, dtype=bool) if unlabeled is None else array != unlabeled
+    index = np.full(n_samples, -1, dtype=np.int64)
     index[known], classes = encode_classes(array[known])
     return index, classes
 
 
 def _check_components(
-    n_components: int, criterion: Criterion, *, n_rows: int, n_classes: int
+    n_components: int, criterion: Criterion, *, n_samples: int, n_classes: int
 ) -> None:
     if criterion not in get_args(Criterion):
         raise ValueError(f"criterion must be one of {get_args(Criterion)}, got {criterion!r}")
-    if n_components >= n_rows:
-        raise ValueError(f"n_components must be below the {n_rows} rows, got {n_components}")
+    if n_components >= n_samples:
+        raise ValueError(f"n_components must be below the {n_samples} rows, got {n_components}")
     if criterion == "trace_ratio" and n_components >= n_classes:
         raise ValueError(
             f"{n_classes} classes span {n_classes - 1} components, got {n_components}; "

@@ -31,12 +31,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MapPrior, energy
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
 from bsdr_models.dgplvm.likelihood import Evaluation, Rows, evaluate
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.dgplvm.sparse_likelihood import SparseEvaluation, evaluate_sparse
-from bsdr_models.typing import FloatArray, IntArray
 
 # Parameters of the kernel of the features.
 N_KERNEL = 3
@@ -46,7 +46,7 @@ type Penalty = Callable[[FloatArray], tuple[float, FloatArray]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whitened:
-    """Positions of unit variance and how they came about.
+    """LatentCoordinates of unit variance and how they came about.
 
     latent
         X, (N, R).
@@ -83,7 +83,7 @@ class Whitened:
 
 
 def whiten(raw: FloatArray, known: IntArray) -> Whitened:
-    """Positions (N, R) whose labelled rows have mean 0 and covariance I; the others follow.
+    """LatentCoordinates (N, R) whose labelled rows have mean 0 and covariance I; the others follow.
 
     Raises
     ------
@@ -165,7 +165,7 @@ class Objective:
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
         """F and its gradient, for a search."""
         raw, log_parameters, inducing = self.unpack(x)
-        white = whiten(self._positions(raw), self.known)
+        white = whiten(self._coordinates(raw), self.known)
         terms = self.terms(white.latent, log_parameters, inducing)
         gradient = white.pull_back(terms.latent)
         if self.map_prior is not None:
@@ -226,8 +226,8 @@ class Objective:
         return 0.5 * size * float(np.log1p(square / nu)), size / (nu + square) * product
 
     def latent(self, x: FloatArray) -> FloatArray:
-        """Positions (N, R) at a point of the search."""
-        return whiten(self._positions(self.unpack(x)[0]), self.known).latent
+        """LatentCoordinates (N, R) at a point of the search."""
+        return whiten(self._coordinates(self.unpack(x)[0]), self.known).latent
 
     def pack(
         self, latent: FloatArray, log_parameters: FloatArray, inducing: FloatArray | None = None
@@ -267,7 +267,7 @@ class Objective:
     def _n_raw(self) -> int:
         return len(self.rows.root) if self.map_prior is None else self.map_prior.n_raw
 
-    def _positions(self, raw: FloatArray) -> FloatArray:
+    def _coordinates(self, raw: FloatArray) -> FloatArray:
         return raw if self.map_prior is None else self.map_prior.root(raw)
 
     @staticmethod

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import median_distance
 from bsdr_models.dgplvm.decoder import Decoder
-from bsdr_models.dgplvm.fit import Task
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.learn import Learned, Options, disagreement
+from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.paper_fit import STARTS, Mapping, PaperFit, fit_paper
 from bsdr_models.dgplvm.predict import ByLikelihood, Placement, Posterior
-from bsdr_models.numerics.positions import Positions
+from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 from bsdr_models.numerics.probit_kernels import SmoothBiasKernel
-from bsdr_models.typing import FloatArray
 
 # Width of the map unless it is given, in units of the median squared distance.
 WIDTH = 2.0
@@ -36,10 +36,10 @@ class ByPaperMap:
         """Sums of kernels, (M, R)."""
         return self.fit.transform(X)
 
-    def positions(self, X: FloatArray) -> Positions:
+    def positions(self, X: FloatArray) -> LatentCoordinates:
         """The same, with covariances of zero."""
         mean = self.fit.transform(X)
-        return Positions(mean=mean, cov=np.zeros((*mean.shape, mean.shape[1])))
+        return LatentCoordinates(mean=mean, cov=np.zeros((*mean.shape, mean.shape[1])))
 
 
 def learn_paper(
@@ -108,7 +108,7 @@ def learn_paper(
     return Learned(
         posterior=Posterior(placement=placement, classifier=classifier),
         latent=fit.latent,
-        left_out=Positions(mean=fit.latent, cov=np.zeros((len(fit.latent), r, r))),
+        left_out=LatentCoordinates(mean=fit.latent, cov=np.zeros((len(fit.latent), r, r))),
         variables={
             "signal_variance": kernel.signal_variance / variance,
             "lengthscale": kernel.lengthscale,

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.likelihood import Rows
@@ -17,10 +18,9 @@ from bsdr_models.dgplvm.paper_objective import (
     initial_log_theta,
     log_theta_bounds,
 )
-from bsdr_models.dgplvm.starts import starts as make_positions
+from bsdr_models.dgplvm.starts import starts as make_coordinates
 from bsdr_models.inference.optimise import MapResult, run_map
 from bsdr_models.numerics.kernels import squared_distances
-from bsdr_models.typing import FloatArray, IntArray
 
 type Mapping = Literal["kernel", "centres", "free"]
 MAPPINGS = ("kernel", "centres", "free")
@@ -85,7 +85,7 @@ class Collapse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperFit:
-    """Positions, theta and map at the lowest point found.
+    """LatentCoordinates, theta and map at the lowest point found.
 
     latent
         X, (N, R).
@@ -118,7 +118,7 @@ class PaperFit:
         return self.collapse.warning
 
     def transform(self, X: FloatArray) -> FloatArray:
-        """Positions of new rows by the map, Eq. (17): (M, D) -> (M, R).
+        """LatentCoordinates of new rows by the map, Eq. (17): (M, D) -> (M, R).
 
         Raises
         ------
@@ -217,7 +217,7 @@ def fit_paper(
         dynamics=None if sequence is None else Dynamics.of(sequence),
         hold_width=hold_width,
     )
-    positions = make_positions(
+    positions = make_coordinates(
         X, y_index, n_labels, n_components=n_components, names=starts, rng=rng
     )
     search = run_map(

@@ -43,11 +43,11 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
 from bsdr_models.dgplvm.likelihood import Rows, evaluate_paper
 from bsdr_models.numerics.kernels import rbf
 from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.typing import FloatArray
 
 THETA = ("output variance", "inverse squared width", "bias", "inverse noise variance")
 # Lowest and highest theta for features of unit variance.
@@ -59,7 +59,7 @@ _BEGIN = np.array([0.5, 1.0, 1e-2, 2.0])
 
 @dataclass(frozen=True)
 class KernelMap:
-    """Positions as sums of kernels around centres, Eqs. (17) and (18).
+    """LatentCoordinates as sums of kernels around centres, Eqs. (17) and (18).
 
     rows
         Features of the training rows, (N, D).
@@ -97,7 +97,7 @@ class KernelMap:
         return np.linalg.lstsq(self.basis, latent, rcond=None)[0]
 
     def transform(self, X: FloatArray, weights: FloatArray) -> FloatArray:
-        """Positions of rows: (M', D) -> (M', R)."""
+        """LatentCoordinates of rows: (M', D) -> (M', R)."""
         return self._kernel(X) @ weights
 
     def _kernel(self, X: FloatArray) -> FloatArray:
@@ -136,7 +136,7 @@ class PaperObjective:
     n_components : int
         R.
     kernel_map : KernelMap, optional
-        Positions are free without it.
+        Latent coordinates are free without it.
     penalty : float
         rho.
     spherical : float
@@ -176,7 +176,7 @@ class PaperObjective:
         self, u: FloatArray, log_theta: FloatArray, log_dynamics: FloatArray
     ) -> tuple[dict[str, float], FloatArray, FloatArray, FloatArray]:
         """Terms, and gradients by positions, log theta and parameters of the dynamics."""
-        X = self._positions(u)
+        X = self._coordinates(u)
         found = evaluate_paper(X, log_theta, self.rows)
         J, slope = self.criterion(X)
         values = {
@@ -200,8 +200,8 @@ class PaperObjective:
         return values, by_latent, found.log_kernel + 1.0, by_dynamics
 
     def latent(self, x: FloatArray) -> FloatArray:
-        """Positions (N, R) at a point of the search."""
-        return self._positions(self.unpack(x)[0])
+        """LatentCoordinates (N, R) at a point of the search."""
+        return self._coordinates(self.unpack(x)[0])
 
     def pack(
         self,
@@ -242,5 +242,5 @@ class PaperObjective:
             return len(self.rows.root)
         return len(self.kernel_map.centres)
 
-    def _positions(self, u: FloatArray) -> FloatArray:
+    def _coordinates(self, u: FloatArray) -> FloatArray:
         return u if self.kernel_map is None else self.kernel_map.basis @ u

@@ -1,4 +1,4 @@
-"""Positions and class probabilities of new rows, from a fit or from draws.
+"""LatentCoordinates and class probabilities of new rows, from a fit or from draws.
 
 References
 ----------
@@ -13,24 +13,24 @@ from typing import Protocol
 import numpy as np
 from scipy.special import logsumexp
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import MapPrior
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.dynamics import Predictor
-from bsdr_models.dgplvm.projection import project, project_sequence
+from bsdr_models.dgplvm.latent_inference import project, project_sequence
 from bsdr_models.numerics.kernels import squared_distances
-from bsdr_models.numerics.positions import Positions
-from bsdr_models.typing import FloatArray
+from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 
 # Rows whose derivatives are held at a time.
 CHUNK = 512
 
 
-def mixture(parts: Sequence[Positions]) -> Positions:
+def mixture(parts: Sequence[LatentCoordinates]) -> LatentCoordinates:
     """Mean and covariance of a row that lies as in any of the parts, each equally probable."""
     means = np.stack([one.mean for one in parts])
     mean = means.mean(axis=0)
     spread = np.einsum("smr,smq->mrq", means - mean, means - mean) / len(parts)
-    return Positions(mean=mean, cov=np.mean([one.cov for one in parts], axis=0) + spread)
+    return LatentCoordinates(mean=mean, cov=np.mean([one.cov for one in parts], axis=0) + spread)
 
 
 class Classifier(Protocol):
@@ -43,7 +43,7 @@ class Classifier(Protocol):
 class Placement(Protocol):
     """A way to place new rows."""
 
-    def positions(self, X: FloatArray) -> Positions:
+    def positions(self, X: FloatArray) -> LatentCoordinates:
         """Rows (M, D), scaled as the model sees them."""
 
     def latent(self, X: FloatArray) -> FloatArray:
@@ -66,7 +66,7 @@ class ByMap:
         Of the features of a row in the mean, (P, R).
     scale
         s**2.
-    usual_variance
+    typical_variance
         Mean variance of leave-out positions, without the scale.
     """
 
@@ -74,11 +74,11 @@ class ByMap:
     mean: FloatArray
     weights: FloatArray
     scale: float
-    usual_variance: float = 1.0
+    typical_variance: float = 1.0
 
     @classmethod
     def of(
-        cls, prior: MapPrior, latent: FloatArray, scale: float, usual_variance: float = 1.0
+        cls, prior: MapPrior, latent: FloatArray, scale: float, typical_variance: float = 1.0
     ) -> "ByMap":
         """Condition the map on training positions (N, R)."""
         mean = prior.centre @ latent
@@ -87,18 +87,18 @@ class ByMap:
             mean=mean,
             weights=prior.weights(latent - mean),
             scale=scale,
-            usual_variance=usual_variance,
+            typical_variance=typical_variance,
         )
 
     def latent(self, X: FloatArray) -> FloatArray:
         """Means, (M, R)."""
         return self.mean + self.prior.features(X) @ self.weights
 
-    def positions(self, X: FloatArray) -> Positions:
+    def positions(self, X: FloatArray) -> LatentCoordinates:
         """Means and covariances; the components are independent."""
         features = self.prior.features(X)
         variance = self.scale * self.prior.variance(features)
-        return Positions(
+        return LatentCoordinates(
             mean=self.mean + features @ self.weights,
             cov=variance[:, None, None] * np.eye(len(self.mean)),
         )
@@ -106,7 +106,7 @@ class ByMap:
     def latent_and_spread(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means, and variances in units of the usual one, (M,)."""
         features = self.prior.features(X)
-        spread = self.prior.variance(features) / self.usual_variance
+        spread = self.prior.variance(features) / self.typical_variance
         return self.mean + features @ self.weights, spread
 
     def out_of_range(self, X: FloatArray) -> FloatArray:
@@ -170,12 +170,12 @@ class ByLikelihood:
         """Optima, (M, R)."""
         return project(self.decoder, X, temper=self.temper).latent
 
-    def positions(self, X: FloatArray) -> Positions:
+    def positions(self, X: FloatArray) -> LatentCoordinates:
         """Optima, and the inverse second derivatives there."""
         found = project(self.decoder, X, temper=self.temper)
-        return Positions(mean=found.latent, cov=found.cov)
+        return LatentCoordinates(mean=found.latent, cov=found.cov)
 
-    def in_sequence(self, X: FloatArray, sequence: np.ndarray) -> Positions:
+    def in_sequence(self, X: FloatArray, sequence: np.ndarray) -> LatentCoordinates:
         """The same with the row before as the prior of a row, (M,) sequences by name."""
         mean = np.empty((len(X), self.decoder.latent.shape[1]))
         cov = np.empty((*mean.shape, mean.shape[1]))
@@ -183,7 +183,7 @@ class ByLikelihood:
             rows = np.flatnonzero(sequence == name)
             found = project_sequence(self.decoder, X[rows], self._next, temper=self.temper)
             mean[rows], cov[rows] = found.latent, found.cov
-        return Positions(mean=mean, cov=cov)
+        return LatentCoordinates(mean=mean, cov=cov)
 
     def _next(self, position: FloatArray) -> tuple[FloatArray, float]:
         if self.dynamics is None:
@@ -203,8 +203,8 @@ class Posterior:
         """Mean positions, (M, R)."""
         return self.placement.latent(X)
 
-    def positions(self, X: FloatArray) -> Positions:
-        """Positions of rows (M, D)."""
+    def positions(self, X: FloatArray) -> LatentCoordinates:
+        """LatentCoordinates of rows (M, D)."""
         return self.placement.positions(X)
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
@@ -228,7 +228,7 @@ class DrawPosterior:
         """Mean positions over draws, (M, R)."""
         return np.mean([draw.latent(X) for draw in self.draws], axis=0)
 
-    def positions(self, X: FloatArray) -> Positions:
+    def positions(self, X: FloatArray) -> LatentCoordinates:
         """Mean and covariance of the mixture over draws."""
         return mixture([draw.positions(X) for draw in self.draws])
 

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import DenseMap
-from bsdr_models.dgplvm.card import CARD
-from bsdr_models.dgplvm.fit import MapFit, Task, make_objective
 from bsdr_models.dgplvm.learn import Sampled
+from bsdr_models.dgplvm.map_search import MapFit, Task, make_objective
 from bsdr_models.dgplvm.objective import Objective
+from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.numerics import align
 from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.typing import FloatArray
 
 # Criteria that the declared model has.
 CRITERIA = ("trace_ratio", "total")
@@ -88,7 +88,7 @@ def sample(
     objective = make_objective(task, mode.map_prior)
     model = declare(task, mode, density=engines.hand_written(Density(objective)))
     options: dict[str, Any] = {
-        "card": CARD,
+        "card": SPEC,
         "rng": rng,
         "draws": draws,
         "var_names": NAMES,

@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bsdr_models.dgplvm.fit import EXACT_ROWS
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.learn import Approximation
-from bsdr_models.dgplvm.map_settings import NOISES, WIDTHS
+from bsdr_models.dgplvm.map_search import EXACT_SAMPLES
+from bsdr_models.dgplvm.mapping_selection import NOISES, WIDTHS
 from bsdr_models.inputs import check_number
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.typing import FloatArray
 
 type Variant = Literal["whitened", "paper"]
 type Inference = Literal["map", "nuts", "advi"]
@@ -63,14 +63,14 @@ def choose_criterion(criterion: str, n_components: int, n_classes: int) -> str:
 
 
 def choose_approximation(
-    approximation: ApproximationName, n_classes: int, n_rows: int
+    approximation: ApproximationName, n_classes: int, n_samples: int
 ) -> Approximation:
     """Laplace for two classes, EP for more: each the one with the smaller log loss there.
 
     With many rows they agree, and Laplace is quicker.
     """
     if approximation == "auto":
-        return "laplace" if n_classes == 2 or n_rows > EXACT_ROWS else "ep"
+        return "laplace" if n_classes == 2 or n_samples > EXACT_SAMPLES else "ep"
     return approximation
 
 

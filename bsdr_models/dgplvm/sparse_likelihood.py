@@ -30,9 +30,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from bsdr_models.dgplvm.likelihood import Rows, check_positions
+from bsdr_models.arrays import FloatArray
+from bsdr_models.dgplvm.likelihood import Rows, check_latent
 from bsdr_models.numerics.kernels import rbf, rbf_cross_slopes, rbf_slopes, squared_distances
-from bsdr_models.typing import FloatArray
 
 _LN_2PI = math.log(2.0 * math.pi)
 # Added to the diagonal of the inducing positions' kernel matrix, relative to it. They then carry a
@@ -41,7 +41,7 @@ JITTER = 1e-8
 # Entries of a block of K_fu: a few of these arrays stay in the second-level cache.
 _BLOCK_ENTRIES = 2**15
 # Rows per inducing position, and rounds, with which the positions are placed.
-_ROWS_PER_CENTRE, _ROUNDS = 30, 5
+_SAMPLES_PER_CENTRE, _ROUNDS = 30, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def evaluate_sparse(
     numpy.linalg.LinAlgError
         If a position is not finite, or a matrix not positive definite in floating point.
     """
-    check_positions(latent, inducing)
+    check_latent(latent, inducing)
     signal, lengthscale, noise = np.exp(log_kernel)
     signal, noise = signal * rows.variance, noise * rows.variance
     n, d, m = len(latent), rows.n_features, len(inducing)
@@ -125,7 +125,7 @@ def evaluate_sparse(
 
 
 def initial_inducing(latent: FloatArray, n_inducing: int, rng: np.random.Generator) -> FloatArray:
-    """Positions spread over those of the rows: seeds far from each other, then a few means.
+    """LatentCoordinates spread over those of the rows: seeds far from each other, then a few means.
 
     Parameters
     ----------
@@ -140,8 +140,8 @@ def initial_inducing(latent: FloatArray, n_inducing: int, rng: np.random.Generat
     """
     if n_inducing >= len(latent):
         return np.unique(latent, axis=0)
-    if len(latent) > _ROWS_PER_CENTRE * n_inducing:
-        latent = latent[rng.choice(len(latent), _ROWS_PER_CENTRE * n_inducing, replace=False)]
+    if len(latent) > _SAMPLES_PER_CENTRE * n_inducing:
+        latent = latent[rng.choice(len(latent), _SAMPLES_PER_CENTRE * n_inducing, replace=False)]
     centres = _seeds(latent, n_inducing, rng)
     for _ in range(_ROUNDS):
         nearest = np.argmin(squared_distances(latent, centres), axis=1)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.scatter import SHRINKAGE, label_indicators, standardise
-from bsdr_models.typing import FloatArray, IntArray
 
 NAMES = ("pca", "lda", "shrinkage_lda", "random")
 

@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bsdr_models.dgplvm.card import CARD
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dgplvm.latent_inference import grid_points, landscape_grid, tail_probability
 from bsdr_models.dgplvm.learn import Learned
 from bsdr_models.dgplvm.predict import ByMap, Placement, Posterior
-from bsdr_models.dgplvm.projection import grid_points, landscape_grid, tail_probability
+from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dims import (
     GRID_X,
     GRID_Y,
@@ -17,7 +18,6 @@ from bsdr_models.dims import (
 )
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
-from bsdr_models.typing import FloatArray, IntArray
 
 # Points of a landscape along one axis, for one component and for two.
 LANDSCAPE_POINTS = {1: 200, 2: 60}
@@ -77,7 +77,7 @@ def fit_tree(
         coords |= dict(zip(grid, axes, strict=True))
     tree = context.fit_tree(
         groups,
-        CARD,
+        SPEC,
         inference_method=inference_method,
         n_components=r,
         attrs={"converged": int(learned.converged), "interrupted": int(learned.interrupted)},

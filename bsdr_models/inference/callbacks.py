@@ -16,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from bsdr_models.inference.restarts import n_workers
+from bsdr_models.inference.parallel import n_workers
 
 # Iterations take well under a millisecond: the display is told about them in bunches.
 _SECONDS_BETWEEN_UPDATES = 0.1
@@ -108,7 +108,7 @@ class ProgressBar:
 
 
 @contextmanager
-def watched_climb(
+def ascent_progress(
     description: str, *, n_restarts: int, max_iter: int, n_jobs: int | None, enabled: bool
 ) -> Iterator[dict[str, Any]]:
     """Options of ``run_coordinate_ascent`` by which a bar shows it.
@@ -117,7 +117,7 @@ def watched_climb(
 
     Examples
     --------
-    >>> with watched_climb("Fit", n_restarts=1, max_iter=9, n_jobs=1, enabled=False) as options:
+    >>> with ascent_progress("Fit", n_restarts=1, max_iter=9, n_jobs=1, enabled=False) as options:
     ...     sorted(options)
     ['callbacks', 'n_jobs', 'on_restart']
     """

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bsdr_models.inference.row_blocks import RowBlocks
+from bsdr_models.inference.sample_blocks import SampleBlocks
 
 FORMAT = 1
 POINTER = "latest.json"
@@ -26,7 +26,7 @@ class SavedPoint:
     ----------
     folder : path
         Made if there is none. One fit has it for its own.
-    blocks : RowBlocks
+    blocks : SampleBlocks
     every : int
         Offers from one writing to the next.
     settings : mapping
@@ -37,7 +37,7 @@ class SavedPoint:
     def __init__(
         self,
         folder: str | os.PathLike[str],
-        blocks: RowBlocks,
+        blocks: SampleBlocks,
         *,
         every: int = 10,
         settings: Mapping[str, Any] | None = None,
@@ -45,7 +45,7 @@ class SavedPoint:
         if isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1:
             raise ValueError(f"every must be a positive number of evaluations, got {every!r}")
         self._folder, self._every = Path(folder).absolute(), int(every)
-        self._facts = _facts(blocks, settings)
+        self._summary_parts = _summary_parts(blocks, settings)
         self._offers = 0
 
     def read(self) -> dict[str, np.ndarray] | None:
@@ -58,7 +58,7 @@ class SavedPoint:
         """
         if not (self._folder / POINTER).exists():
             return None
-        saved = _read_pointer(self._folder, self._facts)
+        saved = _read_pointer(self._folder, self._summary_parts)
         with np.load(self._folder / saved["point"], allow_pickle=False) as arrays:
             return dict(arrays)
 
@@ -68,11 +68,11 @@ class SavedPoint:
         if self._offers % self._every:
             return
         _write_arrays(self._folder / "point.npz", arrays)
-        pointer = {"point": "point.npz", **self._facts}
+        pointer = {"point": "point.npz", **self._summary_parts}
         _replace(self._folder / POINTER, json.dumps(pointer, indent=1).encode())
 
 
-def _facts(blocks: RowBlocks, settings: Mapping[str, Any] | None) -> dict[str, Any]:
+def _summary_parts(blocks: SampleBlocks, settings: Mapping[str, Any] | None) -> dict[str, Any]:
     """What is compared, as it comes back from a file."""
     facts: dict[str, Any] = json.loads(
         json.dumps(

@@ -18,8 +18,8 @@ from typing import Protocol
 
 import numpy as np
 
-from bsdr_models.inference.restarts import run_tasks
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
+from bsdr_models.inference.parallel import run_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 # can be rounding, where a small latent scale makes the row covariance ill-conditioned.
 FALL_TOL = 1e-6
 # Largest number of steps of a leap between two sweeps.
-LEAP_EVALUATIONS = 150
+JOINT_EVALUATIONS = 150
 
 
 class BoundInfo(Protocol):
@@ -48,7 +48,7 @@ class FallingBoundError(RuntimeError):
 
 type Step[S] = Callable[[S], tuple[S, BoundInfo]]
 type Callback[S] = Callable[[int, S, BoundInfo], bool | None]
-type Leap[S] = Callable[[S, int, int, Callable[[S, BoundInfo], bool]], tuple[S, BoundInfo]]
+type JointSearch[S] = Callable[[S, int, int, Callable[[S, BoundInfo], bool]], tuple[S, BoundInfo]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class FitResult[S]:
 
 
 @dataclass(slots=True)
-class _Climb[S]:
+class _Ascent[S]:
     """One restart under way."""
 
     step: Step[S]
@@ -162,7 +162,7 @@ class _Climb[S]:
         if info.elbo > self.elbo:
             self.accept(state, info)
 
-    def leap(self, leap: Leap[S], number: int) -> None:
+    def joint_search(self, joint_search: JointSearch[S], number: int) -> None:
         """Let an optimiser run from here; keep where it ends if that is higher."""
         assert self.state is not None
         start, before, length = self.state, self.elbo, len(self.trace)
@@ -170,7 +170,7 @@ class _Climb[S]:
         def on_step(state: S, info: BoundInfo) -> bool:
             return info.elbo > self.elbo and self.accept(state, info)
 
-        state, info = leap(start, number, min(self.left, LEAP_EVALUATIONS), on_step)
+        state, info = joint_search(start, number, min(self.left, JOINT_EVALUATIONS), on_step)
         if info.elbo > before and len(self.trace) > length:
             self.state, self.trace[-1] = state, info
         else:
@@ -187,7 +187,7 @@ def run_coordinate_ascent[S](
     max_iter: int = 500,
     tol: float = 1e-3,
     extrapolation: Extrapolation[S] | None = None,
-    leap: Leap[S] | None = None,
+    joint_search: JointSearch[S] | None = None,
     callbacks: Sequence[Callback[S]] = (),
     n_jobs: int | None = 1,
     on_restart: Callable[[FitResult[S]], object] = lambda result: None,
@@ -219,7 +219,7 @@ def run_coordinate_ascent[S](
         Each is called with (iteration, state, info); a true value ends the restart. They are
         called where the restart runs: in its worker process, if there are several.
     n_jobs : int, optional
-        Restarts that run side by side, see :func:`~bsdr_models.inference.restarts.run_tasks`.
+        Restarts that run side by side, see :func:`~bsdr_models.inference.parallel.run_tasks`.
         The result does not depend on it.
     on_restart : callable
         Called in this process with each restart as it ends.
@@ -251,11 +251,13 @@ def run_coordinate_ascent[S](
 
     def restart(start: tuple[int, np.random.Generator]) -> FitResult[S]:
         index, stream = start
-        climb = _Climb(step=step, max_iter=max_iter, callbacks=callbacks)
+        climb = _Ascent(step=step, max_iter=max_iter, callbacks=callbacks)
         converged = interrupted = False
         try:
             climb.state = init(stream, index)
-            converged = _climb(climb, tol=tol, extrapolation=extrapolation, leap=leap)
+            converged = _ascend(
+                climb, tol=tol, extrapolation=extrapolation, joint_search=joint_search
+            )
         except KeyboardInterrupt:
             if not climb.trace:
                 raise
@@ -288,7 +290,7 @@ def run_coordinate_ascent[S](
     )
 
 
-def _result[S](climb: _Climb[S], *, converged: bool, interrupted: bool) -> FitResult[S]:
+def _result[S](climb: _Ascent[S], *, converged: bool, interrupted: bool) -> FitResult[S]:
     """What is kept of one restart."""
     assert climb.state is not None
     return FitResult(
@@ -304,20 +306,20 @@ def _result[S](climb: _Climb[S], *, converged: bool, interrupted: bool) -> FitRe
     )
 
 
-def _climb[S](
-    climb: _Climb[S],
+def _ascend[S](
+    climb: _Ascent[S],
     *,
     tol: float,
     extrapolation: Extrapolation[S] | None,
-    leap: Leap[S] | None,
+    joint_search: JointSearch[S] | None,
 ) -> bool:
     """Run rounds until convergence (True) or the limit (False)."""
     climb.sweep()
     number = 0
     while climb.left > 0:
         before = climb.elbo
-        if leap is not None:
-            climb.leap(leap, number)
+        if joint_search is not None:
+            climb.joint_search(joint_search, number)
         if extrapolation is not None and climb.left > 0:
             climb.squarem(extrapolation)
         elif climb.left > 0:

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.linalg  # noqa: F401  brings the threads that a task is to do without
 from threadpoolctl import ThreadpoolController
 
-from bsdr_models.inference.row_blocks import Block, InProcess, Parts, RowBlocks, Unread, Visit
+from bsdr_models.inference.sample_blocks import Block, InProcess, Parts, SampleBlocks, Unread, Visit
 
 # Parameters of many features are larger than the graphs that Dask expects; they go out once.
 # And it need not look up for every message which line of source has sent it.
@@ -113,7 +113,7 @@ class OnDask:
         return self._n_features
 
     def visit[S](self, function: Visit[S], *parts: Parts, shared: Any = None) -> tuple[Parts, S]:
-        """See :class:`RowBlocks`."""
+        """See :class:`SampleBlocks`."""
         with self._watched():
             kept, sums = self._submit(function, parts, shared, paired=True)
             by_home = zip(self._at_home().values(), self._client.gather(sums), strict=True)
@@ -122,12 +122,12 @@ class OnDask:
         return kept, total
 
     def map(self, function: Callable[..., Any], *parts: Parts, shared: Any = None) -> Parts:
-        """See :class:`RowBlocks`."""
+        """See :class:`SampleBlocks`."""
         with self._watched():
             return self._submit(function, parts, shared, paired=False)[0]
 
     def collect(self, parts: Parts) -> list[Any]:
-        """See :class:`RowBlocks`."""
+        """See :class:`SampleBlocks`."""
         with self._watched():
             found = self._client.gather([held.future for held in parts])
         return [
@@ -135,7 +135,7 @@ class OnDask:
         ]
 
     def with_targets(self, targets: Parts) -> "OnDask":
-        """See :class:`RowBlocks`."""
+        """See :class:`SampleBlocks`."""
         other = OnDask.__new__(OnDask)
         other._client, other._homes = self._client, self._homes
         other._sizes, other._n_features = self._sizes, self._n_features
@@ -243,20 +243,20 @@ class OnDask:
         except KilledWorker as error:
             raise RuntimeError(
                 f"one block has killed several workers, which may have run out of memory: make "
-                f"the blocks smaller, with block_rows or the chunks of X ({error})"
+                f"the blocks smaller, with block_size or the chunks of X ({error})"
             ) from error
 
 
-def as_dask(X: Any, block_rows: int) -> Any:
+def as_dask(X: Any, block_size: int) -> Any:
     """Any array, or SciPy's CSR, as a Dask array of chunks of so many rows."""
     import dask.array as da
 
-    return da.from_array(X, chunks=(block_rows, X.shape[1]), asarray=False)
+    return da.from_array(X, chunks=(block_size, X.shape[1]), asarray=False)
 
 
 def blocks_of_dask(
-    X: Any, y: Any = None, *, block_rows: int | None = None, client: Any = None
-) -> RowBlocks:
+    X: Any, y: Any = None, *, block_size: int | None = None, client: Any = None
+) -> SampleBlocks:
     """Blocks of a Dask array.
 
     Parameters
@@ -264,7 +264,7 @@ def blocks_of_dask(
     X : dask.array.Array
         (N, P).
     y : ndarray or dask.array.Array, optional
-    block_rows : int, optional
+    block_size : int, optional
         Rows of a block; None for the chunks of X.
     client : distributed.Client, optional
         None for the one that is active, if there is one; without any, each visit computes one
@@ -274,10 +274,10 @@ def blocks_of_dask(
     if X.ndim != 2:
         raise ValueError(f"X must be a matrix (N, P), got shape {X.shape}")
     unknown = np.isnan(X.chunks[0]).any()
-    if block_rows is not None or (unknown and client is None):
+    if block_size is not None or (unknown and client is None):
         X = _with_known_chunks(X, client)
-    if block_rows is not None:
-        X = X.rechunk({0: block_rows})
+    if block_size is not None:
+        X = X.rechunk({0: block_size})
     if client is not None:
         return OnDask(client, X, y)
     if X.shape[0] == 0:

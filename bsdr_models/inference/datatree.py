@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
-from bsdr_models.card import Card
+from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.dims import (
     CHAIN,
     COMPONENT,
@@ -29,8 +29,8 @@ from bsdr_models.dims import (
     OBS,
     TERM,
 )
-from bsdr_models.numerics.positions import Positions
-from bsdr_models.typing import FloatArray, IntArray, Target
+from bsdr_models.numerics.latent_coordinates import LatentCoordinates
+from bsdr_models.spec import ModelSpec
 
 type InferenceMethod = Literal["smc", "mean_field", "gibbs", "nuts", "advi", "laplace", "map"]
 
@@ -88,7 +88,7 @@ class Context:
         Arguments of the fit, for the record.
     attrs
         Root attributes of every tree.
-    kept, n_rows
+    kept, n_samples
         Where X is not all that a fit has seen: which of its samples these are, (N,), and how many
         it has seen.
     """
@@ -102,7 +102,7 @@ class Context:
     config: Mapping[str, Any]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     kept: IntArray | None = None
-    n_rows: int | None = None
+    n_samples: int | None = None
 
     def contrast(self, values: FloatArray) -> FloatArray:
         """Centred over classes (last axis), of whose scores only differences are identified.
@@ -116,7 +116,7 @@ class Context:
     def fit_tree(
         self,
         groups: dict[str, dict[str, Any]],
-        card: Card,
+        card: ModelSpec,
         *,
         inference_method: InferenceMethod,
         n_components: int,
@@ -142,9 +142,9 @@ class Context:
 
     def predictions_tree(
         self,
-        card: Card,
+        card: ModelSpec,
         *,
-        positions: Positions,
+        positions: LatentCoordinates,
         values: Mapping[str, np.ndarray],
         y: Any,
         inference_method: InferenceMethod,
@@ -154,9 +154,9 @@ class Context:
 
         Parameters
         ----------
-        card : Card
+        card : ModelSpec
             Of the model.
-        positions : Positions
+        positions : LatentCoordinates
         values : mapping
             What was predicted, by name.
         y : array-like, optional
@@ -183,7 +183,7 @@ class Context:
     def _build(
         self,
         groups: dict[str, dict[str, Any]],
-        card: Card,
+        card: ModelSpec,
         inference_method: InferenceMethod,
         n_components: int,
         *,
@@ -211,7 +211,7 @@ class Context:
 def to_datatree(
     groups: Mapping[str, Mapping[str, ArrayLike]],
     *,
-    card: Card,
+    card: ModelSpec,
     inference_method: InferenceMethod,
     coords: Mapping[str, Sequence[Any]],
     config: Mapping[str, Any] | None = None,
@@ -224,7 +224,7 @@ def to_datatree(
     ----------
     groups : mapping of group to mapping of variable to array
         In the sample groups every array begins with (chain, draw).
-    card : Card
+    card : ModelSpec
         Gives the dims of the variables of the model.
     inference_method : str
         Root attribute. Groups of an approximation are marked, so that nobody reads R-hat off

@@ -26,17 +26,17 @@ from pytensor.compile.mode import Mode, get_default_mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
-from bsdr_models.card import Card
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import LABEL, OBS
 from bsdr_models.inference.datatree import InferenceMethod, to_datatree
-from bsdr_models.typing import FloatArray
+from bsdr_models.spec import ModelSpec
 
 # The bound of one ADVI step is one draw; a start is judged by the mean of its last tenth.
 TAIL_SHARE = 0.1
 
 
 def run_pymc(
-    engine: str, model: pm.Model, card: Card, *, tune: int, chains: int, **options: Any
+    engine: str, model: pm.Model, card: ModelSpec, *, tune: int, chains: int, **options: Any
 ) -> xr.DataTree:
     """Draws by :func:`sample_nuts` or, if the engine is not ``"nuts"``, :func:`fit_advi`."""
     if engine == "nuts":
@@ -47,7 +47,7 @@ def run_pymc(
 def sample_nuts(
     model: pm.Model,
     *,
-    card: Card,
+    card: ModelSpec,
     rng: np.random.Generator,
     draws: int = 1000,
     tune: int = 1000,
@@ -71,7 +71,7 @@ def sample_nuts(
     ----------
     model : pymc.Model
         Without latent scores: NUTS needs gradients.
-    card : Card
+    card : ModelSpec
     rng : numpy.random.Generator
     draws, tune, chains, cores : int
         As in ``pymc.sample``.
@@ -155,7 +155,7 @@ def sample_nuts(
 def fit_advi(
     model: pm.Model,
     *,
-    card: Card,
+    card: ModelSpec,
     rng: np.random.Generator,
     n_iterations: int = 10_000,
     learning_rate: float = 0.02,
@@ -178,7 +178,7 @@ def fit_advi(
     ----------
     model : pymc.Model
         Without latent scores.
-    card : Card
+    card : ModelSpec
     rng : numpy.random.Generator
     n_iterations, learning_rate
         Of Adam. PyMC's default optimiser is far from converged after as many steps.
@@ -328,7 +328,7 @@ def _final_elbo(approximation: MeanField) -> float:
     return float(-history[-max(1, int(TAIL_SHARE * len(history))) :].mean())
 
 
-def _kept_names(model: pm.Model, card: Card, var_names: Sequence[str] | None) -> list[str]:
+def _kept_names(model: pm.Model, card: ModelSpec, var_names: Sequence[str] | None) -> list[str]:
     """Names to record: those asked for, else all of the card that have no axis ``obs``."""
     available = [v.name for v in (*model.free_RVs, *model.deterministics)]
     if var_names is None:
@@ -344,7 +344,7 @@ def _tree(
     model: pm.Model,
     groups: dict[str, dict[str, np.ndarray]],
     *,
-    card: Card,
+    card: ModelSpec,
     inference_method: InferenceMethod,
     config: Mapping[str, Any] | None,
     attrs: Mapping[str, Any],

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.inference.callbacks import ProgressBar
-from bsdr_models.typing import FloatArray
 
 type Init[S] = Callable[[np.random.Generator], S]
 type Step[S] = Callable[[S, np.random.Generator], S]

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import Bounds, minimize
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.inference.callbacks import ProgressBar
-from bsdr_models.inference.restarts import n_workers, run_tasks
-from bsdr_models.typing import FloatArray
+from bsdr_models.inference.parallel import n_workers, run_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ def run_map(
     progressbar : bool
         Counts iterations, or starts where several run side by side.
     n_jobs : int, optional
-        Starts that run side by side, see :func:`~bsdr_models.inference.restarts.run_tasks`. The
+        Starts that run side by side, see :func:`~bsdr_models.inference.parallel.run_tasks`. The
         result does not depend on it.
 
     Returns

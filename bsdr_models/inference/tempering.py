@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray
 
 # Log likelihood (S,) and its gradient (S, P) at particles (S, P). Where the value is minus infinity
 # the gradient may be anything finite.

@@ -8,7 +8,7 @@ draw is brought to one copy. Any product over the component axis is unchanged by
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray
 
 _N_STARTS = 4
 _MAX_ITER = 50

@@ -23,10 +23,10 @@ from typing import Protocol
 import numpy as np
 from scipy.linalg import blas, eigh, lapack, solve_triangular, svd
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.factors import RidgeColumns
 from bsdr_models.numerics.linalg import factorise_inplace
 from bsdr_models.numerics.whitening import RotatedWhitener, RowSpaceWhitener, Whitener, gains
-from bsdr_models.typing import FloatArray
 
 # target (., R), phi (D,), v -> mean (D, R), diag S, log|S|, tr(X'X S).
 type Solve = Callable[[FloatArray, FloatArray, float], tuple[FloatArray, FloatArray, float, float]]
@@ -39,7 +39,7 @@ class Design(Protocol):
     """What every design offers. D counts working coordinates, P features."""
 
     @property
-    def n_rows(self) -> int:
+    def n_samples(self) -> int:
         """N."""
 
     @property
@@ -124,7 +124,7 @@ class DenseDesign:
         self.X = np.ascontiguousarray(X, dtype=np.float64)
 
     @property
-    def n_rows(self) -> int:
+    def n_samples(self) -> int:
         """N."""
         return self.X.shape[0]
 
@@ -161,7 +161,7 @@ class DenseDesign:
 
     def whitener(self, strength: FloatArray) -> Whitener:
         """Map that whitens columns; see :class:`Design`."""
-        if self.n_features <= self.n_rows:
+        if self.n_features <= self.n_samples:
             values, basis = self._axes
             return RotatedWhitener(rows=self.X, basis=basis, gain=gains(values, strength))
         spectral = self.spectral
@@ -237,7 +237,7 @@ class DenseDesign:
         """V = L^-1 X diag(phi)^-1/2 with L L' = v I + X diag(1/phi) X'; L; log|L L'|."""
         half = self.X * (1.0 / np.sqrt(phi))  # BLAS is given the transpose, to keep its order
         matrix = blas.dsyrk(1.0, half.T, trans=1, lower=1)
-        matrix.reshape(-1, order="A")[:: self.n_rows + 1] += variance
+        matrix.reshape(-1, order="A")[:: self.n_samples + 1] += variance
         factor, log_det = factorise_inplace(matrix, name="row covariance")
         solved = blas.dtrsm(1.0, factor, half.T, side=1, lower=1, trans_a=1, overwrite_b=1)
         return solved.T, factor, log_det
@@ -250,7 +250,7 @@ class DenseDesign:
         solved = solve_triangular(factor, target, lower=True, check_finite=False)
         mean = (half.T @ solved) / np.sqrt(phi)[:, None]
         share = np.einsum("nd,nd->d", half, half)
-        log_det_s = self.n_rows * np.log(variance) - log_det - float(np.log(phi).sum())
+        log_det_s = self.n_samples * np.log(variance) - log_det - float(np.log(phi).sum())
         return mean, (1.0 - share) / phi, log_det_s, variance * float(share.sum())
 
     def draw(
@@ -269,7 +269,7 @@ class DenseDesign:
             noise = rng.standard_normal((self.n_features, n_draws))
             if self.prefers_rows:
                 half, factor, _ = self._row_factor(phi[:, s], variance)
-                extra = rng.standard_normal((self.n_rows, n_draws))
+                extra = rng.standard_normal((self.n_samples, n_draws))
                 fit = half @ noise + np.sqrt(variance) * solve_triangular(
                     factor, extra, lower=True, check_finite=False
                 )
@@ -342,7 +342,7 @@ class SpectralDesign:
         self.A = np.ascontiguousarray(X @ basis)
 
     @property
-    def n_rows(self) -> int:
+    def n_samples(self) -> int:
         """N."""
         return self.A.shape[0]
 

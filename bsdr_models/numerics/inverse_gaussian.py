@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import exp1, hyperu
 
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 # exp(x) E1(x) is a product up to here and Tricomi's U(1, 1, x) beyond, where exp overflows.
 _FAR = 50.0

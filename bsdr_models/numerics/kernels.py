@@ -9,8 +9,8 @@ which costs little and spares a second matrix.
 import numpy as np
 from numba import njit
 
-from bsdr_models.numerics._cone_kernel import _OPTIONS, _exp
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics._argmax_kernel import _OPTIONS, _exp
 
 # Up to this many columns differences are taken one column after the other: as quick as a product
 # of matrices, and exactly zero between equal rows.

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from scipy.linalg import lapack
 
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 logger = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.typing import FloatArray
 
 
 def draw(

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erfcx, log_ndtr
 
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 _FAR = 100.0  # beyond it the series of `positive_mean` is accurate to rounding
 

@@ -18,9 +18,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bsdr_models.numerics import _cone_kernel, _cone_moments
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.numerics import _argmax_kernel, _argmax_moments
 from bsdr_models.numerics.quadrature import gauss_hermite
-from bsdr_models.typing import FloatArray, IntArray
 
 # Scores this many standard deviations below the best are as impossible as any: further out the
 # square of the distance swallows the digits that the quadrature needs.
@@ -28,7 +28,7 @@ _FAR = 1e7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConeMoments:
+class ArgmaxMoments:
     """Moments of t ~ N(eta, I) given that y is the argmax. N rows, K labels.
 
     log_prob
@@ -58,17 +58,17 @@ def log_prob(eta: ArrayLike, y: ArrayLike, *, n_nodes: int = 32) -> FloatArray:
     -------
     ndarray of shape (N,)
     """
-    eta, y = _check_cone(eta, y)
+    eta, y = _check_argmax(eta, y)
     result, mode = np.empty(len(eta)), np.empty(len(eta))
     unused = np.empty((0, 0))
     drop = _drop(n_nodes, eta.shape[1])
-    _cone_moments.cone_moments(eta, y, n_nodes, drop, False, False, result, unused, mode)
+    _argmax_moments.argmax_moments(eta, y, n_nodes, drop, False, False, result, unused, mode)
     return result
 
 
 def moments(
     eta: ArrayLike, y: ArrayLike, *, n_nodes: int = 32, start: FloatArray | None = None
-) -> ConeMoments:
+) -> ArgmaxMoments:
     r"""Log probability and mean of t ~ N(eta, I) cut to the cone where y is the argmax.
 
     .. math::
@@ -91,7 +91,7 @@ def moments(
 
     Returns
     -------
-    ConeMoments
+    ArgmaxMoments
 
     Notes
     -----
@@ -108,7 +108,7 @@ def moments(
     64      1e-13   1e-13   1e-13   3e-13
     ======  ======  ======  ======  ======
     """
-    eta, y = _check_cone(eta, y)
+    eta, y = _check_argmax(eta, y)
     if start is None:
         mode = np.empty(len(eta))
     else:
@@ -117,8 +117,8 @@ def moments(
             raise ValueError(f"start must be finite with shape ({len(eta)},)")
     result, mean = np.empty(len(eta)), np.empty_like(eta)
     drop, warm = _drop(n_nodes, eta.shape[1]), start is not None
-    _cone_moments.cone_moments(eta, y, n_nodes, drop, warm, True, result, mean, mode)
-    return ConeMoments(log_prob=result, mean=mean, mode=mode)
+    _argmax_moments.argmax_moments(eta, y, n_nodes, drop, warm, True, result, mean, mode)
+    return ArgmaxMoments(log_prob=result, mean=mean, mode=mode)
 
 
 def label_log_probs(mean: ArrayLike, sd: ArrayLike, *, n_nodes: int = 16) -> FloatArray:
@@ -152,7 +152,7 @@ def label_log_probs(mean: ArrayLike, sd: ArrayLike, *, n_nodes: int = 16) -> Flo
     mean = np.maximum(mean - best, -_FAR * scale)
     nodes, weights = _centred_rule(n_nodes)
     result = np.empty_like(mean)
-    _cone_kernel.label_log_probs(mean, sd, nodes, weights, result)
+    _argmax_kernel.label_log_probs(mean, sd, nodes, weights, result)
     result -= np.logaddexp.reduce(result, axis=1, keepdims=True)
     return result
 
@@ -175,7 +175,7 @@ def _centred_rule(n_nodes: int) -> tuple[FloatArray, FloatArray]:
     return nodes, np.log(weights) + 0.5 * nodes**2
 
 
-def _check_cone(eta: ArrayLike, y: ArrayLike) -> tuple[FloatArray, IntArray]:
+def _check_argmax(eta: ArrayLike, y: ArrayLike) -> tuple[FloatArray, IntArray]:
     """Contiguous float64 eta (N, K) and int64 y (N,), checked."""
     eta = _writable(eta)
     labels = np.asarray(y)

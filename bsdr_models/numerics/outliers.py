@@ -32,23 +32,23 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.stats import chi2, f
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.row_space import Rows, squared_distance, weighted_mean
-from bsdr_models.typing import FloatArray
 
 # Shares below which a direction of the scores, or a residual, is a rounding error.
 RANK_TOL, EXACT = 1e-10, 1e-12
 
 
-def t2_tail(t2: FloatArray, n_rows: int, rank: int) -> FloatArray:
+def t2_tail(t2: FloatArray, n_samples: int, rank: int) -> FloatArray:
     """Probability that the T2 of a new row is larger, from so many training rows."""
-    factor = n_rows * (n_rows - rank) / (rank * (n_rows**2 - 1.0))
-    return np.asarray(f.sf(factor * t2, rank, n_rows - rank))
+    factor = n_samples * (n_samples - rank) / (rank * (n_samples**2 - 1.0))
+    return np.asarray(f.sf(factor * t2, rank, n_samples - rank))
 
 
-def t2_limit(prob: float, n_rows: int, rank: int) -> float:
+def t2_limit(prob: float, n_samples: int, rank: int) -> float:
     """T2 below which a new row lies with that probability."""
-    factor = n_rows * (n_rows - rank) / (rank * (n_rows**2 - 1.0))
-    return float(f.ppf(prob, rank, n_rows - rank) / factor)
+    factor = n_samples * (n_samples - rank) / (rank * (n_samples**2 - 1.0))
+    return float(f.ppf(prob, rank, n_samples - rank) / factor)
 
 
 def q_limit(prob: float, scale: float, dof: float) -> float:
@@ -57,7 +57,7 @@ def q_limit(prob: float, scale: float, dof: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unusual:
+class OutlierMeasures:
     """How far out rows lie.
 
     t2, q_residual
@@ -84,7 +84,7 @@ class Unusual:
 class Reference:
     """What new rows are compared with. N training rows, D features, R scores, rank A.
 
-    n_rows, rank
+    n_samples, rank
         N and A.
     mean
         Of the training rows, (D,).
@@ -98,7 +98,7 @@ class Reference:
         g and h; 0 and 1 where the scores miss nothing of the features.
     """
 
-    n_rows: int
+    n_samples: int
     rank: int
     mean: FloatArray
     projection: FloatArray
@@ -108,7 +108,7 @@ class Reference:
     q_dof: float
 
     @classmethod
-    def learn(cls, rows: Rows, projection: FloatArray) -> tuple[Self, Unusual] | None:
+    def learn(cls, rows: Rows, projection: FloatArray) -> tuple[Self, OutlierMeasures] | None:
         """From training rows (N, D), complete, dense or sparse; and how unusual each of them is.
 
         A training row is compared with the others. None if there are too few rows, or if all lie
@@ -128,7 +128,7 @@ class Reference:
         white = scores @ whitening  # (N, A), orthonormal columns
         loadings = np.asarray(rows.T @ white).T
         bare = cls(
-            n_rows=n,
+            n_samples=n,
             rank=rank,
             mean=mean,
             projection=projection,
@@ -149,15 +149,15 @@ class Reference:
         reference = replace(bare, q_scale=scale, q_dof=dof)
         return reference, reference._judge(t2, q, n - 1)
 
-    def compare(self, rows: Rows) -> Unusual:
+    def compare(self, rows: Rows) -> OutlierMeasures:
         """New rows (M, D), complete, dense or sparse."""
         square, residual, _ = self._parts(rows)
-        return self._judge((self.n_rows - 1.0) * square, residual, self.n_rows)
+        return self._judge((self.n_samples - 1.0) * square, residual, self.n_samples)
 
     def attrs(self) -> dict[str, float]:
         """What a plot needs to draw limits."""
         return {
-            "reference_rows": self.n_rows,
+            "reference_rows": self.n_samples,
             "t2_rank": self.rank,
             "q_scale": self.q_scale,
             "q_dof": self.q_dof,
@@ -172,8 +172,8 @@ class Reference:
         residual = length - 2.0 * np.sum(white * along, axis=1) + fitted
         return np.sum(white**2, axis=1), np.maximum(residual, 0.0), length
 
-    def _judge(self, t2: FloatArray, q: FloatArray, n_rows: int) -> Unusual:
-        tail = t2_tail(t2, n_rows, self.rank)
+    def _judge(self, t2: FloatArray, q: FloatArray, n_samples: int) -> OutlierMeasures:
+        tail = t2_tail(t2, n_samples, self.rank)
         if self.q_scale > 0.0:
             tail = np.minimum(2.0 * np.minimum(tail, chi2.sf(q / self.q_scale, self.q_dof)), 1.0)
-        return Unusual(t2=t2, q_residual=q, tail_probability=tail)
+        return OutlierMeasures(t2=t2, q_residual=q, tail_probability=tail)

@@ -30,7 +30,7 @@ from numpy.polynomial import polynomial
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray
 
 # Nodes: -4.7 to 5.65 at even steps. Beyond lie 1.3e-6 of a normal density on the side where the
 # product of the others is small as well, unless they are far behind, and 1e-8 on the other side.

@@ -17,8 +17,8 @@ import numpy as np
 from numba import njit
 from scipy.special import log_ndtr
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.probit_gp import Approximation, Posterior, Sites, solve_sites
-from bsdr_models.typing import FloatArray, IntArray
 
 # Sums may be reordered, so that loops over rows are SIMD code; nothing is infinite or no number.
 _OPTIONS: dict[str, Any] = {

@@ -26,8 +26,8 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.special import log_ndtr
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.linalg import factorise_inplace
-from bsdr_models.typing import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.kernels import squared_distances
-from bsdr_models.typing import FloatArray
 
 # What a row has to itself where nothing else is said; it keeps kernel matrices positive definite.
 NUGGET = 1e-6

@@ -14,10 +14,10 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.special import log_ndtr
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.linalg import factorise_inplace
 from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 from bsdr_models.numerics.probit_gp import Approximation, Sites, solve_sites
-from bsdr_models.typing import FloatArray
 
 _MAX_HALVINGS = 40
 # Relative loss of the objective that rounding can explain.

@@ -19,7 +19,8 @@ from numba import njit
 from scipy.special import log_ndtr, ndtri
 from scipy.stats import qmc
 
-from bsdr_models.numerics._cone_kernel import (
+from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics._argmax_kernel import (
     _INV_SQRT_2PI,
     _OPTIONS,
     DENOMINATOR,
@@ -28,7 +29,6 @@ from bsdr_models.numerics._cone_kernel import (
     _factor,
 )
 from bsdr_models.numerics.quadrature import gauss_hermite
-from bsdr_models.typing import FloatArray
 
 # Nodes of the Gauss-Hermite rule in each of one, two and three dimensions; beyond, quasi-random
 # points.

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 
 @lru_cache(maxsize=32)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 # Share below which a component counts as switched off.
 ALIVE = 0.01

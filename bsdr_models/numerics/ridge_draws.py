@@ -19,9 +19,9 @@ References
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.typing import FloatArray
 
 # Stacks of matrices up to this order are factorised in one call; larger ones one by one.
 _STACKED_ORDER = 48
@@ -90,7 +90,7 @@ def _anisotropic(
     rng: np.random.Generator,
 ) -> FloatArray:
     """Draws (M, D, B) for M matrices: phi (M, D), a (M,), l (M, N, B), e_2 (M, D, B)."""
-    if design.n_features > design.n_rows:
+    if design.n_features > design.n_samples:
         extra = rng.standard_normal(linear.shape)
         rows = zip(linear, precision, scale, noise, extra, strict=True)
         return np.stack([_by_rows(design.X, *row) for row in rows])

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 # Dense (N, D), or any of SciPy's sparse arrays and matrices, which share no annotated type.
 type Rows = Any

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bsdr_models.typing import BoolArray, FloatArray
+from bsdr_models.arrays import BoolArray, FloatArray
 
 # A feature whose standard deviation is below this share of its size is constant.
 CONSTANT_TOL = 1e-8

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.design import Design
-from bsdr_models.typing import FloatArray, IntArray
 
 # Share of an isotropic matrix in the covariance that whitens the features.
 SHRINKAGE = 0.1
@@ -16,7 +16,7 @@ def label_indicators(y: IntArray, n_labels: int) -> FloatArray:
 
 
 def discriminant_scores(design: Design, Y: FloatArray, n_scores: int) -> FloatArray:
-    """Positions of the rows along the leading shrunken discriminant directions.
+    """LatentCoordinates of the rows along the leading shrunken discriminant directions.
 
     With Y from :func:`label_indicators` these are the scores of linear discriminant analysis
     (optimal scoring: the eigenvectors of between- against within-class scatter are those of

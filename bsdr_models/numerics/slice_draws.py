@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 # A bracket shrinks by a quarter or more in expectation: this many times ends at rounding.
 _MAX_SHRINKS = 500

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 # D is never below this: a row exactly on its margin, of a label without weights.
 TINY_WIDTH = 1e-150

@@ -14,11 +14,11 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_softmax, softmax
 
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray
 
 # One imagined row that is spread evenly over all rows and classes keeps T positive where the
 # held-out rows are all classified correctly, as Laplace's rule does for a rate.
-PSEUDO_ROWS = 1.0
+PSEUDO_SAMPLES = 1.0
 # T stays within this factor of the spread of the scores, both ways.
 RANGE = 1e4
 
@@ -28,7 +28,7 @@ def fit_temperature(scores: FloatArray, y: IntArray) -> float:
 
     The loss is convex in 1/T, with a slope of
     :math:`\sum_n \{ \sum_c p_{nc} f_{nc} - \sum_c q_{nc} f_{nc} \}`, where q is the label of the
-    row mixed with the even distribution to the extent of ``PSEUDO_ROWS`` rows in all.
+    row mixed with the even distribution to the extent of ``PSEUDO_SAMPLES`` rows in all.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def fit_temperature(scores: FloatArray, y: IntArray) -> float:
         return 1.0
     centred = centred / spread
     # The even part of q meets centred scores only and drops out of the slope.
-    labelled = n / (n + PSEUDO_ROWS) * centred[np.arange(n), y].sum()
+    labelled = n / (n + PSEUDO_SAMPLES) * centred[np.arange(n), y].sum()
 
     def slope(log_inverse: float) -> float:
         p = softmax(np.exp(log_inverse) * centred, axis=1)

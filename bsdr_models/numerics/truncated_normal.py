@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_ndtr, ndtri_exp
 
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 # The smallest exponential variate that is used: zero would be drawn as an infinite normal.
 _TINY = 1e-300

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import lapack
 
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 # Both routes take N**3 or P**3 and products with A; they meet about here.
 _ROWS_PER_COORDINATE = 1.6

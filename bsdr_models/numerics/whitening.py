@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 
 class Whitener(Protocol):

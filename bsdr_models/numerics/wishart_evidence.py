@@ -16,23 +16,23 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln
 
-from bsdr_models.typing import FloatArray
+from bsdr_models.arrays import FloatArray
 
 
-def effective_sizes(n_rows: float, n_features: float, rank: int) -> tuple[float, float]:
+def effective_sizes(n_samples: float, n_features: float, rank: int) -> tuple[float, float]:
     """n and d of a scatter of the given rank.
 
     In general position the rank is the smaller of the two. Repeated rows and dependent features
     make it lower: the density is then singular, and its evidence unbounded at kappa = 0. The
     smaller of n and d is therefore set to the rank.
     """
-    if n_rows <= n_features:
-        return (float(rank) if rank < np.floor(n_rows) else n_rows), float(n_features)
-    return n_rows, float(rank)
+    if n_samples <= n_features:
+        return (float(rank) if rank < np.floor(n_samples) else n_samples), float(n_features)
+    return n_samples, float(rank)
 
 
 def best_scale(
-    eigenvalues: FloatArray, counts: FloatArray, n_rows: float, n_features: float
+    eigenvalues: FloatArray, counts: FloatArray, n_samples: float, n_features: float
 ) -> float:
     r"""Kappa of the largest evidence.
 
@@ -45,11 +45,11 @@ def best_scale(
         s, positive.
     counts : (J,)
         Their multiplicities.
-    n_rows, n_features : float
+    n_samples, n_features : float
         n and d, from :func:`effective_sizes`.
     """
     rank = float(counts.sum())
-    target = rank - n_features * n_rows / (n_features + 1.0 + n_rows)
+    target = rank - n_features * n_samples / (n_features + 1.0 + n_samples)
     low = target * eigenvalues.min() / rank
     high = target * eigenvalues.max() / (rank - target)
     low, high = np.log(min(low, high)) - 1e-6, np.log(max(low, high)) + 1e-6
@@ -63,12 +63,12 @@ def best_scale(
 
 
 def log_evidence(
-    kappa: float, eigenvalues: FloatArray, counts: FloatArray, n_rows: float, n_features: float
+    kappa: float, eigenvalues: FloatArray, counts: FloatArray, n_samples: float, n_features: float
 ) -> float:
     """log m(kappa), arguments as in :func:`best_scale`; -inf for an infinite kappa."""
     if np.isinf(kappa):
         return -np.inf
-    d, n, nu0 = n_features, n_rows, n_features + 1.0
+    d, n, nu0 = n_features, n_samples, n_features + 1.0
     log_det = float(counts @ np.log(kappa + eigenvalues)) + (d - counts.sum()) * np.log(kappa)
     order = 0.5 * (nu0 + 1.0 - np.arange(1, round(d) + 1))
     constant = float(np.sum(gammaln(order + 0.5 * n) - gammaln(order))) - 0.5 * n * d * np.log(

@@ -6,7 +6,7 @@ tree. When `ax` is given, its figure should use ``layout="constrained"``: titles
 then find their room.
 
 The numbers behind a picture are in a table of xarray, of which `to_dataframe` makes a data frame:
-`scores_table`, `loadings_table`, `importance_table`, `correlation_table`,
+`map_table`, `loadings_table`, `importance_table`, `correlation_table`,
 `confusion_table`, `roc_table`, `reliability_table`, `predictive_check_table` and
 `cross_validation_table`; the others draw variables of the tree as they are.
 """
@@ -19,12 +19,12 @@ from bsdr_models.plots.confusion import confusion_table, plot_confusion
 from bsdr_models.plots.importance import importance_table, plot_variable_importance
 from bsdr_models.plots.landscape import plot_landscape
 from bsdr_models.plots.loadings import plot_feature_relevance, plot_loadings, plot_relevance
+from bsdr_models.plots.map import plot_map
 from bsdr_models.plots.outliers import plot_outliers
 from bsdr_models.plots.predictive import plot_predictive_check, predictive_check_table
 from bsdr_models.plots.regions import plot_decision_regions
 from bsdr_models.plots.roc import plot_roc, roc_table
-from bsdr_models.plots.scores import plot_scores
-from bsdr_models.plots.tables import loadings_table, scores_table
+from bsdr_models.plots.tables import loadings_table, map_table
 from bsdr_models.plots.validation import (
     cross_validation_table,
     plot_cross_validation,
@@ -38,6 +38,7 @@ __all__ = [
     "cross_validation_table",
     "importance_table",
     "loadings_table",
+    "map_table",
     "plot_biplot",
     "plot_bound",
     "plot_certainty",
@@ -48,17 +49,16 @@ __all__ = [
     "plot_feature_relevance",
     "plot_landscape",
     "plot_loadings",
+    "plot_map",
     "plot_outliers",
     "plot_permutation",
     "plot_predictive_check",
     "plot_relevance",
     "plot_reliability",
     "plot_roc",
-    "plot_scores",
     "plot_variable_importance",
     "plot_weight_path",
     "predictive_check_table",
     "reliability_table",
     "roc_table",
-    "scores_table",
 ]

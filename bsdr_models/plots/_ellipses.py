@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.stats import chi2
 
-from bsdr_models.typing import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray
 
 N_VERTICES = 73  # one every five degrees, the first repeated
 
@@ -48,7 +48,7 @@ def mixture_moments(mean: FloatArray, cov: FloatArray) -> tuple[FloatArray, Floa
     return centre, cov.mean(axis=0) + deviation.T @ deviation / len(mean)
 
 
-def spread_rows(group: IntArray, limit: int) -> IntArray:
+def spread_samples(group: IntArray, limit: int) -> IntArray:
     """At most `limit` row positions, in order, taken evenly from every group, (<= limit,)."""
     if len(group) <= limit:
         return np.arange(len(group))

@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.plots._style import GREY, HALO, INK, figure_of
-from bsdr_models.typing import FloatArray
 
 TEXT_SIZE = 8.0
 # Where a name may stand, seen from its point: how far (in points), and how far turned (degrees).

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.dims import COMPONENT, LABEL, OBS
-from bsdr_models.typing import BoolArray, FloatArray, IntArray
 
 TOO_NARROW = "{} are approximate, usually too narrow"
 # Log Bayes factor against the model without features below which a map is said to show nothing,
@@ -131,10 +131,10 @@ def label_values(tree: xr.DataTree, group: str) -> np.ndarray:
     raise ValueError(f"neither group {group!r} nor 'posterior' has the coordinate {LABEL!r}")
 
 
-def component_positions(
+def component_coordinates(
     dataset: xr.Dataset, components: int | tuple[int, ...]
 ) -> tuple[tuple[int, ...], list[str]]:
-    """Positions of components in `dataset`, checked, and a name for each.
+    """LatentCoordinates of components in `dataset`, checked, and a name for each.
 
     A model of one component has one axis, whatever was asked for by default.
     """

@@ -5,13 +5,13 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from scipy.stats import norm
 
-from bsdr_models.plots._ellipses import spread_rows
+from bsdr_models.arrays import FloatArray
+from bsdr_models.plots._ellipses import spread_samples
 from bsdr_models.plots._read import Target, Values
 from bsdr_models.plots._style import GREY, POSITIVE, color, marker
-from bsdr_models.typing import FloatArray
 
 N_DENSITY = 400  # grid points of a density curve
-MAX_DENSITY_ROWS = 2000  # rows that enter one, spread evenly
+MAX_DENSITY_SAMPLES = 2000  # rows that enter one, spread evenly
 
 
 def draw_strips(
@@ -62,7 +62,7 @@ def draw_strips(
 
 
 def _density(grid: FloatArray, mean: FloatArray, sd: FloatArray) -> FloatArray:
-    rows = spread_rows(np.zeros(len(mean), np.int64), MAX_DENSITY_ROWS)
+    rows = spread_samples(np.zeros(len(mean), np.int64), MAX_DENSITY_SAMPLES)
     return np.asarray(norm.pdf(grid[:, None], mean[rows], sd[rows]).mean(axis=1))
 
 
@@ -76,7 +76,7 @@ def _draw_rows(
     max_bars: int,
 ) -> None:
     """Points, and the intervals of at most `max_bars` of them."""
-    rows = spread_rows(np.zeros(len(x), np.int64), max_bars)
+    rows = spread_samples(np.zeros(len(x), np.int64), max_bars)
     ends = [np.column_stack([x + side * reach, y])[rows] for side in (-1.0, 1.0)]
     bars = LineCollection(list(np.stack(ends, axis=1)), colors=shade, linewidths=0.8, alpha=0.4)
     bars.set(zorder=2.5, gid="obs-bars")

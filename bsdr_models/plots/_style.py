@@ -128,7 +128,7 @@ def ink_on(background: str) -> str:
     return INK if luminance > 0.3 else "white"
 
 
-def name_rows(ax: Axes, names: np.ndarray) -> None:
+def name_samples(ax: Axes, names: np.ndarray) -> None:
     """One row per feature, the first on top."""
     ax.set_yticks(range(len(names)), [str(name) for name in names])
     ax.set_ylim(len(names) - 0.4, -0.6)

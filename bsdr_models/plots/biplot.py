@@ -8,13 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Circle
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import COMPONENT, FEATURE, OBS
 from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.plots._labels import Names
 from bsdr_models.plots._read import (
     Classes,
     caveats,
-    component_positions,
+    component_coordinates,
     read,
     read_target,
 )
@@ -28,8 +29,7 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
-from bsdr_models.plots.scores import draw_points
-from bsdr_models.typing import FloatArray
+from bsdr_models.plots.map import draw_points
 
 REACH = 0.8  # of the longest arrow, as a share of the way to the border of the cloud of points
 
@@ -83,7 +83,7 @@ def plot_correlation_circle(
     tree
         As for :func:`correlation_table`.
     components
-        Positions of two components.
+        Indices of two components.
     n_features
         How many features to name, those farthest from the middle.
     ax
@@ -141,7 +141,7 @@ def plot_biplot(
     tree
         Needs `latent_mean` (obs, component) and `projection_mean` (feature, component) in "fit".
     components
-        Positions of two components.
+        Indices of two components.
     n_features
         How many arrows to draw, the longest ones.
     label
@@ -199,8 +199,8 @@ def plot_biplot(
 def _plane(
     dataset: xr.Dataset, components: tuple[int, int], what: str
 ) -> tuple[list[int], list[str]]:
-    """Positions of two components, and their names."""
-    chosen, names = component_positions(dataset, components)
+    """LatentCoordinates of two components, and their names."""
+    chosen, names = component_coordinates(dataset, components)
     if len(chosen) != 2:
         raise ValueError(f"{what} needs two components; plot_loadings shows a single one")
     return list(chosen), names

@@ -10,12 +10,13 @@ from matplotlib.axes import Axes
 from scipy.stats import binomtest
 from sklearn.calibration import calibration_curve
 
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.metrics import (
     Estimate,
     brier_scores,
     calibration_error,
     log_losses,
-    mean_of_rows,
+    mean_of_samples,
 )
 from bsdr_models.plots._read import check_label, check_prob, known_classes, known_labels
 from bsdr_models.plots._style import (
@@ -27,7 +28,6 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
-from bsdr_models.typing import BoolArray, FloatArray, IntArray
 
 SEED = 0  # of the resampling, so that a picture drawn twice is the same picture
 
@@ -199,7 +199,7 @@ def _losses(
         both = np.stack([1.0 - stated, stated], axis=-1).reshape(-1, 2)
         each = [score(both, happened.ravel().astype(int)) for score in (log_losses, brier_scores)]
         rows = [values.reshape(stated.shape).mean(axis=1) for values in each]
-    return [mean_of_rows(values, prob=prob, rng=rng) for values in rows]
+    return [mean_of_samples(values, prob=prob, rng=rng) for values in rows]
 
 
 def _statements(tree: xr.DataTree, label: Hashable | None) -> tuple[FloatArray, BoolArray, str]:

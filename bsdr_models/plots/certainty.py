@@ -19,7 +19,7 @@ from bsdr_models.plots._style import (
     styled,
 )
 
-MAX_ROWS = 25  # rows shown by default
+MAX_SAMPLES = 25  # rows shown by default
 MIN_WRITTEN = 0.12  # widest share that is not written into its piece of the bar
 
 
@@ -36,7 +36,7 @@ def plot_certainty(
     tree
         Needs `probability` (obs, outcome) in group "predictions"; its rows sum to one.
     rows
-        Positions of the rows, shown in the order given. By default all rows or, of more than 25,
+        Indices of the samples, shown in the order given. By default all rows or, of more than 25,
         25 that are spread evenly from the surest to the least sure.
     ax
         Axes to draw on; a new figure by default.
@@ -80,14 +80,14 @@ def plot_certainty(
 
 
 def _choose(probability: np.ndarray, rows: Sequence[int] | None) -> tuple[str, np.ndarray]:
-    n_rows = len(probability)
+    n_samples = len(probability)
     if rows is not None:
         chosen = np.asarray(rows, dtype=np.int64)
-        if chosen.size == 0 or np.any((chosen < 0) | (chosen >= n_rows)):
-            raise ValueError(f"rows must be positions in 0..{n_rows - 1}, and at least one")
+        if chosen.size == 0 or np.any((chosen < 0) | (chosen >= n_samples)):
+            raise ValueError(f"rows must be positions in 0..{n_samples - 1}, and at least one")
         return "How sure", chosen
     order = np.argsort(-probability.max(axis=1), kind="stable")
-    if n_rows <= MAX_ROWS:
+    if n_samples <= MAX_SAMPLES:
         return "How sure: all rows", order
-    spread = order[np.linspace(0, n_rows - 1, MAX_ROWS).astype(np.int64)]
-    return f"How sure: {MAX_ROWS} of {n_rows} rows", spread
+    spread = order[np.linspace(0, n_samples - 1, MAX_SAMPLES).astype(np.int64)]
+    return f"How sure: {MAX_SAMPLES} of {n_samples} rows", spread

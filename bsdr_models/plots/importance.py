@@ -4,6 +4,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, DRAW, FEATURE, LABEL
 from bsdr_models.plots._read import TOO_NARROW, caveats, check_prob, read
 from bsdr_models.plots._style import (
@@ -12,11 +13,10 @@ from bsdr_models.plots._style import (
     PALE,
     POSITIVE,
     axes_or_new,
-    name_rows,
+    name_samples,
     set_title,
     styled,
 )
-from bsdr_models.typing import FloatArray
 
 
 def importance_table(tree: xr.DataTree, *, top: int = 10, prob: float = 0.9) -> xr.Dataset:
@@ -127,7 +127,7 @@ def plot_variable_importance(
     ax.scatter(mean, place, c=shades, s=40, edgecolors="white", linewidths=0.8, zorder=3)
     ax.axvline(1.0, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
     ax.axvline(0.0, color=GREY, linewidth=1.0, zorder=1)
-    name_rows(ax, shown[FEATURE].values)
+    name_samples(ax, shown[FEATURE].values)
     ax.set_xlabel("importance")
     note = f"The {len(place)} largest of {n_all} features. " * (len(place) < n_all)
     note += "Dashed: the root mean square of all features, 1 as for VIP."

@@ -9,6 +9,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.ticker import MaxNLocator
 from scipy.ndimage import zoom
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import COMPONENT, GRID_X, GRID_Y, LABEL, OBS
 from bsdr_models.plots._read import Classes, Target, read, read_target
 from bsdr_models.plots._style import (
@@ -22,8 +23,7 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
-from bsdr_models.plots.scores import row_colors
-from bsdr_models.typing import FloatArray
+from bsdr_models.plots.map import sample_colors
 
 # Light is sure, dark is not, but never so dark that the colours of the classes drown.
 FOG = LinearSegmentedColormap.from_list("fog", [to_rgb("#5d6878"), to_rgb("#b4bbc5"), (1, 1, 1)])
@@ -77,9 +77,9 @@ def plot_landscape(
     axes = [landscape[dim].values.astype(np.float64) for dim in dims]
     rows: Rows = {}
     if show in ("training", "both"):
-        rows["training"] = _read_rows(tree, "fit", len(dims))
+        rows["training"] = _read_samples(tree, "fit", len(dims))
     if show in ("predictions", "both"):
-        rows["new"] = _read_rows(predictions or tree, "predictions", len(dims))
+        rows["new"] = _read_samples(predictions or tree, "predictions", len(dims))
     classes = [target for _, target in rows.values() if isinstance(target, Classes)]
 
     ax = axes_or_new(
@@ -107,8 +107,8 @@ def plot_landscape(
     return ax
 
 
-def _read_rows(tree: xr.DataTree, group: str, n_axes: int) -> tuple[FloatArray, Target]:
-    """Positions (N, R) and what colours them."""
+def _read_samples(tree: xr.DataTree, group: str, n_axes: int) -> tuple[FloatArray, Target]:
+    """LatentCoordinates (N, R) and what colours them."""
     latent = read(tree, group, "latent_mean")["latent_mean"].transpose(OBS, COMPONENT).values
     if latent.shape[1] != n_axes:
         raise ValueError(
@@ -162,7 +162,7 @@ def _draw_plane(
 
 def _draw_points(ax: Axes, at: FloatArray, target: Target, *, hollow: bool) -> None:
     """Markers at (M, 2), full with a dark edge or open, in the colours of the classes."""
-    shades = row_colors(target, len(at))
+    shades = sample_colors(target, len(at))
     index = target.index if isinstance(target, Classes) else np.zeros(len(at), dtype=np.int64)
     known = ax.get_legend_handles_labels()[1]
     for c in np.unique(index).tolist():
@@ -222,8 +222,8 @@ def _draw_curve(
     return note
 
 
-def _strips(target: Target, n_rows: int = 1) -> np.ndarray:
+def _strips(target: Target, n_samples: int = 1) -> np.ndarray:
     """Strip of each row, from the top; rows without a label have the one below the classes."""
     if not isinstance(target, Classes):
-        return np.zeros(n_rows, dtype=np.int64)
+        return np.zeros(n_samples, dtype=np.int64)
     return np.where(target.index < 0, len(target.names), target.index)

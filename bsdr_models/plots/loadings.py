@@ -4,12 +4,13 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dims import COMPONENT, FEATURE
 from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.plots._read import (
     TOO_NARROW,
     caveats,
-    component_positions,
+    component_coordinates,
     read,
 )
 from bsdr_models.plots._style import (
@@ -19,12 +20,11 @@ from bsdr_models.plots._style import (
     PALE,
     POSITIVE,
     axes_or_new,
-    name_rows,
+    name_samples,
     set_title,
     styled,
 )
 from bsdr_models.plots.tables import loadings_table
-from bsdr_models.typing import FloatArray, IntArray
 
 
 @styled
@@ -56,7 +56,7 @@ def plot_loadings(
         Axes to draw on; a new figure by default.
     """
     table = loadings_table(tree, prob=prob)
-    (position,), (name,) = component_positions(table, component)
+    (position,), (name,) = component_coordinates(table, component)
     one = table.isel({COMPONENT: position})
     mean, low, high = (one[end].values for end in ("mean", "low", "high"))
     known = np.isfinite(low)  # a model may know a loading and not how sure it is
@@ -69,7 +69,7 @@ def plot_loadings(
             ax.hlines(rank, low[f], high[f], color=shade, linewidth=2.2)
         ax.plot(mean[f], rank, "o", color=shade, markersize=6, markeredgecolor="white")
     ax.axvline(0.0, color=GREY, linewidth=1.0, zorder=1)
-    name_rows(ax, one[FEATURE].values[top])
+    name_samples(ax, one[FEATURE].values[top])
     ax.set_xlabel(f"loading on {name}")
     if table["sd"].attrs.get("over") == "rows":
         note = f"Mean slopes; bars: {prob:.0%} of the slopes at the training rows, no uncertainty."
@@ -145,7 +145,7 @@ def plot_feature_relevance(
     ax.hlines(range(len(top)), 0.0, relevance[top], color=PALE, linewidth=2.0)
     ax.plot(relevance[top], range(len(top)), "o", color=POSITIVE, markersize=6)
     ax.set_xlim(left=0.0)
-    name_rows(ax, fit[FEATURE].values[top])
+    name_samples(ax, fit[FEATURE].values[top])
     ax.set_xlabel("share of the squared coefficients")
     note = f"The {len(top)} largest of {len(relevance)} features." * (len(top) < len(relevance))
     set_title(ax, "Relevance of the features", note)
@@ -153,5 +153,5 @@ def plot_feature_relevance(
 
 
 def _largest(size: FloatArray, limit: int) -> IntArray:
-    """Positions of the largest entries, in falling order; ties keep their order."""
+    """LatentCoordinates of the largest entries, in falling order; ties keep their order."""
     return np.argsort(-size, kind="stable")[:limit]

@@ -11,7 +11,7 @@ from bsdr_models.numerics.outliers import q_limit, t2_limit
 from bsdr_models.plots._labels import Names
 from bsdr_models.plots._read import Classes, check_prob, read, read_target
 from bsdr_models.plots._style import INK, add_legend, axes_or_new, set_title, styled
-from bsdr_models.plots.scores import draw_points
+from bsdr_models.plots.map import draw_points
 
 FAR = 8.0  # times a limit, from where on an axis is logarithmic beyond the limit
 ATTRS = ("reference_rows", "t2_rank", "q_scale", "q_dof")  # what limits are made of
@@ -49,9 +49,9 @@ def plot_outliers(
     dataset = read(tree, group, "t2", "q_residual")
     if missing := [name for name in ATTRS if name not in tree.attrs]:
         raise ValueError(f"the tree has no root attribute {', '.join(map(repr, missing))}")
-    n_rows = int(tree.attrs["reference_rows"]) - (group == "fit")
+    n_samples = int(tree.attrs["reference_rows"]) - (group == "fit")
     t2, q = dataset["t2"].values, dataset["q_residual"].values
-    limit = t2_limit(prob, n_rows, int(tree.attrs["t2_rank"]))
+    limit = t2_limit(prob, n_samples, int(tree.attrs["t2_rank"]))
     scale = float(tree.attrs["q_scale"])
     q_end = q_limit(prob, scale, float(tree.attrs["q_dof"])) if scale > 0.0 else np.inf
     out = np.flatnonzero((t2 > limit) | (q > q_end))
@@ -85,7 +85,7 @@ def plot_outliers(
         + (f", Q up to {q_end:.3g}" if np.isfinite(q_end) else "; the map leaves nothing out")
         + f". {len(out)} of {len(t2)} rows beyond."
     )
-    set_title(ax, "Unusual rows", note)
+    set_title(ax, "OutlierMeasures rows", note)
     excess = np.maximum(t2 / limit, q / q_end)[out]
     named = out[np.argsort(-excess, kind="stable")][:MAX_NAMED]
     points = np.column_stack([t2, q])[named]

@@ -8,6 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, DRAW, LABEL, OBS
 from bsdr_models.plots._read import TOO_NARROW, caveats, check_label, check_prob, read
 from bsdr_models.plots._style import (
@@ -16,11 +17,10 @@ from bsdr_models.plots._style import (
     POSITIVE,
     add_legend,
     axes_or_new,
-    name_rows,
+    name_samples,
     set_title,
     styled,
 )
-from bsdr_models.typing import FloatArray
 
 N_GRID = 200  # points at which distributions of real targets are compared
 STATISTICS: dict[str, Any] = {"mean": np.mean, "sd": np.std, "smallest": np.min, "largest": np.max}
@@ -111,7 +111,7 @@ def plot_predictive_check(
     ax.hlines(place, table["low"], table["high"], color=PALE, linewidth=7.0, label="replicated")
     ax.scatter(table["replicated"], place, marker="|", s=90, color=INK, zorder=2.5)
     ax.scatter(table["observed"], place, s=36, color=POSITIVE, zorder=3, label="observed")
-    name_rows(ax, np.array([str(name) for name in labels]))
+    name_samples(ax, np.array([str(name) for name in labels]))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("rows of the class" if kind == "class" else "rows that have the label")
     add_legend(ax)

@@ -9,19 +9,19 @@ from matplotlib.colors import to_rgb
 from scipy.ndimage import zoom
 from scipy.special import softmax
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW, LABEL, OBS
 from bsdr_models.numerics.orthant import label_log_probs
-from bsdr_models.plots._ellipses import spread_rows
+from bsdr_models.plots._ellipses import spread_samples
 from bsdr_models.plots._read import (
     Classes,
     caveats,
-    component_positions,
+    component_coordinates,
     read,
     read_target,
 )
 from bsdr_models.plots._style import INK, add_legend, axes_or_new, color, set_title, styled
-from bsdr_models.plots.scores import draw_points
-from bsdr_models.typing import FloatArray
+from bsdr_models.plots.map import draw_points
 
 MAX_OPACITY = 0.6
 SHARPEN = 8  # pixels of the picture per cell of the grid, along each axis
@@ -47,7 +47,7 @@ def plot_decision_regions(
 
     over posterior draws s. A model without a likelihood of its own has softmax(f / T) in its place,
     f the scores and T the temperature on the tree. It is the answer for a row known to lie *at*
-    z: the uncertainty of a row's own position is what the ellipses of `plot_scores` show.
+    z: the uncertainty of a row's own position is what the ellipses of `plot_map` show.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def plot_decision_regions(
         Axes to draw on; a new figure by default.
     """
     fit = read(tree, "fit", "latent_mean", "y_index")
-    chosen, names = component_positions(fit, components)
+    chosen, names = component_coordinates(fit, components)
     if len(chosen) != 2:
         raise ValueError("decision regions need a plane: two components")
     target = read_target(tree, "fit")
@@ -104,7 +104,7 @@ def class_probability(tree: xr.DataTree, positions: FloatArray, *, n_draws: int)
     if tree.attrs.get("link") == "softmax":  # calibrated on mean scores, as predictions are
         scores = positions @ weights.mean(axis=0) + bias.mean(axis=0)
         return np.asarray(softmax(scores / tree.attrs["temperature"], axis=1))
-    draws = spread_rows(np.zeros(len(bias), dtype=np.int64), n_draws)
+    draws = spread_samples(np.zeros(len(bias), dtype=np.int64), n_draws)
     total = np.zeros((len(positions), bias.shape[1]))
     for s in draws:
         scores = positions @ weights[s] + bias[s]

@@ -7,6 +7,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from sklearn.metrics import roc_curve
 
+from bsdr_models.arrays import BoolArray, FloatArray
 from bsdr_models.dims import LABEL
 from bsdr_models.metrics import Estimate, area_under_curve
 from bsdr_models.plots._read import check_label, check_prob, known_labels
@@ -19,7 +20,6 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
-from bsdr_models.typing import BoolArray, FloatArray
 
 STROKES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))  # the second from the eleventh class on
 
@@ -37,7 +37,7 @@ def roc_table(tree: xr.DataTree, *, prob: float = 0.9) -> xr.Dataset:
     Returns
     -------
     Dataset
-        `auc` between `low` and `high`, and `n_rows` of the class, (outcome,). A class without
+        `auc` between `low` and `high`, and `n_samples` of the class, (outcome,). A class without
         rows, or with all of them, has no area and is left out.
     """
     check_prob(prob)
@@ -48,7 +48,7 @@ def roc_table(tree: xr.DataTree, *, prob: float = 0.9) -> xr.Dataset:
             "auc": (LABEL, [area.value for area in areas.values()]),
             "low": (LABEL, [area.low for area in areas.values()]),
             "high": (LABEL, [area.high for area in areas.values()]),
-            "n_rows": (LABEL, happened.sum(axis=0)[list(areas)]),
+            "n_samples": (LABEL, happened.sum(axis=0)[list(areas)]),
         },
         coords={LABEL: [labels[c] for c in areas]},
     )

@@ -21,7 +21,7 @@ from bsdr_models.plots._read import (
 UNUSUAL = ("t2", "q_residual", "out_of_range", "tail_probability")
 
 
-def scores_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -> xr.Dataset:
+def map_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -> xr.Dataset:
     r"""Table of the rows: where they lie, their class, how sure both are, and how unusual they are.
 
     Parameters

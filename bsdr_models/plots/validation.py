@@ -8,6 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.plots._style import (
     INK,
     PALE,
@@ -19,7 +20,6 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
-from bsdr_models.typing import FloatArray
 
 LOGARITHMIC = 30.0  # ratio of the largest and the smallest value from which an axis is so
 MAX_LINES = 12

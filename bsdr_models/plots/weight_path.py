@@ -7,6 +7,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import APPROXIMATION, WEIGHT
 from bsdr_models.plots._read import read
 from bsdr_models.plots._style import (
@@ -19,7 +20,6 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
-from bsdr_models.typing import FloatArray
 
 STROKES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
 APART = 1.12  # factor between two ways of classifying at an end of the axis

@@ -15,7 +15,7 @@ import pytest
 from arviz_stats.base import array_stats
 
 from bsdr_models.bm2pca import gibbs
-from bsdr_models.bm2pca.margins import Hinge, Tube
+from bsdr_models.bm2pca.loss_augmentation import EpsilonInsensitive, Hinge
 from bsdr_models.bm2pca.model import build_model
 from bsdr_models.bm2pca.priors import SAMPLING
 from bsdr_models.inference.gibbs import run_gibbs
@@ -65,7 +65,7 @@ def by_gibbs(case, *, seed):
         margins = Hinge(y=y[None], cost=cost)
     else:
         known = np.ones((1, *y.shape), dtype=bool)
-        margins = Tube(y=y[None], observed=known, cost=cost, epsilon=EPSILON)
+        margins = EpsilonInsensitive(y=y[None], observed=known, cost=cost, epsilon=EPSILON)
     data = gibbs.Problem(X=X, margins=margins)
     keep = ("coef", "intercept", *PARAMETERS)
     keep += ("latent", "scores") if y.shape[1] > 1 else ()

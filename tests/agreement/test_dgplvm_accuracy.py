@@ -42,9 +42,9 @@ LOG_LOSS = {
 RIVALS = ("GPC", "linear SVM, C chosen", "linear SVM, C = 100", "LDA, Ledoit-Wolf")
 
 
-def task_of(source, n_rows):
+def task_of(source, n_samples):
     tasks = (*TABLES["dgplvm"].tasks, *TABLES["dgplvm-three-classes"].tasks)
-    (task,) = (task for task in tasks if task.source == source and task.sizes == (n_rows,))
+    (task,) = (task for task in tasks if task.source == source and task.sizes == (n_samples,))
     return task
 
 
@@ -60,26 +60,26 @@ def allowed(claim, spread):
     return claim + 2.0 * spread / np.sqrt(len(SEEDS))
 
 
-@pytest.mark.parametrize(("source", "n_rows"), [key for key in ERROR if key[0] == "wine"])
-def test_wine(source, n_rows):
-    error, _ = results(task_of(source, n_rows))
-    assert error.mean() <= allowed(*ERROR[source, n_rows])
+@pytest.mark.parametrize(("source", "n_samples"), [key for key in ERROR if key[0] == "wine"])
+def test_wine(source, n_samples):
+    error, _ = results(task_of(source, n_samples))
+    assert error.mean() <= allowed(*ERROR[source, n_samples])
 
 
 @needs_archives
-@pytest.mark.parametrize(("source", "n_rows"), [key for key in ERROR if key[0] != "wine"])
-def test_few_rows_of_digits_and_oil(source, n_rows):
-    error, log_loss = results(task_of(source, n_rows))
-    assert error.mean() <= allowed(*ERROR[source, n_rows])
-    if (source, n_rows) in LOG_LOSS:
-        assert log_loss.mean() <= allowed(*LOG_LOSS[source, n_rows])
+@pytest.mark.parametrize(("source", "n_samples"), [key for key in ERROR if key[0] != "wine"])
+def test_few_rows_of_digits_and_oil(source, n_samples):
+    error, log_loss = results(task_of(source, n_samples))
+    assert error.mean() <= allowed(*ERROR[source, n_samples])
+    if (source, n_samples) in LOG_LOSS:
+        assert log_loss.mean() <= allowed(*LOG_LOSS[source, n_samples])
 
 
 @needs_archives
 @pytest.mark.slow
-@pytest.mark.parametrize(("source", "n_rows"), [key for key in ERROR if key[1] >= 20])
-def test_no_split_is_at_chance(source, n_rows):
-    error, _ = results(task_of(source, n_rows), seeds=ALL_SEEDS)
+@pytest.mark.parametrize(("source", "n_samples"), [key for key in ERROR if key[1] >= 20])
+def test_no_split_is_at_chance(source, n_samples):
+    error, _ = results(task_of(source, n_samples), seeds=ALL_SEEDS)
     assert error.max() <= (0.4 if source == "USPS 3 v 5" else 0.5)
 
 
@@ -123,10 +123,10 @@ def test_noise_is_called_noise():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_rows", [10, 20])
-def test_digits_log_loss_beats_shrinkage_lda(n_rows):
+@pytest.mark.parametrize("n_samples", [10, 20])
+def test_digits_log_loss_beats_shrinkage_lda(n_samples):
     """By a factor of four and more with as many components as the classes have directions."""
-    task = Task(source="digits", scheme="per class", sizes=(n_rows,), n_components=9)
+    task = Task(source="digits", scheme="per class", sizes=(n_samples,), n_components=9)
     _, ours = results(task, seeds=range(2))
     _, lda = results(task, "LDA, Ledoit-Wolf", range(2))
     assert ours.mean() < 0.5 * lda.mean()

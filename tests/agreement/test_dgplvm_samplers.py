@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 from sklearn.datasets import load_wine
 
 from bsdr_models.dgplvm import sampling
-from bsdr_models.dgplvm.fit import Task, fit_map, make_objective
+from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
 from bsdr_models.dgplvm.priors import Priors
 
 pytestmark = pytest.mark.slow

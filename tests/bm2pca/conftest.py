@@ -16,11 +16,11 @@ from scipy.sparse import csr_array
 
 from bsdr_models.bm2pca import mean_field as mf
 from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.margins import Hinge, Tube
+from bsdr_models.bm2pca.loss_augmentation import EpsilonInsensitive, Hinge
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.numerics.row_covariances import StackedCovariances
+from bsdr_models.numerics.sample_covariances import StackedCovariances
 
 # No two hyper-parameters agree, and none is its own inverse.
 PRIORS = Priors(
@@ -111,7 +111,7 @@ def make_problem(
     if spec["tube"]:
         epsilon = 0.4
         y = known * (1.5 * rng.standard_normal(shape) + 0.5)
-        margins = Tube(y=y, observed=known, cost=cost, epsilon=epsilon)
+        margins = EpsilonInsensitive(y=y, observed=known, cost=cost, epsilon=epsilon)
     else:
         margins = Hinge(y=y, cost=cost)
     held = tuple(views.make_view(csr_array(x) if spec["sparse"] else x, n_pooled=pooled) for x in X)

@@ -14,10 +14,10 @@ from scipy import optimize, stats
 from scipy.special import gammaln
 
 from bsdr_models.bm2pca import mean_field as mf
-from bsdr_models.bm2pca.margins import Hinge
+from bsdr_models.bm2pca.loss_augmentation import Hinge
 from bsdr_models.bm2pca.views import make_view
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.numerics.row_covariances import StackedCovariances
+from bsdr_models.numerics.sample_covariances import StackedCovariances
 
 LOG_2PI = np.log(2.0 * np.pi)
 
@@ -108,7 +108,7 @@ def test_latent_is_the_exact_posterior_when_the_rest_is_known(lab, case):
     problem = lab.make_problem(case)
     state = lab.updated(problem, known(lab, problem, np.random.default_rng(2)), "latent")
     bound = bound_without(state, problem, "features", "latent", "margins")
-    n_rows, covs = problem.y.shape[1], state.latent.cov.dense()
+    n_samples, covs = problem.y.shape[1], state.latent.cov.dense()
     for p, bias_and_weights in enumerate(state.weights.mean):
         means, evidence = all_means(problem, state, p), 0.0
         for n, found in enumerate(means):
@@ -118,7 +118,7 @@ def test_latent_is_the_exact_posterior_when_the_rest_is_known(lab, case):
                 y.append((X[n] - t)[seen])
                 rows.append(W[seen])
                 noise.append(np.full(seen.sum(), 1.0 / tau))
-            for c, (e0, *eta) in enumerate(bias_and_weights.T) if n < n_rows else ():
+            for c, (e0, *eta) in enumerate(bias_and_weights.T) if n < n_samples else ():
                 value, slope, s, constant = measurements(problem, state, p, n, c)
                 y.append(np.subtract(value, np.multiply(slope, e0)))
                 rows.append(np.multiply.outer(slope, eta).reshape(-1, len(eta)))
@@ -130,7 +130,7 @@ def test_latent_is_the_exact_posterior_when_the_rest_is_known(lab, case):
             )
             evidence += each
             close(found, mean)
-            close(covs[p, n] if n < n_rows else state.latent.pooled.cov[p], cov)
+            close(covs[p, n] if n < n_samples else state.latent.pooled.cov[p], cov)
         close(bound[p], evidence)
 
 
@@ -231,7 +231,7 @@ def test_precisions_give_the_exact_evidence_of_what_they_scale(lab, case):
         close(terms["weights"][p] + terms["weight_precision"][p] - entropy, expected)
 
 
-def test_margins_of_known_scores_are_the_pseudo_likelihood(lab, case):
+def test_loss_augmentation_of_known_scores_are_the_pseudo_likelihood(lab, case):
     """Without uncertainty of f, <|u|> <= sqrt<u**2> is an equality."""
     problem = lab.make_problem(case)
     state = lab.updated(problem, known(lab, problem, np.random.default_rng(7)), "slack")

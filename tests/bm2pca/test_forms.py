@@ -8,8 +8,8 @@ from scipy import stats
 
 from bsdr_models.bm2pca import mean_field as mf
 from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.margins import Hinge
-from bsdr_models.numerics.row_covariances import AxisCovariances, StackedCovariances
+from bsdr_models.bm2pca.loss_augmentation import Hinge
+from bsdr_models.numerics.sample_covariances import AxisCovariances, StackedCovariances
 
 
 def run(state, data, priors, n_sweeps=6):

@@ -14,9 +14,9 @@ import pytest
 from scipy import stats
 
 from bsdr_models.bm2pca import gibbs
-from bsdr_models.bm2pca.margins import Hinge
+from bsdr_models.bm2pca.loss_augmentation import Hinge
 from bsdr_models.bm2pca.model import build_model
-from bsdr_models.numerics import inverse_gaussian, margin_draws
+from bsdr_models.numerics import inverse_gaussian, soft_margin_draws
 
 CASES = ("binary", "shared", "tube", "tube shared")
 
@@ -206,7 +206,7 @@ def test_each_label_is_moved_under_the_latents_that_the_rest_leaves(lab, problem
         return weights, precision, np.zeros(scores.mean.shape[:2])
 
     slack = [state.slack_scale, state.slack_scale_lower]
-    monkeypatch.setattr(margin_draws, "draw", keep)
+    monkeypatch.setattr(soft_margin_draws, "draw", keep)
     own = iter(range(problem.y.shape[2]))
 
     def same_slack(margins, scores, *, rng):

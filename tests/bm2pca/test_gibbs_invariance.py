@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from bsdr_models.bm2pca import gibbs
-from bsdr_models.bm2pca.margins import Hinge, Tube
+from bsdr_models.bm2pca.loss_augmentation import EpsilonInsensitive, Hinge
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.numerics import basis_draws, margin_draws, soft_interval
+from bsdr_models.numerics import parameter_expansion_draws, soft_interval, soft_margin_draws
 
 PRIORS = Priors(
     loading_shape=8.0,
@@ -80,7 +80,7 @@ def draw_joint(target, n_labels, *, n_chains, rng):
         flat = rng.uniform(-EPSILON, EPSILON, f.shape)
         tail = (EPSILON + rng.exponential(0.5 / cost, f.shape)) * rng.choice([-1.0, 1.0], f.shape)
         y = f + np.where(inside, flat, tail)
-        margins = Tube(
+        margins = EpsilonInsensitive(
             y=y, observed=labels[None] != 0.0, cost=np.full((1, 1, 1), cost), epsilon=EPSILON
         )
         slack = draw_slack(cost * np.stack([y - f - EPSILON, f - y - EPSILON]), rng)
@@ -220,7 +220,7 @@ def bias_not_counted_among_the_weights(monkeypatch):
 
 def product_of_slack_scales_for_product_of_expectations(monkeypatch):
     """Linear term C**2 y / lambda, without the 1 of C (1 + C / lambda) y."""
-    monkeypatch.setattr(Hinge, "pulls", lambda self, s: self.y * self.cost**2 / s)
+    monkeypatch.setattr(Hinge, "linear_terms", lambda self, s: self.y * self.cost**2 / s)
 
 
 def cost_not_squared(monkeypatch):
@@ -252,8 +252,10 @@ def latent_without_the_bias_in_its_score(monkeypatch):
 
 def one_side_of_the_tube(monkeypatch):
     """The precision of the lower side is taken for that of the upper."""
-    weights = Tube.weights
-    monkeypatch.setattr(Tube, "weights", lambda self, s: weights(self, np.stack([s[0], s[0]])))
+    weights = EpsilonInsensitive.weights
+    monkeypatch.setattr(
+        EpsilonInsensitive, "weights", lambda self, s: weights(self, np.stack([s[0], s[0]]))
+    )
 
 
 def stale_slack_scales(monkeypatch):
@@ -291,9 +293,9 @@ def scores_of_other_labels_forgotten(monkeypatch):
 
 def ray_without_its_jacobian(monkeypatch):
     """The density of log g along the ray with the power -2 (a - 1)."""
-    move = margin_draws._along_ray
+    move = soft_margin_draws._along_ray
     monkeypatch.setattr(
-        margin_draws,
+        soft_margin_draws,
         "_along_ray",
         lambda eta, nu, scores, shape, *rest: move(eta, nu, scores, shape - 1.0, *rest),
     )
@@ -310,12 +312,12 @@ def scores_from_their_means(monkeypatch):
 
 def basis_that_takes_the_loadings_with_it(monkeypatch):
     """The power of the scale g counts the d entries of W, whose precision moves along."""
-    move = basis_draws.draw
+    move = parameter_expansion_draws.draw
 
     def wrong(*args, shape, rate, rng):
         return move(*args, shape=shape - 0.5 * D, rate=rate, rng=rng)
 
-    monkeypatch.setattr(basis_draws, "draw", wrong)
+    monkeypatch.setattr(parameter_expansion_draws, "draw", wrong)
 
 
 SAMPLE_LATENT = gibbs.sample_latent

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from bsdr_models.bm2pca import mean_field as mf
 from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.margins import Hinge
+from bsdr_models.bm2pca.loss_augmentation import Hinge
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.views import make_view
 

@@ -15,9 +15,9 @@ import pytest
 
 from bsdr_models.bm2pca import mean_field as mf
 from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.margins import Hinge, Tube
+from bsdr_models.bm2pca.loss_augmentation import EpsilonInsensitive, Hinge
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.numerics.row_covariances import AxisCovariances
+from bsdr_models.numerics.sample_covariances import AxisCovariances
 
 LOG_2PI = np.log(2.0 * np.pi)
 CHECKS = ("monte_carlo", "monotone", "stationary")
@@ -123,7 +123,7 @@ PRINTED = [
     Fault(
         "C (1 + w + C w) for C (1 + C w) in the pull of a label",
         CLIMB,
-        after(Hinge, "pulls", lambda pull, self, s: pull + self.cost * self.y / s),
+        after(Hinge, "linear_terms", lambda pull, self, s: pull + self.cost * self.y / s),
     ),
     Fault(
         "shape of nu without the bias",
@@ -276,7 +276,7 @@ BOUND_FAULTS = [
         "normaliser of the tube dropped",
         BOUND,
         after(
-            Tube,
+            EpsilonInsensitive,
             "bound",
             lambda value, self, *_: (
                 value
@@ -289,7 +289,7 @@ BOUND_FAULTS = [
         "2 C epsilon of the tube dropped",
         BOUND,
         after(
-            Tube,
+            EpsilonInsensitive,
             "bound",
             lambda value, self, *_: (
                 value - np.sum(self.observed * 2.0 * self.cost * self.epsilon, axis=(1, 2))
@@ -398,7 +398,7 @@ UPDATE_FAULTS = [
         CLIMB,
         before(
             views,
-            "latent_drive",
+            "latent_linear_term",
             lambda own, view: (
                 replace(own, offset=replace(own.offset, mean=-own.offset.mean)),
                 view,
@@ -410,7 +410,7 @@ UPDATE_FAULTS = [
         BEST,
         before(
             views,
-            "latent_drive",
+            "latent_linear_term",
             lambda own, view: (own, replace(view, mask=0.0 * view.mask + 1.0)),
         ),
         "gaps",
@@ -473,23 +473,27 @@ UPDATE_FAULTS = [
         after(Hinge, "weights", lambda value, self, s: self.cost**2 / s),
         "shared",
     ),
-    Fault("labels of the wrong sign", CLIMB, after(Hinge, "pulls", lambda value, *_: -value)),
+    Fault("labels of the wrong sign", CLIMB, after(Hinge, "linear_terms", lambda value, *_: -value)),
     Fault(
         "sides of the tube swapped",
         CLIMB,
-        before(Tube, "pulls", lambda self, s: (self, s[::-1])),
+        before(EpsilonInsensitive, "linear_terms", lambda self, s: (self, s[::-1])),
         "tube",
     ),
     Fault(
         "one side of the tube missing from its weights",
         CLIMB,
-        after(Tube, "weights", lambda value, self, s: self.observed * self.cost**2 / s[0]),
+        after(
+            EpsilonInsensitive,
+            "weights",
+            lambda value, self, s: self.observed * self.cost**2 / s[0],
+        ),
         "tube",
     ),
     Fault(
         "each side of the tube with the scale of the other",
         CLIMB,
-        after(Tube, "scales", lambda value, *_: value[::-1]),
+        after(EpsilonInsensitive, "scales", lambda value, *_: value[::-1]),
         "tube",
     ),
 ]

@@ -14,9 +14,9 @@ from arviz_stats.base import array_stats
 from scipy import stats
 from sklearn.datasets import load_wine
 
-from bsdr_models.bm2pca.card import CARD
 from bsdr_models.bm2pca.model import TINY, build_model, log_decay, log_expected_factor
 from bsdr_models.bm2pca.priors import SAMPLING, Priors
+from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.inference.engines import fit_advi, sample_nuts
 
 N, D, R = 6, 5, 2
@@ -415,8 +415,8 @@ def test_names_dims_and_coordinates():
     )
     for name in ("latent", "scores", "coef", "intercept", "loadings", "noise_precision"):
         axes = model.named_vars_to_dims.get(name, ())
-        assert tuple(axes) == CARD.variables[name].dims, name
-    assert set(CARD.identified) <= {v.name for v in model.free_RVs + model.deterministics}
+        assert tuple(axes) == SPEC.variables[name].dims, name
+    assert set(SPEC.identified) <= {v.name for v in model.free_RVs + model.deterministics}
 
 
 def test_two_classes_are_one_outcome():
@@ -439,7 +439,7 @@ def test_variables_are_those_of_the_card(case):
             if variable.name in extra:
                 continue
             axes = tuple(model.named_vars_to_dims.get(variable.name, ()))
-            assert axes == CARD.variables[variable.name].dims
+            assert axes == SPEC.variables[variable.name].dims
 
 
 @pytest.mark.parametrize(
@@ -493,14 +493,14 @@ def test_nuts_mixes_on_separable_classes(wine):
     """A divergence is a warning, and warnings are errors here."""
     tree = sample_nuts(
         build_model(*wine, n_components=2, priors=SAMPLING),
-        card=CARD,
+        card=SPEC,
         rng=np.random.default_rng(1),
         draws=1000,
         tune=1000,
         chains=2,
         cores=1,
     )
-    for name in CARD.identified:
+    for name in SPEC.identified:
         values = tree[f"posterior/{name}"].values.reshape(2, 1000, -1)
         for each in np.moveaxis(values, 2, 0):
             assert array_stats.rhat(each) < 1.05, name
@@ -518,7 +518,7 @@ def test_advi_separates_the_classes(wine):
     X, y = wine
     tree = fit_advi(
         build_model(X, y, n_components=1, priors=SAMPLING),
-        card=CARD,
+        card=SPEC,
         rng=np.random.default_rng(2),
         n_iterations=4000,
         n_starts=2,

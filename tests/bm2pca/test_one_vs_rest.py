@@ -8,10 +8,10 @@ from scipy import stats
 from scipy.special import gammaln
 
 from bsdr_models.bm2pca import one_vs_rest as ovr
-from bsdr_models.bm2pca.metric import Spectrum
 from bsdr_models.bm2pca.one_vs_rest_fit import fit as fit_labels
-from bsdr_models.bm2pca.one_vs_rest_fit import leap
+from bsdr_models.bm2pca.one_vs_rest_fit import joint_search
 from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.within_class_metric import Spectrum
 from bsdr_models.numerics.factors import Gamma
 
 PRIORS = Priors(weight_shape=1.6, weight_rate=0.7)
@@ -186,7 +186,7 @@ def test_a_leap_raises_the_bound_to_where_no_mean_can(size, cost):
     state = ovr.init(data, cost)
     state, before = ovr.step(state, data, PRIORS, cost)
     for labels in (np.array([1]), np.arange(3)):
-        end = leap(state, data, PRIORS, cost, labels=labels)
+        end = joint_search(state, data, PRIORS, cost, labels=labels)
         after = ovr.info(end, data, PRIORS, cost)
         assert np.all(after.by_label[labels] > before.by_label[labels])
         np.testing.assert_array_equal(end.weights.trace, state.weights.trace)
@@ -195,7 +195,7 @@ def test_a_leap_raises_the_bound_to_where_no_mean_can(size, cost):
         slope -= end.weight_precision.mean * end.weights.mean
         assert np.abs(slope[:, labels]).max() < 0.05 * cost
     others = np.setdiff1d(np.arange(3), [1])
-    alone = leap(state, data, PRIORS, cost, labels=np.array([1]))
+    alone = joint_search(state, data, PRIORS, cost, labels=np.array([1]))
     np.testing.assert_array_equal(alone.weights.mean[:, others], state.weights.mean[:, others])
 
 

@@ -106,9 +106,9 @@ class Plain:
                 rows = np.flatnonzero(rows)
                 precision = np.diag([a / b for a, b in own.r])
                 precision += tau * sum(second(*self.z[n]) for n in rows)
-                drive = tau * sum((self.X[v][n, j] - mu) * self.z[n][0] for n in rows)
+                linear_term = tau * sum((self.X[v][n, j] - mu) * self.z[n][0] for n in rows)
                 cov = np.linalg.inv(precision)
-                own.W[j] = cov @ drive, cov
+                own.W[j] = cov @ linear_term, cov
 
     def loading_precision(self):
         for own in self.views:
@@ -135,29 +135,29 @@ class Plain:
     def latent(self):
         for n in range(len(self.z)):
             r = len(self.z[n][0])
-            precision, drive = np.eye(r), np.zeros(r)
+            precision, linear_term = np.eye(r), np.zeros(r)
             for v, own in enumerate(self.views):
                 tau = own.tau[0] / own.tau[1]
                 for j in np.flatnonzero(self.seen(v)[n]):
                     precision += tau * second(*own.W[j])
-                    drive += tau * (self.X[v][n, j] - own.t[j][0]) * own.W[j][0]
+                    linear_term += tau * (self.X[v][n, j] - own.t[j][0]) * own.W[j][0]
             for c in range(self.y.shape[1]) if n < len(self.y) else ():
                 w, g = self.factor(n, c)
                 moment = second(*self.eta[c])
                 precision += w * moment[1:, 1:]
-                drive += g * self.eta[c][0][1:] - w * moment[1:, 0]
+                linear_term += g * self.eta[c][0][1:] - w * moment[1:, 0]
             cov = np.linalg.inv(precision)
-            self.z[n] = cov @ drive, cov
+            self.z[n] = cov @ linear_term, cov
 
     def weights(self):
         for c, (a, b) in enumerate(self.nu):
-            precision, drive = a / b * np.eye(len(self.eta[c][0])), 0.0
+            precision, linear_term = a / b * np.eye(len(self.eta[c][0])), 0.0
             for n in range(len(self.y)):
                 (w, g), (full, square) = self.factor(n, c), self.extended(n)
                 precision += w * square
-                drive = drive + g * full
+                linear_term = linear_term + g * full
             cov = np.linalg.inv(precision)
-            self.eta[c] = cov @ drive, cov
+            self.eta[c] = cov @ linear_term, cov
 
     def weight_precision(self):
         for c, q in enumerate(self.eta):
@@ -214,7 +214,7 @@ class Plain:
 
 def plain_problems(problem, state):
     """The state of each problem, over all features and rows, as the loop holds it."""
-    z, n_rows = state.latent, problem.y.shape[1]
+    z, n_samples = state.latent, problem.y.shape[1]
     for p in range(len(problem.y)):
         views = []
         for own, view in zip(state.views, problem.data.views, strict=True):
@@ -231,7 +231,7 @@ def plain_problems(problem, state):
             )
         rows = list(zip(z.mean[p], z.cov.dense()[p], strict=True))
         if z.pooled is not None:
-            X, basis = problem.X[0][n_rows:], problem.data.views[0].basis
+            X, basis = problem.X[0][n_samples:], problem.data.views[0].basis
             X = X if basis is None else X @ basis
             rows += [(z.pooled.map[p] @ x + z.pooled.shift[p], z.pooled.cov[p]) for x in X]
         yield Plain(

@@ -8,8 +8,8 @@ import pytest
 from scipy import sparse
 
 from bsdr_models import BM2PCAClassifier
-from bsdr_models.bm2pca import generative as gen
-from bsdr_models.bm2pca.generative import Generative, Part, fit_decoder, outcomes_side_by_side
+from bsdr_models.bm2pca import factor_model as gen
+from bsdr_models.bm2pca.factor_model import FactorModel, Part, fit_decoder, outcomes_side_by_side
 from bsdr_models.bm2pca.mean_field import Weights
 from bsdr_models.bm2pca.predict import DrawPosterior, MarginPosterior
 from bsdr_models.bm2pca.priors import PAPER
@@ -74,7 +74,7 @@ def test_positions_and_gaps_are_conditionals_of_the_joint_normal(layout, problem
     parts = tuple(
         known_part(rng, d, problems=problems, columns=columns) for d, columns in LAYOUTS[layout]
     )
-    model = Generative(parts=parts)
+    model = FactorModel(parts=parts)
     rows = rng.standard_normal((12, 7))
     rows[3:, :][rng.random((9, 7)) < 0.4] = np.nan
     rows[11] = np.nan
@@ -103,7 +103,7 @@ def test_positions_and_gaps_are_conditionals_of_the_joint_normal(layout, problem
 
 def test_blocks_of_rows_make_no_difference(monkeypatch):
     rng = np.random.default_rng(72)
-    model = Generative(parts=(known_part(rng, 7, problems=2, spread=0.3),))
+    model = FactorModel(parts=(known_part(rng, 7, problems=2, spread=0.3),))
     rows = np.where(rng.random((40, 7)) < 0.3, np.nan, rng.standard_normal((40, 7)))
     mean, cov = model.positions(rows)
     monkeypatch.setattr(gen, "BLOCK", 60)
@@ -116,7 +116,7 @@ def test_blocks_of_rows_make_no_difference(monkeypatch):
 def test_complete_rows_are_rows_without_gaps(layout):
     rng = np.random.default_rng(73)
     parts = tuple(known_part(rng, d, columns=columns, spread=0.3) for d, columns in LAYOUTS[layout])
-    model, rows = Generative(parts=parts), rng.standard_normal((5, 7))
+    model, rows = FactorModel(parts=parts), rng.standard_normal((5, 7))
     mean, cov = model.positions(rows)
     slow = model._incomplete(rows)
     np.testing.assert_allclose(mean, slow[0], rtol=1e-10)
@@ -136,8 +136,8 @@ def random_posterior(problems=2, spread=0.2, seed=74):
         cov=root @ root.swapaxes(2, 3),
         log_det=np.zeros((problems, K)),
     )
-    model = Generative(parts=(known_part(rng, 7, problems=problems, spread=spread),))
-    return rng, MarginPosterior(generative=model, weights=weights)
+    model = FactorModel(parts=(known_part(rng, 7, problems=problems, spread=spread),))
+    return rng, MarginPosterior(factor_model=model, weights=weights)
 
 
 def agree(draws, mean, variance=None):
@@ -157,7 +157,7 @@ def test_moments_of_the_scores_are_those_of_draws(gaps):
     rows = rng.standard_normal((4, 7))
     if gaps:
         rows[1:3, 2:5] = np.nan
-    centre, cov = posterior.generative.positions(rows)
+    centre, cov = posterior.factor_model.positions(rows)
     mean, variance = posterior.score_moments(rows)
     assert mean.shape == variance.shape == (4, 2 * K)
     np.testing.assert_allclose(posterior.score_means(rows), mean, rtol=1e-12)
@@ -174,8 +174,8 @@ def test_moments_of_the_scores_are_those_of_draws(gaps):
 def test_coefficients_give_the_mean_score_of_complete_rows():
     """For one draw of everything, by way of the joint normal of z and x."""
     rng, posterior = random_posterior(spread=0.0)
-    part = posterior.generative.parts[0]
-    coef, intercept = posterior.generative.coefficients(
+    part = posterior.factor_model.parts[0]
+    coef, intercept = posterior.factor_model.coefficients(
         [part.loadings], [part.offset], [part.noise_precision], posterior.weights.mean
     )
     rows = rng.standard_normal((3, 7))
@@ -193,7 +193,7 @@ def test_problems_stand_side_by_side():
     rng, posterior = random_posterior()
     rows = rng.standard_normal((4, 7))
     found = posterior.positions(rows)
-    mean, cov = posterior.generative.positions(rows)
+    mean, cov = posterior.factor_model.positions(rows)
     assert found.mean.shape == (4, 2 * R)
     np.testing.assert_array_equal(found.mean[:, R:], mean[1])
     np.testing.assert_array_equal(found.cov[:, :R, :R], cov[0])
@@ -206,7 +206,7 @@ def test_problems_stand_side_by_side():
 def test_spread_of_the_projection_is_that_of_its_loadings():
     """Given E[tau] and S: what q(W) alone does to tau W S."""
     rng, posterior = random_posterior(problems=1)
-    part = posterior.generative.parts[0]
+    part = posterior.factor_model.parts[0]
     draws = part.loadings[0] + np.stack(
         [
             rng.multivariate_normal(np.zeros(R), cov, size=N_DRAWS, method="cholesky")
@@ -214,7 +214,7 @@ def test_spread_of_the_projection_is_that_of_its_loadings():
         ],
         axis=1,
     )
-    moved = part.noise_precision[0] * draws @ posterior.generative._complete_cov()[0]
+    moved = part.noise_precision[0] * draws @ posterior.factor_model._complete_cov()[0]
     agree(moved, posterior.projection, posterior.projection_sd**2)
 
 

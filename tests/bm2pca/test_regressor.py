@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from bsdr_models import BM2PCAPriors, BM2PCARegressor, BSDRRegressor
 from bsdr_models.bm2pca import regression
 from bsdr_models.bm2pca.priors import SAMPLING
-from bsdr_models.bm2pca.regression import Tubes, calibration, make_tubes, noise_variance
+from bsdr_models.bm2pca.regression import LossGrid, calibration, make_loss_grid, noise_variance
 
 
 def quick(**more):
@@ -82,7 +82,7 @@ def tube_noise(rng, cost, epsilon, size):
 
 @pytest.mark.parametrize("gaps", [False, True])
 def test_predictions_are_moments_of_draws_from_the_fit(gaps):
-    """Positions, weights and noise drawn from what the fit says of them; 4.5 standard errors."""
+    """LatentCoordinates, weights and noise drawn from what the fit says of them; 4.5 standard errors."""
     X, new, y, _ = low_rank(40, d=20)
     model = quick(n_components=4, C=2.0, epsilon=0.4).fit(X, y)
     new = new[:3].copy()
@@ -108,13 +108,13 @@ def test_predictions_are_moments_of_draws_from_the_fit(gaps):
 
 
 def test_candidates():
-    fixed = make_tubes(3.0, 0)
-    assert fixed == Tubes(settings=((3.0, 0.0),), criterion=None)
-    costs = make_tubes("cv", 0.2)
+    fixed = make_loss_grid(3.0, 0)
+    assert fixed == LossGrid(settings=((3.0, 0.0),), criterion=None)
+    costs = make_loss_grid("cv", 0.2)
     assert costs.criterion == "cv"
     assert costs.costs == regression.COSTS
     assert set(costs.widths.ravel()) == {0.2}
-    both = make_tubes("bound", "bound")
+    both = make_loss_grid("bound", "bound")
     assert len(both.settings) == len(regression.COSTS) * len(regression.EPSILONS)
     assert both.fallback == (2.0, 0.1)  # nearest to the default
 
@@ -150,13 +150,13 @@ def test_cross_validation_takes_the_smallest_error(diabetes):
 
 def test_held_out_rows_are_predicted_by_fits_without_them(diabetes, monkeypatch):
     train, _, y, _ = diabetes
-    seen, climb = [], regression._climb
+    seen, climb = [], regression._ascend
 
     def watch(task, tubes, rng):
         seen.append(task.X)
         return climb(task, tubes, rng)
 
-    monkeypatch.setattr(regression, "_climb", watch)
+    monkeypatch.setattr(regression, "_ascend", watch)
     BM2PCARegressor(random_state=0).fit(train, y)
     assert [len(X) for X in seen] == [160] * 5
     rows = {row.tobytes() for X in seen for row in X}

@@ -58,7 +58,7 @@ def test_as_many_folds_as_the_median_class_has_rows(sizes, expected):
 
 
 def test_many_rows_are_thinned_class_by_class(monkeypatch):
-    monkeypatch.setattr(selection, "MAX_ROWS", 50)
+    monkeypatch.setattr(selection, "MAX_SAMPLES", 50)
     groups = np.repeat([0, 1, 2, -1], [400, 96, 4, 7])
     counts = np.bincount(groups[thin(groups, np.random.default_rng(0))] + 1)
     assert counts[0] == 7
@@ -157,7 +157,7 @@ def test_a_held_out_row_is_not_among_the_training_rows():
 
 
 def test_no_more_folds_than_are_needed(monkeypatch):
-    monkeypatch.setattr(selection, "ENOUGH_ROWS", 20)
+    monkeypatch.setattr(selection, "ENOUGH_SAMPLES", 20)
     y, scores = classes()
     calls = []
     select(

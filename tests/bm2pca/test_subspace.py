@@ -109,8 +109,8 @@ def conjugate_sweep(state, A, Y, settings, check):
         rest = A @ Q @ H[1:] + H[0] - np.multiply.outer(A @ Q[:, j], H[1 + j])
         P = C**2 * A.T @ ((w @ H[1 + j] ** 2)[:, None] * A)
         P += settings.projection_precision * np.eye(len(P))
-        drive = C * (1.0 + C * w) * Y - C**2 * w * rest
-        Q[:, j] = np.linalg.solve(P, A.T @ (drive @ H[1 + j]))
+        linear_term = C * (1.0 + C * w) * Y - C**2 * w * rest
+        Q[:, j] = np.linalg.solve(P, A.T @ (linear_term @ H[1 + j]))
         check(State(projection=Q, weights=H))
     return State(projection=Q, weights=H)
 

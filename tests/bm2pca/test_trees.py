@@ -16,7 +16,7 @@ from scipy.special import expit, softmax
 
 from bsdr_models import BM2PCAClassifier, BM2PCARegressor, plots
 from bsdr_models.bm2pca import trees
-from bsdr_models.bm2pca.card import CARD
+from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.inference import datatree
 
 N, D, R, K = 40, 5, 2, 3
@@ -116,7 +116,7 @@ def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
     if engine in ("paper", "gibbs", *SLOW):
         assert {"loadings", "offset", "noise_precision"} <= set(posterior.data_vars)
     for name, values in posterior.data_vars.items():
-        assert values.dims == ("chain", "draw", *CARD.variables[name].dims), name
+        assert values.dims == ("chain", "draw", *SPEC.variables[name].dims), name
         assert np.isfinite(values).all(), name
     assert posterior["feature"].values.tolist() == FEATURES
     assert posterior["outcome"].values.tolist() == outcomes
@@ -237,7 +237,7 @@ def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
     posterior, learned = model.idata_["posterior"].dataset, model._learned
     n = posterior.sizes["draw"]
     assert n >= 100
-    part, state = learned.generative.parts[0], learned.state
+    part, state = learned.factor_model.parts[0], learned.state
     per_class = partial(trees.per_class, model._context)
     for name, mean in {
         "loadings": part.loadings[0],
@@ -347,7 +347,7 @@ def test_files_give_the_tree_back(fitted, engine, target, kind, tmp_path):
 @every_case
 def test_arviz_summarises_what_is_identified(fitted, engine, target):
     tree = fitted(engine, target).idata_
-    names = [name for name in CARD.identified if name in tree["posterior"]]
+    names = [name for name in SPEC.identified if name in tree["posterior"]]
     if target == "binary":  # the first of two classes has no score of its own
         tree = xr.DataTree.from_dict(
             {"posterior": tree["posterior"].dataset.sel(outcome=["spam"])[names]}
@@ -415,16 +415,16 @@ def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
     tree = fitted(engine, target).idata_
     r = tree["fit"].sizes["component"]
     if r > 1:
-        plots.plot_scores(tree, ellipses="obs")
+        plots.plot_map(tree, ellipses="obs")
     if target == "multiclass" and "weights" in tree["posterior"] and r == R:
-        plots.plot_scores(tree)
+        plots.plot_map(tree)
         plots.plot_decision_regions(tree)
     plots.plot_loadings(tree)
     plots.plot_relevance(tree)
     plots.plot_feature_relevance(tree)
     if "elbo" in tree["fit"]:
         plots.plot_bound(tree)
-    assert plots.scores_table(tree)["mean"].shape == (N, r)
+    assert plots.map_table(tree)["mean"].shape == (N, r)
 
 
 @each_engine
@@ -432,7 +432,7 @@ def test_every_plot_draws_real_predictions(fitted, headless, engine, target):
     X, y = toy(target)
     tree = fitted(engine, target).predict_idata(X, y)
     if tree["predictions"].sizes["component"] > 1:
-        plots.plot_scores(tree, group="predictions", ellipses="obs")
+        plots.plot_map(tree, group="predictions", ellipses="obs")
     if target != "regression":
         plots.plot_reliability(tree)
     if target in ("multiclass", "binary"):

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models import BSDRClassifier, BSDRRegressor
 from bsdr_models.bsdr import log_density
-from bsdr_models.bsdr.fit import fit_mean_field
+from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.predict import DrawPosterior, log_likelihood
 from bsdr_models.bsdr.predictive_check import draw_targets, predictive_check

@@ -241,7 +241,7 @@ def test_arguments_overrule_the_paper(overlapping):
     assert "random_state" not in config
 
 
-def test_restarts_keep_the_highest_bound(overlapping):
+def test_parallel_keep_the_highest_bound(overlapping):
     X, y = overlapping
     model = BSDRClassifier(**ONE_SCALE, start="random", n_restarts=3, max_iter=200).fit(X, y)
     finals = model.idata_["fit/restarts"].values
@@ -410,7 +410,7 @@ def test_the_density_of_a_real_target_integrates_to_one():
     model = BSDRRegressor(1, **ONE_SCALE).fit(X, y)
     mean, std = model.predict(X[:1], return_std=True)
     grid = np.linspace(mean[0] - 12.0 * std[0], mean[0] + 12.0 * std[0], 4001)
-    rows = np.tile(model._rows(X[:1]), (len(grid), 1))
+    rows = np.tile(model._samples(X[:1]), (len(grid), 1))
     scaled = ((grid - model.y_mean_) / model.y_scale_)[:, None]
     density = np.exp(predict.log_predictive(model._posterior, rows, scaled)) / model.y_scale_[0]
     step = grid[1] - grid[0]

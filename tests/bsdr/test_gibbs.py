@@ -111,7 +111,7 @@ def problem(request, lab):
     return lab.make_problem(kind, target, size)
 
 
-def test_projection(lab, problem):
+def test_latent_inference(lab, problem):
     state = some_state(problem)
     n, d = problem.X.shape
     r = problem.n_components

@@ -8,16 +8,16 @@ from scipy import sparse, stats
 from scipy.special import logsumexp
 from sklearn.datasets import load_wine
 
+from bsdr_models.block_sources import make_blocks
 from bsdr_models.bsdr import laplace
 from bsdr_models.bsdr.laplace import fit_laplace, fit_laplace_blocks, prepare
 from bsdr_models.bsdr.laplace_prior import ProductPrior
 from bsdr_models.bsdr.laplace_sums import Response, sum_data
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.inference.row_blocks import Block, InProcess, Unread
+from bsdr_models.inference.sample_blocks import Block, InProcess, Unread
 from bsdr_models.inference.tempering import Moves, run_tempering
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.row_sources import make_blocks
 
 PRIORS = HierarchicalPriors()
 # Target, labels, components: weights of full rank, of lower rank, and with components to spare.
@@ -254,14 +254,14 @@ class OnDisk(Unread):
     """Samples that are read when they are asked for."""
 
     def __init__(self, rows):
-        self._rows = rows
+        self._samples = rows
 
     @property
     def shape(self):
-        return self._rows.shape
+        return self._samples.shape
 
     def read(self):
-        return self._rows.copy()
+        return self._samples.copy()
 
 
 def fit_in_blocks(blocks, scaler, target, k, r, **options):
@@ -304,7 +304,7 @@ def test_samples_without_a_label_are_left_out():
     kept = unlabelled >= 0
     scaler = Scaler.fit(X)
     found, expected = (
-        fit_in_blocks(make_blocks(*own, block_rows=70), scaler, "multiclass", 3, 2)[0]
+        fit_in_blocks(make_blocks(*own, block_size=70), scaler, "multiclass", 3, 2)[0]
         for own in ((X, unlabelled), (X[kept], y[kept]))
     )
     np.testing.assert_allclose(found.normal.mean, expected.normal.mean, atol=1e-6)
@@ -314,7 +314,7 @@ def test_workers_come_to_the_mode_of_one_process(threads_cluster):
     X, y = make_rows("multiclass", 900, 6, 4, 2)
     scaler = Scaler.fit(X)
     found, expected = (
-        fit_in_blocks(make_blocks(X, y, block_rows=130, client=client), scaler, "multiclass", 4, 2)[
+        fit_in_blocks(make_blocks(X, y, block_size=130, client=client), scaler, "multiclass", 4, 2)[
             0
         ]
         for client in (threads_cluster, None)
@@ -324,7 +324,7 @@ def test_workers_come_to_the_mode_of_one_process(threads_cluster):
 
 def test_a_search_goes_on_from_its_checkpoint(tmp_path):
     X, y = make_rows("multiclass", 500, 6, 4, 2)
-    scaler, blocks = Scaler.fit(X), make_blocks(X, y, block_rows=130)
+    scaler, blocks = Scaler.fit(X), make_blocks(X, y, block_size=130)
     expected, _ = fit_in_blocks(blocks, scaler, "multiclass", 4, 2)
 
     def lose(count, value):
@@ -346,7 +346,7 @@ def test_the_posterior_so_far_is_the_prior_of_further_samples(target, k, r):
     n = 3000
     X, y = make_rows(target, n, 5, k, r)
     scaler = Scaler.fit(X)
-    _, prepared = fit_in_blocks(make_blocks(X, y, block_rows=500), scaler, target, k, r)
+    _, prepared = fit_in_blocks(make_blocks(X, y, block_size=500), scaler, target, k, r)
     found, evidence = None, 0.0
     for begin, end in ((0, 1200), (1200, 1201), (1201, 2000), (2000, n)):
         batch = make_blocks(X[begin:end], y[begin:end])
@@ -396,7 +396,7 @@ def test_a_killed_worker_changes_nothing():
 
         found, expected = (
             fit_in_blocks(
-                make_blocks(X, y, block_rows=130, client=where),
+                make_blocks(X, y, block_size=130, client=where),
                 scaler,
                 "multiclass",
                 4,

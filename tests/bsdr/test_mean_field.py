@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import gammaln
 
 from bsdr_models.bsdr import mean_field as mf
-from bsdr_models.bsdr.fit import fit_mean_field
+from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import Data, make_data
 from bsdr_models.numerics.design import DenseDesign, SpectralDesign
@@ -105,7 +105,9 @@ def gaussian_evidence(y, prior_cov, design, noise_cov):
 
 @pytest.mark.parametrize("size", ["tall", "wide"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_projection_is_the_exact_posterior_when_latent_and_precisions_are_known(lab, kind, size):
+def test_latent_inference_is_the_exact_posterior_when_latent_and_precisions_are_known(
+    lab, kind, size
+):
     problem = lab.make_problem(kind, "multiclass", size)
     rng = np.random.default_rng(3)
     state, _ = lab.scrambled(mf, problem, rng)

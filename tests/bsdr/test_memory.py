@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bsdr_models import BSDRClassifier
-from bsdr_models.bsdr import frozen
+from bsdr_models.bsdr import joint_lbfgs
 from bsdr_models.bsdr import mean_field as mf
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import make_data
@@ -34,12 +34,12 @@ def test_sweeps_and_climbs_hold_a_few_matrices_whatever_the_number_of_components
         data, priors = make_data(X, y, n_labels=3, projection_prior=kind), Priors()
         state = mf.init(data, priors, n_components=r, projection_prior=kind, rng=rng)
         state, _ = mf.step(state, data, priors)
-        state, _ = frozen.maximise(state, data, priors, max_evaluations=3)
+        state, _ = joint_lbfgs.maximise(state, data, priors, max_evaluations=3)
         mf.step(state, data, priors)
 
     fit()  # compiles
     n, d = shape
-    vectors = (2 * frozen.MEMORY + 20) * r * (n + d)  # of L-BFGS, and what a state holds
+    vectors = (2 * joint_lbfgs.MEMORY + 20) * r * (n + d)  # of L-BFGS, and what a state holds
     limit = FLOAT * (vectors + 6 * n * d)
     one_matrix_for_each_component = FLOAT * r * min(n, d) * d
     assert limit < 0.8 * one_matrix_for_each_component

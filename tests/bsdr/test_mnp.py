@@ -66,7 +66,7 @@ def unfinished(lab, data, rng):
             shape=rng.uniform(1.0, 4.0, (p, k)), rate=rng.uniform(0.5, 3.0, (p, k))
         ),
         weights=lab.summaries(0.5 * rng.standard_normal((p, k)), cov, data.design.X),
-        scores=make_scores(0.7 * rng.standard_normal((data.n_rows, k)), data),
+        scores=make_scores(0.7 * rng.standard_normal((data.n_samples, k)), data),
     )
     for name in [*rng.permutation(2 * list(UPDATES)), "scores", "weight_precision"]:
         if name == "weights":

@@ -11,7 +11,7 @@ from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 
 from bsdr_models.bsdr import predict
-from bsdr_models.bsdr.fit import fit_mean_field
+from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import make_data
@@ -56,7 +56,7 @@ def projection_moments(X, posterior):
 
 
 def draw_scores(X, posterior, row, rng, size=N_DRAWS):
-    """Positions (S, R) and linear predictors (S, K) of a new row, by draws from q."""
+    """LatentCoordinates (S, R) and linear predictors (S, K) of a new row, by draws from q."""
     mean, cov = projection_moments(X, posterior)
     Q = np.stack(
         [rng.multivariate_normal(m, c, size=size) for m, c in zip(mean.T, cov, strict=True)], 2

@@ -390,9 +390,9 @@ def headless():
 @every_engine
 def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
     tree = fitted(engine, target).idata_
-    plots.plot_scores(tree, ellipses="obs")
+    plots.plot_map(tree, ellipses="obs")
     if target == "multiclass":
-        plots.plot_scores(tree)
+        plots.plot_map(tree)
         plots.plot_decision_regions(tree)
     plots.plot_loadings(tree)
     plots.plot_relevance(tree)
@@ -400,7 +400,7 @@ def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
     if "elbo" in tree["fit"]:
         plots.plot_bound(tree)
         plots.plot_bound(tree, by_term="elbo_terms" in tree["fit"])
-    assert plots.scores_table(tree)["mean"].shape == (N, R)
+    assert plots.map_table(tree)["mean"].shape == (N, R)
 
 
 @every_target
@@ -408,8 +408,8 @@ def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
 def test_every_plot_draws_real_predictions(fitted, headless, engine, target):
     X, y = toy(target)
     tree = fitted(engine, target).predict_idata(X, y)
-    plots.plot_scores(tree, group="predictions", ellipses="obs")
-    assert plots.scores_table(tree, "predictions")["mean"].shape == (N, R)
+    plots.plot_map(tree, group="predictions", ellipses="obs")
+    assert plots.map_table(tree, "predictions")["mean"].shape == (N, R)
     if target != "regression":
         plots.plot_reliability(tree)
     if target == "multiclass":
@@ -421,5 +421,5 @@ def test_plots_draw_one_component_and_many(headless):
     X, y = toy("multiclass")
     for r in (1, 4):
         model = BSDRClassifier(r, variant="paper", latent_scale=0.3, max_iter=40, tol=1.0).fit(X, y)
-        plots.plot_scores(model.idata_, components=(0, r - 1))
+        plots.plot_map(model.idata_, components=(0, r - 1))
         plots.plot_relevance(model.idata_)

@@ -31,7 +31,7 @@ MARGINS = {"variant": "paper", "C": 10.0, "n_sweeps": 5, "calibrate": False, "ra
 CLASSIFIERS = {
     "bsdr": BSDRClassifier(**EXACT),
     "bsdr_paper": BSDRClassifier(**BSDR_PAPER),
-    "bsdr_blocks": BSDRClassifier(block_rows=7, draws=30, random_state=0),
+    "bsdr_blocks": BSDRClassifier(block_size=7, draws=30, random_state=0),
     "bsdr_gibbs": BSDRClassifier(variant="paper", **FEW_DRAWS, priors=SAMPLING, random_state=0),
     "mnp": MNPClassifier(max_iter=30),
     "bm2pca": BM2PCAClassifier(**FREE),

@@ -152,7 +152,7 @@ def test_blocks_are_refused(zoo, case, no_work):
     change, match = BLOCKS_REFUSED[case]
     X, y = (arrays.from_array(each, chunks=7) for each in change(zoo.X, zoo.y))
     with pytest.raises(ValueError, match=match):
-        zoo.make("bsdr_blocks", block_rows=None).fit(X.rechunk((7, -1)), y)
+        zoo.make("bsdr_blocks", block_size=None).fit(X.rechunk((7, -1)), y)
 
 
 ELSEWHERE = {

@@ -81,7 +81,7 @@ def test_noise_with_more_features_than_rows_is_not_called_unusual():
 def test_regressors_say_it_too(wine, model):
     X, y = wine[0], wine[0][:, 0] + 0.1 * wine[2]
     tree = model.set_params(random_state=0, n_components=1).fit(X, y).predict_idata(wine[1])
-    table = plots.scores_table(tree, "predictions")
+    table = plots.map_table(tree, "predictions")
     assert {"t2", "q_residual", "tail_probability"} <= set(table.data_vars)
 
 

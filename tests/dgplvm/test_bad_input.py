@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import log_loss
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
-from bsdr_models.dgplvm import fit as fit_module
+from bsdr_models.dgplvm import map_search as fit_module
 from bsdr_models.dgplvm import paper_fit
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.inference.optimise import run_map
@@ -109,11 +109,11 @@ def with_value(X, value):
     return X
 
 
-def classes(n_rows, n_features, n_classes, *, distance=1.0, seed=0):
+def classes(n_samples, n_features, n_classes, *, distance=1.0, seed=0):
     rng = np.random.default_rng(seed)
-    y = np.arange(n_rows) % n_classes
+    y = np.arange(n_samples) % n_classes
     centres = distance * rng.standard_normal((n_classes, n_features))
-    return centres[y] + rng.standard_normal((n_rows, n_features)), y
+    return centres[y] + rng.standard_normal((n_samples, n_features)), y
 
 
 # ------------------------------------------------------------------------- refused, and why
@@ -490,15 +490,15 @@ def test_an_interrupt_before_the_first_result_leaves_an_unfitted_model(iris, mon
 # ---------------------------------------------------------------------------- many rows
 
 
-@pytest.mark.parametrize("n_rows", [44, 45])
+@pytest.mark.parametrize("n_samples", [44, 45])
 @pytest.mark.parametrize("name", ["default", "limit", "likelihood", "free"])
-def test_on_both_sides_of_the_exact_limit(iris, monkeypatch, name, n_rows):
+def test_on_both_sides_of_the_exact_limit(iris, monkeypatch, name, n_samples):
     """Beyond the limit the map has few centres and the likelihood inducing points."""
-    monkeypatch.setattr(fit_module, "EXACT_ROWS", 44)
+    monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 44)
     monkeypatch.setattr(fit_module, "N_CENTRES", 12)
     monkeypatch.setattr(fit_module, "N_INDUCING", 8)
     X, y = iris
-    model = fit(make(name), X[:n_rows], y[:n_rows], EXPLAINED)
+    model = fit(make(name), X[:n_samples], y[:n_samples], EXPLAINED)
     assert_finite(model, X)
     assert model.score(X, y) > 0.9
 
@@ -506,7 +506,7 @@ def test_on_both_sides_of_the_exact_limit(iris, monkeypatch, name, n_rows):
 @pytest.mark.parametrize("name", ["default", "limit"])
 def test_few_labels_beyond_the_exact_limit(iris, monkeypatch, name):
     """Rows without a label have no code, and there are more of them than inducing points."""
-    monkeypatch.setattr(fit_module, "EXACT_ROWS", 20)
+    monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 20)
     monkeypatch.setattr(fit_module, "N_CENTRES", 12)
     monkeypatch.setattr(fit_module, "N_INDUCING", 8)
     X, y = iris

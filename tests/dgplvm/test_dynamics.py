@@ -49,7 +49,7 @@ def fourth_order(f, x, step=2e-3):
 
 
 def circle(n, turn=0.3, noise=0.02, seed=0):
-    """Positions that go round, of unit variance along both axes."""
+    """LatentCoordinates that go round, of unit variance along both axes."""
     angle = turn * np.arange(n)
     points = math.sqrt(2.0) * np.column_stack([np.cos(angle), np.sin(angle)])
     return points + noise * rng_of(9, seed).standard_normal((n, 2))

@@ -16,7 +16,7 @@ from bsdr_models.dgplvm.gp_classifier import (
 )
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.numerics.probit_ep import expectation_propagation
-from bsdr_models.numerics.probit_functions import (
+from bsdr_models.numerics.probit_gp_functions import (
     ExactFunctions,
     InducedFunctions,
     fit_exact,
@@ -35,7 +35,7 @@ both = pytest.mark.parametrize("approximation", METHODS)
 
 
 def problem(n_labels=3, n=45, spread=0.8, seed=0):
-    """Positions with R = K - 1 components around class centres, unsorted; new ones."""
+    """LatentCoordinates with R = K - 1 components around class centres, unsorted; new ones."""
     rng = np.random.default_rng([12, seed])
     y = rng.permutation(np.arange(n) % n_labels)
     centres = 2.0 * np.eye(n_labels)[:, : n_labels - 1] - 0.4
@@ -326,10 +326,10 @@ def test_a_hundred_inducing_rows_are_near_many_rows(approximation, n):
 
 def test_many_rows_go_by_inducing_rows(monkeypatch):
     """The search sees some of them, every class among these."""
-    monkeypatch.setattr(gp_classifier, "SEARCH_ROWS", 40)
-    monkeypatch.setattr(gp_classifier, "EXACT_ROWS", 50)
+    monkeypatch.setattr(gp_classifier, "SEARCH_SAMPLES", 40)
+    monkeypatch.setattr(gp_classifier, "EXACT_SAMPLES", 50)
     latent, y, new, y_new = problem(3, n=300)
-    some = gp_classifier._spread_rows(y, 40)
+    some = gp_classifier._spread_samples(y, 40)
     assert len(np.unique(some)) == len(some) <= 43
     assert set(y[some]) == {0, 1, 2}
     got = fit_gp_classifier(latent, y, 3, approximation="ep", priors=PRIORS)

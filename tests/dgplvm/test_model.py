@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.linalg import helmert, sqrtm
 
 from bsdr_models.dgplvm import sampling
-from bsdr_models.dgplvm.fit import Task, fit_map, make_objective
+from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.inference.engines import hand_written

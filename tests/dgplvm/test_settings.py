@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bsdr_models.dgplvm import settings
-from bsdr_models.dgplvm.map_settings import NOISES, WIDTHS
+from bsdr_models.dgplvm.mapping_selection import NOISES, WIDTHS
 from bsdr_models.numerics.scaling import Scaler
 
 

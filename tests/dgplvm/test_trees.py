@@ -12,7 +12,7 @@ import xarray as xr
 
 from bsdr_models import DGPLVMClassifier, plots
 from bsdr_models.dgplvm import trees
-from bsdr_models.dgplvm.card import CARD
+from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference import datatree
 
 N, D, K = 40, 5, 3
@@ -68,7 +68,7 @@ def test_every_axis_has_its_name_and_coordinates(fitted, name):
     posterior = tree["posterior"]
     assert set(posterior.data_vars) >= {"latent", "signal_variance", "lengthscale"}
     for variable, values in posterior.data_vars.items():
-        assert values.dims == ("chain", "draw", *CARD.variables[variable].dims), variable
+        assert values.dims == ("chain", "draw", *SPEC.variables[variable].dims), variable
         assert values.shape[:2] == (1, 1)
         assert np.isfinite(values).all(), variable
     np.testing.assert_array_equal(posterior["latent"].values[0, 0], model.latent_)
@@ -283,7 +283,7 @@ def axes():
 def test_plots_of_fits(fitted, name):
     tree = fitted(name).idata_
     components = 0 if name == "one" else (0, 1)
-    plots.plot_scores(tree, components=components)
+    plots.plot_map(tree, components=components)
     plots.plot_bound(tree)
     plots.plot_relevance(tree)
     if name in BY_MAP:
@@ -300,7 +300,7 @@ def test_plots_of_fits(fitted, name):
 @pytest.mark.parametrize("name", ["default", "paper", "likelihood", "one"])
 def test_plots_of_predictions(fitted, name):
     tree = fitted(name).predict_idata(*toy(name))
-    plots.plot_scores(tree, group="predictions", components=0 if name == "one" else (0, 1))
+    plots.plot_map(tree, group="predictions", components=0 if name == "one" else (0, 1))
     plots.plot_confusion(tree)
     plots.plot_reliability(tree, label="spam")
     plots.plot_certainty(tree, [0, 3])
@@ -312,11 +312,11 @@ def test_plots_of_predictions(fitted, name):
 @every_model
 def test_tables(fitted, name):
     model = fitted(name)
-    table = plots.scores_table(model.idata_)
+    table = plots.map_table(model.idata_)
     assert table.sizes["obs"] == N
     X, y = toy(name)
     labels = np.where(y == "?", "ham", y)
-    table = plots.scores_table(model.predict_idata(X, labels), group="predictions")
+    table = plots.map_table(model.predict_idata(X, labels), group="predictions")
     assert table.sizes["obs"] == N
     np.testing.assert_array_equal(table["predicted"], model.predict(X))
     np.testing.assert_array_equal(table["observed"], labels)

@@ -11,5 +11,5 @@ import pytest
 def toy():
     """The module; in the path, from which processes that begin later take it."""
     sys.path.insert(0, str(Path(__file__).parent))
-    yield importlib.import_module("toy_rows")
+    yield importlib.import_module("toy_blocks")
     sys.path.remove(str(Path(__file__).parent))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bsdr_models.inference.checkpoint import POINTER, SavedPoint
-from bsdr_models.inference.row_blocks import Block, InProcess
+from bsdr_models.inference.sample_blocks import Block, InProcess
 
 N = 60
 

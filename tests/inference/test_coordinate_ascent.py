@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bsdr_models.inference.coordinate_ascent import (
-    LEAP_EVALUATIONS,
+    JOINT_EVALUATIONS,
     Extrapolation,
     FallingBoundError,
     run_coordinate_ascent,
@@ -82,7 +82,7 @@ def test_a_round_that_the_limit_has_cut_short_is_no_sign_of_the_top():
             on_step(x, info(x))
         return x, info(x)
 
-    result = fit(leap=creep, max_iter=50, tol=1e-2)
+    result = fit(joint_search=creep, max_iter=50, tol=1e-2)
     assert len(result.elbo) == 50
     assert not result.converged
 
@@ -114,7 +114,7 @@ def test_the_best_restart_is_kept_and_all_are_reported():
     assert result.converged
 
 
-def test_restarts_have_streams_of_their_own_that_repeat():
+def test_parallel_have_streams_of_their_own_that_repeat():
     def run(seed, n_restarts):
         drawn = []
 
@@ -308,7 +308,7 @@ def honest_leap(x, number, budget, on_step):
 
 
 def test_a_leap_is_kept_when_it_pays():
-    result = fit(leap=honest_leap)
+    result = fit(joint_search=honest_leap)
     assert result.converged
     assert_rises(result)
     assert len(result.elbo) < 10
@@ -316,7 +316,7 @@ def test_a_leap_is_kept_when_it_pays():
 
 
 def test_a_leap_may_stop_half_way():
-    result = fit(leap=honest_leap, callbacks=[lambda i, x, at: i == 3])
+    result = fit(joint_search=honest_leap, callbacks=[lambda i, x, at: i == 3])
     assert len(result.elbo) == 3
     first, _ = step(START)
     np.testing.assert_allclose(result.state, 0.2 * first)
@@ -329,7 +329,7 @@ def test_being_stopped_early_in_a_round_is_not_convergence():
                 break
         return share * x, info(share * x)
 
-    result = fit(leap=slow_start, callbacks=[lambda i, x, at: i == 2])
+    result = fit(joint_search=slow_start, callbacks=[lambda i, x, at: i == 2])
     assert len(result.elbo) == 2
     assert not result.converged
 
@@ -337,15 +337,15 @@ def test_being_stopped_early_in_a_round_is_not_convergence():
 def test_a_leap_has_a_budget():
     budgets = []
 
-    def leap(x, number, budget, on_step):
+    def joint_search(x, number, budget, on_step):
         budgets.append(budget)
         return x, info(x)
 
-    fit(leap=leap, max_iter=5)
+    fit(joint_search=joint_search, max_iter=5)
     assert budgets == [4, 3, 2, 1]
     budgets.clear()
-    fit(leap=leap, max_iter=400)
-    assert max(budgets) == LEAP_EVALUATIONS
+    fit(joint_search=joint_search, max_iter=400)
+    assert max(budgets) == JOINT_EVALUATIONS
 
 
 def lying_leap(x, number, budget, on_step):
@@ -365,30 +365,30 @@ def descending_leap(x, number, budget, on_step):
     return 2.0 * x, info(2.0 * x)
 
 
-@pytest.mark.parametrize("leap", [lying_leap, silent_leap, descending_leap])
+@pytest.mark.parametrize("joint_search", [lying_leap, silent_leap, descending_leap])
 @pytest.mark.parametrize("extrapolation", [None, PLAIN])
-def test_a_leap_that_does_not_pay_leaves_no_trace(leap, extrapolation):
-    result = fit(leap=leap, extrapolation=extrapolation, max_iter=30)
+def test_a_leap_that_does_not_pay_leaves_no_trace(joint_search, extrapolation):
+    result = fit(joint_search=joint_search, extrapolation=extrapolation, max_iter=30)
     plain = fit(extrapolation=extrapolation, max_iter=30)
     np.testing.assert_array_equal(result.elbo, plain.elbo)
     np.testing.assert_array_equal(result.state, plain.state)
 
 
 def test_a_leap_that_lies_to_the_end_is_found_out_by_the_next_sweep():
-    def leap(x, number, budget, on_step):
+    def joint_search(x, number, budget, on_step):
         on_step(x, info(x, lie=3.0))
         return x, info(x, lie=3.0)
 
     with pytest.raises(FallingBoundError, match="rest"):
-        fit(leap=leap)
+        fit(joint_search=joint_search)
 
 
 def test_an_interrupt_inside_a_leap_keeps_the_steps_taken():
-    def leap(x, number, budget, on_step):
+    def joint_search(x, number, budget, on_step):
         on_step(0.5 * x, info(0.5 * x))
         raise KeyboardInterrupt
 
-    result = fit(leap=leap)
+    result = fit(joint_search=joint_search)
     assert result.interrupted
     assert len(result.elbo) == 2
     assert result.elbo[-1] == info(result.state).elbo

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bsdr_models.inference.row_blocks import Block, InProcess
-from bsdr_models.row_sources import make_blocks
+from bsdr_models.block_sources import make_blocks
+from bsdr_models.inference.sample_blocks import Block, InProcess
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
@@ -101,7 +101,7 @@ def test_every_source_gives_the_same_fit(
         X = stored
     elif kind == "csr":
         X = sparse.csr_array(X)
-    blocks = make_blocks(X, y, block_rows=30, client=threads_cluster if on_cluster else None)
+    blocks = make_blocks(X, y, block_size=30, client=threads_cluster if on_cluster else None)
     assert isinstance(blocks, OnDask if on_cluster else InProcess)
     assert blocks.sizes == (30, 30, 23)
     assert_same(toy.run(blocks, SWEEPS), expected)
@@ -117,7 +117,7 @@ def test_no_rows_are_refused(arrays, threads_cluster, on_cluster):
 def test_blocks_have_the_rows_that_were_asked_for(arrays, threads_cluster):
     X, y = dask_pair(arrays, "unknown sizes")
     for client in (None, threads_cluster):
-        blocks = blocks_of_dask(X, y, block_rows=40, client=client)
+        blocks = blocks_of_dask(X, y, block_size=40, client=client)
         assert blocks.sizes == (40, 40, 3)
 
 
@@ -257,5 +257,5 @@ def test_a_block_that_kills_its_workers_is_a_clear_error(arrays, toy, cluster):
     X, y = arrays
     with distributed.Client(cluster, set_as_default=False) as client:
         blocks = blocks_of_dask(da.from_array(X, chunks=(40, P)), y, client=client)
-        with pytest.raises(RuntimeError, match=r"killed several workers.*block_rows"):
+        with pytest.raises(RuntimeError, match=r"killed several workers.*block_size"):
             blocks.visit(toy.out_of_memory)

@@ -10,7 +10,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import cross_val_score
 
 from bsdr_models import BSDRClassifier
-from bsdr_models.inference.restarts import n_workers, run_tasks
+from bsdr_models.inference.parallel import n_workers, run_tasks
 
 QUICK = {"variant": "paper", "tol": 1e6, "random_state": 0}
 distributed = pytest.importorskip("distributed")
@@ -22,7 +22,7 @@ def on_dask(threads_cluster):
         yield
 
 
-def test_restarts_run_on_the_cluster(on_dask):
+def test_parallel_run_on_the_cluster(on_dask):
     done = []
     outcome = run_tasks(os.path.basename, ["a/0", "a/1", "a/2"], on_done=done.append)
     assert n_workers(None, 3) == 2

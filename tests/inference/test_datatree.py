@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bsdr_models.bsdr.card import CARD, PROJECTION_PRECISION_DIMS
+from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
 from bsdr_models.inference.datatree import to_datatree
-from bsdr_models.zoo import ZOO
+from bsdr_models.registry import REGISTRY
 
 S, N, D, R, K = 5, 6, 4, 2, 3
 COORDS = {"feature": ["a", "b", "c", "d"], "outcome": ["x", "yy", "z"], "term": ["prior", "rows"]}
@@ -40,7 +40,7 @@ def groups():
 
 def build(groups, **changes):
     arguments = {
-        "card": CARD,
+        "card": SPEC,
         "inference_method": "mean_field",
         "coords": COORDS,
         "config": {"n_components": np.int64(R), "priors": {"latent_scale": 1.0}},
@@ -125,7 +125,7 @@ def test_a_wrong_axis_is_named(groups, group, name, values, message):
         build(groups)
 
 
-@pytest.mark.parametrize("card", ZOO, ids=lambda card: card.name)
+@pytest.mark.parametrize("card", REGISTRY, ids=lambda card: card.name)
 def test_cards_are_complete(card):
     assert set(card.identified) <= set(card.variables)
     for variable in card.variables.values():

@@ -12,17 +12,17 @@ import xarray as xr
 from scipy.stats import norm
 from sklearn.datasets import load_iris
 
-from bsdr_models.bsdr.card import CARD
 from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.priors import SAMPLING, Priors
-from bsdr_models.card import Card, Variable
+from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.dims import LABEL
 from bsdr_models.inference import engines
 from bsdr_models.inference.engines import fit_advi, sample_nuts
+from bsdr_models.spec import ModelSpec, Variable
 
 FAST = {"mode": "FAST_COMPILE"}
 
-TOY = Card(
+TOY = ModelSpec(
     name="toy",
     paper="",
     citation_bibtex="",
@@ -225,7 +225,7 @@ def test_bsdr_tree_has_identified_quantities_and_label_names(monkeypatch):
     X = np.random.default_rng(0).normal(size=(6, 2))
     labels = ["cat", "ant", "bee", "ant", "bee", "cat"]
     model = build_model(X, labels, n_components=1, variant="paper", projection_prior="columnwise")
-    tree = sample_nuts(model, card=CARD, rng=np.random.default_rng(0), draws=5, chains=1)
+    tree = sample_nuts(model, card=SPEC, rng=np.random.default_rng(0), draws=5, chains=1)
     assert set(tree["posterior"].data_vars) == {
         "projection",
         "projection_precision",
@@ -280,7 +280,7 @@ def test_nuts_agrees_with_importance_sampling():
     )
     tree = sample_nuts(
         build_model(x[:, None], y, n_components=1, variant="paper", priors=priors),
-        card=CARD,
+        card=SPEC,
         rng=np.random.default_rng(12),
         draws=2000,
         tune=1000,
@@ -321,15 +321,15 @@ def test_nuts_mixes_on_separable_classes():
         warnings.simplefilter("error")  # a divergence is a warning
         tree = sample_nuts(
             model,
-            card=CARD,
+            card=SPEC,
             rng=np.random.default_rng(1),
             draws=600,
             tune=600,
             chains=2,
             cores=1,
         )
-    r_hat = arviz_stats.rhat(tree["posterior"].dataset[list(CARD.identified)])
-    for name in CARD.identified:
+    r_hat = arviz_stats.rhat(tree["posterior"].dataset[list(SPEC.identified)])
+    for name in SPEC.identified:
         assert r_hat[name].max() < 1.03
 
 

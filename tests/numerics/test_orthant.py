@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose
 from scipy.special import erfcx, log_ndtr, logsumexp
 
-from bsdr_models.numerics import _cone_kernel, orthant
+from bsdr_models.numerics import _argmax_kernel, orthant
 
 
 def precise_moments(eta, y):
@@ -93,12 +93,12 @@ def test_rational_approximation_is_rederived_and_accurate():
             )
             right.append(g / scale)
         solution = [float(c) for c in mp.lu_solve(mp.matrix(rows), mp.matrix(right))]
-        assert_allclose(_cone_kernel.NUMERATOR, solution[:n], rtol=1e-14)
-        assert_allclose(_cone_kernel.DENOMINATOR, [1.0, *solution[n:]], rtol=1e-14)
+        assert_allclose(_argmax_kernel.NUMERATOR, solution[:n], rtol=1e-14)
+        assert_allclose(_argmax_kernel.DENOMINATOR, [1.0, *solution[n:]], rtol=1e-14)
 
         for x in [0.0, *np.geomspace(1e-4, 1e5, 120)]:
-            approximation = np.polyval(_cone_kernel.NUMERATOR[::-1], x) / np.polyval(
-                _cone_kernel.DENOMINATOR[::-1], x
+            approximation = np.polyval(_argmax_kernel.NUMERATOR[::-1], x) / np.polyval(
+                _argmax_kernel.DENOMINATOR[::-1], x
             )
             assert approximation == pytest.approx(float(scaled_tail(x)), rel=5e-14)
 
@@ -132,11 +132,13 @@ def test_extreme_gaps_stay_finite_and_match_the_leading_order():
     assert_allclose(got.mean[1], eta[1], atol=1e-10)
 
 
-def problem(seed, n_rows=77, n_labels=5, scale=2.0):
+def problem(seed, n_samples=77, n_labels=5, scale=2.0):
     """Scores and labels of which a fifth contradict the scores; the last block is not full."""
     rng = np.random.default_rng(seed)
-    eta = rng.normal(scale=scale, size=(n_rows, n_labels))
-    y = np.where(rng.random(n_rows) < 0.8, eta.argmax(axis=1), rng.integers(n_labels, size=n_rows))
+    eta = rng.normal(scale=scale, size=(n_samples, n_labels))
+    y = np.where(
+        rng.random(n_samples) < 0.8, eta.argmax(axis=1), rng.integers(n_labels, size=n_samples)
+    )
     return eta, y, rng
 
 
@@ -152,7 +154,7 @@ def test_a_row_does_not_depend_on_the_others():
 
 @pytest.mark.parametrize(("n_nodes", "tolerance"), [(12, 1e-4), (16, 1e-5), (32, 1e-8)])
 def test_ten_labels_converge_with_the_nodes_as_documented(n_nodes, tolerance):
-    eta, y, _ = problem(7, n_rows=64, n_labels=10)
+    eta, y, _ = problem(7, n_samples=64, n_labels=10)
     eta[:32] = 0.0
     eta[np.arange(32), y[:32]] = np.linspace(-6.0, 6.0, 32)  # all others tied
     log_prob, mean = precise_moments(eta[24], y[24])
@@ -175,7 +177,7 @@ def test_warm_start_changes_nothing_but_the_work():
 
 
 def test_mean_is_the_gradient_of_the_log_probability():
-    eta, y, _ = problem(3, n_rows=40, n_labels=4)
+    eta, y, _ = problem(3, n_samples=40, n_labels=4)
     step = 1e-4
     gradient = np.empty_like(eta)
     for k in range(eta.shape[1]):

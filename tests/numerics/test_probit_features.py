@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bsdr_models.numerics.probit_ep import expectation_propagation
-from bsdr_models.numerics.probit_features import (
+from bsdr_models.numerics.probit_gp_low_rank import (
     ep_by_features,
     laplace_by_features,
     pivoted_cholesky,
@@ -48,7 +48,7 @@ def test_agrees_with_the_kernel_matrix_of_the_rows(by_features, exact, scale):
 def test_rows_are_worked_through_in_chunks(by_features, exact, monkeypatch):
     F, sign, _ = problem()
     whole = by_features(F, sign)
-    monkeypatch.setattr("bsdr_models.numerics.probit_features.CHUNK", 7)
+    monkeypatch.setattr("bsdr_models.numerics.probit_gp_low_rank.CHUNK", 7)
     pieces = by_features(F, sign)
     np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-9)
     np.testing.assert_allclose(pieces.variance, whole.variance, rtol=1e-9)

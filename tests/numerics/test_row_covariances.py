@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bsdr_models.numerics.row_covariances import (
+from bsdr_models.numerics.sample_covariances import (
     AxisCovariances,
     StackedCovariances,
     shared_axes,

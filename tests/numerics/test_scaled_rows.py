@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bsdr_models.numerics.scaled_rows import column_statistics, scaled_rows
+from bsdr_models.numerics.scaled_samples import column_statistics, scaled_samples
 from bsdr_models.numerics.scaling import Scaler
 
 
@@ -41,9 +41,9 @@ def test_products_are_those_of_the_transformed_rows(kind, standardize, seen, tmp
     expected = X if scaler is None else scaler.transform(X)
     rng = np.random.default_rng(1)
     A, B = rng.standard_normal((len(X), 3)), rng.standard_normal((X.shape[1], 3))
-    rows = scaled_rows(given, scaler, seen=seen)
+    rows = scaled_samples(given, scaler, seen=seen)
     tol = {"rtol": 1e-12, "atol": 1e-10}
-    assert rows.n_rows == len(X)
+    assert rows.n_samples == len(X)
     np.testing.assert_allclose(rows.project(B), expected @ B, **tol)
     np.testing.assert_allclose(rows.back(A), expected.T @ A, **tol)
     np.testing.assert_allclose(rows.gram(), expected.T @ expected, **tol)
@@ -56,12 +56,12 @@ def test_products_are_those_of_the_transformed_rows(kind, standardize, seen, tmp
 def test_dense_rows_are_scaled_as_the_scaler_does_to_the_last_bit():
     X = np.tile(make_rows(), (400, 1))  # several chunks
     scaler = Scaler.fit(X)
-    np.testing.assert_array_equal(scaled_rows(X, scaler).X, scaler.transform(X))
+    np.testing.assert_array_equal(scaled_samples(X, scaler).X, scaler.transform(X))
 
 
 def test_rows_that_the_scaler_has_seen_are_scaled_in_the_products():
     X = make_rows()
-    assert scaled_rows(X, Scaler.fit(X), seen=True).X is X
+    assert scaled_samples(X, Scaler.fit(X), seen=True).X is X
 
 
 @pytest.mark.parametrize("mean", [1e2, 1e5])
@@ -69,7 +69,7 @@ def test_columns_far_from_the_origin_are_centred_first(mean):
     X = make_rows()
     X[:, 0] += mean
     scaler = Scaler.fit(X)
-    rows, B = scaled_rows(X, scaler, seen=True), np.eye(X.shape[1])
+    rows, B = scaled_samples(X, scaler, seen=True), np.eye(X.shape[1])
     np.testing.assert_array_equal(rows.project(B), scaler.transform(X) @ B)
 
 
@@ -77,7 +77,7 @@ def test_rows_of_a_file_are_not_changed():
     X = make_rows()
     before = X.copy()
     column_statistics(X)
-    scaled_rows(X, Scaler.fit(X))
+    scaled_samples(X, Scaler.fit(X))
     np.testing.assert_array_equal(X, before)
 
 
@@ -87,7 +87,7 @@ def test_values_far_from_the_training_rows_are_refused(make):
     scaler = Scaler.fit(X)
     X[3, 4] = 1e200
     with pytest.raises(ValueError, match="column 4 holds values too large"):
-        scaled_rows(make(X), scaler)
+        scaled_samples(make(X), scaler)
 
 
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])

@@ -211,8 +211,8 @@ def test_two_side_by_side_fit_a_constrained_figure(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "components"), [("plot_scores", (0, 2)), ("plot_biplot", (2, 0)),
-                             ("plot_correlation_circle", (1, 2)), ("plot_scores", 2)]
+    ("name", "components"), [("plot_map", (0, 2)), ("plot_biplot", (2, 0)),
+                             ("plot_correlation_circle", (1, 2)), ("plot_map", 2)]
 )  # fmt: skip
 def test_any_components_of_three(name, components):
     ax = getattr(plots, name)(fitted("bsdr_ten"), components=components)

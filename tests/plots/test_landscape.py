@@ -48,7 +48,7 @@ def line(make_fit):
 
 
 def drawn(ax, gid):
-    """Positions of the points with that name, (M, 2), and their collections."""
+    """LatentCoordinates of the points with that name, (M, 2), and their collections."""
     found = [item for item in ax.collections if item.get_gid() == gid]
     return np.concatenate([item.get_offsets() for item in found]), found
 

@@ -9,11 +9,11 @@ from matplotlib.colors import to_hex, to_rgb
 from scipy.stats import entropy, norm
 
 from bsdr_models.plots import (
+    map_table,
     plot_bound,
     plot_feature_relevance,
     plot_loadings,
     plot_relevance,
-    scores_table,
 )
 from bsdr_models.plots._style import MARKERS, PALE, PALETTE, color, marker
 
@@ -81,7 +81,7 @@ def test_an_engine_without_a_bound_is_named(make_fit):
 
 
 def test_table_of_training_rows(wine):
-    table = scores_table(wine)
+    table = map_table(wine)
     assert set(table.data_vars) == {"mean", "sd", "observed"}
     cov = wine["fit/latent_cov"].values
     np.testing.assert_allclose(table["sd"].values[:, 1] ** 2, cov[:, 1, 1])
@@ -90,7 +90,7 @@ def test_table_of_training_rows(wine):
 
 
 def test_table_of_new_rows(wine_predictions):
-    table = scores_table(wine_predictions, "predictions")
+    table = map_table(wine_predictions, "predictions")
     probability = wine_predictions["predictions/probability"]
     np.testing.assert_allclose(table["entropy"], entropy(probability.values, axis=1))
     best = probability.idxmax("outcome")
@@ -101,10 +101,10 @@ def test_table_of_new_rows(wine_predictions):
 
 
 def test_table_without_targets_and_with_values(make_fit, make_predictions, wine):
-    unknown = scores_table(make_predictions(wine, labels_known=False), "predictions")
+    unknown = map_table(make_predictions(wine, labels_known=False), "predictions")
     assert "observed" not in unknown
     regression = make_fit(target="regression", labels=["fat", "protein"])
-    observed = scores_table(regression)["observed"]
+    observed = map_table(regression)["observed"]
     np.testing.assert_array_equal(observed, regression["observed_data/y"].values[:, 0])
 
 

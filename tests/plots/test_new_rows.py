@@ -10,7 +10,7 @@ from bsdr_models import BSDRClassifier, BSDRRegressor, plots
 from bsdr_models.bsdr.predictive_check import predictive_check
 from bsdr_models.metrics import area_under_curve
 from bsdr_models.numerics.outliers import q_limit, t2_limit
-from bsdr_models.plots import plot_outliers, plot_predictive_check, plot_roc, plot_scores
+from bsdr_models.plots import plot_map, plot_outliers, plot_predictive_check, plot_roc
 
 EXACT = {"chains": 2, "draws": 64, "pooling": "linear", "random_state": 0}
 
@@ -72,7 +72,7 @@ def test_curves_are_one_class_against_the_rest(wine_predictions):
         np.testing.assert_array_equal(ax.lines[1 + c].get_xdata(), wrong)
         np.testing.assert_array_equal(ax.lines[1 + c].get_ydata(), found)
         assert table["auc"].sel(outcome=name) == pytest.approx(roc_auc_score(truth, score))
-        assert table["n_rows"].sel(outcome=name) == truth.sum()
+        assert table["n_samples"].sel(outcome=name) == truth.sum()
     assert (table["low"] < table["auc"]).all()
 
 
@@ -167,7 +167,7 @@ def test_a_row_far_off_is_named_and_leaves_room_to_the_others(iris):
 
 def test_rings_mark_rows_below_the_tail(iris):
     for components in ((0, 1), 0):
-        ax = plot_scores(iris, group="predictions", components=components, outside=0.01)
+        ax = plot_map(iris, group="predictions", components=components, outside=0.01)
         (rings,) = (c for c in ax.collections if c.get_gid() == "outside")
         expected = iris["predictions/tail_probability"].values < 0.01
         assert expected[3]
@@ -178,11 +178,11 @@ def test_rings_mark_rows_below_the_tail(iris):
 
 def test_rings_need_the_tail(wine):
     with pytest.raises(ValueError, match="no variable 'tail_probability'"):
-        plot_scores(wine, outside=0.01)
+        plot_map(wine, outside=0.01)
 
 
 def test_the_table_of_rows_says_how_unusual_they_are(iris):
-    table = plots.scores_table(iris, "predictions")
+    table = plots.map_table(iris, "predictions")
     assert {"mean", "sd", "observed", "predicted", "confidence", "entropy"} <= set(table.data_vars)
     for name in ("t2", "q_residual", "tail_probability"):
         np.testing.assert_array_equal(table[name], iris[f"predictions/{name}"])

@@ -37,17 +37,17 @@ def trees(make_fit, make_predictions, wine, wine_predictions):
 
 
 CASES = {
-    "scores": ("wine", plots.plot_scores, {}),
-    "scores of digits": ("digits", plots.plot_scores, {}),
-    "scores of many": ("many", plots.plot_scores, {}),
-    "scores of new rows": ("wine_new", plots.plot_scores, {"group": "predictions"}),
-    "scores, predicted class": ("wine_unlabelled", plots.plot_scores, {"group": "predictions"}),
-    "scores, one component": ("one", plots.plot_scores, {}),
-    "scores, one of six": ("digits", plots.plot_scores, {"components": 3}),
-    "scores, one of many classes": ("many", plots.plot_scores, {"components": 0}),
-    "scores, one component, values": ("one_value", plots.plot_scores, {}),
-    "scores of values": ("regression", plots.plot_scores, {"label": "protein"}),
-    "scores of a label": ("multilabel", plots.plot_scores, {"label": "dry"}),
+    "scores": ("wine", plots.plot_map, {}),
+    "scores of digits": ("digits", plots.plot_map, {}),
+    "scores of many": ("many", plots.plot_map, {}),
+    "scores of new rows": ("wine_new", plots.plot_map, {"group": "predictions"}),
+    "scores, predicted class": ("wine_unlabelled", plots.plot_map, {"group": "predictions"}),
+    "scores, one component": ("one", plots.plot_map, {}),
+    "scores, one of six": ("digits", plots.plot_map, {"components": 3}),
+    "scores, one of many classes": ("many", plots.plot_map, {"components": 0}),
+    "scores, one component, values": ("one_value", plots.plot_map, {}),
+    "scores of values": ("regression", plots.plot_map, {"label": "protein"}),
+    "scores of a label": ("multilabel", plots.plot_map, {"label": "dry"}),
     "regions": ("wine", plots.plot_decision_regions, {"resolution": 12, "n_draws": 4}),
     "regions of digits": ("digits", plots.plot_decision_regions, {"resolution": 12, "n_draws": 4}),
     "regions of many": ("many", plots.plot_decision_regions, {"resolution": 8, "n_draws": 2}),
@@ -129,7 +129,7 @@ def test_names_of_rows_do_not_overlap(case, trees):
 
 def test_legend_stays_inside_without_a_layout_engine(trees):
     figure, ax = plt.subplots()
-    plots.plot_scores(trees["wine"], ax=ax)
+    plots.plot_map(trees["wine"], ax=ax)
     figure.canvas.draw()
     legend = ax.get_legend().get_window_extent()
     assert legend.x1 <= ax.get_window_extent().x1
@@ -149,13 +149,13 @@ def test_axes_without_names_are_numbered_from_zero(case, trees):
 @pytest.mark.parametrize(
     ("plot", "missing"),
     [
-        (plots.plot_scores, "'latent_cov'"),
+        (plots.plot_map, "'latent_cov'"),
         (plots.plot_decision_regions, "'y_index'"),
         (plots.plot_loadings, "'projection_sd'"),
         (plots.plot_relevance, "'relevance'"),
         (plots.plot_feature_relevance, "'feature_relevance'"),
         (plots.plot_bound, "'elbo'"),
-        (plots.scores_table, "'latent_cov'"),
+        (plots.map_table, "'latent_cov'"),
     ],
 )
 def test_a_missing_variable_is_named(plot, missing, wine):
@@ -181,4 +181,4 @@ def test_plots_of_true_labels_need_them(trees):
 
 def test_an_estimator_in_place_of_its_tree_is_told_apart():
     with pytest.raises(TypeError, match="idata_"):
-        plots.plot_scores(object())
+        plots.plot_map(object())

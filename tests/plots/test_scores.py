@@ -7,8 +7,8 @@ from matplotlib.path import Path
 from scipy.stats import chi2, norm
 
 from bsdr_models.bsdr import hierarchical
-from bsdr_models.plots import _read, plot_scores
-from bsdr_models.plots._ellipses import mixture_moments, outline, spread_rows
+from bsdr_models.plots import _read, plot_map
+from bsdr_models.plots._ellipses import mixture_moments, outline, spread_samples
 from bsdr_models.plots._style import color
 
 
@@ -33,7 +33,7 @@ def mahalanobis(vertices, mean, cov):
 @pytest.mark.parametrize("components", [(0, 1), (2, 0)])
 def test_row_ellipses_are_contours_that_hold_prob(prob, components, make_fit):
     tree = make_fit(n_obs=40, n_components=3)
-    ax = plot_scores(tree, components=components, prob=prob, ellipses="obs")
+    ax = plot_map(tree, components=components, prob=prob, ellipses="obs")
     mean = tree["fit/latent_mean"].values[:, components]
     cov = tree["fit/latent_cov"].values[:, components][:, :, components]
     vertices = drawn(ax, "obs-ellipses")
@@ -56,7 +56,7 @@ def test_an_ellipse_holds_its_share_of_draws():
 def test_class_ellipses_hold_prob_of_the_class_with_its_rows_uncertainty(make_fit):
     """The moments are those of draws from the rows' own normals."""
     tree = make_fit(n_obs=60)
-    ax = plot_scores(tree, ellipses="class", prob=0.9)
+    ax = plot_map(tree, ellipses="class", prob=0.9)
     assert artist(ax, "obs-ellipses") is None
     vertices = drawn(ax, "class-ellipses")
     assert len(vertices) == 3
@@ -80,32 +80,32 @@ def test_a_class_of_one_row_has_the_ellipse_of_that_row():
 
 
 def test_both_kinds_are_told_apart(wine):
-    ax = plot_scores(wine)
+    ax = plot_map(wine)
     rows, classes = artist(ax, "obs-ellipses"), artist(ax, "class-ellipses")
     assert classes.get_linewidths()[0] > 2.0 * rows.get_linewidths()[0]
     assert rows.get_linestyles()[0][1] is None  # solid
     assert classes.get_linestyles()[0][1] is not None  # dashed
     assert rows.get_edgecolors()[:, 3].max() < 0.5
-    assert plot_scores(wine, ellipses=None).collections
-    assert artist(plot_scores(wine, ellipses=None), "class-ellipses") is None
+    assert plot_map(wine, ellipses=None).collections
+    assert artist(plot_map(wine, ellipses=None), "class-ellipses") is None
 
 
 def test_ellipses_wear_the_colour_of_their_class(wine):
-    ax = plot_scores(wine, ellipses="obs")
+    ax = plot_map(wine, ellipses="obs")
     expected = [color(c) for c in wine["fit/y_index"].values]
     assert [to_hex(edge) for edge in artist(ax, "obs-ellipses").get_edgecolors()] == expected
 
 
 def test_many_rows_are_thinned_over_all_classes(make_fit):
     tree = make_fit(n_obs=900)
-    ax = plot_scores(tree, max_ellipses=60)
+    ax = plot_map(tree, max_ellipses=60)
     assert len(artist(ax, "obs-ellipses").get_paths()) == 60
     assert (
         sum(len(points.get_offsets()) for points in ax.collections if points.get_label()[0] != "_")
         == 900
     )
     index = tree["fit/y_index"].values
-    kept = np.bincount(index[spread_rows(index, 60)], minlength=3) / 60.0
+    kept = np.bincount(index[spread_samples(index, 60)], minlength=3) / 60.0
     np.testing.assert_allclose(kept, np.bincount(index) / 900.0, atol=1.0 / 60.0)
     assert "60 of 900 rows" in ax.texts[0].get_text().replace("\n", " ")
 
@@ -115,21 +115,21 @@ def test_many_rows_are_thinned_over_all_classes(make_fit):
     [("mean_field", "Mean field"), ("advi", "ADVI"), ("gibbs", ""), ("nuts", "")],
 )
 def test_approximate_ellipses_are_labelled(engine, said, make_fit):
-    note = plot_scores(make_fit(inference_method=engine)).texts[0].get_text().replace("\n", " ")
+    note = plot_map(make_fit(inference_method=engine)).texts[0].get_text().replace("\n", " ")
     assert ("too narrow" in note) == bool(said)
     assert said in note
 
 
 def test_what_is_not_drawn_is_not_spoken_of(wine):
-    assert "approximate" in plot_scores(wine).texts[0].get_text()
-    assert "approximate" not in plot_scores(wine, ellipses=None).texts[0].get_text()
+    assert "approximate" in plot_map(wine).texts[0].get_text()
+    assert "approximate" not in plot_map(wine, ellipses=None).texts[0].get_text()
     with pytest.raises(ValueError, match="max_ellipses must be at least 1, got 0"):
-        plot_scores(wine, max_ellipses=0)
+        plot_map(wine, max_ellipses=0)
 
 
 def test_one_component_draws_intervals_and_densities(make_fit):
     tree = make_fit(n_components=1, n_obs=50)
-    ax = plot_scores(tree, prob=0.8, max_ellipses=1000)
+    ax = plot_map(tree, prob=0.8, max_ellipses=1000)
     index = tree["fit/y_index"].values
     mean = tree["fit/latent_mean"].values[:, 0]
     sd = np.sqrt(tree["fit/latent_cov"].values[:, 0, 0])
@@ -152,7 +152,7 @@ def test_one_component_draws_intervals_and_densities(make_fit):
 
 def test_values_colour_points_and_ellipses(make_fit):
     tree = make_fit(target="regression", labels=["fat", "protein"], n_obs=30)
-    ax = plot_scores(tree, label="protein")
+    ax = plot_map(tree, label="protein")
     points = ax.collections[0]
     np.testing.assert_array_equal(points.get_array(), tree["observed_data/y"].values[:, 1])
     edges = artist(ax, "obs-ellipses").get_edgecolors()[:, :3]
@@ -164,7 +164,7 @@ def test_values_colour_points_and_ellipses(make_fit):
 def test_rows_without_targets_are_plain(make_predictions, wine):
     tree = make_predictions(wine, labels_known=False)
     tree["predictions"].dataset = tree["predictions"].to_dataset().drop_vars("probability")
-    ax = plot_scores(tree, group="predictions")
+    ax = plot_map(tree, group="predictions")
     assert ax.get_legend() is None
     assert len(artist(ax, "obs-ellipses").get_paths()) == 80
 
@@ -172,7 +172,7 @@ def test_rows_without_targets_are_plain(make_predictions, wine):
 def test_colours_of_classes_agree_between_training_and_new_rows(make_predictions, wine):
     tree = make_predictions(wine)
     tree["predictions"] = tree["predictions"].isel(obs=tree["predictions"]["y"] != "barolo")
-    legend = plot_scores(tree, group="predictions").get_legend()
+    legend = plot_map(tree, group="predictions").get_legend()
     names = [text.get_text() for text in legend.get_texts()]
     assert names == ["grignolino", "barbera"]
     faces = [to_hex(handle.get_facecolor()[0]) for handle in legend.legend_handles]
@@ -191,23 +191,23 @@ def test_colours_of_classes_agree_between_training_and_new_rows(make_predictions
 )
 def test_bad_arguments_are_named(kwargs, message, wine):
     with pytest.raises(ValueError, match=message):
-        plot_scores(wine, **kwargs)
+        plot_map(wine, **kwargs)
 
 
 def test_class_ellipses_need_classes(make_fit):
     with pytest.raises(ValueError, match="class ellipses need classes"):
-        plot_scores(make_fit(target="regression"), ellipses="class")
+        plot_map(make_fit(target="regression"), ellipses="class")
 
 
 def test_an_unknown_label_is_named(make_fit, make_predictions, wine):
     with pytest.raises(ValueError, match="label must be one of"):
-        plot_scores(make_fit(target="regression"), label="sugar")
+        plot_map(make_fit(target="regression"), label="sugar")
     tree = make_predictions(wine)
     tree["predictions/y"] = (
         tree["predictions/y"].astype("U20").where(lambda y: y != "barolo", "merlot")
     )
     with pytest.raises(ValueError, match=r"does not know: \['merlot'\]"):
-        plot_scores(tree, group="predictions")
+        plot_map(tree, group="predictions")
 
 
 def test_a_map_shows_nothing_where_the_fit_has_warned():

@@ -1,0 +1,157 @@
+"""A look at every block before anything is computed from any: one error, with block and row."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bsdr_models.arrays import BoolArray, IntArray
+from bsdr_models.checks import plain_labels
+from bsdr_models.frames import is_missing
+from bsdr_models.inference.sample_blocks import Block, SampleBlocks
+from bsdr_models.numerics.scaled_samples import ColumnStatistics, column_statistics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """Blocks whose values a fit can use.
+
+    blocks
+        Their y is the index of each row's class.
+    classes
+        Sorted, (K,).
+    counts
+        Rows of each class, (K,).
+    statistics
+        Of the columns.
+    """
+
+    blocks: SampleBlocks
+    classes: np.ndarray
+    counts: IntArray
+    statistics: ColumnStatistics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What one visit finds; of two faults the first counts, and statistics say nothing then."""
+
+    fault: tuple[int, str] | None = None
+    statistics: ColumnStatistics | None = None
+    labels: np.ndarray | None = None
+    counts: IntArray | None = None
+
+    def __add__(self, other: "_Found") -> "_Found":
+        if self.fault or other.fault:
+            return self if self.fault else other
+        assert self.statistics is not None
+        assert other.statistics is not None
+        assert self.labels is not None
+        assert other.labels is not None
+        if (self.labels.dtype.kind in "OUS") != (other.labels.dtype.kind in "OUS"):
+            return _Found(fault=(-1, "the labels of some blocks are text, and of others numbers"))
+        both = np.concatenate([self.labels, other.labels])
+        labels, place = np.unique(both, return_inverse=True)
+        assert self.counts is not None
+        assert other.counts is not None
+        weights = np.concatenate([self.counts, other.counts])
+        counts = np.bincount(place, weights, len(labels)).astype(np.int64)
+        statistics = self.statistics + other.statistics
+        return _Found(statistics=statistics, labels=labels, counts=counts)
+
+
+def check_blocks(blocks: SampleBlocks) -> Checked:
+    """Look at every value once, before anything is computed from any.
+
+    Parameters
+    ----------
+    blocks : SampleBlocks
+        Their targets are labels, one for a row.
+
+    Raises
+    ------
+    ValueError
+        If a block holds what is no finite number, has another number of features, or a label is
+        missing. The message names block and row.
+    """
+    _, found = blocks.visit(_check_block, shared=blocks.n_features)
+    if found.fault is not None:
+        row, message = found.fault
+        ends = np.cumsum(blocks.sizes)
+        place = "" if row < 0 else f"block {np.searchsorted(ends, row, side='right')}, "
+        raise ValueError(f"{place}{message}")
+    assert found.statistics is not None
+    assert found.labels is not None
+    assert found.counts is not None
+    encoded = blocks.map(_encode, shared=found.labels)
+    return Checked(
+        blocks=blocks.with_targets(encoded),
+        classes=found.labels,
+        counts=found.counts,
+        statistics=found.statistics,
+    )
+
+
+def _check_block(block: Block, n_features: int) -> tuple[None, _Found]:
+    try:
+        statistics = _check_samples(block, n_features)
+        labels, counts = _check_labels(block)
+    except _FaultError as fault:
+        return None, _Found(fault=(fault.row, str(fault)))
+    return None, _Found(statistics=statistics, labels=labels, counts=counts)
+
+
+class _FaultError(ValueError):
+    """Something in a block; it is named by the visitor, who knows the other blocks."""
+
+    def __init__(self, row: int, message: str) -> None:
+        super().__init__(message)
+        self.row = row
+
+
+def _check_samples(block: Block, n_features: int) -> ColumnStatistics:
+    X, begin = block.X, block.begin
+    rows = f"rows {begin} to {begin + X.shape[0] - 1}"
+    if X.ndim != 2 or X.shape[1] != n_features:
+        raise _FaultError(begin, f"{rows}: X has shape {X.shape}, wanted are {n_features} features")
+    if X.dtype.kind not in "fiub":
+        raise _FaultError(begin, f"{rows}: X is of type {X.dtype}, wanted are real numbers")
+    statistics = column_statistics(X, begin=begin)
+    if statistics.bad is not None:
+        row, column = statistics.bad
+        value = X[row - begin, column]
+        raise _FaultError(row, f"row {row}: X contains {value} (column {column})")
+    return statistics
+
+
+def _check_labels(block: Block) -> tuple[np.ndarray, IntArray]:
+    """Labels and how often they occur."""
+    y, begin = np.asarray(block.y), block.begin
+    if y.shape != (block.X.shape[0],):
+        message = f"y has shape {y.shape}, wanted is one label for each of {block.X.shape[0]} rows"
+        raise _FaultError(begin, f"rows from {begin}: {message}")
+
+    def refuse(bad: BoolArray, problem: str) -> None:
+        if bad.any():
+            row = int(bad.argmax())
+            raise _FaultError(begin + row, f"row {begin + row}: y is {y[row]}, {problem}")
+
+    refuse(_missing(y), "which is no label")
+    if y.dtype.kind == "f":
+        refuse(~np.isfinite(y), "which is no label")
+        refuse(y != np.floor(y), "and a class is text or a whole number")
+    try:
+        labels, counts = np.unique(plain_labels(y), return_counts=True)
+    except (TypeError, ValueError) as error:
+        raise _FaultError(begin, f"rows from {begin}: {error}") from error
+    return labels, counts.astype(np.int64)
+
+
+def _encode(block: Block, labels: np.ndarray) -> IntArray:
+    """Class of each row."""
+    return np.searchsorted(labels, plain_labels(np.asarray(block.y)))
+
+
+def _missing(y: np.ndarray) -> BoolArray:
+    if y.dtype == object:
+        return np.array([is_missing(each) for each in y], dtype=bool)
+    return np.isnan(y) if y.dtype.kind == "f" else np.zeros(y.shape, dtype=bool)

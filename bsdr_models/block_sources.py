@@ -1,0 +1,167 @@
+"""What rows may be given as beside an array, and the blocks that a fit sees of them."""
+
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+from bsdr_models.inference.sample_blocks import Block, InProcess, SampleBlocks, Unread
+from bsdr_models.unlabeled import read_labels
+
+# Size in memory, as float64, of a block of rows that are on disk.
+BLOCK_BYTES = 64_000_000
+
+
+def is_dask(X: Any) -> bool:
+    """Whether this is a Dask array; without importing Dask."""
+    return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "chunks")
+
+
+def is_zarr(X: Any) -> bool:
+    """Whether this is a Zarr array; without importing Zarr."""
+    return type(X).__module__.partition(".")[0] == "zarr" and hasattr(X, "chunks")
+
+
+def is_block_source(X: Any) -> bool:
+    """Whether rows are somewhere else than in memory: a Dask or a Zarr array.
+
+    A memory-mapped array is an array to NumPy, and is read block by block only where
+    :func:`make_blocks` is asked for it.
+    """
+    return is_dask(X) or is_zarr(X)
+
+
+def is_read_by_block(X: Any) -> bool:
+    """Whether rows that are fitted in blocks are cut as they are, not made an array first."""
+    return is_block_source(X) or isinstance(X, np.memmap) or sparse.issparse(X)
+
+
+def read_block_labels(X: Any, y: Any) -> Any:
+    """Labels of rows that are fitted in blocks.
+
+    Those in memory are read as all labels are; those of a Dask or Zarr array are looked at block
+    by block.
+
+    Raises
+    ------
+    ValueError
+        As :func:`~bsdr_models.unlabeled.read_labels`; or if X and y are of different lengths.
+    """
+    if is_block_source(y):
+        return y
+    y = column_or_1d(read_labels(y), warn=True)
+    if not is_dask(X):
+        check_consistent_length(X, y)
+    return y
+
+
+def make_blocks(
+    X: Any, y: Any = None, *, block_size: int | None = None, client: Any = None
+) -> SampleBlocks:
+    """Rows in blocks.
+
+    Parameters
+    ----------
+    X : (N, P)
+        A Dask array (dense, or of SciPy's CSR), a Zarr array, a memory-mapped or any other array,
+        or SciPy's CSR. What is on disk is read block by block, again in each visit that needs it.
+    y : array-like of N rows, optional
+    block_size : int, optional
+        Rows of a block. If None these are the chunks of a Dask array, chunks of a Zarr array up
+        to 64 MB, 64 MB of a memory-mapped array, and all rows of what is in memory.
+    client : distributed.Client, optional
+        Where the blocks of a Dask array are to lie; None for the client that is active, if one
+        is. Other arrays go there only if it is given.
+
+    Raises
+    ------
+    ValueError
+        If X is no matrix with rows, or X and y are of different lengths.
+    """
+    if len(X.shape) != 2 or 0 in X.shape:
+        raise ValueError(f"X must be a matrix (N, P) that is not empty, got shape {X.shape}")
+    if block_size is not None and (block_size != int(block_size) or block_size < 1):
+        raise ValueError(f"block_size must be a positive integer, got {block_size!r}")
+    if client is not None and not is_dask(X):
+        from bsdr_models.inference.dask_blocks import as_dask
+
+        X = as_dask(X, _samples_of_block(X, block_size))
+    if is_dask(X):
+        from bsdr_models.inference.dask_blocks import blocks_of_dask
+
+        return blocks_of_dask(X, _read_all(y), block_size=block_size, client=client)
+    y, n = None if y is None else np.asarray(_read_all(y)), X.shape[0]
+    if y is not None and len(y) != n:
+        raise ValueError(f"X has {n} rows, and y has {len(y)}")
+    pieces = list(_pieces(X, _samples_of_block(X, block_size)))
+    return InProcess(
+        [
+            Block(X=rows, y=None if y is None else y[begin : begin + rows.shape[0]], begin=begin)
+            for begin, rows in pieces
+        ]
+    )
+
+
+def read_blocks(X: Any, *, block_size: int | None = None) -> Iterator[Any]:
+    """Rows of anything but a Dask array, a block at a time."""
+    for _, rows in _pieces(X, _samples_of_block(X, block_size)):
+        yield rows.read() if isinstance(rows, Unread) else rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice(Unread):
+    """Rows ``begin`` to ``end`` of an array on disk."""
+
+    source: Any
+    begin: int
+    end: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self.end - self.begin, self.source.shape[1]
+
+    def read(self) -> np.ndarray:
+        """A copy of the rows; what a memory map has read of the file is given back."""
+        rows = np.array(self.source[self.begin : self.end])
+        pages = getattr(self.source, "_mmap", None)
+        if pages is not None and self.source.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
+            pages.madvise(mmap.MADV_DONTNEED)
+        return rows
+
+
+def _samples_of_block(X: Any, block_size: int | None) -> int:
+    n, p = X.shape
+    if block_size is not None:
+        return int(block_size)
+    most = max(1, BLOCK_BYTES // (8 * p))
+    if is_zarr(X):
+        return int(X.chunks[0]) * max(1, most // int(X.chunks[0]))
+    return most if isinstance(X, np.memmap) else int(n)
+
+
+def _pieces(X: Any, size: int) -> Iterator[tuple[int, Any]]:
+    """Number of the first row, and rows, of every block."""
+    n, p = X.shape
+    rows = sparse.csr_array(X) if sparse.issparse(X) else X
+    for begin in range(0, n, size):
+        end = min(begin + size, n)
+        if sparse.issparse(rows):  # a view: slicing would copy
+            first, last = rows.indptr[begin], rows.indptr[end]
+            parts = rows.data[first:last], rows.indices[first:last]
+            pointers = rows.indptr[begin : end + 1] - first
+            yield begin, sparse.csr_array((*parts, pointers), shape=(end - begin, p))
+        elif is_zarr(X) or isinstance(X, np.memmap):
+            yield begin, Slice(source=X, begin=begin, end=end)
+        else:
+            yield begin, np.asarray(rows)[begin:end]
+
+
+def _read_all(y: Any) -> Any:
+    if y is None or is_dask(y):
+        return y
+    return np.asarray(y[:] if is_zarr(y) else y)

@@ -1,0 +1,156 @@
+r"""Margin factors as scale mixtures of normals: hinge for signs, tube for real targets.
+
+With u = C (1 - y f) [1]_,
+
+.. math::
+    e^{-2 \max(0, u)} = \int_0^\infty (2 \pi \lambda)^{-1/2} e^{-(\lambda + u)^2 / 2 \lambda}
+    d\lambda .
+
+Under q(lambda) = GIG(1/2, 1, chi), chi = E[u**2], a factor is a normal in f: what the updates of
+latents and weights need is a precision ``weights`` and a linear term ``pulls`` per row and
+outcome, both 0 where there is no target. s = sqrt(chi) is all there is to know of q(lambda):
+E[lambda] = s + 1, E[1 / lambda] = 1 / s.
+
+Arrays are (P, N, K): P problems, N rows, K outcomes.
+
+References
+----------
+.. [1] N. G. Polson, S. L. Scott (2011). Data augmentation for support vector machines. Bayesian
+       Analysis 6(1).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bsdr_models.arrays import BoolArray, FloatArray
+
+# A score variance of 0 on the margin itself would make E[1 / lambda] infinite.
+SMALLEST = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hinge:
+    """Pseudo-likelihood exp{-2 C max(0, 1 - y f)} of signs.
+
+    y
+        (P, N, K) of -1, +1, and 0 where there is no label.
+    cost
+        C, (P, 1, 1).
+    """
+
+    y: FloatArray
+    cost: FloatArray
+
+    def scales(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        """Optimal s = C sqrt(E[(1 - y f)**2]), (P, N, K); 1 without a label."""
+        square = (1.0 - self.y * mean) ** 2 + variance
+        found: FloatArray = np.maximum(self.cost * np.sqrt(square), SMALLEST)
+        return np.where(self.y != 0.0, found, 1.0)
+
+    def weights(self, scales: FloatArray) -> FloatArray:
+        """C**2 E[1 / lambda]: precision that the factor gives to f."""
+        return self.y**2 * self.cost**2 / scales
+
+    def linear_terms(self, scales: FloatArray) -> FloatArray:
+        """C (1 + C E[1 / lambda]) y: linear term of f."""
+        return self.y * self.cost * (1.0 + self.cost / scales)
+
+    def bound(self, mean: FloatArray, variance: FloatArray, scales: FloatArray) -> FloatArray:
+        """E[log of the augmented factors] plus entropy of q(lambda), (P,)."""
+        square = self.cost**2 * ((1.0 - self.y * mean) ** 2 + variance)
+        each = -self.cost * (1.0 - self.y * mean) - 0.5 * (square / scales + scales)
+        return np.sum(self.y**2 * each, axis=(1, 2))
+
+    def interval(self) -> tuple[FloatArray, FloatArray]:
+        """Ends (P, N, K) between which the factor is flat in f; infinite where there is none."""
+        y = self.y
+        return np.where(y > 0.0, 1.0, -np.inf), np.where(y < 0.0, -1.0, np.inf)
+
+    def of_label(self, label: int) -> "Hinge":
+        """The factors of one label alone, K = 1."""
+        return replace(self, y=self.y[..., label : label + 1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpsilonInsensitive:
+    r"""Likelihood of real targets, flat within epsilon of the score.
+
+    .. math::
+        p(y \mid f) = e^{-2 C \max(0, |y - f| - \epsilon)} / (2 \epsilon + 1 / C)
+
+    is the product of the hinges of C (y - f - epsilon) and C (f - y - epsilon), up to its
+    constant; ``scales`` holds s of both along the first axis.
+
+    y
+        (P, N, K).
+    observed
+        Where there is a target, (P, N, K).
+    cost
+        C, (P, 1, 1), per unit of y.
+    epsilon
+        Half width of the tube, in units of y; (P, 1, 1) where problems differ.
+    """
+
+    y: FloatArray
+    observed: BoolArray
+    cost: FloatArray
+    epsilon: float | FloatArray
+
+    def scales(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        """Optimal s of both sides, (2, P, N, K); 1 without a target."""
+        found = self.cost * np.sqrt(self._squares(mean, variance))
+        return np.where(self.observed, np.maximum(found, SMALLEST), 1.0)
+
+    def _squares(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        gap = self.y - mean
+        return np.stack([(gap - self.epsilon) ** 2, (gap + self.epsilon) ** 2]) + variance
+
+    def weights(self, scales: FloatArray) -> FloatArray:
+        """Precision that the factors give to f."""
+        return self.observed * self.cost**2 * (1.0 / scales).sum(axis=0)
+
+    def linear_terms(self, scales: FloatArray) -> FloatArray:
+        """Linear term of f; the parts of the two sides without E[1 / lambda] cancel."""
+        upper, lower = 1.0 / scales
+        sides = (self.y - self.epsilon) * upper + (self.y + self.epsilon) * lower
+        return self.observed * self.cost**2 * sides
+
+    def bound(self, mean: FloatArray, variance: FloatArray, scales: FloatArray) -> FloatArray:
+        """E[log likelihood, augmented] plus entropies, normalising constant included, (P,)."""
+        square = self.cost**2 * self._squares(mean, variance)
+        each = 2.0 * self.cost * self.epsilon - 0.5 * (square / scales + scales).sum(axis=0)
+        each = each - np.log(2.0 * self.epsilon + 1.0 / self.cost)
+        return np.sum(self.observed * each, axis=(1, 2))
+
+    def interval(self) -> tuple[FloatArray, FloatArray]:
+        """Ends (P, N, K) between which the factor is flat in f; infinite without a target."""
+        lower = np.where(self.observed, self.y - self.epsilon, -np.inf)
+        return lower, np.where(self.observed, self.y + self.epsilon, np.inf)
+
+    def of_label(self, label: int) -> "EpsilonInsensitive":
+        """The factors of one output alone, K = 1."""
+        own = slice(label, label + 1)
+        return replace(self, y=self.y[..., own], observed=self.observed[..., own])
+
+
+type Margins = Hinge | EpsilonInsensitive
+
+
+def margins_of(y: FloatArray, cost: FloatArray, epsilon: float | FloatArray | None) -> Margins:
+    """Factors of signs, or of real targets with a tube of half width ``epsilon`` around them.
+
+    Parameters
+    ----------
+    y : (P, N, K)
+        Signs, 0 where there is no label; or real, NaN where there is none.
+    cost : (P, 1, 1)
+    epsilon : float or (P, 1, 1), optional
+        None for signs.
+    """
+    if epsilon is None:
+        return Hinge(y=y, cost=cost)
+    observed = ~np.isnan(y)
+    return EpsilonInsensitive(
+        y=np.where(observed, y, 0.0), observed=observed, cost=cost, epsilon=epsilon
+    )

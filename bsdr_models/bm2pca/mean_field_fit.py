@@ -1,0 +1,104 @@
+"""One mean-field fit: the model's steps handed to the driver of coordinate ascent.
+
+Alone, sweeps crawl along changes of coordinates of the latent space and along valleys of the
+bound: hence the rotations (:mod:`bsdr_models.bm2pca.rotation`) and the extrapolations.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bsdr_models.bm2pca import mean_field, rotation
+from bsdr_models.bm2pca.mean_field import Data, Info, Start, State
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.inference.coordinate_ascent import Extrapolation, FitResult, run_coordinate_ascent
+
+# Rounds before the first rotation. Columns of loadings that have not found a direction yet are
+# switched off if they are told apart sooner, and do not come back.
+PLAIN_ROUNDS = 3
+
+
+def fit_mean_field(
+    data: Data,
+    priors: Priors,
+    *,
+    n_components: int,
+    rng: np.random.Generator,
+    start: Start = "label",
+    n_restarts: int = 1,
+    max_iter: int = 500,
+    tol: float = 1e-3,
+    accelerate: bool = True,
+    callbacks: Sequence[Any] = (),
+    n_jobs: int | None = 1,
+    on_restart: Callable[[FitResult[State]], object] = lambda result: None,
+) -> FitResult[State]:
+    """Maximise the bound of BM2PCA: rounds of a rotation and four sweeps, one extrapolated.
+
+    Parameters
+    ----------
+    data : Data
+    priors : Priors
+    n_components : int
+        R.
+    rng : numpy.random.Generator
+    start : {"label", "pca", "random"}
+        Of the first restart; further ones are random.
+    n_restarts : int
+    max_iter : int
+        Sweeps per restart.
+    tol : float
+        Gain of the bound per round, in nats and summed over problems, that counts as none.
+    accelerate : bool
+        Climb by rotations and SQUAREM as well; else by plain sweeps, whose number is then a
+        choice that means something.
+    callbacks : sequence of callables
+        Called with (iteration, state, info).
+    n_jobs : int, optional
+        Restarts side by side.
+    on_restart : callable
+        Called with each restart as it ends.
+
+    Returns
+    -------
+    FitResult
+    """
+
+    def init(stream: np.random.Generator, restart: int) -> State:
+        return mean_field.init(
+            data,
+            priors,
+            n_components=n_components,
+            rng=stream,
+            start=start if restart == 0 else "random",
+        )
+
+    squarem = Extrapolation(
+        pack=mean_field.pack,
+        unpack=lambda vector, state: mean_field.unpack(vector, state, data),
+    )
+
+    def step(state: State) -> tuple[State, Info]:
+        return mean_field.step(state, data, priors)
+
+    def joint_search(state: State, number: int, budget: int, on_step: Any) -> tuple[State, Info]:
+        if number >= PLAIN_ROUNDS:
+            state = rotation.rotate(state, data, priors)
+        state, info = step(state)
+        on_step(state, info)
+        return state, info
+
+    return run_coordinate_ascent(
+        init,
+        step,
+        rng=rng,
+        n_restarts=n_restarts,
+        max_iter=max_iter,
+        tol=tol,
+        extrapolation=squarem if accelerate else None,
+        joint_search=joint_search if accelerate else None,
+        callbacks=callbacks,
+        n_jobs=n_jobs,
+        on_restart=on_restart,
+    )

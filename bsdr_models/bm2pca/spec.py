@@ -1,0 +1,114 @@
+"""ModelSpec of BM2PCA: variables, dims, symbols and equations of Du et al. (2015)."""
+
+from types import MappingProxyType
+
+from bsdr_models.dims import COMPONENT, FEATURE, LABEL, OBS
+from bsdr_models.spec import ModelSpec, Variable
+
+SPEC = ModelSpec(
+    name="bm2pca",
+    paper=(
+        "C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal "
+        "component analysis. AAAI Conference on Artificial Intelligence 29, 2582-2588."
+    ),
+    citation_bibtex="""@inproceedings{du2015bm2pca,
+  author    = {Du, Changying and Zhe, Shandian and Zhuang, Fuzhen and Qi, Yuan and He, Qing
+               and Shi, Zhongzhi},
+  title     = {Bayesian Maximum Margin Principal Component Analysis},
+  booktitle = {Proceedings of the AAAI Conference on Artificial Intelligence},
+  volume    = {29},
+  pages     = {2582--2588},
+  year      = {2015},
+}""",
+    variables=MappingProxyType(
+        {
+            "X": Variable(
+                dims=(OBS, FEATURE),
+                symbol="X",
+                equation="x_n ~ N(W z_n + t, I / tau)",
+                description="Features as the model sees them, rows are observations.",
+            ),
+            "y": Variable(
+                dims=(OBS, LABEL),
+                symbol="y",
+                equation="phi_nc = exp(-2 C max(0, 1 - y_nc f_nc)), a pseudo-likelihood",
+                description="Signs +1 and -1 per label, 0 where there is none; or real targets.",
+            ),
+            "offset": Variable(
+                dims=(FEATURE,),
+                symbol="t",
+                equation="t ~ N(0, I / offset_precision)",
+                description="Centre of the rows.",
+            ),
+            "loading_precision": Variable(
+                dims=(COMPONENT,),
+                symbol="r",
+                equation="r_i ~ Ga(loading_shape, loading_rate)",
+                description="Precision of a column of the loadings: large where it is not needed.",
+            ),
+            "loadings": Variable(
+                dims=(FEATURE, COMPONENT),
+                symbol="W",
+                equation="w_ji ~ N(0, 1 / r_i)",
+                description="Linear map from the latent space to the features.",
+            ),
+            "noise_precision": Variable(
+                dims=(),
+                symbol="tau",
+                equation="tau ~ Ga(noise_shape, noise_rate)",
+                description="Precision of the features given the latent position.",
+            ),
+            "latent": Variable(
+                dims=(OBS, COMPONENT),
+                symbol="Z",
+                equation="z_n ~ N(0, I)",
+                description="Position of each row in the latent space.",
+            ),
+            "weight_precision": Variable(
+                dims=(LABEL,),
+                symbol="nu",
+                equation="nu_c ~ Ga(weight_shape, weight_rate)",
+                description="Precision of the weights and bias of a label.",
+            ),
+            "weights": Variable(
+                dims=(COMPONENT, LABEL),
+                symbol="eta",
+                equation="eta_ci ~ N(0, 1 / nu_c)",
+                description="Linear classifier in the latent space.",
+            ),
+            "bias": Variable(
+                dims=(LABEL,),
+                symbol="eta_0",
+                equation="eta_c0 ~ N(0, 1 / nu_c)",
+                description="Offset of each score.",
+            ),
+            "slack_scale": Variable(
+                dims=(OBS, LABEL),
+                symbol="lambda",
+                equation="phi = int N(C (1 - y f); -lambda, lambda) dlambda",
+                description="Scale that makes the hinge a mixture of normals; augmented only.",
+            ),
+            "scores": Variable(
+                dims=(OBS, LABEL),
+                symbol="f",
+                equation="f_nc = eta_c' z_n + eta_c0",
+                description="Discriminant of each training row; its sign is the label.",
+            ),
+            "coef": Variable(
+                dims=(FEATURE, LABEL),
+                symbol="tau W S eta",
+                equation="tau W (I + tau W'W)^-1 eta_c",
+                description="Linear effect of a feature on the mean score of a new row.",
+            ),
+            "intercept": Variable(
+                dims=(LABEL,),
+                symbol="eta_0 - coef' t",
+                equation="eta_c0 - coef_c' t",
+                description="Mean score of a new row at x = 0.",
+            ),
+        }
+    ),
+    identified=("coef", "intercept", "noise_precision"),
+    engines=("mean_field", "gibbs", "nuts", "advi"),
+    is_generative=False,
+)

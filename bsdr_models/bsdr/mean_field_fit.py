@@ -1,0 +1,93 @@
+"""A mean-field fit: the model's steps handed to the driver of coordinate ascent."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bsdr_models.arrays import ProjectionPrior
+from bsdr_models.bsdr import joint_lbfgs, mean_field
+from bsdr_models.bsdr.mean_field import Start, State
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.data import Data
+from bsdr_models.inference.coordinate_ascent import FitResult, run_coordinate_ascent
+
+# Evaluations of the first climb; each climb is twice as long as the one before, since the
+# coordinates that it takes from its start are poor while the start is.
+FIRST_ASCENT = 20
+
+
+def fit_mean_field(
+    data: Data,
+    priors: Priors,
+    *,
+    n_components: int,
+    projection_prior: ProjectionPrior,
+    rng: np.random.Generator,
+    start: Start = "discriminant",
+    n_restarts: int = 1,
+    max_iter: int = 500,
+    tol: float = 1e-3,
+    callbacks: Sequence[Any] = (),
+    n_jobs: int | None = 1,
+    on_restart: Callable[[FitResult[State]], object] = lambda result: None,
+) -> FitResult[State]:
+    """Maximise the bound of BSDR: sweeps, and L-BFGS on most of the variables before each.
+
+    The second is :mod:`bsdr_models.bsdr.joint_lbfgs`.
+
+    Parameters
+    ----------
+    data : Data
+    priors : Priors
+    n_components : int
+        R.
+    projection_prior : {"entrywise", "columnwise", "rowwise"}
+    rng : numpy.random.Generator
+    start : {"discriminant", "pca", "random"}
+        Of the first restart; further ones are random.
+    n_restarts : int
+    max_iter : int
+        Sweeps and quasi-Newton steps per restart.
+    tol : float
+        Gain of the bound per round, in nats, that counts as none.
+    callbacks : sequence of callables
+        Called with (iteration, state, info).
+    n_jobs : int, optional
+        Restarts side by side.
+    on_restart : callable
+        Called with each restart as it ends.
+
+    Returns
+    -------
+    FitResult
+    """
+
+    def init(stream: np.random.Generator, restart: int) -> State:
+        return mean_field.init(
+            data,
+            priors,
+            n_components=n_components,
+            projection_prior=projection_prior,
+            rng=stream,
+            start=start if restart == 0 else "random",
+        )
+
+    def joint_search(
+        state: State, number: int, budget: int, on_step: Any
+    ) -> tuple[State, mean_field.Info]:
+        budget = min(budget, FIRST_ASCENT << number)
+        return joint_lbfgs.maximise(state, data, priors, max_evaluations=budget, on_step=on_step)
+
+    return run_coordinate_ascent(
+        init,
+        lambda state: mean_field.step(state, data, priors),
+        rng=rng,
+        n_restarts=n_restarts,
+        max_iter=max_iter,
+        tol=tol,
+        joint_search=joint_search,
+        callbacks=callbacks,
+        n_jobs=n_jobs,
+        on_restart=on_restart,
+    )

@@ -1,0 +1,131 @@
+"""ModelSpec of BSDR: variables, dims, symbols and equations of Gönen (2013)."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from bsdr_models.arrays import ProjectionPrior
+from bsdr_models.dims import COMPONENT, FEATURE, LABEL, OBS
+from bsdr_models.spec import ModelSpec, Variable
+
+PROJECTION_PRECISION_DIMS: Mapping[ProjectionPrior, tuple[str, ...]] = MappingProxyType(
+    {
+        "entrywise": (FEATURE, COMPONENT),
+        "columnwise": (COMPONENT,),
+        "rowwise": (FEATURE,),
+    }
+)
+"""Dims of ``projection_precision`` under each prior; the card lists the paper's, entrywise."""
+
+SPEC = ModelSpec(
+    name="bsdr",
+    paper=(
+        "M. Gönen (2013). Bayesian supervised dimensionality reduction. "
+        "IEEE Transactions on Cybernetics 43(6), 2179-2189."
+    ),
+    citation_bibtex="""@article{gonen2013bsdr,
+  author  = {G{\\"o}nen, Mehmet},
+  title   = {Bayesian Supervised Dimensionality Reduction},
+  journal = {IEEE Transactions on Cybernetics},
+  volume  = {43},
+  number  = {6},
+  pages   = {2179--2189},
+  year    = {2013},
+}""",
+    variables=MappingProxyType(
+        {
+            "X": Variable(
+                dims=(OBS, FEATURE),
+                symbol="X",
+                equation="given",
+                description="Features as the model sees them, rows are observations.",
+            ),
+            "y": Variable(
+                dims=(OBS, LABEL),
+                symbol="y",
+                equation="y_n = argmax_c t_nc",
+                description="Targets; one label per row, or one value per row and label.",
+            ),
+            "projection_precision": Variable(
+                dims=PROJECTION_PRECISION_DIMS["entrywise"],
+                symbol="Phi",
+                equation="phi_fs ~ Ga(projection_shape, projection_rate)",
+                description="Precision of the projection: large where it is shrunk to zero.",
+            ),
+            "projection": Variable(
+                dims=(FEATURE, COMPONENT),
+                symbol="Q",
+                equation="q_fs ~ N(0, 1 / phi_fs)",
+                description="Linear map from features to the latent space.",
+            ),
+            "latent": Variable(
+                dims=(OBS, COMPONENT),
+                symbol="Z",
+                equation="z_n ~ N(Q' x_n, latent_scale^2 I)",
+                description="Position of each row in the latent space.",
+            ),
+            "weight_precision": Variable(
+                dims=(COMPONENT, LABEL),
+                symbol="Psi",
+                equation="psi_sc ~ Ga(weight_shape, weight_rate)",
+                description="Precision of the weights.",
+            ),
+            "weights": Variable(
+                dims=(COMPONENT, LABEL),
+                symbol="W",
+                equation="w_sc ~ N(0, 1 / psi_sc)",
+                description="Linear classifier in the latent space.",
+            ),
+            "bias_precision": Variable(
+                dims=(LABEL,),
+                symbol="lambda",
+                equation="lambda_c ~ Ga(bias_shape, bias_rate)",
+                description="Precision of the biases.",
+            ),
+            "bias": Variable(
+                dims=(LABEL,),
+                symbol="b",
+                equation="b_c ~ N(0, 1 / lambda_c)",
+                description="Score of each label at the origin of the latent space.",
+            ),
+            "scores": Variable(
+                dims=(OBS, LABEL),
+                symbol="T",
+                equation="t_nc ~ N(w_c' z_n + b_c, 1)",
+                description="Latent scores; the largest gives the label.",
+            ),
+            "scale": Variable(
+                dims=(),
+                symbol="tau",
+                equation="log tau ~ N(scale_location, scale_width^2)",
+                description="Scale of the projection in the hierarchical model; near 0, no signal.",
+            ),
+            "noise_scale": Variable(
+                dims=(LABEL,),
+                symbol="sigma",
+                equation="log sigma_c ~ N(noise_location, noise_width^2)",
+                description="Noise of each regression output in the hierarchical model.",
+            ),
+            "noise_precision": Variable(
+                dims=(LABEL,),
+                symbol="tau",
+                equation="tau_c ~ Ga(noise_shape, noise_rate)",
+                description="Noise precision of each regression output.",
+            ),
+            "coef": Variable(
+                dims=(FEATURE, LABEL),
+                symbol="Q W",
+                equation="Q (W - mean_c w_c)",
+                description="Linear effect of a feature on a score, centred over labels.",
+            ),
+            "bias_centered": Variable(
+                dims=(LABEL,),
+                symbol="b",
+                equation="b_c - mean_c b_c",
+                description="Biases centred over labels.",
+            ),
+        }
+    ),
+    identified=("coef", "bias_centered"),
+    engines=("smc", "laplace", "mean_field", "gibbs", "nuts", "advi"),
+    is_generative=True,
+)

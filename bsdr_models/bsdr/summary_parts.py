@@ -1,0 +1,106 @@
+"""What a fit of BSDR has to say for itself, in its own words."""
+
+from typing import Any
+
+import numpy as np
+
+from bsdr_models import summary
+from bsdr_models.bsdr.hierarchical import no_signal
+
+
+def facts(model: Any) -> summary.SummaryParts:
+    """SummaryParts of a fitted estimator with a projection."""
+    context = model._context
+    scaling = "each scaled to unit variance" if context.config["standardize"] else "centred"
+    shape = (context.n_samples or len(context.X), context.X.shape[1])
+    data = summary.data_lines(shape, scaler=model._scaler, scaling=scaling)
+    if context.kept is not None:
+        data.append(("in memory", f"{len(context.kept)} rows, to look at"))
+    elif context.target == "multiclass":
+        counts = np.bincount(context.targets, minlength=len(context.labels))
+        data.append(summary.class_line(context.labels, counts))
+    else:
+        data.append(summary.output_line(context.target, context.labels, context.y))
+    if context.variant == "hierarchical":
+        return _hierarchical(model, data)
+    sections = {
+        "model": [("prior", f"{context.projection_prior} projection")],
+        "data": data,
+        "fit": [],
+        "latent space": [
+            summary.component_line(model.relevance_, "the variance of the scores"),
+            ("latent scale", f"{model.latent_scale_:g}"),
+        ],
+    }
+    if context.config["inference"] != "mean_field":
+        return _of_draws(model, sections)
+    result = model._result
+    sections["fit"] = [
+        ("engine", "mean field"),
+        summary.bound_line(
+            "bound", result.elbo, converged=result.converged, interrupted=result.interrupted
+        ),
+        *summary.restart_line(result.restarts, best=result.elbo[-1]),
+    ]
+    return summary.SummaryParts(sections=sections, remarks=[summary.NARROW])
+
+
+def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
+    """SummaryParts of a fit of the hierarchical model."""
+    fit, config = model._hierarchical, model._context.config
+    posterior, n_draws = fit.posterior, fit.n_draws
+    what = "class means" if posterior.target == "multiclass" else "the predictor"
+    lines = [("engine", summary.ENGINES[fit.engine])]
+    approximate = fit.engine in ("advi", "laplace")
+    if approximate:
+        lines.append(("draws", f"{n_draws}, independent, of an approximation"))
+    else:
+        lines.append(("draws", f"{n_draws} from each of {fit.n_chains} chains"))
+    if np.isfinite(fit.pareto_k):
+        lines.append(("Pareto k", f"{fit.pareto_k:.2f} of the importance ratios; good below 0.7"))
+    if np.isfinite(fit.r_hat) and not approximate:
+        mixing = f"R-hat at most {fit.r_hat:.3g}, bulk ESS at least {fit.ess:.0f} (utilities)"
+        lines.append(("mixing", mixing))
+    if fit.log_evidence.size:
+        spread = f", {np.std(fit.log_evidence):.1f} between chains" if fit.n_chains > 1 else ""
+        lines.append(("log evidence", f"{fit.total_log_evidence:.1f} nats{spread}"))
+        against = f"{fit.log_bayes_factor:.1f} nats against the model without features"
+        lines.append(("log Bayes factor", against))
+    latent = [summary.component_line(model.relevance_, f"the variance of {what}")]
+    if fit.by_components:
+        each = ", ".join(f"{value:.1f} for {number}" for number, value in fit.by_components)
+        latent.append(("log evidence of", f"{each} components"))
+    sections = {
+        "model": [("prior", "hierarchical: one scale of the projection")],
+        "data": data,
+        "fit": lines,
+        "latent space": latent,
+    }
+    if posterior.target != "regression":
+        chosen = "given" if config["pooling"] != "auto" else "chosen by held-out samples"
+        if config["pooling"] == "auto" and not np.isfinite(fit.held_out):
+            chosen = "nothing was held out"
+        power = f"power {posterior.power:.2g} ({chosen}); 1 is the posterior predictive"
+        sections["predictions"] = [("pooling", power)]
+    if np.isfinite(fit.held_out):
+        sections["predictions"].append(summary.held_out_line(fit.held_out))
+    remarks = [summary.sentence(no_signal(fit.log_bayes_factor))] if fit.no_signal else []
+    if fit.engine == "advi":
+        return summary.SummaryParts(sections=sections, remarks=[*remarks, summary.ADVI])
+    if fit.engine == "laplace":
+        return summary.SummaryParts(
+            sections=sections, remarks=remarks, if_not_converged=summary.LAPLACE
+        )
+    mixed = f"R-hat reaches {fit.r_hat:.2f}: intervals are approximate, give more draws."
+    return summary.SummaryParts(
+        sections=sections,
+        remarks=remarks,
+        if_not_converged=mixed if np.isfinite(fit.r_hat) else summary.ONE_CHAIN,
+    )
+
+
+def _of_draws(model: Any, sections: dict[str, list[summary.Line]]) -> summary.SummaryParts:
+    tree, config = model.idata_, model._context.config
+    engine = summary.ENGINES[config["inference"]]
+    sections["fit"] = [("engine", engine), *summary.draw_lines(tree, tune=config["tune"])]
+    return summary.SummaryParts(sections=sections, if_not_converged=summary.not_mixed(tree))

@@ -1,0 +1,311 @@
+"""Maximum a posteriori of the well-posed model, from training rows to positions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dgplvm.back_constraint import MapPrior, median_distance
+from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
+from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
+from bsdr_models.dgplvm.likelihood import Rows
+from bsdr_models.dgplvm.mapping_selection import (
+    NOISES,
+    WIDTHS,
+    MappingSettings,
+    choose_settings,
+    extend,
+    map_maker,
+    start_coordinates,
+)
+from bsdr_models.dgplvm.objective import N_KERNEL, Objective
+from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.sparse_likelihood import initial_inducing
+from bsdr_models.dgplvm.starts import make_starts
+from bsdr_models.inference.optimise import MapResult, run_map
+
+# Rows up to which all are centres of the map and the likelihood is exact.
+EXACT_SAMPLES = 2000
+# Beyond that: centres of the map, and inducing points of the likelihood.
+N_CENTRES, N_INDUCING = 300, 100
+# A ratio of signal to noise variance below this says that the positions explain no feature.
+NO_SIGNAL = 0.05
+# Criterion below which rows of a class share a point for all purposes.
+NO_SCATTER = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What the model learns from.
+
+    X
+        (N, D), scaled and centred.
+    y_index
+        Class of each row, -1 without a label, (N,).
+    n_labels, n_components
+    priors
+        Hyper-parameters.
+    weight
+        kappa: weight of the criterion per labelled row and effective feature; may be infinite.
+    criterion
+        Name of the criterion.
+    tempered
+        Whether the likelihood counts effective features instead of features.
+    n_centres
+        Rows that are centres of the map; None for all up to ``EXACT_SAMPLES``, 0 for no map.
+    dynamics
+        Which row follows which; None without sequences.
+    """
+
+    X: FloatArray
+    y_index: IntArray
+    n_labels: int
+    n_components: int
+    priors: Priors
+    weight: float = 10.0
+    criterion: str = "trace_ratio"
+    tempered: bool = True
+    n_centres: int | None = None
+    dynamics: Dynamics | None = None
+
+    @property
+    def known(self) -> IntArray:
+        """Labelled rows."""
+        return np.flatnonzero(self.y_index >= 0)
+
+    @property
+    def dense(self) -> bool:
+        """Whether all rows are centres."""
+        return self.n_centres is None and len(self.X) <= EXACT_SAMPLES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapFit:
+    """LatentCoordinates and kernel parameters at the mode.
+
+    latent
+        (N, R), whitened over labelled rows.
+    log_kernel
+        Logarithms of signal variance, length-scale and noise variance.
+    log_dynamics
+        Of the parameters of the dynamics; empty without sequences.
+    rows
+        Features as the likelihood saw them.
+    inducing
+        Inducing points (M, R) of the sparse likelihood, or None.
+    map_prior, settings
+        The map, None if positions are free; and its settings.
+    terms
+        Objective by its terms.
+    criterion
+        J.
+    search
+        What the starts came to; None where the positions are in closed form.
+    """
+
+    latent: FloatArray
+    log_kernel: FloatArray
+    log_dynamics: FloatArray
+    rows: Rows
+    inducing: FloatArray | None
+    map_prior: MapPrior | None
+    settings: MappingSettings
+    terms: dict[str, float]
+    criterion: float
+    search: MapResult
+
+    @property
+    def collapse(self) -> str | None:
+        """What is degenerate about the mode, in a sentence, or None."""
+        signal, _, noise = np.exp(self.log_kernel)
+        if signal / noise < NO_SIGNAL:
+            return (
+                f"the positions explain next to nothing of the features: signal variance "
+                f"{signal:.2g} beside noise variance {noise:.2g}"
+            )
+        if self.criterion < NO_SCATTER:
+            return (
+                f"every class has collapsed to a point (criterion {self.criterion:.1g}); "
+                "a smaller weight keeps the structure within classes"
+            )
+        return None
+
+
+def fit_map(
+    task: Task,
+    *,
+    widths: Sequence[float] = WIDTHS,
+    noises: Sequence[float] = NOISES,
+    n_starts: int = 1,
+    max_iter: int = 500,
+    tol: float = 1e-6,
+    rng: np.random.Generator,
+    progressbar: bool = False,
+    n_jobs: int | None = 1,
+) -> MapFit:
+    """Choose the settings of the map, then search for the mode.
+
+    Parameters
+    ----------
+    task : Task
+    widths, noises : sequence of float
+        Candidates for the settings of the map.
+    n_starts : int
+        The first start is at the codes of the classes, half-way to what the map predicts of them;
+        then principal components, linear discriminants, shrunken ones, and random positions.
+    max_iter, tol
+        Of :func:`~bsdr_models.inference.optimise.run_map`.
+    rng : numpy.random.Generator
+        For centres and random starts.
+    progressbar : bool
+    n_jobs : int, optional
+        Starts side by side.
+
+    Returns
+    -------
+    MapFit
+    """
+    prior, settings, codes = _map_and_codes(task, widths, noises, rng)
+    objective = make_objective(task, prior)
+    if np.isinf(task.weight):
+        return _closed_form(objective, codes, settings, max_iter=max_iter, tol=tol, rng=rng)
+    found = [half_way(prior, codes) if prior is not None else codes]
+    inducing = None
+    if len(task.X) > EXACT_SAMPLES:
+        inducing = initial_inducing(found[0], N_INDUCING, rng)
+        objective = replace(objective, n_inducing=len(inducing))
+    if n_starts > 1:
+        found += make_starts(
+            task.X, task.y_index, task.n_labels, task.n_components, n_starts=n_starts - 1, rng=rng
+        )
+    search = run_map(
+        objective,
+        [objective.pack(start, objective.log_medians, inducing) for start in found],
+        bounds=objective.bounds,
+        max_iter=max_iter,
+        tol=tol,
+        progressbar=progressbar,
+        n_jobs=n_jobs,
+    )
+    _, log_parameters, inducing = objective.unpack(search.x)
+    latent = objective.latent(search.x)
+    return _result(objective, latent, log_parameters, inducing, settings, search)
+
+
+def half_way(prior: MapPrior, codes: FloatArray) -> FloatArray:
+    """Codes (N, R) moved half-way to their own leave-one-out prediction.
+
+    At the codes themselves the criterion has no slope, and no row differs from another of its
+    class.
+    """
+    residual = prior.solve(codes - prior.centre @ codes)
+    return codes - 0.5 * residual / prior.diagonal()[:, None]
+
+
+def _map_and_codes(
+    task: Task,
+    widths: Sequence[float],
+    noises: Sequence[float],
+    rng: np.random.Generator,
+) -> tuple[MapPrior | None, MappingSettings, FloatArray]:
+    """Map of all rows (None for free positions), its settings, and where positions begin."""
+    X, y, known = task.X, task.y_index, task.known
+    centres = None
+    if not task.dense:
+        size = min(task.n_centres or N_CENTRES, len(known))
+        centres = X[np.sort(rng.choice(known, size, replace=False))]
+    mean_variance = task.priors.map_mean_variance
+    settings = choose_settings(
+        X, y, task.n_labels, mean_variance=mean_variance, widths=widths, noises=noises
+    )
+    make = partial(map_maker, n_labels=task.n_labels, mean_variance=mean_variance, centres=centres)
+    whole = labelled = make(X, y)(settings)
+    if len(known) < len(X):
+        # The same kernel, whatever the median distance of the labelled rows.
+        width = 2.0 * whole.decay * median_distance(X[known])
+        labelled = make(X[known], y[known])(MappingSettings(width=width, noise=settings.noise))
+    codes = start_coordinates(labelled, X[known], y[known], task.n_labels, task.n_components)
+    prior = None if task.n_centres == 0 else whole
+    if len(known) == len(X):
+        return prior, settings, codes
+    positions = np.empty((len(X), task.n_components))
+    positions[known] = codes
+    positions[y < 0] = extend(labelled, codes, X[y < 0])
+    return prior, settings, positions
+
+
+def make_objective(task: Task, prior: MapPrior | None) -> Objective:
+    """F of a task with a map."""
+    rows = Rows.of(task.X)
+    known = task.known
+    options = {}
+    if task.criterion == "local_fisher":
+        options["affinity"] = local_affinity(task.X, task.y_index)
+    return Objective(
+        rows=rows,
+        map_prior=prior,
+        criterion=make_criterion(task.criterion, task.y_index, task.n_labels, **options),
+        weight=0.0 if np.isinf(task.weight) else task.weight * len(known) * rows.n_effective,
+        known=known,
+        priors=task.priors,
+        n_components=task.n_components,
+        temper=rows.n_effective / rows.n_features if task.tempered else 1.0,
+        dynamics=task.dynamics,
+        dynamics_priors=None if task.dynamics is None else DynamicsPriors(),
+    )
+
+
+def _closed_form(
+    objective: Objective,
+    codes: FloatArray,
+    settings: MappingSettings,
+    *,
+    max_iter: int,
+    tol: float,
+    rng: np.random.Generator,
+) -> MapFit:
+    """The limit of infinite weight: positions are the codes, only the kernel is fitted."""
+    inducing = None
+    if len(codes) > EXACT_SAMPLES:
+        # A code for each class, but for rows without a label and components beyond the codes.
+        inducing = np.unique(codes.round(12), axis=0)
+        if len(inducing) > N_INDUCING:
+            inducing = initial_inducing(codes, N_INDUCING, rng)
+
+    def by_parameters(log_parameters: FloatArray) -> tuple[float, FloatArray]:
+        terms = objective.terms(codes, log_parameters, inducing)
+        return terms.total, terms.log_parameters
+
+    search = run_map(
+        by_parameters,
+        [objective.log_medians],
+        bounds=objective.parameter_bounds,
+        max_iter=max_iter,
+        tol=tol,
+    )
+    return _result(objective, codes, search.x, inducing, settings, search)
+
+
+def _result(
+    objective: Objective,
+    latent: FloatArray,
+    log_parameters: FloatArray,
+    inducing: FloatArray | None,
+    settings: MappingSettings,
+    search: MapResult,
+) -> MapFit:
+    terms = objective.terms(latent, log_parameters, inducing)
+    return MapFit(
+        latent=latent,
+        log_kernel=log_parameters[:N_KERNEL],
+        log_dynamics=log_parameters[N_KERNEL:],
+        rows=objective.rows,
+        inducing=inducing,
+        map_prior=objective.map_prior,
+        settings=settings,
+        terms=terms.values,
+        criterion=terms.criterion,
+        search=search,
+    )

@@ -1,0 +1,74 @@
+"""What a fit of D-GPLVM has to say for itself, in its own words."""
+
+from typing import Any
+
+import numpy as np
+
+from bsdr_models import summary
+from bsdr_models.dgplvm.gp_classifier import GPClassifier
+from bsdr_models.dgplvm.leave_one_out import centroid_slope
+from bsdr_models.dgplvm.predict import Posterior
+
+
+def facts(model: Any) -> summary.SummaryParts:
+    """SummaryParts of a fitted classifier."""
+    learned, context, known = model._learned, model._context, model._context.index >= 0
+    attrs, config = context.attrs, context.config
+    counts = np.bincount(context.index[known], minlength=len(context.labels))
+    sections = {
+        "model": [
+            ("variant", attrs["variant"]),
+            ("criterion", f"{attrs['criterion']}, weight {attrs['weight']:g}"),
+            *((name.replace("_", " "), f"{v:g}") for name, v in learned.settings.items()),
+        ],
+        "data": [
+            *summary.data_lines(
+                context.X.shape,
+                scaler=model._scaler,
+                scaling="each scaled to unit variance" if model.standardized_ else "on one scale",
+                n_unlabeled=int(np.count_nonzero(~known)),
+            ),
+            summary.class_line(context.labels, counts),
+        ],
+        "fit": [],
+        "latent space": [
+            summary.component_line(model.relevance_, "the scatter of class centroids")
+        ],
+        "held-out rows": _held_out(model),
+    }
+    remarks = [summary.sentence(remark) for remark in learned.remarks]
+    if learned.sampled is not None:
+        engine, tree = summary.ENGINES[config["inference"]], model.idata_
+        sections["fit"] = [("engine", engine), *summary.draw_lines(tree, tune=config["tune"])]
+        return summary.SummaryParts(
+            sections=sections, remarks=remarks, if_not_converged=summary.not_mixed(tree)
+        )
+    sections["fit"] = [
+        ("engine", "posterior mode, by L-BFGS"),
+        summary.bound_line(
+            "log density",
+            learned.trace,
+            converged=learned.converged,
+            interrupted=learned.interrupted,
+        ),
+        *summary.restart_line(learned.restarts, best=learned.trace[-1], name="starts"),
+    ]
+    return summary.SummaryParts(sections=sections, remarks=remarks)
+
+
+def _held_out(model: Any) -> list[summary.Line]:
+    """How training rows fare that are left out of the map and of the classifier."""
+    learned, y = model._learned, model._context.index
+    posterior, paper = learned.posterior, model._context.attrs["variant"] == "paper"
+    if paper or not isinstance(posterior, Posterior):
+        return []
+    known, classifier = y >= 0, posterior.classifier
+    assert isinstance(classifier, GPClassifier)
+    slope = centroid_slope(learned.latent[known], learned.left_out.mean[known], y[known])
+    log_p = classifier.left_out[known]
+    hits = float(np.mean(log_p.argmax(axis=1) == y[known]))
+    return [
+        ("accuracy", f"{hits:.3f}"),
+        summary.held_out_line(float(log_p[np.arange(len(log_p)), y[known]].mean())),
+        ("centroids", f"{slope:.2f} of their distance is left"),
+    ]

@@ -1,0 +1,156 @@
+"""What every estimator of the zoo offers beside scikit-learn's methods."""
+
+import logging
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from bsdr_models.spec import ModelSpec
+from bsdr_models.summary import Summary, SummaryParts, summarise
+
+logger = logging.getLogger(__name__)
+
+
+class EstimatorMixin(ABC):
+    """Methods that ask nothing of the model but its card and its fitted attributes."""
+
+    _spec: ClassVar[ModelSpec]
+
+    @classmethod
+    def citation(cls) -> str:
+        """The paper of the model, as a BibTeX entry.
+
+        Examples
+        --------
+        >>> from bsdr_models import BSDRClassifier
+        >>> print(BSDRClassifier.citation().splitlines()[0])
+        @article{gonen2013bsdr,
+        """
+        return cls._spec.citation_bibtex
+
+    def summary(self) -> Summary:
+        """What can be said of the fit on one page: data, engine, diagnostics, components.
+
+        Returns
+        -------
+        Summary
+            ``print`` it, or let a notebook show it; ``to_frame`` makes a data frame of it.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> from bsdr_models import MNPClassifier
+        >>> model = MNPClassifier().fit(*load_wine(return_X_y=True))
+        >>> print(model.summary().sections["data"][2][1])
+        3: 0 (59), 1 (71), 2 (48)
+        """
+        check_is_fitted(self)
+        return summarise(self, self._spec.paper)
+
+    @abstractmethod
+    def _summary_parts(self) -> SummaryParts:
+        """What the fit has to say for itself."""
+
+    def _repr_html_inner(self) -> str:
+        """Scikit-learn's diagram, and the summary of a fit below it."""
+        return super()._repr_html_inner() + self._summary_html()  # type: ignore[misc]
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """The same for a notebook; text alone if scikit-learn is set to that."""
+        bundle = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
+        if "text/html" in bundle:
+            bundle["text/html"] += self._summary_html()
+        return bundle
+
+    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
+        """Attributes of the fit, for scikit-learn's diagram; no property is computed for it."""
+        bare: Any = BaseEstimator()
+        vars(bare).update(vars(self))
+        shown = bare._get_fitted_attr_html(doc_link)
+        shown.estimator_class = type(self)
+        return shown
+
+    def _summary_html(self) -> str:
+        return self.summary()._repr_html_() if self.__sklearn_is_fitted__() else ""
+
+    @abstractmethod
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there is a fit."""
+
+    @abstractmethod
+    def _reset(self) -> None:
+        """Be unfitted."""
+
+    @contextmanager
+    def _fitting(self, shape: tuple[int, int]) -> Iterator[None]:
+        """Log the fit inside; an error or interrupt leaves the estimator unfitted, not half so."""
+        name, begin = type(self).__name__, time.perf_counter()
+        logger.info("%s: fit to %d rows of %d features", name, *shape)
+        try:
+            yield
+        except BaseException:
+            self._reset()
+            raise
+        fit: Any = self
+        logger.info(
+            "%s: %s after %d iterations, %.2f s",
+            name,
+            "interrupted"
+            if fit.interrupted_
+            else "converged"
+            if fit.converged_
+            else "not converged",
+            fit.n_iter_,
+            time.perf_counter() - begin,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to a file, which :func:`bsdr_models.load` reads.
+
+        A file of skops, a zip archive without code. **It holds the training rows**, scaled:
+        `idata_`, `model_` and some predictions need them.
+
+        A file of that name is replaced once the new one is complete on disk; until then, and if
+        anything goes wrong, it stays as it is.
+
+        Parameters
+        ----------
+        path : str or path-like
+            By custom with the ending ``.skops``.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        TypeError
+            If an argument of the estimator cannot be stored, as a function of one's own.
+        OSError
+            If the file cannot be written; the message names it.
+
+        Examples
+        --------
+        >>> from tempfile import TemporaryDirectory
+        >>> from sklearn.datasets import load_wine
+        >>> import bsdr_models
+        >>> X, y = load_wine(return_X_y=True)
+        >>> model = bsdr_models.BM2PCAClassifier(random_state=0).fit(X[::3], y[::3])
+        >>> with TemporaryDirectory() as folder:
+        ...     model.save(f"{folder}/wine.skops")
+        ...     again = bsdr_models.load(f"{folder}/wine.skops")
+        >>> bool((again.predict_proba(X) == model.predict_proba(X)).all())
+        True
+        """
+        from bsdr_models.persistence import save
+
+        save(self, path)

@@ -1,0 +1,275 @@
+r"""Binary Gaussian process classification by features: cost and memory linear in the rows.
+
+Where the kernel matrix of the rows is :math:`K = F F^\top` with M features, the latent values are
+:math:`f = F w` with w ~ N(0, I), and everything that `probit_gp` does with (N, N) matrices is done
+with the (M, M) matrix :math:`A = I + F^\top S F` instead:
+
+.. math::
+    q(w) = N(A^{-1} F^\top \nu, A^{-1}), \qquad |B| = |A|.
+
+The site of a row is read off its own mean and variance, all rows at once: by Laplace's method a
+Newton step of all rows at once, by expectation propagation row after row.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+from scipy.special import log_ndtr
+
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.numerics.linalg import factorise_inplace
+from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
+from bsdr_models.numerics.probit_ep import sweep_weights
+from bsdr_models.numerics.probit_gp import Sites
+from bsdr_models.numerics.probit_laplace import derivatives
+
+# Rows whose features are multiplied at a time.
+CHUNK = 8192
+# A step shorter than this finds no better mode.
+LEAST_STEP = 1e-6
+# Rows whose marginal would change by less than this share of the tolerance are passed over.
+IDLE = 1e-2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeaturePosterior:
+    """Normal posterior of M weights, and of the latent values of N rows.
+
+    weights
+        Mean of w, (M,).
+    root
+        Inverse of the lower Cholesky factor of A, (M, M): the covariance of w is root' root.
+    mean, variance
+        Of the latent values, (N,).
+    log_evidence
+        In nats.
+    sites
+    converged
+    n_iterations
+    """
+
+    weights: FloatArray
+    root: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+    log_evidence: float
+    sites: Sites
+    converged: bool
+    n_iterations: int
+
+    @property
+    def cavity(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the latent values without the site of the row itself, (N,)."""
+        return _cavity(self.mean, self.variance, self.sites)
+
+    def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the latent function at rows with features (L, M), each (L,)."""
+        return features @ self.weights, _row_squares(features, self.root)
+
+
+def pivoted_cholesky(
+    column: Callable[[int], FloatArray],
+    diagonal: FloatArray,
+    max_rank: int,
+    rng: np.random.Generator,
+    tol: float = 1e-10,
+) -> tuple[FloatArray, IntArray]:
+    """Features whose products are a kernel matrix, as nearly as a few rows explain it.
+
+    The next row is drawn with a probability proportional to what the ones before do not explain
+    of it [1]_. To take the largest instead would take outliers.
+
+    Parameters
+    ----------
+    column : callable
+        Column i of the kernel matrix, (N,).
+    diagonal : (N,)
+    max_rank : int
+    rng : numpy.random.Generator
+    tol : float
+        A row that has no more than this share of the largest diagonal left counts as explained.
+
+    Returns
+    -------
+    features : (N, M)
+        M at most ``max_rank``.
+    pivots : (M,)
+        Rows; the features of these are a lower triangular matrix.
+
+    References
+    ----------
+    .. [1] Y. Chen, E. N. Epperly, J. A. Tropp, R. J. Webber (2025). Randomly pivoted Cholesky.
+           Communications on Pure and Applied Mathematics 78(5).
+    """
+    left = diagonal.copy()
+    n, limit = len(left), tol * float(left.max(initial=0.0))
+    features, pivots = np.empty((min(max_rank, n), n)), []
+    for m in range(len(features)):
+        left[left <= limit] = 0.0
+        total = np.cumsum(left)
+        if total[-1] == 0.0:
+            break
+        i = int(np.searchsorted(total, total[-1] * rng.random(), side="right"))
+        row = features[m]
+        row[:] = column(i) - features[:m, i] @ features[:m]
+        row /= math.sqrt(left[i])
+        left -= row**2
+        left[i] = 0.0
+        pivots.append(i)
+    return np.ascontiguousarray(features[: len(pivots)].T), np.array(pivots, dtype=np.int64)
+
+
+def laplace_by_features(
+    features: FloatArray, sign: FloatArray, *, tol: float = 1e-7, max_iter: int = 100
+) -> FeaturePosterior:
+    """Normal posterior at the mode, by Newton's method with a line search.
+
+    Parameters
+    ----------
+    features : (N, M)
+    sign : (N,)
+        +1 or -1.
+    tol : float
+        Largest move of a latent value, relative to the largest of them, that ends the search.
+    max_iter : int
+    """
+    n, n_features = features.shape
+    w, f = np.zeros(n_features), np.zeros(n)
+    value, converged, n_steps = float(log_ndtr(sign * f).sum()), False, 0
+    while not converged and n_steps < max_iter:
+        n_steps += 1
+        target, _, _ = _weights(features, _laplace_sites(sign, f))
+        df = features @ (target - w)
+        step = 1.0
+        while step > LEAST_STEP:
+            w_new, f_new = w + step * (target - w), f + step * df
+            new = float(log_ndtr(sign * f_new).sum() - 0.5 * (w_new @ w_new))
+            if new >= value - 1e-12 * (1.0 + abs(value)):
+                break
+            step *= 0.5
+        else:
+            break
+        w, f, value = w_new, f_new, new
+        moved = step * float(np.abs(df).max())
+        converged = step == 1.0 and moved <= tol * (1.0 + float(np.abs(f).max()))
+    sites = _laplace_sites(sign, f)
+    w, root, half_log_det = _weights(features, sites)
+    mean = features @ w
+    evidence = float(log_ndtr(sign * mean).sum() - 0.5 * (w @ w)) - half_log_det
+    return FeaturePosterior(
+        weights=w,
+        root=root,
+        mean=mean,
+        variance=_row_squares(features, root),
+        log_evidence=evidence,
+        sites=sites,
+        converged=converged,
+        n_iterations=n_steps,
+    )
+
+
+def ep_by_features(
+    features: FloatArray, sign: FloatArray, *, tol: float = 1e-6, max_sweeps: int = 100
+) -> FeaturePosterior:
+    """Normal posterior whose sites match moments, from the mode on.
+
+    Rows are visited in turn, each with a rank-one change of the covariance of the weights. Those
+    that have nothing to change, such as rows far on their side, are passed over.
+
+    Parameters
+    ----------
+    features : (N, M)
+    sign : (N,)
+        +1 or -1.
+    tol : float
+        Largest change of a marginal in the last sweep: of its mean in standard deviations, and
+        of its variance as a share.
+    max_sweeps : int
+    """
+    near = laplace_by_features(features, sign)
+    S, nu = near.sites.precision.copy(), near.sites.location.copy()
+    sites = Sites(precision=S, location=nu)
+    w, root, mean, variance = near.weights, near.root, near.mean, near.variance
+    converged, n_sweeps, half_log_det = False, 0, 0.0
+    while not converged and n_sweeps < max_sweeps:
+        n_sweeps += 1
+        index = np.flatnonzero(_ep_changes(sign, sites, mean, variance) > IDLE * tol)
+        change = sweep_weights(features, sign, index, S, nu, root.T @ root, w)
+        w, root, half_log_det = _weights(features, sites)
+        mean, variance = features @ w, _row_squares(features, root)
+        converged = change <= tol
+    evidence = _ep_evidence(sign, sites, mean, variance) - half_log_det
+    return FeaturePosterior(
+        weights=w,
+        root=root,
+        mean=mean,
+        variance=variance,
+        log_evidence=evidence,
+        sites=sites,
+        converged=converged,
+        n_iterations=n_sweeps,
+    )
+
+
+def _weights(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray, float]:
+    """Mean of w, inverse of the factor of A, half of log |A|."""
+    n_features = features.shape[1]
+    A = np.eye(n_features, order="F")
+    for start in range(0, len(features), CHUNK):
+        rows = slice(start, start + CHUNK)
+        scaled = features[rows] * np.sqrt(sites.precision[rows, None])
+        A += scaled.T @ scaled
+    factor, log_det = factorise_inplace(A, name="I + F' S F")
+    root, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
+    return root.T @ (root @ (features.T @ sites.location)), root, 0.5 * log_det
+
+
+def _row_squares(features: FloatArray, root: FloatArray) -> FloatArray:
+    """Squared lengths of root times the features of every row, (N,)."""
+    result = np.empty(len(features))
+    for start in range(0, len(features), CHUNK):
+        rows = slice(start, start + CHUNK)
+        projected = features[rows] @ root.T
+        np.einsum("nm,nm->n", projected, projected, out=result[rows])
+    return result
+
+
+def _cavity(mean: FloatArray, variance: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray]:
+    """Marginals without the site of the row itself."""
+    left = 1.0 - variance * sites.precision
+    return (mean - variance * sites.location) / left, variance / left
+
+
+def _laplace_sites(sign: FloatArray, f: FloatArray) -> Sites:
+    g, W, _ = derivatives(sign, f)
+    return Sites(precision=W, location=W * f + g)
+
+
+def _ep_changes(
+    sign: FloatArray, sites: Sites, mean: FloatArray, variance: FloatArray
+) -> FloatArray:
+    """Change of the marginal of every row if its site were to match moments now, (N,)."""
+    mu, s2 = _cavity(mean, variance, sites)
+    scale = 1.0 / np.sqrt(1.0 + s2)
+    a = sign * mu * scale
+    h = inverse_mills(a)
+    slope = sign * h * scale
+    bend = h * positive_mean(a) * scale**2
+    precision = bend / (1.0 - s2 * bend)
+    d_S = precision - sites.precision
+    d_nu = precision * (mu + s2 * slope) + slope - sites.location
+    shift = np.abs(d_nu - d_S * mean) * np.sqrt(variance)
+    return np.maximum(shift, np.abs(d_S) * variance)
+
+
+def _ep_evidence(sign: FloatArray, sites: Sites, mean: FloatArray, variance: FloatArray) -> float:
+    """Log evidence but for - log |A| / 2, in cavity moments."""
+    S, nu = sites.precision, sites.location
+    mu, s2 = _cavity(mean, variance, sites)
+    gain = 1.0 + s2 * S
+    total = log_ndtr(sign * mu / np.sqrt(1.0 + s2)).sum() + 0.5 * np.log(gain).sum()
+    total += 0.5 * (nu @ mean)
+    return float(total + 0.5 * ((mu * (S * mu - 2.0 * nu) - s2 * nu**2) / gain).sum())

@@ -1,0 +1,212 @@
+"""Margin factors of BM2PCA against quadrature, finite differences and their own definitions."""
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from bsdr_models.bm2pca.loss_augmentation import SMALLEST, EpsilonInsensitive, Hinge
+
+COST = np.array([0.7, 2.5])[:, None, None]
+EPSILON = 0.3
+
+
+def toy(seed=0, n=6, k=3):
+    """Both kinds, two problems, one row in three without a target; moments and scales of f."""
+    rng = np.random.default_rng([41, seed])
+    shape = (2, n, k)
+    known = rng.random(shape) > 0.3
+    sign = np.where(rng.random(shape) < 0.5, 1.0, -1.0)
+    margins = {
+        "hinge": Hinge(y=known * sign, cost=COST),
+        "tube": EpsilonInsensitive(
+            y=known * rng.standard_normal(shape), observed=known, cost=COST, epsilon=EPSILON
+        ),
+    }
+    mean, variance = 1.5 * rng.standard_normal(shape), rng.uniform(0.01, 2.0, shape)
+    scales = {
+        kind: rng.uniform(0.3, 4.0, m.scales(mean, variance).shape) for kind, m in margins.items()
+    }
+    return margins, known, mean, variance, scales
+
+
+def sides(margins, f):
+    """u of every factor: (S, P, N, K), S = 1 or 2."""
+    if isinstance(margins, Hinge):
+        return (margins.cost * (1.0 - margins.y * f))[None]
+    y, e, cost = margins.y, margins.epsilon, margins.cost
+    return np.stack([cost * (y - f - e), cost * (f - y - e)])
+
+
+def log_constant(margins):
+    """Log normaliser per target, (P, 1, 1)."""
+    if isinstance(margins, Hinge):
+        return 0.0 * margins.cost
+    return np.log(2.0 * margins.epsilon + 1.0 / margins.cost)
+
+
+kinds = pytest.mark.parametrize("kind", ["hinge", "tube"])
+
+
+# --------------------------------------------------------------- the scale mixture and its GIG
+
+
+@pytest.mark.parametrize("u", [-30.0, -3.0, -0.2, 0.0, 1e-3, 0.7, 12.0])
+def test_hinge_is_a_scale_mixture_of_normals(u):
+    def density(root):  # lambda = root**2 takes the pole out
+        lam = root**2
+        return 2.0 * root * stats.norm.pdf(u, -lam, root) if root > 0.0 else 0.0
+
+    value, _ = integrate.quad(
+        density, 0.0, 12.0 + np.sqrt(abs(u)), points=[np.sqrt(abs(u))], limit=400
+    )
+    assert value == pytest.approx(np.exp(-2.0 * max(0.0, u)), rel=1e-7, abs=1e-14)
+
+
+def expectations(s):
+    """E[lambda], E[1/lambda], E[log lambda] and entropy of GIG(1/2, 1, s**2), by quadrature."""
+    x = np.log(s) + np.linspace(-12.0, 8.0 + 2.0 * abs(np.log(s)), 40_001)
+    log_f = 0.5 * x - 0.5 * (np.exp(x) + s**2 * np.exp(-x))  # of log lambda
+    log_f -= np.log(np.trapezoid(np.exp(log_f), x))
+    f = np.exp(log_f)
+    values = (np.exp(x), np.exp(-x), x, x - log_f)
+    return tuple(np.trapezoid(f * v, x) for v in values)
+
+
+@pytest.mark.parametrize("s", [0.02, 0.4, 1.0, 7.0])
+def test_moments_that_weights_and_pulls_hold(s):
+    lam, inverse, _, _ = expectations(s)
+    assert lam == pytest.approx(s + 1.0, rel=1e-9)
+    for sign in (-1.0, 1.0):
+        hinge = Hinge(y=np.full((2, 1, 1), sign), cost=COST)
+        scales = np.full((2, 1, 1), s)
+        np.testing.assert_allclose(hinge.weights(scales), COST**2 * inverse, rtol=1e-9)
+        pull = sign * COST * (1.0 + COST * inverse)
+        np.testing.assert_allclose(hinge.linear_terms(scales), pull, rtol=1e-9)
+
+
+@kinds
+def test_bound_is_that_of_the_augmented_factor_for_any_scale(kind):
+    """E[log N(u; -lambda, lambda)] plus the entropy of q(lambda), both by quadrature."""
+    margins, known, mean, variance, scales = toy()
+    margins, s = margins[kind], scales[kind]
+    u = sides(margins, mean)
+    square = u**2 + margins.cost**2 * variance
+    table = s.reshape(u.shape)
+    lam, inverse, log_lam, entropy = np.vectorize(expectations)(table)
+    each = -0.5 * np.log(2.0 * np.pi) - 0.5 * (log_lam + square * inverse + 2.0 * u + lam) + entropy
+    each = each.sum(axis=0) - log_constant(margins)
+    expected = (known * each).sum(axis=(1, 2))
+    np.testing.assert_allclose(margins.bound(mean, variance, s), expected, rtol=1e-8)
+
+
+# ---------------------------------------------------------------------------------- the updates
+
+
+@kinds
+def test_bound_right_after_the_update_is_linear_minus_root(kind):
+    """-E[u] - sqrt E[u**2] per factor; the linear parts of a tube leave 2 C epsilon."""
+    margins, known, mean, variance, _ = toy(1)
+    margins = margins[kind]
+    u = sides(margins, mean)
+    root = np.sqrt(u**2 + margins.cost**2 * variance)
+    each = -(u + root).sum(axis=0) - log_constant(margins)
+    found = margins.bound(mean, variance, margins.scales(mean, variance))
+    np.testing.assert_allclose(found, (known * each).sum(axis=(1, 2)), rtol=1e-12)
+    if kind == "tube":
+        np.testing.assert_allclose(-u.sum(axis=0), 0.0 * u[0] + 2.0 * COST * EPSILON)
+
+
+@kinds
+def test_no_other_scale_has_a_higher_bound(kind):
+    margins, _, mean, variance, _ = toy(2)
+    margins = margins[kind]
+    best = margins.scales(mean, variance)
+    top = margins.bound(mean, variance, best)
+    rng = np.random.default_rng(2)
+    for size in (1e-3, 0.1, 1.0):
+        other = best * np.exp(size * rng.standard_normal(best.shape))
+        assert np.all(margins.bound(mean, variance, other) < top)
+
+
+@kinds
+def test_weights_and_pulls_are_the_slopes_of_the_bound(kind):
+    """At fixed scales a factor is normal in f: slopes pull - weight E[f] and -weight / 2."""
+    margins, known, mean, variance, scales = toy(3)
+    margins, s = margins[kind], scales[kind]
+    weights, linear_terms = margins.weights(s), margins.linear_terms(s)
+    assert weights.shape == linear_terms.shape == mean.shape
+    assert np.all((weights > 0.0) == known)
+    assert np.all(linear_terms[~known] == 0.0)
+    for index in np.ndindex(mean.shape):
+        step = np.zeros(mean.shape)
+        step[index] = 1e-4
+        by_mean = margins.bound(mean + step, variance, s) - margins.bound(mean - step, variance, s)
+        by_var = margins.bound(mean, variance + step, s) - margins.bound(mean, variance - step, s)
+        expected = np.zeros(2)
+        expected[index[0]] = linear_terms[index] - weights[index] * mean[index]
+        np.testing.assert_allclose(by_mean / 2e-4, expected, rtol=1e-7, atol=1e-7)
+        expected[index[0]] = -0.5 * weights[index]
+        np.testing.assert_allclose(by_var / 2e-4, expected, rtol=1e-7, atol=1e-7)
+
+
+# --------------------------------------------------------------------- beside what is augmented
+
+
+@kinds
+def test_bound_is_below_the_expected_log_factor_and_meets_it_at_a_point(kind):
+    """E of -2 max(0, u) for a normal u, in closed form."""
+    margins, known, mean, variance, _ = toy(4)
+    margins = margins[kind]
+    losses = []
+    for scale in (1.0, 1e-4, 1e-12):
+        u, sd = sides(margins, mean), margins.cost * np.sqrt(scale * variance)
+        positive = u * stats.norm.cdf(u / sd) + sd * stats.norm.pdf(u / sd)
+        each = -2.0 * positive.sum(axis=0) - log_constant(margins)
+        expected = (known * each).sum(axis=(1, 2))
+        found = margins.bound(mean, scale * variance, margins.scales(mean, scale * variance))
+        losses.append(expected - found)
+    assert np.all(losses[0] > 0.1)
+    assert np.all(losses[1] > 0.0)
+    np.testing.assert_allclose(losses[2], 0.0, atol=1e-9)
+
+
+def test_tube_is_a_normalised_density_flat_within():
+    grid = np.linspace(-30.0, 30.0, 300_001)
+    for cost in COST.ravel():
+        tube = EpsilonInsensitive(
+            y=grid[:, None, None],
+            observed=np.ones((len(grid), 1, 1), dtype=bool),
+            cost=np.full((len(grid), 1, 1), cost),
+            epsilon=EPSILON,
+        )
+        f, none = np.full((len(grid), 1, 1), 0.4), np.zeros((len(grid), 1, 1))
+        log_p = tube.bound(f, none, tube.scales(f, none))
+        assert np.trapezoid(np.exp(log_p), grid) == pytest.approx(1.0, rel=1e-7)
+        inside = log_p[np.abs(grid - 0.4) < EPSILON - 1e-9]
+        np.testing.assert_allclose(inside, inside[0], rtol=0.0, atol=1e-14)
+        assert log_p.max() == pytest.approx(inside[0], abs=1e-14)
+
+
+@kinds
+def test_a_row_without_a_target_says_nothing(kind):
+    margins, known, mean, variance, scales = toy(5)
+    margins, s = margins[kind], scales[kind]
+    assert not known.all()
+    assert np.all(margins.scales(mean, variance)[..., ~known] == 1.0)
+    other = np.where(known, mean, 1e3)
+    wild = np.where(known, s, 1e3)
+    np.testing.assert_array_equal(
+        margins.bound(other, variance, wild), margins.bound(mean, variance, s)
+    )
+
+
+@kinds
+def test_a_certain_score_on_its_margin_is_finite(kind):
+    margins, _, _, _, _ = toy(6)
+    margins = margins[kind]
+    edge = margins.y - EPSILON if kind == "tube" else margins.y
+    none = np.zeros(margins.y.shape)
+    s = margins.scales(edge, none)
+    assert s.min() == SMALLEST
+    for value in (margins.weights(s), margins.linear_terms(s), margins.bound(edge, none, s)):
+        assert np.isfinite(value).all()

@@ -1,0 +1,254 @@
+"""The nuisance metric: its evidence, its map in every algebra, and rows that take no part."""
+
+import numpy as np
+import pytest
+from scipy import linalg, optimize, sparse, stats
+
+from bsdr_models.bm2pca.within_class_metric import Spectrum
+
+# N, d, K
+SHAPES = {"tall": (30, 4, 3), "wide": (9, 14, 3), "single": (8, 1, 2), "square": (7, 7, 2)}
+SCALES = (1.0, 10.0, np.inf)
+
+every_shape = pytest.mark.parametrize("size", SHAPES)
+
+
+def make_rows(size, seed=0):
+    n, d, k = SHAPES[size]
+    rng = np.random.default_rng([29, seed])
+    y = rng.permutation(np.arange(n) % k)
+    X = 3.0 + rng.standard_normal((n, d)) @ rng.standard_normal((d, d))
+    X += 2.0 * rng.standard_normal((k, d))[y]
+    return X, y, rng
+
+
+def signs(y):
+    return np.where(np.equal.outer(y, np.unique(y)), 1.0, -1.0)
+
+
+def class_scatter(X, y):
+    centred = np.concatenate([X[y == c] - X[y == c].mean(axis=0) for c in np.unique(y)])
+    return centred.T @ centred
+
+
+def products(rows, others, S, kappa, X):
+    """(x - t)' P'P (x* - t) with g, in all d features, by inversion."""
+    P = np.linalg.inv(np.eye(len(S)) + S / kappa)
+    centred = X - X.mean(axis=0)
+    g = 1.0 / np.mean(np.einsum("nd,de,ne->n", centred, P, centred))
+    return g * (rows - X.mean(axis=0)) @ P @ (others - X.mean(axis=0)).T
+
+
+# ---------------------------------------------------------------------------------- the evidence
+
+
+@every_shape
+@pytest.mark.parametrize("kappa", [0.3, 5.0])
+def test_evidence_is_a_chain_of_t_densities(size, kappa):
+    """Each contrast of a class given those before it, under Psi ~ IW(d + 1, kappa I)."""
+    X, y, _ = make_rows(size)
+    contrasts = np.concatenate([linalg.helmert(np.sum(y == c)) @ X[y == c] for c in np.unique(y)])
+    shape, df, log_density = kappa * np.eye(X.shape[1]), 2.0, 0.0
+    for row in contrasts:
+        log_density += stats.multivariate_t(shape=shape / df, df=df).logpdf(row)
+        shape, df = shape + np.outer(row, row), df + 1.0
+    assert Spectrum.fit(X, signs(y)).log_evidence(kappa) == pytest.approx(log_density, rel=1e-10)
+
+
+@every_shape
+def test_kappa_is_where_the_evidence_is_largest(size):
+    X, y, _ = make_rows(size)
+    spectrum = Spectrum.fit(X, signs(y))
+    best = optimize.minimize_scalar(
+        lambda u: -spectrum.log_evidence(np.exp(u)), bounds=(-20.0, 20.0), method="bounded"
+    )
+    assert np.log(spectrum.evidence_kappa()) == pytest.approx(best.x, abs=1e-4)
+
+
+def test_kappa_of_two_rows_in_one_feature_is_known():
+    """d = 1, n = 1: kappa s^(-1) = (nu0 d) / (nu0 + n) / (1 - ...) = 2, from the quadratic."""
+    spectrum = Spectrum.fit(np.array([[0.0], [2.0], [5.0]]), signs(np.array([0, 0, 1])))
+    assert spectrum.within.tolist() == pytest.approx([2.0])
+    # kappa / (kappa + s) = 1 - 1 / 3.
+    assert spectrum.evidence_kappa() == pytest.approx(2.0 * 2.0)
+
+
+def test_kappa_scales_with_the_rows_and_the_map_does_not():
+    X, y, _ = make_rows("wide")
+    one, other = (Spectrum.fit(f * X, signs(y)) for f in (1.0, 7.0))
+    assert other.evidence_kappa() == pytest.approx(49.0 * one.evidence_kappa(), rel=1e-9)
+    a, b = one.metric(1.0).A, other.metric(1.0).A
+    np.testing.assert_allclose(a @ a.T, b @ b.T, atol=1e-9)
+
+
+# --------------------------------------------------------------------------------------- the map
+
+
+@every_shape
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_map_is_that_of_all_features(size, scale, as_sparse):
+    X, y, rng = make_rows(size)
+    new = rng.standard_normal((5, X.shape[1])) + 3.0
+    wrap = sparse.csr_array if as_sparse else np.asarray
+    metric = Spectrum.fit(wrap(X), signs(y)).metric(scale)
+    S = class_scatter(X, y)
+    expected = products(X, X, S, metric.kappa, X)
+    np.testing.assert_allclose(metric.A @ metric.A.T, expected, atol=1e-8)
+    np.testing.assert_allclose(metric.transform(wrap(X)), metric.A, atol=1e-8)
+    mapped = metric.transform(wrap(new))
+    expected = products(new, X, S, metric.kappa, X)
+    np.testing.assert_allclose(mapped @ metric.A.T, expected, atol=1e-8)
+    expected = np.diag(products(new, new, S, metric.kappa, X))
+    length = np.sum(mapped**2, axis=1) + metric.outside(wrap(new))
+    np.testing.assert_allclose(length, expected, atol=1e-8)
+    np.testing.assert_allclose(metric.outside(wrap(X)), 0.0, atol=1e-8)
+    assert np.mean(np.sum(metric.A**2, axis=1)) == pytest.approx(1.0, rel=1e-12)
+    Q = rng.standard_normal((metric.A.shape[1], 2))
+    np.testing.assert_allclose(
+        (new - X.mean(axis=0)) @ metric.back(Q), metric.transform(wrap(new)) @ Q, atol=1e-8
+    )
+
+
+def test_new_rows_may_be_sparse_where_the_training_rows_are_not_and_the_reverse():
+    X, y, rng = make_rows("wide")
+    new = rng.standard_normal((4, 14))
+    dense, thin = (
+        Spectrum.fit(wrap(X), signs(y)).metric(1.0) for wrap in (np.asarray, sparse.csr_array)
+    )
+    for metric in (dense, thin):
+        np.testing.assert_allclose(
+            metric.transform(sparse.csr_array(new)), metric.transform(new), atol=1e-10
+        )
+        np.testing.assert_allclose(
+            metric.outside(sparse.csr_array(new)), metric.outside(new), atol=1e-10
+        )
+
+
+def test_coordinates_of_the_row_space_serve_as_well_as_the_features():
+    X, y, rng = make_rows("wide")
+    new = rng.standard_normal((5, 14))
+    basis = linalg.orth((X - X.mean(axis=0)).T)
+    direct = Spectrum.fit(X, signs(y)).metric(1.0)
+    reduced = Spectrum.fit(X @ basis, signs(y), n_features=14).metric(1.0)
+    assert reduced.kappa == pytest.approx(direct.kappa, rel=1e-9)
+    assert reduced.log_evidence == pytest.approx(direct.log_evidence, rel=1e-9)
+    np.testing.assert_allclose(
+        reduced.transform(new @ basis) @ reduced.A.T, direct.transform(new) @ direct.A.T, atol=1e-9
+    )
+
+
+def test_a_million_sparse_features_are_never_written_out():
+    rng = np.random.default_rng(3)
+    y = np.arange(40) % 4
+    X = sparse.random_array((40, 1_000_000), density=3e-5, rng=rng, format="csr")
+    metric = Spectrum.fit(X, signs(y)).metric(1.0)
+    np.testing.assert_allclose(metric.transform(X), metric.A, atol=1e-9)
+    assert metric.A.shape == (40, 39)
+
+
+# ------------------------------------------------------------------------- labels, in every form
+
+
+@every_shape
+def test_least_squares_on_signs_are_class_means(size):
+    X, y, _ = make_rows(size)
+    one_hot = np.equal.outer(y, np.unique(y)).astype(float)
+    for spectrum in (
+        Spectrum.fit(X, signs(y)),
+        Spectrum.fit(X, signs(y), responsibilities=one_hot),
+        *([Spectrum.fit(X, signs(y)[:, :1])] if one_hot.shape[1] == 2 else []),
+    ):
+        expected = linalg.eigvalsh(class_scatter(X, y))[::-1]
+        found = np.sort(spectrum.within)[::-1]
+        size = min(len(expected), len(found))
+        np.testing.assert_allclose(found[:size], expected[:size], atol=1e-8)
+
+
+def test_several_labels_take_out_what_they_explain():
+    X, _, rng = make_rows("tall")
+    Y = rng.choice([-1.0, 0.0, 1.0], size=(30, 2))
+    labelled = (Y != 0.0).any(axis=1)
+    assert 0 < (~labelled).sum() < 30
+    M = np.column_stack([np.ones(30), Y])[labelled]
+    residual = X[labelled] - M @ np.linalg.lstsq(M, X[labelled])[0]
+    spectrum = Spectrum.fit(X, Y)
+    np.testing.assert_allclose(spectrum.within, linalg.eigvalsh(residual.T @ residual), rtol=1e-10)
+    assert spectrum.dof == labelled.sum() - 3
+
+
+@every_shape
+def test_responsibilities_weigh_rows_by_class(size):
+    X, y, rng = make_rows(size)
+    n, d, k = SHAPES[size]
+    shares = rng.dirichlet(np.ones(k), size=n)
+    shares[-2:] = 0.0
+    expected = np.zeros((d, d))
+    for p in shares.T:
+        centred = X - p @ X / p.sum()
+        expected += (p * centred.T) @ centred
+    spectrum = Spectrum.fit(X, signs(y), responsibilities=shares)
+    found = np.sort(spectrum.within)[::-1]
+    expected = linalg.eigvalsh(expected)[::-1]
+    np.testing.assert_allclose(found[:d], expected[: len(found)], atol=1e-8)
+    assert spectrum.rows.shape[0] == n
+    np.testing.assert_allclose(spectrum.axes.mean, X[:-2].mean(axis=0), rtol=1e-12)
+
+
+@every_shape
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_rows_without_label_are_new_rows(size, as_sparse):
+    X, y, rng = make_rows(size)
+    wrap = sparse.csr_array if as_sparse else np.asarray
+    more = np.vstack([X, rng.standard_normal((3, X.shape[1]))])
+    Y = np.vstack([signs(y), np.zeros((3, SHAPES[size][2]))])
+    alone, beside = Spectrum.fit(wrap(X), signs(y)), Spectrum.fit(wrap(more), Y)
+    assert beside.log_evidence(1.0) == alone.log_evidence(1.0)
+    one, other = alone.metric(1.0), beside.metric(1.0)
+    np.testing.assert_allclose(other.A, one.transform(wrap(more)), atol=1e-12)
+
+
+# ------------------------------------------------------------------------------ degenerate rows
+
+
+def test_one_row_of_each_class_leaves_the_euclidean_metric_only():
+    X, _, _ = make_rows("wide")
+    spectrum = Spectrum.fit(X, signs(np.arange(9)))
+    assert not spectrum.varies
+    with pytest.raises(ValueError, match="only the Euclidean one"):
+        spectrum.metric(1.0)
+    metric = spectrum.metric(np.inf)
+    centred = X - X.mean(axis=0)
+    expected = centred @ centred.T / np.mean(np.sum(centred**2, axis=1))
+    np.testing.assert_allclose(metric.A @ metric.A.T, expected, atol=1e-10)
+    assert metric.log_evidence == -np.inf
+
+
+def test_repeated_rows_and_dependent_features_leave_a_finite_kappa():
+    X, y, rng = make_rows("wide")
+    # A row and its copy take out one degree of freedom.
+    repeated = Spectrum.fit(np.vstack([X, X[:1]]), signs(np.append(y, y[:1])))
+    assert repeated.dof == 6.0
+    assert np.isfinite(repeated.metric(1.0).log_evidence)
+    # Linear combinations add no feature.
+    X, y, rng = make_rows("tall")
+    more = X @ rng.standard_normal((4, 5))
+    dependent = Spectrum.fit(np.column_stack([X, more]), signs(y))
+    assert dependent.n_features == 4.0
+    assert dependent.evidence_kappa() > 0.0
+    # Constant features do nothing at all.
+    constant = Spectrum.fit(np.column_stack([X, np.full((30, 2), 7.0)]), signs(y))
+    assert constant.evidence_kappa() == pytest.approx(Spectrum.fit(X, signs(y)).evidence_kappa())
+
+
+def test_all_rows_alike_is_not_an_error():
+    metric = Spectrum.fit(np.ones((4, 3)), signs(np.array([0, 1, 0, 1]))).metric(np.inf)
+    assert not metric.A.any()
+
+
+def test_faults_are_named():
+    X, y, _ = make_rows("tall")
+    with pytest.raises(ValueError, match="no row has a label"):
+        Spectrum.fit(X, np.zeros((30, 3)))
+    with pytest.raises(ValueError, match="must be positive"):
+        Spectrum.fit(X, signs(y)).metric(0.0)

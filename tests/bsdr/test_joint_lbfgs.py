@@ -1,0 +1,275 @@
+"""The bound with Cov(Q) held: its gradient, what it eliminates, its coordinates, the climb."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from bsdr_models.bsdr import joint_lbfgs
+from bsdr_models.bsdr import mean_field as mf
+from bsdr_models.bsdr.priors import PAPER, SPARSE, Priors
+
+KINDS = ("entrywise", "columnwise", "rowwise")
+TARGETS = ("multiclass", "multilabel", "regression")
+DESIGNS = [(kind, False) for kind in KINDS] + [("columnwise", True)]
+# Enough nodes that differences of bounds are not those of the quadrature.
+N_NODES = 32
+
+every_problem = pytest.mark.parametrize(
+    ("kind", "spectral", "target", "size"),
+    [
+        (*design, target, size)
+        for design in DESIGNS
+        for target in TARGETS
+        for size in ("tall", "wide", "binary")
+    ],
+)
+
+
+def started(lab, kind, target, size="tall", *, spectral=False, priors=None, n_steps=3):
+    """A problem and a state some sweeps into its fit."""
+    problem = lab.make_problem(
+        kind, target, size, spectral=spectral, priors=lab.PRIORS if priors is None else priors
+    )
+    state = mf.init(
+        problem.data,
+        problem.priors,
+        n_components=problem.n_components,
+        projection_prior=kind,
+        rng=np.random.default_rng(1),
+        start="random",
+    )
+    for _ in range(n_steps):
+        state, _ = mf.step(state, problem.data, problem.priors)
+    return problem, state
+
+
+def free_means(state, rng=None):
+    """E[Q], E[Z], E[b, W]; moved off their optimum given the rest if there is a stream."""
+    means = {
+        "projection": state.projection.mean,
+        "latent": state.latent.mean,
+        "weights": state.weights.mean,
+    }
+    if rng is None:
+        return means
+    return {name: mean + 0.3 * rng.standard_normal(mean.shape) for name, mean in means.items()}
+
+
+def completed(module, problem, state, means, n_nodes=N_NODES):
+    return module.complete(
+        state,
+        problem.data,
+        problem.priors,
+        **means,
+        fitted=problem.X @ means["projection"],
+        n_nodes=n_nodes,
+    )
+
+
+def check_gradient(module, problem, state):
+    """Each part of the gradient along random directions, against central differences."""
+    rng = np.random.default_rng(2)
+    means = free_means(state, rng)
+    gradient = module.gradient(completed(module, problem, state, means), problem.priors)
+    parts = {name: getattr(gradient, name) for name in means}
+    parts["projection"] = parts["projection"] + problem.X.T @ gradient.fitted
+    for name, mean in means.items():
+        for step in 1e-4 * rng.standard_normal((4, *mean.shape)):
+            up, down = (
+                problem.bound(
+                    mf, completed(module, problem, state, {**means, name: mean + sign * step})
+                )
+                for sign in (1.0, -1.0)
+            )
+            tolerance = 1e-5 * np.linalg.norm(parts[name]) * np.linalg.norm(step)
+            assert abs((up - down) / 2.0 - np.vdot(parts[name], step)) < tolerance, name
+
+
+@every_problem
+def test_gradient_is_the_difference_of_bounds(lab, kind, spectral, target, size):
+    check_gradient(joint_lbfgs, *started(lab, kind, target, size, spectral=spectral))
+
+
+@pytest.mark.parametrize("priors", [PAPER, SPARSE, Priors(latent_scale=0.1)], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradient_is_right_under_other_priors(lab, kind, priors):
+    check_gradient(joint_lbfgs, *started(lab, kind, "multiclass", priors=priors))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "target"),
+    [
+        (" - cov[0, 1:]", "", "multiclass"),
+        ("- z.mean @ cov[1:, 1:]", "", "multiclass"),
+        ("z.mean.shape[0] * (z.cov @ w.mean[1:])", "(z.cov @ w.mean[1:])", "multilabel"),
+        ("-state.weight_precision.mean * w.mean", "-w.mean", "multiclass"),
+        ("slope = tau * (", "slope = (", "regression"),
+        ("-state.projection_precision.mean * q.mean", "-q.mean", "multiclass"),
+        ("@ w.mean[1:].T - fitted", "@ w.mean[1:].T", "multiclass"),
+        ("N_INNER, INNER_TOL = 30, 1e-6", "N_INNER, INNER_TOL = 1, 1e-10", "multilabel"),
+    ],
+)
+def test_differences_see_a_wrong_gradient(lab, old, new, target):
+    problem, state = started(lab, "columnwise", target)
+    check_gradient(joint_lbfgs, problem, state)
+    with pytest.raises(AssertionError, match=r"latent|weights|projection"):
+        check_gradient(lab.planted(joint_lbfgs, old, new), problem, state)
+
+
+@every_problem
+def test_complete_keeps_the_means_and_leaves_nothing_to_gain(lab, kind, spectral, target, size):
+    """Each eliminated factor is at its optimum, or the gradient would not be one."""
+    problem, state = started(lab, kind, target, size, spectral=spectral)
+    before = state.projection
+    means = free_means(state, np.random.default_rng(3))
+    state = completed(joint_lbfgs, problem, state, means)
+    for name, mean in free_means(state).items():
+        np.testing.assert_array_equal(mean, means[name])
+    for held in ("variance", "log_det", "gram_trace"):
+        np.testing.assert_array_equal(getattr(state.projection, held), getattr(before, held))
+
+    bound = problem.bound(mf, state)
+    better = {
+        name: lab.updated(mf, problem, state, name)
+        for name in ("projection_precision", "weight_precision", "scores", "noise_precision")
+        if name in lab.updates(mf, problem)
+    }
+    for name in ("latent", "weights"):  # of these the covariance alone
+        best = getattr(lab.updated(mf, problem, state, name), name)
+        best = replace(best, mean=getattr(state, name).mean)
+        better[f"covariance of {name}"] = replace(state, **{name: best})
+    for name, other in better.items():
+        assert abs(problem.bound(mf, other) - bound) < 1e-9 * abs(bound), name
+    assert problem.bound(mf, lab.updated(mf, problem, state, "projection")) > bound
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("kind", "spectral"), DESIGNS)
+def test_a_state_on_the_way_has_a_lower_bound_by_monte_carlo(lab, kind, spectral, target):
+    """With S_s of an earlier sweep q is still a density, and the bound is its bound."""
+    problem, state = started(lab, kind, target, spectral=spectral, n_steps=2)
+    cov = lab.ridge_cov(problem, state)
+    state = replace(state, projection=mf.update_projection(state, problem.data, problem.priors))
+    rng = np.random.default_rng(5)
+    state = completed(joint_lbfgs, problem, state, free_means(state, rng))
+    size = 6_000
+    draws, log_q = lab.draw_q(problem, state, cov, size=size, rng=rng)
+    gaps = lab.log_joint(problem, draws) - log_q
+    assert abs(gaps.mean() - problem.bound(mf, state)) < 4.0 * gaps.std() / np.sqrt(size)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("kind", "spectral"), DESIGNS)
+def test_climbs_and_sweeps_pass_many_sweeps(lab, kind, spectral, target):
+    problem, state = started(lab, kind, target, spectral=spectral, n_steps=1)
+    climbed = state
+    for _ in range(3):
+        climbed, info = joint_lbfgs.maximise(
+            climbed, problem.data, problem.priors, max_evaluations=40
+        )
+        assert info.elbo == pytest.approx(problem.bound(mf, climbed), rel=1e-14)
+        climbed, after = mf.step(climbed, problem.data, problem.priors)
+        assert after.elbo >= info.elbo - 1e-9 * abs(info.elbo)
+    for _ in range(80):
+        state, plain = mf.step(state, problem.data, problem.priors)
+    assert after.elbo > plain.elbo - 1e-3
+
+
+@pytest.mark.parametrize("max_evaluations", [1, 4])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_maximise_never_lowers_the_bound(lab, kind, target, max_evaluations):
+    for n_steps in (0, 60):
+        problem, state = started(lab, kind, target, n_steps=n_steps)
+        before = problem.bound(mf, state)
+        _, info = joint_lbfgs.maximise(
+            state, problem.data, problem.priors, max_evaluations=max_evaluations
+        )
+        assert info.elbo >= before - 1e-9 * abs(before)
+
+
+def test_climbs_and_sweeps_converge_to_a_stationary_point_of_the_sweeps(lab):
+    problem, state = started(lab, "rowwise", "multilabel")
+    for _ in range(8):
+        state, _ = joint_lbfgs.maximise(state, problem.data, problem.priors, max_evaluations=60)
+        state, info = mf.step(state, problem.data, problem.priors)
+    for _ in range(50):
+        state, after = mf.step(state, problem.data, problem.priors)
+    assert 0.0 <= after.elbo - info.elbo < 1e-3
+
+
+def test_maximise_reports_its_steps_and_stops_when_told(lab):
+    problem, state = started(lab, "entrywise", "multiclass")
+    seen = []
+
+    def on_step(state, info):
+        assert info.elbo == pytest.approx(problem.bound(mf, state), rel=1e-14)
+        seen.append(info.elbo)
+        return len(seen) == 4
+
+    _, info = joint_lbfgs.maximise(
+        state, problem.data, problem.priors, max_evaluations=100, on_step=on_step
+    )
+    assert len(seen) == 4
+    assert np.all(np.diff(seen) > 0.0)
+    assert info.elbo == pytest.approx(seen[-1], rel=1e-6)
+
+
+@pytest.mark.parametrize("size", ["tall", "wide"])
+@pytest.mark.parametrize(("kind", "spectral"), DESIGNS)
+def test_the_frame_is_a_change_of_coordinates(lab, kind, spectral, size):
+    """Packing what unpacking gives, and the chain rule."""
+    problem, state = started(lab, kind, "multiclass", size, spectral=spectral)
+    rng = np.random.default_rng(4)
+    frame = joint_lbfgs._Frame.at(state, problem.data.design, problem.priors)
+    x = frame.pack()
+    here = frame.unpack(x)
+    q, z, w = free_means(state).values()
+    for got, expected in zip(here, (q, problem.X @ q, z, w), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-10)
+    slope = joint_lbfgs.Gradient(
+        projection=rng.standard_normal(q.shape),
+        fitted=rng.standard_normal(z.shape),
+        latent=rng.standard_normal(z.shape),
+        weights=rng.standard_normal(w.shape),
+    )
+    step = rng.standard_normal(x.size)
+    change = sum(
+        np.vdot(getattr(slope, field.name), moved - mean)
+        for field, moved, mean in zip(
+            fields(joint_lbfgs.Gradient), frame.unpack(x + step), here, strict=True
+        )
+    )
+    assert frame.pull(slope) @ step == pytest.approx(change, rel=1e-9)
+
+
+@pytest.mark.parametrize("size", ["tall", "wide"])
+@pytest.mark.parametrize(("kind", "spectral"), [("columnwise", False), ("columnwise", True)])
+def test_the_frame_whitens_what_is_quadratic(lab, kind, spectral, size):
+    """With scores, covariances and precisions held the bound is -|x|^2 / 2 along E[Q] and E[Z].
+
+    Exactly so for a columnwise prior, where the geometric mean of a column is its precision.
+    """
+    problem, state = started(lab, kind, "regression", size, spectral=spectral)
+    means = free_means(state)
+    state = completed(joint_lbfgs, problem, state, means)
+    frame = joint_lbfgs._Frame.at(state, problem.data.design, problem.priors)
+    x = frame.pack()
+    free = x.size - state.weights.mean.size
+
+    def bound(x):
+        projection, fitted, latent, _ = frame.unpack(x)
+        moved = replace(
+            state,
+            projection=replace(state.projection, mean=projection, fitted=fitted),
+            latent=replace(state.latent, mean=latent),
+        )
+        return problem.bound(mf, moved)
+
+    rng = np.random.default_rng(6)
+    for _ in range(5):
+        step = np.zeros_like(x)
+        step[:free] = rng.standard_normal(free)
+        curvature = bound(x + step) - 2.0 * bound(x) + bound(x - step)
+        assert curvature == pytest.approx(-step @ step, rel=10 * joint_lbfgs.INNER_TOL)

@@ -1,0 +1,364 @@
+"""Rows placed by eq. (14): against the full formula, other decoders, grids and known places."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.stats import kstest, norm
+
+from bsdr_models.dgplvm.decoder import Decoder
+from bsdr_models.dgplvm.latent_inference import (
+    grid_points,
+    landscape_grid,
+    project,
+    project_left_out,
+    project_sequence,
+    tail_probability,
+)
+
+PAPER = {"signal_variance": 0.6, "lengthscale": 0.9, "noise_variance": 0.2, "bias": 0.3}
+PAPER["integrate_mean"] = False
+WHITENED = {"signal_variance": 0.6, "lengthscale": 0.9, "noise_variance": 0.2}
+KERNELS = pytest.mark.parametrize("kernel", [PAPER, WHITENED], ids=["paper", "whitened"])
+SHAPES = pytest.mark.parametrize("shape", [(12, 30, 2), (20, 5, 3), (14, 14, 1), (25, 40, 7)])
+
+
+def covariance(A, B, kernel):
+    """The kernel without noise, written out."""
+    distance = ((A[:, None, :] - B[None, :, :]) ** 2).sum(axis=2)
+    smooth = kernel["signal_variance"] * np.exp(-0.5 * distance / kernel["lengthscale"] ** 2)
+    return smooth + kernel.get("bias", 0.0)
+
+
+def make_rows(shape, kernel, seed=0):
+    """LatentCoordinates, and features drawn from the process, with a constant each if it has one."""
+    N, D, R = shape
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((N, R))
+    K = covariance(X, X, kernel) + kernel["noise_variance"] * np.eye(N)
+    Y = np.linalg.cholesky(K) @ rng.standard_normal((N, D))
+    if kernel.get("integrate_mean", True):
+        Y += 5.0 * rng.standard_normal(D)
+    assert Y.shape == (N, D)
+    return X, Y, rng
+
+
+def predict(X, Y, x, kernel):
+    """Mean (D,) and variance at one place by the textbook system: kriging with its multiplier."""
+    K = covariance(X, X, kernel) + kernel["noise_variance"] * np.eye(len(X))
+    k = covariance(X, x[None], kernel)[:, 0]
+    top = kernel["signal_variance"] + kernel.get("bias", 0.0) + kernel["noise_variance"]
+    if not kernel.get("integrate_mean", True):
+        weights = np.linalg.solve(K, k)
+        return Y.T @ weights, top - k @ weights
+    ones = np.ones((len(X), 1))
+    system = np.block([[K, ones], [ones.T, np.zeros((1, 1))]])
+    solution = np.linalg.solve(system, np.append(k, 1.0))
+    weights, multiplier = solution[:-1], solution[-1]
+    return Y.T @ weights, top - weights @ k - multiplier
+
+
+@KERNELS
+@SHAPES
+def test_values_are_those_of_the_full_formula(shape, kernel):
+    X, Y, rng = make_rows(shape, kernel)
+    decoder = Decoder.of(X, Y, **kernel)
+    x, y = rng.standard_normal((6, shape[2])), Y[:6] + rng.standard_normal((6, shape[1]))
+    got = decoder.evaluate(x, decoder.targets(y), temper=0.4)
+    mean, variance = decoder.features(x)
+    for i in range(6):
+        expected_mean, expected_variance = predict(X, Y, x[i], kernel)
+        np.testing.assert_allclose(mean[i], expected_mean, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(variance[i], expected_variance, rtol=1e-10)
+        density = norm.logpdf(y[i], expected_mean, np.sqrt(expected_variance)).sum()
+        np.testing.assert_allclose(got.log_density[i], density, rtol=1e-10)
+        value = -0.4 * density - norm.logpdf(x[i]).sum()
+        np.testing.assert_allclose(got.value[i], value, rtol=1e-10)
+    landscape = -0.5 * shape[1] * np.log(variance)
+    np.testing.assert_allclose(decoder.log_precision(x), landscape, rtol=1e-12)
+    with_prior = landscape - 0.5 * (x**2).sum(axis=1)
+    np.testing.assert_allclose(decoder.log_precision(x[:, None], prior=True)[:, 0], with_prior)
+
+
+@KERNELS
+@SHAPES
+@pytest.mark.parametrize("left_out", [False, True])
+def test_derivatives_agree_with_fourth_order_differences(shape, kernel, left_out):
+    """Of values for the gradient, of gradients for the Hessian; step 1e-3, so 1e-12 plus rounding
+    of 1e-13 over the step."""
+    X, Y, rng = make_rows(shape, kernel)
+    decoder = Decoder.of(X, Y, **kernel)
+    M, R, h = 5, shape[2], 1e-3
+    x, y = rng.standard_normal((M, R)), Y[:M] + rng.standard_normal((M, shape[1]))
+    targets = decoder.targets(y, prior_mean=rng.standard_normal((M, R)), prior_variance=0.7)
+    if left_out:
+        targets = replace(targets, left_out=np.array([3, 0, 4, 7, 1]))
+
+    def at(r, steps):
+        return decoder.evaluate(x + steps * h * np.eye(R)[r], targets, temper=0.4)
+
+    got = decoder.evaluate(x, targets, temper=0.4)
+    for r in range(R):
+        points = [(at(r, steps), weight) for steps, weight in ((-2, 1), (-1, -8), (1, 8), (2, -1))]
+        slope = sum(weight * point.value for point, weight in points) / (12.0 * h)
+        bend = sum(weight * point.gradient for point, weight in points) / (12.0 * h)
+        scale = np.abs(got.gradient).max()
+        np.testing.assert_allclose(got.gradient[:, r], slope, rtol=1e-8, atol=1e-8 * scale)
+        scale = np.abs(got.hessian).max()
+        np.testing.assert_allclose(got.hessian[:, r], bend, rtol=1e-8, atol=1e-8 * scale)
+
+
+@KERNELS
+def test_leaving_a_row_out_is_a_decoder_of_the_others(kernel):
+    shape = (15, 24, 2)
+    X, Y, rng = make_rows(shape, kernel)
+    decoder = Decoder.of(X, Y, **kernel)
+    x, out = rng.standard_normal((15, 2)), np.arange(15)
+    got = decoder.evaluate(x, replace(decoder.targets(Y), left_out=out))
+    placed = project_left_out(decoder, Y, temper=0.3)
+    for i in range(15):
+        keep = out != i
+        others = Decoder.of(X[keep], Y[keep], **kernel)
+        one = others.evaluate(x[i : i + 1], others.targets(Y[i : i + 1]))
+        np.testing.assert_allclose(got.value[i], one.value[0], rtol=1e-10)
+        np.testing.assert_allclose(got.gradient[i], one.gradient[0], rtol=1e-8, atol=1e-8)
+        alone = project(others, Y[i : i + 1], temper=0.3)
+        np.testing.assert_allclose(placed.value[i], alone.value[0], rtol=1e-8)
+        np.testing.assert_allclose(placed.latent[i], alone.latent[0], atol=1e-6)
+    with pytest.raises(ValueError, match="the training rows are 15, got 3"):
+        project_left_out(decoder, Y[:3])
+
+
+@KERNELS
+def test_a_place_is_a_minimum_and_its_covariance_the_curvature(kernel):
+    X, Y, rng = make_rows((30, 12, 2), kernel)
+    decoder = Decoder.of(X, Y, **kernel)
+    y = Y[:20] + 0.5 * rng.standard_normal((20, 12))
+    placed = project(decoder, y, temper=0.5)
+    assert placed.converged.all()
+    there = decoder.evaluate(placed.latent, decoder.targets(y), temper=0.5)
+    np.testing.assert_allclose(placed.value, there.value, rtol=1e-12)
+    np.testing.assert_allclose(there.gradient, 0.0, atol=1e-6 * np.abs(there.hessian).max())
+    identity = np.broadcast_to(np.eye(2), (20, 2, 2))
+    np.testing.assert_allclose(placed.cov @ there.hessian, identity, atol=1e-9)
+    assert np.linalg.eigvalsh(placed.cov).min() > 0.0
+    for i in range(3):  # an optimiser of another kind, on the formula written out
+
+        def objective(x, i=i):
+            mean, variance = predict(X, Y, x, kernel)
+            log_density = norm.logpdf(y[i], mean, np.sqrt(variance)).sum()
+            return -0.5 * log_density - norm.logpdf(x).sum()
+
+        found = minimize(objective, placed.latent[i] + 0.05, method="Nelder-Mead")
+        assert placed.value[i] < found.fun + 1e-9
+        np.testing.assert_allclose(found.x, placed.latent[i], atol=1e-3)
+
+
+@pytest.mark.parametrize("n_components", [1, 2, 4])
+@KERNELS
+def test_no_row_changes_the_place_of_another(n_components, kernel):
+    """Alone, in a batch, in another order: equal but for the rounding of products."""
+    X, Y, rng = make_rows((40, 60, n_components), kernel)
+    decoder = Decoder.of(X, Y, **kernel)
+    y = rng.standard_normal((30, 60)) + Y[rng.integers(40, size=30)]
+    y[7] *= 50.0  # a wild row slows nobody down
+    together = project(decoder, y, temper=0.2)
+    order = rng.permutation(30)
+    shuffled = project(decoder, y[order], temper=0.2)
+    for name in ("latent", "value", "cov"):
+        whole = getattr(together, name)
+        scale = 1e-8 * (1.0 + np.abs(whole).max())
+        np.testing.assert_allclose(getattr(shuffled, name), whole[order], rtol=1e-8, atol=scale)
+        for i in range(0, 30, 3):
+            alone = getattr(project(decoder, y[i : i + 1], temper=0.2), name)[0]
+            np.testing.assert_allclose(alone, whole[i], rtol=1e-8, atol=scale)
+
+
+def test_rows_in_chunks_are_rows_at_once(monkeypatch):
+    X, Y, _ = make_rows((20, 30, 2), WHITENED)
+    decoder = Decoder.of(X, Y, **WHITENED)
+    whole = project(decoder, Y)
+    monkeypatch.setattr("bsdr_models.dgplvm.latent_inference.CHUNK", 30_000)
+    parts = project(decoder, Y)
+    np.testing.assert_allclose(parts.latent, whole.latent, atol=1e-8)
+    assert project(decoder, Y[:0]).latent.shape == (0, 2)
+    assert project(decoder, Y[:0]).cov.shape == (0, 2, 2)
+
+
+@pytest.mark.parametrize("n_components", [1, 2, 3])
+@KERNELS
+def test_noiseless_rows_are_found_again(n_components, kernel):
+    """With little noise and many features nothing but the place explains a row.
+
+    Hollows are then narrow, of a hundredth of a length-scale: one row in twenty may be missed.
+    """
+    kernel = {**kernel, "noise_variance": 1e-4, "lengthscale": (0.9, 0.9, 2.0)[n_components - 1]}
+    X, Y, rng = make_rows((60, 200, n_components), kernel)
+    decoder = Decoder.of(X, Y, **kernel)
+    near = rng.integers(60, size=50)
+    truth = 0.9 * X[near] + 0.05 * rng.standard_normal((50, n_components))
+    features, variance = decoder.features(truth)
+    placed = project(decoder, features)
+    at_truth = decoder.evaluate(truth, decoder.targets(features))
+    found = placed.value <= at_truth.value
+    assert found.mean() >= 0.95
+    sure = found & (variance < 2e-4)  # among the training rows, where the variance is flat
+    assert sure.sum() > 5
+    np.testing.assert_allclose(placed.latent[sure], truth[sure], atol=2e-3)
+
+
+def labelled_rows(rng, n_samples):
+    """Three curved classes in forty features, and whitened positions that keep them apart."""
+    y = rng.integers(3, size=n_samples)
+    angle = rng.uniform(-1.5, 1.5, size=n_samples) + 2.0 * np.pi * y / 3.0
+    plane = np.column_stack([np.cos(angle), np.sin(angle)]) * (1.0 + 0.2 * (y[:, None] == 1))
+    waves = np.tanh(plane @ rng.standard_normal((2, 40)) + rng.standard_normal(40))
+    features = waves + 0.25 * rng.standard_normal((n_samples, 40))
+    centred = plane - plane.mean(axis=0)
+    u, _, vt = np.linalg.svd(centred, full_matrices=False)
+    return np.sqrt(n_samples) * u @ vt, features
+
+
+@pytest.mark.parametrize("temper", [0.15, 1.0])
+def test_the_place_found_is_the_lowest_of_a_fine_grid(temper):
+    """At least 95 % of rows; the rest may sit in a hollow that no coarse search has seen."""
+    rng = np.random.default_rng(4)
+    X, rows = labelled_rows(rng, 300)
+    X, Y, new = X[:100], rows[:100], rows[100:]
+    variance = Y.var(axis=0).mean()
+    decoder = Decoder.of(
+        X, Y, signal_variance=0.6 * variance, lengthscale=0.7, noise_variance=0.2 * variance
+    )
+    placed = project(decoder, new, temper=temper)
+    points = grid_points(landscape_grid(X, n=81, margin=0.6))
+    mean, s2 = decoder.features(points)
+    rho = ((new[:, None, :] - mean[None, :, :]) ** 2).sum(axis=2)
+    fit = 0.5 * temper * (rho / s2 + 40 * np.log(2.0 * np.pi * s2))
+    value = fit + 0.5 * (points**2).sum(axis=1) + np.log(2.0 * np.pi)
+    worse = placed.value > value.min(axis=1) + 1e-9
+    assert worse.mean() <= 0.05
+    assert placed.converged.all()
+
+
+def test_given_starts_are_used():
+    X, Y, rng = make_rows((30, 50, 2), WHITENED)
+    decoder = Decoder.of(X, Y, **WHITENED)
+    y = Y[:10] + rng.standard_normal((10, 50))
+    few = project(decoder, y, n_starts=1)
+    more = project(decoder, y, n_starts=1, starts=np.broadcast_to(X, (10, 30, 2)))
+    assert np.all(more.value <= few.value + 1e-8)
+
+
+def test_a_sequence_is_placed_by_the_transition():
+    """Rows that say nothing follow the transition; rows that say much do not."""
+    X, Y, _ = make_rows((30, 50, 2), WHITENED)
+    decoder = Decoder.of(X, Y, **WHITENED)
+    rotate = 0.8 * np.array([[np.cos(0.5), np.sin(0.5)], [-np.sin(0.5), np.cos(0.5)]])
+    silent = project_sequence(decoder, Y[:6], lambda x: (x @ rotate + 0.3, 0.2), temper=1e-9)
+    expected = np.zeros((6, 2))
+    for t in range(1, 6):
+        expected[t] = expected[t - 1] @ rotate + 0.3
+    np.testing.assert_allclose(silent.latent, expected, atol=1e-5)
+    np.testing.assert_allclose(silent.cov[1:], np.tile(0.2 * np.eye(2), (5, 1, 1)), atol=1e-5)
+
+    plain = project(decoder, Y[:6])
+    same = project_sequence(decoder, Y[:6], lambda x: (np.zeros(2), 1.0))
+    np.testing.assert_allclose(same.latent, plain.latent, atol=1e-8)
+    np.testing.assert_allclose(same.value, plain.value, rtol=1e-10)
+
+
+def test_rows_of_the_process_have_uniform_tail_probabilities():
+    """Training and new rows are exchangeable; Kolmogorov-Smirnov at one in a thousand."""
+    rng = np.random.default_rng(11)
+    weights = rng.standard_normal((2, 30))
+    rows = np.tanh(rng.standard_normal((900, 2)) @ weights) + 0.3 * rng.standard_normal((900, 30))
+    Y, new = rows[:150], rows[150:]
+    X = Y @ np.linalg.pinv(weights)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    decoder = Decoder.of(X, Y, signal_variance=0.5, lengthscale=1.5, noise_variance=0.15)
+    reference = project_left_out(decoder, Y).log_density
+    usual = tail_probability(project(decoder, new).log_density, reference)
+    # The reference has 150 rows of its own: the distance of two samples of 150 and 750.
+    assert kstest(usual, "uniform").statistic < 1.95 * np.sqrt(1.0 / 150 + 1.0 / 750)
+    novel = np.tanh(rng.standard_normal((50, 2)) @ rng.standard_normal((2, 30)))
+    # A few of another kind lie where both kinds meet.
+    small = tail_probability(project(decoder, novel).log_density, reference) < 0.02
+    assert small.mean() > 0.9
+
+
+def test_tail_probabilities_count_rows():
+    got = tail_probability(np.array([-5.0, 0.0, 2.0, 9.0]), np.array([2.0, -1.0, 0.0]))
+    np.testing.assert_allclose(got, [0.25, 0.75, 1.0, 1.0])
+
+
+def test_coincident_rows_and_a_far_place():
+    """Two rows at one position are two measurements; far away the prior of the process is left."""
+    X = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.5]])
+    Y = np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
+    decoder = Decoder.of(X, Y, **WHITENED)
+    mean, variance = decoder.features(X[:1])
+    expected = predict(X, Y, X[0], WHITENED)
+    np.testing.assert_allclose(mean[0], expected[0], rtol=1e-12)
+    assert variance[0] > 0.2
+    far = np.array([[40.0, -40.0]])
+    weights = np.linalg.solve(covariance(X, X, WHITENED) + 0.2 * np.eye(3), np.ones(3))
+    mean, variance = decoder.features(far)
+    np.testing.assert_allclose(mean[0], weights @ Y / weights.sum(), rtol=1e-10)
+    np.testing.assert_allclose(variance[0], 0.8 + 1.0 / weights.sum(), rtol=1e-12)
+
+
+def test_an_offset_of_the_features_changes_nothing():
+    X, Y, rng = make_rows((20, 10, 2), WHITENED)
+    shift = 1e5 * rng.standard_normal(10)
+    plain = project(Decoder.of(X, Y, **WHITENED), Y[:8])
+    moved = project(Decoder.of(X, Y + shift, **WHITENED), Y[:8] + shift)
+    np.testing.assert_allclose(moved.latent, plain.latent, atol=1e-6)
+    np.testing.assert_allclose(moved.value, plain.value, rtol=1e-7)
+
+
+def test_grids_have_a_margin_and_an_order():
+    latent = np.array([[0.0, 10.0], [2.0, 14.0]])
+    across, up = landscape_grid(latent, n=5, margin=0.5)
+    np.testing.assert_allclose(across, np.linspace(-2.0, 4.0, 5))
+    np.testing.assert_allclose(up, np.linspace(8.0, 16.0, 5))
+    points = grid_points((across, up)).reshape(5, 5, 2)
+    np.testing.assert_array_equal(points[3, 1], [across[3], up[1]])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lengthscale": 0.0}, "must be positive"),
+        ({"noise_variance": -1.0}, "must be positive"),
+        ({"bias": -0.1}, "bias at least 0"),
+        ({"signal_variance": np.nan}, "must be positive"),
+    ],
+)
+def test_bad_parameters_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        Decoder.of(np.zeros((3, 1)), np.zeros((3, 2)), **{**WHITENED, **change})
+    with pytest.raises(ValueError, match="same rows"):
+        Decoder.of(np.zeros((3, 1)), np.zeros((4, 2)), **WHITENED)
+
+
+@pytest.mark.parametrize("n_samples", [1, 2, 3])
+@pytest.mark.parametrize("n_components", [1, 2, 3])
+@KERNELS
+def test_few_training_rows_are_enough(n_samples, n_components, kernel):
+    X, Y, _ = make_rows((n_samples, 4, n_components), kernel)
+    placed = project(Decoder.of(X, Y, **kernel), Y)
+    assert placed.converged.all()
+    assert np.isfinite(placed.value).all()
+    if n_samples > 1:
+        assert np.isfinite(project_left_out(Decoder.of(X, Y, **kernel), Y).value).all()
+
+
+def test_almost_no_noise_is_survived():
+    """Variances of 1e-9 below a signal of one: rounding is as large as the noise."""
+    kernel = {**WHITENED, "noise_variance": 1e-9, "lengthscale": 1.5}
+    X, Y, rng = make_rows((80, 20, 1), kernel)
+    decoder = Decoder.of(X, Y, **kernel)
+    placed = project(decoder, Y[:10] + 0.01 * rng.standard_normal((10, 20)))
+    assert np.isfinite(placed.value).all()
+    assert decoder.features(np.linspace(-3.0, 3.0, 50)[:, None])[1].min() >= 1e-9

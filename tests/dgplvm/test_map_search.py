@@ -1,0 +1,516 @@
+"""From a task to the mode: where the search begins, what it is independent of, and its limits."""
+
+import numpy as np
+import pytest
+from scipy.linalg import orthogonal_procrustes
+from scipy.spatial.distance import cdist
+from sklearn.datasets import load_wine
+
+from bsdr_models import DGPLVMClassifier, DGPLVMPriors
+from bsdr_models.dgplvm import map_search as fit_module
+from bsdr_models.dgplvm.back_constraint import DenseMap, centroid_weights, median_distance
+from bsdr_models.dgplvm.learn import Options, disagreement, learn_map
+from bsdr_models.dgplvm.leave_one_out import leave_out_tuples
+from bsdr_models.dgplvm.map_search import Task, fit_map, half_way
+from bsdr_models.dgplvm.mapping_selection import (
+    NOISE_PRIOR,
+    NOISES,
+    WIDTH_PRIOR,
+    WIDTHS,
+    MappingSettings,
+    choose_settings,
+    extend,
+    label_codes,
+    map_maker,
+    start_coordinates,
+)
+from bsdr_models.dgplvm.priors import LogNormal
+from bsdr_models.inference.optimise import MapResult
+
+OMEGA = 0.3
+PRIORS = DGPLVMPriors()
+
+
+def make_data(n_samples=30, n_features=6, n_classes=3, *, distance=2.0, seed=0):
+    """Centred rows about class centres, in no order of the classes."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n_samples) % n_classes)
+    centres = distance * rng.standard_normal((n_classes, n_features))
+    X = centres[y] + rng.standard_normal((n_samples, n_features))
+    X = (X - X.mean(axis=0)) / X.std()
+    return X, y
+
+
+def make_task(X, y, **more):
+    n_labels = int(y.max()) + 1
+    return Task(
+        **{
+            "X": X,
+            "y_index": y,
+            "n_labels": n_labels,
+            "n_components": min(2, n_labels - 1),
+            "priors": PRIORS,
+        }
+        | more
+    )
+
+
+def search(task, **options):
+    return fit_map(task, rng=np.random.default_rng(0), **options)
+
+
+def covariance(X, settings, Z=None):
+    """Kernel of the map between rows, without its noise."""
+    decay = settings.width / (2.0 * median_distance(X))
+    return np.exp(-decay * cdist(X, X if Z is None else Z, "sqeuclidean")) + OMEGA
+
+
+def by_conditioning(X, y, settings, latent, left, row):
+    """Mean position of a row given those of all but some rows, by dense algebra."""
+    K = covariance(X, settings) + settings.noise * np.eye(len(X))
+    mean = centroid_weights(y, y.max() + 1) @ latent
+    kept = np.setdiff1d(np.arange(len(X)), left)
+    return mean + K[row, kept] @ np.linalg.solve(K[np.ix_(kept, kept)], latent[kept] - mean)
+
+
+# ------------------------------------------------------------------------- codes and starts
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+def test_codes_are_whitened_and_depend_on_the_class_only(n_classes):
+    rng = np.random.default_rng(1)
+    y = rng.permutation(np.r_[np.arange(n_classes), np.zeros(9, int), np.ones(4, int)])
+    y = np.insert(y, [2, 5, 5], -1)
+    codes = label_codes(y, n_classes)
+    known = y >= 0
+    assert codes.shape == (len(y), n_classes - 1)
+    np.testing.assert_allclose(codes[known].mean(axis=0), 0.0, atol=1e-12)
+    gram = codes[known].T @ codes[known]
+    np.testing.assert_allclose(gram, known.sum() * np.eye(n_classes - 1), atol=1e-10)
+    np.testing.assert_array_equal(codes[~known], 0.0)
+    for label in range(n_classes):
+        np.testing.assert_allclose(np.ptp(codes[y == label], axis=0), 0.0, atol=1e-12)
+
+
+def test_classes_without_rows_have_no_code():
+    y = np.array([4, 1, -1, 4, 1, 2])
+    np.testing.assert_allclose(
+        np.abs(label_codes(y, 7)),
+        np.abs(label_codes(np.searchsorted([-1, 1, 2, 4], y) - 1, 3)),
+        atol=1e-12,
+    )
+
+
+def test_as_many_components_as_codes():
+    X, y = make_data()
+    prior = map_maker(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
+    np.testing.assert_array_equal(start_coordinates(prior, X, y, 3, 2), label_codes(y, 3))
+
+
+@pytest.mark.parametrize("n_components", [1, 2, 3])
+def test_fewer_components_than_codes_are_those_predicted_best(n_components):
+    """No other whitened combinations of the codes agree better with their leave-out values."""
+    X, y = make_data(40, 6, 5, distance=1.0)
+    settings = MappingSettings(width=2.0, noise=0.03)
+    prior = map_maker(X, y, 5, mean_variance=OMEGA)(settings)
+    start = start_coordinates(prior, X, y, 5, n_components)
+    codes = label_codes(y, 5)
+    left_out = np.zeros_like(codes)
+    for row, sets in enumerate(leave_out_tuples(y, 5)):
+        predicted = [by_conditioning(X, y, settings, codes, left, row) for left in sets]
+        left_out[row] = np.mean(predicted, axis=0)
+    weights = codes.T @ start / len(y)  # the combination taken
+    np.testing.assert_allclose(codes @ weights, start, atol=1e-10)
+    np.testing.assert_allclose(weights.T @ weights, np.eye(n_components), atol=1e-10)
+    agreement = codes.T @ left_out
+
+    def value(directions):
+        return np.trace(directions.T @ agreement @ directions)
+
+    rng = np.random.default_rng(2)
+    others = [np.linalg.qr(rng.standard_normal((4, n_components)))[0] for _ in range(300)]
+    assert value(weights) > max(value(other) for other in others)
+    near = [np.linalg.qr(weights + 0.01 * other)[0] for other in others]
+    assert value(weights) >= max(value(other) for other in near) - 1e-9
+
+
+@pytest.mark.parametrize("n_components", [3, 5, 8])
+def test_more_components_than_codes_follow_the_features(n_components):
+    X, y = make_data()
+    prior = map_maker(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
+    start = start_coordinates(prior, X, y, 3, n_components)
+    n = len(X)
+    np.testing.assert_array_equal(start[:, :2], label_codes(y, 3))
+    np.testing.assert_allclose(start.T @ start, n * np.eye(n_components), atol=1e-8)
+    np.testing.assert_allclose(start.mean(axis=0), 0.0, atol=1e-10)
+    # What is left of the features once the codes are taken off has these as its scores.
+    rest = X - start[:, :2] @ (start[:, :2].T @ X) / n
+    sizes = np.linalg.svd(rest - rest.mean(axis=0), compute_uv=False)
+    explained = np.linalg.norm(rest.T @ start[:, 2:], axis=0) / np.sqrt(n)
+    np.testing.assert_allclose(explained, sizes[: n_components - 2], rtol=1e-10)
+
+
+def test_there_are_no_more_directions_than_these():
+    X, y = make_data()
+    prior = map_maker(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
+    with pytest.raises(ValueError, match=r"n_components=9 is too large: .* 2 directions .* 6 of"):
+        start_coordinates(prior, X, y, 3, 9)
+    flat = np.repeat(X[:3], 10, axis=0)  # nothing varies within classes
+    prior = map_maker(flat, np.repeat([0, 1, 2], 10), 3, mean_variance=OMEGA)(
+        MappingSettings(width=2.0, noise=0.03)
+    )
+    with pytest.raises(ValueError, match="0 of the features"):
+        start_coordinates(prior, flat, np.repeat([0, 1, 2], 10), 3, 3)
+
+
+def test_further_rows_are_placed_by_conditioning():
+    X, y = make_data(30)
+    settings = MappingSettings(width=1.5, noise=0.04)
+    prior = map_maker(X[:22], y[:22], 3, mean_variance=OMEGA)(settings)
+    latent = np.random.default_rng(3).standard_normal((22, 2))
+    found = extend(prior, latent, X[22:])
+    mean = centroid_weights(y[:22], 3) @ latent
+    K = covariance(X[:22], settings) + settings.noise * np.eye(22)
+    decay = settings.width / (2.0 * median_distance(X[:22]))
+    cross = np.exp(-decay * cdist(X[22:], X[:22], "sqeuclidean")) + OMEGA
+    expected = mean + cross @ np.linalg.solve(K, latent - mean)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_the_search_begins_half_way_to_leave_one_out():
+    X, y = make_data()
+    settings = MappingSettings(width=2.0, noise=0.03)
+    prior = map_maker(X, y, 3, mean_variance=OMEGA)(settings)
+    codes = label_codes(y, 3)
+    left_out = [by_conditioning(X, y, settings, codes, [i], i) for i in range(len(X))]
+    np.testing.assert_allclose(half_way(prior, codes), 0.5 * (codes + left_out), rtol=1e-9)
+
+
+# ------------------------------------------------------------------------ settings of the map
+
+
+@pytest.mark.parametrize("distance", [0.5, 2.0])
+def test_settings_are_the_best_of_the_grid(distance):
+    X, y = make_data(18, 4, distance=distance)
+    codes, tuples = label_codes(y, 3), leave_out_tuples(y, 3)
+    losses = {}
+    for width in WIDTHS[::2]:
+        for noise in NOISES[::2]:
+            settings = MappingSettings(width=width, noise=noise)
+            found = [
+                np.mean([by_conditioning(X, y, settings, codes, s, i) for s in sets], axis=0)
+                for i, sets in enumerate(tuples)
+            ]
+            losses[settings] = (
+                0.5 * codes.size * np.log(np.mean((codes - found) ** 2))
+                + 0.5 * ((np.log(width) - np.log(2.0)) / WIDTH_PRIOR.log_sd) ** 2
+                + 0.5 * ((np.log(noise) - np.log(0.03)) / NOISE_PRIOR.log_sd) ** 2
+            )
+    got = choose_settings(X, y, 3, mean_variance=OMEGA, widths=WIDTHS[::2], noises=NOISES[::2])
+    assert got == min(losses, key=losses.get)
+
+
+def test_settings_do_not_depend_on_rows_without_a_label():
+    X, y = make_data()
+    alone = choose_settings(X, y, 3, mean_variance=OMEGA)
+    rng = np.random.default_rng(4)
+    more = np.r_[5.0 * rng.standard_normal((25, 6)), X]
+    given = np.r_[np.full(25, -1), y]
+    assert choose_settings(more, given, 3, mean_variance=OMEGA) == alone
+
+
+def test_a_single_candidate_is_taken_without_any_work():
+    found = choose_settings(
+        np.full((3, 1), np.nan), np.zeros(3, int), 1, mean_variance=OMEGA, widths=[7], noises=[8]
+    )
+    assert found == MappingSettings(width=7, noise=8)
+
+
+# ---------------------------------------------------------------------------------- the mode
+
+
+def aligned(found, expected):
+    """LatentCoordinates after the best rotation or reflection."""
+    rotation, _ = orthogonal_procrustes(found, expected)
+    return found @ rotation
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_infinite_weight_gives_the_codes(n_classes):
+    X, y = make_data(n_classes=n_classes)
+    limit = search(make_task(X, y, weight=np.inf))
+    np.testing.assert_allclose(limit.latent, label_codes(y, n_classes), atol=1e-12)
+    assert limit.criterion < 1e-20
+    assert limit.search.converged
+
+
+def test_large_weights_tend_to_the_limit():
+    X, y = make_data(distance=1.0)
+    limit = search(make_task(X, y, weight=np.inf)).latent
+    errors = []
+    for weight in (1e2, 1e3, 1e4):
+        latent = search(make_task(X, y, weight=weight), max_iter=3000).latent
+        errors.append(np.abs(aligned(latent, limit) - limit).max())
+    assert errors[-1] < 1e-3
+    # The distance is inverse to the weight.
+    np.testing.assert_allclose(np.array(errors[:-1]) / errors[1:], 10.0, rtol=0.2)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_positions_are_whitened_and_the_gradient_vanishes(mapped):
+    X, y = make_data(distance=1.0)
+    task = make_task(X, y, n_centres=None if mapped else 0)
+    found = search(task, tol=1e-9)
+    np.testing.assert_allclose(found.latent.mean(axis=0), 0.0, atol=1e-10)
+    np.testing.assert_allclose(found.latent.T @ found.latent, len(X) * np.eye(2), atol=1e-8)
+    np.testing.assert_allclose(sum(found.terms.values()), found.search.value, rtol=1e-10)
+    assert (found.map_prior is None) == (not mapped)
+    assert found.search.converged
+
+
+def test_labelled_rows_alone_are_whitened():
+    X, y = make_data()
+    given = y.copy()
+    given[[0, 3, 4, 11, 20]] = -1
+    for weight in (10.0, np.inf):
+        found = search(make_task(X, given, weight=weight))
+        known = found.latent[given >= 0]
+        assert found.latent.shape == (30, 2)
+        np.testing.assert_allclose(known.mean(axis=0), 0.0, atol=1e-10)
+        np.testing.assert_allclose(known.T @ known, 25 * np.eye(2), atol=1e-8)
+        # Rows without a label lie with their class all the same.
+        centroids = np.stack([found.latent[given == label].mean(axis=0) for label in range(3)])
+        nearest = cdist(found.latent[given < 0], centroids).argmin(axis=1)
+        assert (nearest == y[given < 0]).mean() >= 0.8
+
+
+def test_rows_without_a_label_change_nothing_in_the_limit_but_the_width():
+    """They are put where the others say, which says nothing new. Widths are in units of the median
+    distance of all rows.
+    """
+    X, y = make_data(60)
+    given = np.where(np.arange(60) < 30, y, -1)
+    noises, width = [0.03], 2.0
+    alone = search(make_task(X[:30], y[:30], weight=np.inf), widths=[width], noises=noises)
+    width *= median_distance(X) / median_distance(X[:30])
+    both = search(make_task(X, given, weight=np.inf), widths=[width], noises=noises)
+    new = np.random.default_rng(5).standard_normal((20, 6))
+    np.testing.assert_allclose(both.latent[:30], alone.latent, atol=1e-12)
+    np.testing.assert_allclose(
+        extend(both.map_prior, both.latent, new),
+        extend(alone.map_prior, alone.latent, new),
+        rtol=1e-7,
+        atol=1e-9,
+    )
+
+
+def test_collapse_is_reported_for_priors_without_signal():
+    X, y = make_data()
+    none = DGPLVMPriors(signal_variance=LogNormal(1e-3, 0.05), noise_variance=LogNormal(1.0, 0.05))
+    assert search(make_task(X, y)).collapse is None
+    assert "explain next to nothing" in search(make_task(X, y, priors=none)).collapse
+    assert "collapsed to a point" in search(make_task(X, y, weight=np.inf)).collapse
+    learned = learn_map(
+        make_task(X, y, priors=none),
+        Options(approximation="laplace"),
+        rng=np.random.default_rng(0),
+    )
+    assert any("explain next to nothing" in remark for remark in learned.remarks)
+    # Whoever asks for the limit knows.
+    learned = learn_map(
+        make_task(X, y, weight=np.inf),
+        Options(approximation="laplace"),
+        rng=np.random.default_rng(0),
+    )
+    assert not any("collapsed" in remark for remark in learned.remarks)
+
+
+# ----------------------------------------------------------------------------- several starts
+
+
+@pytest.fixture(scope="module")
+def wine():
+    """60 training rows and 118 others."""
+    X, y = load_wine(return_X_y=True)
+    train = np.arange(len(y)) % 3 == 0
+    return X[train], y[train], X[~train], y[~train]
+
+
+@pytest.mark.parametrize("weight", [1.0, 10.0, 100.0])
+def test_all_starts_agree_on_wine(wine, weight):
+    X, y, _, _ = wine
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    found = search(make_task(X, y, weight=weight), n_starts=5)
+    assert len(found.search.values) == 5
+    assert found.search.share_agreeing == 1.0
+    assert np.ptp(found.search.values) < 0.01  # nats
+    assert disagreement(found.search) is None
+
+
+@pytest.mark.filterwarnings("ignore:the search stopped")
+def test_starts_that_do_not_agree_are_reported(wine):
+    """Cut short after one iteration each has its own end."""
+    X, y, _, _ = wine
+    model = DGPLVMClassifier(n_restarts=4, max_iter=1, random_state=0)
+    with pytest.warns(UserWarning, match=r"\d of 4 starts ended at the best optimum.*not unique"):
+        model.fit(X, y)
+    ends = model.idata_["fit/restarts"].values
+    assert len(ends) == 4
+    np.testing.assert_allclose(ends.max(), model.log_density_[-1])
+
+
+def test_what_is_said_of_disagreement():
+    def result(*values, interrupted=False):
+        return MapResult(
+            x=np.zeros(1),
+            value=min(values),
+            values=values,
+            trace=np.zeros(1),
+            converged=True,
+            interrupted=interrupted,
+        )
+
+    assert disagreement(result(5.0)) is None
+    assert disagreement(result(5.0, 5.001)) is None
+    said = disagreement(result(5.0, 5.001, 25.0))
+    assert said.startswith("2 of 3 starts ended at the best optimum, the others up to 20 nats")
+    assert disagreement(result(5.0, 25.0, interrupted=True)) is None  # it has not ended
+
+
+# --------------------------------------------------------------- few centres, inducing points
+
+
+def fitted(X, y, **more):
+    return DGPLVMClassifier(**{"random_state": 0} | more).fit(X, y)
+
+
+@pytest.mark.parametrize("weight", [10.0, np.inf])
+def test_all_rows_as_centres_give_the_dense_map(wine, weight):
+    X, y, new, _ = wine
+    dense = fitted(X, y, weight=weight)
+    low_rank = fitted(X, y, weight=weight, n_centres=len(X))
+    np.testing.assert_allclose(low_rank.predict_proba(new), dense.predict_proba(new), atol=1e-4)
+    np.testing.assert_allclose(low_rank.transform(new), dense.transform(new), atol=1e-4)
+    np.testing.assert_allclose(low_rank.components_, dense.components_, atol=1e-4)
+    np.testing.assert_allclose(low_rank.out_of_range(new), dense.out_of_range(new), atol=1e-4)
+
+
+@pytest.mark.parametrize("weight", [10.0, np.inf])
+def test_many_rows_are_fitted_nearly_as_few(monkeypatch, weight):
+    """300 rows: with inducing points and 300 centres, and exactly."""
+    X, y = make_data(300, 8, distance=1.0)
+    exact = fitted(X, y, weight=weight)
+    monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 100)
+    sparse = fitted(X, y, weight=weight)
+    # A bound of the same density, up to a few nats; the map is the same.
+    assert sparse.log_density_[-1] < exact.log_density_[-1] + 1e-3
+    assert sparse.log_density_[-1] > exact.log_density_[-1] - 5.0
+    np.testing.assert_allclose(sparse.predict_proba(X), exact.predict_proba(X), atol=0.02)
+    monkeypatch.setattr(fit_module, "N_CENTRES", 60)
+    monkeypatch.setattr(fit_module, "N_INDUCING", 20)
+    few = fitted(X, y, weight=weight)
+    assert np.abs(few.predict_proba(X) - exact.predict_proba(X)).mean() < 0.03
+    assert (few.predict(X) == exact.predict(X)).mean() > 0.97
+
+
+# -------------------------------------------------------------------------------- invariance
+
+# Widths and noises that are given: a choice among near ties would be no invariance.
+FIXED = {"map_width": 2.0, "map_noise": 0.03}
+VARIANTS = {"default": FIXED, "limit": FIXED | {"weight": np.inf}, "cv": {}}
+every_variant = pytest.mark.parametrize("name", VARIANTS)
+
+
+@every_variant
+def test_features_in_another_order(wine, name):
+    X, y, new, _ = wine
+    order = np.random.default_rng(6).permutation(X.shape[1])
+    plain = fitted(X, y, **VARIANTS[name])
+    moved = fitted(X[:, order], y, **VARIANTS[name])
+    np.testing.assert_allclose(
+        moved.predict_proba(new[:, order]), plain.predict_proba(new), atol=1e-6
+    )
+    np.testing.assert_allclose(moved.feature_relevance_, plain.feature_relevance_[order], atol=1e-6)
+
+
+@every_variant
+def test_features_in_other_units(wine, name):
+    X, y, new, _ = wine
+    plain = fitted(X, y, **VARIANTS[name])
+    for scale, shift in ((7.0, 3.0), (-1e-3, 0.0), (2.0**40, 0.0)):
+        other = fitted(scale * X + shift, y, **VARIANTS[name])
+        np.testing.assert_allclose(
+            other.predict_proba(scale * new + shift), plain.predict_proba(new), atol=1e-6
+        )
+        np.testing.assert_allclose(
+            other.inverse_transform(other.transform(scale * new + shift)),
+            scale * plain.inverse_transform(plain.transform(new)) + shift,
+            rtol=1e-5,
+            atol=1e-5 * abs(scale),
+        )
+
+
+def up_to_rotation(found, expected):
+    """Largest difference once one set is turned onto the other."""
+    return np.abs(aligned(found, expected) - expected).max()
+
+
+@every_variant
+def test_rows_in_another_order(wine, name):
+    """The map is the same; the classifier learns from leave-out positions that are averages over
+    random tuples of rows, and moves by their Monte Carlo error.
+    """
+    X, y, new, _ = wine
+    order = np.random.default_rng(7).permutation(len(X))
+    plain = fitted(X, y, **VARIANTS[name])
+    moved = fitted(X[order], y[order], **VARIANTS[name])
+    assert up_to_rotation(moved.transform(new), plain.transform(new)) < 1e-4
+    assert up_to_rotation(moved.latent_, plain.latent_[order]) < 1e-4
+    assert np.abs(moved.predict_proba(new) - plain.predict_proba(new)).max() < 0.05
+    assert (moved.predict(new) == plain.predict(new)).mean() > 0.98
+
+
+@every_variant
+def test_classes_under_other_names(wine, name):
+    X, y, new, _ = wine
+    names = np.array(["m", "z", "a"])
+    plain = fitted(X, y, **VARIANTS[name])
+    other = fitted(X, names[y], **VARIANTS[name])
+    assert up_to_rotation(other.transform(new), plain.transform(new)) < 1e-4
+    order = np.searchsorted(other.classes_, names)
+    p = other.predict_proba(new)[:, order]
+    assert np.abs(p - plain.predict_proba(new)).max() < 0.05
+    assert (other.predict(new) == names[plain.predict(new)]).mean() > 0.98
+    # Names in the same order are nothing to the fit.
+    same = fitted(X, np.array(["a", "m", "z"])[y], **VARIANTS[name])
+    np.testing.assert_array_equal(same.predict_proba(new), plain.predict_proba(new))
+
+
+def test_rows_without_a_label_may_stand_anywhere(wine):
+    X, y, new, _ = wine
+    given = np.where(np.arange(len(y)) % 2 == 0, y, -1)
+    order = np.random.default_rng(8).permutation(len(X))
+    plain = fitted(X, given, unlabeled=-1, **FIXED)
+    moved = fitted(X[order], given[order], unlabeled=-1, **FIXED)
+    assert up_to_rotation(moved.transform(new), plain.transform(new)) < 1e-4
+    assert up_to_rotation(moved.latent_, plain.latent_[order]) < 1e-4
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"n_restarts": 5}, {"n_centres": 20}, {"mapping": "none"}], ids=str
+)
+def test_two_fits_are_the_same_to_the_last_bit(wine, arguments):
+    X, y, new, _ = wine
+    first, second = fitted(X, y, **arguments), fitted(X, y, **arguments)
+    np.testing.assert_array_equal(first.latent_, second.latent_)
+    np.testing.assert_array_equal(first.log_density_, second.log_density_)
+    np.testing.assert_array_equal(first.predict_proba(new), second.predict_proba(new))
+
+
+def test_the_dense_map_is_used_up_to_the_exact_limit():
+    X, y = make_data(12)
+    task = make_task(X, y)
+    assert task.dense
+    assert not make_task(X, y, n_centres=12).dense
+    assert not make_task(np.zeros((fit_module.EXACT_SAMPLES + 1, 1)), y).dense
+    assert isinstance(search(task).map_prior, DenseMap)

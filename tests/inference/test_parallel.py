@@ -1,0 +1,186 @@
+"""Tasks side by side: the same results, and what is left when a worker dies or the user stops."""
+
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from threading import get_ident
+
+import joblib
+import numpy as np
+import pytest
+
+from bsdr_models.inference.callbacks import ascent_progress
+from bsdr_models.inference.parallel import n_workers, run_tasks
+
+
+def draw(stream):
+    """Something of every size that BLAS treats differently."""
+    A = stream.standard_normal((60, 40))
+    return np.linalg.solve(A.T @ A + np.eye(40), A.T @ A[:, :3])
+
+
+def streams(n):
+    return np.random.default_rng(0).spawn(n)
+
+
+def killer(victims, argument):
+    """The number of the process, unless the argument is one that kills it."""
+    if argument in victims:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+# --------------------------------------------------------------------------------- side by side
+
+
+@pytest.mark.parametrize("n_jobs", [2, 3])
+def test_results_have_the_same_bits_whatever_runs_side_by_side(n_jobs):
+    alone = run_tasks(draw, streams(5))
+    shared = run_tasks(draw, streams(5), n_jobs=n_jobs)
+    assert list(alone.results) == list(shared.results) == list(range(5))
+    for number, found in alone.results.items():
+        np.testing.assert_array_equal(found, shared.results[number])
+
+
+def test_none_is_one_unless_joblib_is_told_otherwise():
+    seen = partial(run_tasks, lambda _: get_ident(), range(4))
+    assert set(seen().results.values()) == {get_ident()}
+    assert n_workers(None, 4) == 1
+    with joblib.parallel_config(backend="threading", n_jobs=2):
+        assert n_workers(None, 4) == 2
+        assert get_ident() not in seen().results.values()
+        assert set(seen(n_jobs=1).results.values()) == {get_ident()}
+
+
+@pytest.mark.parametrize(("n_jobs", "n_tasks", "workers"), [(1, 9, 1), (2, 1, 1), (7, 3, 3)])
+def test_workers_are_no_more_than_tasks(n_jobs, n_tasks, workers):
+    assert n_workers(n_jobs, n_tasks) == workers
+
+
+def test_every_worker_has_one_thread():
+    def threads(_):
+        from threadpoolctl import threadpool_info
+
+        return os.getpid(), {pool["num_threads"] for pool in threadpool_info()} or {1}
+
+    found = run_tasks(threads, range(2), n_jobs=2).results.values()
+    for process, counts in found:
+        assert process != os.getpid()
+        assert counts == {1}
+
+
+def test_an_error_of_a_task_comes_through():
+    def fail(_):
+        raise ZeroDivisionError("a mistake")
+
+    for n_jobs in (1, 2):
+        with pytest.raises(ZeroDivisionError, match="a mistake"):
+            run_tasks(fail, range(3), n_jobs=n_jobs)
+
+
+def test_each_result_is_shown_as_it_comes():
+    seen = []
+    run_tasks(lambda x: x * x, range(4), n_jobs=2, on_done=seen.append)
+    assert sorted(seen) == [0, 1, 4, 9]
+
+
+@pytest.mark.parametrize(("n_jobs", "expected"), [(1, "7/7"), (2, "2/2")])
+def test_the_bar_of_a_climb_counts_restarts_where_they_run_elsewhere(capsys, n_jobs, expected):
+    class Info:
+        elbo = 1.0
+
+    class Restart:
+        elbo = np.ones(1)
+        interrupted = False
+
+    watched = ascent_progress("Climb", n_restarts=2, max_iter=50, n_jobs=n_jobs, enabled=True)
+    with watched as options:
+        for length in (3, 4):
+            for callback in options["callbacks"]:
+                for iteration in range(length):
+                    callback(iteration, None, Info())
+            options["on_restart"](Restart())
+    assert expected in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------------------- a worker's death
+
+
+def test_only_the_task_that_kills_its_worker_is_lost():
+    with pytest.warns(UserWarning, match=r"^1 of 5 restarts were lost: their worker process died"):
+        outcome = run_tasks(partial(killer, {2}), range(5), n_jobs=2)
+    assert list(outcome.results) == [0, 1, 3, 4]
+    assert os.getpid() not in outcome.results.values()
+    assert not outcome.interrupted
+
+
+def test_what_was_finished_is_not_run_again(tmp_path):
+    def once(number):
+        with (tmp_path / str(number)).open("a") as file:
+            file.write("x")
+        if number == 1:
+            while not (tmp_path / "0").exists():  # the other worker has begun by then
+                pass
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number
+
+    kept = []
+    with pytest.warns(UserWarning, match=r"^1 of 3 folds were lost"):
+        run_tasks(once, range(3), n_jobs=2, what="folds", on_done=kept.append)
+    assert sorted(kept) == [0, 2]  # each once
+    assert (tmp_path / "1").read_text() == "xx"  # the killer had its second chance
+
+
+def test_nothing_is_left_when_every_task_kills_its_worker():
+    with pytest.raises(RuntimeError, match=r"all 2 starts were lost.*out of memory.*n_jobs=1"):
+        run_tasks(partial(killer, {0, 1}), range(2), n_jobs=2, what="starts")
+
+
+# ------------------------------------------------------------------------------------- interrupts
+
+
+def test_an_interrupt_keeps_what_there_is():
+    def stopped_at(number):
+        if number == 2:
+            raise KeyboardInterrupt
+        return number
+
+    outcome = run_tasks(stopped_at, range(5))
+    assert outcome.results == {0: 0, 1: 1}
+    assert outcome.interrupted
+    with pytest.raises(KeyboardInterrupt):
+        run_tasks(stopped_at, range(2, 5))
+
+
+def test_a_result_that_was_interrupted_is_the_last():
+    outcome = run_tasks(lambda x: x, range(5), stopped=lambda x: x == 1)
+    assert outcome.results == {0: 0, 1: 1}
+    assert outcome.interrupted
+
+
+@pytest.mark.slow
+def test_a_real_interrupt_while_workers_are_busy():
+    """The second task would take longer than the time that the process has."""
+    code = """
+import os, signal, time
+from bsdr_models.inference.parallel import run_tasks
+
+# Of a shell that works in the background a process inherits that it is not to be interrupted.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def task(number):
+    time.sleep(10_000 * number)
+    return number
+
+def stop(_):
+    signal.raise_signal(signal.SIGINT)
+
+outcome = run_tasks(task, range(2), n_jobs=2, on_done=stop)
+print(dict(outcome.results), outcome.interrupted)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
+    )
+    assert found.stdout.strip() == "{0: 0} True"
