@@ -46,7 +46,7 @@ POINT = "not applicable: a mode is one point, it has no spread"
 def diagnose(
     tree: xr.DataTree,
     *,
-    card: ModelSpec | None = None,
+    spec: ModelSpec | None = None,
     quantities: Sequence[str] | Mapping[str, xr.DataArray] | None = None,
     engine: Engine | None = None,
     group: str = "posterior",
@@ -116,20 +116,20 @@ def diagnose(
     """
     dataset = read_draws(tree, group)
     method = _method(tree, engine)
-    card = card if card is not None else _spec(tree)
+    spec = spec if spec is not None else _spec(tree)
     limits = Limits(r_hat=r_hat, ess=ess, bfmi=bfmi, gap=gap, max_entries=max_entries)
-    name = card.name if card is not None else str(tree.attrs.get("model", group))
+    name = spec.name if spec is not None else str(tree.attrs.get("model", group))
     n_chains, n_draws = dataset.sizes[CHAIN], dataset.sizes[DRAW]
     chains = "1 chain" if n_chains == 1 else f"{n_chains} chains"
     draws = "1 draw" if n_draws == 1 else f"{n_draws} draws"
     if method in MCMC:
-        named = identified(dataset, quantities, card, tree, group)
+        named = identified(dataset, quantities, spec, tree, group)
         rows = [
             checks.mixing(key, array, limits, kind="identified") for key, array in named.items()
         ]
-        if card is not None and quantities is None:
-            rows += derived(tree, dataset, card, limits)
-        aligned, remarks = _aligned(tree, dataset, card, group, limits)
+        if spec is not None and quantities is None:
+            rows += derived(tree, dataset, spec, limits)
+        aligned, remarks = _aligned(tree, dataset, spec, group, limits)
         rows += aligned
         rows += _sampler(tree, method, limits)
         if tree.attrs.get("interrupted"):
@@ -137,7 +137,7 @@ def diagnose(
         title = f"{name}, {method}: {chains} of {draws}"
     else:
         if quantities is not None:  # nothing is said of them, but they have to be there
-            identified(dataset, quantities, card, tree, group)
+            identified(dataset, quantities, spec, tree, group)
         rows, remarks = _approximation(tree, method, limits), []
         title = f"{name}, {method}: {draws}"
     return Diagnosis(title=title, rows=tuple(rows), is_mcmc=method in MCMC, remarks=tuple(remarks))
@@ -152,16 +152,16 @@ def _method(tree: xr.DataTree, engine: Engine | None) -> str:
 
 
 def _spec(tree: xr.DataTree) -> ModelSpec | None:
-    found = [card for card in REGISTRY if card.name == tree.attrs.get("model")]
+    found = [spec for spec in REGISTRY if spec.name == tree.attrs.get("model")]
     return found[0] if found else None
 
 
 def _aligned(
-    tree: xr.DataTree, dataset: xr.Dataset, card: ModelSpec | None, group: str, limits: Limits
+    tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec | None, group: str, limits: Limits
 ) -> tuple[list[Row], list[str]]:
     """Rows of what has been aligned, or is here, and a note that says how."""
     if group + SUFFIX not in tree.children:
-        options = dict(ALIGNMENT.get(card.name, {})) if card is not None else {}
+        options = dict(ALIGNMENT.get(spec.name, {})) if spec is not None else {}
         names = [options[key] for key in ("loadings", "weights") if key in options]
         if not names or any(name not in dataset for name in names):
             return [], []

@@ -25,7 +25,7 @@ ALIGNMENT: Mapping[str, Mapping[str, Any]] = {
 def identified(
     dataset: xr.Dataset,
     quantities: Sequence[str] | Mapping[str, xr.DataArray] | None,
-    card: ModelSpec | None,
+    spec: ModelSpec | None,
     tree: xr.DataTree,
     group: str,
 ) -> dict[str, xr.DataArray]:
@@ -40,28 +40,28 @@ def identified(
         names = [quantities] if isinstance(quantities, str) else list(quantities)
         read_draws(tree, group, *names)
         return {name: dataset[name] for name in names}
-    if card is None:
+    if spec is None:
         raise ValueError(
             "the tree is of no model of this package: say quantities=..., variables of group "
             f"{group!r} that permuting or rotating components does not change; it has "
             f"{sorted(map(str, dataset.data_vars))}"
         )
-    names = list(card.identified)
-    if card.name == "bsdr" and "bias_centered" not in dataset:
+    names = list(spec.identified)
+    if spec.name == "bsdr" and "bias_centered" not in dataset:
         names += ["bias", "noise_precision"]  # without classes each output stands for itself
     found = {name: dataset[name] for name in names if name in dataset}
     if not found:
         raise ValueError(
-            f"group {group!r} has none of the identified quantities of {card.name!r}, "
-            f"{list(card.identified)}; its variables are {sorted(map(str, dataset.data_vars))}"
+            f"group {group!r} has none of the identified quantities of {spec.name!r}, "
+            f"{list(spec.identified)}; its variables are {sorted(map(str, dataset.data_vars))}"
         )
     return found
 
 
-def derived(tree: xr.DataTree, dataset: xr.Dataset, card: ModelSpec, limits: Limits) -> list[Row]:
+def derived(tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec, limits: Limits) -> list[Row]:
     """Identified quantities that the tree does not hold as variables."""
     rows = []
-    basis = ALIGNMENT[card.name]["loadings"] if card.name in ALIGNMENT else None
+    basis = ALIGNMENT[spec.name]["loadings"] if spec.name in ALIGNMENT else None
     if basis in dataset:
         rows.append(_subspace(dataset[basis], limits))
     if "log_likelihood" in tree.children:

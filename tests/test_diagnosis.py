@@ -462,7 +462,7 @@ def test_a_foreign_tree_names_its_quantities_and_may_bring_products():
     named = xr.DataTree.from_dict(
         {"posterior": tree["posterior"].to_dataset().rename(mu="coef", tau="bias_centered")}
     )
-    assert rows_of(diagnose(named, card=SPEC))["coef"].ok
+    assert rows_of(diagnose(named, spec=SPEC))["coef"].ok
 
 
 def test_an_aligned_group_is_looked_at():
@@ -485,7 +485,7 @@ def test_an_aligned_group_is_looked_at():
         ({"quantities": ["nu"]}, r"group 'posterior' has no variable 'nu'; .*\['mu', 'tau'\]"),
         ({"quantities": ["nu"], "engine": "advi"}, r"has no variable 'nu'"),
         ({"engine": "pathfinder"}, r"engine must be one of .*got 'pathfinder'"),
-        ({"card": SPEC}, r"none of the identified quantities of 'bsdr', \['coef'"),
+        ({"spec": SPEC}, r"none of the identified quantities of 'bsdr', \['coef'"),
     ],
 )
 def test_errors_name_their_cause(arguments, message):

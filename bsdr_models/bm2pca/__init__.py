@@ -6,7 +6,7 @@ from typing import Any
 _PUBLIC = {
     "BM2PCAClassifier": "estimator",
     "BM2PCARegressor": "regressor",
-    "SPEC": "card",
+    "SPEC": "spec",
     "PAPER": "priors",
     "SAMPLING": "priors",
     "Priors": "priors",

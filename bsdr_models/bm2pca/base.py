@@ -206,7 +206,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMix
         rows = self._samples(X)
         if not return_cov:
             return self._learned.posterior.latent(rows)
-        found = self._learned.posterior.positions(rows)
+        found = self._learned.posterior.embed(rows)
         return found.mean, found.cov
 
     def inverse_transform(self, Z: Any) -> FloatArray:
@@ -336,7 +336,7 @@ def finite_csr(X: Any) -> csr_array:
 
 def _decode(learned: Learned, task: Task) -> FactorModel:
     """FactorModel part for positions that were found without one."""
-    found = learned.posterior.positions(task.X)
+    found = learned.posterior.embed(task.X)
     mean, cov = found.mean[None], found.cov[None]
     view = make_view(task.X)
     second = np.swapaxes(mean, 1, 2) @ mean + cov.sum(axis=1)

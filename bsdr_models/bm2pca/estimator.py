@@ -481,7 +481,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         unusual, reference = self._outliers(rows)
         return self._context.predictions_tree(
             self._spec,
-            positions=self._learned.posterior.positions(rows),
+            latent=self._learned.posterior.embed(rows),
             values={
                 "probability": np.exp(log_p),
                 "predicted": self._most_probable(log_p),

@@ -99,7 +99,7 @@ class FactorModel:
         p, _, r = self.parts[0].loadings.shape
         return p, r
 
-    def positions(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
+    def embed(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
         """Mean (P, M, R) and covariance (P, M, R, R) of the latent positions of rows.
 
         The covariance is broadcast, not copied, where all rows are complete.
@@ -231,7 +231,7 @@ class FactorModel:
         if not incomplete.any():
             return rows
         out = rows.copy()
-        mean, _ = self.positions(rows[incomplete])
+        mean, _ = self.embed(rows[incomplete])
         out[incomplete] = np.where(gaps[incomplete], self.reconstruct(mean), rows[incomplete])
         return out
 

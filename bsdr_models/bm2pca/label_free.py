@@ -50,7 +50,7 @@ class SubspacePosterior:
         """Mean positions, (M, R)."""
         return self.state.latent(self.metric.transform(rows))
 
-    def positions(self, rows: Rows) -> LatentCoordinates:
+    def embed(self, rows: Rows) -> LatentCoordinates:
         """LatentCoordinates of rows; their covariance is that of the latent and of each column of Q.
 
         What the columns of Q and the classifier do to each other is left out, which makes it
@@ -112,7 +112,7 @@ class OneVsRestPosterior:
         mean = self.state.weights.mean
         return self.metric.transform(rows) @ mean[1:] + mean[0]
 
-    def positions(self, rows: Rows) -> LatentCoordinates:
+    def embed(self, rows: Rows) -> LatentCoordinates:
         """Scores as positions, independent of each other given the features."""
         mean, variance = self.score_moments(rows)
         return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))

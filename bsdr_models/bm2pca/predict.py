@@ -28,21 +28,21 @@ class MarginPosterior:
 
     def latent(self, rows: Rows) -> FloatArray:
         """Mean positions, (M, R P)."""
-        mean, _ = self.factor_model.positions(rows)
+        mean, _ = self.factor_model.embed(rows)
         return outcomes_side_by_side(mean)
 
-    def positions(self, rows: Rows) -> LatentCoordinates:
+    def embed(self, rows: Rows) -> LatentCoordinates:
         """Where rows lie, the components of all problems side by side: R times P of them."""
-        return side_by_side(*self.factor_model.positions(rows))
+        return side_by_side(*self.factor_model.embed(rows))
 
     def score_means(self, rows: Rows) -> FloatArray:
         """Mean of f under q, (M, P K)."""
-        mean, _ = self.factor_model.positions(rows)
+        mean, _ = self.factor_model.embed(rows)
         return outcomes_side_by_side(with_ones(mean) @ self.weights.mean)
 
     def score_moments(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f under q, each (M, P K)."""
-        mean, cov = self.factor_model.positions(rows)
+        mean, cov = self.factor_model.embed(rows)
         first, second = score_moments(mean, cov, self.weights)
         return outcomes_side_by_side(first), outcomes_side_by_side(second)
 
@@ -88,13 +88,13 @@ class DrawPosterior:
 
     def _spread(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
         """LatentCoordinates under every draw: means (S, M, R) and covariances (S, M, R, R)."""
-        return self._each().positions(rows)
+        return self._each().embed(rows)
 
     def latent(self, rows: Rows) -> FloatArray:
         """Mean positions, (M, R)."""
         return self._spread(rows)[0].mean(axis=0)
 
-    def positions(self, rows: Rows) -> LatentCoordinates:
+    def embed(self, rows: Rows) -> LatentCoordinates:
         """LatentCoordinates, averaged over draws, with the spread within and between these."""
         mean, cov = self._spread(rows)
         centred = mean - mean.mean(axis=0)

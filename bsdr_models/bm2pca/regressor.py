@@ -339,7 +339,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         unusual, reference = self._outliers(rows)
         return self._context.predictions_tree(
             self._spec,
-            positions=self._learned.posterior.positions(rows),
+            latent=self._learned.posterior.embed(rows),
             values={"prediction": mean, "prediction_sd": std, **unusual},
             y=read_truth(y, classes=False),
             inference_method="mean_field",

@@ -29,7 +29,7 @@ class Posterior(Protocol):
     def latent(self, rows: Rows) -> FloatArray:
         """Mean positions, (M, R)."""
 
-    def positions(self, rows: Rows) -> LatentCoordinates:
+    def embed(self, rows: Rows) -> LatentCoordinates:
         """LatentCoordinates with their covariances."""
 
     def score_means(self, rows: Rows) -> FloatArray:

@@ -56,7 +56,7 @@ def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) ->
     }
     r = projection.shape[1]
     if context.X.shape[0] * r * r <= datatree.MAX_NUMBERS:
-        positions = posterior.positions(context.X)
+        positions = posterior.embed(context.X)
         group |= {"latent_mean": positions.mean, "latent_cov": positions.cov}
     else:
         group["latent_mean"] = posterior.latent(context.X)
@@ -90,7 +90,7 @@ def draws_tree(
     """Tree of a sampler's draws, components aligned."""
     assert learned.sampled is not None
     sampled, posterior = learned.sampled, learned.posterior
-    positions, projection = posterior.positions(context.X), posterior.projection
+    positions, projection = posterior.embed(context.X), posterior.projection
     contrast = context.contrast(per_class(context, mean_weights(learned)))
     unusual, reference = _outliers(learned, context)
     group: dict[str, Any] = {

@@ -6,7 +6,7 @@ from typing import Any
 _PUBLIC = {
     "BSDRClassifier": "estimator",
     "BSDRRegressor": "estimator",
-    "SPEC": "card",
+    "SPEC": "spec",
     "HierarchicalPriors": "priors",
     "MNPClassifier": "mnp",
     "PAPER": "priors",

@@ -518,8 +518,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
 
     def _embed(self, rows: FloatArray) -> predict.LatentCoordinates:
         if self.variant_ == "hierarchical":
-            return self._hierarchical.posterior.positions(rows)
-        return self._posterior.positions(rows)
+            return self._hierarchical.posterior.embed(rows)
+        return self._posterior.embed(rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

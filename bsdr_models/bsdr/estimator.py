@@ -322,7 +322,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         log_p = self._log_proba(rows)
         return self._context.predictions_tree(
             self._spec,
-            positions=self._embed(rows),
+            latent=self._embed(rows),
             values={
                 "probability": np.exp(log_p),
                 "predicted": self._most_probable(log_p),
@@ -454,7 +454,7 @@ progressbar, random_state
         mean, std = self._moments(rows)
         return self._context.predictions_tree(
             self._spec,
-            positions=self._embed(rows),
+            latent=self._embed(rows),
             values={"prediction": mean, "prediction_sd": std, **self._outliers(rows)},
             y=read_truth(y, classes=False),
             inference_method=self._method,

@@ -203,7 +203,7 @@ class Posterior:
         found = self.coordinates.coefficients @ self.coordinates.axes  # (B, R)
         return np.asarray((self.metric.axes @ (self.metric.size[:, None] * found)).T)
 
-    def positions(self, X: FloatArray) -> LatentCoordinates:
+    def embed(self, X: FloatArray) -> LatentCoordinates:
         """Coordinates of samples (M, D) of scaled features, and what is uncertain of each alone."""
         whitened, beside = self.metric.whiten(X), self.metric.beside(X)
         mean = self.coordinates.place(whitened)

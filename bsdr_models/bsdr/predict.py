@@ -93,7 +93,7 @@ class MeanFieldPosterior:
         """Kind of response."""
         return self.data.target
 
-    def positions(self, rows: FloatArray) -> LatentCoordinates:
+    def embed(self, rows: FloatArray) -> LatentCoordinates:
         """Latent coordinates of new samples under q, in which they are far too sure."""
         mean, variance = self._moments(rows)
         return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
@@ -182,7 +182,7 @@ class DrawPosterior:
             noise_precision=None if tau is None else tau[kept],
         )
 
-    def positions(self, rows: FloatArray) -> LatentCoordinates:
+    def embed(self, rows: FloatArray) -> LatentCoordinates:
         """Mean and covariance of z* over draws and latent noise; draws must be aligned."""
         r = self.projection.shape[2]
         mean = rows @ self.projection.mean(axis=0)

@@ -229,7 +229,7 @@ def hierarchical_tree(
         variables["noise_scale"] = raw.noise_scale
     whitened = posterior.metric.whiten(context.X)
     components = posterior.components().T
-    places = posterior.positions(context.X)
+    places = posterior.embed(context.X)
     contrast = posterior.coordinates.axes.T
     groups: dict[str, dict[str, Any]] = {
         "posterior": {
@@ -444,7 +444,7 @@ def draws_tree(
             del draws["latent"]
     else:
         posterior = draw_posterior(draws, latent_scale=latent_scale, target=context.target)
-        positions = posterior.positions(context.X)
+        positions = posterior.embed(context.X)
     contrast = context.contrast(weights.mean(axis=(0, 1)))
     loadings = projection.mean(axis=(0, 1))
     unusual, reference = _outliers(context.X, loadings)

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any
 
 _PUBLIC = {
-    "SPEC": "card",
+    "SPEC": "spec",
     "DGPLVMClassifier": "estimator",
     "LogNormal": "priors",
     "Priors": "priors",

@@ -278,8 +278,8 @@ class Decoder:
             s2 = s2 + a * share**2
         value = 0.5 * temper * (rho / s2 + self.n_features * np.log(s2))
         m, r = targets.prior_mean, targets.prior_variance[:, None]
-        away = np.sum(m**2, axis=1)[:, None] - 2.0 * m @ at.positions.T
-        return value + 0.5 * (away + np.sum(at.positions**2, axis=1)) / r
+        away = np.sum(m**2, axis=1)[:, None] - 2.0 * m @ at.latent.T
+        return value + 0.5 * (away + np.sum(at.latent**2, axis=1)) / r
 
     def images(self, latent: FloatArray) -> "Images":
         """Mean and variance of the features at positions (C, R), in the axes of the rows."""
@@ -292,7 +292,7 @@ class Decoder:
         g, scores = np.split(k @ self._maps, [len(self.latent)], axis=1)
         variance = self.ceiling - 2.0 * k @ self.mean_weights - np.sum(g**2, axis=1)
         return Images(
-            positions=latent,
+            latent=latent,
             half=g,
             scores=scores,
             variance=np.maximum(variance, self.noise_variance),
@@ -311,7 +311,7 @@ class Images:
         (C,).
     """
 
-    positions: FloatArray
+    latent: FloatArray
     half: FloatArray
     scores: FloatArray
     variance: FloatArray

@@ -468,7 +468,7 @@ class DGPLVMClassifier(
 
     def _coordinates(self, rows: FloatArray, sequence: Any) -> LatentCoordinates:
         if sequence is None:
-            return self._learned.posterior.positions(rows)
+            return self._learned.posterior.embed(rows)
         check_consistent_length(rows, sequence)
         placement = self._any_placement()
         if not isinstance(placement, ByLikelihood) or placement.dynamics is None:
@@ -536,7 +536,7 @@ class DGPLVMClassifier(
         rows = self._samples(X)
         log_p = self._log_proba(rows)
         with one_thread():
-            positions = self._learned.posterior.positions(rows)
+            latent = self._learned.posterior.embed(rows)
         values = {
             "probability": np.exp(log_p),
             "predicted": self._most_probable(log_p),
@@ -544,7 +544,7 @@ class DGPLVMClassifier(
         }
         return self._context.predictions_tree(
             self._spec,
-            positions=positions,
+            latent=latent,
             values=values,
             y=read_truth(y, classes=True),
             inference_method=self.inference,

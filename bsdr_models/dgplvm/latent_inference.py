@@ -155,7 +155,7 @@ def _search(
 ) -> Projected:
     """Rows in chunks; the best end of every row."""
     candidates = _candidates(decoder) if candidates is None else candidates
-    (N, R), C = decoder.latent.shape, len(candidates.images.positions)
+    (N, R), C = decoder.latent.shape, len(candidates.images.latent)
     chunk = max(1, CHUNK // max(4 * C, (n_starts + 1) * (4 + 3 * R) * N))
     placed = []
     for first in range(0, max(len(targets.scores), 1), chunk):
@@ -242,7 +242,7 @@ class _Candidates:
         row = n_hollows + value[:, n_hollows:].argmin(axis=1)
         useful = np.isfinite(np.take_along_axis(hollows, chosen, axis=1))
         useful = np.column_stack([useful, np.ones(len(value), np.bool_)])
-        return self.images.positions[np.column_stack([chosen, row])], useful
+        return self.images.latent[np.column_stack([chosen, row])], useful
 
 
 def landscape_grid(

@@ -36,7 +36,7 @@ class ByPaperMap:
         """Sums of kernels, (M, R)."""
         return self.fit.transform(X)
 
-    def positions(self, X: FloatArray) -> LatentCoordinates:
+    def embed(self, X: FloatArray) -> LatentCoordinates:
         """The same, with covariances of zero."""
         mean = self.fit.transform(X)
         return LatentCoordinates(mean=mean, cov=np.zeros((*mean.shape, mean.shape[1])))

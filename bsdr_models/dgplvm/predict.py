@@ -43,7 +43,7 @@ class Classifier(Protocol):
 class Placement(Protocol):
     """A way to place new rows."""
 
-    def positions(self, X: FloatArray) -> LatentCoordinates:
+    def embed(self, X: FloatArray) -> LatentCoordinates:
         """Rows (M, D), scaled as the model sees them."""
 
     def latent(self, X: FloatArray) -> FloatArray:
@@ -94,7 +94,7 @@ class ByMap:
         """Means, (M, R)."""
         return self.mean + self.prior.features(X) @ self.weights
 
-    def positions(self, X: FloatArray) -> LatentCoordinates:
+    def embed(self, X: FloatArray) -> LatentCoordinates:
         """Means and covariances; the components are independent."""
         features = self.prior.features(X)
         variance = self.scale * self.prior.variance(features)
@@ -170,7 +170,7 @@ class ByLikelihood:
         """Optima, (M, R)."""
         return project(self.decoder, X, temper=self.temper).latent
 
-    def positions(self, X: FloatArray) -> LatentCoordinates:
+    def embed(self, X: FloatArray) -> LatentCoordinates:
         """Optima, and the inverse second derivatives there."""
         found = project(self.decoder, X, temper=self.temper)
         return LatentCoordinates(mean=found.latent, cov=found.cov)
@@ -203,9 +203,9 @@ class Posterior:
         """Mean positions, (M, R)."""
         return self.placement.latent(X)
 
-    def positions(self, X: FloatArray) -> LatentCoordinates:
+    def embed(self, X: FloatArray) -> LatentCoordinates:
         """LatentCoordinates of rows (M, D)."""
-        return self.placement.positions(X)
+        return self.placement.embed(X)
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log class probabilities of rows, (M, K)."""
@@ -228,9 +228,9 @@ class DrawPosterior:
         """Mean positions over draws, (M, R)."""
         return np.mean([draw.latent(X) for draw in self.draws], axis=0)
 
-    def positions(self, X: FloatArray) -> LatentCoordinates:
+    def embed(self, X: FloatArray) -> LatentCoordinates:
         """Mean and covariance of the mixture over draws."""
-        return mixture([draw.positions(X) for draw in self.draws])
+        return mixture([draw.embed(X) for draw in self.draws])
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log of the mean probability over draws, (M, K)."""

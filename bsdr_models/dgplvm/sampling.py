@@ -88,7 +88,7 @@ def sample(
     objective = make_objective(task, mode.map_prior)
     model = declare(task, mode, density=engines.hand_written(Density(objective)))
     options: dict[str, Any] = {
-        "card": SPEC,
+        "spec": SPEC,
         "rng": rng,
         "draws": draws,
         "var_names": NAMES,

@@ -116,7 +116,7 @@ class Context:
     def fit_tree(
         self,
         groups: dict[str, dict[str, Any]],
-        card: ModelSpec,
+        spec: ModelSpec,
         *,
         inference_method: InferenceMethod,
         n_components: int,
@@ -132,7 +132,7 @@ class Context:
             groups["fit"]["y_index"] = self.index
         return self._build(
             groups,
-            card,
+            spec,
             inference_method,
             n_components,
             attrs=attrs,
@@ -142,9 +142,9 @@ class Context:
 
     def predictions_tree(
         self,
-        card: ModelSpec,
+        spec: ModelSpec,
         *,
-        positions: LatentCoordinates,
+        latent: LatentCoordinates,
         values: Mapping[str, np.ndarray],
         y: Any,
         inference_method: InferenceMethod,
@@ -156,7 +156,7 @@ class Context:
         ----------
         card : ModelSpec
             Of the model.
-        positions : LatentCoordinates
+        latent : LatentCoordinates
         values : mapping
             What was predicted, by name.
         y : array-like, optional
@@ -166,16 +166,16 @@ class Context:
         attrs : mapping, optional
             More root attributes.
         """
-        group = {"latent_mean": positions.mean, "latent_cov": positions.cov, **values}
+        group = {"latent_mean": latent.mean, "latent_cov": latent.cov, **values}
         if y is not None:
             group["y"] = np.asarray(y)
-            if len(group["y"]) != len(positions.mean):
-                raise ValueError(f"y has {len(group['y'])} rows, X has {len(positions.mean)}")
+            if len(group["y"]) != len(latent.mean):
+                raise ValueError(f"y has {len(group['y'])} rows, X has {len(latent.mean)}")
         return self._build(
             {"predictions": group},
-            card,
+            spec,
             inference_method,
-            positions.mean.shape[1],
+            latent.mean.shape[1],
             attrs=attrs,
             dims={name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()},
         )
@@ -183,7 +183,7 @@ class Context:
     def _build(
         self,
         groups: dict[str, dict[str, Any]],
-        card: ModelSpec,
+        spec: ModelSpec,
         inference_method: InferenceMethod,
         n_components: int,
         *,
@@ -193,7 +193,7 @@ class Context:
     ) -> xr.DataTree:
         return to_datatree(
             groups,
-            card=card,
+            spec=spec,
             inference_method=inference_method,
             coords={
                 FEATURE: list(self.feature_names),
@@ -211,7 +211,7 @@ class Context:
 def to_datatree(
     groups: Mapping[str, Mapping[str, ArrayLike]],
     *,
-    card: ModelSpec,
+    spec: ModelSpec,
     inference_method: InferenceMethod,
     coords: Mapping[str, Sequence[Any]],
     config: Mapping[str, Any] | None = None,
@@ -252,7 +252,7 @@ def to_datatree(
         If an attribute could not be saved.
     """
     known: dict[str, tuple[str, ...]] = dict(SUMMARY_DIMS)
-    known |= {name: variable.dims for name, variable in card.variables.items()}
+    known |= {name: variable.dims for name, variable in spec.variables.items()}
     known |= dict(dims or {})
     datasets = {
         group: _dataset(group, variables, known, coords) for group, variables in groups.items()
@@ -260,7 +260,7 @@ def to_datatree(
     if inference_method in ("mean_field", "advi", "laplace") and "posterior" in datasets:
         datasets["posterior"].attrs["note"] = VARIATIONAL_NOTE
     root = {
-        "model": card.name,
+        "model": spec.name,
         "inference_method": inference_method,
         "created_by": f"bsdr_models {_package_version()}",
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),

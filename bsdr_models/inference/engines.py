@@ -36,18 +36,18 @@ TAIL_SHARE = 0.1
 
 
 def run_pymc(
-    engine: str, model: pm.Model, card: ModelSpec, *, tune: int, chains: int, **options: Any
+    engine: str, model: pm.Model, spec: ModelSpec, *, tune: int, chains: int, **options: Any
 ) -> xr.DataTree:
     """Draws by :func:`sample_nuts` or, if the engine is not ``"nuts"``, :func:`fit_advi`."""
     if engine == "nuts":
-        return sample_nuts(model, card=card, tune=tune, chains=chains, **options)
-    return fit_advi(model, card=card, **options)
+        return sample_nuts(model, spec=spec, tune=tune, chains=chains, **options)
+    return fit_advi(model, spec=spec, **options)
 
 
 def sample_nuts(
     model: pm.Model,
     *,
-    card: ModelSpec,
+    spec: ModelSpec,
     rng: np.random.Generator,
     draws: int = 1000,
     tune: int = 1000,
@@ -102,7 +102,7 @@ def sample_nuts(
     UserWarning
         If a transition diverged: the draws then miss a part of the posterior.
     """
-    kept = _kept_names(model, card, var_names)
+    kept = _kept_names(model, spec, var_names)
     options: dict[str, Any] = {}
     if starts is not None:
         options["initvals"] = [dict(start) for start in starts]
@@ -145,7 +145,7 @@ def sample_nuts(
     return _tree(
         model,
         {"posterior": posterior, "sample_stats": stats},
-        card=card,
+        spec=spec,
         inference_method="nuts",
         config=config,
         attrs={"interrupted": int(finished != (chains, draws)), **(attrs or {})},
@@ -155,7 +155,7 @@ def sample_nuts(
 def fit_advi(
     model: pm.Model,
     *,
-    card: ModelSpec,
+    spec: ModelSpec,
     rng: np.random.Generator,
     n_iterations: int = 10_000,
     learning_rate: float = 0.02,
@@ -199,7 +199,7 @@ def fit_advi(
         the last tenth of the bound of every start (``restarts``), ``observed_data``,
         ``constant_data``.
     """
-    kept = _kept_names(model, card, var_names)
+    kept = _kept_names(model, spec, var_names)
     best: MeanField | None = None
     restarts: list[float] = []
     with model, _quiet_pymc(not progressbar), _compiled(mode):
@@ -227,7 +227,7 @@ def fit_advi(
             "posterior": {name: trace["posterior"][name].values for name in kept},
             "fit": {"elbo": -best.hist, "restarts": np.array(restarts)},
         },
-        card=card,
+        spec=spec,
         inference_method="advi",
         config=config,
         attrs={"interrupted": int(interrupted), **(attrs or {})},
@@ -328,12 +328,12 @@ def _final_elbo(approximation: MeanField) -> float:
     return float(-history[-max(1, int(TAIL_SHARE * len(history))) :].mean())
 
 
-def _kept_names(model: pm.Model, card: ModelSpec, var_names: Sequence[str] | None) -> list[str]:
+def _kept_names(model: pm.Model, spec: ModelSpec, var_names: Sequence[str] | None) -> list[str]:
     """Names to record: those asked for, else all of the card that have no axis ``obs``."""
     available = [v.name for v in (*model.free_RVs, *model.deterministics)]
     if var_names is None:
         row_wise = {name for name in available if OBS in model.named_vars_to_dims.get(name, ())}
-        return [name for name in available if name in card.variables and name not in row_wise]
+        return [name for name in available if name in spec.variables and name not in row_wise]
     unknown = sorted(set(var_names) - set(available))
     if unknown:
         raise ValueError(f"the model has no variables {unknown}; it has {available}")
@@ -344,7 +344,7 @@ def _tree(
     model: pm.Model,
     groups: dict[str, dict[str, np.ndarray]],
     *,
-    card: ModelSpec,
+    spec: ModelSpec,
     inference_method: InferenceMethod,
     config: Mapping[str, Any] | None,
     attrs: Mapping[str, Any],
@@ -356,11 +356,11 @@ def _tree(
     groups["constant_data"] = {
         variable.name: variable.get_value()
         for variable in model.data_vars
-        if variable.name in card.variables
+        if variable.name in spec.variables
     }
     return to_datatree(
         groups,
-        card=card,
+        spec=spec,
         inference_method=inference_method,
         coords=coords,
         config=config,

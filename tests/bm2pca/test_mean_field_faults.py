@@ -473,7 +473,9 @@ UPDATE_FAULTS = [
         after(Hinge, "weights", lambda value, self, s: self.cost**2 / s),
         "shared",
     ),
-    Fault("labels of the wrong sign", CLIMB, after(Hinge, "linear_terms", lambda value, *_: -value)),
+    Fault(
+        "labels of the wrong sign", CLIMB, after(Hinge, "linear_terms", lambda value, *_: -value)
+    ),
     Fault(
         "sides of the tube swapped",
         CLIMB,

@@ -493,7 +493,7 @@ def test_nuts_mixes_on_separable_classes(wine):
     """A divergence is a warning, and warnings are errors here."""
     tree = sample_nuts(
         build_model(*wine, n_components=2, priors=SAMPLING),
-        card=SPEC,
+        spec=SPEC,
         rng=np.random.default_rng(1),
         draws=1000,
         tune=1000,
@@ -518,7 +518,7 @@ def test_advi_separates_the_classes(wine):
     X, y = wine
     tree = fit_advi(
         build_model(X, y, n_components=1, priors=SAMPLING),
-        card=SPEC,
+        spec=SPEC,
         rng=np.random.default_rng(2),
         n_iterations=4000,
         n_starts=2,

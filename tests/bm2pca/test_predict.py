@@ -80,7 +80,7 @@ def test_positions_and_gaps_are_conditionals_of_the_joint_normal(layout, problem
     rows[11] = np.nan
     if layout == "two views":
         rows[10, LAYOUTS[layout][1][1]] = np.nan  # a view that is absent
-    mean, cov = model.positions(rows)
+    mean, cov = model.embed(rows)
     for p in range(problems):
         centre, spread = joint_normal(parts, p, 7)
         for n, row in enumerate(rows):
@@ -105,9 +105,9 @@ def test_blocks_of_rows_make_no_difference(monkeypatch):
     rng = np.random.default_rng(72)
     model = FactorModel(parts=(known_part(rng, 7, problems=2, spread=0.3),))
     rows = np.where(rng.random((40, 7)) < 0.3, np.nan, rng.standard_normal((40, 7)))
-    mean, cov = model.positions(rows)
+    mean, cov = model.embed(rows)
     monkeypatch.setattr(gen, "BLOCK", 60)
-    again = model.positions(rows)
+    again = model.embed(rows)
     np.testing.assert_allclose(again[0], mean, rtol=1e-12)
     np.testing.assert_allclose(again[1], cov, rtol=1e-12)
 
@@ -117,12 +117,12 @@ def test_complete_rows_are_rows_without_gaps(layout):
     rng = np.random.default_rng(73)
     parts = tuple(known_part(rng, d, columns=columns, spread=0.3) for d, columns in LAYOUTS[layout])
     model, rows = FactorModel(parts=parts), rng.standard_normal((5, 7))
-    mean, cov = model.positions(rows)
+    mean, cov = model.embed(rows)
     slow = model._incomplete(rows)
     np.testing.assert_allclose(mean, slow[0], rtol=1e-10)
     np.testing.assert_allclose(cov, slow[1], rtol=1e-10)
     if layout == "one view":
-        by_sparse = model.positions(sparse.csr_array(rows))
+        by_sparse = model.embed(sparse.csr_array(rows))
         np.testing.assert_allclose(by_sparse[0], mean, rtol=1e-10)
     shifted = (rows - model.offset()[0]) @ model.projection()[0]
     np.testing.assert_allclose(mean[0], shifted, rtol=1e-10)
@@ -157,7 +157,7 @@ def test_moments_of_the_scores_are_those_of_draws(gaps):
     rows = rng.standard_normal((4, 7))
     if gaps:
         rows[1:3, 2:5] = np.nan
-    centre, cov = posterior.factor_model.positions(rows)
+    centre, cov = posterior.factor_model.embed(rows)
     mean, variance = posterior.score_moments(rows)
     assert mean.shape == variance.shape == (4, 2 * K)
     np.testing.assert_allclose(posterior.score_means(rows), mean, rtol=1e-12)
@@ -192,8 +192,8 @@ def test_coefficients_give_the_mean_score_of_complete_rows():
 def test_problems_stand_side_by_side():
     rng, posterior = random_posterior()
     rows = rng.standard_normal((4, 7))
-    found = posterior.positions(rows)
-    mean, cov = posterior.factor_model.positions(rows)
+    found = posterior.embed(rows)
+    mean, cov = posterior.factor_model.embed(rows)
     assert found.mean.shape == (4, 2 * R)
     np.testing.assert_array_equal(found.mean[:, R:], mean[1])
     np.testing.assert_array_equal(found.cov[:, :R, :R], cov[0])

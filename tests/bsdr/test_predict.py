@@ -131,7 +131,7 @@ def test_fewer_rows_than_features_leave_their_prior_variance_outside():
     got = np.exp(predict.label_log_probabilities(posterior, row[None]))[0]
     np.testing.assert_allclose(got, frequency, atol=4 * 0.5 / len(label) ** 0.5 + 4e-3)
 
-    positions = posterior.positions(row[None])
+    positions = posterior.embed(row[None])
     np.testing.assert_allclose(
         positions.mean[0], z.mean(axis=0), atol=4 * z.std(axis=0).max() / len(z) ** 0.5
     )
@@ -165,7 +165,7 @@ def test_regression_moments_are_those_of_draws_from_q():
     np.testing.assert_allclose(std[0], y.std(axis=0), rtol=0.015)
 
     mean, std = predict.score_moments(posterior, row[None], integrate_latent=False)
-    plug_in = posterior.positions(row[None]).mean @ posterior.state.weights.mean[1:]
+    plug_in = posterior.embed(row[None]).mean @ posterior.state.weights.mean[1:]
     np.testing.assert_allclose(mean[0], plug_in[0] + posterior.state.weights.mean[0])
     assert (std < y.std(axis=0)).all()
 
@@ -187,7 +187,7 @@ def test_regression_density_has_these_moments():
 def test_plug_in_puts_the_position_at_its_mean():
     _, posterior = mean_field("multiclass")
     rows = np.random.default_rng(6).standard_normal((5, 4))
-    z, w = posterior.positions(rows).mean, posterior.state.weights
+    z, w = posterior.embed(rows).mean, posterior.state.weights
     full = np.column_stack([np.ones(5), z])
     variance = 1.0 + np.einsum("mp,kpq,mq->mk", full, w.cov, full)
     rng = np.random.default_rng(7)
@@ -236,7 +236,7 @@ def test_positions_of_draws_have_their_moments():
     rng = np.random.default_rng(10)
     rows = rng.standard_normal((3, 4))
     z = np.einsum("md,sdr->msr", rows, posterior.projection)
-    got = posterior.positions(rows)
+    got = posterior.embed(rows)
     np.testing.assert_allclose(got.mean, z.mean(axis=1), rtol=1e-10)
     for cov, each in zip(got.cov, z, strict=True):
         expected = np.cov(each.T, bias=True) + 0.8**2 * np.eye(2)

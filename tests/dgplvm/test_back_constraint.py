@@ -91,7 +91,7 @@ def test_new_rows_are_placed_by_conditioning(kind, problem, rng):
     mean = np.stack([latent[y == label].mean(axis=0) for label in range(3)]).mean(axis=0)
     variance = 1.0 + MEAN_VARIANCE + NOISE - np.diagonal(k @ np.linalg.solve(K, k.T))
 
-    found = ByMap.of(make_map(kind, X, y), latent, 2.5).positions(new)
+    found = ByMap.of(make_map(kind, X, y), latent, 2.5).embed(new)
     expected = mean + k @ np.linalg.solve(K, latent - mean)
     np.testing.assert_allclose(found.mean, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found.cov[:, 0, 0], 2.5 * variance, rtol=1e-5)
@@ -114,9 +114,9 @@ def test_far_rows_are_out_of_range(kind, problem, rng):
 def test_a_row_does_not_depend_on_its_batch(kind, problem, rng):
     X, y = problem
     place = ByMap.of(make_map(kind, X, y), rng.standard_normal((len(X), 2)), 1.0)
-    whole = place.positions(X)
+    whole = place.embed(X)
     for i in (0, 5):
-        one = place.positions(X[i : i + 1])
+        one = place.embed(X[i : i + 1])
         np.testing.assert_allclose(one.mean[0], whole.mean[i], rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(one.cov[0], whole.cov[i], rtol=1e-9, atol=1e-12)
 

@@ -40,7 +40,7 @@ def groups():
 
 def build(groups, **changes):
     arguments = {
-        "card": SPEC,
+        "spec": SPEC,
         "inference_method": "mean_field",
         "coords": COORDS,
         "config": {"n_components": np.int64(R), "priors": {"latent_scale": 1.0}},
@@ -125,10 +125,10 @@ def test_a_wrong_axis_is_named(groups, group, name, values, message):
         build(groups)
 
 
-@pytest.mark.parametrize("card", REGISTRY, ids=lambda card: card.name)
-def test_cards_are_complete(card):
-    assert set(card.identified) <= set(card.variables)
-    for variable in card.variables.values():
+@pytest.mark.parametrize("spec", REGISTRY, ids=lambda spec: spec.name)
+def test_cards_are_complete(spec):
+    assert set(spec.identified) <= set(spec.variables)
+    for variable in spec.variables.values():
         assert len(set(variable.dims)) == len(variable.dims)  # none for a scalar
         assert variable.symbol
         assert variable.equation

@@ -71,7 +71,7 @@ def exact(y):
 def test_nuts_finds_a_conjugate_posterior(model, y, fast_nuts, capfd):
     tree = sample_nuts(
         model,
-        card=TOY,
+        spec=TOY,
         rng=np.random.default_rng(1),
         draws=400,
         tune=300,
@@ -100,7 +100,7 @@ def test_the_seed_decides_the_draws(model, fast_nuts):
     def draw(seed):
         tree = sample_nuts(
             model,
-            card=TOY,
+            spec=TOY,
             rng=np.random.default_rng(seed),
             draws=5,
             tune=20,
@@ -121,7 +121,7 @@ def test_interrupted_nuts_keeps_what_it_has(model, monkeypatch):
     fast = partial(pm.sample, nuts_sampler="pymc", compile_kwargs=FAST, callback=stop)
     monkeypatch.setattr(engines.pm, "sample", fast)
     tree = sample_nuts(
-        model, card=TOY, rng=np.random.default_rng(2), draws=500, tune=50, chains=1, cores=1
+        model, spec=TOY, rng=np.random.default_rng(2), draws=500, tune=50, chains=1, cores=1
     )
     assert tree.attrs["interrupted"] == 1
     assert 1 <= tree["posterior"].sizes["draw"] <= 20
@@ -156,7 +156,7 @@ def test_divergences_are_not_silent(monkeypatch):
     with pytest.warns(UserWarning, match="transitions diverged"):
         sample_nuts(
             funnel,
-            card=TOY,
+            spec=TOY,
             rng=np.random.default_rng(5),
             draws=300,
             tune=100,
@@ -169,7 +169,7 @@ def test_divergences_are_not_silent(monkeypatch):
 def test_advi_is_exact_for_independent_normals(model, y, fast_fit, capfd):
     tree = fit_advi(
         model,
-        card=TOY,
+        spec=TOY,
         rng=np.random.default_rng(1),
         n_iterations=600,
         learning_rate=0.05,
@@ -204,7 +204,7 @@ def test_interrupted_advi_keeps_the_best_start(model, fast_fit, monkeypatch):
 
     monkeypatch.setattr(engines.pm, "fit", partial(pm.fit, callbacks=[stop]))
     tree = fit_advi(
-        model, card=TOY, rng=np.random.default_rng(2), n_iterations=100, n_starts=3, draws=10
+        model, spec=TOY, rng=np.random.default_rng(2), n_iterations=100, n_starts=3, draws=10
     )
     assert tree.attrs["interrupted"] == 1
     assert tree["fit"].sizes["restart"] == 1
@@ -225,7 +225,7 @@ def test_bsdr_tree_has_identified_quantities_and_label_names(monkeypatch):
     X = np.random.default_rng(0).normal(size=(6, 2))
     labels = ["cat", "ant", "bee", "ant", "bee", "cat"]
     model = build_model(X, labels, n_components=1, variant="paper", projection_prior="columnwise")
-    tree = sample_nuts(model, card=SPEC, rng=np.random.default_rng(0), draws=5, chains=1)
+    tree = sample_nuts(model, spec=SPEC, rng=np.random.default_rng(0), draws=5, chains=1)
     assert set(tree["posterior"].data_vars) == {
         "projection",
         "projection_precision",
@@ -257,7 +257,7 @@ def test_the_logger_speaks_again_afterwards():
 
 def test_a_start_is_needed(model):
     with pytest.raises(ValueError, match="n_starts"):
-        fit_advi(model, card=TOY, rng=np.random.default_rng(0), n_starts=0)
+        fit_advi(model, spec=TOY, rng=np.random.default_rng(0), n_starts=0)
 
 
 @pytest.mark.slow
@@ -280,7 +280,7 @@ def test_nuts_agrees_with_importance_sampling():
     )
     tree = sample_nuts(
         build_model(x[:, None], y, n_components=1, variant="paper", priors=priors),
-        card=SPEC,
+        spec=SPEC,
         rng=np.random.default_rng(12),
         draws=2000,
         tune=1000,
@@ -321,7 +321,7 @@ def test_nuts_mixes_on_separable_classes():
         warnings.simplefilter("error")  # a divergence is a warning
         tree = sample_nuts(
             model,
-            card=SPEC,
+            spec=SPEC,
             rng=np.random.default_rng(1),
             draws=600,
             tune=600,
@@ -370,7 +370,7 @@ def test_nuts_by_a_given_covariance_learns_only_the_step(y):
     mean, sd = exact(y)
     tree = sample_nuts(
         by_hand,
-        card=TOY,
+        spec=TOY,
         rng=np.random.default_rng(6),
         draws=400,
         tune=100,
@@ -392,7 +392,7 @@ def test_advi_begins_where_it_is_told(y):
     mean, _ = exact(y)
     tree = fit_advi(
         by_hand,
-        card=TOY,
+        spec=TOY,
         rng=np.random.default_rng(7),
         n_iterations=3,
         learning_rate=1e-6,
