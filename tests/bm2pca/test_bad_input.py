@@ -149,7 +149,7 @@ def test_a_row_without_any_entry_is_refused_by_number(iris, name):
     X, y = iris
     X = X.copy()
     X[7] = np.nan
-    with pytest.raises(ValueError, match="row 7 of X has no entry at all"):
+    with pytest.raises(ValueError, match="sample 7 of X has no observed value"):
         ESTIMATORS[name]().fit(X, target(name, X, y))
 
 
@@ -158,7 +158,7 @@ def test_samplers_refuse_what_only_mean_field_can_do_with(iris, kind):
     X, y = iris
     views = ["a", "a", "b", "b"] if kind == "views" else None
     X = {"nan": with_value(X, np.nan), "sparse": sparse.csr_matrix(X), "views": X}[kind]
-    with pytest.raises(ValueError, match="needs complete dense rows of one view"):
+    with pytest.raises(ValueError, match="needs complete dense samples of one view"):
         CLASSIFIERS["gibbs"](views=views).fit(X, y)
 
 
@@ -174,7 +174,7 @@ def test_outputs_that_say_nothing_are_refused_by_number(iris):
 def test_a_label_that_never_changes_is_refused_by_number(iris, name):
     X, y = iris
     on = np.column_stack([y == 0, y == 1, y >= 0]).astype(int)
-    with pytest.raises(ValueError, match="label 2 of y is the same in every row"):
+    with pytest.raises(ValueError, match="label 2 of y is the same in every sample"):
         CLASSIFIERS[name]().fit(X, on)
 
 

@@ -239,7 +239,7 @@ def test_the_declared_model_has_the_rows_and_settings_of_the_fit(overlapping):
     for other in (quick(), quick("paper", "one_vs_rest")):
         with pytest.raises(AttributeError, match="needs variant='paper' and strategy='shared'"):
             other.fit(X, y).model_  # noqa: B018
-    with pytest.raises(ValueError, match="model_ needs complete dense rows"):
+    with pytest.raises(ValueError, match="model_ needs complete dense samples"):
         quick("paper", views=list("aabbb")).fit(X, y).model_  # noqa: B018
 
 

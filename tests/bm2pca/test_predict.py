@@ -9,7 +9,7 @@ from scipy import sparse
 
 from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca import factor_model as gen
-from bsdr_models.bm2pca.factor_model import FactorModel, Part, fit_decoder, outcomes_side_by_side
+from bsdr_models.bm2pca.factor_model import FactorModel, Part, concatenate_problems, fit_decoder
 from bsdr_models.bm2pca.mean_field import Weights
 from bsdr_models.bm2pca.predict import DrawPosterior, MarginPosterior
 from bsdr_models.bm2pca.priors import PAPER
@@ -327,7 +327,7 @@ def test_positions_go_back_to_rows(variant, strategy):
     np.testing.assert_allclose(once[0], model.inverse_transform(two).mean(axis=0), rtol=1e-9)
 
 
-def test_outcomes_side_by_side():
+def test_concatenate_problems():
     values = np.arange(24.0).reshape(2, 3, 4)
-    got = outcomes_side_by_side(values)
+    got = concatenate_problems(values)
     np.testing.assert_array_equal(got, np.concatenate(list(values), axis=1))

@@ -82,7 +82,7 @@ def tube_noise(rng, cost, epsilon, size):
 
 @pytest.mark.parametrize("gaps", [False, True])
 def test_predictions_are_moments_of_draws_from_the_fit(gaps):
-    """LatentCoordinates, weights and noise drawn from what the fit says of them; 4.5 standard errors."""
+    """Draws of latent coordinates, weights and noise from the fit; 4.5 standard errors."""
     X, new, y, _ = low_rank(40, d=20)
     model = quick(n_components=4, C=2.0, epsilon=0.4).fit(X, y)
     new = new[:3].copy()
@@ -113,7 +113,7 @@ def test_candidates():
     costs = make_loss_grid("cv", 0.2)
     assert costs.criterion == "cv"
     assert costs.costs == regression.COSTS
-    assert set(costs.widths.ravel()) == {0.2}
+    assert set(costs.epsilons.ravel()) == {0.2}
     both = make_loss_grid("bound", "bound")
     assert len(both.settings) == len(regression.COSTS) * len(regression.EPSILONS)
     assert both.fallback == (2.0, 0.1)  # nearest to the default

@@ -140,7 +140,7 @@ def test_steps_lead_to_the_best_coordinates(lab, case):
 
     found = minimize(lambda v: -gain(v.reshape(1, r, r)), np.eye(r).ravel(), method="BFGS")
     few, many = (
-        gain(rotation.best(state, problem.data, problem.priors, n_steps=n))
+        gain(rotation.best_basis(state, problem.data, problem.priors, n_steps=n))
         for n in (rotation.N_STEPS, 300)
     )
     assert many > -0.99 * found.fun > 0.0
@@ -160,7 +160,7 @@ def test_without_classifiers_the_closed_form_is_the_best(lab):
         loading_shapes=(0.5 * problem.data.views[0].n_features,),
     )
     profile = replace(profile, multiplicity=profile.multiplicity + 1.0)  # K = 1 is not there
-    matrices = rotation.principal(state, problem.data)
+    matrices = rotation.principal_basis(state, problem.data)
     slope = profile(matrices)[1] @ np.swapaxes(matrices, 1, 2)
     np.testing.assert_allclose(slope, 0.0, atol=1e-8 * problem.y.shape[1])
     white = matrices @ state.latent.second @ np.swapaxes(matrices, 1, 2)
@@ -172,8 +172,8 @@ def test_at_the_best_coordinates_there_is_nothing_to_gain(lab):
     state = lab.unfinished(problem, np.random.default_rng(8))
     stay = np.tile(np.eye(problem.n_components), (len(problem.y), 1, 1))
     for _ in range(2):
-        matrices = rotation.best(state, problem.data, problem.priors, n_steps=100)
+        matrices = rotation.best_basis(state, problem.data, problem.priors, n_steps=100)
         state = rotation.transform(state, matrices)
     profile = rotation.profile(state, problem.data, problem.priors)
-    again = rotation.best(state, problem.data, problem.priors)
+    again = rotation.best_basis(state, problem.data, problem.priors)
     np.testing.assert_allclose(profile(again)[0], profile(stay)[0], rtol=1e-10)

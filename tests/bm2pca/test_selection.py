@@ -8,7 +8,7 @@ from sklearn.metrics import log_loss
 
 from bsdr_models.bm2pca import label_free, paper, selection
 from bsdr_models.bm2pca.priors import PAPER
-from bsdr_models.bm2pca.selection import balanced_folds, deal_folds, select, thin
+from bsdr_models.bm2pca.selection import assign_folds, balanced_folds, select, subsample
 from bsdr_models.bm2pca.settings import COSTS, LABEL_FREE_COSTS, SCALES, SWEEPS, make_grid
 from bsdr_models.bm2pca.task import Task
 
@@ -23,7 +23,7 @@ def one_hot_signs(y):
 @pytest.mark.parametrize("n_folds", [2, 3, 5])
 def test_every_row_is_held_out_once_and_classes_lose_rows_evenly(n_folds):
     groups = np.repeat(np.arange(4), [2, 5, 7, 40])
-    fold = deal_folds(groups, np.random.default_rng(0), n_folds=n_folds)
+    fold = assign_folds(groups, np.random.default_rng(0), n_folds=n_folds)
     assert fold.min() == 0
     assert fold.max() == n_folds - 1
     for group in range(4):
@@ -33,7 +33,7 @@ def test_every_row_is_held_out_once_and_classes_lose_rows_evenly(n_folds):
 
 def test_rows_alone_in_their_class_or_without_one_are_never_held_out():
     groups = np.array([0, 1, 1, -1, -1, 2, 2, 2])
-    fold = deal_folds(groups, np.random.default_rng(0))
+    fold = assign_folds(groups, np.random.default_rng(0))
     np.testing.assert_array_equal(fold == -1, [1, 0, 0, 1, 1, 0, 0, 0])
 
 
@@ -41,8 +41,8 @@ def test_five_folds_leave_pairs_and_as_many_folds_as_rows_leave_none():
     """The metric needs two rows of one class; sweeps that see labels need equal classes."""
     groups = np.repeat(np.arange(40), 2)
     assert balanced_folds(groups) == 2
-    halves = deal_folds(groups, np.random.default_rng(0), n_folds=2)
-    fifths = deal_folds(groups, np.random.default_rng(0))
+    halves = assign_folds(groups, np.random.default_rng(0), n_folds=2)
+    fifths = assign_folds(groups, np.random.default_rng(0))
     for number in range(2):
         assert set(np.bincount(groups[halves != number])) == {1}
     for number in range(5):
@@ -60,13 +60,13 @@ def test_as_many_folds_as_the_median_class_has_rows(sizes, expected):
 def test_many_rows_are_thinned_class_by_class(monkeypatch):
     monkeypatch.setattr(selection, "MAX_SAMPLES", 50)
     groups = np.repeat([0, 1, 2, -1], [400, 96, 4, 7])
-    counts = np.bincount(groups[thin(groups, np.random.default_rng(0))] + 1)
+    counts = np.bincount(groups[subsample(groups, np.random.default_rng(0))] + 1)
     assert counts[0] == 7
     assert counts[1:].sum() == 50
     np.testing.assert_allclose(counts[1:], np.array([40.0, 9.6, 0.4]), atol=1.0)
     assert counts[3] == 1
     few = np.repeat([0, 1, -1], [20, 30, 70])
-    np.testing.assert_array_equal(thin(few, np.random.default_rng(0)), np.arange(120))
+    np.testing.assert_array_equal(subsample(few, np.random.default_rng(0)), np.arange(120))
 
 
 # ------------------------------------------------------------------------------- what wins
@@ -86,7 +86,7 @@ def rule(scores, signs, fold, *, exclusive=True):
 def test_log_loss_and_hits_are_those_of_the_held_out_rows():
     y, scores = classes()
     scores[1] *= 30.0
-    fold = deal_folds(y, np.random.default_rng(1))
+    fold = assign_folds(y, np.random.default_rng(1))
     found = rule(scores, one_hot_signs(y), fold)
     np.testing.assert_allclose(found.accuracy, (scores.argmax(axis=2) == y).mean(axis=1))
     assert found.best == found.log_loss.argmin()
@@ -97,7 +97,7 @@ def test_log_loss_and_hits_are_those_of_the_held_out_rows():
 def test_the_unit_of_the_scores_is_nothing():
     """Each candidate is judged at its own best temperature."""
     y, scores = classes()
-    fold = deal_folds(y, np.random.default_rng(1))
+    fold = assign_folds(y, np.random.default_rng(1))
     plain = rule(scores, one_hot_signs(y), fold)
     scaled = rule(scores * np.array([1e-3, 50.0])[:, None, None], one_hot_signs(y), fold)
     np.testing.assert_allclose(scaled.log_loss, plain.log_loss, rtol=1e-7)
@@ -143,7 +143,7 @@ def test_labels_that_are_missing_do_not_count():
 
 def test_a_held_out_row_is_not_among_the_training_rows():
     y, scores = classes()
-    fold = deal_folds(y, np.random.default_rng(1))
+    fold = assign_folds(y, np.random.default_rng(1))
     seen = []
 
     def scorer(train, test):

@@ -165,7 +165,7 @@ def test_temperature_makes_a_gap_worth_its_success():
 
 def test_folds_leave_a_row_of_each_class():
     y = np.array([0, 1, 0, 1, 2, -1, 1, 1, 1, 1, 3, 3])
-    fold = transduction.deal_folds(np.equal.outer(y, np.arange(4)).astype(float))
+    fold = transduction.assign_folds(np.equal.outer(y, np.arange(4)).astype(float))
     np.testing.assert_array_equal(fold >= 0, (y >= 0) & (y != 2))
     for number in range(transduction.N_FOLDS):
         left = y[(y >= 0) & (fold != number)]
@@ -286,7 +286,7 @@ def test_rows_are_left_alone_where_labels_say_nothing(strategy):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda Y: {"Y": np.zeros_like(Y)}, "no row has a label"),
+        (lambda Y: {"Y": np.zeros_like(Y)}, "no sample has a label"),
         (lambda Y: {"Y": np.abs(Y)}, "exclude each other"),
         (lambda Y: {"Y": -np.abs(Y)}, "exclude each other"),
         (lambda Y: {"Y": Y, "class_shares": np.array([0.5, 0.5])}, "3 positive numbers"),

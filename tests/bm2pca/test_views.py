@@ -76,10 +76,10 @@ def test_products_with_stacks_are_those_of_each(sparse, n_problems):
     rng = np.random.default_rng(2)
     A, B = rng.standard_normal((n_problems, 9, 2)), rng.standard_normal((n_problems, 5, 2))
     assert view.project(B).shape == (n_problems, 9, 2)
-    assert view.back(A).shape == (n_problems, 5, 2)
+    assert view.project_back(A).shape == (n_problems, 5, 2)
     for p in range(n_problems):
         np.testing.assert_allclose(view.project(B)[p], X @ B[p], atol=1e-13)
-        np.testing.assert_allclose(view.back(A)[p], X.T @ A[p], atol=1e-13)
+        np.testing.assert_allclose(view.project_back(A)[p], X.T @ A[p], atol=1e-13)
 
 
 def test_rows_in_given_coordinates_keep_the_count_of_their_features():

@@ -248,7 +248,7 @@ def test_all_rows_alike_is_not_an_error():
 
 def test_faults_are_named():
     X, y, _ = make_rows("tall")
-    with pytest.raises(ValueError, match="no row has a label"):
+    with pytest.raises(ValueError, match="no sample has a label"):
         Spectrum.fit(X, np.zeros((30, 3)))
     with pytest.raises(ValueError, match="must be positive"):
         Spectrum.fit(X, signs(y)).metric(0.0)
