@@ -60,17 +60,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pooled:
-    """q(z_n) = N(B x_n + b, S) of pooled samples.
-
-    map
-        B, (P, R, D).
-    shift
-        b, (P, R).
-    cov
-        S, (P, R, R).
-    log_det
-        log |S|, (P,).
-    """
+    """q(z_n) = N(B x_n + b, S) of pooled samples: B (P, R, D), b (P, R), S (P, R, R)."""
 
     map: FloatArray
     shift: FloatArray
@@ -105,12 +95,7 @@ class Latent:
 class Weights:
     """q(eta): one normal per outcome over [bias; weights].
 
-    mean
-        (P, 1 + R, K).
-    cov
-        (P, K, 1 + R, 1 + R).
-    log_det
-        log |cov|, (P, K).
+    Shapes are mean (P, 1 + R, K), cov (P, K, 1 + R, 1 + R), log |cov| (P, K).
     """
 
     mean: FloatArray

@@ -12,13 +12,7 @@ from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginPosterior:
-    """Posterior of the paper's model by mean field: P problems of K outcomes.
-
-    factor_model
-        t, W, tau.
-    weights
-        q(eta).
-    """
+    """Posterior of the paper's model by mean field: t, W, tau, and q(eta); P problems."""
 
     factor_model: FactorModel
     weights: Weights
@@ -58,10 +52,7 @@ class MarginPosterior:
 class DrawPosterior:
     """Aligned draws of one subspace, chains stacked.
 
-    loadings, offset, noise_precision
-        (S, D, R), (S, D), (S,).
-    weights
-        [bias; weights], (S, 1 + R, K).
+    Shapes are (S, D, R), (S, D), (S,), and (S, 1 + R, K) for [bias; weights].
     """
 
     loadings: FloatArray

@@ -28,15 +28,7 @@ N_SWEEPS, SCALE = 3, 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One setting of a fit.
-
-    cost
-        C.
-    n_sweeps
-        Of the paper's variant; None to convergence.
-    scale
-        Scale of the metric of the label-free variant.
-    """
+    """Setting of a fit: C; sweeps of the paper's variant (None to convergence); metric scale."""
 
     cost: float
     n_sweeps: int | None = None

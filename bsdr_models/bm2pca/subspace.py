@@ -56,13 +56,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """The maximum, k components and K labels.
-
-    projection
-        Q, (R, k), over metric coordinates.
-    weights
-        H = [bias; weights], (1 + k, K). Row 0 is the bias.
-    """
+    """Q, (R, k), over metric coordinates, and H = [bias; weights], (1 + k, K)."""
 
     projection: FloatArray
     weights: FloatArray

@@ -43,11 +43,7 @@ def choose(
 
     index = _subsample(groups, rng)
     folds = _assign_folds(groups[index], variant, rng)
-    options: dict[str, Any] = {
-        "exclusive": exclusive,
-        "progressbar": progressbar,
-        "n_jobs": n_jobs,
-    }
+    options: dict[str, Any] = {"exclusive": exclusive, "progressbar": progressbar, "n_jobs": n_jobs}
     return _select(scorer, task.subset(index).reduced(), folds, rng, **options)
 
 
@@ -86,11 +82,7 @@ def sampled_temperature(
 
     index = _subsample(groups, rng)
     folds = _assign_folds(groups[index], "paper", rng)
-    options: dict[str, Any] = {
-        "exclusive": exclusive,
-        "progressbar": progressbar,
-        "n_jobs": n_jobs,
-    }
+    options: dict[str, Any] = {"exclusive": exclusive, "progressbar": progressbar, "n_jobs": n_jobs}
     found = _select(scorer, task.subset(index), folds, rng, **options)
     return None if found is None else found.temperature
 

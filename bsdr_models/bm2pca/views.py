@@ -32,12 +32,7 @@ GRAM_TOL = 1e-12
 class Pool:
     """Pooled samples: unlabelled ones, held as sufficient statistics.
 
-    n
-        Number of samples.
-    total
-        Sum of the samples, (D,).
-    gram
-        Sum of x x', (D, D).
+    These are their number n, the sum of x, (D,), and the sum of x x', (D, D).
     """
 
     n: int
@@ -174,12 +169,7 @@ def _sparse_row_space(X: csr_array) -> FloatArray:
 class Moments:
     """Sufficient statistics of q(Z) for a view: sums over the samples that have a feature.
 
-    total
-        Sum of E[z], (P, J, R).
-    second
-        Sum of E[z z'], (P, J, R, R).
-    cross
-        Sum of x E[z]', (P, D, R).
+    They are sums of E[z], (P, J, R), of E[z z'], (P, J, R, R), and of x E[z]', (P, D, R).
     """
 
     total: FloatArray
@@ -189,15 +179,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loadings:
-    """q(W): one normal per feature.
-
-    mean
-        (P, D, R).
-    cov
-        (P, J, R, R).
-    log_det
-        log |cov|, (P, J).
-    """
+    """q(W): one normal per feature, mean (P, D, R), cov (P, J, R, R), log |cov| (P, J)."""
 
     mean: FloatArray
     cov: FloatArray
@@ -219,17 +201,7 @@ class Offset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewState:
-    """Factors of one view.
-
-    loadings
-        W.
-    loading_precision
-        r, Gammas (P, R).
-    offset
-        t.
-    noise_precision
-        tau, Gammas (P,).
-    """
+    """Factors of one view: W; r, Gammas (P, R); t; tau, Gammas (P,)."""
 
     loadings: Loadings
     loading_precision: Gamma
