@@ -45,7 +45,7 @@ def fit(
     # Euclidean metric also scales them by one number, to mean square length one.
     span = Spectrum.fit(X, signs(y)).metric(np.inf)
     rows, machines = span.A, settings(n_components, X.shape[1])
-    fold = selection.deal_folds(y, np.random.default_rng(seed))
+    fold = selection.assign_folds(y, np.random.default_rng(seed))
 
     def scorer(train: np.ndarray, test: np.ndarray) -> np.ndarray:
         found = [_column(machine(rows[train], y[train], rows[test])) for machine in machines]

@@ -1,4 +1,4 @@
-"""What the estimators of BM2PCA share: scaling, views, gaps, positions, reconstruction."""
+"""Base class of the estimators of BM2PCA: scaling, views, missing values, reconstruction."""
 
 from dataclasses import asdict
 from functools import partial
@@ -17,8 +17,8 @@ from bsdr_models.bm2pca import factor_model, paper, sampling, trees
 from bsdr_models.bm2pca.factor_model import FactorModel, Rows
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.bm2pca.summary_parts import facts
-from bsdr_models.bm2pca.task import Learned, Strategy, Task
+from bsdr_models.bm2pca.summary_parts import make_summary_parts
+from bsdr_models.bm2pca.task import FitResult, Strategy, Task
 from bsdr_models.bm2pca.views import Moments, make_view
 from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
@@ -41,7 +41,7 @@ from bsdr_models.summary import SummaryParts
 
 validate_samples = partial(frames.validate_samples, missing=True)
 
-# What a fit leaves beside the attributes whose names end in an underscore.
+# Attributes of a fit whose names do not end in an underscore.
 PRIVATE = (
     "_learned",
     "_context",
@@ -58,30 +58,30 @@ PRIVATE = (
 
 
 class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin, BaseEstimator):
-    """Scaling, views, positions and reconstruction; a subclass validates targets and predicts."""
+    """Embedding and reconstruction; subclasses validate targets, fit and predict."""
 
     _spec = SPEC
 
     def _reset(self) -> None:
-        """Be unfitted, and keep no result of an earlier fit, until this one has succeeded."""
+        """Delete the results of an earlier fit."""
         reset_fit(self, PRIVATE)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learned")
 
     def _validate(self, X: Any, y: Any) -> Rows:
-        """Rows of a fit, float64, NaN where an entry is missing."""
+        """Validate training samples: float64, NaN marks a missing value."""
         if is_block_source(X):
             kind, name = type(X).__module__.partition(".")[0].capitalize(), type(self).__name__
             raise TypeError(
                 f"X is a {kind} array, and {name} is fitted in memory: give numpy.asarray(X), or "
-                "some of its rows; BSDRClassifier learns classes from all of them, block by block"
+                "a subsample; BSDRClassifier is fitted to all samples, block by block"
             )
         frames.require_targets(self, y)
         return validate_samples(self, X, reset=True, sparse=True, least=2)
 
     def _check_counts(self) -> Priors:
-        """Arguments that every estimator has, checked; the hyper-parameters."""
+        """Validate the arguments that all estimators share; return the hyper-parameters."""
         for name in ("n_components", "n_restarts", "max_iter", "draws", "tune", "chains"):
             if hasattr(self, name):
                 check_count(name, getattr(self, name))
@@ -97,7 +97,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMix
     def _default_priors(self) -> Priors:
         return PAPER
 
-    def _columns(self, n_features: int) -> tuple[IntArray | None, ...]:
+    def _view_columns(self, n_features: int) -> tuple[IntArray | None, ...]:
         """Features of each view."""
         if self.views is None:
             return (None,)
@@ -119,8 +119,8 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMix
         strategy: Strategy = "shared",
         epsilon: float | None = None,
     ) -> Task:
-        """Task of validated rows, scaled, and of targets in the form of the engines."""
-        columns = self._columns(X.shape[1])
+        """Scale validated samples and combine them with encoded targets."""
+        columns = self._view_columns(X.shape[1])
         return Task(
             X=self._scale(X),
             Y=Y,
@@ -134,36 +134,36 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMix
         )
 
     def _scale(self, X: Rows) -> Rows:
-        """Learn the scaling of training rows and apply it; sparse rows are left as they are."""
+        """Fit the scaling of the training samples and apply it; sparse samples are unchanged."""
         if issparse(X):
-            rows = finite_csr(X)
-            if np.array_equal(rows.max(axis=0).toarray(), rows.min(axis=0).toarray()):
+            X = finite_csr(X)
+            if np.array_equal(X.max(axis=0).toarray(), X.min(axis=0).toarray()):
                 raise ValueError("X has no variation: all rows are equal")
             self._scaler: Scaler | None = None
             self.mean_, self.scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
-            return rows
+            return X
         if (empty := np.isnan(X).all(axis=1)).any():
-            raise ValueError(f"row {int(empty.argmax())} of X has no entry at all")
+            raise ValueError(f"sample {int(empty.argmax())} of X has no observed value")
         scaler = fit_scaler(X, standardize=self.standardize)
         self._scaler = scaler if self.standardize else scaler.with_common_scale(X)
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
         return self._scaler.transform(X)
 
     def _samples(self, X: Any) -> Rows:
-        """New rows, validated, scaled, and completed where the fit needs that."""
+        """New samples, validated, scaled, and imputed if the fit needs complete ones."""
         check_is_fitted(self)
         X = validate_samples(self, X, reset=False, sparse=True)
         if issparse(X):
-            rows = finite_csr(X)
-            return rows if self._scaler is None else self._scaler.transform(rows.toarray())
-        rows = X if self._scaler is None else self._scaler.transform(X)
-        if np.isnan(rows).any() and self._learned.factor_model is None:
-            return self._completer.impute(rows)
-        return rows
+            X = finite_csr(X)
+            return X if self._scaler is None else self._scaler.transform(X.toarray())
+        X = X if self._scaler is None else self._scaler.transform(X)
+        if np.isnan(X).any() and self._learned.factor_model is None:
+            return self._completer.impute(X)
+        return X
 
     @property
     def _completer(self) -> FactorModel:
-        """Model of the features by which gaps are filled."""
+        """Factor model that imputes missing values."""
         if self._learned.factor_model is not None:
             return self._learned.factor_model
         if not hasattr(self, "_lazy_completer"):
@@ -174,43 +174,43 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMix
 
     @property
     def _decoder(self) -> FactorModel:
-        """Model that goes from positions back to features."""
+        """Factor model that maps latent coordinates to features."""
         if self._learned.factor_model is not None:
             return self._learned.factor_model
         if not hasattr(self, "_lazy_decoder"):
             with one_thread():
-                self._lazy_decoder = _decode(self._learned, self._task)
+                self._lazy_decoder = _fit_decoder(self._learned, self._task)
         return self._lazy_decoder
 
     @by_blocks
     def transform(
         self, X: Any, *, return_cov: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """LatentCoordinates of rows in the latent space.
+        """Embed samples in the latent space.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features), or Dask or Zarr array
-            NaN where an entry is missing; a view that is absent is NaN throughout. Of a Dask
-            array the answer is a Dask array, as it is of the other predictions.
+            NaN marks a missing value; a missing view is NaN throughout. All predictions for a
+            Dask array are Dask arrays.
         return_cov : bool
-            Also return the uncertainty of each position.
+            Also return the posterior covariances.
 
         Returns
         -------
         mean : ndarray of shape (n_samples, n_components)
-            Mean of the position given the features alone.
+            Posterior mean of the latent coordinates given the features alone.
         cov : ndarray of shape (n_samples, n_components, n_components)
-            Its covariance, if ``return_cov``; too narrow, as mean field is.
+            Posterior covariances, if ``return_cov``; too small, as mean field's are.
         """
-        rows = self._samples(X)
+        X = self._samples(X)
         if not return_cov:
-            return self._learned.posterior.latent(rows)
-        found = self._learned.posterior.embed(rows)
-        return found.mean, found.cov
+            return self._learned.posterior.latent(X)
+        latent = self._learned.posterior.embed(X)
+        return latent.mean, latent.cov
 
     def inverse_transform(self, Z: Any) -> FloatArray:
-        """Features at latent positions: E[W] z + E[t] of the generative part.
+        """Features at latent coordinates: E[W] z + E[t] of the factor model.
 
         Parameters
         ----------
@@ -224,11 +224,11 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMix
         Z = check_latent(Z, self._n_features_out)
         factor_model = self._decoder
         p, r = factor_model.shape
-        rows = factor_model.reconstruct(np.moveaxis(Z.reshape(len(Z), p, r), 1, 0))
-        return rows if self._scaler is None else self._scaler.inverse(rows)
+        X = factor_model.reconstruct(np.moveaxis(Z.reshape(len(Z), p, r), 1, 0))
+        return X if self._scaler is None else self._scaler.inverse(X)
 
     def impute(self, X: Any) -> FloatArray:
-        """Rows with every NaN replaced by its mean given the entries that are there.
+        """Replace every NaN by its posterior mean given the observed values.
 
         Parameters
         ----------
@@ -237,42 +237,42 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMix
         Returns
         -------
         ndarray of shape (n_samples, n_features)
-            Observed entries are returned as they are.
+            Observed values are unchanged.
         """
         check_is_fitted(self)
         X = validate_samples(self, X, reset=False)
-        gaps = np.isnan(X)
-        if not gaps.any():
+        missing = np.isnan(X)
+        if not missing.any():
             return X
-        rows = X if self._scaler is None else self._scaler.transform(X)
-        filled = self._completer.impute(rows)
+        scaled = X if self._scaler is None else self._scaler.transform(X)
+        filled = self._completer.impute(scaled)
         filled = filled if self._scaler is None else self._scaler.inverse(filled)
-        return np.where(gaps, filled, X)
+        return np.where(missing, filled, X)
 
-    def _set_fitted(self, learned: Learned, context: Context) -> None:
-        """Take the results of a fit, and name them."""
-        self._learned, self._context = learned, context
+    def _set_fitted(self, result: FitResult, context: Context) -> None:
+        """Set the fitted attributes."""
+        self._learned, self._context = result, context
         self._tree: xr.DataTree | None = None
-        compared = trees.compare_samples(learned, self._task.X)
+        compared = trees.compare_samples(result, self._task.X)
         self._reference = None if compared is None else compared[0]
-        weights = trees.per_class(context, trees.mean_weights(learned))
-        latent = learned.posterior.latent(self._task.X)
+        weights = trees.per_class(context, trees.mean_weights(result))
+        latent = result.posterior.latent(self._task.X)
         self.relevance_ = relevance(latent, context.contrast(weights))
-        self.components_ = learned.posterior.projection.T
+        self.components_ = result.posterior.projection.T
         self._n_features_out = len(self.components_)
-        self.lower_bounds_ = learned.elbo
+        self.lower_bounds_ = result.elbo
         self.n_iter_ = len(self.lower_bounds_)
-        self.converged_, self.interrupted_ = learned.converged, learned.interrupted
+        self.converged_, self.interrupted_ = result.converged, result.interrupted
 
-    def _outliers(self, rows: Rows) -> tuple[dict[str, FloatArray], dict[str, float]]:
-        """How far out rows lie, by name, and the attributes that say so."""
+    def _outliers(self, X: Rows) -> tuple[dict[str, FloatArray], dict[str, float]]:
+        """Outlier measures of samples, by name, and the attributes of their reference."""
         if self._reference is None:
             return {}, {}
-        rows = trees.complete(self._learned, rows)
-        return self._reference.compare(rows).by_name(), self._reference.attrs()
+        X = trees.complete(self._learned, X)
+        return self._reference.compare(X).by_name(), self._reference.attrs()
 
-    def _watched(self, *, n_restarts: int, max_iter: int) -> Any:
-        """A bar over a climb of mean field, and the options by which the climb is seen."""
+    def _progress_options(self, *, n_restarts: int, max_iter: int) -> Any:
+        """Progress bar of mean field, as options of the coordinate ascent."""
         return ascent_progress(
             "BM2PCA, mean field",
             n_restarts=n_restarts,
@@ -282,7 +282,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMix
         )
 
     def _summary_parts(self) -> SummaryParts:
-        return facts(self)
+        return make_summary_parts(self)
 
     @property
     def idata_(self) -> xr.DataTree:
@@ -295,7 +295,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMix
 
     @property
     def model_(self) -> Any:
-        """The paper's model with one subspace as a ``pymc.Model`` on the rows of the fit."""
+        """The paper's model with one subspace as a ``pymc.Model`` on the training samples."""
         check_is_fitted(self)
         task = self._task
         if getattr(self, "variant", "paper") != "paper" or task.strategy != "shared":
@@ -305,14 +305,14 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMix
         return sampling.declare(task.X, margins, task.priors, n_components=task.n_components)
 
     def _config(self, priors: Priors) -> dict[str, Any]:
-        """Arguments for the record, without the random state and what changes no result."""
+        """Arguments that determine the fit, apart from the random state."""
         config = self.get_params(deep=False)
         for name in ("random_state", "views", "n_jobs"):
             del config[name]
         return {**config, "priors": asdict(priors)}
 
     def _spawn(self) -> tuple[np.random.Generator, np.random.Generator]:
-        """Streams of the cross-validation and of the fit; the seed of what is made later."""
+        """Random streams of the cross-validation and of the fit; the seed of later draws."""
         select, fit, later = as_generator(self.random_state).spawn(3)
         self._seed = int(later.integers(2**63))
         return select, fit
@@ -325,23 +325,23 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMix
 
 
 def finite_csr(X: Any) -> csr_array:
-    """Sparse rows in CSR format; entries that are not stored are zero, none is missing."""
-    rows = csr_array(X)
-    if not np.isfinite(rows.data).all():
-        raise ValueError("Input X contains NaN, which sparse rows cannot have: 0 is not missing")
-    if np.abs(rows.data).max(initial=0.0) > TOO_LARGE:
+    """Finite sparse samples in CSR format; entries that are not stored are zero, not missing."""
+    X = csr_array(X)
+    if not np.isfinite(X.data).all():
+        raise ValueError("Input X contains NaN, which sparse X cannot have: 0 is not missing")
+    if np.abs(X.data).max(initial=0.0) > TOO_LARGE:
         raise ValueError("X is sparse, so never scaled, and holds values too large to compute with")
-    return rows
+    return X
 
 
-def _decode(learned: Learned, task: Task) -> FactorModel:
-    """FactorModel part for positions that were found without one."""
-    found = learned.posterior.embed(task.X)
+def _fit_decoder(result: FitResult, task: Task) -> FactorModel:
+    """Factor model of the features given the embedding of a fit that has none."""
+    found = result.posterior.embed(task.X)
     mean, cov = found.mean[None], found.cov[None]
     view = make_view(task.X)
     second = np.swapaxes(mean, 1, 2) @ mean + cov.sum(axis=1)
     moments = Moments(
-        total=mean.sum(axis=1)[:, None], second=second[:, None], cross=view.back(mean)
+        total=mean.sum(axis=1)[:, None], second=second[:, None], cross=view.project_back(mean)
     )
     states = factor_model.fit_decoder((moments,), (view,), task.priors)
     return FactorModel.of(states, (view,), (None,))

@@ -1,4 +1,4 @@
-"""Scikit-learn classifier of BM2PCA: validate, choose settings, delegate, name the results."""
+"""Scikit-learn classifier of BM2PCA."""
 
 import warnings
 from dataclasses import replace
@@ -16,7 +16,7 @@ from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import PAPER, SAMPLING, Priors
 from bsdr_models.bm2pca.settings import Candidate, Grid, Inference, Variant, make_grid
 from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.bm2pca.task import Learned, Strategy, Task
+from bsdr_models.bm2pca.task import FitResult, Strategy, Task
 from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     check_choice,
@@ -34,127 +34,123 @@ from bsdr_models.rng import RandomState
 class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
     r"""Bayesian maximum margin principal component analysis.
 
-    Rows are placed in a latent space where every class is told from the others by a linear
-    max-margin classifier; space and classifiers are learned together [1]_. By default the
-    positions depend on the features alone, in a metric that discounts how rows of one class
-    differ; the paper's own model is ``variant="paper"``.
+    Samples are embedded in a latent space in which linear max-margin classifiers separate the
+    classes; embedding and classifiers are learned jointly [1]_. By default the embedding depends
+    on the features alone, in a metric that discounts the within-class variation; the paper's own
+    model is ``variant="paper"``.
 
     Parameters
     ----------
     n_components : int, default=10
-        R, dimension of the latent space, at most the number of features. A label-free subspace
-        has no more components than the labels have directions: one less than there are classes.
+        R, dimension of the latent space, at most the number of features. The label-free variant
+        has at most one component fewer than there are classes.
     variant : {"label_free", "paper"}, default="label_free"
-        Whether the positions of training rows see labels; see Notes.
+        Whether the latent coordinates of training samples depend on their labels; see Notes.
     strategy : {"shared", "one_vs_rest"}, default="shared"
-        One subspace for all classes, or one for each as in [1]_, whose components then lie side
-        by side: R per class in the paper's variant, one per class in the label-free one.
+        One subspace for all classes, or one for each as in [1]_. The latter are concatenated: R
+        components per class in the paper's variant, one per class in the label-free one.
     inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
-        Engine. Samplers need ``variant="paper"``, ``strategy="shared"`` and complete dense rows
-        of one view; the last two compile the PyMC model.
+        Inference method. All but mean field need ``variant="paper"``, ``strategy="shared"`` and
+        complete dense samples of one view; NUTS and ADVI compile the PyMC model.
     C : float or "cv", optional
-        Slope of the hinge is 2 C. ``"cv"`` compares a few values on rows held out; so does None
-        where it matters.
+        Half the slope of the hinge loss. ``"cv"`` compares a few values by cross-validation, and
+        so does None, except where samples of the label-free variant do not outnumber features.
     metric_scale : float, numpy.inf or "cv", default="cv"
-        Of the label-free variant: how far the nuisance metric is drawn towards the Euclidean
-        one, in units of what the evidence of the nuisance asks for. Infinity is Euclidean.
+        Label-free variant: shrinkage of the within-class metric towards the Euclidean one, in
+        multiples of the value of maximal evidence. Infinity is Euclidean.
     n_sweeps : int, "cv" or "converged", default="cv"
-        Of the paper's variant: number of sweeps of mean field.
+        Paper's variant: number of mean-field sweeps.
     start : {"label", "pca", "random"}, default="label"
-        Where mean field of the paper's variant starts: at the labels, at principal components,
-        or anywhere; further restarts are random.
+        Initial latent coordinates of mean field in the paper's variant: labels, principal
+        components, or random; further restarts are random.
     unlabeled : scalar, optional
-        Entries of y that are equal to it have no label. NaN stands for all kinds of missing
-        values. Without it every value is a class, -1 included, and a missing one an error.
+        Marker in y of samples without a label. NaN stands for all kinds of missing values. By
+        default every value is a class, -1 included, and a missing value is an error.
     views : array-like of shape (n_features,), optional
-        Name of the view of each feature. In the paper's model a view has loadings, offset and
-        noise of its own. A view may be missing (NaN) in a row.
+        Name of the view of each feature. In the paper's model every view has its own loadings,
+        offset and noise. A view may be missing (NaN) in a sample.
     priors : Priors, optional
         Hyper-parameters; the paper's for mean field, proper ones for samplers.
     calibrate : bool, default=True
-        Fit a temperature to scores of rows held out; otherwise it is one, and probabilities are
-        on the scale of the margin.
+        Fit a softmax temperature to held-out class scores; otherwise it is one.
     standardize : bool, default=True
-        Scale each feature to unit variance; otherwise all by one number. Sparse rows are neither
-        centred nor scaled, and stay sparse.
+        Scale each feature to unit variance; otherwise all by one number. Sparse samples are
+        neither centred nor scaled, and stay sparse.
     n_restarts : int, default=1
         Restarts of mean field to convergence; the highest bound is kept.
     max_iter : int, default=2000
         Iterations per restart.
     tol : float, default=1e-3
-        Mean field of the paper's variant has converged when a round gains less than this many
-        nats.
+        Mean field of the paper's variant has converged when a round gains less, in nats.
     draws, tune, chains : int
-        Of the samplers.
+        Kept draws and warm-up of each chain, and number of chains, of the samplers.
     n_jobs : int, optional
-        Folds and restarts that run side by side, by joblib as in scikit-learn: None is 1 unless a
-        ``joblib.parallel_config`` says otherwise, -1 is all cores. The result does not depend on
-        it.
+        Folds and restarts run in parallel by joblib: None is 1 unless set by
+        ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
-        A Generator is used as it is, so that two fits differ.
+        A Generator is used as it is, so two fits differ.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     components_ : ndarray of shape (n_components_out, n_features)
-        Linear map from complete scaled rows to latent positions, up to a shift.
+        Linear map from complete scaled samples to latent coordinates, up to a shift.
     mean_, scale_ : ndarray of shape (n_features,)
-        Centre and scale of the features; zeros and ones for sparse rows.
+        Centre and scale of the features; zeros and ones for sparse samples.
     C_, metric_scale_, n_sweeps_ : float, float, int or None
-        Settings of the fit, as far as its variant has them.
+        Settings of the fit, where its variant has them.
     temperature_ : float
-        Divides scores before they become probabilities.
+        Softmax temperature of the class scores.
     cv_results_ : dict or None
         ``"candidates"`` with their held-out ``"accuracy"`` and ``"log_loss"``.
     relevance_ : ndarray of shape (n_components_out,)
-        Share of each component in the variance of the scores.
+        Share of each component in the variance of the class scores.
     lower_bounds_ : ndarray of shape (n_iter,)
         Bound or objective in nats after each iteration.
     n_iter_ : int
     converged_ : bool
         False for a fixed number of sweeps.
     interrupted_ : bool
-        Whether the fit was stopped by the user; it is usable all the same.
+        Whether the user stopped the fit, which remains usable.
     idata_ : xarray.DataTree
         Posterior draws, bound and data, for ArviZ and :mod:`bsdr_models.plots`.
     model_ : pymc.Model
-        The paper's model with one subspace, declared on the rows of the fit.
+        The paper's model with one subspace on the training samples.
 
     Notes
     -----
-    *The model.* With signs :math:`y_{nc} = \pm 1` and scores
+    *The model.* With signs :math:`y_{nc} = \pm 1` and class scores
     :math:`f_{nc} = \eta_c^\top z_n + \eta_{c0}`, the paper has
 
     .. math::
         z_n \sim N(0, I), \qquad x_n \sim N(W z_n + t, I / \tau), \qquad
         \phi(y_{nc} \mid z_n) = e^{-2 C \max(0,\, 1 - y_{nc} f_{nc})},
 
-    and the hinge is a normal given a slack scale [2]_, so that mean field is conjugate.
+    and the hinge factor is normal given a slack scale [2]_, so that mean field is conjugate.
 
-    *A pseudo-likelihood.* :math:`\phi(+1) + \phi(-1)` depends on f: the factor is no distribution
-    of labels. It may be asked for scores and their spread. It may not be asked for class
-    probabilities, labels may not be drawn from it, and its evidence, or a bound on that, cannot
-    choose C. So C is cross-validated, and probabilities are softmax(f / T), or logistic(f / T) of
-    a single score, with the temperature T under which scores of rows held out had the smallest
-    log loss.
+    *A pseudo-likelihood.* :math:`\phi(+1) + \phi(-1)` depends on f, so the factor is no
+    distribution of labels. It defines class scores and their variance, but neither class
+    probabilities nor draws of labels, and its evidence, or a bound on it, cannot choose C. Hence C
+    is cross-validated, and probabilities are softmax(f / T), or logistic(f / T) of a single score,
+    with the temperature T of smallest held-out log loss.
 
-    *Why to stop early.* In the paper's model z sees the label of a training row but not that of a
-    new one. With few rows and many features the bound goes on rising by moving W towards the
-    features, while the labels of training rows stay explained by what only they have: on ORL
-    faces accuracy falls from 70 to 62 % between the second sweep and the twentieth. The number of
-    sweeps therefore is a setting, chosen with C by cross-validation, and a converged bound is
-    no sign of a good classifier. The samplers, which have no early sweeps, bear this in full.
+    *Early stopping.* In the paper's model z depends on the label of a training sample; a new
+    sample has none. With few samples and many features the bound keeps rising as W adapts to the
+    features, while training labels are explained by latent coordinates that new samples lack: on
+    ORL faces accuracy falls from 70 to 62 % between the second sweep and the twentieth. So the
+    number of sweeps is chosen with C by cross-validation, and a converged bound does not indicate
+    a good classifier. The samplers, which cannot stop early, are fully affected.
 
-    *Without labels.* The default takes labels out of the positions, :math:`z_n = Q^\top a_n` plus
-    a little noise, with :math:`a_n = g\,(I + S / \kappa)^{-1/2} (x_n - t)` and S the scatter
-    within classes: features that vary within classes count for less. A training row then is
-    placed as a new one, the fit may converge, and a held-out fold chooses :math:`\kappa`.
+    *Label-free embedding.* By default :math:`z_n = Q^\top a_n` plus a little noise, with
+    :math:`a_n = g\,(I + S / \kappa)^{-1/2} (x_n - t)` and S the within-class scatter, which
+    discounts features that vary within classes. Training and new samples are embedded alike, the
+    fit may converge, and cross-validation chooses :math:`\kappa`.
 
-    *Gaps.* NaN is a missing entry. The paper's variant integrates it out; the label-free one
-    completes rows by a model of the features alone, and learns from those.
+    *Missing values.* NaN marks a missing value. The paper's variant integrates it out; the
+    label-free one imputes it by a factor model of the features alone.
 
-    *Rows without a label* take part in the paper's variant with their features.
+    *Samples without a label* contribute their features in the paper's variant.
 
     References
     ----------
@@ -174,7 +170,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
     >>> bool(model.score(X[1::2], y[1::2]) > 0.95)
     True
 
-    The last ten features unknown in half of the rows, and half of the labels:
+    With ten features missing in a quarter of the samples, and without their labels:
 
     >>> X[::4, 3:], y[::4] = float("nan"), -1
     >>> model = BM2PCAClassifier(variant="paper", unlabeled=-1, random_state=0).fit(X, y)
@@ -237,10 +233,9 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-            NaN where an entry is missing.
+            NaN marks a missing value.
         y : array-like of shape (n_samples,) or (n_samples, n_labels)
-            Classes; or 0 and 1 for each of several labels. Entries equal to ``unlabeled`` have
-            no label.
+            Classes; or 0 and 1 for each of several labels; or ``unlabeled``.
 
         Returns
         -------
@@ -283,7 +278,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             )
         priors = self._check_counts()
         wide = shape[0] <= shape[1]
-        # A sampler has no early sweeps: mean field that converges stands for it.
+        # A sampler cannot stop early: its proxy is mean field run to convergence.
         n_sweeps = self.n_sweeps if self.inference == "mean_field" else "converged"
         grid = make_grid(
             self.variant, self.C, n_sweeps, self.metric_scale, strategy=self.strategy, wide=wide
@@ -294,7 +289,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         return PAPER if self.inference == "mean_field" else SAMPLING
 
     def _complete(self, task: Task) -> Task:
-        """Rows as the variant learns from them: without gaps, if it cannot do with them."""
+        """Impute missing values unless the variant integrates them out."""
         if self.variant == "paper" or task.complete:
             return task
         rng = np.random.default_rng(self._seed)
@@ -302,7 +297,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         return replace(task, X=self._lazy_completer.impute(task.X))
 
     def _choose(self, grid: Grid, labels: Labels, rng: np.random.Generator) -> Candidate:
-        """Setting of the fit, by cross-validation where there is a choice, and the temperature."""
+        """Choose the setting by cross-validation, if there are several, and the temperature."""
         self.temperature_ = 1.0
         self.cv_results_: dict[str, Any] | None = None
         sampled, chosen = self.inference != "mean_field", grid.candidates[0]
@@ -329,8 +324,8 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             )
         if temperature is None:
             warnings.warn(
-                "no row can be held out, every class has one: settings are the fallback and "
-                "probabilities are not calibrated",
+                "every class has one sample only: fallback settings "
+                "are used and probabilities are not calibrated",
                 UserWarning,
                 stacklevel=3,
             )
@@ -345,13 +340,13 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         if self.variant == "label_free":
             assert chosen.scale is not None
             self.metric_scale_ = chosen.scale
-            learned = label_free.fit(
+            result = label_free.fit(
                 self._task, cost=chosen.cost, scale=chosen.scale, max_iter=self.max_iter
             )
         elif self.inference == "mean_field":
-            learned = self._fit_sweeps(chosen, rng)
+            result = self._fit_mean_field(chosen, rng)
         else:
-            learned = sampling.fit(
+            result = sampling.fit(
                 self._task,
                 self.inference,
                 margins=paper.make_margins(self._task, [chosen.cost]),
@@ -361,17 +356,17 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 rng=rng,
                 progressbar=self.progressbar,
             )
-        self._set_fitted(learned, self._describe(labels))
-        if learned.sampled is not None:
-            self._tree = trees.draws_tree(learned, self._context, inference_method=self.inference)
+        self._set_fitted(result, self._make_context(labels))
+        if result.sampled is not None:
+            self._tree = trees.draws_tree(result, self._context, inference_method=self.inference)
             self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + self.tune
             self.converged_ = warn_unless_mixed(self._tree, SPEC.identified, stacklevel=5)
         mean_field = self.inference == "mean_field" and chosen.n_sweeps is None
         if mean_field and not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol, stacklevel=4)
 
-    def _describe(self, labels: Labels) -> Context:
-        """What trees say of the data and of the fit."""
+    def _make_context(self, labels: Labels) -> Context:
+        """Data and settings that the DataTrees record."""
         config = self._config(self._task.priors)
         config["unlabeled"] = None if self.unlabeled is None else str(self.unlabeled)
         attrs: dict[str, Any] = {
@@ -397,58 +392,56 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             attrs=attrs,
         )
 
-    def _fit_sweeps(self, chosen: Candidate, rng: np.random.Generator) -> Learned:
-        """The paper's variant: so many sweeps, or to convergence."""
+    def _fit_mean_field(self, chosen: Candidate, rng: np.random.Generator) -> FitResult:
+        """Fit the paper's variant by a fixed number of sweeps or to convergence."""
         self.n_sweeps_ = chosen.n_sweeps
         fixed = chosen.n_sweeps is not None
         total = chosen.n_sweeps if chosen.n_sweeps is not None else self.max_iter
         limits = {"n_restarts": 1 if fixed else self.n_restarts, "max_iter": total}
-        with self._watched(**limits) as watched:
+        with self._progress_options(**limits) as progress:
             return paper.fit(
                 self._task,
                 cost=chosen.cost,
                 rng=rng,
                 tol=0.0 if fixed else self.tol,
                 **limits,
-                **watched,
+                **progress,
             )
-
-    # ---------------------------------------------------------------- after the fit
 
     @by_blocks
     def decision_function(self, X: Any, *, return_std: bool = False) -> Any:
-        """Scores f: positive on the side of a class; not log odds.
+        """Class scores f, positive for the class; not log odds.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         return_std : bool
-            Also return the standard deviation of the scores under the fit, too small as a rule.
+            Also return the posterior standard deviation, usually too small.
 
         Returns
         -------
         mean, std : ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
         """
-        rows = self._samples(X)
+        X = self._samples(X)
         flat = self._exclusive and len(self.classes_) == 2
         if not return_std:
-            mean = self._learned.posterior.score_means(rows)
+            mean = self._learned.posterior.score_means(X)
             return mean[:, 0] if flat else mean
-        mean, variance = self._learned.posterior.score_moments(rows)
+        mean, variance = self._learned.posterior.score_moments(X)
         std = np.sqrt(variance)
         return (mean[:, 0], std[:, 0]) if flat else (mean, std)
 
-    def _log_proba(self, rows: Any) -> FloatArray:
-        scores = self._learned.posterior.score_means(rows) / self.temperature_
+    def _log_proba(self, X: Any) -> FloatArray:
+        scores = self._learned.posterior.score_means(X) / self.temperature_
         return selection.log_probabilities(scores, exclusive=self._exclusive)
 
     @by_blocks
     def predict_proba(self, X: Any) -> FloatArray:
-        """Probabilities of the classes, calibrated on rows that were held out.
+        """Class probabilities, calibrated on held-out samples.
 
-        The model has none of its own: its margin factors are no likelihood. They are
+        The margin factors are no likelihood, so the model defines no probabilities. They are
         softmax(f / T), logistic(f / T) for two classes or for each of several labels, with the
-        temperature T that suited the scores of held-out rows best.
+        temperature T of smallest held-out log loss.
 
         Parameters
         ----------
@@ -461,31 +454,31 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         return super().predict_proba(X)
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """LatentCoordinates and probabilities of new rows as a DataTree, for the plots.
+        """Latent coordinates and probabilities of new samples as a DataTree, for the plots.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
         y : array-like, optional
-            True labels, for confusion and reliability.
+            True labels, for confusion matrix and reliability diagram.
 
         Returns
         -------
         xarray.DataTree
-            With group ``predictions``: latent_mean, latent_cov, probability, predicted, y; and how
-            unusual the rows are, t2, q_residual and tail_probability
+            With group ``predictions``: latent_mean, latent_cov, probability, predicted, y, and
+            the outlier measures t2, q_residual and tail_probability
             (:mod:`bsdr_models.numerics.outliers`).
         """
-        rows = self._samples(X)
-        log_p = self._log_proba(rows)
-        unusual, reference = self._outliers(rows)
+        X = self._samples(X)
+        log_p = self._log_proba(X)
+        outliers, reference = self._outliers(X)
         return self._context.predictions_tree(
             self._spec,
-            latent=self._learned.posterior.embed(rows),
+            latent=self._learned.posterior.embed(X),
             values={
                 "probability": np.exp(log_p),
                 "predicted": self._most_probable(log_p),
-                **unusual,
+                **outliers,
             },
             y=read_truth(y, classes=self._exclusive),
             inference_method=self.inference,
@@ -496,6 +489,6 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         tags.target_tags.multi_output = False
-        if self.inference != "mean_field":  # a sampler wants complete dense rows
+        if self.inference != "mean_field":  # samplers need complete dense samples
             tags.input_tags.sparse = tags.input_tags.allow_nan = False
         return tags

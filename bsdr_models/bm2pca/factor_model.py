@@ -1,4 +1,4 @@
-r"""The generative part of a fit: x = W z + t plus noise, for rows with or without gaps.
+r"""Factor model of a fit: x = W z + t plus noise, with or without missing values.
 
 The posterior of z given the features alone,
 
@@ -6,8 +6,7 @@ The posterior of z given the features alone,
     S_* = (I + \sum_v E[\tau_v] E[W_v^\top W_v])^{-1}, \qquad
     m_* = S_* \sum_v E[\tau_v] M_v^\top (x_v - E[t_v]),
 
-sums over the entries that a row has. Rows are (M, P) in scaled features; NaN marks what is
-missing, and a view that is absent is a block of NaN.
+sums over the observed values of a sample. X is (M, P), scaled; NaN marks a missing value.
 """
 
 from collections.abc import Sequence
@@ -22,9 +21,9 @@ from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.views import Moments, View, ViewState
 from bsdr_models.numerics.factors import Gamma
 
-# Rows with gaps are projected in blocks of about this many numbers.
+# Numbers per block of incomplete samples.
 BLOCK = 4_000_000
-# Sweeps of a decoder, whose factors are few and settle at once.
+# Sweeps of a decoder, which converges fast.
 DECODER_SWEEPS = 50
 
 type Rows = FloatArray | csr_array
@@ -32,10 +31,10 @@ type Rows = FloatArray | csr_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one view contributes to the position of a row, for P problems.
+    """Factor model of one view, for P problems.
 
     columns
-        Its features among all, (D,); None for all of them.
+        Indices of its features, (D,); None for all of them.
     loadings
         E[W], (P, D, R).
     cov
@@ -55,18 +54,14 @@ class Part:
     offset: FloatArray
     noise_precision: FloatArray
 
-    def of(self, rows: Rows) -> Rows:
-        """Its columns of the rows."""
-        return rows if self.columns is None else rows[:, self.columns]
+    def of(self, X: Rows) -> Rows:
+        """Columns of the view in X."""
+        return X if self.columns is None else X[:, self.columns]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactorModel:
-    """The generative part of a fit: x = W z + t plus noise, views side by side.
-
-    parts
-        One per view.
-    """
+    """Factor model x = W z + t plus noise, one part per view."""
 
     parts: tuple[Part, ...]
 
@@ -77,7 +72,7 @@ class FactorModel:
         data: Sequence[View],
         columns: Sequence[IntArray | None],
     ) -> "FactorModel":
-        """From the factors of the views, brought from working coordinates to features."""
+        """Map the factors of the views from working coordinates to features."""
         found = []
         for state, view, own in zip(states, data, columns, strict=True):
             offset = view.to_features(state.offset.mean[..., None])[..., 0]
@@ -99,53 +94,53 @@ class FactorModel:
         p, _, r = self.parts[0].loadings.shape
         return p, r
 
-    def embed(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
-        """Mean (P, M, R) and covariance (P, M, R, R) of the latent positions of rows.
+    def embed(self, X: Rows) -> tuple[FloatArray, FloatArray]:
+        """Mean (P, M, R) and covariance (P, M, R, R) of the latent coordinates.
 
-        The covariance is broadcast, not copied, where all rows are complete.
+        For complete samples the covariance is a broadcast view.
         """
-        if issparse(rows) or not np.isnan(rows).any():
-            return self._complete(rows)
+        if issparse(X) or not np.isnan(X).any():
+            return self._complete(X)
         p, r = self.shape
-        m = rows.shape[0]
+        m = X.shape[0]
         mean, cov = np.empty((p, m, r)), np.empty((p, m, r, r))
-        gaps = np.isnan(rows).any(axis=1)
-        if not gaps.all():
-            mean[:, ~gaps], cov[:, ~gaps] = self._complete(rows[~gaps])
-        size = max(1, BLOCK // (rows.shape[1] + p * r * r))
-        index = np.flatnonzero(gaps)
+        missing = np.isnan(X).any(axis=1)
+        if not missing.all():
+            mean[:, ~missing], cov[:, ~missing] = self._complete(X[~missing])
+        size = max(1, BLOCK // (X.shape[1] + p * r * r))
+        index = np.flatnonzero(missing)
         for begin in range(0, len(index), size):
             part = index[begin : begin + size]
-            mean[:, part], cov[:, part] = self._incomplete(rows[part])
+            mean[:, part], cov[:, part] = self._incomplete(X[part])
         return mean, cov
 
-    def _complete(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
+    def _complete(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         (p, r), linear_term = self.shape, 0.0
         for part in self.parts:
-            tau, own = part.noise_precision[:, None, None], part.of(rows)
+            tau, own = part.noise_precision[:, None, None], part.of(X)
             centre = np.einsum("pd,pdr->pr", part.offset, part.loadings)[:, None]
             seen = np.stack([np.asarray(own @ loadings) for loadings in part.loadings])
             linear_term = linear_term + tau * (seen - centre)
         cov = self._complete_cov()
-        shape = (p, rows.shape[0], r, r)
+        shape = (p, X.shape[0], r, r)
         return linear_term @ cov, np.broadcast_to(cov[:, None], shape)
 
     def _complete_cov(self) -> FloatArray:
-        """S of a row without gaps, (P, R, R)."""
+        """S of a complete sample, (P, R, R)."""
         p, r = self.shape
         precision = np.tile(np.eye(r), (p, 1, 1))
         for part in self.parts:
             precision = precision + part.noise_precision[:, None, None] * part.second
         return np.linalg.inv(precision)
 
-    def _incomplete(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _incomplete(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         p, r = self.shape
         precision, linear_term = (
-            np.tile(np.eye(r), (p, len(rows), 1, 1)),
-            np.zeros((p, len(rows), r)),
+            np.tile(np.eye(r), (p, len(X), 1, 1)),
+            np.zeros((p, len(X), r)),
         )
         for part in self.parts:
-            tau, own = part.noise_precision, np.asarray(part.of(rows))
+            tau, own = part.noise_precision, np.asarray(part.of(X))
             mask = (~np.isnan(own)).astype(np.float64)
             own = np.where(mask > 0.0, own, 0.0)
             d = own.shape[1]
@@ -159,37 +154,37 @@ class FactorModel:
         return np.einsum("pmrs,pms->pmr", cov, linear_term), cov
 
     def projection(self) -> FloatArray:
-        """Linear map from complete rows, less their centre, to positions: (P, D, R) stacked."""
+        """Linear map from centred complete samples to latent coordinates, (P, D, R)."""
         cov = self._complete_cov()
-        pieces = [part.noise_precision[:, None, None] * part.loadings @ cov for part in self.parts]
-        return self._side_by_side(pieces)
+        blocks = [part.noise_precision[:, None, None] * part.loadings @ cov for part in self.parts]
+        return self._concatenate_views(blocks)
 
     def projection_sd(self) -> FloatArray:
-        """Standard deviation of the projection's entries, from q(W) alone: (P, D, R)."""
+        """Standard deviation of the projection, from q(W) alone: (P, D, R)."""
         cov = self._complete_cov()
-        pieces = []
+        blocks = []
         for part in self.parts:
             spread = cov[:, None] @ part.cov @ cov[:, None]  # (P, J, R, R)
             own = part.noise_precision[:, None, None] * np.sqrt(np.einsum("pjrr->pjr", spread))
-            pieces.append(np.broadcast_to(own, part.loadings.shape))
-        return self._side_by_side(pieces)
+            blocks.append(np.broadcast_to(own, part.loadings.shape))
+        return self._concatenate_views(blocks)
 
     def offset(self) -> FloatArray:
         """E[t] of all features, (P, D)."""
-        pieces = [part.offset[..., None] for part in self.parts]
-        return self._side_by_side(pieces)[..., 0]
+        blocks = [part.offset[..., None] for part in self.parts]
+        return self._concatenate_views(blocks)[..., 0]
 
     def loadings(self) -> FloatArray:
         """E[W] of all features, (P, D, R)."""
-        return self._side_by_side([part.loadings for part in self.parts])
+        return self._concatenate_views([part.loadings for part in self.parts])
 
-    def _side_by_side(self, pieces: list[FloatArray]) -> FloatArray:
+    def _concatenate_views(self, blocks: list[FloatArray]) -> FloatArray:
         if self.parts[0].columns is None:
-            return pieces[0]
-        width = sum(piece.shape[1] for piece in pieces)
-        out = np.empty((pieces[0].shape[0], width, pieces[0].shape[2]))
-        for part, piece in zip(self.parts, pieces, strict=True):
-            out[:, part.columns] = piece
+            return blocks[0]
+        width = sum(block.shape[1] for block in blocks)
+        out = np.empty((blocks[0].shape[0], width, blocks[0].shape[2]))
+        for part, block in zip(self.parts, blocks, strict=True):
+            out[:, part.columns] = block
         return out
 
     def coefficients(
@@ -199,7 +194,7 @@ class FactorModel:
         precisions: Sequence[FloatArray],
         weights: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
-        """Linear effect of the features on the mean score, (D, P K), and intercept, (P K,).
+        """Linear effect of the features on the mean class score, (D, P K), and intercept, (P K,).
 
         Parameters
         ----------
@@ -217,37 +212,34 @@ class FactorModel:
         coef = [own @ direction for own in scaled]
         shift = sum(np.einsum("pd,pdk->pk", t, own) for t, own in zip(offsets, coef, strict=True))
         intercept: FloatArray = weights[:, 0] - shift
-        return outcomes_side_by_side(self._side_by_side(coef)), intercept.ravel()
+        return concatenate_problems(self._concatenate_views(coef)), intercept.ravel()
 
-    def reconstruct(self, positions: FloatArray) -> FloatArray:
-        """E[x] at latent positions (P, M, R), averaged over problems: (M, D)."""
-        rows = positions @ np.swapaxes(self.loadings(), 1, 2) + self.offset()[:, None]
-        return rows.mean(axis=0)
+    def reconstruct(self, latent: FloatArray) -> FloatArray:
+        """E[x] at latent coordinates (P, M, R), averaged over problems: (M, D)."""
+        X = latent @ np.swapaxes(self.loadings(), 1, 2) + self.offset()[:, None]
+        return X.mean(axis=0)
 
-    def impute(self, rows: FloatArray) -> FloatArray:
-        """Rows with NaN replaced by E[x_missing | x_observed], (M, D)."""
-        gaps = np.isnan(rows)
-        incomplete = gaps.any(axis=1)
+    def impute(self, X: FloatArray) -> FloatArray:
+        """Replace NaN by E[x_missing | x_observed], (M, D)."""
+        missing = np.isnan(X)
+        incomplete = missing.any(axis=1)
         if not incomplete.any():
-            return rows
-        out = rows.copy()
-        mean, _ = self.embed(rows[incomplete])
-        out[incomplete] = np.where(gaps[incomplete], self.reconstruct(mean), rows[incomplete])
+            return X
+        out = X.copy()
+        mean, _ = self.embed(X[incomplete])
+        out[incomplete] = np.where(missing[incomplete], self.reconstruct(mean), X[incomplete])
         return out
 
 
-def outcomes_side_by_side(values: FloatArray) -> FloatArray:
-    """Columns of all problems side by side: (P, M, K) -> (M, P K)."""
+def concatenate_problems(values: FloatArray) -> FloatArray:
+    """Concatenate the columns of all problems: (P, M, K) -> (M, P K)."""
     return np.moveaxis(values, 0, 1).reshape(values.shape[1], -1)
 
 
 def fit_decoder(
     latent: Sequence[Moments], data: Sequence[View], priors: Priors
 ) -> tuple[ViewState, ...]:
-    """Factors t, W, r, tau of every view with q(Z) held fixed, by coordinate ascent.
-
-    For a fit whose positions were found without a generative part.
-    """
+    """Factors t, W, r, tau of every view with q(Z) held fixed, by coordinate ascent."""
     found = []
     for moments, view in zip(latent, data, strict=True):
         p, _, r = moments.total.shape

@@ -1,21 +1,20 @@
-r"""Gibbs sampling for BM2PCA: every full conditional of the augmented model, all chains at once.
+r"""Gibbs sampling for BM2PCA from the full conditionals of the augmented model, chains in parallel.
 
-The target is the pseudo-posterior of [1]_ with the slack scales kept as unknowns [2]_. Each
-``sample_*`` draws one block given everything else, for C chains along the leading axis of every
-array. Two sweeps are composed of them: ``step`` takes the factors of the mean field in turn;
-``step_joint`` moves weights and slack scales with Z integrated out, and ends with moves along
-changes of the latent basis.
+The target is the pseudo-posterior of [1]_ with the slack scales as variables [2]_. Each
+``sample_*`` draws one block given the others, for C chains along the first axis of every array.
+``step`` is a plain sweep over the factors of mean field. ``step_joint`` draws weights and slack
+scales with Z integrated out, and adds moves along changes of the latent basis.
 
-Use ``step_joint``. In the plain sweep weights, positions and slack scales hold each other, and
-the size of the scores hardly moves: about a thousand sweeps make one independent draw of coef.
+Use ``step_joint``. In the plain sweep weights, latent coordinates and slack scales are strongly
+correlated, and one independent draw of coef takes about a thousand sweeps.
 
-No label bounds the size of its score from above, and what bounds the weights is their prior: they
-have moments of order below 2 weight_shape only. Under the paper's hyper-parameters (0.1) coef has
-no posterior mean; only its direction and the signs of scores mean anything there.
+Labels do not bound class scores from above, so posterior moments of the weights exist only below
+order 2 weight_shape, as under the prior. Under the paper's hyper-parameters (0.1) coef has no
+posterior mean; only its direction and the signs of the scores are meaningful.
 
 Letters: t offset, W loadings, r their precision, tau noise precision, Z latent, eta weights with
-e_0 the bias (first), nu their precision, lambda slack scale, f scores. The margins of one row and
-label are a normal factor :math:`\exp(g f - h f^2 / 2)` given the slack scales.
+e_0 the bias (first), nu their precision, lambda slack scale, f class scores. Given the slack
+scales, the margins of one sample and label are a normal factor :math:`\exp(g f - h f^2 / 2)`.
 
 References
 ----------
@@ -43,13 +42,7 @@ from bsdr_models.numerics.linalg import cholesky, inv_spd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Rows and targets.
-
-    X
-        (N, d), dense.
-    margins
-        Hinge or tube, with targets (1, N, K).
-    """
+    """Dense samples X (N, d) and their margins, with targets (1, N, K)."""
 
     X: FloatArray
     margins: Margins
@@ -57,7 +50,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """One value of every variable in each chain. C chains, N rows, d features, k components.
+    """One value of every variable in each chain. C chains, N samples, d features, k components.
 
     offset
         t, (C, d).
@@ -74,10 +67,10 @@ class State:
     weights
         [e_0; eta], (C, 1 + k, K). Row 0 is the bias.
     slack_scale
-        lambda, (C, N, K); of the upper side of the tube for regression. Without a target it
-        belongs to nothing.
+        lambda, (C, N, K); for regression that of targets above the interval. Unused without a
+        target.
     slack_scale_lower
-        omega, (C, N, K), of the lower side; None for classification.
+        omega, (C, N, K), of targets below the interval; None for classification.
     """
 
     offset: FloatArray
@@ -99,18 +92,7 @@ def init(
     n_chains: int,
     rng: np.random.Generator,
 ) -> State:
-    """Random, dispersed states: Z is a random projection of unit variance, all else follows.
-
-    Parameters
-    ----------
-    problem : Problem
-    priors : Priors
-    n_components : int
-        k.
-    n_chains : int
-        C.
-    rng : numpy.random.Generator
-    """
+    """Dispersed initial states: Z is a random projection of X with unit variance."""
     c, k = n_chains, n_components
     n, d = problem.X.shape
     n_labels = problem.margins.y.shape[2]
@@ -138,27 +120,27 @@ def sample_slack(margins: Margins, scores: FloatArray, *, rng: np.random.Generat
 
     Returns
     -------
-    (C, N, K) for a hinge; (2, C, N, K) for a tube, upper and lower side.
+    (C, N, K) for a hinge; (2, C, N, K) for real targets, upper and lower side.
     """
     return inverse_gaussian.draw(margins.scales(scores, np.zeros(())), rng=rng)
 
 
 def sample_latent(state: State, problem: Problem, *, rng: np.random.Generator) -> FloatArray:
-    r"""Z given all else: rows :math:`N(P_n^{-1} l_n, P_n^{-1})`.
+    r"""Z given all else: :math:`z_n \sim N(P_n^{-1} l_n, P_n^{-1})`.
 
     .. math::
         P_n = I + \tau W^\top W + \sum_c h_{nc} \eta_c \eta_c^\top, \qquad
         l_n = \tau W^\top (x_n - t) + \sum_c (g_{nc} - h_{nc} e_{0c}) \eta_c
 
-    For one label, P_n is a change of rank one of A = L L': with v = L^{-1} eta,
-    :math:`(I + h v v^\top)^{-1/2} = I - \alpha v v^\top`, so no row is factorised by itself.
+    For one label, P_n is a rank-one update of A = L L', and with v = L^{-1} eta,
+    :math:`(I + h v v^\top)^{-1/2} = I - \alpha v v^\top`, so A alone is factorised.
     """
     linear, A = _feature_terms(state, problem)
     h, g = _margin_terms(state, problem)
     eta = state.weights[:, 1:]
     linear = linear + (g - h * state.weights[:, :1]) @ _transpose(eta)
     if eta.shape[2] > 1:
-        precision = _row_precisions(A, eta, h)
+        precision = _sample_precisions(A, eta, h)
         column = linear[..., None]
         return normal_draws.draw(precision, column, name="latent precision", rng=rng)[..., 0]
     half = np.linalg.inv(cholesky(A, name="latent precision"))
@@ -193,29 +175,29 @@ def sample_weights_and_slack(
 ) -> State:
     r"""Weights, their precision and the slack scales, label by label, with Z integrated out.
 
-    Given all else but label c, z_n is normal, with the precision and linear term of
-    `sample_latent` less those of c, and so is the score of c: eta_c and nu_c move in their
-    marginal density (:mod:`bsdr_models.numerics.soft_margin_draws`), and scores and slack scales are
-    drawn given them. Z has to be drawn next: it no longer belongs to the rest.
+    Without label c, z_n is normal, with the precision and linear term of `sample_latent` less
+    those of c, and so is the score of c. So eta_c and nu_c are drawn from their marginal
+    (:mod:`bsdr_models.numerics.soft_margin_draws`), and scores and slack scales given them. Z must
+    be drawn next.
     """
     linear, A = _feature_terms(state, problem)
     n_labels = state.weights.shape[2]
     for c in range(n_labels):
         own = np.arange(n_labels) == c
         if n_labels == 1:
-            cov, pull = inv_spd(A[:, None], name="latent precision")[0], linear
+            cov, linear_term = inv_spd(A[:, None], name="latent precision")[0], linear
         else:
             h, g = (np.where(own, 0.0, term) for term in _margin_terms(state, problem))
             eta = state.weights[:, 1:]
-            cov = inv_spd(_row_precisions(A, eta, h), name="latent precision")[0]
-            pull = linear + (g - h * state.weights[:, :1]) @ _transpose(eta)
+            cov = inv_spd(_sample_precisions(A, eta, h), name="latent precision")[0]
+            linear_term = linear + (g - h * state.weights[:, :1]) @ _transpose(eta)
         margins = problem.margins.of_label(c)
         lower, upper = margins.interval()
         weights, precision, scores = soft_margin_draws.draw(
             state.weights[:, :, c],
             state.weight_precision[:, c],
             soft_margin_draws.Scores(
-                mean=np.einsum("cnij,cnj->cni", cov, pull),
+                mean=np.einsum("cnij,cnj->cni", cov, linear_term),
                 cov=cov,
                 lower=lower[..., 0],
                 upper=upper[..., 0],
@@ -285,7 +267,7 @@ def sample_noise_precision(
 
 
 def sample_basis(state: State, priors: Priors, *, rng: np.random.Generator) -> State:
-    """Z, t, W, r and the weights along changes of basis that features and scores do not see."""
+    """Draw a change of the latent basis, which leaves the fit of features and labels unchanged."""
     Z, T, weights, precision = parameter_expansion_draws.draw(
         _with_one(state.latent),
         np.concatenate([state.offset[..., None], state.loadings], axis=2),
@@ -307,7 +289,7 @@ def sample_basis(state: State, priors: Priors, *, rng: np.random.Generator) -> S
 
 
 def step(state: State, problem: Problem, priors: Priors, *, rng: np.random.Generator) -> State:
-    """One sweep over the factors of the mean field; the input is not modified."""
+    """One plain sweep; the input is not modified."""
     state = _with_slack(state, sample_slack(problem.margins, _scores(state), rng=rng))
     state = replace(state, latent=sample_latent(state, problem, rng=rng))
     state = replace(state, weights=sample_weights(state, problem, rng=rng))
@@ -321,7 +303,7 @@ def step(state: State, problem: Problem, priors: Priors, *, rng: np.random.Gener
 def step_joint(
     state: State, problem: Problem, priors: Priors, *, rng: np.random.Generator
 ) -> State:
-    """One sweep with Z integrated out, and changes of basis; the input is not modified."""
+    """One sweep with Z integrated out, and a change of basis; the input is not modified."""
     state = sample_weights_and_slack(state, problem, priors, rng=rng)
     state = replace(state, latent=sample_latent(state, problem, rng=rng))
     state = replace(state, weight_precision=sample_weight_precision(state, priors, rng=rng))
@@ -333,7 +315,7 @@ def step_joint(
 
 
 def to_variables(state: State) -> dict[str, FloatArray]:
-    """Values by the names and dims of the card, with a leading chain axis."""
+    """Values by the names and dims of the specification, with a leading chain axis."""
     values = {name: getattr(state, name) for name in State.__dataclass_fields__}
     bias, eta = state.weights[:, 0], state.weights[:, 1:]
     tau = state.noise_precision[:, None, None]
@@ -368,7 +350,7 @@ def _with_slack(state: State, slack: FloatArray) -> State:
 
 
 def _margin_terms(state: State, problem: Problem) -> tuple[FloatArray, FloatArray]:
-    """Precision h and linear term g that the margins give to f, each (C, N, K)."""
+    """Precision h and linear term g of f from the margins, each (C, N, K)."""
     slack = _slack(state)
     return problem.margins.weights(slack), problem.margins.linear_terms(slack)
 
@@ -380,14 +362,14 @@ def _prior_precision(state: State) -> FloatArray:
 
 
 def _feature_terms(state: State, problem: Problem) -> tuple[FloatArray, FloatArray]:
-    """What features say of Z: linear terms tau W'(x - t), (C, N, k), and I + tau W'W."""
+    """Linear terms tau W'(x - t) of Z from the features, (C, N, k), and I + tau W'W."""
     W = state.loadings
     linear = problem.X @ W - state.offset[:, None] @ W
     return state.noise_precision[:, None, None] * linear, _prior_precision(state)
 
 
-def _row_precisions(A: FloatArray, eta: FloatArray, h: FloatArray) -> FloatArray:
-    """A + sum_c h_nc eta_c eta_c' for every row, (C, N, k, k)."""
+def _sample_precisions(A: FloatArray, eta: FloatArray, h: FloatArray) -> FloatArray:
+    """A + sum_c h_nc eta_c eta_c' for every sample, (C, N, k, k)."""
     n_chains, k, n_labels = eta.shape
     outer = np.einsum("cik,cjk->ckij", eta, eta).reshape(n_chains, n_labels, k * k)
     return (h @ outer).reshape(n_chains, -1, k, k) + A[:, None]
@@ -403,10 +385,8 @@ def _with_one(Z: FloatArray) -> FloatArray:
 
 
 def _gamma(shape: float, rate: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Gamma of shape and rate."""
     return rng.gamma(shape, 1.0 / rate)
 
 
 def _transpose(stack: FloatArray) -> FloatArray:
-    """Each matrix of a stack transposed."""
     return np.swapaxes(stack, -1, -2)

@@ -1,4 +1,4 @@
-"""Labels as the engines of BM2PCA see them: signs, with zeros where there is no label."""
+"""Encode labels as signs, 0 for a missing label."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,15 +16,15 @@ class Labels:
     """Encoded targets of a classifier.
 
     given
-        As an array, (N,) or (N, K).
+        Targets as an array, (N,) or (N, K).
     classes
         Sorted classes, or the numbers of the labels, (K,).
     signs
         (N, K) in {-1, 0, 1}, 0 without a label; one column for two classes.
     groups
-        Class of each row, -1 without; of several labels 0 for rows that have any, else -1.
+        Class of each sample, -1 without; for several labels 0 if any is known, else -1.
     exclusive
-        Whether a row has one of several classes, and not several labels.
+        Whether classes exclude each other; False for several labels.
     """
 
     given: np.ndarray
@@ -41,13 +41,12 @@ def encode(y: Any, unlabeled: Any) -> Labels:
     ----------
     y : array-like
     unlabeled : scalar, optional
-        Marks entries without a label; NaN marks every kind of missing value. None marks nothing.
+        Marker of a missing label; NaN stands for every kind of missing value.
 
     Raises
     ------
     ValueError
-        If a label is missing without being marked, there are no two classes, a label never
-        varies, or the targets are not labels.
+        If y has an unmarked missing value, fewer than two classes, a constant label, or no labels.
     """
     y, known = known_entries(y, unlabeled)
     if y.ndim == 2 and y.shape[1] > 1:
@@ -76,7 +75,7 @@ def _encode_labels(y: np.ndarray, known: BoolArray) -> Labels:
     signs = np.where(known, 2.0 * on.astype(np.float64) - 1.0, 0.0)
     for label, column in enumerate(signs.T):
         if not {-1.0, 1.0} <= set(column.tolist()):
-            raise ValueError(f"label {label} of y is the same in every row that has it")
+            raise ValueError(f"label {label} of y is the same in every sample that has it")
     return Labels(
         given=y,
         classes=np.arange(y.shape[1]),

@@ -1,4 +1,4 @@
-r"""Margin factors as scale mixtures of normals: hinge for signs, tube for real targets.
+r"""Margin factors as scale mixtures of normals: hinge, and epsilon-insensitive loss.
 
 With u = C (1 - y f) [1]_,
 
@@ -6,12 +6,11 @@ With u = C (1 - y f) [1]_,
     e^{-2 \max(0, u)} = \int_0^\infty (2 \pi \lambda)^{-1/2} e^{-(\lambda + u)^2 / 2 \lambda}
     d\lambda .
 
-Under q(lambda) = GIG(1/2, 1, chi), chi = E[u**2], a factor is a normal in f: what the updates of
-latents and weights need is a precision ``weights`` and a linear term ``pulls`` per row and
-outcome, both 0 where there is no target. s = sqrt(chi) is all there is to know of q(lambda):
-E[lambda] = s + 1, E[1 / lambda] = 1 / s.
+Under q(lambda) = GIG(1/2, 1, chi), chi = E[u**2], a factor is normal in f. Updates of latent
+coordinates and weights need its precision ``weights`` and linear term ``linear_terms``, both 0
+without a target. q(lambda) is given by s = sqrt(chi): E[lambda] = s + 1, E[1 / lambda] = 1 / s.
 
-Arrays are (P, N, K): P problems, N rows, K outcomes.
+Arrays are (P, N, K): P problems, N samples, K outcomes.
 
 References
 ----------
@@ -25,7 +24,7 @@ import numpy as np
 
 from bsdr_models.arrays import BoolArray, FloatArray
 
-# A score variance of 0 on the margin itself would make E[1 / lambda] infinite.
+# Lower limit of s; s = 0 would make E[1 / lambda] infinite.
 SMALLEST = 1e-12
 
 
@@ -34,7 +33,7 @@ class Hinge:
     """Pseudo-likelihood exp{-2 C max(0, 1 - y f)} of signs.
 
     y
-        (P, N, K) of -1, +1, and 0 where there is no label.
+        (P, N, K) of -1, +1, and 0 without a label.
     cost
         C, (P, 1, 1).
     """
@@ -49,7 +48,7 @@ class Hinge:
         return np.where(self.y != 0.0, found, 1.0)
 
     def weights(self, scales: FloatArray) -> FloatArray:
-        """C**2 E[1 / lambda]: precision that the factor gives to f."""
+        """C**2 E[1 / lambda]: precision of f."""
         return self.y**2 * self.cost**2 / scales
 
     def linear_terms(self, scales: FloatArray) -> FloatArray:
@@ -63,7 +62,7 @@ class Hinge:
         return np.sum(self.y**2 * each, axis=(1, 2))
 
     def interval(self) -> tuple[FloatArray, FloatArray]:
-        """Ends (P, N, K) between which the factor is flat in f; infinite where there is none."""
+        """Interval of f in which the factor is constant: two arrays (P, N, K)."""
         y = self.y
         return np.where(y > 0.0, 1.0, -np.inf), np.where(y < 0.0, -1.0, np.inf)
 
@@ -74,7 +73,7 @@ class Hinge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpsilonInsensitive:
-    r"""Likelihood of real targets, flat within epsilon of the score.
+    r"""Likelihood of real targets, constant for f within epsilon of the target.
 
     .. math::
         p(y \mid f) = e^{-2 C \max(0, |y - f| - \epsilon)} / (2 \epsilon + 1 / C)
@@ -85,11 +84,11 @@ class EpsilonInsensitive:
     y
         (P, N, K).
     observed
-        Where there is a target, (P, N, K).
+        Mask of the observed targets, (P, N, K).
     cost
         C, (P, 1, 1), per unit of y.
     epsilon
-        Half width of the tube, in units of y; (P, 1, 1) where problems differ.
+        Half width of the interval, in units of y; (P, 1, 1) if problems differ.
     """
 
     y: FloatArray
@@ -103,11 +102,12 @@ class EpsilonInsensitive:
         return np.where(self.observed, np.maximum(found, SMALLEST), 1.0)
 
     def _squares(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        gap = self.y - mean
-        return np.stack([(gap - self.epsilon) ** 2, (gap + self.epsilon) ** 2]) + variance
+        residual = self.y - mean
+        upper, lower = (residual - self.epsilon) ** 2, (residual + self.epsilon) ** 2
+        return np.stack([upper, lower]) + variance
 
     def weights(self, scales: FloatArray) -> FloatArray:
-        """Precision that the factors give to f."""
+        """Precision of f."""
         return self.observed * self.cost**2 * (1.0 / scales).sum(axis=0)
 
     def linear_terms(self, scales: FloatArray) -> FloatArray:
@@ -124,7 +124,7 @@ class EpsilonInsensitive:
         return np.sum(self.observed * each, axis=(1, 2))
 
     def interval(self) -> tuple[FloatArray, FloatArray]:
-        """Ends (P, N, K) between which the factor is flat in f; infinite without a target."""
+        """Interval of f in which the factor is constant: two arrays (P, N, K)."""
         lower = np.where(self.observed, self.y - self.epsilon, -np.inf)
         return lower, np.where(self.observed, self.y + self.epsilon, np.inf)
 
@@ -138,15 +138,9 @@ type Margins = Hinge | EpsilonInsensitive
 
 
 def margins_of(y: FloatArray, cost: FloatArray, epsilon: float | FloatArray | None) -> Margins:
-    """Factors of signs, or of real targets with a tube of half width ``epsilon`` around them.
+    """Margin factors of signs (0 without a label), or of real targets (NaN if missing).
 
-    Parameters
-    ----------
-    y : (P, N, K)
-        Signs, 0 where there is no label; or real, NaN where there is none.
-    cost : (P, 1, 1)
-    epsilon : float or (P, 1, 1), optional
-        None for signs.
+    Shapes are y (P, N, K), cost (P, 1, 1); ``epsilon`` is None for signs.
     """
     if epsilon is None:
         return Hinge(y=y, cost=cost)

@@ -1,18 +1,18 @@
 r"""Mean-field variational inference for BM2PCA.
 
 q factorises as q(t) q(W) q(r) q(tau), one such set per view, and q(Z) q(eta) q(nu) q(lambda).
-Every ``update_*`` returns the optimal factor with the others held fixed; ``step`` runs them once;
-``bound_terms`` is the exact bound, all constants included, of the pseudo-posterior: the margin
-factors are no likelihood of the labels, so the bound compares starts and rotations, never costs.
-NumPy and SciPy only.
+Every ``update_*`` returns the optimal factor with the others held fixed; ``step`` runs them once.
+``bound_terms`` is the exact bound of the pseudo-posterior, with all constants. The margin factors
+are no likelihood of the labels, so the bound compares initial values and rotations, never costs.
 
-P problems that share their rows are fitted at once: one per class for one-vs-rest, several costs
-at a time in a cross-validation. Each has K outcomes; K = 1 is the paper's model, K > 1 shares one
-subspace. Rows without a label take part in the features alone.
+P problems with the same samples are fitted at once: one per class for one-vs-rest, or several
+costs in a cross-validation. Each has K outcomes; K = 1 is the paper's model, K > 1 shares one
+subspace. Unlabelled samples contribute their features alone. If they outnumber features they are
+*pooled*: held as sufficient statistics.
 
-Departures from the printed updates [1]_, which let the bound fall: the argument of q(lambda) is
-E[(1 - y f)**2], not (1 - y E[f])**2; the pull of a label on z is C (1 + C E[1/lambda]) y; the
-moment E[eta_0 eta] holds their covariance; the shape of q(nu) gains (R + 1) / 2.
+The printed updates [1]_ can lower the bound. Here the argument of q(lambda) is E[(1 - y f)**2],
+not (1 - y E[f])**2; the linear term of a label in q(z) is C (1 + C E[1/lambda]) y; the moment
+E[eta_0 eta] includes their covariance; the shape of q(nu) gains (R + 1) / 2.
 
 References
 ----------
@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca import starts, views
+from bsdr_models.bm2pca import initial_values, views
 from bsdr_models.bm2pca.loss_augmentation import Margins
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.views import Moments, View, ViewState
@@ -41,42 +41,26 @@ type Scores = tuple[FloatArray, FloatArray]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Rows and targets of P problems.
-
-    views
-        The rows, each view's own features.
-    margins
-        Targets, (P, N, K) for the rows that are not pooled.
-    """
+    """Samples and targets of P problems; targets are (P, N, K) for N samples not pooled."""
 
     views: tuple[View, ...]
     margins: Margins
 
     @property
     def n_pooled(self) -> int:
-        """Rows without a label that are held as sums."""
+        """Number of pooled samples: unlabelled ones, held as sufficient statistics."""
         pool = self.views[0].pool
         return 0 if pool is None else pool.n
 
     @property
     def n_samples(self) -> int:
-        """All rows, pooled ones included."""
+        """Number of samples, pooled ones included."""
         return self.margins.y.shape[1] + self.n_pooled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pooled:
-    """q of the latents of pooled rows: z_n ~ N(B x_n + b, S).
-
-    map
-        B, (P, R, D).
-    shift
-        b, (P, R).
-    cov
-        S, (P, R, R).
-    log_det
-        log |S|, (P,).
-    """
+    """q(z_n) = N(B x_n + b, S) of pooled samples: B (P, R, D), b (P, R), S (P, R, R)."""
 
     map: FloatArray
     shift: FloatArray
@@ -86,18 +70,18 @@ class Pooled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latent:
-    """q(Z): one normal per row.
+    """q(Z): one normal per sample.
 
     mean
         (P, N, R).
     cov
         S_n, in the cheapest exact form.
     pooled
-        The same for pooled rows.
+        q of pooled samples.
     moments
-        What each view needs of q(Z).
+        Sufficient statistics of q(Z) for each view.
     second
-        Sum over all rows of E[z z'], (P, R, R).
+        Sum of E[z z'] over all samples, (P, R, R).
     """
 
     mean: FloatArray
@@ -111,12 +95,7 @@ class Latent:
 class Weights:
     """q(eta): one normal per outcome over [bias; weights].
 
-    mean
-        (P, 1 + R, K).
-    cov
-        (P, K, 1 + R, 1 + R).
-    log_det
-        log |cov|, (P, K).
+    Shapes are mean (P, 1 + R, K), cov (P, K, 1 + R, 1 + R), log |cov| (P, K).
     """
 
     mean: FloatArray
@@ -132,7 +111,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All factors of q. P problems, N rows, R components, K outcomes.
+    """All factors of q. P problems, N samples, R components, K outcomes.
 
     views
         t, W, r, tau of each view.
@@ -169,38 +148,32 @@ def init(
     rng: np.random.Generator,
     start: Start = "label",
 ) -> State:
-    """State to start from: latent positions from ``start``, the other factors to match.
+    """Initial state with R = ``n_components``.
 
-    Parameters
-    ----------
-    data : Data
-    priors : Priors
-    n_components : int
-        R.
-    rng : numpy.random.Generator
-    start : {"label", "pca", "random"}
-        Leading components from the targets, principal axes, or standard normals; what a start
-        has no direction for is standard normal.
+    ``start`` takes the leading latent coordinates from the targets or from principal axes; the
+    others, or all for "random", are standard normal.
     """
     p, n, _ = data.margins.y.shape
     mean = np.tile(rng.standard_normal((n, n_components)), (p, 1, 1))
     if start == "label":
-        found = starts.target_scores(data.margins.y)[..., :n_components]
+        found = initial_values.target_coordinates(data.margins.y)[..., :n_components]
         mean[..., : found.shape[-1]] = found
     elif start == "pca":
-        found = starts.principal_scores(data.views, n_components)
+        found = initial_values.principal_scores(data.views, n_components)
         mean[..., : found.shape[-1]] = found
-    return _at_coordinates(mean, data)
+    return _initial_state(mean, data)
 
 
-def _at_coordinates(mean: FloatArray, data: Data) -> State:
-    """State to start from at given latent positions, (P, N, R)."""
+def _initial_state(mean: FloatArray, data: Data) -> State:
+    """Initial state at given latent coordinates, (P, N, R)."""
     (p, n, r), k = mean.shape, data.margins.y.shape[-1]
     eye = np.tile(np.eye(r), (p, 1, 1))
     cov = shared_axes(eye, 0.0 * eye, np.zeros((p, n)))
-    pooled = _vague_pool(data, p, r) if data.n_pooled else None
+    pooled = _initial_pooled(data, p, r) if data.n_pooled else None
     state = State(
-        views=tuple(starts.view_state(view, n_problems=p, n_components=r) for view in data.views),
+        views=tuple(
+            initial_values.view_state(view, n_problems=p, n_components=r) for view in data.views
+        ),
         latent=make_latent(mean, cov, pooled, data),
         weights=_ridge_weights(mean, data.margins.y),
         weight_precision=Gamma(shape=np.ones((p, k)), rate=np.ones((p, k))),
@@ -209,8 +182,8 @@ def _at_coordinates(mean: FloatArray, data: Data) -> State:
     return replace(state, slack=update_slack(state, data))
 
 
-def _vague_pool(data: Data, p: int, r: int) -> Pooled:
-    """Standard normals, whatever the row."""
+def _initial_pooled(data: Data, p: int, r: int) -> Pooled:
+    """Standard normal q(z) for every pooled sample."""
     return Pooled(
         map=np.zeros((p, r, data.views[0].total.size)),
         shift=np.zeros((p, r)),
@@ -220,7 +193,7 @@ def _vague_pool(data: Data, p: int, r: int) -> Pooled:
 
 
 def _ridge_weights(mean: FloatArray, y: FloatArray) -> Weights:
-    """Weights that fit the targets (P, N, K) from given positions, vaguely."""
+    """Ridge regression of the targets (P, N, K) on latent coordinates."""
     full = with_ones(mean)
     across, (p, k), q = np.swapaxes(full, 1, 2), (len(y), y.shape[-1]), full.shape[-1]
     return Weights(
@@ -238,11 +211,11 @@ def with_ones(mean: FloatArray) -> FloatArray:
 def make_latent(
     mean: FloatArray, cov: SampleCovariances, pooled: Pooled | None, data: Data
 ) -> Latent:
-    """q(Z) with the sums that the views need of it; pooled rows are added to them."""
+    """q(Z) with its sufficient statistics for the views, pooled samples included."""
     total, second = mean.sum(axis=1), np.swapaxes(mean, 1, 2) @ mean + cov.total()
     found: list[Moments] = []
     for view in data.views:
-        cross = view.back(mean)
+        cross = view.project_back(mean)
         if view.mask is None:
             found.append(Moments(total=total[:, None], second=second[:, None], cross=cross))
             continue
@@ -257,7 +230,7 @@ def make_latent(
         )
     pool = data.views[0].pool
     if pooled is not None and pool is not None:
-        (own,) = found  # only rows of one complete view are pooled
+        (own,) = found  # only samples of one complete view are pooled
         total, extra, cross = _pooled_sums(pooled, pool)
         second = second + extra
         found = [
@@ -269,21 +242,21 @@ def make_latent(
 
 
 def _pooled_sums(pooled: Pooled, pool: views.Pool) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Sums of E[z], E[z z'] and x E[z]' over pooled rows, from the sums of the rows alone."""
+    """Sums of E[z], E[z z'] and x E[z]' over pooled samples."""
     B, b, n = pooled.map, pooled.shift, pool.n
-    moved = B @ pool.total  # (P, R)
+    mapped = B @ pool.total  # (P, R)
     cross = pool.gram @ np.swapaxes(B, 1, 2) + pool.total[:, None] * b[:, None, :]  # (P, D, R)
-    total = moved + n * b
+    total = mapped + n * b
     second = B @ pool.gram @ np.swapaxes(B, 1, 2) + n * (b[:, :, None] * b[:, None, :] + pooled.cov)
-    mixed = moved[:, :, None] * b[:, None, :]
+    mixed = mapped[:, :, None] * b[:, None, :]
     return total, second + mixed + np.swapaxes(mixed, 1, 2), cross
 
 
 def update_loadings(state: State, data: Data) -> tuple[ViewState, ...]:
-    """Optimal q(W) of every view; see :func:`bsdr_models.bm2pca.views.loadings`."""
+    """Optimal q(W) of every view."""
     return tuple(
         replace(own, loadings=views.loadings(own, moments, view))
-        for own, moments, view in _each(state, data)
+        for own, moments, view in _by_view(state, data)
     )
 
 
@@ -291,7 +264,7 @@ def update_loading_precision(state: State, data: Data, priors: Priors) -> tuple[
     """Optimal q(r) of every view."""
     return tuple(
         replace(own, loading_precision=views.loading_precision(own, view, priors))
-        for own, _, view in _each(state, data)
+        for own, _, view in _by_view(state, data)
     )
 
 
@@ -299,7 +272,7 @@ def update_offset(state: State, data: Data, priors: Priors) -> tuple[ViewState, 
     """Optimal q(t) of every view."""
     return tuple(
         replace(own, offset=views.offset(own, moments, view, priors))
-        for own, moments, view in _each(state, data)
+        for own, moments, view in _by_view(state, data)
     )
 
 
@@ -307,18 +280,18 @@ def update_noise_precision(state: State, data: Data, priors: Priors) -> tuple[Vi
     """Optimal q(tau) of every view."""
     return tuple(
         replace(own, noise_precision=views.noise_precision(own, moments, view, priors))
-        for own, moments, view in _each(state, data)
+        for own, moments, view in _by_view(state, data)
     )
 
 
-def _each(state: State, data: Data) -> Iterator[tuple[ViewState, Moments, View]]:
+def _by_view(state: State, data: Data) -> Iterator[tuple[ViewState, Moments, View]]:
     return zip(state.views, state.latent.moments, data.views, strict=True)
 
 
 def update_latent(state: State, data: Data) -> Latent:
     r"""Optimal q(Z).
 
-    With w and g the weights and pulls of the margins,
+    With w the weights and g the linear terms of the margins,
 
     .. math::
         S_n^{-1} = I + \sum_v E[\tau_v] E[W_v^\top W_v] + \sum_c w_{nc} E[\eta_c \eta_c^\top],
@@ -331,8 +304,13 @@ def update_latent(state: State, data: Data) -> Latent:
     return make_latent(mean, cov, _pooled_samples(state, data, base), data)
 
 
+def _margin_terms(state: State, data: Data) -> tuple[FloatArray, FloatArray]:
+    """Weights and linear terms of the margins, each (P, N, K)."""
+    return data.margins.weights(state.slack), data.margins.linear_terms(state.slack)
+
+
 def _latent_base(state: State, data: Data) -> FloatArray:
-    """Precision of z_n before its labels speak: (P, 1, R, R), or (P, N, R, R) with gaps."""
+    """Precision of z_n given its features: (P, 1, R, R), or (P, N, R, R) with missing values."""
     base: FloatArray = np.eye(state.weights.mean.shape[1] - 1) + sum(
         views.latent_precision(own, view) for own, view in zip(state.views, data.views, strict=True)
     )
@@ -342,11 +320,8 @@ def _latent_base(state: State, data: Data) -> FloatArray:
 def _latent_samples(
     state: State, data: Data, base: FloatArray
 ) -> tuple[FloatArray, SampleCovariances]:
-    """Mean (P, N, R) and covariances of the rows that are held, given :func:`_latent_base`."""
-    weights, linear_terms = (
-        data.margins.weights(state.slack),
-        data.margins.linear_terms(state.slack),
-    )
+    """Mean (P, N, R) and covariances of the samples not pooled, given :func:`_latent_base`."""
+    weights, linear_terms = _margin_terms(state, data)
     second = state.weights.second
     forms, crossed = second[..., 1:, 1:], second[..., 0, 1:]  # (P, K, R, R), (P, K, R)
     sides = np.concatenate([linear_terms, weights], axis=-1)
@@ -368,7 +343,7 @@ def _latent_samples(
 
 
 def _pooled_samples(state: State, data: Data, base: FloatArray) -> Pooled | None:
-    """Optimal q of pooled rows, whose features alone speak."""
+    """Optimal q of pooled samples, given their features alone."""
     if not data.n_pooled:
         return None
     own = state.views[0]
@@ -384,16 +359,13 @@ def _pooled_samples(state: State, data: Data, base: FloatArray) -> Pooled | None
 
 
 def update_weights(state: State, data: Data) -> Weights:
-    r"""Optimal q(eta), sums over labelled rows.
+    r"""Optimal q(eta); sums run over labelled samples.
 
     .. math::
         S_c^{-1} = E[\nu_c] I + \sum_n w_{nc} E[\tilde z_n \tilde z_n^\top], \qquad
         \mu_c = S_c \sum_n g_{nc} E[\tilde z_n]
     """
-    weights, linear_terms = (
-        data.margins.weights(state.slack),
-        data.margins.linear_terms(state.slack),
-    )
+    weights, linear_terms = _margin_terms(state, data)
     full = with_ones(state.latent.mean)  # (P, N, 1 + R)
     full_t = np.swapaxes(full, 1, 2)
     outer = [full_t @ (weights[..., c, None] * full) for c in range(weights.shape[-1])]
@@ -417,7 +389,7 @@ def update_weight_precision(state: State, priors: Priors) -> Gamma:
 
 
 def update_slack(state: State, data: Data) -> FloatArray:
-    """Optimal q(lambda), by s = sqrt E[u**2]."""
+    """Optimal q(lambda), given by s = sqrt E[u**2]."""
     return data.margins.scales(*score_moments(state))
 
 
@@ -432,7 +404,7 @@ def score_moments(state: State) -> Scores:
 
 
 def step(state: State, data: Data, priors: Priors) -> tuple[State, Info]:
-    """One sweep of coordinate ascent. The bound never falls; the input is not modified."""
+    """One sweep of coordinate ascent, which never lowers the bound; the input is unchanged."""
     state = _all_but_slack(state, data, priors)
     scores = score_moments(state)
     state = replace(state, slack=data.margins.scales(*scores))
@@ -453,7 +425,7 @@ def _all_but_slack(state: State, data: Data, priors: Priors) -> State:
 
 
 def update_views(state: State, data: Data, priors: Priors) -> State:
-    """All factors of the views once, which takes the moments of q(Z) and no row."""
+    """Update all factors of the views, given the sufficient statistics of q(Z)."""
     state = replace(state, views=update_loadings(state, data))
     state = replace(state, views=update_loading_precision(state, data, priors))
     state = replace(state, views=update_offset(state, data, priors))
@@ -470,12 +442,9 @@ def info(state: State, data: Data, priors: Priors, *, scores: Scores | None = No
 def bound_terms(
     state: State, data: Data, priors: Priors, *, scores: Scores | None = None
 ) -> dict[str, FloatArray]:
-    """Terms of the bound: for each factor E[log p(it | parents)] plus entropy, in nats, (P,).
-
-    Terms of several views are added up.
-    """
+    """Terms of the bound by factor, expected log density plus entropy, in nats, (P,)."""
     terms: dict[str, FloatArray] = {}
-    for own, moments, view in _each(state, data):
+    for own, moments, view in _by_view(state, data):
         for name, value in views.bound_terms(own, moments, view, priors).items():
             terms[name] = terms.get(name, 0.0) + value
     latent, weights, nu = state.latent, state.weights, state.weight_precision
@@ -495,14 +464,14 @@ def bound_terms(
 
 
 def pack(state: State) -> FloatArray:
-    """What the next sweep reads, as a vector, for extrapolation; positive numbers by their log.
+    """Parameters of the state as a vector, for extrapolation; positive numbers by their log.
 
-    Loadings are the first that a sweep replaces, and covariances follow the means in one sweep.
+    The next sweep recomputes what is left out: loadings and covariances.
     """
-    return np.concatenate([part.ravel() for part in _parts(state)])
+    return np.concatenate([part.ravel() for part in _packed_arrays(state)])
 
 
-def _parts(state: State) -> list[FloatArray]:
+def _packed_arrays(state: State) -> list[FloatArray]:
     latent = state.latent
     parts = [latent.mean, state.weights.mean, np.log(state.weight_precision.mean)]
     parts.append(np.log(state.slack))
@@ -515,8 +484,8 @@ def _parts(state: State) -> list[FloatArray]:
 
 
 def unpack(vector: FloatArray, state: State, data: Data) -> State:
-    """State like the given one with the values of :func:`pack`; a sweep makes it consistent."""
-    old = _parts(state)
+    """Inverse of :func:`pack`; the next sweep makes the state consistent."""
+    old = _packed_arrays(state)
     pieces = np.split(vector, np.cumsum([part.size for part in old])[:-1])
     parts = iter([piece.reshape(part.shape) for piece, part in zip(pieces, old, strict=True)])
     mean = next(parts)

@@ -1,7 +1,7 @@
-"""One mean-field fit: the model's steps handed to the driver of coordinate ascent.
+"""Mean-field fit by coordinate ascent.
 
-Alone, sweeps crawl along changes of coordinates of the latent space and along valleys of the
-bound: hence the rotations (:mod:`bsdr_models.bm2pca.rotation`) and the extrapolations.
+Plain sweeps converge slowly along changes of the latent basis and along narrow ridges of the
+bound, so rotations (:mod:`bsdr_models.bm2pca.rotation`) and extrapolation are added.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,8 @@ from bsdr_models.bm2pca.mean_field import Data, Info, Start, State
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.inference.coordinate_ascent import Extrapolation, FitResult, run_coordinate_ascent
 
-# Rounds before the first rotation. Columns of loadings that have not found a direction yet are
-# switched off if they are told apart sooner, and do not come back.
+# Rounds before the first rotation. An earlier one prunes columns of the loadings that have no
+# direction yet, for good.
 PLAIN_ROUNDS = 3
 
 
@@ -44,25 +44,20 @@ def fit_mean_field(
         R.
     rng : numpy.random.Generator
     start : {"label", "pca", "random"}
-        Of the first restart; further ones are random.
+        Initial values of the first restart; further ones are random.
     n_restarts : int
     max_iter : int
         Sweeps per restart.
     tol : float
-        Gain of the bound per round, in nats and summed over problems, that counts as none.
+        Converged if a round gains less, in nats and summed over problems.
     accelerate : bool
-        Climb by rotations and SQUAREM as well; else by plain sweeps, whose number is then a
-        choice that means something.
+        Use rotations and SQUAREM; else plain sweeps, whose number is a setting of the model.
     callbacks : sequence of callables
         Called with (iteration, state, info).
     n_jobs : int, optional
-        Restarts side by side.
+        Restarts that run in parallel.
     on_restart : callable
-        Called with each restart as it ends.
-
-    Returns
-    -------
-    FitResult
+        Called with the result of each restart.
     """
 
     def init(stream: np.random.Generator, restart: int) -> State:

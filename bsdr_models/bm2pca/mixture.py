@@ -1,11 +1,11 @@
-r"""The classes of rows without label: the mixture behind the metric, with its parameters gone.
+r"""Classes of unlabelled samples under the collapsed mixture behind the within-class metric.
 
-The block that yields the metric (:mod:`bsdr_models.bm2pca.within_class_metric`),
+The model of the metric (:mod:`bsdr_models.bm2pca.within_class_metric`),
 
 .. math::
     x_n = t + b_{y_n} + e_n, \qquad e_n \sim N(0, \Psi), \qquad \Psi \sim IW(D + 1, \kappa I_D),
 
-is a mixture where labels are missing. With b and Psi integrated out the class of one row, given
+is a mixture if labels are missing. With b and Psi integrated out the class of a sample, given
 those of all others, has in closed form, up to terms common to all classes,
 
 .. math::
@@ -14,14 +14,13 @@ those of all others, has in closed form, up to terms common to all classes,
         {1 + 1/N_c}\Big),
 
 where the counts N_c, class means m_c, within-class scatter S and its degrees of freedom nu are
-those of the *other* rows: with D >> N a row that takes part in them is nearest to whatever it was
-given to before, and nothing moves. D is the rank of the rows, not the number of features: where
-no row varies, no row is evidence.
+those of the *other* samples: for D >> N a sample included in them is nearest to its own previous
+class, and responsibilities never change. D is the rank of X, not the number of features.
 
-Responsibilities stand for the classes and are found by repeated substitution (mean field of the
-collapsed mixture to zeroth order [1]_), with half a step each time. It has no bound. The mixture
-alone tends to a few wide classes, so a class takes at most its expected number of rows, rounded
-up; the prices of these caps are the minimum of a convex dual [2]_.
+Responsibilities are found by damped fixed-point iteration (zeroth-order mean field of the collapsed
+mixture [1]_), which has no bound. The mixture alone favours few wide classes, so the expected size
+of a class is capped at its share of the samples, rounded up; the dual variables of these
+constraints minimise a convex function [2]_.
 
 References
 ----------
@@ -39,14 +38,14 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.within_class_metric import Spectrum
 from bsdr_models.numerics.row_space import Rows
 
-# Counts of no row are not smaller than this.
+# Lower limit of class counts.
 _NO_COUNT = 1e-6
-# Entries of the (rows, K, K) arrays that are held at a time.
+# Numbers per block of (samples, K, K) arrays.
 _BLOCK = 2**22
 
 
 def decompose(X: Rows) -> Spectrum:
-    """Decomposition of all rows around their mean."""
+    """Decompose the scatter of all samples around their mean."""
     everything = np.ones((X.shape[0], 1))
     return Spectrum.fit(X, everything, responsibilities=everything)
 
@@ -54,26 +53,20 @@ def decompose(X: Rows) -> Spectrum:
 def substitute(
     total: Spectrum, classes: FloatArray, shares: FloatArray, *, tol: float, max_iter: int
 ) -> tuple[FloatArray, int, bool]:
-    """Responsibilities of the rows without class, from those of all the others.
+    """Responsibilities (N, K) by damped fixed-point iteration, their number, and convergence.
 
-    The first are those given the labelled rows alone; later ones go half of the way.
+    The first iteration uses the labelled samples alone; later ones take half a step.
 
     Parameters
     ----------
     total : Spectrum
         See `predictive`.
     classes : (N, K)
-        Ones and zeros; rows of zeros have no class.
+        Ones and zeros; all zeros without a class.
     shares : (K,)
-        Expected shares of the classes among these.
+        Expected shares of the classes among samples without a class.
     tol, max_iter
-        Mean change of a row (total variation) at which to stop, and most substitutions.
-
-    Returns
-    -------
-    part : (N, K)
-    n_iter : int
-    converged : bool
+        Mean total variation of a change at which to stop, and most iterations.
     """
     free = ~classes.any(axis=1)
     part, change, n_iter = classes.copy(), np.inf, 0
@@ -86,26 +79,25 @@ def substitute(
 
 
 def predictive(total: Spectrum, part: FloatArray) -> FloatArray:
-    r"""Log probability of each row under each class given the other rows, (N, K).
+    r"""Log probability of each sample under each class given the other samples, (N, K).
 
-    Up to a term common to the classes of a row. Without row n, which has the parts
-    :math:`p_{nc}` in the classes, means and scatter are
+    It holds up to a term common to the classes of a sample. Without sample n, of responsibilities
+    :math:`p_{nc}`, means and scatter are
 
     .. math::
         x_n - m_c^{-n} = \frac{N_c}{N_c - p_{nc}} \delta_c, \qquad
         S^{-n} = S - \sum_c h_c \delta_c \delta_c^\top, \qquad
         h_c = \frac{p_{nc} N_c}{N_c - p_{nc}}, \qquad \delta_c = x_n - m_c,
 
-    so that K x K matrices :math:`G = \Delta (\kappa I + S)^{-1} \Delta^\top` are all that is
-    needed: the quadratic forms are those of
-    :math:`G + G H^{1/2} (I - H^{1/2} G H^{1/2})^{-1} H^{1/2} G`.
+    so with K x K matrices :math:`G = \Delta (\kappa I + S)^{-1} \Delta^\top` the quadratic forms
+    are the diagonal of :math:`G + G H^{1/2} (I - H^{1/2} G H^{1/2})^{-1} H^{1/2} G`.
 
     Parameters
     ----------
     total : Spectrum
-        Rows in D coordinates of their own. Its scatter serves where rows of a class do not differ.
+        All samples in D coordinates. Its scatter replaces S if classes have no variation.
     part : (N, K)
-        Parts of the rows in the classes; no class is empty.
+        Responsibilities; no class is empty.
     """
     size = total.rows.shape[1]
     spectrum = Spectrum.fit(total.rows, part, responsibilities=part, n_features=size)
@@ -136,20 +128,11 @@ def predictive(total: Spectrum, part: FloatArray) -> FloatArray:
 
 
 def capped_softmax(logits: FloatArray, shares: FloatArray) -> FloatArray:
-    r"""Posterior probabilities of which no column sums to more than its share, rounded up.
+    r"""Posterior probabilities (N, K) whose column sums are capped at N shares, rounded up.
 
-    They are softmax(logits + log shares - u), and the prices :math:`u_c \ge 0` minimise the
-    convex :math:`\sum_n \log \sum_c s_c e^{l_{nc} - u_c} + \sum_c u_c \lceil N s_c \rceil`.
-
-    Parameters
-    ----------
-    logits : (N, K)
-    shares : (K,)
-        s, of sum one.
-
-    Returns
-    -------
-    (N, K)
+    They are softmax(logits + log shares - u), and the dual variables :math:`u_c \ge 0` minimise
+    the convex :math:`\sum_n \log \sum_c s_c e^{l_{nc} - u_c} + \sum_c u_c \lceil N s_c \rceil`.
+    The shares s (K,) have sum one.
     """
     logits = logits + np.log(shares)
     most = np.ceil(len(logits) * shares - 1e-9)

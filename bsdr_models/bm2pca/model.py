@@ -1,6 +1,6 @@
-r"""BM2PCA as a declarative PyMC model: the specification, in two faces.
+r"""BM2PCA as a PyMC model, in two parametrisations.
 
-For each row n = 1..N with features :math:`x_n` (D,), R components and K outcomes,
+For each sample n = 1..N with features :math:`x_n` (D,), R components and K outcomes,
 
 .. math::
     t \sim N(0, \delta^{-1} I), \quad w_{ji} \sim N(0, r_i^{-1}), \quad
@@ -9,35 +9,35 @@ For each row n = 1..N with features :math:`x_n` (D,), R components and K outcome
     \nu_c \sim \mathrm{Ga}(a_\nu, b_\nu), \quad \eta_{ci} \sim N(0, \nu_c^{-1}), \quad
     f_{nc} = \eta_c^\top z_n + \eta_{c0},
 
-with Gammas by shape and rate [1]_. The outcomes enter through one margin factor each,
+with Gammas by shape and rate [1]_. Each outcome has a margin factor,
 
-* signs, :math:`\phi_{nc} = \exp\{-2 C \max(0, 1 - y_{nc} f_{nc})\}`, none where y = 0;
+* signs, :math:`\phi_{nc} = \exp\{-2 C \max(0, 1 - y_{nc} f_{nc})\}`, or 1 for y = 0;
 * real targets, :math:`\phi_{nc} = \exp\{-2 C \max(0, |y_{nc} - f_{nc}| - \epsilon)\} /
   (2 \epsilon + 1 / C)`.
 
 The factor of a sign is a *pseudo-likelihood*: :math:`\phi(+1) + \phi(-1)` depends on f, so it is
-no distribution of y. The posterior is proper all the same, but the model does not say how labels
-come about: do not draw y from it, do not choose C by its evidence or a bound on that (cross-
-validate), and say by which convention, such as :math:`\phi(y) / (\phi(+1) + \phi(-1))`, a
-leave-one-out score is made. The factor of a real target integrates to one over y: there C and
-epsilon may be compared by the evidence.
+no distribution of y. The posterior is proper, but labels cannot be drawn from the model, and C
+cannot be chosen by its evidence or a bound on it (cross-validate). A leave-one-out score needs a
+normalisation such as :math:`\phi(y) / (\phi(+1) + \phi(-1))`; state which. The factor of a real
+target integrates to one over y, so C and epsilon may be compared by the evidence.
 
-The *augmented* face keeps the latent positions and writes each hinge as a scale mixture of
-normals [2]_: with :math:`u = C (1 - y f)`,
+The *augmented* parametrisation keeps the latent coordinates and writes each hinge as a scale
+mixture of normals [2]_: with :math:`u = C (1 - y f)`,
 
 .. math::
     e^{-2 \max(0, u)} = \int_0^\infty \mathrm{Ga}(\lambda; 1/2, 1/2)\,
     e^{-u - u^2 / 2 \lambda}\, d\lambda,
 
-and a tube as the product of the hinges of :math:`C (y - f - \epsilon)` and :math:`C (f - y -
-\epsilon)`. Given the scales everything is conjugate. The *marginal* face integrates the rows out,
-for NUTS and ADVI: with :math:`A = I + \tau W^\top W` and T such that :math:`T A T^\top = I`,
+and the epsilon-insensitive loss as the product of the hinges of :math:`C (y - f - \epsilon)` and
+:math:`C (f - y - \epsilon)`. Given the scales all conditionals are conjugate. The *marginal*
+parametrisation, for NUTS and ADVI, integrates the latent coordinates out: with
+:math:`A = I + \tau W^\top W` and T such that :math:`T A T^\top = I`,
 
 .. math::
     x_n \sim N(t, W W^\top + \tau^{-1} I), \qquad
     T^{-\top} z_n \mid x_n \sim N(b_n, I), \quad b_n = \tau T W^\top (x_n - t),
 
-so the score given :math:`x_n` is normal with mean :math:`b_n^\top T \eta_c + \eta_{c0}` and
+so the class score given :math:`x_n` is normal with mean :math:`b_n^\top T \eta_c + \eta_{c0}` and
 variance :math:`|T \eta_c|^2`, and the expectation of a single factor has a closed form.
 
 References
@@ -62,7 +62,7 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.inputs import check_features, check_number, column_names, encode_classes
 
-# A symbolic variable; the annotations of PyTensor are partial.
+# A symbolic variable, untyped because the annotations of PyTensor are partial.
 type Tensor = Any
 
 Target = Literal["multiclass", "signs", "regression"]
@@ -71,7 +71,7 @@ ROW_DIMS = (dims.OBS, dims.FEATURE)
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)
 SCORE_DIMS = (dims.OBS, dims.LABEL)
 
-# Added to the variance of a score, which is zero where ADVI starts: at weights of zero.
+# Added to the variance of a score, which is zero at the initial weights of ADVI.
 TINY = 1e-16
 
 
@@ -86,21 +86,21 @@ def build_model(
     epsilon: float = 0.1,
     augmented: bool = False,
 ) -> pm.Model:
-    r"""Pseudo-posterior of BM2PCA, with named dims, for PyMC.
+    r"""Pseudo-posterior of BM2PCA as a PyMC model with named dims.
 
-    All outcomes share one subspace. The paper's one-vs-rest is K models of one outcome each:
-    ``build_model(X, y == c, ...)`` for every class c.
+    All outcomes share one subspace. The paper's one-vs-rest is ``build_model(X, y == c, ...)`` for
+    every class c.
 
     Parameters
     ----------
     X : array-like of shape (N, D)
-        Features, used as they are (scale them first). Column names of a data frame become the
-        coordinate ``feature``.
+        Features, scaled by the caller. Column names of a data frame become the coordinate
+        ``feature``.
     y : array-like of shape (N,) or (N, K)
         ``multiclass``: labels (N,) of any sortable type; two classes are one outcome, +1 for the
-        second of them in sorted order, more are one outcome each, against the rest. ``signs``:
-        +1 and -1, and 0 for no label. ``regression``: float, NaN for no target; C is per unit of
-        y, so scale it. Where there is no target there is no factor.
+        second of them in sorted order; more classes are one outcome each, against the rest.
+        ``signs``: +1 and -1, and 0 for no label. ``regression``: float, NaN for no target; C is
+        per unit of y, so scale it.
     n_components : int
         R, between 1 and D.
     C : float
@@ -108,31 +108,30 @@ def build_model(
     priors : Priors
     target : {"multiclass", "signs", "regression"}
     epsilon : float
-        Half width of the tube in which a real target costs nothing, in units of y; of no effect
-        for signs.
+        Half width of the epsilon-insensitive interval, in units of y; ignored for signs.
     augmented : bool
-        Keep latent positions and slack scales, without transforms, for conjugate samplers.
+        Keep latent coordinates and slack scales, without transforms, for conjugate samplers.
 
     Returns
     -------
     pymc.Model
         Free variables: ``offset``, ``loadings``, ``weights``, ``bias`` and the precisions; of
-        the augmented face also ``latent``, ``slack_scale`` and, for real targets,
-        ``slack_scale_lower``; of the marginal face with K > 1 also ``latent_offset``. Outcomes
-        of a row share its latent position, so the product of their expectations is not the
-        expectation of their product: the position stays, as an offset from its mean given the
-        features. That face has kinks, and NUTS pays for them; with K = 1 it is smooth.
+        the augmented model also ``latent``, ``slack_scale`` and, for real targets,
+        ``slack_scale_lower``; of the marginal model with K > 1 also ``latent_offset``: several
+        outcomes of a sample depend on the same latent coordinates, which are kept as an offset
+        from their mean given the features. Its density has kinks, which slow NUTS; with K = 1 it
+        is smooth.
         The features are the observed variable ``X``, the margin factors the potential
         ``margins`` (obs, outcome). ``coef`` (feature, outcome) and ``intercept`` (outcome,) give
-        the mean score of a new row as ``x @ coef + intercept``; they are identified, where
-        loadings and weights turn together. Predictive draws of PyMC give ``X`` and ignore the
-        margins, as its warning says; there are none of y, and no ``log_likelihood`` of it.
+        the mean class score of a new sample as ``x @ coef + intercept``; they are identified,
+        unlike the rotation of loadings and weights. Predictive draws of PyMC contain ``X`` alone
+        and ignore the margins; y has no draws and no ``log_likelihood``.
 
     Raises
     ------
     ValueError
-        If shapes disagree, values are not finite, an outcome has one sign only, or an option is
-        out of its range.
+        If shapes disagree, values are not finite, an outcome has one sign only, or an argument
+        is out of range.
     """
     if target not in get_args(Target):
         raise ValueError(f"target must be one of {get_args(Target)}, got {target!r}")
@@ -196,28 +195,22 @@ def build_model(
 
 
 def _gamma(name: str, shape: float, rate: float, axis: Any = None, *, augmented: bool) -> Tensor:
-    """Gamma (shape, rate), on its own scale where a conjugate sampler sets its value."""
+    """Gamma (shape, rate), untransformed for conjugate samplers."""
     options = {"default_transform": None} if augmented else {}
     # A Python float such as 0.5 would become single precision, and its log gamma as well.
     return pm.Gamma(name, alpha=np.float64(shape), beta=np.float64(rate), dims=axis, **options)
 
 
-# Features
-
-
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """Matrix product (m, R) x (R, n) by sums, for small ones; those with X are left to BLAS.
-
-    Numba compiles every call of BLAS on its own, which takes seconds; sums are quick.
-    """
+    """Product (m, R) x (R, n) of small matrices by sums; Numba needs seconds per call of BLAS."""
     return (a[:, :, None] * b[None]).sum(axis=1)
 
 
 def whitening(W: Tensor, tau: Tensor, *, n_components: int) -> tuple[Tensor, Tensor, Tensor]:
     r"""Lower triangular T with :math:`T A T^\top = I`, where :math:`A = I + \tau W^\top W`.
 
-    Returned with :math:`V = \tau W T^\top` (D, R) and log |A|. By elimination, one column at a
-    time: the graph stays free of linear algebra, which Numba compiles slowly.
+    Also return :math:`V = \tau W T^\top` (D, R) and log |A|. Elimination column by column avoids
+    linear algebra, which Numba compiles slowly.
     """
     rest, T = np.eye(n_components) + tau * product(W.T, W), pt.eye(n_components)
     for i in range(n_components - 1):
@@ -229,12 +222,12 @@ def whitening(W: Tensor, tau: Tensor, *, n_components: int) -> tuple[Tensor, Ten
 
 
 def whitened_mean(x: Tensor, t: Tensor, V: Tensor) -> Tensor:
-    """Means of the whitened latent positions given the rows, (N, R)."""
+    """Means of the whitened latent coordinates given the features, (N, R)."""
     return x @ V - (t[:, None] * V).sum(axis=0)
 
 
 def log_density(x: Tensor, t: Tensor, W: Tensor, tau: Tensor, *, n_components: int) -> Tensor:
-    """Log N(x_n; t, W W' + I / tau) of every row, (N,)."""
+    """Log N(x_n; t, W W' + I / tau) of every sample, (N,)."""
     _, V, log_det = whitening(W, tau, n_components=n_components)
     constant = x.shape[1] * (pt.log(tau) - math.log(2.0 * math.pi)) - log_det
     square = tau * ((x - t) ** 2).sum(axis=1) - (whitened_mean(x, t, V) ** 2).sum(axis=1)
@@ -242,7 +235,7 @@ def log_density(x: Tensor, t: Tensor, W: Tensor, tau: Tensor, *, n_components: i
 
 
 def _samples(X_data: Tensor, t: Tensor, W: Tensor, tau: Tensor, n_components: int) -> None:
-    """Observe the rows, with the latent positions integrated out."""
+    """Observe X with the latent coordinates integrated out."""
 
     def draw(t: Tensor, W: Tensor, tau: Tensor, size: Any) -> Tensor:
         n_samples = () if rv_size_is_none(size) else (size[0],)
@@ -260,7 +253,7 @@ def _samples(X_data: Tensor, t: Tensor, W: Tensor, tau: Tensor, n_components: in
     )
 
 
-# Margins: a factor is the product of exp(-2 C max(0, v)) over the excesses v of a score.
+# A margin factor is the product of exp(-2 C max(0, v)) over the excesses v of a score.
 
 
 def _hinge(y: Tensor, f: Tensor) -> list[Tensor]:
@@ -281,16 +274,16 @@ def _mixture(excesses: list[Tensor], C: float) -> Tensor:
 
 
 def log_expected_factor(excesses: list[Tensor], variance: Tensor, C: float) -> Tensor:
-    r"""Log of the expectation of a factor whose scores are normal, in closed form, (N, K).
+    r"""Log of the expectation of a margin factor under normal scores, (N, K).
 
-    ``excesses`` holds the means (N, K) of v, or of both v of a tube; their variance is common.
-    One hinge leaves :math:`P(v < 0) + E[e^{-2 C v}; v > 0]`. Of the two v of a tube one at most
-    is positive, and none with probability :math:`P(\max v < 0)`.
+    ``excesses`` holds the means (N, K) of v, one for a hinge and two for a real target, of common
+    variance. A hinge has :math:`P(v < 0) + E[e^{-2 C v}; v > 0]`. Of the two v of a real target at
+    most one is positive, and none with probability :math:`P(\max v < 0)`.
     """
     if len(excesses) == 1:
         inside = log_decay(-excesses[0], variance, 0.0)
     else:
-        # The nearer end leaves less than half on the inside, so these tails lose no digits.
+        # Differences of tails from the nearer end do not cancel.
         most = log_decay(-pt.maximum(*excesses), variance, 0.0)
         least = log_decay(pt.minimum(*excesses), variance, 0.0)
         inside = most + pt.log(-pt.expm1(pt.minimum(least - most, -1e-200)))
@@ -307,9 +300,8 @@ def log_decay(mean: Tensor, variance: Tensor, rate: float) -> Tensor:
         e^{\rho^2 s^2 / 2 - \rho m} \Phi(x) = \tfrac12 e^{-m^2 / 2 s^2}
         \operatorname{erfcx}(-x / \sqrt 2), \qquad x = m / s - \rho s
 
-    The second form where x is far below zero: the exponents of the first cancel there. Each is
-    evaluated where it is finite, because the gradient of a ``switch`` multiplies the branch not
-    taken by zero.
+    For x < -1 the second form avoids cancellation. Arguments are clipped so that both branches of
+    the ``switch`` and their gradients are finite.
     """
     sd = pt.sqrt(variance)
     x = mean / sd - rate * sd
@@ -321,14 +313,11 @@ def log_decay(mean: Tensor, variance: Tensor, rate: float) -> Tensor:
     )
 
 
-# Validation
-
-
 def _check_target(y: Any, target: Target, *, n_samples: int) -> tuple[FloatArray, list[Any]]:
     """Signs or real targets (N, K), and the names of the outcomes."""
     array = np.asarray(y)
     if array.ndim == 0 or len(array) != n_samples:
-        raise ValueError(f"X has {n_samples} rows and y has shape {array.shape}")
+        raise ValueError(f"X has {n_samples} samples and y has shape {array.shape}")
     if target == "multiclass":
         index, classes = encode_classes(array)
         first = 1 if len(classes) == 2 else 0

@@ -1,19 +1,17 @@
-r"""One max-margin classifier for each label in the nuisance metric: mean field, all conjugate.
+r"""One max-margin classifier for each label in the within-class metric, by mean field.
 
-The latent position of a row is its place a_n in the metric of :mod:`bsdr_models.bm2pca.within_class_metric`,
-which no label has touched, and a classifier has all of its R directions at its disposal. With
-:math:`\tilde a = [1; a]` and :math:`\tilde g_c = [e_c; g_c]`,
+The latent coordinates of a sample are its metric coordinates a_n
+(:mod:`bsdr_models.bm2pca.within_class_metric`), all R of them. With :math:`\tilde a = [1; a]` and
+:math:`\tilde g_c = [e_c; g_c]`,
 
 .. math::
     \tilde g_c \sim N(0, I/\nu_c), \qquad \nu_c \sim Ga(a_\nu, b_\nu), \qquad
     \phi_{nc} = e^{-2C \max(0,\, 1 - y_{nc} f_{nc})}, \qquad f_{nc} = \tilde g_c^\top \tilde a_n,
 
-and the slack scales lambda of the paper make every factor of
-q(weights) q(weight_precision) q(slack_scale) conjugate. A label is a problem of its own; they
-are solved side by side. Every ``update_*`` returns the optimal factor with the others held
-fixed, in any order; ``elbo_terms`` is the exact bound given the metric, by label.
-
-q(weights) keeps only the summaries that a sweep needs; no (1 + R) x (1 + R) matrix is stored.
+and given the paper's slack scales lambda every factor of
+q(weights) q(weight_precision) q(slack_scale) is conjugate. Labels are independent problems. Every
+``update_*`` returns the optimal factor with the others held fixed; ``elbo_terms`` is the exact
+bound given the metric, by label. No (1 + R) x (1 + R) covariance of q(weights) is stored.
 
 References
 ----------
@@ -37,54 +35,45 @@ from bsdr_models.numerics.weighted_ridge import WeightedRidge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Rows in the metric and their labels.
-
-    ridge
-        The ridge problems that the rows a~ = [1; a], (N, 1 + R), give rise to.
-    Y
-        Signs, (N, K); 0 where there is no label.
-    """
+    """Ridge problems of a~ = [1; a], (N, 1 + R), and signs Y (N, K), 0 without a label."""
 
     ridge: WeightedRidge
     Y: FloatArray
 
     @property
     def labelled(self) -> BoolArray:
-        """(N, K)."""
+        """Mask of the labels, (N, K)."""
         return self.Y != 0.0
 
 
 def make_data(A: FloatArray, Y: FloatArray) -> Data:
-    """Rows in metric coordinates, (N, R), with their signs, (N, K).
+    """Data of metric coordinates (N, R) and signs (N, K).
 
-    Raises
-    ------
-    ValueError
-        If the rows are an operator: a classifier needs R x R matrices.
+    Raise a ValueError if A is an operator, because a classifier needs R x R matrices.
     """
     if not isinstance(A, np.ndarray):
         raise ValueError(
-            f"one classifier for each label cannot be learned from {A.shape[0]} rows in "
+            f"one classifier for each label cannot be learned from {A.shape[0]} samples in "
             f"{A.shape[1]} coordinates; a shared subspace can"
         )
     return Data(ridge=WeightedRidge(rows=with_one(A)), Y=Y)
 
 
 def with_one(A: FloatArray) -> FloatArray:
-    """a~ = [1; a] of each row, (N, 1 + R)."""
+    """a~ = [1; a], (N, 1 + R)."""
     return np.column_stack([np.ones(len(A)), A])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """q(g~_c) = N(mu_c, S_c), S_c = (p_c I + A~' diag(h_c) A~)^-1, by what a sweep needs of it.
+    """q(g~_c) = N(mu_c, S_c) with S_c = (p_c I + A~' diag(h_c) A~)^-1.
 
     mean
         mu, (1 + R, K). Row 0 is the bias.
     prior_precision
-        p, (K,): E[nu] when the factor was made.
+        p, (K,): E[nu] of the last update.
     row_precision
-        h, (N, K): C**2 E[1/lambda] when the factor was made.
+        h, (N, K): C**2 E[1/lambda] of the last update.
     trace
         tr S_c, (K,).
     log_det
@@ -106,7 +95,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All factors of q. N rows, R coordinates, K labels.
+    """All factors of q. N samples, R coordinates, K labels.
 
     weights
         g~ = [e; g].
@@ -114,7 +103,7 @@ class State:
         nu, Gammas (K,).
     slack
         sqrt(chi), (N, K), of q(lambda) = GIG(1/2, 1, chi): E[1/lambda] = 1 / sqrt(chi). One
-        where there is no label.
+        without a label.
     """
 
     weights: Weights
@@ -124,7 +113,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """Lower bound in nats after the step, and its terms by factor name; and it by label, (K,)."""
+    """Lower bound in nats after the step, its terms by factor name, and by label, (K,)."""
 
     elbo: float
     terms: Mapping[str, float]
@@ -132,9 +121,9 @@ class Info:
 
 
 def init(data: Data, cost: float) -> State:
-    """State to start from: no scores, slacks as large as that makes them."""
+    """Initial state with zero class scores."""
     (n, p), k = data.ridge.rows.shape, data.Y.shape[1]
-    nothing = Weights(
+    weights = Weights(
         mean=np.zeros((p, k)),
         prior_precision=np.ones(k),
         row_precision=np.zeros((n, k)),
@@ -144,7 +133,7 @@ def init(data: Data, cost: float) -> State:
         fitted_variance=np.zeros((n, k)),
     )
     return State(
-        weights=nothing,
+        weights=weights,
         weight_precision=Gamma(shape=np.ones(k), rate=np.ones(k)),
         slack=np.where(data.labelled, cost, 1.0),
     )
@@ -153,20 +142,11 @@ def init(data: Data, cost: float) -> State:
 def update_weights(
     state: State, data: Data, cost: float, *, labels: IntArray | None = None
 ) -> Weights:
-    r"""Optimal q(g~) of some labels, or of all.
+    r"""Optimal q(g~) of the given ``labels`` (J,), or of all.
 
     .. math::
         S_c = (E[\nu_c] I + C^2 \sum_n w_{nc} \tilde a_n \tilde a_n^\top)^{-1}, \qquad
         \mu_c = S_c \sum_n C (1 + C w_{nc}) y_{nc} \tilde a_n, \qquad w = E[1/\lambda]
-
-    Parameters
-    ----------
-    state : State
-    data : Data
-    cost : float
-        C.
-    labels : (J,), optional
-        Those whose factor is computed; the others keep theirs.
     """
     old = state.weights
     labels = np.arange(data.Y.shape[1]) if labels is None else labels
@@ -208,10 +188,10 @@ def _mean_square(weights: Weights) -> FloatArray:
 
 def update_slack(state: State, data: Data, cost: float) -> FloatArray:
     """Optimal q(lambda): chi = C**2 E[(1 - y f)**2]; its square root, one without a label."""
-    return np.where(data.labelled, cost * np.sqrt(_squared_gap(state.weights, data)), 1.0)
+    return np.where(data.labelled, cost * np.sqrt(_expected_square(state.weights, data)), 1.0)
 
 
-def _squared_gap(weights: Weights, data: Data) -> FloatArray:
+def _expected_square(weights: Weights, data: Data) -> FloatArray:
     """E[(1 - y f)**2], (N, K)."""
     return (1.0 - data.Y * weights.fitted) ** 2 + weights.fitted_variance
 
@@ -219,7 +199,7 @@ def _squared_gap(weights: Weights, data: Data) -> FloatArray:
 def step(
     state: State, data: Data, priors: Priors, cost: float, *, labels: IntArray | None = None
 ) -> tuple[State, Info]:
-    """One sweep of coordinate ascent. The bound of no label falls; the input is not modified."""
+    """One sweep of coordinate ascent, which lowers no label's bound; the input is unchanged."""
     state = replace(state, weights=update_weights(state, data, cost, labels=labels))
     state = replace(state, weight_precision=update_weight_precision(state, priors))
     state = replace(state, slack=update_slack(state, data, cost))
@@ -248,7 +228,7 @@ def elbo_terms(state: State, data: Data, priors: Priors, cost: float) -> dict[st
     weights, nu = state.weights, state.weight_precision
     size = len(weights.mean)
     margin = -cost * (1.0 - data.Y * weights.fitted)
-    margin = margin - 0.5 * (cost**2 * _squared_gap(weights, data) / state.slack + state.slack)
+    margin = margin - 0.5 * (cost**2 * _expected_square(weights, data) / state.slack + state.slack)
     prior = 0.5 * (size * (nu.mean_log - LOG_2PI) - nu.mean * _mean_square(weights))
     entropy = 0.5 * (size * (LOG_2PI + 1.0) + weights.log_det)
     return {
@@ -259,7 +239,7 @@ def elbo_terms(state: State, data: Data, priors: Priors, cost: float) -> dict[st
 
 
 def _gamma_term(q: Gamma, shape: float, rate: float) -> FloatArray:
-    """E[log Gamma(x; shape, rate)] plus the entropy of q(x), entry by entry."""
+    """E[log Gamma(x; shape, rate)] plus the entropy of q(x), elementwise."""
     prior = (shape - 1.0) * q.mean_log - rate * q.mean + shape * np.log(rate) - gammaln(shape)
     a = q.shape
     return prior + a - np.log(q.rate) + gammaln(a) + (1.0 - a) * digamma(a)
@@ -268,28 +248,14 @@ def _gamma_term(q: Gamma, shape: float, rate: float) -> FloatArray:
 def predict(
     state: State, data: Data, A: FloatArray, outside: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    r"""Mean and variance of the scores of new rows under q.
+    r"""Mean and variance of the class scores of new samples under q, each (M, K).
 
     .. math::
         E[f] = \mu_c^\top \tilde a, \qquad
         \operatorname{var} f = \tilde a^\top S_c \tilde a + |a_\perp|^2 / E[\nu_c]
 
-    Directions of feature space that no training row has a part in keep their prior; all that
-    matters of them is the squared length of a new row along them.
-
-    Parameters
-    ----------
-    state : State
-    data : Data
-        Of the fit.
-    A : (M, R)
-        New rows in metric coordinates.
-    outside : (M,)
-        Squared metric length of what these miss.
-
-    Returns
-    -------
-    mean, variance : (M, K)
+    A is (M, R); ``outside`` (M,) is the squared metric length orthogonal to the row space of the
+    training samples, where weights keep their prior.
     """
     weights, rows = state.weights, with_one(A)
     variance = np.multiply.outer(outside, 1.0 / weights.prior_precision)

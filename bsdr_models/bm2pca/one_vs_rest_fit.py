@@ -1,10 +1,9 @@
-r"""The climb of :mod:`bsdr_models.bm2pca.one_vs_rest`: sweeps, leaps and extrapolation.
+r"""Optimisation of :mod:`bsdr_models.bm2pca.one_vs_rest`: sweeps, joint searches, extrapolation.
 
-A sweep takes a factorisation for each label, and plain sweeps are slow where few rows are near
-their margin. Between two sweeps the means therefore go to their optimum for fixed covariances,
-together with q(weight_precision) and q(slack_scale) (a leap, of products with the rows only),
-and every third sweep starts from a point extrapolated along the last two (SQUAREM [1]_). All of
-it raises the one bound, label by label.
+A sweep factorises a matrix for each label, and plain sweeps converge slowly if few samples are near
+their margin. So before every sweep a joint search finds the best means for fixed covariances,
+together with q(weight_precision) and q(slack_scale), from products with X alone. Every third sweep
+starts from an extrapolation of the last two (SQUAREM [1]_). All steps raise the bound, by label.
 
 References
 ----------
@@ -33,25 +32,23 @@ from bsdr_models.bm2pca.one_vs_rest import (
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.factors import Gamma
 
-# Iterations of a leap at most, the share of the objective whose gain ends it, and the pairs of
-# gradients it remembers. The next sweep moves its target, so that more would be wasted.
+# Iterations, relative tolerance and memory of L-BFGS in a joint search. The next sweep changes its
+# objective, so higher accuracy is not needed.
 _JOINT_ITER, _JOINT_TOL, _JOINT_MEMORY = 100, 1e-7, 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Where the climb ended.
+    """Result of the optimisation.
 
-    state
-        The last state.
     elbo
         Bound after each sweep, (n_sweeps,).
     terms
         The last bound by factor name.
     converged
-        Whether the bound of every label settled.
+        Whether the bound of every label converged.
     interrupted
-        Whether the user stopped the climb; the state is that after the last whole round.
+        Whether the user stopped the fit; the state is that after the last complete round.
     """
 
     state: State
@@ -62,33 +59,22 @@ class Fit:
 
 
 def fit(data: Data, priors: Priors, *, cost: float, tol: float = 1e-5, max_iter: int = 300) -> Fit:
-    """Climb until a round of three sweeps gains no label more than ``tol`` of its bound.
+    """Fit by rounds of three sweeps, at most ``max_iter`` of them.
 
-    Parameters
-    ----------
-    data : Data
-    priors : Priors
-        Only its ``weight_shape`` and ``weight_rate`` are used.
-    cost : float
-        C.
-    tol : float
-        Relative gain below which a label is left alone; what then remains to be gained is about
-        as much.
-    max_iter : int
-        Limit of sweeps.
+    A label has converged when a round gains less than ``tol`` relative to its bound.
     """
     labels = np.arange(data.Y.shape[1])
-    state, now = step(init(data, cost), data, priors, cost)
-    trace, interrupted = [now], False
+    state, current = step(init(data, cost), data, priors, cost)
+    trace, interrupted = [current], False
     while len(labels) and len(trace) < max_iter:
         try:
             state, found = _round(state, data, priors, cost, labels, max_iter - len(trace))
         except KeyboardInterrupt:
             interrupted = True
             break
-        gain, now = found[-1].by_label - now.by_label, found[-1]
+        gain, current = found[-1].by_label - current.by_label, found[-1]
         trace += found
-        labels = labels[(gain > tol * np.abs(now.by_label))[labels]]
+        labels = labels[(gain > tol * np.abs(current.by_label))[labels]]
     return Fit(
         state=state,
         elbo=np.array([each.elbo for each in trace]),
@@ -101,16 +87,16 @@ def fit(data: Data, priors: Priors, *, cost: float, tol: float = 1e-5, max_iter:
 def _round(
     state: State, data: Data, priors: Priors, cost: float, labels: IntArray, left: int
 ) -> tuple[State, list[Info]]:
-    """Two leaps, each with a sweep, and a sweep from an extrapolated point; at most ``left``."""
+    """Two joint searches with a sweep each, and an extrapolated sweep; at most ``left`` sweeps."""
     path, trace = [state], []
     for _ in range(min(2, left)):
         state = joint_search(state, data, priors, cost, labels=labels)
-        state, now = step(state, data, priors, cost, labels=labels)
+        state, current = step(state, data, priors, cost, labels=labels)
         path.append(state)
-        trace.append(now)
+        trace.append(current)
     if len(trace) < left:
-        far, there = step(_extrapolate(*path), data, priors, cost, labels=labels)
-        state = _choose(there.by_label > now.by_label, far, state)
+        extrapolated, reached = step(_extrapolate(*path), data, priors, cost, labels=labels)
+        state = _select_labels(reached.by_label > current.by_label, extrapolated, state)
         trace.append(info(state, data, priors, cost))
     return state, trace
 
@@ -118,7 +104,7 @@ def _round(
 def joint_search(
     state: State, data: Data, priors: Priors, cost: float, *, labels: IntArray
 ) -> State:
-    r"""Best means for fixed covariances of q(g~), with q(nu) and q(lambda) at their optima.
+    r"""Optimal means given the covariances of q(g~), with q(nu) and q(lambda) profiled out.
 
     With :math:`u = 1 - y \mu^\top \tilde a` and :math:`v = \tilde a^\top S \tilde a` the bound is,
     up to a constant,
@@ -127,22 +113,22 @@ def joint_search(
         -C \sum_n \{ u_n + \sqrt{u_n^2 + v_n} \}
         - (a_\nu + \tfrac{R + 1}{2}) \log \{ b_\nu + \tfrac12 (|\mu|^2 + \operatorname{tr} S) \},
 
-    a smooth function of the mean, which L-BFGS climbs for all labels at once.
+    a smooth function of the mean, maximised by L-BFGS for all labels at once.
     """
-    weights, rows = state.weights, data.ridge.rows
+    weights, A = state.weights, data.ridge.rows
     Y, labelled = data.Y[:, labels], data.labelled[:, labels]
     variance, trace = weights.fitted_variance[:, labels], weights.trace[labels]
-    shape = (rows.shape[1], len(labels))
-    gamma_shape = priors.weight_shape + 0.5 * rows.shape[1]
+    shape = (A.shape[1], len(labels))
+    gamma_shape = priors.weight_shape + 0.5 * A.shape[1]
 
     def loss(point: FloatArray) -> tuple[float, FloatArray]:
         mean = point.reshape(shape)
-        gap = 1.0 - Y * (rows @ mean)
-        width = np.sqrt(gap**2 + variance)
+        slack = 1.0 - Y * (A @ mean)
+        root = np.sqrt(slack**2 + variance)
         rate = priors.weight_rate + 0.5 * (np.sum(mean**2, axis=0) + trace)
-        value = cost * np.sum(gap + width, where=labelled) + gamma_shape * np.log(rate).sum()
-        pull = rows.T @ (cost * Y * (1.0 + gap / width))
-        return float(value), (gamma_shape / rate * mean - pull).ravel()
+        value = cost * np.sum(slack + root, where=labelled) + gamma_shape * np.log(rate).sum()
+        gradient = A.T @ (cost * Y * (1.0 + slack / root))
+        return float(value), (gamma_shape / rate * mean - gradient).ravel()
 
     found = minimize(
         loss,
@@ -153,24 +139,24 @@ def joint_search(
     )
     mean, fitted = weights.mean.copy(), weights.fitted.copy()
     mean[:, labels] = found.x.reshape(shape)
-    fitted[:, labels] = rows @ mean[:, labels]
+    fitted[:, labels] = A @ mean[:, labels]
     state = replace(state, weights=replace(weights, mean=mean, fitted=fitted))
     state = replace(state, weight_precision=update_weight_precision(state, priors))
     return replace(state, slack=update_slack(state, data, cost))
 
 
-def _extrapolate(start: State, first: State, second: State) -> State:
-    """Precisions and slacks, which are all that a sweep reads, further along the last two steps."""
-    points = [
+def _extrapolate(initial: State, first: State, second: State) -> State:
+    """SQUAREM extrapolation of precisions and slacks, the only input of a sweep."""
+    logs = [
         np.log(np.vstack([state.weight_precision.mean, state.slack]))
-        for state in (start, first, second)
+        for state in (initial, first, second)
     ]
-    change = points[1] - points[0]
-    curvature = points[2] - points[1] - change
+    change = logs[1] - logs[0]
+    curvature = logs[2] - logs[1] - change
     size, length = np.linalg.norm(curvature, axis=0), np.linalg.norm(change, axis=0)
     alpha = np.maximum(np.divide(length, size, out=np.ones_like(size), where=size > 0.0), 1.0)
-    # Factors beyond e**20 are no use, and would overflow where a direction hardly curves.
-    end = points[0] + np.clip(2.0 * alpha * change + alpha**2 * curvature, -20.0, 20.0)
+    # Clipped against overflow for nearly zero curvature.
+    end = logs[0] + np.clip(2.0 * alpha * change + alpha**2 * curvature, -20.0, 20.0)
     shape = second.weight_precision.shape
     return replace(
         second,
@@ -179,8 +165,8 @@ def _extrapolate(start: State, first: State, second: State) -> State:
     )
 
 
-def _choose(better: BoolArray, new: State, old: State) -> State:
-    """The labels of one state where they are better, of the other elsewhere."""
+def _select_labels(better: BoolArray, new: State, old: State) -> State:
+    """Take labels from the new state where it is better, else from the old."""
 
     def mix[T: (Weights, Gamma)](a: T, b: T) -> T:
         names = [field.name for field in fields(a)]

@@ -1,4 +1,4 @@
-"""The paper's variant: latents that see labels, by mean field."""
+"""The paper's variant by mean field: latent coordinates depend on labels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,18 +13,18 @@ from bsdr_models.bm2pca.loss_augmentation import Margins
 from bsdr_models.bm2pca.mean_field import Data, State
 from bsdr_models.bm2pca.mean_field_fit import fit_mean_field
 from bsdr_models.bm2pca.predict import MarginPosterior
-from bsdr_models.bm2pca.task import Learned, Task
+from bsdr_models.bm2pca.task import FitResult, Task
 from bsdr_models.bm2pca.views import make_view
 
-# Components and sweeps of the model without labels that completes rows.
+# Components and sweeps of the factor model that imputes missing values.
 N_COMPLETE = 20
 COMPLETE_SWEEPS = 30
 
 
 def make_data(task: Task, costs: Sequence[float], *, pool: bool = True) -> Data:
-    """Views and margins of all problems, one set for each cost; rows without a label come last.
+    """Views and margins of all problems, one set for each cost; unlabelled samples come last.
 
-    These are pooled where sums say the same for less.
+    These are pooled, that is, held as sufficient statistics, if this needs fewer numbers.
     """
     labelled = task.observed.any(axis=1)
     order = np.concatenate([np.flatnonzero(labelled), np.flatnonzero(~labelled)])
@@ -60,26 +60,26 @@ def path_scores(
     sweeps: Sequence[int],
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Scores of held-out rows for every cost and number of sweeps: (G, M, K), costs first.
+    """Held-out class scores for every cost and number of sweeps, (G, M, K), costs first.
 
-    All costs run side by side, and every path visits its sweeps on the way.
+    One run of ``max(sweeps)`` sweeps serves all numbers of sweeps and all costs.
     """
     own = task.subset(train)
     data = make_data(own, costs)
     state = mean_field.init(
         data, task.priors, n_components=task.n_components, rng=rng, start=task.start
     )
-    rows, found = task.X[test], []
+    X, found = task.X[test], []
     for sweep in range(1, max(sweeps) + 1):
         state = mean_field.sweep(state, data, task.priors)
         if sweep in sweeps:
-            mean = margin_posterior(state, data, task).score_means(rows)
-            found.append(mean.reshape(rows.shape[0], len(costs), -1))
-    return np.moveaxis(np.stack(found), 2, 0).reshape(-1, rows.shape[0], task.Y.shape[1])
+            mean = margin_posterior(state, data, task).score_means(X)
+            found.append(mean.reshape(X.shape[0], len(costs), -1))
+    return np.moveaxis(np.stack(found), 2, 0).reshape(-1, X.shape[0], task.Y.shape[1])
 
 
 def margin_posterior(state: State, data: Data, task: Task) -> MarginPosterior:
-    """What a state says of new rows."""
+    """Posterior for prediction."""
     factor_model = FactorModel.of(state.views, data.views, task.columns)
     return MarginPosterior(factor_model=factor_model, weights=state.weights)
 
@@ -92,11 +92,11 @@ def fit(
     max_iter: int,
     tol: float,
     n_restarts: int = 1,
-    **watched: Any,
-) -> Learned:
-    """The paper's model; a few plain sweeps if ``tol`` is 0, else to convergence.
+    **options: Any,
+) -> FitResult:
+    """Fit the paper's model: ``max_iter`` plain sweeps if ``tol`` is 0, else to convergence.
 
-    What else is given goes to :func:`~bsdr_models.bm2pca.mean_field_fit.fit_mean_field`.
+    ``options`` go to :func:`~bsdr_models.bm2pca.mean_field_fit.fit_mean_field`.
     """
     data = make_data(task, [cost])
     result = fit_mean_field(
@@ -109,10 +109,10 @@ def fit(
         max_iter=max_iter,
         tol=tol,
         accelerate=tol > 0.0,
-        **watched,
+        **options,
     )
     posterior = margin_posterior(result.state, data, task)
-    return Learned(
+    return FitResult(
         posterior=posterior,
         factor_model=posterior.factor_model,
         state=result.state,
@@ -125,7 +125,7 @@ def fit(
 
 
 def fit_completer(task: Task, rng: np.random.Generator) -> FactorModel:
-    """Model of the features alone, without labels, by which incomplete rows are completed."""
+    """Factor model of the features alone, which imputes missing values."""
     free = replace(task, Y=np.zeros((task.X.shape[0], 1)), epsilon=None, strategy="shared")
     data = make_data(free, [1.0], pool=False)
     n_components = min(N_COMPLETE, min(task.X.shape) - 1)

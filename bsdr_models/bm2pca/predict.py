@@ -1,70 +1,58 @@
-"""From a fit to new rows: positions and scores, whichever engine made it.
-
-New rows say nothing of labels, so a position is the posterior of z given the features alone.
-"""
+"""Latent coordinates and class scores of new samples, given their features alone."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.factor_model import FactorModel, Part, Rows, outcomes_side_by_side
+from bsdr_models.bm2pca.factor_model import FactorModel, Part, Rows, concatenate_problems
 from bsdr_models.bm2pca.mean_field import Weights, with_ones
 from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginPosterior:
-    """What prediction needs of the paper's model: P problems of K outcomes.
-
-    generative
-        t, W, tau.
-    weights
-        q(eta).
-    """
+    """Posterior of the paper's model by mean field: t, W, tau, and q(eta); P problems."""
 
     factor_model: FactorModel
     weights: Weights
 
-    def latent(self, rows: Rows) -> FloatArray:
-        """Mean positions, (M, R P)."""
-        mean, _ = self.factor_model.embed(rows)
-        return outcomes_side_by_side(mean)
+    def latent(self, X: Rows) -> FloatArray:
+        """Mean latent coordinates, (M, R P)."""
+        mean, _ = self.factor_model.embed(X)
+        return concatenate_problems(mean)
 
-    def embed(self, rows: Rows) -> LatentCoordinates:
-        """Where rows lie, the components of all problems side by side: R times P of them."""
-        return side_by_side(*self.factor_model.embed(rows))
+    def embed(self, X: Rows) -> LatentCoordinates:
+        """Latent coordinates of all problems, concatenated: R P components."""
+        return concatenate_latent(*self.factor_model.embed(X))
 
-    def score_means(self, rows: Rows) -> FloatArray:
+    def score_means(self, X: Rows) -> FloatArray:
         """Mean of f under q, (M, P K)."""
-        mean, _ = self.factor_model.embed(rows)
-        return outcomes_side_by_side(with_ones(mean) @ self.weights.mean)
+        mean, _ = self.factor_model.embed(X)
+        return concatenate_problems(with_ones(mean) @ self.weights.mean)
 
-    def score_moments(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
+    def score_moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f under q, each (M, P K)."""
-        mean, cov = self.factor_model.embed(rows)
+        mean, cov = self.factor_model.embed(X)
         first, second = score_moments(mean, cov, self.weights)
-        return outcomes_side_by_side(first), outcomes_side_by_side(second)
+        return concatenate_problems(first), concatenate_problems(second)
 
     @property
     def projection(self) -> FloatArray:
-        """Linear map from complete scaled rows to positions, (D, R P)."""
-        return outcomes_side_by_side(self.factor_model.projection())
+        """Linear map from complete scaled samples to latent coordinates, (D, R P)."""
+        return concatenate_problems(self.factor_model.projection())
 
     @property
     def projection_sd(self) -> FloatArray:
-        """Standard deviation of its entries, from q(W) alone, (D, R P)."""
-        return outcomes_side_by_side(self.factor_model.projection_sd())
+        """Posterior standard deviation of the projection, from q(W) alone, (D, R P)."""
+        return concatenate_problems(self.factor_model.projection_sd())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawPosterior:
-    """What prediction needs of a sampler: draws of one subspace, aligned, chains stacked.
+    """Aligned draws of one subspace, chains stacked.
 
-    loadings, offset, noise_precision
-        (S, D, R), (S, D), (S,).
-    weights
-        [bias; weights], (S, 1 + R, K).
+    Shapes are (S, D, R), (S, D), (S,), and (S, 1 + R, K) for [bias; weights].
     """
 
     loadings: FloatArray
@@ -72,8 +60,8 @@ class DrawPosterior:
     noise_precision: FloatArray
     weights: FloatArray
 
-    def _each(self) -> FactorModel:
-        """The draws as so many problems, each known exactly."""
+    def _draw_model(self) -> FactorModel:
+        """The draws as S problems without posterior variance."""
         s, _, r = self.loadings.shape
         second = np.swapaxes(self.loadings, 1, 2) @ self.loadings
         part = Part(
@@ -86,46 +74,46 @@ class DrawPosterior:
         )
         return FactorModel(parts=(part,))
 
-    def _spread(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
-        """LatentCoordinates under every draw: means (S, M, R) and covariances (S, M, R, R)."""
-        return self._each().embed(rows)
+    def _embed_by_draw(self, X: Rows) -> tuple[FloatArray, FloatArray]:
+        """Latent means (S, M, R) and covariances (S, M, R, R) of every draw."""
+        return self._draw_model().embed(X)
 
-    def latent(self, rows: Rows) -> FloatArray:
-        """Mean positions, (M, R)."""
-        return self._spread(rows)[0].mean(axis=0)
+    def latent(self, X: Rows) -> FloatArray:
+        """Mean latent coordinates, (M, R)."""
+        return self._embed_by_draw(X)[0].mean(axis=0)
 
-    def embed(self, rows: Rows) -> LatentCoordinates:
-        """LatentCoordinates, averaged over draws, with the spread within and between these."""
-        mean, cov = self._spread(rows)
+    def embed(self, X: Rows) -> LatentCoordinates:
+        """Mean and total covariance, within and between draws."""
+        mean, cov = self._embed_by_draw(X)
         centred = mean - mean.mean(axis=0)
         between = np.einsum("smr,smq->mrq", centred, centred) / len(mean)
         return LatentCoordinates(mean=mean.mean(axis=0), cov=between + cov.mean(axis=0))
 
-    def score_means(self, rows: Rows) -> FloatArray:
-        """Mean scores, (M, K)."""
-        return self.score_moments(rows)[0]
+    def score_means(self, X: Rows) -> FloatArray:
+        """Mean class scores, (M, K)."""
+        return self.score_moments(X)[0]
 
-    def score_moments(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the scores, each (M, K)."""
+    def score_moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the class scores, each (M, K)."""
         s, q, k = self.weights.shape
         known = Weights(
             mean=self.weights, cov=np.zeros((s, k, q, q)), log_det=np.full((s, k), -np.inf)
         )
-        mean, variance = score_moments(*self._spread(rows), known)
+        mean, variance = score_moments(*self._embed_by_draw(X), known)
         return mean.mean(axis=0), variance.mean(axis=0) + mean.var(axis=0)
 
     @property
     def projection(self) -> FloatArray:
-        """Mean of the linear map from features to positions, (D, R)."""
-        return self._each().projection().mean(axis=0)
+        """Mean of the linear map from features to latent coordinates, (D, R)."""
+        return self._draw_model().projection().mean(axis=0)
 
     @property
     def projection_sd(self) -> FloatArray:
-        """Its standard deviation over draws, (D, R)."""
-        return self._each().projection().std(axis=0)
+        """Standard deviation of the projection over draws, (D, R)."""
+        return self._draw_model().projection().std(axis=0)
 
     def factor_model(self) -> FactorModel:
-        """One generative part in place of all draws, at their mean."""
+        """Factor model at the mean of the draws."""
         second = np.mean(np.swapaxes(self.loadings, 1, 2) @ self.loadings, axis=0)
         mean = self.loadings.mean(axis=0)
         part = Part(
@@ -142,13 +130,9 @@ class DrawPosterior:
 def score_moments(
     mean: FloatArray, cov: FloatArray, weights: Weights
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of f = eta' [1; z], z ~ N(mean, cov) and eta under q: (P, M, K) each.
+    """Mean and variance, each (P, M, K), of f = eta' [1; z] with z ~ N(mean, cov), eta ~ q.
 
-    Parameters
-    ----------
-    mean : (P, M, R)
-    cov : (P, M, R, R)
-    weights : Weights
+    The mean is (P, M, R), the covariance (P, M, R, R).
     """
     full = with_ones(mean)
     forms = weights.second[..., 1:, 1:]  # (P, K, R, R)
@@ -161,12 +145,12 @@ def score_moments(
     return full @ weights.mean, own + spread
 
 
-def side_by_side(mean: FloatArray, cov: FloatArray) -> LatentCoordinates:
-    """LatentCoordinates of P independent problems as one, block-diagonal covariance."""
+def concatenate_latent(mean: FloatArray, cov: FloatArray) -> LatentCoordinates:
+    """Concatenate the latent coordinates of P independent problems."""
     p, m, r = mean.shape
     if p == 1:
         return LatentCoordinates(mean=mean[0], cov=np.ascontiguousarray(cov[0]))
     out = np.zeros((m, p, r, p, r))
     for index in range(p):
         out[:, index, :, index] = cov[index]
-    return LatentCoordinates(mean=outcomes_side_by_side(mean), cov=out.reshape(m, p * r, p * r))
+    return LatentCoordinates(mean=concatenate_problems(mean), cov=out.reshape(m, p * r, p * r))

@@ -46,7 +46,7 @@ class Priors:
 
 
 PAPER = Priors()
-"""The paper's settings: all but flat."""
+"""The paper's nearly flat priors."""
 
 SAMPLING = Priors(
     loading_shape=2.0,
@@ -57,4 +57,4 @@ SAMPLING = Priors(
     weight_rate=2.0,
     offset_precision=1.0,
 )
-"""Default for samplers, for features of unit variance: proper and with finite moments."""
+"""Default of the samplers, for features of unit variance: finite prior moments."""

@@ -1,11 +1,11 @@
-r"""Real targets: the tube as a density, and how wide and how steep it should be.
+r"""Real targets: density of the epsilon-insensitive loss, and choice of C and epsilon.
 
 .. math::
     p(y \mid f) = e^{-2 C \max(0, |y - f| - \epsilon)} / (2 \epsilon + 1 / C)
 
-is normalised, unlike the factors of a classifier, so the bound of a fit is one of a proper
-evidence and may choose C and epsilon; held-out squared errors may as well. Candidates are
-compared after so many plain sweeps, all of them side by side.
+is normalised, unlike the margin factors of a classifier, so C and epsilon may be chosen by the
+evidence lower bound, or by held-out squared errors. All candidates are fitted at once, by a fixed
+number of plain sweeps.
 """
 
 from dataclasses import dataclass, replace
@@ -21,24 +21,21 @@ from bsdr_models.checks import check_choice
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inputs import check_number
 
-# Candidates, for outputs of unit variance, and the setting where there is nothing to compare.
+# Candidates, for outputs of unit variance, and the default setting.
 COSTS = (1.0, 2.0, 4.0, 8.0, 16.0)
 EPSILONS = (0.0, 0.1, 0.3)
 COST, EPSILON = 3.0, 0.1
-# Sweeps of a comparison: held-out errors have settled by then.
+# Sweeps of a comparison, enough for held-out errors to converge.
 SWEEPS = 50
-# Imagined held-out residuals of the expected size, which temper a calibration by few rows.
+# Pseudo-residuals of the expected size, which regularise the calibration for few samples.
 PSEUDO_SAMPLES = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossGrid:
-    """Settings that are compared, and by what.
+    """Candidate pairs ``settings`` of C and epsilon.
 
-    settings
-        Pairs of C and epsilon.
-    criterion
-        ``"bound"`` or ``"cv"``; None if there is one setting only.
+    ``criterion`` is ``"bound"``, ``"cv"``, or None for a single setting.
     """
 
     settings: tuple[tuple[float, float], ...]
@@ -50,45 +47,42 @@ class LossGrid:
         return tuple(cost for cost, _ in self.settings)
 
     @property
-    def widths(self) -> FloatArray:
+    def epsilons(self) -> FloatArray:
         """Epsilon of every setting, (G, 1, 1)."""
-        return np.array([width for _, width in self.settings])[:, None, None]
+        return np.array([epsilon for _, epsilon in self.settings])[:, None, None]
 
     @property
     def fallback(self) -> tuple[float, float]:
-        """The setting where nothing can be held out: the one nearest to the default."""
+        """The candidate nearest to the default."""
         return min(self.settings, key=lambda each: abs(each[0] - COST) + abs(each[1] - EPSILON))
 
 
 def make_loss_grid(C: Any, epsilon: Any) -> LossGrid:
-    """Candidates of the arguments of a regressor.
+    """Candidates for the arguments of a regressor.
 
-    Raises
-    ------
-    ValueError
-        If one is out of range, or the two are to be chosen by different criteria.
+    Raise a ValueError if one is out of range, or the two have different criteria.
     """
-    asked = {value for value in (C, epsilon) if isinstance(value, str)}
+    criteria = {value for value in (C, epsilon) if isinstance(value, str)}
     for name, value in (("C", C), ("epsilon", epsilon)):
         if isinstance(value, str):
             check_choice(name, value, ("bound", "cv"))
-    if len(asked) > 1:
+    if len(criteria) > 1:
         raise ValueError(f"C={C!r} and epsilon={epsilon!r} must be chosen by the same criterion")
     costs = COSTS if isinstance(C, str) else (check_number("C", C, also=", 'bound' or 'cv'"),)
     if isinstance(epsilon, str):
-        widths: tuple[float, ...] = EPSILONS
+        epsilons: tuple[float, ...] = EPSILONS
     elif isinstance(epsilon, int | float) and not isinstance(epsilon, bool) and epsilon == 0:
-        widths = (0.0,)
+        epsilons = (0.0,)
     else:
-        widths = (check_number("epsilon", epsilon, also=" or 0, 'bound' or 'cv'"),)
+        epsilons = (check_number("epsilon", epsilon, also=" or 0, 'bound' or 'cv'"),)
     return LossGrid(
-        settings=tuple((c, w) for c in costs for w in widths),
-        criterion=asked.pop() if asked else None,
+        settings=tuple((c, w) for c in costs for w in epsilons),
+        criterion=criteria.pop() if criteria else None,
     )
 
 
 def noise_variance(cost: float | FloatArray, epsilon: float | FloatArray) -> FloatArray:
-    r"""Variance of y about f in the density of the tube.
+    r"""Variance of y about f.
 
     .. math::
         \frac{2 \epsilon^3 / 3 + \epsilon^2 / C + \epsilon / C^2 + 1 / (2 C^3)}{2 \epsilon + 1 / C}
@@ -98,10 +92,10 @@ def noise_variance(cost: float | FloatArray, epsilon: float | FloatArray) -> Flo
     return np.asarray(total / (2.0 * e + 1.0 / c))
 
 
-def _ascend(task: Task, tubes: LossGrid, rng: np.random.Generator) -> tuple[State, Data, Task]:
-    """State of every setting after ``SWEEPS`` sweeps from one start."""
-    wide = replace(task, epsilon=tubes.widths)
-    data = paper.make_data(wide, tubes.costs)
+def _ascend(task: Task, grid: LossGrid, rng: np.random.Generator) -> tuple[State, Data, Task]:
+    """State of every setting after ``SWEEPS`` sweeps from common initial values."""
+    wide = replace(task, epsilon=grid.epsilons)
+    data = paper.make_data(wide, grid.costs)
     state = mean_field.init(
         data, task.priors, n_components=task.n_components, rng=rng, start=task.start
     )
@@ -110,49 +104,34 @@ def _ascend(task: Task, tubes: LossGrid, rng: np.random.Generator) -> tuple[Stat
     return state, data, wide
 
 
-def bounds(task: Task, tubes: LossGrid, rng: np.random.Generator) -> FloatArray:
-    """Bound on the log evidence under every setting, (G,)."""
-    state, data, _ = _ascend(task, tubes, rng)
+def bounds(task: Task, grid: LossGrid, rng: np.random.Generator) -> FloatArray:
+    """Evidence lower bound of every setting, (G,)."""
+    state, data, _ = _ascend(task, grid, rng)
     return sum(
-        mean_field.bound_terms(state, data, task.priors).values(), np.zeros(len(tubes.settings))
+        mean_field.bound_terms(state, data, task.priors).values(), np.zeros(len(grid.settings))
     )
 
 
 def held_out(
     task: Task,
-    tubes: LossGrid,
+    grid: LossGrid,
     fold: IntArray,
     rng: np.random.Generator,
     *,
     n_jobs: int | None = 1,
 ) -> tuple[FloatArray, FloatArray]:
-    """Predictive mean and variance of rows from fits without them, each (G, N, K).
+    """Predictive mean and variance of held-out samples, each (G, N, K).
 
-    NaN for rows that are never held out.
-
-    Parameters
-    ----------
-    task : Task
-    tubes : LossGrid
-    fold : (N,) of int
-        -1 for rows that are never held out.
-    rng : numpy.random.Generator
-        Each fold has a stream of its own.
-    n_jobs : int, optional
-        Folds that run side by side.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        If the user stops the comparison.
+    They are NaN for samples that are never held out, with -1 in ``fold`` (N,). Raise
+    KeyboardInterrupt if the user stops the comparison.
     """
-    shape = (len(tubes.settings), *task.Y.shape)
+    shape = (len(grid.settings), *task.Y.shape)
     mean, variance = np.full(shape, np.nan), np.full(shape, np.nan)
     numbers = np.unique(fold[fold >= 0])
 
     def moments(own: tuple[int, np.random.Generator]) -> tuple[FloatArray, FloatArray]:
         number, stream = own
-        state, data, part = _ascend(task.subset(np.flatnonzero(fold != number)), tubes, stream)
+        state, data, part = _ascend(task.subset(np.flatnonzero(fold != number)), grid, stream)
         posterior = paper.margin_posterior(state, data, part)
         return posterior.score_moments(task.X[fold == number])
 
@@ -164,22 +143,19 @@ def held_out(
         test = np.flatnonzero(fold == numbers[index])
         for found, own in zip((mean, variance), values, strict=True):
             found[:, test] = np.moveaxis(own.reshape(len(test), shape[0], -1), 1, 0)
-    return mean, variance + noise_variance(np.array(tubes.costs)[:, None, None], tubes.widths)
+    return mean, variance + noise_variance(np.array(grid.costs)[:, None, None], grid.epsilons)
 
 
 def squared_errors(Y: FloatArray, mean: FloatArray) -> FloatArray:
-    """Mean squared error of held-out targets under every setting, (G,)."""
+    """Held-out mean squared error of every setting, (G,)."""
     square = (Y - mean) ** 2
     return np.array([each[~np.isnan(each)].mean() for each in square])
 
 
 def calibration(Y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
-    """Factors that give standard deviations the size of held-out residuals, (K,).
+    """Factors (K,) that scale standard deviations to the size of held-out residuals.
 
-    Parameters
-    ----------
-    Y, mean, variance : (N, K)
-        NaN where there is no target or no prediction.
+    Y, mean and variance are (N, K), NaN without a target or a prediction.
     """
     ratio = (Y - mean) ** 2 / variance
     count = np.sum(~np.isnan(ratio), axis=0)

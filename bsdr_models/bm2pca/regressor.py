@@ -1,4 +1,4 @@
-"""Scikit-learn regressor of BM2PCA: the paper's model with a tube in place of the margin."""
+"""Scikit-learn regressor of BM2PCA: the epsilon-insensitive loss in place of the hinge."""
 
 import warnings
 from dataclasses import replace
@@ -30,94 +30,93 @@ from bsdr_models.rng import RandomState
 class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
     r"""Bayesian max-margin principal component analysis for real targets.
 
-    Features and targets are explained by one latent position per row. Targets have the
-    :math:`\epsilon`-insensitive loss of support vector regression [1]_ for a log density,
+    Each sample has latent coordinates that explain its features and its targets. The negative log
+    density of a target is the :math:`\epsilon`-insensitive loss of support vector regression [1]_,
 
     .. math::
         x_n \sim N(W z_n + t, I / \tau), \qquad
         p(y_{nc} \mid z_n) \propto e^{-2 C \max(0,\, |y_{nc} - f_{nc}| - \epsilon)}, \qquad
         f_{nc} = \eta_c^\top z_n + \eta_{c0},
 
-    which is a normal given two slack scales [2]_, so that mean field is conjugate.
+    which is normal given two slack scales [2]_, so that mean field is conjugate.
 
     Parameters
     ----------
     n_components : int, default=10
-        R, dimension of the latent space, at most the number of features. It has to hold what
-        varies in the features too: with too few the target is left out.
+        R, dimension of the latent space, at most the number of features. With too few components
+        the variation of the features leaves none for the target.
     C : float, "bound" or "cv", default=3.0
-        Slope of the loss outside the tube is 2 C per standard deviation of the output.
-        ``"bound"`` takes the candidate with the highest bound of the evidence, ``"cv"`` the one
-        with the smallest error on rows held out.
+        Half the slope of the loss beyond epsilon, per standard deviation of the output.
+        ``"bound"`` takes the candidate with the highest evidence lower bound, ``"cv"`` the one
+        with the smallest held-out squared error.
     epsilon : float, "bound" or "cv", default=0.1
-        Half width of the tube, in standard deviations of the output.
+        Half width of the epsilon-insensitive interval, in standard deviations of the output.
     start : {"label", "pca", "random"}, default="label"
-        Where mean field starts: at the targets, at principal components, or anywhere; further
-        restarts are random.
+        Initial latent coordinates of mean field: targets, principal components, or random;
+        further restarts are random.
     views : array-like of shape (n_features,), optional
-        Name of the view of each feature. A view has loadings, offset and noise of its own, and
-        may be missing (NaN) in a row.
+        Name of the view of each feature. Every view has its own loadings, offset and noise, and
+        may be missing (NaN) in a sample.
     priors : Priors, optional
         Hyper-parameters; the paper's by default.
     calibrate : bool, default=True
-        Give standard deviations the size of residuals of rows held out, in five folds. Mean
-        field alone makes them too small.
+        Scale standard deviations, too small under mean field, to the size of held-out residuals
+        in five folds.
     standardize : bool, default=True
-        Scale each feature to unit variance; otherwise all by one number. Sparse rows are never
-        scaled.
+        Scale each feature to unit variance; otherwise all by one number. Sparse samples are
+        never scaled.
     n_restarts : int, default=1
         Restarts of mean field; the highest bound is kept.
     max_iter : int, default=2000
         Iterations per restart.
     tol : float, default=1e-3
-        Mean field stops when a round gains less than this many nats.
+        Mean field has converged when a round gains less, in nats.
     n_jobs : int, optional
-        Restarts and folds that run side by side, by joblib as in scikit-learn: None is 1 unless a
-        ``joblib.parallel_config`` says otherwise, -1 is all cores. The result does not depend on
-        it.
+        Folds and restarts run in parallel by joblib: None is 1 unless set by
+        ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
-        A Generator is used as it is, so that two fits differ.
+        A Generator is used as it is, so two fits differ.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        Linear map from complete scaled rows to latent positions.
+        Linear map from complete scaled samples to latent coordinates.
     mean_, scale_ : ndarray of shape (n_features,)
         Centre and scale of the features.
     y_mean_, y_scale_ : ndarray of shape (n_outputs,)
         Centre and scale of the outputs.
     C_, epsilon_ : float
-        The tube of the fit.
+        Loss parameters of the fit.
     std_factor_ : ndarray of shape (n_outputs,)
-        What calibration multiplies standard deviations by; ones without it.
+        Calibration factors of the standard deviations; ones without calibration.
     cv_results_ : dict or None
-        Settings that were compared, and their ``"bound"`` or ``"squared_error"``.
+        Compared ``"settings"`` and their ``"bound"`` or ``"squared_error"``.
     relevance_ : ndarray of shape (n_components,)
-        Share of each component in the variance of the scores.
+        Share of each component in the variance of the predictions.
     lower_bounds_ : ndarray of shape (n_iter,)
         Exact bound in nats after each iteration.
     n_iter_ : int
     converged_ : bool
     interrupted_ : bool
-        Whether the fit was stopped by the user; it is usable all the same.
+        Whether the user stopped the fit, which remains usable.
     idata_ : xarray.DataTree
         Posterior draws, bound and data, for ArviZ and :mod:`bsdr_models.plots`.
     model_ : pymc.Model
-        The same model, declared on the rows of the fit.
+        The same model on the training samples.
 
     Notes
     -----
-    The density of the tube is normalised, so the bound is one of a proper evidence and may choose
-    C and epsilon; a classifier's may not. It is not a good judge with few rows: mean field then
-    explains the targets by noise alone. On diabetes with 50 rows it predicted no better than the
-    mean, where the default was level with ridge regression.
+    The density of a target is normalised, so the evidence lower bound may choose C and epsilon;
+    that of the classifier may not. With few samples it chooses badly, because mean field then
+    explains the targets by noise alone: on diabetes with 50 samples it predicted no better than
+    the mean, while the default equalled ridge regression.
 
-    Unlike a classifier this model predicts best when it has converged: a target that has noise of
-    its own gains nothing from a component that only it can see.
+    Unlike the classifier this model predicts best at convergence, because targets have noise of
+    their own.
 
-    A row without a target (NaN in y) takes part with its features. Missing entries of X are
-    integrated out; a view that is absent is left out.
+    A sample without a target (NaN in y) contributes its features. Missing values of X are
+    integrated out.
 
     References
     ----------
@@ -176,9 +175,9 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-            NaN where an entry is missing.
+            NaN marks a missing value.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            NaN where there is no target.
+            NaN marks a missing target.
 
         Returns
         -------
@@ -192,14 +191,14 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         """
         self._reset()
         X = self._validate(X, y)
-        tubes, priors = self._settings()
+        grid, priors = self._settings()
         Y = self._scale_outputs(X, y)
         select_rng, fit_rng = self._spawn()
         self._observed = self._task = self._make_task(
             X, Y, priors=priors, epsilon=regression.EPSILON
         )
         with one_thread(), self._fitting(X.shape):
-            self.C_, self.epsilon_ = self._choose(tubes, select_rng)
+            self.C_, self.epsilon_ = self._choose(grid, select_rng)
             self._learn(fit_rng)
         return self
 
@@ -209,13 +208,13 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         return make_loss_grid(self.C, self.epsilon), self._check_counts()
 
     def _scale_outputs(self, X: Any, y: Any) -> FloatArray:
-        """Targets of mean zero and unit variance, (N, K), NaN where there is none."""
+        """Targets of zero mean and unit variance, (N, K), NaN if missing."""
         y = read_numbers(y, missing=True)
         check_consistent_length(X, y)
         self._one_output = y.ndim == 1
         Y = y.reshape(len(y), -1)
-        if (bare := np.isnan(Y).all(axis=0)).any():
-            raise ValueError(f"output {int(bare.argmax())} of y has no target at all")
+        if (empty := np.isnan(Y).all(axis=0)).any():
+            raise ValueError(f"output {int(empty.argmax())} of y has no target at all")
         scaler = Scaler.fit(Y)
         if scaler.constant.any():
             raise ValueError(f"output {int(scaler.constant.argmax())} of y is constant")
@@ -223,49 +222,49 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         self.y_mean_, self.y_scale_ = scaler.location, scaler.scale
         return scaler.transform(Y)
 
-    def _choose(self, tubes: LossGrid, rng: np.random.Generator) -> tuple[float, float]:
+    def _choose(self, grid: LossGrid, rng: np.random.Generator) -> tuple[float, float]:
         """C and epsilon, and the factors of the standard deviations."""
         task, best = self._task.reduced(), 0
         self.std_factor_ = np.ones(task.Y.shape[1])
         self.cv_results_: dict[str, Any] | None = None
-        if tubes.criterion == "bound":
-            found = regression.bounds(task, tubes, rng)
-            self.cv_results_ = {"settings": tubes.settings, "bound": found}
-            tubes = LossGrid(settings=(tubes.settings[int(found.argmax())],), criterion=None)
-        if tubes.criterion is None and not self.calibrate:
-            return tubes.settings[0]
-        fold = selection.deal_folds(np.where(task.observed.any(axis=1), 0, -1), rng)
+        if grid.criterion == "bound":
+            found = regression.bounds(task, grid, rng)
+            self.cv_results_ = {"settings": grid.settings, "bound": found}
+            grid = LossGrid(settings=(grid.settings[int(found.argmax())],), criterion=None)
+        if grid.criterion is None and not self.calibrate:
+            return grid.settings[0]
+        fold = selection.assign_folds(np.where(task.observed.any(axis=1), 0, -1), rng)
         if np.count_nonzero(fold >= 0) < selection.N_FOLDS:
             warnings.warn(
-                "too few rows have a target to hold some out: settings are the fallback and "
+                "too few samples have a target to hold some out: fallback settings are used and "
                 "standard deviations are not calibrated",
                 UserWarning,
                 stacklevel=3,
             )
-            return tubes.fallback
-        mean, variance = regression.held_out(task, tubes, fold, rng, n_jobs=self.n_jobs)
-        if tubes.criterion == "cv":
+            return grid.fallback
+        mean, variance = regression.held_out(task, grid, fold, rng, n_jobs=self.n_jobs)
+        if grid.criterion == "cv":
             found = regression.squared_errors(task.Y, mean)
-            self.cv_results_ = {"settings": tubes.settings, "squared_error": found}
+            self.cv_results_ = {"settings": grid.settings, "squared_error": found}
             best = int(found.argmin())
         if self.calibrate:
             self.std_factor_ = regression.calibration(task.Y, mean[best], variance[best])
-        return tubes.settings[best]
+        return grid.settings[best]
 
     def _learn(self, rng: np.random.Generator) -> None:
-        """Climb to convergence with the chosen tube."""
+        """Fit to convergence with the chosen C and epsilon."""
         self._task = replace(self._task, epsilon=self.epsilon_)
         limits = {"n_restarts": self.n_restarts, "max_iter": self.max_iter}
-        with self._watched(**limits) as watched:
-            learned = paper.fit(
-                self._task, cost=self.C_, rng=rng, tol=self.tol, **limits, **watched
+        with self._progress_options(**limits) as progress:
+            result = paper.fit(
+                self._task, cost=self.C_, rng=rng, tol=self.tol, **limits, **progress
             )
-        self._set_fitted(learned, self._describe())
+        self._set_fitted(result, self._make_context())
         if not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol, stacklevel=4)
 
-    def _describe(self) -> Context:
-        """What trees say of the data and of the fit."""
+    def _make_context(self) -> Context:
+        """Data and settings that the DataTrees record."""
         return Context(
             X=self._task.X,
             y=self._task.Y,
@@ -283,43 +282,40 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             },
         )
 
-    # ---------------------------------------------------------------- after the fit
-
     def predict(
         self, X: Any, *, return_std: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Mean of the outputs of new rows, and their standard deviation.
+        """Predictive mean of the outputs, and their standard deviation.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-            NaN where an entry is missing.
+            NaN marks a missing value.
         return_std : bool
-            Also return the standard deviation of a new observation: uncertainty of the score
-            and noise of the tube.
+            Also return the predictive standard deviation, which includes the noise of a target.
 
         Returns
         -------
         mean, std : ndarray of shape (n_samples,) or (n_samples, n_outputs)
         """
-        rows = self._samples(X)
+        X = self._samples(X)
         if not return_std:
-            mean = self._learned.posterior.score_means(rows)
-            return self._shaped(mean * self.y_scale_ + self.y_mean_)
-        mean, std = self._moments(rows)
-        return self._shaped(mean), self._shaped(std)
+            mean = self._learned.posterior.score_means(X)
+            return self._match_shape(mean * self.y_scale_ + self.y_mean_)
+        mean, std = self._moments(X)
+        return self._match_shape(mean), self._match_shape(std)
 
-    def _shaped(self, values: FloatArray) -> FloatArray:
+    def _match_shape(self, values: FloatArray) -> FloatArray:
         return values[:, 0] if self._one_output else values
 
-    def _moments(self, rows: Any) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of new observations, in the units of y: (M, K)."""
-        mean, variance = self._learned.posterior.score_moments(rows)
+    def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        """Predictive mean and standard deviation in the units of y, each (M, K)."""
+        mean, variance = self._learned.posterior.score_moments(X)
         std = np.sqrt(variance + regression.noise_variance(self.C_, self.epsilon_))
         return mean * self.y_scale_ + self.y_mean_, std * self.std_factor_ * self.y_scale_
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """LatentCoordinates and predictions of new rows as a DataTree, for the plots.
+        """Latent coordinates and predictions of new samples as a DataTree, for the plots.
 
         Parameters
         ----------
@@ -330,17 +326,17 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         Returns
         -------
         xarray.DataTree
-            With group ``predictions``: latent_mean, latent_cov, prediction, prediction_sd, y; and
-            how unusual the rows are, t2, q_residual and tail_probability
+            With group ``predictions``: latent_mean, latent_cov, prediction, prediction_sd, y, and
+            the outlier measures t2, q_residual and tail_probability
             (:mod:`bsdr_models.numerics.outliers`).
         """
-        rows = self._samples(X)
-        mean, std = self._moments(rows)
-        unusual, reference = self._outliers(rows)
+        X = self._samples(X)
+        mean, std = self._moments(X)
+        outliers, reference = self._outliers(X)
         return self._context.predictions_tree(
             self._spec,
-            latent=self._learned.posterior.embed(rows),
-            values={"prediction": mean, "prediction_sd": std, **unusual},
+            latent=self._learned.posterior.embed(X),
+            values={"prediction": mean, "prediction_sd": std, **outliers},
             y=read_truth(y, classes=False),
             inference_method="mean_field",
             attrs=reference,

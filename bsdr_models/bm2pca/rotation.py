@@ -1,9 +1,9 @@
-r"""The best coordinates of the latent space, in closed form but for a few steps.
+r"""Optimal linear change of the latent basis: a parameter expansion [1]_ [2]_.
 
-A change of coordinates z -> R z, W -> W R^-1, eta -> R^-T eta, R invertible, changes neither the
-rows nor the scores under q, but it changes how well the factors agree with their priors. Sweeps
-crawl along such changes; a parameter expansion [1]_ [2]_ takes them in one stride. With q(r) and
-q(nu) at their optima the bound is, up to a constant,
+A change of basis z -> R z, W -> W R^-1, eta -> R^-T eta, R invertible, changes neither
+reconstructions nor class scores under q, but the agreement of the factors with their priors. Plain
+sweeps converge slowly along such changes. With q(r) and q(nu) profiled out the bound is, up to a
+constant,
 
 .. math::
     J(R) = (N - \textstyle\sum_v d_v - K) \log |\det R| - \tfrac12 \operatorname{tr} R A R^\top
@@ -12,7 +12,7 @@ q(nu) at their optima the bound is, up to a constant,
     - (a_\nu + \tfrac{R + 1}{2}) \sum_c
       \log (b_\nu + \tfrac12 E[\eta_{c0}^2] + \tfrac12 \operatorname{tr} R^{-\top} E_c R^{-1})
 
-with A = sum E[z z'], B_v = E[W_v'W_v], E_c = E[eta_c eta_c']. It costs O(R^3), whatever the rows.
+with A = sum E[z z'], B_v = E[W_v'W_v], E_c = E[eta_c eta_c']. It costs O(R^3).
 
 References
 ----------
@@ -33,13 +33,13 @@ from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.views import Moments, ViewState
 from bsdr_models.numerics.linalg import cholesky
 
-# Quasi-Newton steps after the closed form, which neglects the classifiers and b_r.
+# L-BFGS steps after the closed form, which neglects the classifiers and b_r.
 N_STEPS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """J and what it depends on. P problems, R components, K outcomes.
+    """The function J. P problems, R components, K outcomes.
 
     multiplicity
         N - sum of d_v - K.
@@ -70,24 +70,24 @@ class Profile:
 
     def __call__(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
         """J and its gradient at R: (P, R, R) -> (P,), (P, R, R)."""
-        back = np.linalg.inv(matrix)
-        moved = matrix @ self.latent @ _t(matrix)
+        inverse = np.linalg.inv(matrix)
+        transformed = matrix @ self.latent @ _transpose(matrix)
         value = self.multiplicity * np.linalg.slogdet(matrix)[1]
-        value = value - 0.5 * np.einsum("prr->p", moved)
-        relative = self.multiplicity * np.eye(matrix.shape[-1]) - moved  # gradient times R'
+        value = value - 0.5 * np.einsum("prr->p", transformed)
+        relative = self.multiplicity * np.eye(matrix.shape[-1]) - transformed  # gradient times R'
         for second, shape in zip(self.loadings, self.loading_shapes, strict=True):
-            moved = _t(back) @ second @ back
-            rate = self.loading_rate + 0.5 * np.einsum("prr->pr", moved)
+            transformed = _transpose(inverse) @ second @ inverse
+            rate = self.loading_rate + 0.5 * np.einsum("prr->pr", transformed)
             value = value - shape * np.log(rate).sum(axis=1)
-            relative = relative + moved * (shape / rate)[:, None]
-        moved = _t(back)[:, None] @ self.weights @ back[:, None]
-        rate = self.weight_rates + 0.5 * np.einsum("pkrr->pk", moved)
+            relative = relative + transformed * (shape / rate)[:, None]
+        transformed = _transpose(inverse)[:, None] @ self.weights @ inverse[:, None]
+        rate = self.weight_rates + 0.5 * np.einsum("pkrr->pk", transformed)
         value = value - self.weight_shape * np.log(rate).sum(axis=1)
-        relative = relative + np.einsum("pk,pkrs->prs", self.weight_shape / rate, moved)
-        return value, relative @ _t(back)
+        relative = relative + np.einsum("pk,pkrs->prs", self.weight_shape / rate, transformed)
+        return value, relative @ _transpose(inverse)
 
 
-def _t(matrix: FloatArray) -> FloatArray:
+def _transpose(matrix: FloatArray) -> FloatArray:
     return np.swapaxes(matrix, -1, -2)
 
 
@@ -110,60 +110,53 @@ def profile(state: State, data: Data, priors: Priors) -> Profile:
     )
 
 
-def principal(state: State, data: Data) -> FloatArray:
-    """R that makes latent positions white and columns of loadings orthogonal, (P, R, R).
+def principal_basis(state: State, data: Data) -> FloatArray:
+    """R that whitens latent coordinates and makes columns of loadings orthogonal, (P, R, R).
 
     It maximises J for one view, b_r = 0 and no classifier.
     """
-    half = cholesky(state.latent.second / data.n_samples, name="second moment of the positions")
+    half = cholesky(state.latent.second / data.n_samples, name="latent second moment")
     second = sum(
         own.noise_precision.mean[:, None, None] * own.loadings.second(view)
         for own, view in zip(state.views, data.views, strict=True)
     )
-    _, vectors = np.linalg.eigh(_t(half) @ second @ half)
-    return _t(vectors) @ np.linalg.inv(half)
+    _, vectors = np.linalg.eigh(_transpose(half) @ second @ half)
+    return _transpose(vectors) @ np.linalg.inv(half)
 
 
-def best(state: State, data: Data, priors: Priors, *, n_steps: int = N_STEPS) -> FloatArray:
-    """R at which J is higher than where we are, (P, R, R); the identity where none was found."""
+def best_basis(state: State, data: Data, priors: Priors, *, n_steps: int = N_STEPS) -> FloatArray:
+    """R of higher J than the identity, (P, R, R); the identity if none was found."""
     value = profile(state, data, priors)
-    stay = np.tile(np.eye(state.latent.second.shape[-1]), (len(state.latent.second), 1, 1))
-    here = value(stay)[0]
-    start = principal(state, data)
-    start = np.where((value(start)[0] > here)[:, None, None], start, stay)
+    identity = np.tile(np.eye(state.latent.second.shape[-1]), (len(state.latent.second), 1, 1))
+    current = value(identity)[0]
+    start = principal_basis(state, data)
+    start = np.where((value(start)[0] > current)[:, None, None], start, identity)
 
     def loss(vector: FloatArray) -> tuple[float, FloatArray]:
-        now, slope = value(vector.reshape(start.shape) @ start)
-        return float((here - now).sum()), -(slope @ _t(start)).ravel()
+        now, gradient = value(vector.reshape(start.shape) @ start)
+        return float((current - now).sum()), -(gradient @ _transpose(start)).ravel()
 
     try:
         with np.errstate(all="ignore"):
-            turn = minimize(
-                loss, stay.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": n_steps}
+            step = minimize(
+                loss, identity.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": n_steps}
             ).x
-            found = turn.reshape(start.shape) @ start
-            higher = value(found)[0] > value(start)[0]
-    except np.linalg.LinAlgError:  # a step of the search was singular
+            found = step.reshape(start.shape) @ start
+            improved = value(found)[0] > value(start)[0]
+    except np.linalg.LinAlgError:  # singular R in the line search
         return start
-    return np.where(higher[:, None, None], found, start)
+    return np.where(improved[:, None, None], found, start)
 
 
 def rotate(state: State, data: Data, priors: Priors) -> State:
-    """State in better coordinates, with q(r) and q(nu) to match. The bound never falls."""
-    state = transform(state, best(state, data, priors))
+    """Change the basis, then update q(r) and q(nu). The bound never falls."""
+    state = transform(state, best_basis(state, data, priors))
     state = replace(state, views=mean_field.update_loading_precision(state, data, priors))
     return replace(state, weight_precision=mean_field.update_weight_precision(state, priors))
 
 
 def transform(state: State, matrix: FloatArray) -> State:
-    """The same q in coordinates R z of the latent space, but for q(r) and q(nu).
-
-    Parameters
-    ----------
-    state : State
-    matrix : (P, R, R)
-        R, invertible.
-    """
+    """Express q in coordinates R z, except q(r) and q(nu); ``matrix`` is R, (P, R, R)."""
     log_det = np.linalg.slogdet(matrix)[1]
     return replace(
         state,
@@ -174,50 +167,50 @@ def transform(state: State, matrix: FloatArray) -> State:
 
 
 def _transform_view(own: ViewState, matrix: FloatArray, log_det: FloatArray) -> ViewState:
-    back, old = np.linalg.inv(matrix), own.loadings
+    inverse, old = np.linalg.inv(matrix), own.loadings
     loadings = replace(
         old,
-        mean=old.mean @ back,
-        cov=_t(back)[:, None] @ old.cov @ back[:, None],
+        mean=old.mean @ inverse,
+        cov=_transpose(inverse)[:, None] @ old.cov @ inverse[:, None],
         log_det=old.log_det - 2.0 * log_det[:, None],
     )
     return replace(own, loadings=loadings)
 
 
 def _transform_latent(latent: Latent, matrix: FloatArray, log_det: FloatArray) -> Latent:
-    across, pooled = _t(matrix), latent.pooled
+    transposed, pooled = _transpose(matrix), latent.pooled
     if pooled is not None:
         pooled = replace(
             pooled,
             map=matrix @ pooled.map,
             shift=np.einsum("prs,ps->pr", matrix, pooled.shift),
-            cov=matrix @ pooled.cov @ across,
+            cov=matrix @ pooled.cov @ transposed,
             log_det=pooled.log_det + 2.0 * log_det,
         )
     moments = tuple(
         Moments(
-            total=each.total @ across,
-            second=matrix[:, None] @ each.second @ across[:, None],
-            cross=each.cross @ across,
+            total=each.total @ transposed,
+            second=matrix[:, None] @ each.second @ transposed[:, None],
+            cross=each.cross @ transposed,
         )
         for each in latent.moments
     )
     return Latent(
-        mean=latent.mean @ across,
+        mean=latent.mean @ transposed,
         cov=latent.cov.transformed(matrix),
         pooled=pooled,
         moments=moments,
-        second=matrix @ latent.second @ across,
+        second=matrix @ latent.second @ transposed,
     )
 
 
 def _transform_weights(weights: Weights, matrix: FloatArray, log_det: FloatArray) -> Weights:
     p, q = weights.mean.shape[:2]
-    whole = np.zeros((p, q, q))  # the bias stays
-    whole[:, 0, 0] = 1.0
-    whole[:, 1:, 1:] = _t(np.linalg.inv(matrix))
+    full = np.zeros((p, q, q))  # the bias stays
+    full[:, 0, 0] = 1.0
+    full[:, 1:, 1:] = _transpose(np.linalg.inv(matrix))
     return Weights(
-        mean=whole @ weights.mean,
-        cov=whole[:, None] @ weights.cov @ _t(whole)[:, None],
+        mean=full @ weights.mean,
+        cov=full[:, None] @ weights.cov @ _transpose(full)[:, None],
         log_det=weights.log_det - 2.0 * log_det[:, None],
     )

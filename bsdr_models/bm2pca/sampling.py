@@ -1,4 +1,4 @@
-"""Samplers of BM2PCA from data to fit: Gibbs in NumPy, NUTS and ADVI through PyMC."""
+"""Sampling from the posterior of BM2PCA: Gibbs in NumPy, NUTS and ADVI through PyMC."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,15 +13,15 @@ from bsdr_models.bm2pca.loss_augmentation import EpsilonInsensitive, Margins
 from bsdr_models.bm2pca.predict import DrawPosterior
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.bm2pca.task import Learned, Sampled, Task
+from bsdr_models.bm2pca.task import FitResult, Sampled, Task
 from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.numerics import align
 
-# Draws that prediction averages over.
+# Draws used for prediction.
 N_PREDICT = 300
-# Most numbers of one variable that is kept of every draw.
+# Largest variable, in numbers over all draws, that is recorded.
 MAX_NUMBERS = 20_000_000
-# Axis that counts components in each variable, chain and draw included.
+# Component axis of each variable, counting the axes of chains and draws.
 COMPONENT_AXES: Mapping[str, int] = {"loadings": 3, "weights": 2, "latent": 3}
 
 
@@ -44,7 +44,7 @@ def sample(
     ----------
     engine : {"gibbs", "nuts", "advi"}
     X : (N, D)
-        Complete scaled rows.
+        Complete scaled samples.
     margins : Hinge or EpsilonInsensitive
         Targets of one problem, (1, N, K).
     priors : Priors
@@ -66,22 +66,22 @@ def sample(
         values, stats, fit, interrupted = _pymc(
             engine, X, margins, priors, n_components, draws, tune, chains, rng, progressbar
         )
-    # In the order of memory that a saved model has.
+    # C order, as in a model loaded from a file.
     values = {name: np.ascontiguousarray(v) for name, v in align_components(values).items()}
     stacked = {
         name: values[name].reshape(-1, *values[name].shape[2:])
         for name in ("loadings", "offset", "noise_precision", "weights", "bias")
     }
     total = len(stacked["bias"])
-    kept = np.unique(np.linspace(0, total - 1, min(N_PREDICT, total)).astype(int))
+    index = np.unique(np.linspace(0, total - 1, min(N_PREDICT, total)).astype(int))
     weights = np.concatenate([stacked["bias"][:, None], stacked["weights"]], axis=1)
     return Sampled(
         draws=values,
         posterior=DrawPosterior(
-            loadings=stacked["loadings"][kept],
-            offset=stacked["offset"][kept],
-            noise_precision=stacked["noise_precision"][kept],
-            weights=weights[kept],
+            loadings=stacked["loadings"][index],
+            offset=stacked["offset"][index],
+            noise_precision=stacked["noise_precision"][index],
+            weights=weights[index],
         ),
         sample_stats=stats,
         fit=fit,
@@ -105,13 +105,13 @@ def _gibbs(
 ) -> _Output:
     problem = gibbs.Problem(X=X, margins=margins)
     size = chains * draws * len(X) * n_components
-    left_out = {"slack_scale", "slack_scale_lower", "scores"}
+    excluded = {"slack_scale", "slack_scale_lower", "scores"}
     if size > MAX_NUMBERS:
-        left_out.add("latent")
+        excluded.add("latent")
 
     def record(state: gibbs.State) -> Mapping[str, FloatArray]:
         values = gibbs.to_variables(state)
-        return {name: value for name, value in values.items() if name not in left_out}
+        return {name: value for name, value in values.items() if name not in excluded}
 
     result = run_gibbs(
         lambda stream: gibbs.init(
@@ -139,17 +139,17 @@ def _pymc(
     rng: np.random.Generator,
     progressbar: bool,
 ) -> _Output:
-    # PyMC takes most of a second to load and is not needed by the other engines.
+    # Imported here because PyMC loads slowly.
     from bsdr_models.inference import engines
 
     model = declare(X, margins, priors, n_components=n_components)
-    found = engines.run_pymc(
+    tree = engines.run_pymc(
         engine, model, SPEC, draws=draws, tune=tune, chains=chains, rng=rng, progressbar=progressbar
     )
-    values = _arrays(found, "posterior")
-    stats = {k: v for k, v in _arrays(found, "sample_stats").items() if v.ndim == 2}
-    fit = {k: v for k, v in _arrays(found, "fit").items() if k in ("elbo", "restarts")}
-    return values, stats, fit, bool(found.attrs.get("interrupted", 0))
+    values = _arrays(tree, "posterior")
+    stats = {k: v for k, v in _arrays(tree, "sample_stats").items() if v.ndim == 2}
+    fit = {k: v for k, v in _arrays(tree, "fit").items() if k in ("elbo", "restarts")}
+    return values, stats, fit, bool(tree.attrs.get("interrupted", 0))
 
 
 def _arrays(tree: xr.DataTree, group: str) -> dict[str, FloatArray]:
@@ -160,7 +160,7 @@ def _arrays(tree: xr.DataTree, group: str) -> dict[str, FloatArray]:
 
 
 def declare(X: FloatArray, margins: Margins, priors: Priors, *, n_components: int) -> Any:
-    """The PyMC model on the training rows of a fit."""
+    """Declare the PyMC model on training samples."""
     from bsdr_models.bm2pca.model import build_model
 
     cost = float(margins.cost.ravel()[0])
@@ -177,29 +177,29 @@ def declare(X: FloatArray, margins: Margins, priors: Priors, *, n_components: in
 
 
 def align_components(draws: dict[str, FloatArray]) -> dict[str, FloatArray]:
-    """Rotate the components of every draw so that all speak of the same ones.
+    """Rotate the components of every draw into alignment.
 
-    Products over the component axis, among them W z and eta' z, are unchanged. The precisions of
-    columns of the loadings do not survive a rotation and are left out.
+    Products over the component axis, such as W z and eta' z, are unchanged. Precisions of columns
+    of the loadings are not defined after a rotation and are left out.
     """
     chains, n_draws, _, r = draws["loadings"].shape
     stacked = np.concatenate([draws["loadings"], np.swapaxes(draws["weights"], 2, 3)], axis=2)
-    turn = align.rotations(stacked.reshape(chains * n_draws, -1, r))
+    rotation = align.rotations(stacked.reshape(chains * n_draws, -1, r))
     out = {name: values for name, values in draws.items() if name != "loading_precision"}
     for name, axis in COMPONENT_AXES.items():
         if name in draws:
             last = np.moveaxis(draws[name], axis, -1)
-            flat = last.reshape(chains * n_draws, -1, r) @ turn
+            flat = last.reshape(chains * n_draws, -1, r) @ rotation
             out[name] = np.moveaxis(flat.reshape(last.shape), -1, axis)
     return out
 
 
 def check_samples(task: Task, what: str) -> None:
-    """Raise a ValueError if the rows are such that only mean field can do with them."""
+    """Raise a ValueError if X is sparse, incomplete or of several views."""
     if issparse(task.X) or not task.complete or len(task.columns) > 1:
         raise ValueError(
-            f"{what} needs complete dense rows of one view; use "
-            "inference='mean_field' for sparse or missing entries and for several views"
+            f"{what} needs complete dense samples of one view; use "
+            "inference='mean_field' for sparse or missing values and for several views"
         )
 
 
@@ -213,14 +213,8 @@ def fit(
     chains: int,
     rng: np.random.Generator,
     progressbar: bool,
-) -> Learned:
-    """The paper's model by a sampler.
-
-    Raises
-    ------
-    ValueError
-        If the rows are sparse, incomplete or of several views, which only mean field can do with.
-    """
+) -> FitResult:
+    """Fit the paper's model by a sampler; raise a ValueError unless :func:`check_samples`."""
     check_samples(task, f"inference={engine!r}")
     sampled = sample(
         engine,
@@ -234,7 +228,7 @@ def fit(
         rng=rng,
         progressbar=progressbar,
     )
-    return Learned(
+    return FitResult(
         posterior=sampled.posterior,
         factor_model=sampled.posterior.factor_model(),
         elbo=np.asarray(sampled.fit.get("elbo", np.array([]))),

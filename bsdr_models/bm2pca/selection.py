@@ -1,28 +1,23 @@
-r"""Settings chosen inside the training rows: scores of held-out rows, and what they are worth.
+r"""Cross-validation of settings and softmax temperature.
 
-The candidate with the smallest held-out log loss wins, each at its own best temperature. Faces,
-tumours and news (2 to 5 rows per class, on splits that no published figure uses) were asked for
-the rule. Counting hits instead loses up to 2 points, because few rows are held out and a count
-does not see by how much one is right; neighbouring sweeps averaged lose 1 more. The fewest sweeps
-within one standard error of the best gain 1 to 2 points on two of four sets and nothing on the
-others, which is not worth a second rule.
+The candidate with the smallest held-out log loss is chosen, each at its own best temperature.
+This rule was selected on faces, tumours and news (2 to 5 samples per class, on splits that no
+published figure uses). Accuracy instead loses up to 2 points, being too coarse for few held-out
+samples; averaging neighbouring numbers of sweeps loses 1 more. The fewest sweeps within one
+standard error of the best gain 1 to 2 points on two of four data sets and nothing on the others.
 
-The two variants want different folds, and for one reason each.
+The two variants need different folds.
 
-- Latents that see labels go wrong with the number of sweeps, and how fast depends on the rows of
-  a class. A held-out row should find its class as large as the others: there are as many folds
-  as a class has rows (`balanced_folds`). With five folds for classes of two rows the sweeps are
-  too many, and 1.6 points are lost on ORL.
-- The metric of the nuisance needs two rows of one class. Five folds, dealt out one row of a class
-  at a time, leave some classes whole (`deal_folds`).
+- The paper's variant overfits with the number of sweeps, and how fast depends on the size of the
+  classes. A fold should keep the class sizes equal, so there are as many folds as a class has
+  samples (`balanced_folds`). Five folds for classes of two samples choose too many sweeps, and
+  lose 1.6 points on ORL.
+- The within-class metric of the label-free variant needs two samples of one class. Five folds
+  with one sample of a class in each leave some classes whole (`assign_folds`). Its cost matters
+  only if samples outnumber features: with classes that are barely separable, or barely not, a
+  cost of 10 overfits (digits, one-vs-rest: log loss 0.42, or 0.17 with the cost chosen).
 
-What matters differs, too. For latents that see labels it is the number of sweeps. Free of labels
-a fit has its metric and, where rows outnumber features, its cost: with classes that can just be
-parted, or just not, a cost of 10 fits every row (digits, one classifier for each class: log loss
-0.42, and 0.17 with the cost chosen).
-
-Many rows decide no better than some: at most `MAX_SAMPLES` take part, and no more folds are scored
-once `ENOUGH_SAMPLES` have been held out.
+At most `MAX_SAMPLES` are used, and folds are skipped once `ENOUGH_SAMPLES` have been held out.
 """
 
 from collections.abc import Callable
@@ -36,9 +31,9 @@ from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.temperature import fit_temperature
 
 N_FOLDS = 5
-# Labelled rows that take part in a cross-validation.
+# Most labelled samples of a cross-validation.
 MAX_SAMPLES = 1250
-# Held-out rows whose mean log loss, of a spread near one, is known to within 0.05.
+# With so many held-out samples the standard error of the mean log loss is about 0.05.
 ENOUGH_SAMPLES = 500
 
 type Scorer = Callable[[IntArray, IntArray], FloatArray]
@@ -46,14 +41,14 @@ type Scorer = Callable[[IntArray, IntArray], FloatArray]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What cross-validation says of G candidates.
+    """Result of the cross-validation of G candidates.
 
     best
-        Index of the chosen one.
+        Index of the chosen candidate.
     accuracy, log_loss
-        Of held-out rows, (G,); the loss is at the best temperature.
+        Of held-out samples, (G,); the loss is at the best temperature.
     temperature
-        Of the chosen candidate: divides scores before they become probabilities.
+        Softmax temperature of the chosen candidate.
     """
 
     best: int
@@ -62,43 +57,32 @@ class Selection:
     temperature: float
 
 
-def thin(groups: IntArray, rng: np.random.Generator) -> IntArray:
-    """Rows that take part: `MAX_SAMPLES` of those in a group, as large a part of each, and the rest.
+def subsample(groups: IntArray, rng: np.random.Generator) -> IntArray:
+    """Stratified subsample of at most `MAX_SAMPLES` of the labelled samples, and all others.
 
-    Parameters
-    ----------
-    groups : (N,) of int
-        Class of each row, -1 without.
-    rng : numpy.random.Generator
+    ``groups`` (N,) is the class of each sample, -1 without.
     """
-    place = np.full(len(groups), -1.0)
+    rank = np.full(len(groups), -1.0)
     for group in np.unique(groups[groups >= 0]):
         rows = rng.permutation(np.flatnonzero(groups == group))
-        place[rows] = np.arange(len(rows)) / len(rows)
+        rank[rows] = np.arange(len(rows)) / len(rows)
     grouped = np.flatnonzero(groups >= 0)
-    kept = grouped[np.argsort(place[grouped], kind="stable")[:MAX_SAMPLES]]
+    kept = grouped[np.argsort(rank[grouped], kind="stable")[:MAX_SAMPLES]]
     return np.sort(np.concatenate([kept, np.flatnonzero(groups < 0)]))
 
 
 def balanced_folds(groups: IntArray) -> int:
-    """As many folds as the median group has rows, from 2 to `N_FOLDS`."""
+    """As many folds as the median class has samples, from 2 to `N_FOLDS`."""
     sizes = np.bincount(groups[groups >= 0])
     return int(np.clip(np.median(sizes[sizes > 0]), 2, N_FOLDS))
 
 
-def deal_folds(groups: IntArray, rng: np.random.Generator, *, n_folds: int = N_FOLDS) -> IntArray:
-    """Fold of each row, (N,); -1 for rows that are never held out.
+def assign_folds(groups: IntArray, rng: np.random.Generator, *, n_folds: int = N_FOLDS) -> IntArray:
+    """Fold of each sample, (N,); -1 if it is never held out.
 
-    Rows of a group are dealt out in turn, beginning at a random fold. A group of few rows so
-    loses one row at a time, which leaves differences between rows of one class to learn from; a
-    row that is alone in its group, or has none (-1), stays in the training rows.
-
-    Parameters
-    ----------
-    groups : (N,) of int
-        Class of each row, -1 without.
-    rng : numpy.random.Generator
-    n_folds : int
+    Samples of a class are assigned to folds in turn, beginning at a random fold, so a small class
+    loses one sample at a time and within-class variation remains. The only sample of a class, or
+    one without (-1 in ``groups``), is never held out.
     """
     fold = np.full(len(groups), -1, dtype=np.int64)
     for group in np.unique(groups[groups >= 0]):
@@ -117,22 +101,22 @@ def select(
     n_jobs: int | None = 1,
     on_done: Callable[[FloatArray], object] = lambda scores: None,
 ) -> Selection | None:
-    """Compare candidates on rows that they did not see; None where no row can be held out.
+    """Compare candidates on held-out samples; None if no sample can be held out.
 
     Parameters
     ----------
     scorer : callable
-        ``scorer(train, test)`` -> scores of the test rows under every candidate, (G, M, K).
+        ``scorer(train, test)`` -> held-out class scores of every candidate, (G, M, K).
     signs : (N, K)
         Targets in {-1, 0, 1}.
     fold : (N,) of int
-        From :func:`deal_folds`.
+        From :func:`assign_folds`.
     exclusive : bool
-        Whether the outcomes of a row exclude each other (classes) or not (labels).
+        Whether classes exclude each other; False for several labels.
     n_jobs : int, optional
-        Folds that run side by side.
+        Folds that run in parallel.
     on_done : callable
-        Called with the scores of each fold.
+        Called with the class scores of each fold.
 
     Raises
     ------
@@ -163,14 +147,14 @@ def select(
     best = int(log_loss.argmin())
     return Selection(
         best=best,
-        accuracy=np.array([hit_rate(each, truth, exclusive=exclusive) for each in scores]),
+        accuracy=np.array([_accuracy(each, truth, exclusive=exclusive) for each in scores]),
         log_loss=log_loss,
         temperature=float(temperature[best]),
     )
 
 
-def hit_rate(scores: FloatArray, signs: FloatArray, *, exclusive: bool) -> float:
-    """Share of rows (or of labels) that the scores put on the right side."""
+def _accuracy(scores: FloatArray, signs: FloatArray, *, exclusive: bool) -> float:
+    """Accuracy over samples, or over the entries of several labels."""
     if exclusive and scores.shape[1] > 1:
         return float(np.mean(scores.argmax(axis=1) == signs.argmax(axis=1)))
     known = signs != 0.0
@@ -178,7 +162,7 @@ def hit_rate(scores: FloatArray, signs: FloatArray, *, exclusive: bool) -> float
 
 
 def temperature_of(scores: FloatArray, signs: FloatArray, *, exclusive: bool) -> float:
-    """Temperature under which held-out scores make the best probabilities."""
+    """Temperature of the smallest log loss."""
     if exclusive and scores.shape[1] > 1:
         return fit_temperature(scores, signs.argmax(axis=1))
     known = signs != 0.0
@@ -186,7 +170,7 @@ def temperature_of(scores: FloatArray, signs: FloatArray, *, exclusive: bool) ->
 
 
 def log_probabilities(scores: FloatArray, *, exclusive: bool) -> FloatArray:
-    """Log probabilities of the classes (two columns for one score), or of each label being on."""
+    """Log probabilities of the classes (two columns for one score), or of each label."""
     if exclusive and scores.shape[1] == 1:
         return np.column_stack([log_expit(-scores[:, 0]), log_expit(scores[:, 0])])
     found: FloatArray = log_softmax(scores, axis=1) if exclusive else log_expit(scores)
@@ -194,7 +178,7 @@ def log_probabilities(scores: FloatArray, *, exclusive: bool) -> FloatArray:
 
 
 def _log_likelihood(log_p: FloatArray, signs: FloatArray, *, exclusive: bool) -> float:
-    """Mean log probability of what was observed."""
+    """Mean log probability of the observed targets."""
     if exclusive:
         truth = signs.argmax(axis=1) if signs.shape[1] > 1 else (signs[:, 0] > 0.0).astype(int)
         return float(log_p[np.arange(len(truth)), truth].mean())

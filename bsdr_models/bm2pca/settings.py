@@ -1,4 +1,4 @@
-"""What the arguments of the classifier stand for that are left at None, and what is compared."""
+"""Candidate settings of the classifier, and defaults of arguments given as None."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,9 +13,8 @@ from bsdr_models.inputs import check_number
 Variant = Literal["label_free", "paper"]
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 
-# Candidates of a cross-validation. Of costs the first is the one where nothing can be compared.
-# Those of the paper's variant are the paper's; of the label-free variant one is enough where
-# rows are few, and the others are smaller.
+# Candidates of a cross-validation; the first cost is the fallback without one. Costs of the
+# paper's variant are the paper's. The label-free variant needs one only if samples are few.
 COSTS: tuple[float, ...] = (10.0, 20.0, 30.0, 40.0)
 LABEL_FREE_COSTS: dict[Strategy, tuple[float, ...]] = {
     "one_vs_rest": (10.0, 1.0, 0.1),
@@ -23,21 +22,13 @@ LABEL_FREE_COSTS: dict[Strategy, tuple[float, ...]] = {
 }
 SWEEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)
 SCALES = (1.0, 10.0, 100.0, np.inf)
-# Settings where nothing can be held out, or no time is to be spent on it.
+# Fallback settings, if no samples can be held out.
 N_SWEEPS, SCALE = 3, 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One setting of a fit.
-
-    cost
-        C.
-    n_sweeps
-        Of the paper's variant; None to convergence.
-    scale
-        Of the metric, of the label-free variant.
-    """
+    """Setting of a fit: C; sweeps of the paper's variant (None to convergence); metric scale."""
 
     cost: float
     n_sweeps: int | None = None
@@ -46,7 +37,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """What is compared: every cost with every number of sweeps, or with every scale."""
+    """All combinations of costs with numbers of sweeps, or with scales."""
 
     costs: tuple[float, ...]
     sweeps: tuple[int, ...] = ()
@@ -54,7 +45,7 @@ class Grid:
 
     @property
     def candidates(self) -> list[Candidate]:
-        """All of them, costs first."""
+        """All candidates, costs first."""
         if self.scales:
             return [Candidate(cost=c, scale=s) for c in self.costs for s in self.scales]
         if self.sweeps:
@@ -63,7 +54,7 @@ class Grid:
 
     @property
     def fallback(self) -> Candidate:
-        """The setting where nothing can be held out."""
+        """The setting without cross-validation."""
 
         def nearest(values: tuple[Any, ...], wanted: float) -> Any:
             return wanted if wanted in values else values[0]
@@ -84,29 +75,22 @@ def make_grid(
     strategy: Strategy,
     wide: bool,
 ) -> Grid:
-    """Candidates of the arguments of a classifier.
+    """Candidates for the arguments of a classifier; raise a ValueError if one is out of range.
 
     Parameters
     ----------
-    variant : {"label_free", "paper"}
-    C, n_sweeps, metric_scale
-        Numbers, "cv", or for ``C`` None: "cv" where it matters.
-    strategy : {"shared", "one_vs_rest"}
+    variant, strategy, C, n_sweeps, metric_scale
+        As for the classifier.
     wide : bool
-        Whether there are no more rows than features. Any labels of them can then be separated,
-        and larger costs lead to about the same label-free fit.
-
-    Raises
-    ------
-    ValueError
-        If one is out of range.
+        Whether samples do not outnumber features. Then any labels are linearly separable, and
+        all larger costs lead to about the same label-free fit.
     """
     costs = COSTS if variant == "paper" else LABEL_FREE_COSTS[strategy]
     if C is None and variant == "label_free" and wide:
         costs = costs[:1]
     elif not (C is None or (isinstance(C, str) and C == "cv")):
         costs = (check_number("C", C, also=" or 'cv'"),)
-    scales, sweeps = _scales(metric_scale), _sweeps(n_sweeps)  # both checked, whichever is used
+    scales, sweeps = _scales(metric_scale), _sweeps(n_sweeps)  # validate both
     if variant == "label_free":
         return Grid(costs=costs, scales=scales)
     return Grid(costs=costs, sweeps=sweeps)

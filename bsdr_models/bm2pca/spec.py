@@ -1,4 +1,4 @@
-"""ModelSpec of BM2PCA: variables, dims, symbols and equations of Du et al. (2015)."""
+"""Specification of BM2PCA: variables, dims, symbols and equations of Du et al. (2015)."""
 
 from types import MappingProxyType
 
@@ -26,25 +26,25 @@ SPEC = ModelSpec(
                 dims=(OBS, FEATURE),
                 symbol="X",
                 equation="x_n ~ N(W z_n + t, I / tau)",
-                description="Features as the model sees them, rows are observations.",
+                description="Scaled features, one row per sample.",
             ),
             "y": Variable(
                 dims=(OBS, LABEL),
                 symbol="y",
                 equation="phi_nc = exp(-2 C max(0, 1 - y_nc f_nc)), a pseudo-likelihood",
-                description="Signs +1 and -1 per label, 0 where there is none; or real targets.",
+                description="Signs +1 and -1 per label, 0 without a label; or real targets.",
             ),
             "offset": Variable(
                 dims=(FEATURE,),
                 symbol="t",
                 equation="t ~ N(0, I / offset_precision)",
-                description="Centre of the rows.",
+                description="Centre of the samples.",
             ),
             "loading_precision": Variable(
                 dims=(COMPONENT,),
                 symbol="r",
                 equation="r_i ~ Ga(loading_shape, loading_rate)",
-                description="Precision of a column of the loadings: large where it is not needed.",
+                description="Precision of a column of the loadings; large for an unused component.",
             ),
             "loadings": Variable(
                 dims=(FEATURE, COMPONENT),
@@ -56,13 +56,13 @@ SPEC = ModelSpec(
                 dims=(),
                 symbol="tau",
                 equation="tau ~ Ga(noise_shape, noise_rate)",
-                description="Precision of the features given the latent position.",
+                description="Precision of the features given the latent coordinates.",
             ),
             "latent": Variable(
                 dims=(OBS, COMPONENT),
                 symbol="Z",
                 equation="z_n ~ N(0, I)",
-                description="Position of each row in the latent space.",
+                description="Latent coordinates of each sample.",
             ),
             "weight_precision": Variable(
                 dims=(LABEL,),
@@ -80,31 +80,31 @@ SPEC = ModelSpec(
                 dims=(LABEL,),
                 symbol="eta_0",
                 equation="eta_c0 ~ N(0, 1 / nu_c)",
-                description="Offset of each score.",
+                description="Offset of each class score.",
             ),
             "slack_scale": Variable(
                 dims=(OBS, LABEL),
                 symbol="lambda",
                 equation="phi = int N(C (1 - y f); -lambda, lambda) dlambda",
-                description="Scale that makes the hinge a mixture of normals; augmented only.",
+                description="Scale of the hinge as a mixture of normals; augmented model only.",
             ),
             "scores": Variable(
                 dims=(OBS, LABEL),
                 symbol="f",
                 equation="f_nc = eta_c' z_n + eta_c0",
-                description="Discriminant of each training row; its sign is the label.",
+                description="Class score of each training sample; its sign predicts the label.",
             ),
             "coef": Variable(
                 dims=(FEATURE, LABEL),
                 symbol="tau W S eta",
                 equation="tau W (I + tau W'W)^-1 eta_c",
-                description="Linear effect of a feature on the mean score of a new row.",
+                description="Linear effect of a feature on the mean class score of a new sample.",
             ),
             "intercept": Variable(
                 dims=(LABEL,),
                 symbol="eta_0 - coef' t",
                 equation="eta_c0 - coef_c' t",
-                description="Mean score of a new row at x = 0.",
+                description="Mean class score of a new sample at x = 0.",
             ),
         }
     ),

@@ -1,8 +1,8 @@
-r"""One low-dimensional max-margin subspace for all labels, in the nuisance metric.
+r"""One low-dimensional max-margin subspace for all labels, in the within-class metric.
 
-The latent position of a row is :math:`q(z_n) = N(Q^\top a_n, \sigma^2 I_k)`, with a_n its place in
-the metric of :mod:`bsdr_models.bm2pca.within_class_metric`: it depends on no label, so training rows and new
-rows have it alike. With :math:`\tilde z = [1; Q^\top a]`, :math:`f = H^\top \tilde z` and
+Latent coordinates are :math:`q(z_n) = N(Q^\top a_n, \sigma^2 I_k)`, with metric coordinates a_n
+(:mod:`bsdr_models.bm2pca.within_class_metric`). They do not depend on labels, so training and new
+samples are embedded alike. With :math:`\tilde z = [1; Q^\top a]`, :math:`f = H^\top \tilde z` and
 :math:`\eta_c` the rows of H below the bias, Q and H are the maximum of
 
 .. math::
@@ -10,12 +10,11 @@ rows have it alike. With :math:`\tilde z = [1; Q^\top a]`, :math:`f = H^\top \ti
         - \tfrac{\rho}{2} |Q|^2 - \tfrac{\nu}{2} |H|^2, \qquad
     u = 1 - y f, \qquad D = \sqrt{u^2 + \sigma^2 |\eta_c|^2} .
 
-J is the bound of the hinge pseudo-likelihood [1]_ with Q and H point estimates and everything
-else at its optimum: :math:`u + D \approx 2 \max(0, u)`, smoothed by the latent's own variance. It
-is maximised by L-BFGS from discriminant directions, without a random start.
+J is the bound of the hinge pseudo-likelihood [1]_ with point estimates Q and H and all else
+profiled out: :math:`u + D \approx 2 \max(0, u)`, smoothed by the variance of z. It is maximised by
+L-BFGS from discriminant directions, deterministically.
 
-``A`` is all of the rows that is needed: an (N, R) array, or an operator with ``A @ Q`` and
-``A.T @ G``.
+``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``.
 
 References
 ----------
@@ -36,24 +35,17 @@ from bsdr_models.numerics.smooth_hinge import TINY_WIDTH, smooth_hinge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Numbers of the objective.
+    """Parameters C, sigma**2, rho and nu of the objective.
 
-    cost
-        C.
-    latent_variance
-        sigma**2: of the position of a row, in units in which positions have variance one.
-    projection_precision
-        rho.
-    weight_precision
-        nu.
+    sigma**2 is relative to latent coordinates of unit variance.
 
     Notes
     -----
-    A wider latent generalises better until labels are given up: D has a kink at eta_c = 0, and
-    there a label stays whose rows weigh too little (a few of many classes at a variance of 1e-2,
-    many at 1e-1 or at a cost of 1). With tens of rows of a class a cost of 0.3 is better by one
-    or two points. A cost of 30 with a variance of 5e-3 was 1 to 2 points better on faces, on the
-    rows by which it was found.
+    A larger latent variance generalises better, until small classes are lost: D has a kink at
+    eta_c = 0, where the weights of a label stay (a few of many classes at a variance of 1e-2, many
+    at 1e-1 or at a cost of 1). With tens of samples per class a cost of 0.3 is better by one or
+    two points. A cost of 30 with a variance of 5e-3 was 1 to 2 points better on the faces on which
+    it was chosen.
     """
 
     cost: float = 10.0
@@ -64,19 +56,13 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """The maximum, k components and K labels.
-
-    projection
-        Q, (R, k), over metric coordinates.
-    weights
-        H = [bias; weights], (1 + k, K). Row 0 is the bias.
-    """
+    """Q, (R, k), over metric coordinates, and H = [bias; weights], (1 + k, K)."""
 
     projection: FloatArray
     weights: FloatArray
 
     def latent(self, A: Any) -> FloatArray:
-        """Mean positions Q'a, (N, k)."""
+        """Mean latent coordinates Q'a, (N, k)."""
         return np.asarray(A @ self.projection)
 
     def scores(self, A: Any) -> FloatArray:
@@ -86,16 +72,14 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Where the climb ended.
+    """Result of the optimisation.
 
-    state
-        The maximum.
     objective
         J before the first and after every iteration, (1 + n_iter,).
     converged
         Whether the gain of an iteration fell below the tolerance.
     interrupted
-        Whether the user stopped the climb; the state is that after the last iteration.
+        Whether the user stopped the fit; the state is that after the last iteration.
     """
 
     state: State
@@ -107,28 +91,16 @@ class Fit:
 def objective(
     state: State, A: Any, Y: FloatArray, settings: Settings
 ) -> tuple[float, FloatArray, FloatArray]:
-    r"""J and its gradients in Q and H.
+    r"""J and its gradients in Q, (R, k), and H, (1 + k, K).
 
-    With :math:`G = y\,C (1 + u/D)` (zero where there is no label),
+    With :math:`G = y\,C (1 + u/D)` (zero without a label),
 
     .. math::
         \partial J/\partial H = \tilde Z^\top G - \nu H
             - C \sigma^2 [0; \eta] \operatorname{diag}(\textstyle\sum_n 1/D_{nc}), \qquad
         \partial J/\partial Q = A^\top G \eta^\top - \rho Q .
 
-    Parameters
-    ----------
-    state : State
-    A : (N, R)
-    Y : (N, K)
-        Signs; 0 where there is no label.
-    settings : Settings
-
-    Returns
-    -------
-    value : float
-    projection_slope : (R, k)
-    weight_slope : (1 + k, K)
+    A is (N, R), Y (N, K) holds signs, 0 without a label.
     """
     Q, H, C = state.projection, state.weights, settings.cost
     eta, v = H[1:], settings.latent_variance
@@ -145,21 +117,21 @@ def objective(
     return value, projection_slope, weight_slope
 
 
-def _gap_and_width(
+def _slack_and_root(
     scores: FloatArray, eta: FloatArray, Y: FloatArray, variance: float
 ) -> tuple[FloatArray, FloatArray]:
     """u and D, (N, K)."""
-    gap = 1.0 - Y * scores
-    square = gap**2 + variance * np.sum(eta**2, axis=0)
-    return gap, np.maximum(np.sqrt(square), TINY_WIDTH)
+    slack = 1.0 - Y * scores
+    square = slack**2 + variance * np.sum(eta**2, axis=0)
+    return slack, np.maximum(np.sqrt(square), TINY_WIDTH)
 
 
-def start(A: Any, Y: FloatArray, n_components: int, settings: Settings) -> State:
-    """Discriminant directions of the metric, and the ridge regression of Y on positions there.
+def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) -> State:
+    """Initial state: discriminant directions Q, and ridge regression of Y on Q'a.
 
-    Q are the leading right singular directions of the rows fitted by [1, Y], less their mean
-    (of the centred class means, where classes are of one size), each scaled to mean square
-    position one. There are at most as many as that has rank: K - 1 for classes.
+    Q are the leading right singular vectors of the centred fit of A by [1, Y] (the centred class
+    means, if classes are of equal size), each scaled to unit mean square of the latent coordinate.
+    Their number is at most the rank of that fit: K - 1 for classes.
     """
     labelled = (Y != 0.0).any(axis=1)
     centred = np.where(labelled[:, None], Y - Y[labelled].mean(axis=0), 0.0)
@@ -184,39 +156,39 @@ def fit(
     tol: float = 1e-8,
     max_iter: int = 2000,
 ) -> Fit:
-    """Maximise J by L-BFGS from `start`.
+    """Maximise J by L-BFGS from `initial_state`.
 
     Parameters
     ----------
     A : (N, R)
-        Rows in metric coordinates.
+        Metric coordinates.
     Y : (N, K)
-        Signs; 0 where there is no label.
+        Signs; 0 without a label.
     n_components : int
-        k at most; fewer if the labels do not span as many discriminant directions.
+        Upper limit of k, the number of discriminant directions.
     settings : Settings, optional
     tol : float
         Gain of an iteration, relative to J, at which to stop.
     max_iter : int
     """
     settings = Settings() if settings is None else settings
-    first = start(A, Y, n_components, settings)
-    shape, size = first.projection.shape, first.projection.size
+    initial = initial_state(A, Y, n_components, settings)
+    shape, size = initial.projection.shape, initial.projection.size
 
     def unpack(point: FloatArray) -> State:
         return State(
             projection=point[:size].reshape(shape),
-            weights=point[size:].reshape(first.weights.shape),
+            weights=point[size:].reshape(initial.weights.shape),
         )
 
     def negative(point: FloatArray) -> tuple[float, FloatArray]:
         value, *slopes = objective(unpack(point), A, Y, settings)
         return -value, -np.concatenate([slope.ravel() for slope in slopes])
 
-    begin = np.concatenate([first.projection.ravel(), first.weights.ravel()])
-    trace, point, converged = [objective(first, A, Y, settings)[0]], begin, False
+    vector = np.concatenate([initial.projection.ravel(), initial.weights.ravel()])
+    trace, point, converged = [objective(initial, A, Y, settings)[0]], vector, False
 
-    def watch(intermediate_result: Any) -> None:
+    def record(intermediate_result: Any) -> None:
         nonlocal point
         point = np.array(intermediate_result.x)
         trace.append(-float(intermediate_result.fun))
@@ -225,10 +197,10 @@ def fit(
     try:
         result = minimize(
             negative,
-            begin,
+            vector,
             jac=True,
             method="L-BFGS-B",
-            callback=watch,
+            callback=record,
             options={"gtol": 1e-9, "ftol": tol, "maxiter": max_iter, "maxfun": 10 * max_iter},
         )
         point, converged = np.array(result.x), bool(result.success)
@@ -245,14 +217,14 @@ def fit(
 def weight_covariance(state: State, A: Any, Y: FloatArray, settings: Settings) -> FloatArray:
     r"""Covariance of each column of H given Q, (K, 1 + k, 1 + k).
 
-    That of the conjugate factor q(h_c) at the maximum, with :math:`w = 1 / (C D)`:
+    It is that of the conjugate factor q(h_c) at the maximum, with :math:`w = 1 / (C D)`:
 
     .. math::
         S_c = (\nu I + C^2 \sum_n w_{nc} \{\tilde z_n \tilde z_n^\top
             + \sigma^2 \operatorname{diag}(0, 1, \dots, 1)\})^{-1} .
 
-    It leaves out that Q is itself uncertain, and that of :math:`1/\lambda`, whose spread makes
-    the tails of the pseudo-posterior longer than normal.
+    The uncertainty of Q and of :math:`1/\lambda` is neglected; the latter makes the tails of the
+    pseudo-posterior heavier than normal.
     """
     k = state.projection.shape[1]
     Z = state.latent(A)
@@ -266,13 +238,13 @@ def weight_covariance(state: State, A: Any, Y: FloatArray, settings: Settings) -
 
 
 def curvature(state: State, A: Any, Y: FloatArray, settings: Settings) -> FloatArray:
-    """C**2 w = C / D at a state: precision that a label gives to its score, (N, K)."""
-    gap_and_width = _gap_and_width(state.scores(A), state.weights[1:], Y, settings.latent_variance)
-    return np.where(Y != 0.0, settings.cost / gap_and_width[1], 0.0)
+    """C**2 w = C / D: precision of each class score, (N, K)."""
+    _, root = _slack_and_root(state.scores(A), state.weights[1:], Y, settings.latent_variance)
+    return np.where(Y != 0.0, settings.cost / root, 0.0)
 
 
 def score_variance(state: State, A: Any, covariance: FloatArray, settings: Settings) -> FloatArray:
-    r"""Variance of the scores of rows, (M, K), under q(z) and q(H) for the point Q.
+    r"""Variance of class scores, (M, K), under q(z) and q(H) given Q.
 
     .. math::
         \operatorname{var} f_c = \sigma^2 |\eta_c|^2 + \tilde z^\top S_c \tilde z

@@ -1,4 +1,4 @@
-"""What a fit of BM2PCA has to say for itself, in its own words."""
+"""Summary of a fit of BM2PCA."""
 
 from typing import Any
 
@@ -8,16 +8,16 @@ from scipy.sparse import issparse
 from bsdr_models import summary
 
 NARROW = (
-    "Covariances are those at an optimum and leave out what its parts do to each other: they are "
-    "too narrow."
+    "Covariances are conditional ones at an optimum, without posterior correlations between "
+    "factors: they are too small."
 )
-# Attributes of the tree that are settings of the model.
+# Attributes of the DataTree that are settings of the model.
 SETTINGS = ("variant", "strategy", "C", "epsilon", "metric_scale", "temperature")
 
 
-def facts(model: Any) -> summary.SummaryParts:
-    """SummaryParts of a fitted classifier or regressor."""
-    context, learned = model._context, model._learned
+def make_summary_parts(model: Any) -> summary.SummaryParts:
+    """Summary of a fitted classifier or regressor."""
+    context, result = model._context, model._learned
     sections = {
         "model": [
             (name.replace("_", " "), f"{value:.3g}" if isinstance(value, float) else f"{value}")
@@ -27,9 +27,9 @@ def facts(model: Any) -> summary.SummaryParts:
         "data": _data(model),
         "fit": [("engine", _engine(model))],
         "latent space": [summary.component_line(model.relevance_, "the variance of the scores")],
-        "held-out rows": [*_compared(model.cv_results_), *_calibrated(model)],
+        "held-out rows": [*_performance(model.cv_results_), *_calibration(model)],
     }
-    if learned.sampled is not None:
+    if result.sampled is not None:
         sections["fit"] += summary.draw_lines(model.idata_, tune=context.config["tune"])
         return summary.SummaryParts(
             sections=sections, if_not_converged=summary.not_mixed(model.idata_)
@@ -39,12 +39,12 @@ def facts(model: Any) -> summary.SummaryParts:
     sections["fit"] += [
         summary.bound_line(
             "objective" if label_free else "bound",
-            learned.elbo,
-            converged=learned.converged,
-            interrupted=learned.interrupted,
+            result.elbo,
+            converged=result.converged,
+            interrupted=result.interrupted,
             ends_early=ends_early,
         ),
-        *summary.restart_line(learned.restarts, best=learned.elbo[-1]),
+        *summary.restart_line(result.restarts, best=result.elbo[-1]),
     ]
     return summary.SummaryParts(
         sections=sections,
@@ -54,7 +54,7 @@ def facts(model: Any) -> summary.SummaryParts:
 
 
 def _data(model: Any) -> list[summary.Line]:
-    """Of the rows as they were given, before gaps were filled."""
+    """Describe the data before imputation."""
     context, task = model._context, model._observed
     observed = task.observed.any(axis=1)
     scaling = "each scaled to unit variance" if context.config["standardize"] else "on one scale"
@@ -83,19 +83,19 @@ def _engine(model: Any) -> str:
     return engine if n_sweeps is None else f"{engine}, {n_sweeps} sweeps"
 
 
-def _compared(found: dict[str, Any] | None) -> list[summary.Line]:
-    """What held-out rows, or the bound, say of the setting that was chosen."""
-    if found is None:
+def _performance(cv_results: dict[str, Any] | None) -> list[summary.Line]:
+    """Held-out performance of the chosen setting."""
+    if cv_results is None:
         return []
-    if "log_loss" in found:
-        best, settings = int(np.argmin(found["log_loss"])), found["candidates"]
+    if "log_loss" in cv_results:
+        best, settings = int(np.argmin(cv_results["log_loss"])), cv_results["candidates"]
         lines = [
-            ("accuracy", f"{found['accuracy'][best]:.3f}"),
-            summary.held_out_line(-found["log_loss"][best]),
+            ("accuracy", f"{cv_results['accuracy'][best]:.3f}"),
+            summary.held_out_line(-cv_results["log_loss"][best]),
         ]
-    elif "squared_error" in found:
-        settings = found["settings"]
-        error = float(np.min(found["squared_error"]))
+    elif "squared_error" in cv_results:
+        settings = cv_results["settings"]
+        error = float(np.min(cv_results["squared_error"]))
         lines = [("squared error", f"{error:.3g} of the variance of the outputs")]
     else:
         return []
@@ -104,7 +104,7 @@ def _compared(found: dict[str, Any] | None) -> list[summary.Line]:
     return lines
 
 
-def _calibrated(model: Any) -> list[summary.Line]:
+def _calibration(model: Any) -> list[summary.Line]:
     if not (hasattr(model, "std_factor_") and model._context.config["calibrate"]):
         return []
     factors = ", ".join(f"{factor:.3g}" for factor in model.std_factor_[:8])

@@ -1,4 +1,4 @@
-"""What is to be learned, and what a fit of either variant offers."""
+"""Input and result of a fit, common to the variants and inference methods."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,57 +19,55 @@ from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 from bsdr_models.numerics.row_space import RANK_TOL, centred_gram
 
 Strategy = Literal["shared", "one_vs_rest"]
-# Sparse rows of which all products are held at once.
+# Most sparse samples whose Gram matrix is formed.
 MAX_GRAM = 3000
 
 
 class Posterior(Protocol):
-    """What prediction needs of a fit; rows are (M, P), scaled."""
+    """Fitted posterior for prediction; samples X are (M, P), scaled."""
 
-    def latent(self, rows: Rows) -> FloatArray:
-        """Mean positions, (M, R)."""
+    def latent(self, X: Rows) -> FloatArray:
+        """Mean latent coordinates, (M, R)."""
 
-    def embed(self, rows: Rows) -> LatentCoordinates:
-        """LatentCoordinates with their covariances."""
+    def embed(self, X: Rows) -> LatentCoordinates:
+        """Mean and covariances of the latent coordinates."""
 
-    def score_means(self, rows: Rows) -> FloatArray:
-        """Mean scores, (M, K)."""
+    def score_means(self, X: Rows) -> FloatArray:
+        """Mean class scores (or predictions), (M, K)."""
 
-    def score_moments(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the scores, each (M, K)."""
+    def score_moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the class scores, each (M, K)."""
 
     @property
     def projection(self) -> FloatArray:
-        """Linear map from scaled features to positions, (P, R)."""
+        """Linear map from scaled features to latent coordinates, (P, R)."""
 
     @property
     def projection_sd(self) -> FloatArray:
-        """Standard deviation of its entries, as far as the fit knows it, (P, R)."""
+        """Posterior standard deviation of the projection, (P, R); NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Rows and targets of a fit, and what does not change while settings are compared.
+    """Samples, targets and fixed settings of a fit.
 
     X
-        (N, P), scaled, NaN where an entry is missing; or sparse.
+        (N, P), scaled, NaN for a missing value; or sparse.
     Y
-        Signs, (N, K), 0 where there is no label; or real targets, NaN where there is none.
+        Signs, (N, K), 0 without a label; or real targets, NaN if missing.
     epsilon
-        Half width of the tube around real targets, (P, 1, 1) where problems differ; None for
+        Half width of the epsilon-insensitive interval, (P, 1, 1) if problems differ; None for
         signs.
     columns
         Features of each view; None for one view of all.
     n_features
-        Features of each view, where X holds coordinates of a subspace of them.
+        Features of each view, if X holds coordinates in a subspace of them.
     n_components
         R, of each problem.
     strategy
         One subspace for all outcomes, or one for each.
     start
-        Of the paper's variant.
-    priors
-        Hyper-parameters.
+        Initial latent coordinates of the paper's variant.
     """
 
     X: Rows
@@ -84,24 +82,24 @@ class Task:
 
     @property
     def observed(self) -> BoolArray:
-        """Where there is a target, (N, K)."""
+        """Mask of the observed targets, (N, K)."""
         return self.Y != 0.0 if self.epsilon is None else ~np.isnan(self.Y)
 
     def margins(self, y: FloatArray, cost: FloatArray) -> Margins:
-        """Factors of targets (P, N, K) for costs (P, 1, 1)."""
+        """Margin factors of targets (P, N, K) for costs (P, 1, 1)."""
         return margins_of(y, cost, self.epsilon)
 
     @property
     def complete(self) -> bool:
-        """Whether no entry is missing."""
+        """Whether no value is missing."""
         return issparse(self.X) or not np.isnan(self.X).any()
 
-    def subset(self, rows: IntArray) -> "Task":
-        """The same with some of the rows."""
-        return replace(self, X=self.X[rows], Y=self.Y[rows])
+    def subset(self, index: IntArray) -> "Task":
+        """The same task for some of the samples."""
+        return replace(self, X=self.X[index], Y=self.Y[index])
 
     def reduced(self) -> "Task":
-        """Wide rows in coordinates of their own span, which every subset of them shares."""
+        """Represent wide X in coordinates of its row space, which all subsets share."""
         n, p = self.X.shape
         if p <= n or len(self.columns) > 1 or not self.complete:
             return self
@@ -114,7 +112,7 @@ class Task:
         return replace(self, X=vectors[:, kept] * np.sqrt(size[kept]), n_features=(p,))
 
     def targets_by_problem(self) -> FloatArray:
-        """Targets as the engine wants them: (K, N, 1) one-vs-rest, (1, N, K) shared."""
+        """Targets by problem: (K, N, 1) one-vs-rest, (1, N, K) shared."""
         if self.strategy == "shared":
             return np.ascontiguousarray(self.Y[None])
         return np.ascontiguousarray(self.Y.T[:, :, None])
@@ -122,14 +120,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """Draws of one engine.
+    """Result of a sampler.
 
     draws
         By name, (chain, draw, ...), components aligned.
-    posterior
-        For prediction.
     sample_stats, fit
-        What the engine says of itself.
+        Statistics of the sampler, by name.
     interrupted
         Whether the user stopped it.
     """
@@ -142,15 +138,15 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
-    """A fit.
+class FitResult:
+    """Result of a fit.
 
     posterior
-        For new rows.
-    generative
-        Its model of the features, which reconstructs and completes rows; None where there is none.
+        For prediction.
+    factor_model
+        Model of the features, for reconstruction and imputation; None for the label-free variant.
     elbo, terms
-        Bound (or objective) after each iteration, and the last one by name.
+        Bound (or objective) after each iteration, and the terms of the last one by name.
     converged, interrupted
         As for :class:`bsdr_models.inference.coordinate_ascent.FitResult`.
     restarts
@@ -158,7 +154,7 @@ class Learned:
     state
         All factors of q, for the paper's variant by mean field.
     sampled
-        Draws, for a sampler.
+        Draws of a sampler.
     """
 
     posterior: Posterior

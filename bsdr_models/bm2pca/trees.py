@@ -1,4 +1,4 @@
-"""Fits of BM2PCA as one kind of ``xarray.DataTree``, whichever variant and engine made them."""
+"""Fits of BM2PCA, by any variant and inference method, as ``xarray.DataTree``."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from bsdr_models.bm2pca.label_free import OneVsRestPosterior, SubspacePosterior
 from bsdr_models.bm2pca.mean_field import State
 from bsdr_models.bm2pca.predict import DrawPosterior, MarginPosterior
 from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.bm2pca.task import Learned
+from bsdr_models.bm2pca.task import FitResult
 from bsdr_models.dims import TERM
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
@@ -21,63 +21,52 @@ from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.outliers import OutlierMeasures, Reference
 from bsdr_models.numerics.relevance import feature_relevance, relevance
 
-# Draws of a fit.
+# Draws from the q of mean field.
 N_DRAWS = 500
 
 
 def per_class(context: Context, values: FloatArray) -> FloatArray:
-    """Weights or biases (..., K) of the scores, one for each class.
-
-    Two classes share one score: the first has none of its own.
-    """
+    """Expand weights or biases (..., K) to one per class: two classes share one score."""
     if context.target == "multiclass" and len(context.labels) == 2:
         return np.concatenate([np.zeros_like(values), values], axis=-1)
     return values
 
 
-def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) -> xr.DataTree:
-    """Tree of a fit by mean field: draws from q in ``posterior``, its summaries in ``fit``.
-
-    Parameters
-    ----------
-    learned : Learned
-    context : Context
-    rng : numpy.random.Generator
-        For the draws.
-    """
-    posterior = learned.posterior
-    projection, weights = posterior.projection, mean_weights(learned)
+def fit_tree(result: FitResult, context: Context, *, rng: np.random.Generator) -> xr.DataTree:
+    """DataTree of a mean-field fit: draws from q in ``posterior``, summaries in ``fit``."""
+    posterior = result.posterior
+    projection, weights = posterior.projection, mean_weights(result)
     contrast = context.contrast(per_class(context, weights))
     group: dict[str, Any] = {
         "projection_mean": projection,
         "projection_sd": posterior.projection_sd,
         "feature_relevance": feature_relevance(projection, contrast),
-        "elbo": learned.elbo,
+        "elbo": result.elbo,
     }
     r = projection.shape[1]
     if context.X.shape[0] * r * r <= datatree.MAX_NUMBERS:
-        positions = posterior.embed(context.X)
-        group |= {"latent_mean": positions.mean, "latent_cov": positions.cov}
+        latent = posterior.embed(context.X)
+        group |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
     else:
         group["latent_mean"] = posterior.latent(context.X)
     group["relevance"] = relevance(group["latent_mean"], contrast)
-    unusual, reference = _outliers(learned, context)
-    group |= unusual
+    outliers, reference = _outliers(result, context)
+    group |= outliers
     coords: dict[str, Sequence[Any]] = {}
-    if len(learned.terms) > 1 and all(len(v) == len(learned.elbo) for v in learned.terms.values()):
-        group["elbo_terms"] = np.column_stack(list(learned.terms.values()))
-        coords[TERM] = list(learned.terms)
-    if learned.restarts:
-        group["restarts"] = np.array(learned.restarts)
-    draws = {name: values[None] for name, values in _draw(learned, context, rng).items()}
+    if len(result.terms) > 1 and all(len(v) == len(result.elbo) for v in result.terms.values()):
+        group["elbo_terms"] = np.column_stack(list(result.terms.values()))
+        coords[TERM] = list(result.terms)
+    if result.restarts:
+        group["restarts"] = np.array(result.restarts)
+    draws = {name: values[None] for name, values in _draw(result, context, rng).items()}
     return context.fit_tree(
         {"posterior": draws, "fit": group},
         SPEC,
         inference_method="mean_field",
         n_components=r,
         attrs={
-            "converged": int(learned.converged),
-            "interrupted": int(learned.interrupted),
+            "converged": int(result.converged),
+            "interrupted": int(result.interrupted),
             **reference,
         },
         coords=coords,
@@ -85,22 +74,22 @@ def fit_tree(learned: Learned, context: Context, *, rng: np.random.Generator) ->
 
 
 def draws_tree(
-    learned: Learned, context: Context, *, inference_method: InferenceMethod
+    result: FitResult, context: Context, *, inference_method: InferenceMethod
 ) -> xr.DataTree:
-    """Tree of a sampler's draws, components aligned."""
-    assert learned.sampled is not None
-    sampled, posterior = learned.sampled, learned.posterior
-    positions, projection = posterior.embed(context.X), posterior.projection
-    contrast = context.contrast(per_class(context, mean_weights(learned)))
-    unusual, reference = _outliers(learned, context)
+    """DataTree of a sampler's draws, components aligned."""
+    assert result.sampled is not None
+    sampled, posterior = result.sampled, result.posterior
+    latent, projection = posterior.embed(context.X), posterior.projection
+    contrast = context.contrast(per_class(context, mean_weights(result)))
+    outliers, reference = _outliers(result, context)
     group: dict[str, Any] = {
-        "latent_mean": positions.mean,
-        "latent_cov": positions.cov,
+        "latent_mean": latent.mean,
+        "latent_cov": latent.cov,
         "projection_mean": projection,
         "projection_sd": posterior.projection_sd,
-        "relevance": relevance(positions.mean, contrast),
+        "relevance": relevance(latent.mean, contrast),
         "feature_relevance": feature_relevance(projection, contrast),
-        **unusual,
+        **outliers,
         **sampled.fit,
     }
     draws = _for_classes(dict(sampled.draws), context)
@@ -115,69 +104,71 @@ def draws_tree(
         inference_method=inference_method,
         n_components=projection.shape[1],
         attrs={
-            "interrupted": int(learned.interrupted),
+            "interrupted": int(result.interrupted),
             "alignment": "rotation",
             **reference,
         },
     )
 
 
-def compare_samples(learned: Learned, X: Rows) -> tuple[Reference, OutlierMeasures] | None:
-    """How unusual each training row is among the others; gaps are filled by the model."""
-    return Reference.learn(complete(learned, X), learned.posterior.projection)
+def compare_samples(result: FitResult, X: Rows) -> tuple[Reference, OutlierMeasures] | None:
+    """Outlier measures of the training samples, after imputation."""
+    return Reference.learn(complete(result, X), result.posterior.projection)
 
 
-def complete(learned: Learned, rows: Rows) -> Rows:
-    """Rows with their missing entries at their mean given the others."""
-    if learned.factor_model is None or issparse(rows) or not np.isnan(rows).any():
-        return rows
-    return learned.factor_model.impute(rows)
+def complete(result: FitResult, X: Rows) -> Rows:
+    """Impute missing values by the factor model of the fit, if it has one."""
+    if result.factor_model is None or issparse(X) or not np.isnan(X).any():
+        return X
+    return result.factor_model.impute(X)
 
 
-def _outliers(learned: Learned, context: Context) -> tuple[dict[str, FloatArray], dict[str, float]]:
-    found = compare_samples(learned, context.X)
+def _outliers(
+    result: FitResult, context: Context
+) -> tuple[dict[str, FloatArray], dict[str, float]]:
+    found = compare_samples(result, context.X)
     return ({}, {}) if found is None else (found[1].by_name(), found[0].attrs())
 
 
 def _for_classes(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:
-    """Draws whose last axis counts scores, with one column for each of two classes."""
+    """Expand draws of a single score to two classes."""
     for name in ("coef", "intercept", "weights", "bias"):
         if name in draws and draws[name].shape[-1] != len(context.labels):
             draws[name] = per_class(context, draws[name])
     precision = draws.get("weight_precision")
     if precision is not None and precision.shape[-1] != len(context.labels):
-        del draws["weight_precision"]  # of one score, not of two classes
+        del draws["weight_precision"]  # it belongs to the single score
     return draws
 
 
-def mean_weights(learned: Learned) -> FloatArray:
-    """Weights of the scores over all components, (R, K): block-diagonal for one-vs-rest."""
-    posterior = learned.posterior
+def mean_weights(result: FitResult) -> FloatArray:
+    """Weights of the class scores, (R, K), block-diagonal for one-vs-rest."""
+    posterior = result.posterior
     if isinstance(posterior, SubspacePosterior):
         return posterior.state.weights[1:]
     if isinstance(posterior, DrawPosterior):
         return posterior.weights[:, 1:].mean(axis=0)
     if isinstance(posterior, MarginPosterior):
-        return _blocks(posterior.weights.mean[:, 1:])
+        return _block_diagonal(posterior.weights.mean[:, 1:])
     return np.eye(posterior.projection.shape[1])
 
 
-def _blocks(weights: FloatArray) -> FloatArray:
-    """Weights (P, R, K) of independent problems as those of one: (P R, P K)."""
+def _block_diagonal(weights: FloatArray) -> FloatArray:
+    """Block-diagonal matrix (P R, P K) of weights (P, R, K)."""
     p, r, k = weights.shape
     out = np.zeros((p, r, p, k))
     out[np.arange(p), :, np.arange(p)] = weights
     return out.reshape(p * r, p * k)
 
 
-def _draw(learned: Learned, context: Context, rng: np.random.Generator) -> dict[str, FloatArray]:
-    """Draws of the identified quantities, and of weights and loadings where there is one set."""
-    posterior = learned.posterior
-    p, k = posterior.projection.shape[0], mean_weights(learned).shape[1]
+def _draw(result: FitResult, context: Context, rng: np.random.Generator) -> dict[str, FloatArray]:
+    """Draws of coef and intercept, and of weights and loadings for a single problem."""
+    posterior = result.posterior
+    p, k = posterior.projection.shape[0], mean_weights(result).shape[1]
     n_draws = int(np.clip(datatree.MAX_NUMBERS // (p * k), 20, N_DRAWS))
     if isinstance(posterior, MarginPosterior):
-        assert learned.state is not None
-        draws = draw_margin(learned.state, posterior, n_draws, rng)
+        assert result.state is not None
+        draws = draw_margin(result.state, posterior, n_draws, rng)
     elif isinstance(posterior, SubspacePosterior):
         draws = _draw_subspace(posterior, n_draws, rng)
     else:
@@ -189,7 +180,7 @@ def _draw(learned: Learned, context: Context, rng: np.random.Generator) -> dict[
 def draw_margin(
     state: State, posterior: MarginPosterior, n_draws: int, rng: np.random.Generator
 ) -> dict[str, FloatArray]:
-    """Draws from q of the paper's variant, by name, (S, ...)."""
+    """Draws from the q of the paper's variant, by name, (S, ...)."""
     factor_model, weights = posterior.factor_model, posterior.weights
     p, r = factor_model.shape
     single = p == 1 and len(factor_model.parts) == 1
@@ -258,7 +249,7 @@ def _draw_subspace(
 def _draw_one_vs_rest(
     posterior: OneVsRestPosterior, n_draws: int, rng: np.random.Generator
 ) -> dict[str, FloatArray]:
-    """Draws of the classifiers in the axes that training rows have."""
+    """Draws of the classifiers in the row space of the training samples."""
     metric, weights, ridge = posterior.metric, posterior.state.weights, posterior.data.ridge
     coef, intercept = [], []
     for label, precision in enumerate(weights.prior_precision):

@@ -1,9 +1,9 @@
-r"""The nuisance metric of many sparse rows with many features, from its leading directions.
+r"""Within-class metric of large sparse X, from its leading directions.
 
-Where rows and features both count thousands, the scatter S of :mod:`bsdr_models.bm2pca.within_class_metric`
-has too many eigenvectors to be found, and the rows in their own span would be a dense N x N
-array. Here the leading ``N_DIRECTIONS`` of S are found by Lanczos iterations, from products with
-the sparse rows alone, and all other eigenvalues are replaced by their mean
+With thousands of samples and features the scatter S of
+:mod:`bsdr_models.bm2pca.within_class_metric` has too many eigenvectors, and X in its row space is a
+dense N x N array. Here Lanczos iterations, from products with the sparse X alone, find the leading
+``N_DIRECTIONS`` of S, and all other eigenvalues are replaced by their mean
 :math:`\bar s = (\operatorname{tr} S - \sum_j s_j) / (\operatorname{rank} S - J)`. With E the
 directions, and up to a factor,
 
@@ -11,9 +11,8 @@ directions, and up to a factor,
     P = I + E \operatorname{diag}\Bigl\{\Bigl(\frac{\kappa + \bar s}{\kappa + s_j}\Bigr)^{1/2} - 1
         \Bigr\} E^\top .
 
-It is an approximation: exact along E, an average elsewhere. Rows in the metric have as many
-coordinates as there are features and are never written out: they are an operator
-(:class:`MetricSamples`), which a shared subspace is content with.
+P is exact along E and averaged elsewhere. Metric coordinates, as many as features, are not formed
+but represented by an operator (:class:`MetricSamples`), which suffices for a shared subspace.
 """
 
 from dataclasses import dataclass
@@ -28,34 +27,28 @@ from bsdr_models.bm2pca.within_class_metric import Spectrum, scaled_kappa, sign_
 from bsdr_models.numerics.row_space import RANK_TOL, Rows, squared_distance, weighted_mean
 from bsdr_models.numerics.wishart_evidence import best_scale, effective_sizes, log_evidence
 
-# Sparse rows are truncated where rows and features are both more than this.
+# The metric of sparse X is truncated if samples and features both exceed this.
 MAX_EXACT = 4000
-# Leading directions that are told apart.
+# Number of leading directions.
 N_DIRECTIONS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedMetric:
-    """The map a(x) = g P (x - t) over the features. d features, J directions.
+    """The map a(x) = g P (x - t). d features, J directions.
 
-    The names are those of :class:`bsdr_models.bm2pca.within_class_metric.Metric`.
+    Other attributes are as in :class:`bsdr_models.bm2pca.within_class_metric.Metric`.
 
-    scale
-        c.
-    kappa
-        c kappa_ev.
     rows
-        Training rows, (N, d).
+        Training samples, (N, d).
     mean
         t, (d,).
     directions
         E, (d, J).
     shrunk
         Gain along them, relative to the other directions, (J,).
-    outside_gain
-        g.
     log_evidence
-        log m(kappa), the mean of the small eigenvalues standing for each of them.
+        log m(kappa) with the small eigenvalues replaced by their mean.
     """
 
     scale: float
@@ -69,15 +62,15 @@ class TruncatedMetric:
 
     @property
     def A(self) -> Any:
-        """Training rows in metric coordinates, (N, d): :class:`MetricSamples`."""
+        """Metric coordinates of the training samples, (N, d)."""
         return self.transform(self.rows)
 
     def transform(self, rows: Rows) -> Any:
-        """Rows in metric coordinates, (M, d): :class:`MetricSamples`."""
+        """Metric coordinates of samples, (M, d): :class:`MetricSamples`."""
         return MetricSamples(rows=rows, metric=self)
 
     def outside(self, rows: Rows) -> FloatArray:
-        """No part of a row is missed: zeros, (M,)."""
+        """Zeros, (M,): the axes span all features."""
         return np.zeros(rows.shape[0])
 
     def back(self, Q: FloatArray) -> FloatArray:
@@ -88,13 +81,7 @@ class TruncatedMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSamples:
-    """Rows a = g P (x - t) as an operator.
-
-    rows
-        X, (M, d).
-    metric
-        The map.
-    """
+    """Metric coordinates a = g P (x - t) of samples, (M, d), as an operator."""
 
     rows: Rows
     metric: TruncatedMetric
@@ -116,7 +103,7 @@ class MetricSamples:
 
 @dataclass(frozen=True, slots=True)
 class _Transposed:
-    """The transpose of the rows, for products from the left."""
+    """Transpose of :class:`MetricSamples`."""
 
     of: MetricSamples
 
@@ -130,9 +117,9 @@ class TruncatedSpectrum:
     """Leading directions of the within-class scatter.
 
     rows
-        Training rows, (N, d).
+        Training samples, (N, d).
     labelled
-        Those that have a label, (N,) of 0 and 1.
+        1 for labelled samples, else 0, (N,).
     mean
         t, (d,).
     directions
@@ -159,16 +146,9 @@ class TruncatedSpectrum:
     def fit(
         cls, X: Rows, Y: FloatArray, *, n_directions: int = N_DIRECTIONS
     ) -> "TruncatedSpectrum":
-        """Find the leading directions of the scatter around the offsets of the classes.
+        """Find the leading J = ``n_directions`` of the scatter of sparse X in CSR format.
 
-        Parameters
-        ----------
-        X : (N, d)
-            Sparse, in CSR format.
-        Y : (N, K)
-            Signs; a row of zeros has no label and takes no part.
-        n_directions : int
-            J.
+        Y (N, K) holds signs; a sample of zeros has no label and is not used.
         """
         labelled, offsets = sign_offsets(Y)
         d = X.shape[1]
@@ -180,7 +160,7 @@ class TruncatedSpectrum:
 
         dof = float(labelled.sum()) - offsets.shape[1]
         rank = int(min(dof, d))
-        # A fixed start: the same rows have the same metric.
+        # A fixed initial vector makes the result deterministic.
         within, directions = eigsh(
             LinearOperator((d, d), matvec=scatter, dtype=np.float64),
             k=min(n_directions, rank, d - 1),
@@ -204,11 +184,11 @@ class TruncatedSpectrum:
 
     @property
     def varies(self) -> bool:
-        """Whether rows of one class differ at all; if not, only c = inf is defined."""
+        """Whether samples vary within classes; if not, only c = inf is defined."""
         return bool(self.within.any())
 
     def evidence_kappa(self) -> float:
-        """kappa_ev."""
+        """kappa_ev, which maximises the evidence."""
         return best_scale(*self._spectrum, self.dof, self.n_features)
 
     @property
@@ -220,7 +200,7 @@ class TruncatedSpectrum:
         return values[live], counts[live]
 
     def metric(self, scale: float) -> TruncatedMetric:
-        """The metric for kappa = ``scale`` * kappa_ev; infinite for the Euclidean one."""
+        """Metric for kappa = ``scale`` * kappa_ev; infinite for the Euclidean one."""
         kappa = scaled_kappa(self, scale)
         shrunk = np.ones_like(self.within)
         if np.isfinite(kappa):
@@ -243,7 +223,7 @@ class TruncatedSpectrum:
 def fit_spectrum(
     X: Rows, Y: FloatArray, *, n_features: int | None = None
 ) -> Spectrum | TruncatedSpectrum:
-    """The exact decomposition where it is affordable, the leading directions elsewhere."""
+    """Exact decomposition if affordable, else the leading directions."""
     if sparse.issparse(X) and min(np.count_nonzero(Y.any(axis=1)), X.shape[1]) > MAX_EXACT:
         return TruncatedSpectrum.fit(X, Y)
     return Spectrum.fit(X, Y, n_features=n_features)

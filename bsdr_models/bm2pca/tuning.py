@@ -1,4 +1,4 @@
-"""Settings of a classifier by cross-validation: the engines that score rows held out."""
+"""Choose the settings of a classifier by cross-validation."""
 
 import logging
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from bsdr_models.inference.callbacks import ProgressBar
 
 logger = logging.getLogger(__name__)
 
-# Sweeps after which a held-out score stands for a fit that goes on to convergence.
+# Sweeps in cross-validation for a fit that runs to convergence.
 CONVERGED = 50
-# Sweeps of Gibbs, warm-up and kept, by which held-out rows are scored for a temperature.
+# Gibbs sweeps, both warm-up and kept, for the temperature of a sampler.
 GIBBS_SWEEPS = 150
 
 
@@ -32,34 +32,19 @@ def choose(
     progressbar: bool,
     n_jobs: int | None = 1,
 ) -> Selection | None:
-    """Compare the candidates of a grid; None where no row can be held out.
+    """Compare the candidates of a grid; None if no sample can be held out.
 
-    Parameters
-    ----------
-    task : Task
-    grid : Grid
-    groups : (N,) of int
-        Class of each row, -1 without; see :class:`bsdr_models.bm2pca.labels.Labels`.
-    variant : {"label_free", "paper"}
-    exclusive : bool
-        Whether the outcomes of a row exclude each other.
-    rng : numpy.random.Generator
-    progressbar : bool
-    n_jobs : int, optional
-        Folds that run side by side.
+    ``groups`` (N,) is the class of each sample, -1 without; ``exclusive`` whether classes exclude
+    each other (:class:`bsdr_models.bm2pca.labels.Labels`).
     """
 
     def scorer(task: Task, train: IntArray, test: IntArray, rng: np.random.Generator) -> FloatArray:
         return path_scores(task, grid, train, test, variant=variant, rng=rng)
 
-    kept = _thin(groups, rng)
-    folds = _deal(groups[kept], variant, rng)
-    options: dict[str, Any] = {
-        "exclusive": exclusive,
-        "progressbar": progressbar,
-        "n_jobs": n_jobs,
-    }
-    return _select(scorer, task.subset(kept).reduced(), folds, rng, **options)
+    index = _subsample(groups, rng)
+    folds = _assign_folds(groups[index], variant, rng)
+    options: dict[str, Any] = {"exclusive": exclusive, "progressbar": progressbar, "n_jobs": n_jobs}
+    return _select(scorer, task.subset(index).reduced(), folds, rng, **options)
 
 
 def sampled_temperature(
@@ -72,17 +57,9 @@ def sampled_temperature(
     progressbar: bool,
     n_jobs: int | None = 1,
 ) -> float | None:
-    """Temperature of the scores of a sampler; None where no row can be held out.
+    """Temperature of a sampler's class scores, by short Gibbs runs; None if none can be held out.
 
-    Its scores are larger than those of mean field. Short runs of Gibbs speak for all samplers,
-    whose posterior is the same.
-
-    Parameters
-    ----------
-    task, groups, exclusive, rng, progressbar, n_jobs
-        As for :func:`choose`.
-    cost : float
-        C.
+    Its scores are larger than those of mean field. All samplers have the same posterior.
     """
 
     def scorer(task: Task, train: IntArray, test: IntArray, rng: np.random.Generator) -> FloatArray:
@@ -103,29 +80,25 @@ def sampled_temperature(
             raise KeyboardInterrupt
         return sampled.posterior.score_means(task.X[test])[None]
 
-    kept = _thin(groups, rng)
-    folds = _deal(groups[kept], "paper", rng)
-    options: dict[str, Any] = {
-        "exclusive": exclusive,
-        "progressbar": progressbar,
-        "n_jobs": n_jobs,
-    }
-    found = _select(scorer, task.subset(kept), folds, rng, **options)
+    index = _subsample(groups, rng)
+    folds = _assign_folds(groups[index], "paper", rng)
+    options: dict[str, Any] = {"exclusive": exclusive, "progressbar": progressbar, "n_jobs": n_jobs}
+    found = _select(scorer, task.subset(index), folds, rng, **options)
     return None if found is None else found.temperature
 
 
-def _thin(groups: IntArray, rng: np.random.Generator) -> IntArray:
-    """Rows that take part."""
-    kept = selection.thin(groups, rng)
-    if len(kept) < len(groups):
-        logger.info("%d of %d rows take part in the cross-validation", len(kept), len(groups))
-    return kept
+def _subsample(groups: IntArray, rng: np.random.Generator) -> IntArray:
+    """Samples for cross-validation."""
+    index = selection.subsample(groups, rng)
+    if len(index) < len(groups):
+        logger.info("%d of %d samples are used for cross-validation", len(index), len(groups))
+    return index
 
 
-def _deal(groups: IntArray, variant: Variant, rng: np.random.Generator) -> IntArray:
-    """Folds that suit the variant."""
+def _assign_folds(groups: IntArray, variant: Variant, rng: np.random.Generator) -> IntArray:
+    """Assign folds as the variant needs them."""
     n_folds = selection.balanced_folds(groups) if variant == "paper" else selection.N_FOLDS
-    return selection.deal_folds(groups, rng, n_folds=n_folds)
+    return selection.assign_folds(groups, rng, n_folds=n_folds)
 
 
 def _select(
@@ -138,7 +111,7 @@ def _select(
     progressbar: bool,
     n_jobs: int | None,
 ) -> Selection | None:
-    """Show a bar over the folds, each of which has a stream of its own."""
+    """Cross-validate with a progress bar and one random stream per fold."""
     numbers = np.unique(fold[fold >= 0])
     streams = dict(zip(numbers.tolist(), rng.spawn(len(numbers)), strict=True))
 
@@ -154,7 +127,7 @@ def _select(
             n_jobs=n_jobs,
             on_done=lambda scores: bar.update(),
         )
-        bar.total = bar.count  # enough rows may have been held out before the last fold
+        bar.total = bar.count  # later folds may be skipped
         return found
 
 
@@ -167,7 +140,7 @@ def path_scores(
     variant: Variant,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Scores of held-out rows under every candidate, (G, M, K)."""
+    """Held-out class scores of every candidate, (G, M, K)."""
     if variant == "label_free":
         found = [
             label_free.path_scores(task, train, test, scales=grid.scales, cost=cost)

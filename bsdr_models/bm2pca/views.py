@@ -1,10 +1,9 @@
-r"""One view of the rows, x_n ~ N(W z_n + t, I / tau), and the factors that belong to it.
+r"""One view, x_n ~ N(W z_n + t, I / tau), and its factors.
 
-A view is complete or has missing entries. In a complete one all features share the covariance of
-their loadings, so their axis has length J = 1; with missing entries J = D. Every formula below is
-written once, J being broadcast over the features.
+In a complete view all features share the covariance of their loadings, so the axis J of
+covariances has length 1; with missing values J = D. All formulas broadcast J over the features.
 
-Shapes: P problems, N rows, D features in working coordinates, R components.
+Shapes: P problems, N samples, D features in working coordinates, R components.
 
 References
 ----------
@@ -23,22 +22,17 @@ from bsdr_models.numerics.design import row_space
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import inv_spd
 
-# Sparse rows are reduced to their own space where its basis has no more numbers than this.
+# Most numbers of a basis of the row space to which sparse X is reduced.
 MAX_BASIS = 30_000_000
-# Directions of sparse rows whose share of the largest variance is below this are rounding.
+# Eigenvalues of a sparse Gram matrix with a smaller share of the largest are numerical noise.
 GRAM_TOL = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Rows that only the features speak of, by the sums that say all about them.
+    """Pooled samples: unlabelled ones, held as sufficient statistics.
 
-    n
-        Number of rows.
-    total
-        Sum of the rows, (D,).
-    gram
-        Sum of x x', (D, D).
+    These are their number n, the sum of x, (D,), and the sum of x x', (D, D).
     """
 
     n: int
@@ -48,24 +42,24 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Rows of one view.
+    """Data of one view. Sums and counts include pooled samples.
 
     X
-        (N, D), dense or CSR; 0 where an entry is missing.
+        (N, D), dense or CSR; 0 for a missing value.
     mask
-        1 where an entry is there, (N, D); None for a complete view.
+        1 for an observed value, else 0, (N, D); None for a complete view.
     n_features
-        Number of features: D, or more where the rows are held in coordinates of their own space.
+        Number of features: D, or more if X holds coordinates in its row space.
     basis
         (n_features, D), orthonormal, from working coordinates to features; None for the identity.
     count
-        Rows with this feature, (J,), pooled ones included.
+        Number of samples with the feature, (J,).
     total
-        Sum of the rows, (D,), pooled ones included.
+        Sum of the samples, (D,).
     square
-        Sum of the squares of all entries.
+        Sum of the squares of all values.
     pool
-        Unlabelled rows that are not in X.
+        Pooled samples, which are not in X.
     """
 
     X: FloatArray | csr_array
@@ -79,12 +73,12 @@ class View:
 
     @property
     def copies(self) -> int:
-        """Features for which an entry of the axis J stands."""
+        """Number of features per index of the axis J."""
         return self.n_features if self.mask is None else 1
 
     @property
     def n_observed(self) -> float:
-        """Number of observed entries."""
+        """Number of observed values."""
         return float(self.copies * self.count.sum())
 
     def project(self, B: FloatArray) -> FloatArray:
@@ -96,7 +90,7 @@ class View:
         found = self.X @ flat
         return np.ascontiguousarray(np.swapaxes(found.reshape(-1, p, r), 0, 1))
 
-    def back(self, A: FloatArray) -> FloatArray:
+    def project_back(self, A: FloatArray) -> FloatArray:
         """X.T @ A for a stack A (P, N, R): (P, D, R)."""
         if isinstance(self.X, np.ndarray):
             return (self.X.T @ A[0])[None] if len(A) == 1 else self.X.T @ A
@@ -116,16 +110,11 @@ def make_view(
     n_pooled: int = 0,
     n_features: int | None = None,
 ) -> View:
-    """Wrap rows: NaN is missing, wide rows are reduced to their own space, the last are pooled.
+    """Make a view of X (N, P), with NaN for missing values; wide X is reduced to its row space.
 
-    Parameters
-    ----------
-    X : (N, P)
-        Sparse rows stay sparse and are never centred.
-    n_pooled : int
-        So many rows at the end have no label; they are kept as sums. Complete views only.
-    n_features : int, optional
-        Features of the model, if X already holds coordinates of a subspace of them.
+    The last ``n_pooled`` samples, of a complete view only, are pooled. ``n_features`` is the number
+    of features of the model, if X already holds coordinates in a subspace of them. Sparse X is
+    never centred.
     """
     n, p = X.shape
     if not issparse(X):
@@ -170,7 +159,7 @@ def make_view(
 
 
 def _sparse_row_space(X: csr_array) -> FloatArray:
-    """Orthonormal basis of the row space of wide sparse rows, from X X' alone."""
+    """Orthonormal basis of the row space of wide sparse X, from X X' alone."""
     values, vectors = eigh((X @ X.T).toarray())
     keep = values > GRAM_TOL * values[-1]
     return np.asarray(X.T @ (vectors[:, keep] / np.sqrt(values[keep])))
@@ -178,14 +167,9 @@ def _sparse_row_space(X: csr_array) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """What a view needs to know of q(Z), sums running over the rows that have a feature.
+    """Sufficient statistics of q(Z) for a view: sums over the samples that have a feature.
 
-    total
-        Sum of E[z], (P, J, R).
-    second
-        Sum of E[z z'], (P, J, R, R).
-    cross
-        Sum of x E[z]', (P, D, R).
+    They are sums of E[z], (P, J, R), of E[z z'], (P, J, R, R), and of x E[z]', (P, D, R).
     """
 
     total: FloatArray
@@ -195,15 +179,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loadings:
-    """q(W): one normal per feature.
-
-    mean
-        (P, D, R).
-    cov
-        (P, J, R, R).
-    log_det
-        log |cov|, (P, J).
-    """
+    """q(W): one normal per feature, mean (P, D, R), cov (P, J, R, R), log |cov| (P, J)."""
 
     mean: FloatArray
     cov: FloatArray
@@ -225,17 +201,7 @@ class Offset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewState:
-    """Factors of one view.
-
-    loadings
-        W.
-    loading_precision
-        r, Gammas (P, R).
-    offset
-        t.
-    noise_precision
-        tau, Gammas (P,).
-    """
+    """Factors of one view: W; r, Gammas (P, R); t; tau, Gammas (P,)."""
 
     loadings: Loadings
     loading_precision: Gamma
@@ -273,7 +239,7 @@ def loading_precision(state: ViewState, view: View, priors: Priors) -> Gamma:
 
 
 def offset(state: ViewState, moments: Moments, view: View, priors: Priors) -> Offset:
-    """Optimal q(t): what the rows leave after W E[z], shrunk by its prior."""
+    """Optimal q(t): shrunken mean of the residuals x - W E[z]."""
     tau = state.noise_precision.mean[:, None]
     variance = 1.0 / (priors.offset_precision + view.count * tau)
     rest = view.total - np.einsum("pdr,pdr->pd", state.loadings.mean, _over_features(moments, view))
@@ -286,7 +252,7 @@ def _over_features(moments: Moments, view: View) -> FloatArray:
 
 
 def residual(state: ViewState, moments: Moments, view: View) -> FloatArray:
-    """R = E of the squared distance between the observed entries and W z + t, (P,)."""
+    """R = E of the squared distance between the observed values and W z + t, (P,)."""
     mean, center = state.loadings.mean, state.offset
     spread = np.einsum("pjrs,pjrs->p", state.loadings.cov, moments.second)
     if view.mask is None:
@@ -318,7 +284,7 @@ def noise_precision(state: ViewState, moments: Moments, view: View, priors: Prio
 
 
 def latent_precision(state: ViewState, view: View) -> FloatArray:
-    """What the view adds to the precision of z_n: (P, 1, R, R), or (P, N, R, R) with gaps."""
+    """Precision of z_n from the view: (P, 1, R, R), or (P, N, R, R) with missing values."""
     tau = state.noise_precision.mean[:, None, None, None]
     if view.mask is None:
         return tau * state.loadings.second(view)[:, None]
@@ -329,7 +295,7 @@ def latent_precision(state: ViewState, view: View) -> FloatArray:
 
 
 def latent_linear_term(state: ViewState, view: View) -> FloatArray:
-    """What the view adds to the linear term of z_n, (P, N, R)."""
+    """Linear term of z_n from the view, (P, N, R)."""
     scaled = state.noise_precision.mean[:, None, None] * state.loadings.mean
     center = state.offset.mean[..., None] * scaled
     found = view.project(scaled)
@@ -340,7 +306,7 @@ def latent_linear_term(state: ViewState, view: View) -> FloatArray:
 def bound_terms(
     state: ViewState, moments: Moments, view: View, priors: Priors
 ) -> dict[str, FloatArray]:
-    """Terms of the bound that belong to the view, each (P,)."""
+    """Terms of the bound from the view, each (P,)."""
     W, t, r, tau = state.loadings, state.offset, state.loading_precision, state.noise_precision
     d, copies, delta = view.n_features, view.copies, priors.offset_precision
     n_components = W.mean.shape[-1]

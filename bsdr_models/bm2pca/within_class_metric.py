@@ -1,6 +1,6 @@
-r"""The metric of the nuisance: how rows of one class differ, learned from the training rows.
+r"""Within-class metric, estimated from the training samples.
 
-Rows are modelled as :math:`x_n = t + b_{y_n} + e_n` with flat t and b,
+Samples are modelled as :math:`x_n = t + b_{y_n} + e_n` with flat t and b,
 :math:`e_n \sim N(0, \Psi)` and :math:`\Psi \sim IW(\nu_0, \kappa I_d)`, :math:`\nu_0 = d + 1`.
 With S the within-class scatter, n its degrees of freedom and :math:`s_j` its eigenvalues,
 
@@ -9,23 +9,23 @@ With S the within-class scatter, n its degrees of freedom and :math:`s_j` its ei
         - \tfrac{\nu_0 + n}{2} \sum_{j=1}^d \log(\kappa + s_j) + \text{const}, \qquad
     E[\Psi^{-1}] = (\nu_0 + n)(\kappa I + S)^{-1},
 
-is maximised by one :math:`\kappa_{ev}`. The classifiers see
+has a unique maximum :math:`\kappa_{ev}`. Metric coordinates are
 
 .. math::
     a(x) = g\,P (x - t), \qquad P = (I + S/\kappa)^{-1/2}, \qquad \kappa = c\,\kappa_{ev},
 
-with one number g that makes the mean of :math:`|a_n|^2` one. c = 1 trusts the evidence, c = inf
-is the Euclidean metric. This model never sees the classifiers: what they learn given the metric
-is a modular ("cut") posterior, not a joint one.
+where the number g makes the mean of :math:`|a_n|^2` one; c = inf is the Euclidean metric. The
+classifiers do not influence this model: given the metric their posterior is a modular ("cut") one,
+not a joint one.
 
-Everything is computed in axes of the training rows in which S is diagonal, so one decomposition
-(:class:`Spectrum`) serves every c. Of X only products of rows are needed where N < d.
+All computations use axes of the training samples in which S is diagonal, so one decomposition
+(:class:`Spectrum`) serves every c. For N < d it needs inner products of samples alone.
 
 References
 ----------
 .. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
-       component analysis. AAAI. Its model explains all of x in the latent space; here the part
-       that no class explains has a full covariance of its own.
+       component analysis. AAAI. Its residuals are isotropic; here the within-class ones have
+       a full covariance.
 """
 
 from dataclasses import dataclass
@@ -51,22 +51,22 @@ from bsdr_models.numerics.wishart_evidence import best_scale, effective_sizes, l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """The map a(x) = g P (x - t) in axes of the training rows. N rows, R axes, d features.
+    """The map a(x) = g P (x - t). N training samples, R axes, d features.
 
     scale
-        c, as asked for; infinite for the Euclidean metric.
+        c; infinite for the Euclidean metric.
     kappa
         c kappa_ev.
     A
-        Training rows in metric coordinates, (N, R).
+        Metric coordinates of the training samples, (N, R).
     gain
         Diagonal of g P along the axes, (R,).
     outside_gain
-        g, the gain of what lies outside the axes.
+        g, the gain orthogonal to the axes.
     axes
         Directions and centre.
     log_evidence
-        log m(kappa) of the training rows given their classes; -inf for the Euclidean metric.
+        log m(kappa); -inf for the Euclidean metric.
     """
 
     scale: float
@@ -83,11 +83,11 @@ class Metric:
         return self.axes.mean
 
     def transform(self, rows: Rows) -> FloatArray:
-        """Metric coordinates of rows: (M, d) -> (M, R)."""
+        """Metric coordinates of samples: (M, d) -> (M, R)."""
         return self.axes.project(rows) * self.gain
 
     def outside(self, rows: Rows) -> FloatArray:
-        """Squared metric length of the part of x - t that the axes miss: (M, d) -> (M,)."""
+        """Squared metric length of x - t orthogonal to the axes: (M, d) -> (M,)."""
         if len(self.gain) == len(self.mean):
             return np.zeros(rows.shape[0])
         along = np.sum(self.axes.project(rows) ** 2, axis=1)
@@ -101,18 +101,16 @@ class Metric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spectrum:
-    """Training rows in axes along which their within-class scatter is diagonal.
+    """Training samples in axes along which their within-class scatter is diagonal.
 
     rows
         x_n - t along the axes, (N, R).
     weight
-        Share of each row in t and in the scatter, (N,); 0 for rows without label.
+        Weight of each sample in t and in the scatter, (N,); 0 without a label.
     within
-        s, (R,), not negative; rows vary between classes only along axes where it is 0.
-    dof
-        n, rows less class offsets; ``n_features`` and it are already those of `effective_sizes`.
-    n_features
-        d.
+        s, (R,), not negative; axes with s = 0 separate classes perfectly.
+    dof, n_features
+        n (samples less class offsets) and d, adjusted by `effective_sizes`.
     axes
         Directions and centre.
     """
@@ -133,41 +131,37 @@ class Spectrum:
         responsibilities: FloatArray | None = None,
         n_features: int | None = None,
     ) -> "Spectrum":
-        r"""Decompose the scatter of the rows around the offsets of their classes.
+        r"""Decompose the scatter of the samples around the offsets of their classes.
 
         Parameters
         ----------
         X : (N, d)
             Dense, or sparse in CSR format.
         Y : (N, K)
-            Signs; a row of zeros has no label and takes no part. Offsets are the least squares
-            fit of the rows on [1, Y]: class means, if each row has one positive sign.
+            Signs; a sample of zeros has no label and is not used. Offsets are the least squares
+            fit of X on [1, Y]: class means, if each sample has one positive sign.
         responsibilities : (N, K), optional
-            Shares of the classes in each row, of sum one or, for a row without part, zero. They
-            take the place of Y: :math:`S = \sum_{nc} p_{nc} (x_n - m_c)(x_n - m_c)^\top`.
+            Class probabilities of each sample, of sum one, or zeros to leave it out. They replace
+            Y: :math:`S = \sum_{nc} p_{nc} (x_n - m_c)(x_n - m_c)^\top`.
         n_features : int, optional
-            d of the model, if X already holds coordinates of a subspace of the features.
-
-        Returns
-        -------
-        Spectrum
+            d of the model, if X already holds coordinates in a subspace of the features.
 
         Raises
         ------
         ValueError
-            If no row has a label.
+            If no sample has a label.
         """
         weight, offsets = (
             sign_offsets(Y) if responsibilities is None else soft_offsets(responsibilities)
         )
         part = weight > 0.0
         if not part.any():
-            raise ValueError("no row has a label")
+            raise ValueError("no sample has a label")
         fitted = X if part.all() else X[part]
         rho = weight[part]
         mean = weighted_mean(fitted, rho)
         wide = fitted.shape[0] <= fitted.shape[1]
-        solve = _by_rows if wide else _by_features
+        solve = _decompose_gram if wide else _decompose_scatter
         within, axes = solve(fitted, mean, rho, offsets[part])
         dof, size = effective_sizes(
             float(rho.sum()) - offsets.shape[1],
@@ -185,15 +179,15 @@ class Spectrum:
 
     @property
     def varies(self) -> bool:
-        """Whether rows of one class differ at all; if not, only c = inf is defined."""
+        """Whether samples vary within classes; if not, only c = inf is defined."""
         return bool(self.within.any())
 
     def evidence_kappa(self) -> float:
-        """kappa_ev."""
+        """kappa_ev, which maximises the evidence."""
         return best_scale(*self._spectrum, self.dof, self.n_features)
 
     def log_evidence(self, kappa: float) -> float:
-        """log m(kappa) with all constants but those of the flat offsets."""
+        """log m(kappa), without the constants of the flat offsets."""
         return log_evidence(kappa, *self._spectrum, self.dof, self.n_features)
 
     @property
@@ -203,12 +197,9 @@ class Spectrum:
         return positive, np.ones(len(positive))
 
     def metric(self, scale: float) -> Metric:
-        """The metric for kappa = ``scale`` * kappa_ev; infinite for the Euclidean one.
+        """Metric for kappa = ``scale`` * kappa_ev; infinite for the Euclidean one.
 
-        Raises
-        ------
-        ValueError
-            If rows of one class never differ and ``scale`` is finite.
+        Raise a ValueError if samples do not vary within classes and ``scale`` is finite.
         """
         kappa = scaled_kappa(self, scale)
         shrunk = 1.0 / np.sqrt(1.0 + self.within / kappa)
@@ -231,10 +222,10 @@ class HasEvidence(Protocol):
 
     @property
     def varies(self) -> bool:
-        """Whether rows of one class differ at all; if not, only c = inf is defined."""
+        """Whether samples vary within classes; if not, only c = inf is defined."""
 
     def evidence_kappa(self) -> float:
-        """kappa_ev."""
+        """kappa_ev, which maximises the evidence."""
 
 
 def scaled_kappa(spectrum: HasEvidence, scale: float) -> float:
@@ -245,14 +236,14 @@ def scaled_kappa(spectrum: HasEvidence, scale: float) -> float:
         return np.inf
     if not spectrum.varies:
         raise ValueError(
-            "rows of one class do not differ, so that there is no within-class metric: only the "
+            "samples of one class do not differ, so there is no within-class metric: only the "
             "Euclidean one (an infinite scale) is defined"
         )
     return scale * spectrum.evidence_kappa()
 
 
 def sign_offsets(Y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Weights (N,) and an orthonormal basis (N, J) of [1, Y] on the rows that have a label."""
+    """Weights (N,) and an orthonormal basis (N, J) of [1, Y] on the labelled samples."""
     weight = (Y != 0.0).any(axis=1).astype(np.float64)
     regressors = np.column_stack([weight, Y])
     basis, size, _ = np.linalg.svd(regressors, full_matrices=False)
@@ -265,10 +256,10 @@ def soft_offsets(shares: FloatArray) -> tuple[FloatArray, FloatArray]:
     return shares.sum(axis=1), shares[:, count > 0.0] / np.sqrt(count[count > 0.0])
 
 
-def _by_rows(
+def _decompose_gram(
     X: Rows, mean: FloatArray, rho: FloatArray, offsets: FloatArray
 ) -> tuple[FloatArray, Axes]:
-    """Within-class eigenvalues and axes from the inner products of the rows: N <= d."""
+    """Within-class eigenvalues and axes from inner products of samples, for N <= d."""
     size, vectors = eigh(centred_gram(X, mean))
     kept = size > RANK_TOL * max(size[-1], 0.0)
     length = np.sqrt(size[kept])
@@ -277,16 +268,16 @@ def _by_rows(
     return within, make_axes(X, mean, (vectors[:, kept] / length) @ rotation)
 
 
-def _by_features(
+def _decompose_scatter(
     X: Rows, mean: FloatArray, rho: FloatArray, offsets: FloatArray
 ) -> tuple[FloatArray, Axes]:
-    """The same from the d x d scatter: d < N."""
+    """Within-class eigenvalues and axes from the d x d scatter, for d < N."""
     within, rotation = _diagonalise(X if sparse.issparse(X) else X - mean, rho, offsets)
     return within, DenseAxes(mean=mean, matrix=rotation)
 
 
 def _diagonalise(rows: Rows, rho: FloatArray, offsets: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Eigenvalues and eigenvectors of X'(diag(rho) - U U')X, which centring does not change."""
+    """Eigenvalues and eigenvectors of X'(diag(rho) - U U')X, which is invariant to centring."""
     if sparse.issparse(rows):
         total = (rows.T @ (rows.multiply(rho[:, None])).tocsr()).toarray()
     else:

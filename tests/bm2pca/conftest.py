@@ -1,9 +1,9 @@
 """Toy problems for BM2PCA, an independent joint density, and the three checks of a mean field.
 
 Nothing here uses the algebra of the package: the joint is written with SciPy densities over all
-features, rows and slack scales, whatever the form in which the package holds the rows. The checks
-look names up in the modules at every call, so that they see a fault that was planted there.
-``lab`` hands all of this to the tests.
+features, samples and slack scales, whatever the data format of the package. The checks look names
+up in the modules at every call, so that they see planted faults. The fixture ``lab`` returns this
+module.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -41,12 +41,12 @@ CASES = {
     "shared batch": {"problems": 2, "outcomes": 5},
     "pooled": {"pooled": 4},
     "pooled shared batch": {"problems": 2, "outcomes": 5, "blank": 0.3, "pooled": 4},
-    "tube": {"tube": True},
-    "tube shared": {"tube": True, "outcomes": 5, "blank": 0.3},
-    "gaps": {"gaps": 0.3},
-    "gaps shared batch": {"problems": 2, "outcomes": 5, "blank": 0.3, "gaps": 0.3},
+    "regression": {"regression": True},
+    "regression shared": {"regression": True, "outcomes": 5, "blank": 0.3},
+    "missing": {"missing": 0.3},
+    "missing shared batch": {"problems": 2, "outcomes": 5, "blank": 0.3, "missing": 0.3},
     "views": {"features": (6, 8)},
-    "views with gaps": {"features": (6, 8), "gaps": 0.3, "problems": 2},
+    "views with missing": {"features": (6, 8), "missing": 0.3, "problems": 2},
     "wide": {"features": (13,), "rows": 7},
     "wide pooled batch": {"features": (13,), "rows": 7, "pooled": 4, "problems": 2},
     "sparse": {"sparse": True},
@@ -59,10 +59,10 @@ FACTORS = (*VIEW_FACTORS, "latent", "weights", "weight_precision", "slack")
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Rows as the joint density sees them, and as the package holds them in ``data``.
+    """Samples for the joint density, and as the package holds them in ``data``.
 
-    ``X``: all rows of each view over all features, NaN where there is no entry. ``y``: targets
-    (P, N, K), 0 where there is none; the rows after the first N are pooled. ``known``: where.
+    ``X``: samples of each view over all features, NaN if missing. ``y``: targets (P, N, K), 0
+    without one; samples after the first N are pooled. ``known``: mask of the targets.
     """
 
     X: tuple[np.ndarray, ...]
@@ -81,14 +81,14 @@ class Problem:
 def make_problem(
     case="binary", *, priors=PRIORS, seed=0, n_components=N_COMPONENTS, cost=(0.8, 1.3)
 ):
-    """Rows in general position, targets of both signs, gaps in the last view only."""
+    """Random samples, targets of both signs, missing values in the last view only."""
     spec = {
         "problems": 1,
         "outcomes": 1,
         "blank": 0.0,
         "pooled": 0,
-        "tube": False,
-        "gaps": 0.0,
+        "regression": False,
+        "missing": 0.0,
         "features": (6,),
         "rows": 9,
         "sparse": False,
@@ -96,8 +96,8 @@ def make_problem(
     rng = np.random.default_rng([17, seed])
     n, pooled = spec["rows"], spec["pooled"]
     X = [rng.standard_normal((n + pooled, d)) + rng.standard_normal(d) for d in spec["features"]]
-    if spec["gaps"]:
-        X[-1][rng.random(X[-1].shape) < spec["gaps"]] = np.nan
+    if spec["missing"]:
+        X[-1][rng.random(X[-1].shape) < spec["missing"]] = np.nan
     if spec["sparse"]:
         X[0][rng.random(X[0].shape) < 0.5] = 0.0
     shape = (spec["problems"], n, spec["outcomes"])
@@ -108,7 +108,7 @@ def make_problem(
     y = known * np.swapaxes(y, 1, 2)
     cost = np.array(cost)[: spec["problems"], None, None]
     epsilon = None
-    if spec["tube"]:
+    if spec["regression"]:
         epsilon = 0.4
         y = known * (1.5 * rng.standard_normal(shape) + 0.5)
         margins = EpsilonInsensitive(y=y, observed=known, cost=cost, epsilon=epsilon)
@@ -131,7 +131,7 @@ def make_problem(
 
 
 def log_joint(problem, draws):
-    """Log density of rows, targets and all unknowns, (S,), from the definition of the model."""
+    """Log density of data, targets and all unknowns, (S,), from the definition of the model."""
     p, Z, eta, lam = problem.priors, draws["latent"], draws["weights"], draws["slack"]
     nu = draws["weight_precision"]
     size, n = len(Z), problem.y.shape[1]
@@ -172,7 +172,7 @@ def log_joint(problem, draws):
 
 
 def draw_q(problem, state, *, size, rng):
-    """Draws of every factor over all features and rows, and their log density under q, (S,)."""
+    """Draws of every factor over all features and samples, and their log density under q, (S,)."""
     log_q = np.zeros(size)
 
     def gamma(factor):
@@ -264,7 +264,7 @@ def stacked(cov):
 
 
 def scrambled(problem, rng):
-    """A state of random factors, none of which fits another."""
+    """A state of independent random factors."""
     (p, n, k), r = problem.y.shape, problem.n_components
 
     def gammas(*shape):
@@ -319,14 +319,14 @@ def check_monte_carlo(problem, *, seed, max_error=0.1, size=4_000):
     """The bound is E_q[log joint - log q] to 4 standard errors, drawn until they are this small."""
     rng = np.random.default_rng([23, seed])
     state = unfinished(problem, rng)
-    gaps, error = np.empty(0), np.inf
+    differences, error = np.empty(0), np.inf
     while error > max_error:
         draws, log_q = draw_q(problem, state, size=size, rng=rng)
-        gaps = np.append(gaps, log_joint(problem, draws) - log_q)
-        error = gaps.std() / np.sqrt(len(gaps))
-        assert len(gaps) < 400 / max_error**2, f"no mean of such tails: {error}"
+        differences = np.append(differences, log_joint(problem, draws) - log_q)
+        error = differences.std() / np.sqrt(len(differences))
+        assert len(differences) < 400 / max_error**2, f"no mean of such tails: {error}"
     bound = problem.bound(state)
-    assert abs(gaps.mean() - bound) < 4.0 * error, (bound, gaps.mean(), error)
+    assert abs(differences.mean() - bound) < 4.0 * error, (bound, differences.mean(), error)
 
 
 def check_monotone(problem, *, seed, n_updates=40, start=None):

@@ -1,4 +1,4 @@
-"""Dirt that only BM2PCA can meet; tests/contract/test_bad_input.py has what all can."""
+"""Invalid input specific to BM2PCA; tests/contract/test_bad_input.py tests all estimators."""
 
 import warnings
 
@@ -35,7 +35,7 @@ ESTIMATORS = {
 SLOW = pytest.param("gibbs", marks=pytest.mark.slow)
 every_estimator = pytest.mark.parametrize("name", ESTIMATORS)
 every_classifier = pytest.mark.parametrize("name", CLASSIFIERS)
-# The same where something is fitted, which takes a sampler most of a second.
+# For tests that fit, which takes a sampler most of a second.
 BY_SWEEPS = [name for name in ESTIMATORS if name != "gibbs"]
 each_fit = pytest.mark.parametrize("name", [*BY_SWEEPS, SLOW])
 each_classifier_fit = pytest.mark.parametrize(
@@ -46,7 +46,7 @@ by_sweeps = pytest.mark.parametrize("name", BY_SWEEPS)
 
 @pytest.fixture(scope="module")
 def iris():
-    """15 rows of each class."""
+    """15 samples of each class."""
     X, y = load_iris(return_X_y=True)
     rows = np.r_[0:15, 50:65, 100:115]
     return X[rows], y[rows]
@@ -54,7 +54,7 @@ def iris():
 
 @pytest.fixture(scope="module")
 def fitted(iris):
-    """Every estimator, fitted once to rows without dirt; not to be fitted again."""
+    """Every estimator, fitted once to clean data; not to be fitted again."""
     cache = {}
 
     def fit(name):
@@ -72,7 +72,7 @@ def target(name, X, y):
 
 
 def outputs(model, X):
-    """Everything a model says about rows."""
+    """All predictions for X."""
     found = {"predict": model.predict(X)}
     if hasattr(model, "predict_proba"):
         found["proba"] = model.predict_proba(X)
@@ -101,7 +101,7 @@ def with_value(X, value):
     return X
 
 
-# ------------------------------------------------------------------------- refused, and why
+# ------------------------------------------------------------------------- invalid input
 
 REFUSED = {
     "sparse_nan": (
@@ -125,7 +125,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("kind", REFUSED)
 @every_estimator
-def test_features_are_refused(iris, name, kind):
+def test_invalid_features_raise(iris, name, kind):
     X, y = iris
     change, error, match = REFUSED[kind]
     bad = change(X)
@@ -138,31 +138,31 @@ def test_features_are_refused(iris, name, kind):
 
 @pytest.mark.parametrize("kind", [kind for kind in REFUSED if kind != "sparse_equal"])
 @each_fit
-def test_new_rows_are_refused(iris, fitted, name, kind):
+def test_invalid_new_samples_raise(iris, fitted, name, kind):
     change, error, match = REFUSED[kind]
     with pytest.raises(error, match=match):
         fitted(name).predict(change(iris[0]))
 
 
 @every_estimator
-def test_a_row_without_any_entry_is_refused_by_number(iris, name):
+def test_a_sample_without_observed_values_raises(iris, name):
     X, y = iris
     X = X.copy()
     X[7] = np.nan
-    with pytest.raises(ValueError, match="row 7 of X has no entry at all"):
+    with pytest.raises(ValueError, match="sample 7 of X has no observed value"):
         ESTIMATORS[name]().fit(X, target(name, X, y))
 
 
 @pytest.mark.parametrize("kind", ["nan", "sparse", "views"])
-def test_samplers_refuse_what_only_mean_field_can_do_with(iris, kind):
+def test_samplers_need_complete_dense_samples_of_one_view(iris, kind):
     X, y = iris
     views = ["a", "a", "b", "b"] if kind == "views" else None
     X = {"nan": with_value(X, np.nan), "sparse": sparse.csr_matrix(X), "views": X}[kind]
-    with pytest.raises(ValueError, match="needs complete dense rows of one view"):
+    with pytest.raises(ValueError, match="needs complete dense samples of one view"):
         CLASSIFIERS["gibbs"](views=views).fit(X, y)
 
 
-def test_outputs_that_say_nothing_are_refused_by_number(iris):
+def test_constant_and_missing_outputs_raise(iris):
     X, y = iris
     with pytest.raises(ValueError, match="output 1 of y is constant"):
         BM2PCARegressor().fit(X, np.column_stack([y, np.ones(len(y))]))
@@ -171,14 +171,14 @@ def test_outputs_that_say_nothing_are_refused_by_number(iris):
 
 
 @every_classifier
-def test_a_label_that_never_changes_is_refused_by_number(iris, name):
+def test_a_constant_label_raises(iris, name):
     X, y = iris
     on = np.column_stack([y == 0, y == 1, y >= 0]).astype(int)
-    with pytest.raises(ValueError, match="label 2 of y is the same in every row"):
+    with pytest.raises(ValueError, match="label 2 of y is the same in every sample"):
         CLASSIFIERS[name]().fit(X, on)
 
 
-def test_labels_of_two_columns_are_refused(iris):
+def test_class_labels_in_two_columns_raise(iris):
     X, y = iris
     with pytest.raises(ValueError, match=r"must hold 0 and 1.*1d array"):
         BM2PCAClassifier().fit(X, np.column_stack([y, y]))
@@ -194,7 +194,7 @@ def test_labels_of_two_columns_are_refused(iris):
     ],
 )
 @each_classifier_fit
-def test_positions_are_refused(iris, name, rows, match):
+def test_invalid_latent_coordinates_raise(iris, name, rows, match):
     model = CLASSIFIERS[name](n_components=2).fit(iris[0], iris[1] > 0)
     size = model.transform(iris[0]).shape[1]
     if rows.ndim == 2 and rows.shape[1] == 2:
@@ -203,7 +203,7 @@ def test_positions_are_refused(iris, name, rows, match):
         model.inverse_transform(rows)
 
 
-def test_criteria_do_not_mix(iris):
+def test_different_criteria_raise(iris):
     with pytest.raises(ValueError, match="must be chosen by the same criterion"):
         BM2PCARegressor(C="bound", epsilon="cv").fit(*iris)
 
@@ -219,11 +219,11 @@ def test_samplers_need_the_papers_model_with_one_subspace(iris, inference, varia
         model.fit(*iris)
 
 
-# --------------------------------------------------------------------- accepted, and finite
+# --------------------------------------------------------------------- accepted input
 
 
 @by_sweeps
-def test_a_column_without_entries_is_ignored_with_a_warning(iris, name):
+def test_a_missing_feature_is_ignored_with_a_warning(iris, name):
     X, y = iris
     empty = np.insert(X, 2, np.nan, axis=1)
     with pytest.warns(UserWarning, match="1 of 5 features are constant"):
@@ -233,7 +233,7 @@ def test_a_column_without_entries_is_ignored_with_a_warning(iris, name):
 
 
 @pytest.mark.parametrize("kind", [BM2PCAClassifier, BM2PCARegressor])
-def test_too_few_rows_to_hold_some_out(iris, kind):
+def test_too_few_samples_for_cross_validation(iris, kind):
     X, y = iris
     model = kind(random_state=0)
     with warnings.catch_warnings():
@@ -248,7 +248,7 @@ def test_too_few_rows_to_hold_some_out(iris, kind):
 
 
 @each_classifier_fit
-def test_sparse_indicators_are_read(iris, name):
+def test_sparse_multilabel_targets(iris, name):
     X, y = iris
     on = np.column_stack([y == 0, y > 0]).astype(int)
     dense = CLASSIFIERS[name]().fit(X, on)
@@ -266,14 +266,14 @@ def test_real_targets_keep_their_shape(iris, shape):
     assert mean.shape == std.shape == ((45,) if shape == (45,) else shape)
 
 
-# ----------------------------------------------------------------- the same, and interrupted
+# ----------------------------------------------------------------- interrupted fits
 
 
-@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("missing", [False, True])
 @each_fit
-def test_a_row_alone_is_a_row_in_a_batch(iris, fitted, name, gaps):
+def test_predictions_do_not_depend_on_the_batch(iris, fitted, name, missing):
     X, model = iris[0].copy(), fitted(name)
-    if gaps:
+    if missing:
         X[::4, 1], X[17, 2:] = np.nan, np.nan
     together = outputs(model, X)
     for n in (0, 16, 17, 44):
@@ -282,7 +282,7 @@ def test_a_row_alone_is_a_row_in_a_batch(iris, fitted, name, gaps):
                 np.testing.assert_allclose(values[0], together[key][n], rtol=1e-8, atol=1e-10)
 
 
-def test_results_of_other_arguments_are_gone(iris):
+def test_refit_removes_results_of_other_arguments(iris):
     model = BM2PCAClassifier(random_state=0).fit(*iris)
     assert model.metric_scale_ in (1.0, 10.0, 100.0, np.inf)
     assert model.cv_results_ is not None
@@ -302,7 +302,7 @@ LIMITED = {
 
 
 @pytest.mark.parametrize("kind", LIMITED)
-def test_the_limit_of_iterations_warns_and_the_result_is_usable(iris, kind):
+def test_max_iter_warns_and_the_result_is_usable(iris, kind):
     X, y = iris
     model = LIMITED[kind]()
     with pytest.warns(ConvergenceWarning, match="max_iter=2 .* usable"):

@@ -1,4 +1,4 @@
-"""The classifier as its users meet it: what it promises, and that it is any good."""
+"""BM2PCAClassifier: interface, attributes and accuracy."""
 
 import json
 import warnings
@@ -41,7 +41,7 @@ def quick(variant="label_free", strategy="shared", **more):
 
 @pytest.fixture(scope="module")
 def wine():
-    """Train and test rows: 60 and 118."""
+    """60 training and 118 test samples."""
     X, y = load_wine(return_X_y=True)
     return train_test_split(X, y, train_size=60, stratify=y, random_state=0)
 
@@ -82,7 +82,7 @@ def test_wine(wine, wine_models, variant, strategy):
 
 
 @every_form
-def test_the_map_keeps_what_the_labels_need(wine, wine_models, variant, strategy):
+def test_embedding_separates_the_classes(wine, wine_models, variant, strategy):
     train, test, y_train, y_test = wine
     model = wine_models[variant, strategy]
     on_map = LogisticRegression(max_iter=1000).fit(model.transform(train), y_train)
@@ -136,7 +136,7 @@ def test_fitted_attributes(wine, wine_models, variant, strategy):
 
 
 @every_form
-def test_positions_are_a_linear_map_of_scaled_features(wine, wine_models, variant, strategy):
+def test_embedding_is_linear_in_scaled_features(wine, wine_models, variant, strategy):
     test, model = wine[1], wine_models[variant, strategy]
     scaled = (test - model.mean_) / model.scale_
     mean, cov = model.transform(test, return_cov=True)
@@ -147,7 +147,7 @@ def test_positions_are_a_linear_map_of_scaled_features(wine, wine_models, varian
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_centring_alone_keeps_the_ratios_of_the_features(overlapping, variant):
+def test_without_standardize_all_features_have_one_scale(overlapping, variant):
     X, y = overlapping
     model = quick(variant, standardize=False).fit(X * np.arange(1.0, 6.0), y)
     assert np.ptp(model.scale_) < 1e-9 * model.scale_[0]
@@ -155,7 +155,7 @@ def test_centring_alone_keeps_the_ratios_of_the_features(overlapping, variant):
     np.testing.assert_allclose(model.scale_[0] ** 2, total)
 
 
-def test_the_bound_of_plain_sweeps_never_falls(wine):
+def test_plain_sweeps_never_lower_the_bound(wine):
     model = quick("paper", n_sweeps=60).fit(wine[0], wine[2])
     assert model.n_iter_ == 60
     assert not model.converged_
@@ -165,7 +165,7 @@ def test_the_bound_of_plain_sweeps_never_falls(wine):
 # -------------------------------------------------------------------------------- arguments
 
 
-def test_arguments_that_are_given_are_used(overlapping):
+def test_arguments_are_used(overlapping):
     X, y = overlapping
     priors = BM2PCAPriors(weight_rate=2.0)
     model = quick("paper", C=7.0, n_sweeps=4, priors=priors, n_components=3).fit(X, y)
@@ -179,7 +179,7 @@ def test_arguments_that_are_given_are_used(overlapping):
     assert free.metric_scale_ == np.inf
 
 
-def test_priors_suit_the_engine():
+def test_default_priors_depend_on_the_inference_method():
     assert BM2PCAClassifier()._default_priors() == PAPER
     assert BM2PCAClassifier(inference="gibbs")._default_priors() == SAMPLING
 
@@ -194,7 +194,7 @@ def test_convergence_takes_more_sweeps_and_restarts_keep_the_highest_bound(overl
     assert model.lower_bounds_[-1] == finals.max()
 
 
-def test_starts_differ_and_that_of_the_labels_is_the_highest(wine):
+def test_initial_values_differ_and_random_ones_have_the_lowest_bound(wine):
     first = {
         start: quick("paper", start=start, n_sweeps=1).fit(wine[0], wine[2]).lower_bounds_[0]
         for start in ("label", "pca", "random")
@@ -203,7 +203,7 @@ def test_starts_differ_and_that_of_the_labels_is_the_highest(wine):
     assert min(first, key=first.get) == "random"
 
 
-def test_a_cross_validation_is_paid_for_only_where_it_decides(overlapping, monkeypatch):
+def test_cross_validation_runs_only_if_needed(overlapping, monkeypatch):
     from bsdr_models.bm2pca import tuning
 
     def refuse(*args, **kwargs):
@@ -219,7 +219,7 @@ def test_a_cross_validation_is_paid_for_only_where_it_decides(overlapping, monke
 
 
 @every_form
-def test_progress_is_shown_on_demand(overlapping, capsys, variant, strategy):
+def test_progressbar(overlapping, capsys, variant, strategy):
     X, y = overlapping
     arguments = {"calibrate": True}
     quiet = quick(variant, strategy, **arguments).fit(X, y)
@@ -229,7 +229,7 @@ def test_progress_is_shown_on_demand(overlapping, capsys, variant, strategy):
     np.testing.assert_array_equal(shown.predict_proba(X), quiet.predict_proba(X))
 
 
-def test_the_declared_model_has_the_rows_and_settings_of_the_fit(overlapping):
+def test_pymc_model_has_the_data_and_settings_of_the_fit(overlapping):
     X, y = overlapping
     model = quick("paper", n_components=2).fit(X, y)
     declared = model.model_
@@ -239,7 +239,7 @@ def test_the_declared_model_has_the_rows_and_settings_of_the_fit(overlapping):
     for other in (quick(), quick("paper", "one_vs_rest")):
         with pytest.raises(AttributeError, match="needs variant='paper' and strategy='shared'"):
             other.fit(X, y).model_  # noqa: B018
-    with pytest.raises(ValueError, match="model_ needs complete dense rows"):
+    with pytest.raises(ValueError, match="model_ needs complete dense samples"):
         quick("paper", views=list("aabbb")).fit(X, y).model_  # noqa: B018
 
 
@@ -247,7 +247,7 @@ def test_the_declared_model_has_the_rows_and_settings_of_the_fit(overlapping):
 
 
 @every_form
-def test_ways_of_saying_the_same(wine, wine_models, variant, strategy):
+def test_prediction_methods_agree(wine, wine_models, variant, strategy):
     test, model = wine[1], wine_models[variant, strategy]
     scores = model.decision_function(test)
     expected = softmax(scores / model.temperature_, axis=1)
@@ -284,8 +284,8 @@ def test_without_calibration_the_temperature_is_one(overlapping):
 
 
 @every_form
-def test_temperatures_calibrate(variant, strategy):
-    """Labels with a known chance: of what has probability p, a share p is so."""
+def test_probabilities_are_calibrated(variant, strategy):
+    """The relative frequency of labels equals their predicted probability."""
     rng = np.random.default_rng(93)
     X = rng.standard_normal((1300, 4))
     eta = X @ rng.standard_normal((4, 2)) @ rng.standard_normal((2, 3))
@@ -300,7 +300,7 @@ def test_temperatures_calibrate(variant, strategy):
 
 
 @every_variant
-def test_labels_without_any_signal_are_not_predicted_with_certainty(variant):
+def test_pure_noise_gives_uncertain_probabilities(variant):
     rng = np.random.default_rng(92)
     X, y = rng.standard_normal((60, 200)), rng.permutation(np.arange(60) % 3)
     model = BM2PCAClassifier(variant=variant, random_state=0).fit(X, y)
@@ -313,7 +313,7 @@ def test_labels_without_any_signal_are_not_predicted_with_certainty(variant):
 
 @pytest.fixture(scope="module")
 def tags():
-    """Four labels that do not exclude each other: 120 rows to learn from, 80 more."""
+    """Four labels: 120 training and 80 test samples."""
     rng = np.random.default_rng(94)
     X = rng.standard_normal((200, 6))
     eta = 2.0 * X @ rng.standard_normal((6, 2)) @ rng.standard_normal((2, 4))
@@ -322,7 +322,7 @@ def tags():
 
 
 @every_form
-def test_labels_that_do_not_exclude_each_other(tags, variant, strategy):
+def test_multilabel(tags, variant, strategy):
     train, test, Y_train, Y_test = tags
     model = quick(variant, strategy, calibrate=True).fit(train, Y_train)
     assert model.classes_.tolist() == [0, 1, 2, 3]
@@ -336,12 +336,12 @@ def test_labels_that_do_not_exclude_each_other(tags, variant, strategy):
 
 @every_form
 @pytest.mark.parametrize("marker", [-1, np.nan])
-def test_labels_that_are_known_in_part(tags, variant, strategy, marker):
+def test_partially_known_multilabel(tags, variant, strategy, marker):
     train, test, Y_train, Y_test = tags
     rng = np.random.default_rng(95)
     part = Y_train.astype(float)
     part[rng.random(part.shape) < 0.4] = marker
-    part[:20] = marker  # and some rows have none at all
+    part[:20] = marker  # samples without any label
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = quick(variant, strategy, unlabeled=marker, calibrate=True).fit(train, part)
@@ -349,7 +349,7 @@ def test_labels_that_are_known_in_part(tags, variant, strategy, marker):
     assert np.isfinite(model.predict_proba(test)).all()
 
 
-# --------------------------------------------------------------------- rows without a label
+# --------------------------------------------------------------------- unlabelled samples
 
 
 MARKED = {
@@ -364,7 +364,7 @@ MARKED = {
 
 
 @pytest.mark.parametrize("kind", MARKED)
-def test_markers_of_every_kind(kind):
+def test_unlabeled_markers(kind):
     labels, marker = MARKED[kind]
     index = np.array([0, 1, 2, 2, 0, 1, 2, 0, 1])
     y = labels[index]
@@ -381,7 +381,7 @@ def test_markers_of_every_kind(kind):
     assert got.exclusive
 
 
-def test_frames_and_nullable_integers():
+def test_nullable_integer_series():
     y = pd.Series([0, 1, None, 0, 1], dtype="Int64")
     np.testing.assert_array_equal(encode(y, np.nan).groups, [0, 1, -1, 0, 1])
     with pytest.raises(ValueError, match="NaN or None, first at \\[2\\]"):
@@ -394,7 +394,7 @@ def test_without_a_marker_minus_one_is_a_class(overlapping):
     assert model.classes_.tolist() == [-1, 0, 1]
 
 
-def test_a_marker_that_marks_nothing_or_everything(overlapping):
+def test_unused_marker_and_fully_unlabeled_y(overlapping):
     X, y = overlapping
     plain = quick().fit(X, y)
     np.testing.assert_array_equal(
@@ -407,8 +407,8 @@ def test_a_marker_that_marks_nothing_or_everything(overlapping):
 
 
 @every_form
-def test_rows_without_a_label_are_welcome(wine, variant, strategy):
-    """Ten labelled rows of each class, and the others without."""
+def test_unlabelled_samples_are_accepted(wine, variant, strategy):
+    """Ten labelled samples of each class."""
     train, test, y_train, y_test = wine
     rng = np.random.default_rng(96)
     y = np.full(len(y_train), -1)
@@ -422,8 +422,8 @@ def test_rows_without_a_label_are_welcome(wine, variant, strategy):
     assert (model.idata_["fit/y_index"] == -1).sum() == (y == -1).sum()
 
 
-def test_many_rows_without_a_label_help_the_papers_model():
-    """Five labelled rows of each class in 300 features; 400 more rows show the subspace."""
+def test_many_unlabelled_samples_improve_the_papers_model():
+    """Five labelled samples of each class in 300 features, and about 400 unlabelled samples."""
     alone, helped = [], []
     for seed in range(6):
         rng = np.random.default_rng([97, seed])
@@ -439,12 +439,12 @@ def test_many_rows_without_a_label_help_the_papers_model():
     assert np.mean(helped) > np.mean(alone) + 0.02
 
 
-# ----------------------------------------------------------------------------- kinds of rows
+# ----------------------------------------------------------------------------- data formats
 
 
 @every_form
-def test_sparse_rows_are_dense_rows_that_are_not_scaled(overlapping, variant, strategy):
-    """The scaler of the dense fit is told to do nothing."""
+def test_sparse_fit_equals_unscaled_dense_fit(overlapping, variant, strategy):
+    """The dense fit has no scaler."""
     rng = np.random.default_rng(98)
     y = np.arange(60) % 3
     X = rng.random((60, 30)) + np.eye(3)[y] @ rng.random((3, 30))
@@ -453,7 +453,7 @@ def test_sparse_rows_are_dense_rows_that_are_not_scaled(overlapping, variant, st
     np.testing.assert_array_equal(model.mean_, 0.0)
     np.testing.assert_array_equal(model.scale_, 1.0)
     dense = DenseAsItIs(**model.get_params()).fit(X, y)
-    # Axes differ, and with them where an ascent to a relative 1e-5 ends.
+    # Axes differ, and so does the optimum up to the tolerance of 1e-5.
     rough = (
         {"rtol": 0.03, "atol": 0.03} if strategy == "one_vs_rest" else {"rtol": 0.01, "atol": 0.01}
     )
@@ -464,7 +464,7 @@ def test_sparse_rows_are_dense_rows_that_are_not_scaled(overlapping, variant, st
 
 
 class DenseAsItIs(BM2PCAClassifier):
-    """Dense rows without centring and scaling."""
+    """Dense samples without centring and scaling."""
 
     def _scale(self, X):
         self._scaler = None
@@ -473,7 +473,7 @@ class DenseAsItIs(BM2PCAClassifier):
 
 
 @every_variant
-def test_dense_fits_read_sparse_rows(overlapping, variant):
+def test_dense_fits_predict_sparse_samples(overlapping, variant):
     X, y = overlapping
     model = quick(variant).fit(X, y)
     np.testing.assert_array_equal(
@@ -482,8 +482,8 @@ def test_dense_fits_read_sparse_rows(overlapping, variant):
 
 
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_views_have_noise_of_their_own(strategy):
-    """A view of noise ten times as loud does not drown the other."""
+def test_each_view_has_its_own_noise(strategy):
+    """A view with ten times the noise does not dominate the other."""
     rng = np.random.default_rng(99)
     y = np.arange(150) % 3
     X = np.hstack([rng.standard_normal((150, 5)), 10.0 * rng.standard_normal((150, 40))])
@@ -496,13 +496,13 @@ def test_views_have_noise_of_their_own(strategy):
     absent[:, 5:] = np.nan
     assert apart.score(absent, y[60:]) > 0.85
     np.testing.assert_array_equal(np.isfinite(apart.impute(absent)), True)
-    absent[:, :5] = np.nan  # nothing is there: the prior
+    absent[:, :5] = np.nan  # all missing: the prior
     mean, cov = apart.transform(absent, return_cov=True)
     np.testing.assert_allclose(mean, 0.0, atol=1e-12)
     np.testing.assert_allclose(cov, np.tile(np.eye(mean.shape[1]), (90, 1, 1)), atol=1e-12)
 
 
-def test_the_order_of_views_and_their_names_do_not_matter(overlapping):
+def test_names_and_order_of_views_do_not_matter(overlapping):
     X, y = overlapping
     first = quick("paper", views=["a", "a", "b", "b", "b"]).fit(X, y)
     renamed = quick("paper", views=np.array([9, 9, 3, 3, 3])).fit(X, y)
@@ -514,7 +514,7 @@ def test_the_order_of_views_and_their_names_do_not_matter(overlapping):
 
 
 @every_form
-def test_gaps_at_prediction_alone(wine, wine_models, variant, strategy):
+def test_missing_values_at_prediction_only(wine, wine_models, variant, strategy):
     _, test, _, y_test = wine
     model = wine_models[variant, strategy]
     rng = np.random.default_rng(100)
@@ -532,8 +532,8 @@ def test_gaps_at_prediction_alone(wine, wine_models, variant, strategy):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("variant", "strategy"), FORMS[:3])
-def test_a_fifth_of_the_digits_missing(variant, strategy, seed):
-    """Costs less than five points, and what is filled in has half the error of column means."""
+def test_digits_with_a_fifth_of_the_values_missing(variant, strategy, seed):
+    """Accuracy falls by less than five points; imputation halves the error of column means."""
     X, y = load_digits(return_X_y=True)
     rng = np.random.default_rng(seed)
     holes = np.where(rng.random(X.shape) < 0.2, np.nan, X)
@@ -543,13 +543,13 @@ def test_a_fifth_of_the_digits_missing(variant, strategy, seed):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* features are constant")
         arguments = {"variant": variant, "strategy": strategy, "standardize": False}
-        arguments["n_components"] = 20  # of the paper's model: enough to draw a digit
+        arguments["n_components"] = 20  # of the paper's model
         full = BM2PCAClassifier(**arguments, random_state=0).fit(train, y_train)
         model = BM2PCAClassifier(**arguments, random_state=0).fit(holes_train, y_train)
     assert model.score(holes_test, y_test) > full.score(test, y_test) - 0.05
-    gaps = np.isnan(holes_test)
-    error = np.mean((model.impute(holes_test) - test)[gaps] ** 2)
-    by_means = np.mean((np.nanmean(holes_train, axis=0) - test)[gaps] ** 2)
+    missing = np.isnan(holes_test)
+    error = np.mean((model.impute(holes_test) - test)[missing] ** 2)
+    by_means = np.mean((np.nanmean(holes_train, axis=0) - test)[missing] ** 2)
     assert error < 0.5 * by_means
 
 
@@ -568,7 +568,7 @@ def test_wide_and_long(variant, strategy, n, d):
     assert model.components_.shape[1] == d
 
 
-def test_iris_with_the_features_of_a_frame():
+def test_iris_as_a_data_frame():
     X, y = load_iris(return_X_y=True, as_frame=True)
     model = quick().fit(X, y)
     assert model.feature_names_in_.tolist() == list(X.columns)

@@ -28,7 +28,7 @@ def known_gamma(value):
 
 
 def known(lab, problem, rng):
-    """A state of points, away from any optimum."""
+    """A state without variance, away from any optimum."""
     state = lab.scrambled(problem, rng)
     own = tuple(
         replace(
@@ -91,7 +91,7 @@ def features(problem, state, p):
 
 
 def all_means(problem, state, p):
-    """Means of the latents of all rows of problem p."""
+    """Latent means of all samples of problem p."""
     z = state.latent
     if z.pooled is None:
         return z.mean[p]
@@ -205,7 +205,7 @@ def gamma_evidence(shape, rate, count, square):
     return constant + gammaln(a) - a * np.log(b)
 
 
-def test_precisions_give_the_exact_evidence_of_what_they_scale(lab, case):
+def test_precisions_give_the_exact_evidence(lab, case):
     problem, prior = lab.make_problem(case), lab.PRIORS
     state = known(lab, problem, np.random.default_rng(6))
     state = lab.updated(problem, state, "noise_precision", "loading_precision", "weight_precision")
@@ -214,8 +214,8 @@ def test_precisions_give_the_exact_evidence_of_what_they_scale(lab, case):
     for p, weights in enumerate(state.weights.mean):
         Z, noise, columns, n_loadings = all_means(problem, state, p), 0.0, 0.0, 0
         for X, W, t, _, _ in features(problem, state, p):
-            gaps = X - Z @ W.T - t
-            count, square = np.sum(~np.isnan(gaps)), np.nansum(gaps**2)
+            residuals = X - Z @ W.T - t
+            count, square = np.sum(~np.isnan(residuals)), np.nansum(residuals**2)
             noise += gamma_evidence(prior.noise_shape, prior.noise_rate, count, square)
             squares = np.sum(W**2, axis=0)
             columns += gamma_evidence(
@@ -231,7 +231,7 @@ def test_precisions_give_the_exact_evidence_of_what_they_scale(lab, case):
         close(terms["weights"][p] + terms["weight_precision"][p] - entropy, expected)
 
 
-def test_loss_augmentation_of_known_scores_are_the_pseudo_likelihood(lab, case):
+def test_augmented_loss_at_known_scores_is_the_pseudo_likelihood(lab, case):
     """Without uncertainty of f, <|u|> <= sqrt<u**2> is an equality."""
     problem = lab.make_problem(case)
     state = lab.updated(problem, known(lab, problem, np.random.default_rng(7)), "slack")
@@ -299,7 +299,7 @@ def test_bound_of_a_small_classifier_beside_its_pseudo_evidence(lab, cost):
     assert 0.0 < evidence - bound < 1.0  # of -2 to -25
 
 
-def test_bound_of_rows_far_from_their_margin_is_the_evidence(lab):
+def test_bound_far_from_the_margin_is_the_evidence(lab):
     """There the pseudo-likelihood is log-linear, exp{-2 C sum (1 - y f)}, and eta stays normal."""
     rng = np.random.default_rng(8)
     n, cost, nu = 60, 150.0, 2e5

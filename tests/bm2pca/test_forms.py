@@ -1,4 +1,4 @@
-"""The mean field of BM2PCA gives one answer in every form, and has the symmetries of the model."""
+"""Mean field gives the same fit in every data format, and has the symmetries of the model."""
 
 from dataclasses import fields, is_dataclass, replace
 
@@ -44,8 +44,8 @@ def same_terms(state, data, other, other_data, priors):
         np.testing.assert_allclose(value, expected[name], rtol=1e-9, atol=1e-9, err_msg=name)
 
 
-def whole_view(X, n_features=None):
-    """Rows as they are: not reduced, nothing pooled."""
+def unreduced_view(X, n_features=None):
+    """A view that is neither reduced nor pooled."""
     return views.View(
         X=X,
         mask=None,
@@ -62,12 +62,12 @@ def with_views(problem, *own):
 
 
 @pytest.mark.parametrize("case", ["sparse", "sparse wide"])
-def test_sparse_rows_are_dense_rows(lab, case, monkeypatch):
-    """Also where wide sparse rows are not reduced, for a basis of too many numbers."""
+def test_sparse_and_dense_fits_agree(lab, case, monkeypatch):
+    """Also if wide sparse X is not reduced because its basis is too large."""
     monkeypatch.setattr(views, "MAX_BASIS", 0)
     sparse = lab.make_problem(case)
     assert sparse.data.views[0].basis is None
-    dense = with_views(sparse, whole_view(sparse.X[0]))
+    dense = with_views(sparse, unreduced_view(sparse.X[0]))
     state = lab.scrambled(sparse, np.random.default_rng(4))
     end = run(state, sparse.data, sparse.priors)
     other = run(state, dense.data, dense.priors)
@@ -76,13 +76,13 @@ def test_sparse_rows_are_dense_rows(lab, case, monkeypatch):
 
 
 @pytest.mark.parametrize("case", ["wide", "sparse wide"])
-def test_wide_rows_lose_nothing_in_their_own_space(lab, case):
-    """Loadings and offset start in the span of the rows, and stay there."""
+def test_wide_data_are_reduced_to_the_row_space_without_loss(lab, case):
+    """Loadings and offset stay in the row space."""
     reduced = lab.make_problem(case)
     basis = reduced.data.views[0].basis
     assert basis.shape == (13, 7)
     np.testing.assert_allclose(basis.T @ basis, np.eye(7), atol=1e-12)
-    whole = with_views(reduced, whole_view(reduced.X[0]))
+    whole = with_views(reduced, unreduced_view(reduced.X[0]))
     state = lab.scrambled(reduced, np.random.default_rng(5))
     own = state.views[0]
     lifted = replace(
@@ -116,9 +116,9 @@ def problem_alone(state, p):
 
 
 @pytest.mark.parametrize(
-    "case", ["batch", "gaps shared batch", "wide pooled batch", "sparse batch"]
+    "case", ["batch", "missing shared batch", "wide pooled batch", "sparse batch"]
 )
-def test_problems_side_by_side_are_problems_apart(lab, case):
+def test_joint_and_separate_fits_of_problems_agree(lab, case):
     """Of different targets and costs."""
     both = lab.make_problem(case)
     state = lab.scrambled(both, np.random.default_rng(6))
@@ -137,7 +137,7 @@ def test_problems_side_by_side_are_problems_apart(lab, case):
 
 
 @pytest.mark.parametrize("case", ["pooled", "pooled shared batch", "wide pooled batch"])
-def test_pooled_rows_are_rows_without_labels(lab, case):
+def test_pooled_and_unlabelled_samples_agree(lab, case):
     pooled = lab.make_problem(case)
     p, n, k = pooled.y.shape
     extra = pooled.data.n_pooled
@@ -155,7 +155,7 @@ def test_pooled_rows_are_rows_without_labels(lab, case):
     state = lab.unfinished(pooled, np.random.default_rng(7))
     ones = np.ones((p, extra, k))
     other = replace(state, slack=np.concatenate([state.slack, ones], axis=1))
-    # What the loadings need of q(Z) is the same before an update of it gives the rows a mean each.
+    # Sufficient statistics agree before q(Z) is updated.
     state = replace(state, latent=mf.update_latent(state, pooled.data))
     other = replace(other, latent=mf.update_latent(other, rows.data))
     for _ in range(5):
@@ -167,8 +167,8 @@ def test_pooled_rows_are_rows_without_labels(lab, case):
     np.testing.assert_allclose(state.latent.mean, other.latent.mean[:, :n], rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("case", ["binary", "shared batch", "tube shared"])
-def test_a_mask_without_gaps_is_a_complete_view(lab, case):
+@pytest.mark.parametrize("case", ["binary", "shared batch", "regression shared"])
+def test_a_full_mask_is_a_complete_view(lab, case):
     complete = lab.make_problem(case)
     (view,) = complete.data.views
     d = view.total.size
@@ -231,8 +231,8 @@ def test_one_view_in_two_halves_of_equal_precisions(lab):
 # --------------------------------------------------------------------------------- symmetries
 
 
-def test_a_rotation_of_the_latent_space_rotates_the_fit_while_no_loading_precision_does(lab, case):
-    """With one E[r] for all components, W R', R z and R eta are as good."""
+def test_fit_is_equivariant_to_latent_rotations_at_equal_loading_precisions(lab, case):
+    """With equal E[r] for all components, W R', R z and R eta are equivalent."""
     problem = lab.make_problem(case)
     rotation = stats.ortho_group.rvs(problem.n_components, random_state=10)
     state = lab.scrambled(problem, np.random.default_rng(10))
@@ -282,8 +282,8 @@ def test_a_rotation_of_the_latent_space_rotates_the_fit_while_no_loading_precisi
 
 
 @pytest.mark.parametrize("start", ["label", "random"])
-def test_a_rotation_of_the_features_changes_nothing(lab, start):
-    """Nor does the basis in which wide rows are held."""
+def test_fit_is_invariant_to_rotations_of_the_features(lab, start):
+    """The basis of the row space of wide X does not matter either."""
     for case in ("shared batch", "wide"):
         problem = lab.make_problem(case)
         (X,) = problem.X

@@ -18,11 +18,11 @@ from bsdr_models.bm2pca.loss_augmentation import Hinge
 from bsdr_models.bm2pca.model import build_model
 from bsdr_models.numerics import inverse_gaussian, soft_margin_draws
 
-CASES = ("binary", "shared", "tube", "tube shared")
+CASES = ("binary", "shared", "regression", "regression shared")
 
 
 class Probe:
-    """Stands for a generator: unit vectors for normals, the mean for Gammas, which it records."""
+    """Stub of a generator: unit vectors for normals, the mean for Gammas, which it records."""
 
     def __init__(self, n_chains):
         self.n_chains, self.used, self.gammas = n_chains, 0, []
@@ -57,7 +57,7 @@ def data_of(problem):
 
 
 def some_state(problem, *, n_chains=1, seed=0, sweeps=3):
-    """A state in no special position, some sweeps from the start."""
+    """A state after some sweeps."""
     rng = np.random.default_rng([41, seed])
     data = data_of(problem)
     state = gibbs.init(
@@ -175,7 +175,7 @@ def test_precisions(lab, problem):
 
 
 def test_slack_scales(lab, problem, monkeypatch):
-    """The density that inverse_gaussian.draw is tested to draw from, at the s it is handed."""
+    """The density of inverse_gaussian.draw at its argument s."""
     state = some_state(problem)
     seen = []
     monkeypatch.setattr(inverse_gaussian, "draw", lambda s, *, rng: seen.append(s) or s + 1.0)
@@ -196,8 +196,8 @@ def test_slack_scales(lab, problem, monkeypatch):
     np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=1e-9 * np.abs(joint).max())
 
 
-def test_each_label_is_moved_under_the_latents_that_the_rest_leaves(lab, problem, monkeypatch):
-    """The law of Z that a label meets is the full conditional of Z without that label's margins."""
+def test_each_label_is_updated_given_the_margins_of_the_others(lab, problem, monkeypatch):
+    """The distribution of Z for a label is its full conditional without that label's margins."""
     state = some_state(problem)
     data, handed = data_of(problem), []
 
@@ -291,7 +291,7 @@ def test_variables_are_those_of_the_declared_model(lab, case):
     logp = model.compile_logp(mode="FAST_COMPILE")
     names = [variable.name for variable in model.value_vars]
     got = [float(logp({name: values[name][c] for name in names})) for c in range(3)]
-    # Slack scales without a target have their prior there, and no place in the joint.
+    # Slack scales without a target have their prior there, and are not in the joint.
     idle = stats.chi2(1).logpdf(state.slack_scale) * ~known
     expected = log_joint(lab, problem, state) + idle.sum(axis=(1, 2))
     # PyTensor works out the constant log Gamma(1/2) of each slack scale in single precision.
@@ -300,7 +300,7 @@ def test_variables_are_those_of_the_declared_model(lab, case):
 
 
 @pytest.mark.parametrize("sweep", [gibbs.step, gibbs.step_joint])
-def test_sweeps_move_everything_but_their_input(lab, problem, sweep):
+def test_sweeps_change_every_variable_but_not_their_input(lab, problem, sweep):
     state = some_state(problem, n_chains=3)
     before = {k: v.copy() for k, v in gibbs.to_variables(state).items()}
     new = sweep(state, data_of(problem), problem.priors, rng=np.random.default_rng(47))
@@ -311,7 +311,7 @@ def test_sweeps_move_everything_but_their_input(lab, problem, sweep):
         assert np.all(moved != value), name
 
 
-def test_constant_features_and_separable_labels_do_not_upset_the_sweeps(lab):
+def test_sweeps_are_finite_for_constant_features_and_separable_labels(lab):
     problem = lab.make_problem("binary")
     data = data_of(problem)
     flat = replace(data, X=np.ones_like(data.X))

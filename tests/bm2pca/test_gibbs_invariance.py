@@ -1,10 +1,10 @@
-"""Geweke's question [1]_, asked of both sweeps: do they leave the joint distribution alone?
+"""Geweke test [1]_: both sweeps leave the joint distribution invariant.
 
 Unknowns and data are drawn from their joint exactly, one independent pair for each chain. Sweeps
 given the data must not change the distribution of any function of unknowns and data, so its mean
 difference between the last and the first state is zero within its standard error.
 
-The tube is a proper likelihood, and y is drawn from it. The hinge is not, but it never exceeds
+Real targets have a proper density, and y is drawn from it. The hinge has not, but it never exceeds
 one: with the labels fixed, unknowns and X are drawn from their joint by rejection. All chains run
 as one batch, with an X (and y) each. The priors are heavy enough for the moments below to exist.
 
@@ -34,13 +34,13 @@ PRIORS = Priors(
     offset_precision=1.7,
 )
 N, D, R = 4, 3, 2
-COST, EPSILON = {"hinge": 0.8, "tube": 3.0}, 0.3
-# Labels of the hinge, some of them missing; for the tube, where there is a target.
+COST, EPSILON = {"hinge": 0.8, "regression": 3.0}, 0.3
+# Labels of the hinge, some missing; for real targets, the mask of observed ones.
 LABELS = {
     1: np.array([[1.0], [-1.0], [1.0], [0.0]]),
     2: np.array([[1.0, -1.0], [-1.0, 1.0], [0.0, -1.0], [0.0, 0.0]]),
 }
-TARGETS = ("hinge", "tube")
+TARGETS = ("hinge", "regression")
 SWEEPS = {"single": gibbs.step, "joint": gibbs.step_joint}
 # Standard errors. About 25 functions in each of 8 runs: 4.5 is passed with 99.8 %.
 BOUND = 4.5
@@ -73,7 +73,7 @@ def draw_prior(n_labels, n_draws, rng):
 def draw_joint(target, n_labels, *, n_chains, rng):
     """Exact draws of all unknowns, X and y; data have a chain axis."""
     labels, cost = LABELS[n_labels], COST[target]
-    if target == "tube":
+    if target == "regression":
         state, X, f = draw_prior(n_labels, n_chains, rng)
         # Flat on 2 epsilon, then an exponential of rate 2 C on either side.
         inside = rng.random(f.shape) < 2.0 * EPSILON / (2.0 * EPSILON + 1.0 / cost)
@@ -179,7 +179,7 @@ def test_sweep_keeps_the_joint(sweep, target, n_labels):
     assert abs(worst(drift)[1]) < BOUND, worst(drift)
 
 
-FAST = {"single": ("hinge", 2), "joint": ("tube", 1)}
+FAST = {"single": ("hinge", 2), "joint": ("regression", 1)}
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)
@@ -192,7 +192,7 @@ def test_sweep_keeps_the_joint_in_a_short_run(sweep):
 
 
 def patched_priors(monkeypatch, name, **extra):
-    """A sampler that is handed other hyper-parameters."""
+    """A sampler with other hyper-parameters."""
     sample = getattr(gibbs, name)
 
     def wrong(*args, rng):
@@ -203,7 +203,7 @@ def patched_priors(monkeypatch, name, **extra):
     monkeypatch.setattr(gibbs, name, wrong)
 
 
-def whole_degrees_of_freedom_for_loadings(monkeypatch):
+def doubled_degrees_of_freedom_for_loadings(monkeypatch):
     """r from Ga(a + d, .) in place of Ga(a + d / 2, .)."""
     patched_priors(monkeypatch, "sample_loading_precision", loading_shape=0.5 * D)
 
@@ -250,7 +250,7 @@ def latent_without_the_bias_in_its_score(monkeypatch):
     monkeypatch.setattr(gibbs, "sample_latent", wrong)
 
 
-def one_side_of_the_tube(monkeypatch):
+def one_side_of_the_interval(monkeypatch):
     """The precision of the lower side is taken for that of the upper."""
     weights = EpsilonInsensitive.weights
     monkeypatch.setattr(
@@ -282,16 +282,16 @@ def latent_from_old_weights(monkeypatch):
     monkeypatch.setattr(gibbs, "sample_latent", lambda *args, rng: old["latent"])
 
 
-def scores_of_other_labels_forgotten(monkeypatch):
-    """A label moves under latents that have seen the features alone."""
+def margins_of_other_labels_dropped(monkeypatch):
+    """A label is updated given the features alone."""
 
     def alone(A, eta, h):
         return np.repeat(A[:, None], N, axis=1)
 
-    monkeypatch.setattr(gibbs, "_row_precisions", alone)
+    monkeypatch.setattr(gibbs, "_sample_precisions", alone)
 
 
-def ray_without_its_jacobian(monkeypatch):
+def scale_move_without_its_jacobian(monkeypatch):
     """The density of log g along the ray with the power -2 (a - 1)."""
     move = soft_margin_draws._along_ray
     monkeypatch.setattr(
@@ -310,7 +310,7 @@ def scores_from_their_means(monkeypatch):
     )
 
 
-def basis_that_takes_the_loadings_with_it(monkeypatch):
+def basis_move_with_a_wrong_power(monkeypatch):
     """The power of the scale g counts the d entries of W, whose precision moves along."""
     move = parameter_expansion_draws.draw
 
@@ -323,21 +323,21 @@ def basis_that_takes_the_loadings_with_it(monkeypatch):
 SAMPLE_LATENT = gibbs.sample_latent
 BIAS_OFF = np.array([0.0, 1.0, 1.0])[:, None]
 FAULTS = {
-    whole_degrees_of_freedom_for_loadings: ("single", "hinge", 1, 4000),
+    doubled_degrees_of_freedom_for_loadings: ("single", "hinge", 1, 4000),
     one_feature_too_few_for_the_noise: ("joint", "hinge", 1, 4000),
-    bias_not_counted_among_the_weights: ("single", "tube", 1, 4000),
+    bias_not_counted_among_the_weights: ("single", "regression", 1, 4000),
     product_of_slack_scales_for_product_of_expectations: ("single", "hinge", 1, 4000),
     cost_not_squared: ("single", "hinge", 2, 4000),
     squared_distance_for_distance: ("joint", "hinge", 1, 4000),
     slack_scale_without_its_cost: ("single", "hinge", 1, 4000),
     latent_without_the_bias_in_its_score: ("joint", "hinge", 1, 4000),
-    one_side_of_the_tube: ("single", "tube", 1, 4000),
-    stale_slack_scales: ("joint", "tube", 1, 16_000),
+    one_side_of_the_interval: ("single", "regression", 1, 4000),
+    stale_slack_scales: ("joint", "regression", 1, 16_000),
     latent_from_old_weights: ("joint", "hinge", 1, 4000),
-    scores_of_other_labels_forgotten: ("joint", "tube", 2, 4000),
-    ray_without_its_jacobian: ("joint", "hinge", 1, 4000),
+    margins_of_other_labels_dropped: ("joint", "regression", 2, 4000),
+    scale_move_without_its_jacobian: ("joint", "hinge", 1, 4000),
     scores_from_their_means: ("joint", "hinge", 1, 4000),
-    basis_that_takes_the_loadings_with_it: ("joint", "tube", 1, 4000),
+    basis_move_with_a_wrong_power: ("joint", "regression", 1, 4000),
 }
 
 

@@ -11,14 +11,14 @@ EPSILON = 0.3
 
 
 def toy(seed=0, n=6, k=3):
-    """Both kinds, two problems, one row in three without a target; moments and scales of f."""
+    """Both kinds, two problems, a third of the targets missing; moments and scales of f."""
     rng = np.random.default_rng([41, seed])
     shape = (2, n, k)
     known = rng.random(shape) > 0.3
     sign = np.where(rng.random(shape) < 0.5, 1.0, -1.0)
     margins = {
         "hinge": Hinge(y=known * sign, cost=COST),
-        "tube": EpsilonInsensitive(
+        "regression": EpsilonInsensitive(
             y=known * rng.standard_normal(shape), observed=known, cost=COST, epsilon=EPSILON
         ),
     }
@@ -44,7 +44,7 @@ def log_constant(margins):
     return np.log(2.0 * margins.epsilon + 1.0 / margins.cost)
 
 
-kinds = pytest.mark.parametrize("kind", ["hinge", "tube"])
+kinds = pytest.mark.parametrize("kind", ["hinge", "regression"])
 
 
 # --------------------------------------------------------------- the scale mixture and its GIG
@@ -73,7 +73,7 @@ def expectations(s):
 
 
 @pytest.mark.parametrize("s", [0.02, 0.4, 1.0, 7.0])
-def test_moments_that_weights_and_pulls_hold(s):
+def test_moments_in_weights_and_linear_terms(s):
     lam, inverse, _, _ = expectations(s)
     assert lam == pytest.approx(s + 1.0, rel=1e-9)
     for sign in (-1.0, 1.0):
@@ -85,7 +85,7 @@ def test_moments_that_weights_and_pulls_hold(s):
 
 
 @kinds
-def test_bound_is_that_of_the_augmented_factor_for_any_scale(kind):
+def test_bound_is_that_of_the_augmented_factor_at_any_scale(kind):
     """E[log N(u; -lambda, lambda)] plus the entropy of q(lambda), both by quadrature."""
     margins, known, mean, variance, scales = toy()
     margins, s = margins[kind], scales[kind]
@@ -103,8 +103,8 @@ def test_bound_is_that_of_the_augmented_factor_for_any_scale(kind):
 
 
 @kinds
-def test_bound_right_after_the_update_is_linear_minus_root(kind):
-    """-E[u] - sqrt E[u**2] per factor; the linear parts of a tube leave 2 C epsilon."""
+def test_bound_at_the_optimal_scale(kind):
+    """-E[u] - sqrt E[u**2] per factor; for real targets the linear parts sum to 2 C epsilon."""
     margins, known, mean, variance, _ = toy(1)
     margins = margins[kind]
     u = sides(margins, mean)
@@ -112,7 +112,7 @@ def test_bound_right_after_the_update_is_linear_minus_root(kind):
     each = -(u + root).sum(axis=0) - log_constant(margins)
     found = margins.bound(mean, variance, margins.scales(mean, variance))
     np.testing.assert_allclose(found, (known * each).sum(axis=(1, 2)), rtol=1e-12)
-    if kind == "tube":
+    if kind == "regression":
         np.testing.assert_allclose(-u.sum(axis=0), 0.0 * u[0] + 2.0 * COST * EPSILON)
 
 
@@ -129,8 +129,8 @@ def test_no_other_scale_has_a_higher_bound(kind):
 
 
 @kinds
-def test_weights_and_pulls_are_the_slopes_of_the_bound(kind):
-    """At fixed scales a factor is normal in f: slopes pull - weight E[f] and -weight / 2."""
+def test_weights_and_linear_terms_are_gradients_of_the_bound(kind):
+    """At fixed scales a factor is normal in f: gradients g - w E[f] and -w / 2."""
     margins, known, mean, variance, scales = toy(3)
     margins, s = margins[kind], scales[kind]
     weights, linear_terms = margins.weights(s), margins.linear_terms(s)
@@ -149,11 +149,11 @@ def test_weights_and_pulls_are_the_slopes_of_the_bound(kind):
         np.testing.assert_allclose(by_var / 2e-4, expected, rtol=1e-7, atol=1e-7)
 
 
-# --------------------------------------------------------------------- beside what is augmented
+# --------------------------------------------------------------------- other checks
 
 
 @kinds
-def test_bound_is_below_the_expected_log_factor_and_meets_it_at_a_point(kind):
+def test_bound_is_below_the_expected_log_factor_and_tight_without_variance(kind):
     """E of -2 max(0, u) for a normal u, in closed form."""
     margins, known, mean, variance, _ = toy(4)
     margins = margins[kind]
@@ -170,17 +170,17 @@ def test_bound_is_below_the_expected_log_factor_and_meets_it_at_a_point(kind):
     np.testing.assert_allclose(losses[2], 0.0, atol=1e-9)
 
 
-def test_tube_is_a_normalised_density_flat_within():
+def test_epsilon_insensitive_density_is_normalised():
     grid = np.linspace(-30.0, 30.0, 300_001)
     for cost in COST.ravel():
-        tube = EpsilonInsensitive(
+        loss = EpsilonInsensitive(
             y=grid[:, None, None],
             observed=np.ones((len(grid), 1, 1), dtype=bool),
             cost=np.full((len(grid), 1, 1), cost),
             epsilon=EPSILON,
         )
         f, none = np.full((len(grid), 1, 1), 0.4), np.zeros((len(grid), 1, 1))
-        log_p = tube.bound(f, none, tube.scales(f, none))
+        log_p = loss.bound(f, none, loss.scales(f, none))
         assert np.trapezoid(np.exp(log_p), grid) == pytest.approx(1.0, rel=1e-7)
         inside = log_p[np.abs(grid - 0.4) < EPSILON - 1e-9]
         np.testing.assert_allclose(inside, inside[0], rtol=0.0, atol=1e-14)
@@ -188,7 +188,7 @@ def test_tube_is_a_normalised_density_flat_within():
 
 
 @kinds
-def test_a_row_without_a_target_says_nothing(kind):
+def test_a_missing_target_has_no_factor(kind):
     margins, known, mean, variance, scales = toy(5)
     margins, s = margins[kind], scales[kind]
     assert not known.all()
@@ -204,7 +204,7 @@ def test_a_row_without_a_target_says_nothing(kind):
 def test_a_certain_score_on_its_margin_is_finite(kind):
     margins, _, _, _, _ = toy(6)
     margins = margins[kind]
-    edge = margins.y - EPSILON if kind == "tube" else margins.y
+    edge = margins.y - EPSILON if kind == "regression" else margins.y
     none = np.zeros(margins.y.shape)
     s = margins.scales(edge, none)
     assert s.min() == SMALLEST

@@ -1,4 +1,4 @@
-"""The mean field of BM2PCA: complete, monotone, stationary; where it starts, what a step is."""
+"""Mean field: bound, monotone and stationary updates, initial values, steps."""
 
 import pickle
 import tracemalloc
@@ -19,8 +19,8 @@ STARTS = ("label", "pca", "random")
 # -------------------------------------------------------------------- the three general checks
 
 
-def test_the_cases_take_every_form(lab):
-    """Both kinds of row covariances, reduced and whole rows, sparse and dense, gaps and pools."""
+def test_cases_cover_all_data_formats(lab):
+    """Both kinds of sample covariances; reduced, sparse, dense, incomplete and pooled data."""
     found = set()
     for case in lab.CASES:
         problem = lab.make_problem(case)
@@ -36,7 +36,7 @@ def test_the_cases_take_every_form(lab):
 
 
 def test_bound_is_the_monte_carlo_expectation(lab, case):
-    """17 comparisons at 4 standard errors: a chance of 0.1 % for a false alarm at other seeds."""
+    """17 comparisons at 4 standard errors: a false alarm has probability 0.1 %."""
     lab.check_monte_carlo(lab.make_problem(case), seed=0)
 
 
@@ -67,7 +67,7 @@ def test_every_update_is_stationary(lab, case):
 # ------------------------------------------------------------------------------ hard problems
 
 
-def gappy(share):
+def with_missing(share):
     rng = np.random.default_rng(1)
     X = rng.standard_normal((20, 5))
     X[rng.random(X.shape) < share] = np.nan
@@ -86,15 +86,15 @@ HARD_ROWS = {
     "rank one": np.outer(NORMAL[:, 0], NORMAL[0]),
     "tiny": 1e-8 * NORMAL,
     "huge": 1e8 * NORMAL,
-    "most entries missing": gappy(0.9),
-    "all entries missing": gappy(1.1),
+    "most entries missing": with_missing(0.9),
+    "all entries missing": with_missing(1.1),
 }
 
 
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("rows", HARD_ROWS)
 @pytest.mark.parametrize("cost", [1e-5, 10.0, 1e5])
-def test_hard_rows_and_costs_still_climb(rows, cost, start):
+def test_bound_rises_for_extreme_data_and_costs(rows, cost, start):
     X = HARD_ROWS[rows]
     y = np.where(np.arange(X.shape[0]) % 2, 1.0, -1.0)[None, :, None]
     data = mf.Data(views=(make_view(X),), margins=Hinge(y=y, cost=np.full((1, 1, 1), cost)))
@@ -107,7 +107,7 @@ def test_hard_rows_and_costs_still_climb(rows, cost, start):
 
 
 @pytest.mark.parametrize("signs", [[1.0], [0.0], [0.0, 0.0]])
-def test_one_class_or_no_label_at_all_still_climbs(signs):
+def test_bound_rises_with_one_class_or_no_label(signs):
     y = np.tile(signs, (1, 20, 1))
     margins = Hinge(y=y, cost=np.full((1, 1, 1), 10.0))
     data = mf.Data(views=(make_view(NORMAL),), margins=margins)
@@ -119,13 +119,13 @@ def test_one_class_or_no_label_at_all_still_climbs(signs):
     assert np.all(np.diff(bounds) > 0.0)
 
 
-# ------------------------------------------------------------------------------- start and step
+# ----------------------------------------------------------------- initial values and steps
 
 
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("n_components", [1, 7])
 def test_init_makes_a_state_that_a_step_improves(lab, case, start, n_components):
-    """Also with more components than the start has directions."""
+    """Also with more components than there are initial directions."""
     problem = lab.make_problem(case, n_components=n_components)
     rng = np.random.default_rng(13)
     state = mf.init(problem.data, problem.priors, n_components=n_components, rng=rng, start=start)
@@ -139,7 +139,7 @@ def test_init_makes_a_state_that_a_step_improves(lab, case, start, n_components)
     assert info.elbo == pytest.approx(sum(info.terms.values()), rel=1e-14)
 
 
-def test_init_repeats_with_its_stream(lab):
+def test_init_is_reproducible(lab):
     problem = lab.make_problem("shared batch")
     means = [
         mf.init(
@@ -151,11 +151,11 @@ def test_init_repeats_with_its_stream(lab):
     assert not np.array_equal(means[0], means[2])
 
 
-def test_label_start_is_the_labels_and_random_elsewhere(lab):
+def test_label_initialisation(lab):
     one = lab.make_problem("batch")
     state = mf.init(one.data, one.priors, n_components=3, rng=np.random.default_rng(14))
     np.testing.assert_array_equal(state.latent.mean[..., :1], one.y)
-    several = lab.make_problem("tube shared", n_components=6)
+    several = lab.make_problem("regression shared", n_components=6)
     state = mf.init(several.data, several.priors, n_components=6, rng=np.random.default_rng(14))
     found = state.latent.mean[0, :, :5]
     centred = several.y[0] - several.y[0].mean(axis=0)
@@ -164,8 +164,8 @@ def test_label_start_is_the_labels_and_random_elsewhere(lab):
 
 
 @pytest.mark.parametrize("case", ["binary", "wide", "sparse", "sparse wide", "views", "batch"])
-def test_principal_start_is_the_principal_axes_of_all_views(lab, case, monkeypatch):
-    """Of rows that are centred, each view with the same weight; sparse rows without a basis too."""
+def test_pca_initialisation_is_the_principal_axes_of_all_views(lab, case, monkeypatch):
+    """X is centred, views have equal weight; also for sparse X without a basis."""
     monkeypatch.setattr(views, "MAX_BASIS", 0)
     problem = lab.make_problem(case)
     state = mf.init(
@@ -178,7 +178,7 @@ def test_principal_start_is_the_principal_axes_of_all_views(lab, case, monkeypat
         np.testing.assert_allclose(np.abs(axes.T @ found), len(rows) * np.eye(3), atol=1e-8)
 
 
-def test_principal_start_forms_no_matrix_of_rows_by_rows():
+def test_pca_initialisation_forms_no_n_by_n_matrix():
     X = np.random.default_rng(17).standard_normal((3000, 4))
     margins = Hinge(y=np.sign(X[None, :, :1]), cost=np.ones((1, 1, 1)))
     data = mf.Data(views=(make_view(X),), margins=margins)

@@ -1,4 +1,4 @@
-"""The checks of the mean field see: each catches faults planted around the code.
+"""Mutation tests: each check of the mean field catches faults planted in the code.
 
 A fault wraps one function, method or property. With it are recorded the checks that fail:
 ``monte_carlo`` (the bound is wrong), ``monotone`` (an update lowers it), ``stationary`` (an update
@@ -26,7 +26,7 @@ ALL, BOUND, CLIMB, BEST = CHECKS, CHECKS[:1], CHECKS[1:], CHECKS[2:]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``plant``: an owner, a name in it, and what makes the faulty thing of the sound one."""
+    """``plant``: an owner, a name in it, and a function from the correct to the faulty object."""
 
     what: str
     caught: tuple[str, ...]
@@ -66,7 +66,7 @@ def view_term(name, extra):
 
 
 def kept(**change):
-    """Change what a view keeps of its rows: functions of the view, by field."""
+    """Change fields of a view by functions of the view."""
     return after(
         views,
         "make_view",
@@ -83,12 +83,12 @@ def gamma(owner, name, shape=lambda *_: 0.0, rate=lambda *_: 0.0):
     )
 
 
-def every_row(view):
+def every_sample(view):
     return replace(view, count=0.0 * view.count + len(view.X))
 
 
 def hidden(view):
-    """Features that working coordinates do not show."""
+    """Number of features less working coordinates."""
     return view.n_features - view.total.size
 
 
@@ -104,8 +104,8 @@ def uncrossed(second, weights):
     return second
 
 
-def certain_pool(sound):
-    """Sums over pooled rows as if their positions were certain."""
+def pool_without_covariance(sound):
+    """Sums over pooled samples without their covariance."""
 
     def faulty(mean, cov, pooled, data):
         certain = replace(pooled, cov=0.0 * pooled.cov)
@@ -121,7 +121,7 @@ PRINTED = [
         before(Hinge, "scales", lambda self, mean, variance: (self, mean, 0.0 * variance)),
     ),
     Fault(
-        "C (1 + w + C w) for C (1 + C w) in the pull of a label",
+        "C (1 + w + C w) for C (1 + C w) in the linear term of a label",
         CLIMB,
         after(Hinge, "linear_terms", lambda pull, self, s: pull + self.cost * self.y / s),
     ),
@@ -139,7 +139,7 @@ BOUND_FAULTS = [
         view_term("features", lambda own, view: 0.5 * view.n_observed * LOG_2PI),
     ),
     Fault(
-        "entries of wide rows counted in working coordinates",
+        "values of wide X counted in working coordinates",
         BOUND,
         view_term("features", lambda own, view: -0.5 * view.count[0] * hidden(view) * LOG_2PI),
         "wide",
@@ -211,19 +211,19 @@ BOUND_FAULTS = [
         term("latent", lambda state, data: -0.5 * state.latent.mean[0].size),
     ),
     Fault(
-        "entropy of pooled rows dropped",
+        "entropy of pooled samples dropped",
         ALL,
         term("latent", lambda state, data: -0.5 * data.n_pooled * state.latent.pooled.log_det),
         "pooled",
     ),
     Fault(
-        "pooled rows missing from the count of latents",
+        "pooled samples missing from the count of latents",
         BOUND,
         term("latent", lambda state, data: -0.5 * data.n_pooled * state.latent.mean.shape[2]),
         "pooled",
     ),
     Fault(
-        "log determinant of the axes counted for one row",
+        "log determinant of the axes counted for one sample",
         ("monte_carlo", "monotone"),
         computed(
             AxisCovariances,
@@ -273,7 +273,7 @@ BOUND_FAULTS = [
         after(AxisCovariances, "quadratic", lambda value, *_: 0.0 * value),
     ),
     Fault(
-        "normaliser of the tube dropped",
+        "normaliser of the loss dropped",
         BOUND,
         after(
             EpsilonInsensitive,
@@ -283,10 +283,10 @@ BOUND_FAULTS = [
                 + np.sum(self.observed * np.log(2.0 * self.epsilon + 1.0 / self.cost), axis=(1, 2))
             ),
         ),
-        "tube shared",
+        "regression shared",
     ),
     Fault(
-        "2 C epsilon of the tube dropped",
+        "2 C epsilon of the loss dropped",
         BOUND,
         after(
             EpsilonInsensitive,
@@ -295,45 +295,45 @@ BOUND_FAULTS = [
                 value - np.sum(self.observed * 2.0 * self.cost * self.epsilon, axis=(1, 2))
             ),
         ),
-        "tube shared",
+        "regression shared",
     ),
 ]
 ROW_FAULTS = [
     Fault(
-        "squares of pooled rows forgotten",
+        "squares of pooled samples dropped",
         BOUND,
         kept(square=lambda view: float(np.sum(view.X**2))),
         "pooled",
     ),
     Fault(
-        "pooled rows missing from the count of rows",
+        "pooled samples missing from the count of samples",
         BOUND,
         kept(count=lambda view: view.count - view.pool.n),
         "pooled",
     ),
     Fault(
-        "pooled rows missing from the total",
+        "pooled samples missing from the total",
         BOUND,
         kept(total=lambda view: view.total - view.pool.total),
         "pooled",
     ),
     Fault(
-        "all rows counted for a feature with gaps",
+        "all samples counted for a feature with missing values",
         BOUND,
-        kept(count=lambda view: every_row(view).count),
-        "gaps",
+        kept(count=lambda view: every_sample(view).count),
+        "missing",
     ),
     Fault(
-        "missing entries taken for zeros",
+        "missing values taken for zeros",
         BOUND,
         kept(
             mask=lambda view: 0.0 * view.mask + 1.0,
-            count=lambda view: every_row(view).count,
+            count=lambda view: every_sample(view).count,
         ),
-        "gaps",
+        "missing",
     ),
     Fault(
-        "a direction of wide rows dropped",
+        "a direction of wide X dropped",
         BOUND,
         after(views, "row_space", lambda found, X: (found[0][1:], found[1][:, 1:])),
         "wide",
@@ -346,9 +346,9 @@ ROW_FAULTS = [
         ),
     ),
     Fault(
-        "sums over pooled rows without their covariance",
+        "sums over pooled samples without their covariance",
         ALL,
-        (mf, "make_latent", certain_pool),
+        (mf, "make_latent", pool_without_covariance),
         "pooled",
     ),
 ]
@@ -378,20 +378,22 @@ UPDATE_FAULTS = [
         ),
     ),
     Fault(
-        "missing entries counted in the shape of tau",
+        "missing values counted in the shape of tau",
         CLIMB,
         gamma(
             views,
             "noise_precision",
             shape=lambda own, moments, view, _: 0.5 * (view.mask.size - view.n_observed),
         ),
-        "gaps",
+        "missing",
     ),
     Fault(
-        "all rows in the precision of an offset with gaps",
+        "all samples in the precision of an offset with missing values",
         CLIMB,
-        before(views, "offset", lambda own, moments, view, p: (own, moments, every_row(view), p)),
-        "gaps",
+        before(
+            views, "offset", lambda own, moments, view, p: (own, moments, every_sample(view), p)
+        ),
+        "missing",
     ),
     Fault(
         "sign of the offset in the update of z",
@@ -406,14 +408,14 @@ UPDATE_FAULTS = [
         ),
     ),
     Fault(
-        "offset of missing entries taken from z",
+        "offset of missing values taken from z",
         BEST,
         before(
             views,
             "latent_linear_term",
             lambda own, view: (own, replace(view, mask=0.0 * view.mask + 1.0)),
         ),
-        "gaps",
+        "missing",
     ),
     Fault(
         "second view missing from the precision of z",
@@ -468,7 +470,7 @@ UPDATE_FAULTS = [
         "batch",
     ),
     Fault(
-        "rows without a label weighted as if they had one",
+        "unlabelled samples weighted as labelled ones",
         CLIMB,
         after(Hinge, "weights", lambda value, self, s: self.cost**2 / s),
         "shared",
@@ -477,26 +479,26 @@ UPDATE_FAULTS = [
         "labels of the wrong sign", CLIMB, after(Hinge, "linear_terms", lambda value, *_: -value)
     ),
     Fault(
-        "sides of the tube swapped",
+        "sides of the interval swapped",
         CLIMB,
         before(EpsilonInsensitive, "linear_terms", lambda self, s: (self, s[::-1])),
-        "tube",
+        "regression",
     ),
     Fault(
-        "one side of the tube missing from its weights",
+        "one side of the interval missing from its weights",
         CLIMB,
         after(
             EpsilonInsensitive,
             "weights",
             lambda value, self, s: self.observed * self.cost**2 / s[0],
         ),
-        "tube",
+        "regression",
     ),
     Fault(
-        "each side of the tube with the scale of the other",
+        "each side of the interval with the scale of the other",
         CLIMB,
         after(EpsilonInsensitive, "scales", lambda value, *_: value[::-1]),
-        "tube",
+        "regression",
     ),
 ]
 
@@ -522,7 +524,7 @@ def plant(fault, monkeypatch):
 
 @every_fault
 def test_planted_fault_is_caught(lab, fault, monkeypatch):
-    """By the last of the checks recorded, which is the cheapest."""
+    """By the last recorded check, which is the cheapest."""
     plant(fault, monkeypatch)
     assert fails(lab, fault, fault.caught[-1])
 

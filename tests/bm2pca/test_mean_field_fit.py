@@ -1,4 +1,4 @@
-"""Climbs of BM2PCA: what is accelerated, where a climb ends, that restarts are told apart."""
+"""Fits by mean field: acceleration, convergence, restarts."""
 
 from dataclasses import replace
 
@@ -14,14 +14,14 @@ N, D, R = 24, 6, 3
 
 
 def make_data(kind, *, n_problems=1, n_outcomes=1):
-    """Rows with a few directions of signal; every sort of view and target."""
+    """Data of low rank; every kind of view and target."""
     rng = np.random.default_rng([31, n_problems, n_outcomes])
     X = rng.standard_normal((N, 2)) @ rng.standard_normal((2, D)) + rng.standard_normal((N, D))
     X[:, 0] += 3.0
     y = np.where(X @ rng.standard_normal((D, n_problems * n_outcomes)) > 0.5, 1.0, -1.0)
     y = np.ascontiguousarray(y.reshape(N, n_problems, n_outcomes).swapaxes(0, 1))
     cost, n_pooled = np.full((n_problems, 1, 1), 2.0), 0
-    if kind == "gaps":
+    if kind == "missing":
         X[rng.random(X.shape) < 0.2] = np.nan
     if kind == "pooled":
         n_pooled = 9
@@ -44,9 +44,9 @@ def started(data, n_sweeps):
     return state
 
 
-@pytest.mark.parametrize("kind", ["plain", "real", "gaps", "pooled", "two views"])
-def test_unpacking_what_was_packed_leaves_the_next_sweep_as_it_was(kind):
-    """From a state spoilt everywhere else that a sweep replaces; two problems, two outcomes."""
+@pytest.mark.parametrize("kind", ["plain", "real", "missing", "pooled", "two views"])
+def test_unpack_inverts_pack_up_to_the_next_sweep(kind):
+    """All that a sweep recomputes is corrupted first; two problems, two outcomes."""
     data = make_data(kind, n_problems=2, n_outcomes=2)
     state, other = started(data, 4), started(data, 1)
     spoilt = replace(
@@ -66,7 +66,7 @@ def test_unpacking_what_was_packed_leaves_the_next_sweep_as_it_was(kind):
 
 
 @pytest.mark.parametrize("accelerate", [False, True])
-def test_a_fit_climbs_and_says_so(accelerate):
+def test_bound_rises_and_is_reported(accelerate):
     data = make_data("plain")
     result = fit_mean_field(
         data,
@@ -81,7 +81,7 @@ def test_a_fit_climbs_and_says_so(accelerate):
     assert result.elbo[-1] == pytest.approx(mean_field.info(result.state, data, PAPER).elbo)
 
 
-def test_acceleration_takes_fewer_sweeps_to_the_same_height():
+def test_acceleration_reaches_the_bound_in_fewer_sweeps():
     data = make_data("plain")
     found = [
         fit_mean_field(
@@ -100,7 +100,7 @@ def test_acceleration_takes_fewer_sweeps_to_the_same_height():
     assert len(fast) < len(plain) / 2
 
 
-def test_the_first_restart_has_the_start_that_was_asked_for():
+def test_the_first_restart_has_the_given_initial_values():
     data = make_data("plain")
     starts = []
 
@@ -123,7 +123,7 @@ def test_the_first_restart_has_the_start_that_was_asked_for():
         assert got == pytest.approx(mean_field.step(state, data, PAPER)[1].elbo)
 
 
-def test_no_rotation_before_the_columns_have_found_a_direction(monkeypatch):
+def test_no_rotation_in_the_first_rounds(monkeypatch):
     data, sweeps, turned_at = make_data("plain"), [], []
     rotate = rotation.rotate
 

@@ -1,4 +1,4 @@
-"""The declarative model against dense normals, quadrature and its other face."""
+"""The PyMC model against dense normals, quadrature and its other parametrisation."""
 
 import math
 import tracemalloc
@@ -41,7 +41,7 @@ FAST = {"mode": "FAST_COMPILE"}
 
 
 def toy(case):
-    """Rows, targets with gaps, and the options that ``build_model`` needs for them."""
+    """Samples, partly missing targets, and options of ``build_model``."""
     target, k = CASES[case]
     rng = np.random.default_rng(5)
     X = rng.normal(size=(N, D)) + 0.5
@@ -63,7 +63,7 @@ def random_point(model, rng):
 
 
 def on_value_scale(model, point):
-    """In the marginal face PyMC samples precisions on the log scale."""
+    """PyMC samples precisions of the marginal model on the log scale."""
     return {
         name: np.log(point[name[: -len("_log__")]]) if name.endswith("_log__") else point[name]
         for name in (variable.name for variable in model.continuous_value_vars)
@@ -75,7 +75,7 @@ def normal(value, mean, precision):
 
 
 def log_prior(point, p):
-    """Of the variables that both faces have."""
+    """Log prior of the variables that both parametrisations have."""
 
     def gamma(value, shape, rate):
         return stats.gamma(shape, scale=1.0 / rate).logpdf(value).sum()
@@ -93,7 +93,7 @@ def log_prior(point, p):
 
 
 def factors(y, f, target):
-    """Log of the margin factors, 0 where there is no target."""
+    """Log of the margin factors, 0 without a target."""
     if target == "signs":
         return np.where(y == 0, 0.0, -2.0 * COST * np.maximum(0.0, 1.0 - y * f))
     cost = 2.0 * COST * np.maximum(0.0, np.abs(y - f) - EPSILON)
@@ -169,10 +169,10 @@ def test_log_density_is_the_joint(case, augmented):
 
 
 @pytest.mark.parametrize("target", ["signs", "regression"])
-def test_faces_are_one_model(target):
-    """One component, two rows: latent position and slack scales integrated out numerically.
+def test_parametrisations_agree(target):
+    """One component, two samples: latent and slack scales are integrated out numerically.
 
-    The augmented face is evaluated once, on a model whose rows are the points of the grid.
+    The augmented model is evaluated once, with the grid points as samples.
     """
     rng = np.random.default_rng(3)
     X = rng.normal(size=(2, 3))
@@ -216,7 +216,7 @@ def test_faces_are_one_model(target):
 
 
 def compiled_terms(model, names):
-    """Log densities of variables and values of potentials, row by row."""
+    """Log densities of variables and values of potentials, by sample."""
     found = [model[name] for name in names]
     terms = model.logp([v for v in found if v not in model.potentials], jacobian=False, sum=False)
     potentials = [v for v in found if v in model.potentials]
@@ -231,19 +231,19 @@ def compiled_terms(model, names):
 def expected():
     """Value and gradient in mean and variance of the closed form, by kind of factor.
 
-    Arguments are means of f (M,), variances (M,), C and half the width of a tube around 0.3.
+    Arguments are means of f (M,), variances (M,), C and half the width of an interval around 0.3.
     """
     f, variance = pt.dvector("f"), pt.dvector("variance")
     cost, width = pt.dscalar("cost"), pt.dscalar("width")
     found = {}
-    for kind, v in (("hinge", [1.0 - f]), ("tube", [0.3 - f - width, f - 0.3 - width])):
+    for kind, v in (("hinge", [1.0 - f]), ("regression", [0.3 - f - width, f - 0.3 - width])):
         value = log_expected_factor(v, variance, cost)
         outputs = [value, *pytensor.grad(value.sum(), [f, variance])]
         found[kind] = pytensor.function(
             [f, variance, cost, width], outputs, on_unused_input="ignore", **FAST
         )
     return lambda width: (
-        lambda f, variance, cost: found["hinge" if width is None else "tube"](
+        lambda f, variance, cost: found["hinge" if width is None else "regression"](
             f, variance, cost, width or 0.0
         )
     )
@@ -304,7 +304,7 @@ def test_expected_factor_far_out(expected, width):
         assert (np.abs(in_mean) <= 20.0 + 1e-6).all(), sd
 
 
-def test_certain_scores_pay_the_factor_itself(expected):
+def test_expected_factor_without_variance_is_the_factor(expected):
     f = np.array([-1e4, -2.0, 0.5, 0.99, 1.5, 1e4])
     value = expected(None)(f, np.full(6, TINY), 10.0)[0]
     np.testing.assert_allclose(value, -20.0 * np.maximum(0.0, 1.0 - f), rtol=1e-9, atol=1e-12)
@@ -324,8 +324,8 @@ def compiled_gradient(model):
 
 
 @pytest.mark.parametrize("case", ["sign", "signs", "target"])
-def test_density_and_gradient_are_finite_at_the_start_and_far_out(case):
-    """ADVI starts at weights of zero; 1e4 is beyond any score of a posterior."""
+def test_density_and_gradient_are_finite_at_initial_and_extreme_values(case):
+    """Initial weights of ADVI are zero; 1e4 exceeds any posterior score."""
     X, y, options = toy(case)
     model = build_model(X, y, **options)
     start = model.initial_point()
@@ -339,7 +339,7 @@ def test_density_and_gradient_are_finite_at_the_start_and_far_out(case):
 
 
 def test_targets_of_a_proper_likelihood_integrate_to_one():
-    """Over y, given the row: the tube is a density, so its expectation is one."""
+    """The integral over y given x is one for the epsilon-insensitive density."""
     X, _, options = toy("target")
     grid = np.linspace(-60.0, 60.0, 20_001)
     model = build_model(np.repeat(X[:1], len(grid), axis=0), grid, **options)
@@ -349,11 +349,11 @@ def test_targets_of_a_proper_likelihood_integrate_to_one():
     np.testing.assert_allclose(total, 1.0, rtol=1e-5)
 
 
-# What the model says of rows
+# Predictions
 
 
 @pytest.mark.parametrize("case", ["sign", "signs"])
-def test_coefficients_give_the_mean_score_of_a_new_row(case):
+def test_coefficients_give_the_mean_score_of_a_new_sample(case):
     X, y, options = toy(case)
     model = build_model(X, y, augmented=True, **options)
     rng = np.random.default_rng(8)
@@ -370,7 +370,7 @@ def test_coefficients_give_the_mean_score_of_a_new_row(case):
 
 
 @pytest.mark.parametrize("augmented", [False, True], ids=["marginal", "augmented"])
-def test_prior_predictive_rows_have_their_covariance(augmented):
+def test_prior_predictive_samples_have_their_covariance(augmented):
     """Squared Mahalanobis distances under each draw's own parameters are chi-squared of D."""
     X, y, options = toy("sign")
     model = build_model(X, y, priors=SAMPLING, augmented=augmented, **options)
@@ -388,7 +388,7 @@ def test_prior_predictive_rows_have_their_covariance(augmented):
     assert stats.kstest(np.ravel(squares), stats.chi2(D).cdf).pvalue > 1e-4
 
 
-def test_memory_is_not_that_of_a_feature_by_feature_matrix():
+def test_no_feature_by_feature_matrix_in_memory():
     """2000 features: such a matrix would be 32 MB."""
     X = np.random.default_rng(0).normal(size=(8, 2000))
     model = build_model(X, SIGNS[[0, 1, 2, 3, 4, 5, 0, 1], :1], n_components=2, target="signs")
@@ -430,7 +430,7 @@ def test_two_classes_are_one_outcome():
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_variables_are_those_of_the_card(case):
+def test_variables_match_the_specification(case):
     X, y, options = toy(case)
     extra = {"latent_offset", "slack_scale_lower"}
     for augmented in (False, True):
@@ -447,8 +447,8 @@ def test_variables_are_those_of_the_card(case):
     [
         ({"X": np.ones(5)}, "matrix"),
         ({"X": np.full((3, 2), np.nan)}, "NaN"),
-        ({"y": [0, 1]}, "rows"),
-        ({"y": 1.0}, "rows"),
+        ({"y": [0, 1]}, "samples"),
+        ({"y": 1.0}, "samples"),
         ({"y": [0, 0, 0]}, "two classes"),
         ({"y": [0.0, np.inf, 1.0]}, "NaN or infinity"),
         ({"y": [[0], [1], [2]]}, "vector"),
@@ -468,7 +468,7 @@ def test_variables_are_those_of_the_card(case):
         ({"target": "multilabel"}, "target"),
     ],
 )
-def test_bad_input_is_named(change, message):
+def test_invalid_arguments_raise(change, message):
     good = {"X": np.eye(3, 2), "y": [0, 1, 1], "n_components": 1}
     arguments = good | change
     X, y = arguments.pop("X"), arguments.pop("y")
@@ -476,7 +476,7 @@ def test_bad_input_is_named(change, message):
         build_model(X, y, **arguments)
 
 
-# Engines
+# Samplers
 
 
 @pytest.fixture(scope="module")

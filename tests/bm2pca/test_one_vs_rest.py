@@ -1,4 +1,4 @@
-"""One classifier for each label in a fixed metric: complete, monotone, exact in every algebra."""
+"""One classifier per label: exact bound, monotone updates, optimisation, prediction."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from bsdr_models.numerics.factors import Gamma
 
 PRIORS = Priors(weight_shape=1.6, weight_rate=0.7)
 COST = 1.7
-# N, R: the first takes the N x N route.
+# N, R: the first is solved by N x N matrices.
 SIZES = {"wide": (9, 12), "tall": (40, 5)}
 
 every_size = pytest.mark.parametrize("size", SIZES)
@@ -36,7 +36,7 @@ def make_problem(size, seed=0, k=3, missing=True):
 
 
 def scrambled(data, rng):
-    """A state off any optimum but for its weights, which know no other form."""
+    """A state away from the optimum, except its weights, which a sweep determines."""
     k = data.Y.shape[1]
     state = replace(
         ovr.init(data, COST),
@@ -135,7 +135,7 @@ def test_weights_are_the_exact_posterior_given_the_rest(size):
         np.testing.assert_allclose(state.weights.fitted[:, c], rows @ g, atol=1e-12)
 
 
-def test_both_routes_of_the_ridge_agree():
+def test_both_ridge_solvers_agree():
     for size in SIZES:
         data, rng = make_problem(size)
         n = len(data.Y)
@@ -150,7 +150,7 @@ def test_both_routes_of_the_ridge_agree():
 
 
 def test_bound_never_exceeds_the_evidence():
-    """One row, one coordinate: the evidence of the hinge is a two-dimensional integral."""
+    """One sample, one coordinate: the evidence of the hinge is a two-dimensional integral."""
     data = ovr.make_data(np.array([[0.8]]), np.array([[1.0]]))
     rng = np.random.default_rng(5)
     nu = rng.gamma(PRIORS.weight_shape, 1.0 / PRIORS.weight_rate, 400_000)
@@ -160,7 +160,7 @@ def test_bound_never_exceeds_the_evidence():
     assert evidence - 1.0 < fit.elbo[-1] < evidence
 
 
-# ----------------------------------------------------------------------------------- the climb
+# ----------------------------------------------------------------------------------- optimisation
 
 
 @every_size
@@ -180,8 +180,8 @@ def test_fit_ends_where_plain_sweeps_end(size):
 
 @every_size
 @pytest.mark.parametrize("cost", [COST, 10.0])
-def test_a_leap_raises_the_bound_to_where_no_mean_can(size, cost):
-    """The slope of the bound in the mean, all else fixed, vanishes at the end of the leap."""
+def test_joint_search_maximises_the_bound_in_the_means(size, cost):
+    """The gradient of the bound in the mean vanishes after a joint search."""
     data, _ = make_problem(size)
     state = ovr.init(data, cost)
     state, before = ovr.step(state, data, PRIORS, cost)
@@ -199,7 +199,7 @@ def test_a_leap_raises_the_bound_to_where_no_mean_can(size, cost):
     np.testing.assert_array_equal(alone.weights.mean[:, others], state.weights.mean[:, others])
 
 
-def test_labels_do_not_meet():
+def test_labels_are_independent_problems():
     data, _ = make_problem("wide")
     together = fit_labels(data, PRIORS, cost=COST, tol=1e-9)
     for c in range(3):
@@ -211,7 +211,7 @@ def test_labels_do_not_meet():
         )
 
 
-def test_the_limit_of_sweeps_holds():
+def test_max_iter_limits_the_sweeps():
     data, _ = make_problem("wide")
     for limit in (1, 2, 3, 4):
         fit = fit_labels(data, PRIORS, cost=COST, max_iter=limit)
@@ -220,7 +220,7 @@ def test_the_limit_of_sweeps_holds():
 
 
 @every_size
-def test_rows_without_label_change_nothing(size):
+def test_unlabelled_samples_change_nothing(size):
     data, rng = make_problem(size, missing=False)
     A = data.ridge.rows[:, 1:]
     more = np.vstack([A, rng.standard_normal((2, A.shape[1]))])
@@ -236,7 +236,7 @@ def test_rows_without_label_change_nothing(size):
 
 
 @every_size
-def test_scores_of_new_rows_have_the_moments_of_q(size):
+def test_scores_of_new_samples_have_the_moments_of_q(size):
     data, rng = make_problem(size)
     state = fit_labels(data, PRIORS, cost=COST).state
     A = rng.standard_normal((4, SIZES[size][1]))
@@ -252,8 +252,8 @@ def test_scores_of_new_rows_have_the_moments_of_q(size):
 
 
 @pytest.mark.parametrize("scale", [1.0, np.inf])
-def test_row_space_and_all_features_predict_alike(scale):
-    """In all d features the axes without rows keep their prior, of the precision E[nu]."""
+def test_row_space_and_all_features_give_equal_predictions(scale):
+    """Axes outside the row space keep their prior, of precision E[nu]."""
     rng = np.random.default_rng(41)
     y = np.arange(12) % 3
     X, new = rng.standard_normal((12, 30)), rng.standard_normal((5, 30))

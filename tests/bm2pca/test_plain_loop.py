@@ -282,7 +282,7 @@ def assert_close(problem, state, loops):
             assert terms[name][p] == pytest.approx(value, rel=1e-9, abs=1e-9), name
 
 
-def test_every_factor_and_every_term_is_that_of_a_plain_loop(lab, case):
+def test_factors_and_bound_equal_those_of_a_plain_loop(lab, case):
     problem = lab.make_problem(case)
     state = lab.scrambled(problem, np.random.default_rng(1))
     loops = list(plain_problems(problem, state))

@@ -1,4 +1,4 @@
-"""Predictions against brute force: joint normals written out in full, and draws of everything.
+"""Predictions against the full joint normal, and against Monte Carlo draws.
 
 Monte Carlo comparisons are at 4.5 standard errors.
 """
@@ -9,7 +9,7 @@ from scipy import sparse
 
 from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca import factor_model as gen
-from bsdr_models.bm2pca.factor_model import FactorModel, Part, fit_decoder, outcomes_side_by_side
+from bsdr_models.bm2pca.factor_model import FactorModel, Part, concatenate_problems, fit_decoder
 from bsdr_models.bm2pca.mean_field import Weights
 from bsdr_models.bm2pca.predict import DrawPosterior, MarginPosterior
 from bsdr_models.bm2pca.priors import PAPER
@@ -20,7 +20,7 @@ N_DRAWS = 100_000
 
 
 def known_part(rng, d, *, problems=1, columns=None, spread=0.0):
-    """A view whose loadings are known, or known up to ``spread``, each feature with its own."""
+    """A view with loadings known exactly, or with covariance of scale ``spread``."""
     W = rng.standard_normal((problems, d, R))
     J = 1 if spread == 0.0 else d
     root = spread * rng.standard_normal((problems, J, R, R))
@@ -36,7 +36,7 @@ def known_part(rng, d, *, problems=1, columns=None, spread=0.0):
 
 
 def joint_normal(parts, problem, d):
-    """Mean and covariance of (z, x) in full; entries of x in the order of the features."""
+    """Mean and covariance of (z, x), features in their order."""
     mean, cov = np.zeros(R + d), np.zeros((R + d, R + d))
     cov[:R, :R] = np.eye(R)
     for part in parts:
@@ -68,8 +68,8 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("problems", [1, 2])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_positions_and_gaps_are_conditionals_of_the_joint_normal(layout, problems):
-    """Where W, t and tau are known exactly."""
+def test_embedding_and_imputation_are_conditionals_of_the_joint_normal(layout, problems):
+    """W, t and tau are known exactly."""
     rng = np.random.default_rng(71)
     parts = tuple(
         known_part(rng, d, problems=problems, columns=columns) for d, columns in LAYOUTS[layout]
@@ -79,7 +79,7 @@ def test_positions_and_gaps_are_conditionals_of_the_joint_normal(layout, problem
     rows[3:, :][rng.random((9, 7)) < 0.4] = np.nan
     rows[11] = np.nan
     if layout == "two views":
-        rows[10, LAYOUTS[layout][1][1]] = np.nan  # a view that is absent
+        rows[10, LAYOUTS[layout][1][1]] = np.nan  # a missing view
     mean, cov = model.embed(rows)
     for p in range(problems):
         centre, spread = joint_normal(parts, p, 7)
@@ -90,18 +90,18 @@ def test_positions_and_gaps_are_conditionals_of_the_joint_normal(layout, problem
             np.testing.assert_allclose(cov[p, n], expected[1], rtol=1e-9, atol=1e-12)
     filled = model.impute(rows)
     for n, row in enumerate(rows):
-        gaps = np.isnan(row)
-        np.testing.assert_array_equal(filled[n, ~gaps], row[~gaps])
-        expected = np.zeros(gaps.sum())
+        missing = np.isnan(row)
+        np.testing.assert_array_equal(filled[n, ~missing], row[~missing])
+        expected = np.zeros(missing.sum())
         for p in range(problems):
             centre, spread = joint_normal(parts, p, 7)
-            values = row[~gaps]
-            lost, seen = R + np.flatnonzero(gaps), R + np.flatnonzero(~gaps)
+            values = row[~missing]
+            lost, seen = R + np.flatnonzero(missing), R + np.flatnonzero(~missing)
             expected += conditional(centre, spread, lost, seen, values)[0] / problems
-        np.testing.assert_allclose(filled[n, gaps], expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(filled[n, missing], expected, rtol=1e-9, atol=1e-12)
 
 
-def test_blocks_of_rows_make_no_difference(monkeypatch):
+def test_block_size_does_not_matter(monkeypatch):
     rng = np.random.default_rng(72)
     model = FactorModel(parts=(known_part(rng, 7, problems=2, spread=0.3),))
     rows = np.where(rng.random((40, 7)) < 0.3, np.nan, rng.standard_normal((40, 7)))
@@ -113,7 +113,7 @@ def test_blocks_of_rows_make_no_difference(monkeypatch):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_complete_rows_are_rows_without_gaps(layout):
+def test_complete_and_incomplete_algorithms_agree(layout):
     rng = np.random.default_rng(73)
     parts = tuple(known_part(rng, d, columns=columns, spread=0.3) for d, columns in LAYOUTS[layout])
     model, rows = FactorModel(parts=parts), rng.standard_normal((5, 7))
@@ -151,11 +151,11 @@ def agree(draws, mean, variance=None):
         assert (np.abs(square.mean(axis=0) - variance) < 4.5 * error).all()
 
 
-@pytest.mark.parametrize("gaps", [False, True])
-def test_moments_of_the_scores_are_those_of_draws(gaps):
+@pytest.mark.parametrize("missing", [False, True])
+def test_score_moments_are_those_of_draws(missing):
     rng, posterior = random_posterior()
     rows = rng.standard_normal((4, 7))
-    if gaps:
+    if missing:
         rows[1:3, 2:5] = np.nan
     centre, cov = posterior.factor_model.embed(rows)
     mean, variance = posterior.score_moments(rows)
@@ -171,8 +171,8 @@ def test_moments_of_the_scores_are_those_of_draws(gaps):
                 agree(f, mean[n, p * K + c], variance[n, p * K + c])
 
 
-def test_coefficients_give_the_mean_score_of_complete_rows():
-    """For one draw of everything, by way of the joint normal of z and x."""
+def test_coefficients_give_the_mean_score_of_complete_samples():
+    """For one draw of all parameters, through the joint normal of z and x."""
     rng, posterior = random_posterior(spread=0.0)
     part = posterior.factor_model.parts[0]
     coef, intercept = posterior.factor_model.coefficients(
@@ -189,7 +189,7 @@ def test_coefficients_give_the_mean_score_of_complete_rows():
             np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
-def test_problems_stand_side_by_side():
+def test_problems_are_concatenated():
     rng, posterior = random_posterior()
     rows = rng.standard_normal((4, 7))
     found = posterior.embed(rows)
@@ -203,8 +203,8 @@ def test_problems_stand_side_by_side():
     assert posterior.projection.shape == posterior.projection_sd.shape == (7, 2 * R)
 
 
-def test_spread_of_the_projection_is_that_of_its_loadings():
-    """Given E[tau] and S: what q(W) alone does to tau W S."""
+def test_projection_sd_is_that_of_the_loadings():
+    """Variance of tau W S under q(W), given E[tau] and S."""
     rng, posterior = random_posterior(problems=1)
     part = posterior.factor_model.parts[0]
     draws = part.loadings[0] + np.stack(
@@ -219,7 +219,7 @@ def test_spread_of_the_projection_is_that_of_its_loadings():
 
 
 def test_draws_are_averaged():
-    """Each draw is a model of its own; what differs between them is uncertainty too."""
+    """The variance has a part within and a part between draws."""
     rng = np.random.default_rng(75)
     draws = DrawPosterior(
         loadings=rng.standard_normal((5, 7, R)),
@@ -253,15 +253,15 @@ def test_draws_are_averaged():
 
 
 def principal_data(n, *, seed=76, noise=0.3):
-    """Rows of a probabilistic PCA, and the normal that they come from."""
+    """Samples of a probabilistic PCA, and the parameters of their normal distribution."""
     rng = np.random.default_rng(seed)
     W, t = rng.standard_normal((6, 2)), 5.0 + rng.standard_normal(6)
     X = t + rng.standard_normal((n, 2)) @ W.T + noise * rng.standard_normal((n, 6))
     return rng, X, t, W @ W.T + noise**2 * np.eye(6)
 
 
-def test_a_decoder_of_known_positions_is_a_regression():
-    """Features on positions without uncertainty, noise low: least squares."""
+def test_a_decoder_of_known_latent_coordinates_is_a_regression():
+    """Without uncertainty and with low noise it is least squares."""
     rng = np.random.default_rng(77)
     Z, X = rng.standard_normal((200, 2)), 0.05 * rng.standard_normal((200, 5))
     X += Z @ rng.standard_normal((2, 5)) + 3.0
@@ -279,7 +279,7 @@ def test_a_decoder_of_known_positions_is_a_regression():
 
 
 @pytest.mark.parametrize("variant", ["label_free", "paper"])
-def test_gaps_are_filled_as_the_true_normal_would(variant):
+def test_imputation_is_close_to_the_true_conditional_mean(variant):
     rng, X, t, cov = principal_data(2200)
     y = (X[:, 0] + 0.5 * rng.standard_normal(2200) > t[0]).astype(int)
     model = BM2PCAClassifier(
@@ -291,9 +291,9 @@ def test_gaps_are_filled_as_the_true_normal_would(variant):
     holes = np.where(rng.random(test.shape) < 0.3, np.nan, test)
     filled, expected = model.impute(holes), holes.copy()
     for n, row in enumerate(holes):
-        gaps = np.isnan(row)
-        expected[n, gaps] = conditional(
-            t, cov, np.flatnonzero(gaps), np.flatnonzero(~gaps), row[~gaps]
+        missing = np.isnan(row)
+        expected[n, missing] = conditional(
+            t, cov, np.flatnonzero(missing), np.flatnonzero(~missing), row[~missing]
         )[0]
     seen = ~np.isnan(holes)
     np.testing.assert_array_equal(filled[seen], test[seen])
@@ -304,8 +304,8 @@ def test_gaps_are_filled_as_the_true_normal_would(variant):
 
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 @pytest.mark.parametrize("variant", ["label_free", "paper"])
-def test_positions_go_back_to_rows(variant, strategy):
-    """As many components as the rows have: the noise is what is lost."""
+def test_inverse_transform_reconstructs_the_samples(variant, strategy):
+    """With all components only the noise is lost."""
     rng, X, t, _ = principal_data(400, noise=0.1)
     y = (X[:, :3] - t[:3]).argmax(axis=1)
     model = BM2PCAClassifier(
@@ -327,7 +327,7 @@ def test_positions_go_back_to_rows(variant, strategy):
     np.testing.assert_allclose(once[0], model.inverse_transform(two).mean(axis=0), rtol=1e-9)
 
 
-def test_outcomes_side_by_side():
+def test_concatenate_problems():
     values = np.arange(24.0).reshape(2, 3, 4)
-    got = outcomes_side_by_side(values)
+    got = concatenate_problems(values)
     np.testing.assert_array_equal(got, np.concatenate(list(values), axis=1))

@@ -1,4 +1,4 @@
-"""Regression by a tube: its density, its settings, and that it is any good."""
+"""BM2PCARegressor: density, choice of settings, accuracy."""
 
 import json
 import warnings
@@ -27,7 +27,7 @@ def quick(**more):
 
 
 def low_rank(n, *, d=200, outputs=1, m=400, seed=0):
-    """Three components behind features and targets: n rows to learn from, m more."""
+    """Three components of features and targets: n training and m test samples."""
     rng = np.random.default_rng([11, seed])
     Z = rng.standard_normal((n + m, 3))
     X = Z @ rng.standard_normal((3, d)) + 2.0 * rng.standard_normal((n + m, d))
@@ -47,12 +47,12 @@ def diabetes_model(diabetes):
     return BM2PCARegressor(random_state=0).fit(diabetes[0], diabetes[2])
 
 
-# ---------------------------------------------------------------------------------- the tube
+# ---------------------------------------------------------------------------------- density
 
 
 @pytest.mark.parametrize("cost", [0.5, 3.0, 20.0])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 2.0])
-def test_variance_of_the_tube(cost, epsilon):
+def test_noise_variance_is_that_of_the_density(cost, epsilon):
     def density(r):
         return np.exp(-2.0 * cost * max(0.0, abs(r) - epsilon)) / (2.0 * epsilon + 1.0 / cost)
 
@@ -66,13 +66,13 @@ def test_variance_of_the_tube(cost, epsilon):
 
 
 def test_limits_of_the_variance():
-    """A narrow tube is a Laplace density of rate 2 C, a steep one is uniform."""
+    """epsilon = 0 is a Laplace density of rate 2 C, infinite C a uniform one."""
     np.testing.assert_allclose(noise_variance(3.0, 0.0), 2.0 / 6.0**2)
     np.testing.assert_allclose(noise_variance(1e9, 0.7), 1.4**2 / 12.0)
 
 
-def tube_noise(rng, cost, epsilon, size):
-    """Draws from the density: uniform inside, exponential outside."""
+def draw_noise(rng, cost, epsilon, size):
+    """Draws from the density: uniform within epsilon, exponential beyond."""
     inside = rng.random(size) < 2.0 * epsilon / (2.0 * epsilon + 1.0 / cost)
     out = epsilon + rng.exponential(1.0 / (2.0 * cost), size)
     return np.where(
@@ -80,13 +80,13 @@ def tube_noise(rng, cost, epsilon, size):
     )
 
 
-@pytest.mark.parametrize("gaps", [False, True])
-def test_predictions_are_moments_of_draws_from_the_fit(gaps):
-    """LatentCoordinates, weights and noise drawn from what the fit says of them; 4.5 standard errors."""
+@pytest.mark.parametrize("missing", [False, True])
+def test_predictions_are_moments_of_draws_from_the_fit(missing):
+    """Draws of latent coordinates, weights and noise from the fit; 4.5 standard errors."""
     X, new, y, _ = low_rank(40, d=20)
     model = quick(n_components=4, C=2.0, epsilon=0.4).fit(X, y)
     new = new[:3].copy()
-    if gaps:
+    if missing:
         new[:2, 3:15] = np.nan
     mean, std = model.predict(new, return_std=True)
     rng = np.random.default_rng(12)
@@ -95,7 +95,7 @@ def test_predictions_are_moments_of_draws_from_the_fit(gaps):
     for n in range(3):
         z = rng.multivariate_normal(z_mean[n], z_cov[n], size=200_000)
         w = rng.multivariate_normal(eta.mean[0, :, 0], eta.cov[0, 0], size=200_000)
-        r = tube_noise(rng, 2.0, 0.4, 200_000)
+        r = draw_noise(rng, 2.0, 0.4, 200_000)
         draws = model.y_mean_ + model.y_scale_ * (w[:, 0] + np.sum(w[:, 1:] * z, axis=1) + r)
         assert abs(draws.mean() - mean[n]) < 4.5 * draws.std() / np.sqrt(200_000)
         square = (draws - mean[n]) ** 2
@@ -104,7 +104,7 @@ def test_predictions_are_moments_of_draws_from_the_fit(gaps):
     np.testing.assert_allclose(model.predict(new), mean, rtol=1e-12)
 
 
-# ------------------------------------------------------------------------------ its settings
+# ------------------------------------------------------------------------------ settings
 
 
 def test_candidates():
@@ -113,19 +113,19 @@ def test_candidates():
     costs = make_loss_grid("cv", 0.2)
     assert costs.criterion == "cv"
     assert costs.costs == regression.COSTS
-    assert set(costs.widths.ravel()) == {0.2}
+    assert set(costs.epsilons.ravel()) == {0.2}
     both = make_loss_grid("bound", "bound")
     assert len(both.settings) == len(regression.COSTS) * len(regression.EPSILONS)
     assert both.fallback == (2.0, 0.1)  # nearest to the default
 
 
 @pytest.mark.parametrize(("cost", "epsilon"), [(2.0, 0.0), (8.0, 0.0), (8.0, 0.3), (16.0, 0.1)])
-def test_the_bound_finds_the_tube_that_the_targets_have(cost, epsilon):
-    """Many rows, little noise in the features: then mean field is exact enough to judge."""
+def test_the_bound_selects_the_true_loss_parameters(cost, epsilon):
+    """Mean field is accurate for many samples with little noise in the features."""
     rng = np.random.default_rng(13)
     Z = rng.standard_normal((1500, 2))
     X = Z @ rng.standard_normal((2, 8)) + 0.02 * rng.standard_normal((1500, 8))
-    y = Z[:, 0] + tube_noise(rng, cost, epsilon, 1500)
+    y = Z[:, 0] + draw_noise(rng, cost, epsilon, 1500)
     scale = y.std()
     model = quick(n_components=2, C="bound", epsilon="bound").fit(X, y)
     truth = cost * scale, epsilon / scale
@@ -148,15 +148,15 @@ def test_cross_validation_takes_the_smallest_error(diabetes):
     assert (attrs["C"], attrs["epsilon"]) == (model.C_, model.epsilon_)
 
 
-def test_held_out_rows_are_predicted_by_fits_without_them(diabetes, monkeypatch):
+def test_held_out_samples_are_not_in_the_training_set(diabetes, monkeypatch):
     train, _, y, _ = diabetes
-    seen, climb = [], regression._ascend
+    seen, ascend = [], regression._ascend
 
-    def watch(task, tubes, rng):
+    def record(task, grid, rng):
         seen.append(task.X)
-        return climb(task, tubes, rng)
+        return ascend(task, grid, rng)
 
-    monkeypatch.setattr(regression, "_ascend", watch)
+    monkeypatch.setattr(regression, "_ascend", record)
     BM2PCARegressor(random_state=0).fit(train, y)
     assert [len(X) for X in seen] == [160] * 5
     rows = {row.tobytes() for X in seen for row in X}
@@ -171,7 +171,7 @@ def test_calibration_is_the_size_of_standardised_residuals():
     got = calibration(Y, np.zeros((4000, 2)), variance)
     np.testing.assert_allclose(got, [3.0, 6.0], rtol=0.05)
     few = calibration(np.array([[10.0]]), np.zeros((1, 1)), np.ones((1, 1)))
-    np.testing.assert_allclose(few, np.sqrt(101.0 / 2.0))  # tempered by one imagined row
+    np.testing.assert_allclose(few, np.sqrt(101.0 / 2.0))  # one pseudo-residual
     nothing = calibration(np.full((3, 1), np.nan), np.zeros((3, 1)), np.ones((3, 1)))
     np.testing.assert_array_equal(nothing, 1.0)
 
@@ -187,7 +187,7 @@ def test_calibration_only_rescales(diabetes, diabetes_model):
     assert 0.8 < diabetes_model.std_factor_[0] < 1.5
 
 
-# ---------------------------------------------------------------------------- is it any good
+# ---------------------------------------------------------------------------- accuracy
 
 
 def test_diabetes(diabetes, diabetes_model):
@@ -215,8 +215,8 @@ def test_fewer_rows_than_features():
     assert ours > 0.6
 
 
-def test_few_sweeps_are_not_enough(diabetes, diabetes_model):
-    """Other than a classifier's: what converges predicts better."""
+def test_convergence_predicts_better_than_few_sweeps(diabetes, diabetes_model):
+    """Unlike the classifier, a converged regressor predicts better."""
     train, test, y, y_test = diabetes
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "mean field stopped after max_iter=3")
@@ -225,8 +225,8 @@ def test_few_sweeps_are_not_enough(diabetes, diabetes_model):
 
 
 @pytest.mark.slow
-def test_beside_what_a_user_would_pick_instead():
-    """Within noise of ridge, PLS and BSDR, on rows of several kinds, intervals included."""
+def test_accuracy_matches_ridge_and_bsdr():
+    """About as accurate as ridge and BSDR, with calibrated intervals."""
     X, y = load_diabetes(return_X_y=True)
     for n in (50, 200):
         scores, inside = [], []
@@ -251,8 +251,8 @@ def test_beside_what_a_user_would_pick_instead():
 
 
 @pytest.mark.slow
-def test_the_bound_is_no_good_judge_with_few_rows():
-    """The reason for the default: it explains the targets by noise."""
+def test_the_bound_selects_badly_with_few_samples():
+    """It explains the targets by noise, hence the default."""
     X, y = load_diabetes(return_X_y=True)
     gap = []
     for seed in range(4):
@@ -293,7 +293,7 @@ def test_fitted_attributes(diabetes, diabetes_model):
     assert config["C"] == regression.COST
 
 
-def test_arguments_that_are_given_are_used(diabetes):
+def test_arguments_are_used(diabetes):
     train, _, y, _ = diabetes
     priors = BM2PCAPriors(weight_rate=2.0)
     model = quick(C=5.0, epsilon=0.0, n_components=3, priors=priors, n_restarts=2).fit(train, y)
@@ -303,7 +303,7 @@ def test_arguments_that_are_given_are_used(diabetes):
     assert json.loads(model.idata_.attrs["config"])["priors"]["weight_rate"] == 2.0
 
 
-def test_progress_is_shown_on_demand(diabetes, capsys):
+def test_progressbar(diabetes, capsys):
     train, _, y, _ = diabetes
     quick().fit(train, y)
     assert capsys.readouterr().out == ""
@@ -311,7 +311,7 @@ def test_progress_is_shown_on_demand(diabetes, capsys):
     assert "BM2PCA" in capsys.readouterr().out
 
 
-def test_the_declared_model_leaves_out_what_has_no_target():
+def test_pymc_model_has_no_factor_for_missing_targets():
     X, _, Y, _ = low_rank(20, d=6, outputs=2)
     rng = np.random.default_rng(20)
     part = np.where(rng.random(Y.shape) < 0.3, np.nan, Y)
@@ -321,11 +321,11 @@ def test_the_declared_model_leaves_out_what_has_no_target():
     np.testing.assert_array_equal(margins == 0.0, np.isnan(part))
 
 
-# ---------------------------------------------------------------------------- what is missing
+# ---------------------------------------------------------------------------- missing data
 
 
-def test_a_target_at_the_mean_is_a_target():
-    """After scaling it is zero, which for signs means that there is none."""
+def test_a_target_at_the_mean_is_not_missing():
+    """It is zero after scaling, which for signs would mean a missing label."""
     rng = np.random.default_rng(15)
     X = rng.standard_normal((31, 4))
     y = X[:, 0] + 0.1 * rng.standard_normal(31)
@@ -338,8 +338,8 @@ def test_a_target_at_the_mean_is_a_target():
     assert not np.allclose(model.predict(X), quick().fit(X, without).predict(X), atol=1e-3)
 
 
-def test_rows_without_a_target_add_what_their_features_say():
-    """Ten targets, 300 rows: the subspace is that of all."""
+def test_samples_without_a_target_improve_the_subspace():
+    """Ten targets, 300 samples."""
     alone, helped = [], []
     for seed in range(4):
         X, new, y, y_new = low_rank(300, d=100, seed=seed)
@@ -350,8 +350,8 @@ def test_rows_without_a_target_add_what_their_features_say():
     assert np.mean(helped) > np.mean(alone) + 0.05
 
 
-def test_rows_without_a_target_may_be_held_as_sums(monkeypatch):
-    """As many as there are, a sweep costs what the labelled rows cost."""
+def test_pooled_samples_give_the_same_predictions(monkeypatch):
+    """A sweep over pooled samples costs no more than one over the labelled ones."""
     from bsdr_models.bm2pca import paper
 
     X, new, y, _ = low_rank(60, d=5)
@@ -367,7 +367,7 @@ def test_rows_without_a_target_may_be_held_as_sums(monkeypatch):
     np.testing.assert_allclose(model.predict(new), plain.predict(new), rtol=0.02, atol=0.5)
 
 
-def test_outputs_that_are_known_in_part():
+def test_partially_known_outputs():
     X, new, Y, Y_new = low_rank(80, d=30, outputs=3)
     rng = np.random.default_rng(16)
     part = np.where(rng.random(Y.shape) < 0.4, np.nan, Y)
@@ -376,7 +376,7 @@ def test_outputs_that_are_known_in_part():
     np.testing.assert_allclose(model.y_mean_, np.nanmean(part, axis=0))
 
 
-def test_missing_entries_of_the_features():
+def test_missing_values():
     X, new, y, y_new = low_rank(80, d=30)
     rng = np.random.default_rng(17)
     model = BM2PCARegressor(random_state=0).fit(np.where(rng.random(X.shape) < 0.2, np.nan, X), y)
@@ -402,7 +402,7 @@ def test_views():
     assert model.score(rows, y_new) > 0.5
 
 
-def test_sparse_rows():
+def test_sparse_samples():
     rng = np.random.default_rng(19)
     X = np.where(rng.random((80, 200)) < 0.2, rng.random((80, 200)), 0.0)
     y = X[:, :20].sum(axis=1) + 0.1 * rng.standard_normal(80)

@@ -1,4 +1,4 @@
-"""Changes of latent coordinates: what they leave alone, what they gain, where they stop."""
+"""Changes of the latent basis: invariances, gain of the bound, convergence."""
 
 from dataclasses import fields, is_dataclass, replace
 
@@ -10,7 +10,7 @@ from bsdr_models.bm2pca import mean_field as mf
 from bsdr_models.bm2pca import rotation
 from bsdr_models.bm2pca.priors import PAPER
 
-# Terms in which a change of coordinates shows.
+# Terms of the bound that change with the basis.
 PRIOR_TERMS = ("latent", "loadings", "loading_precision", "weights", "weight_precision")
 
 
@@ -38,7 +38,7 @@ def numbers(value):
     return [] if value is None else [np.asarray(value)]
 
 
-def test_rows_scores_and_their_bound_do_not_see_the_coordinates(lab, case):
+def test_basis_change_leaves_reconstructions_scores_and_their_bound(lab, case):
     problem = lab.make_problem(case)
     state = lab.unfinished(problem, np.random.default_rng(1))
     moved = rotation.transform(state, some_matrices(problem, 1))
@@ -57,8 +57,8 @@ def test_rows_scores_and_their_bound_do_not_see_the_coordinates(lab, case):
         )
 
 
-def test_what_a_state_keeps_for_later_moves_with_it(lab, case):
-    """Sums over rows and log determinants are those of the moved factors."""
+def test_basis_change_transforms_the_sufficient_statistics(lab, case):
+    """Sums over samples and log determinants are those of the transformed factors."""
     problem = lab.make_problem(case)
     state = lab.unfinished(problem, np.random.default_rng(2))
     moved = rotation.transform(state, some_matrices(problem, 2))
@@ -76,7 +76,7 @@ def test_what_a_state_keeps_for_later_moves_with_it(lab, case):
         np.testing.assert_allclose(log_det, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_the_way_back_leads_back(lab, case):
+def test_the_inverse_basis_change_restores_the_state(lab, case):
     problem = lab.make_problem(case)
     state = lab.unfinished(problem, np.random.default_rng(3))
     matrices = some_matrices(problem, 3)
@@ -85,7 +85,7 @@ def test_the_way_back_leads_back(lab, case):
         np.testing.assert_allclose(got, expected, rtol=1e-8, atol=1e-9)
 
 
-def test_the_profile_is_the_bound_with_the_best_precisions(lab, case):
+def test_the_profile_is_the_bound_at_the_optimal_precisions(lab, case):
     problem = lab.make_problem(case)
     state = best_precisions(problem, lab.unfinished(problem, np.random.default_rng(4)))
     profile = rotation.profile(state, problem.data, problem.priors)
@@ -115,7 +115,7 @@ def test_a_rotation_never_lowers_the_bound(lab, case):
     assert np.all(after >= before - 1e-9 * np.abs(before))
 
 
-def test_a_search_that_meets_a_singular_matrix_ends_where_it_began(lab, monkeypatch):
+def test_a_singular_matrix_ends_the_search_at_its_initial_value(lab, monkeypatch):
     def fails(*arguments, **options):
         raise np.linalg.LinAlgError
 
@@ -127,9 +127,9 @@ def test_a_search_that_meets_a_singular_matrix_ends_where_it_began(lab, monkeypa
     assert np.all(gain > -1e-10)
 
 
-@pytest.mark.parametrize("case", ["binary", "shared", "gaps", "views", "pooled"])
-def test_steps_lead_to_the_best_coordinates(lab, case):
-    """The best: found without the closed form and without our gradient."""
+@pytest.mark.parametrize("case", ["binary", "shared", "missing", "views", "pooled"])
+def test_steps_converge_to_the_best_basis(lab, case):
+    """The optimum is found without the closed form and without our gradient."""
     problem = lab.make_problem(case)
     state = lab.unfinished(problem, np.random.default_rng(9))
     r = problem.n_components
@@ -140,15 +140,15 @@ def test_steps_lead_to_the_best_coordinates(lab, case):
 
     found = minimize(lambda v: -gain(v.reshape(1, r, r)), np.eye(r).ravel(), method="BFGS")
     few, many = (
-        gain(rotation.best(state, problem.data, problem.priors, n_steps=n))
+        gain(rotation.best_basis(state, problem.data, problem.priors, n_steps=n))
         for n in (rotation.N_STEPS, 300)
     )
     assert many > -0.99 * found.fun > 0.0
     assert few > -0.8 * found.fun
 
 
-def test_without_classifiers_the_closed_form_is_the_best(lab):
-    """One view, b_r -> 0, weights that are all but 0: the gradient is 0 there."""
+def test_the_closed_form_is_optimal_without_classifiers(lab):
+    """One view, b_r -> 0, weights near 0: the gradient is 0 there."""
     problem = lab.make_problem("binary", priors=replace(PAPER, loading_rate=1e-12))
     state = lab.unfinished(problem, np.random.default_rng(7))
     weights = state.weights
@@ -160,20 +160,20 @@ def test_without_classifiers_the_closed_form_is_the_best(lab):
         loading_shapes=(0.5 * problem.data.views[0].n_features,),
     )
     profile = replace(profile, multiplicity=profile.multiplicity + 1.0)  # K = 1 is not there
-    matrices = rotation.principal(state, problem.data)
+    matrices = rotation.principal_basis(state, problem.data)
     slope = profile(matrices)[1] @ np.swapaxes(matrices, 1, 2)
     np.testing.assert_allclose(slope, 0.0, atol=1e-8 * problem.y.shape[1])
     white = matrices @ state.latent.second @ np.swapaxes(matrices, 1, 2)
     np.testing.assert_allclose(white[0], problem.y.shape[1] * np.eye(3), atol=1e-9)
 
 
-def test_at_the_best_coordinates_there_is_nothing_to_gain(lab):
+def test_a_second_rotation_gains_nothing(lab):
     problem = lab.make_problem("shared batch")
     state = lab.unfinished(problem, np.random.default_rng(8))
     stay = np.tile(np.eye(problem.n_components), (len(problem.y), 1, 1))
     for _ in range(2):
-        matrices = rotation.best(state, problem.data, problem.priors, n_steps=100)
+        matrices = rotation.best_basis(state, problem.data, problem.priors, n_steps=100)
         state = rotation.transform(state, matrices)
     profile = rotation.profile(state, problem.data, problem.priors)
-    again = rotation.best(state, problem.data, problem.priors)
+    again = rotation.best_basis(state, problem.data, problem.priors)
     np.testing.assert_allclose(profile(again)[0], profile(stay)[0], rtol=1e-10)

@@ -1,4 +1,4 @@
-"""Settings by cross-validation: who is held out, what wins, and that paths tell the truth."""
+"""Cross-validation: folds, selection rule, candidates and path scores."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from sklearn.metrics import log_loss
 
 from bsdr_models.bm2pca import label_free, paper, selection
 from bsdr_models.bm2pca.priors import PAPER
-from bsdr_models.bm2pca.selection import balanced_folds, deal_folds, select, thin
+from bsdr_models.bm2pca.selection import assign_folds, balanced_folds, select, subsample
 from bsdr_models.bm2pca.settings import COSTS, LABEL_FREE_COSTS, SCALES, SWEEPS, make_grid
 from bsdr_models.bm2pca.task import Task
 
@@ -21,9 +21,9 @@ def one_hot_signs(y):
 
 
 @pytest.mark.parametrize("n_folds", [2, 3, 5])
-def test_every_row_is_held_out_once_and_classes_lose_rows_evenly(n_folds):
+def test_folds_partition_the_samples_and_are_stratified(n_folds):
     groups = np.repeat(np.arange(4), [2, 5, 7, 40])
-    fold = deal_folds(groups, np.random.default_rng(0), n_folds=n_folds)
+    fold = assign_folds(groups, np.random.default_rng(0), n_folds=n_folds)
     assert fold.min() == 0
     assert fold.max() == n_folds - 1
     for group in range(4):
@@ -31,18 +31,18 @@ def test_every_row_is_held_out_once_and_classes_lose_rows_evenly(n_folds):
         assert np.ptp(counts) <= 1
 
 
-def test_rows_alone_in_their_class_or_without_one_are_never_held_out():
+def test_singletons_and_unlabelled_samples_are_never_held_out():
     groups = np.array([0, 1, 1, -1, -1, 2, 2, 2])
-    fold = deal_folds(groups, np.random.default_rng(0))
+    fold = assign_folds(groups, np.random.default_rng(0))
     np.testing.assert_array_equal(fold == -1, [1, 0, 0, 1, 1, 0, 0, 0])
 
 
-def test_five_folds_leave_pairs_and_as_many_folds_as_rows_leave_none():
-    """The metric needs two rows of one class; sweeps that see labels need equal classes."""
+def test_five_folds_keep_some_pairs_and_balanced_folds_none():
+    """The metric needs two samples of one class; the paper's variant needs equal classes."""
     groups = np.repeat(np.arange(40), 2)
     assert balanced_folds(groups) == 2
-    halves = deal_folds(groups, np.random.default_rng(0), n_folds=2)
-    fifths = deal_folds(groups, np.random.default_rng(0))
+    halves = assign_folds(groups, np.random.default_rng(0), n_folds=2)
+    fifths = assign_folds(groups, np.random.default_rng(0))
     for number in range(2):
         assert set(np.bincount(groups[halves != number])) == {1}
     for number in range(5):
@@ -52,28 +52,28 @@ def test_five_folds_leave_pairs_and_as_many_folds_as_rows_leave_none():
 @pytest.mark.parametrize(
     ("sizes", "expected"), [([1, 1, 1], 2), ([2, 3, 3], 3), ([4, 4, 90], 4), ([50, 60], 5)]
 )
-def test_as_many_folds_as_the_median_class_has_rows(sizes, expected):
+def test_as_many_folds_as_the_median_class_has_samples(sizes, expected):
     groups = np.append(np.repeat(np.arange(len(sizes)), sizes), [-1, -1])
     assert balanced_folds(groups) == expected
 
 
-def test_many_rows_are_thinned_class_by_class(monkeypatch):
+def test_subsample_is_stratified(monkeypatch):
     monkeypatch.setattr(selection, "MAX_SAMPLES", 50)
     groups = np.repeat([0, 1, 2, -1], [400, 96, 4, 7])
-    counts = np.bincount(groups[thin(groups, np.random.default_rng(0))] + 1)
+    counts = np.bincount(groups[subsample(groups, np.random.default_rng(0))] + 1)
     assert counts[0] == 7
     assert counts[1:].sum() == 50
     np.testing.assert_allclose(counts[1:], np.array([40.0, 9.6, 0.4]), atol=1.0)
     assert counts[3] == 1
     few = np.repeat([0, 1, -1], [20, 30, 70])
-    np.testing.assert_array_equal(thin(few, np.random.default_rng(0)), np.arange(120))
+    np.testing.assert_array_equal(subsample(few, np.random.default_rng(0)), np.arange(120))
 
 
-# ------------------------------------------------------------------------------- what wins
+# ------------------------------------------------------------------------------- selection rule
 
 
 def classes(n=60, k=4, seed=0):
-    """Scores of two candidates that say something, and their classes."""
+    """Informative class scores of two candidates, and their classes."""
     rng = np.random.default_rng(seed)
     y = np.arange(n) % k
     return y, rng.standard_normal((2, n, k)) + 2.0 * np.eye(k)[y]
@@ -83,10 +83,10 @@ def rule(scores, signs, fold, *, exclusive=True):
     return select(lambda train, test: scores[:, test], signs, fold, exclusive=exclusive)
 
 
-def test_log_loss_and_hits_are_those_of_the_held_out_rows():
+def test_log_loss_and_accuracy_are_those_of_held_out_samples():
     y, scores = classes()
     scores[1] *= 30.0
-    fold = deal_folds(y, np.random.default_rng(1))
+    fold = assign_folds(y, np.random.default_rng(1))
     found = rule(scores, one_hot_signs(y), fold)
     np.testing.assert_allclose(found.accuracy, (scores.argmax(axis=2) == y).mean(axis=1))
     assert found.best == found.log_loss.argmin()
@@ -94,18 +94,18 @@ def test_log_loss_and_hits_are_those_of_the_held_out_rows():
     assert found.log_loss[found.best] == pytest.approx(log_loss(y, proba), rel=1e-9)
 
 
-def test_the_unit_of_the_scores_is_nothing():
-    """Each candidate is judged at its own best temperature."""
+def test_selection_is_invariant_to_the_scale_of_the_scores():
+    """Each candidate has its own best temperature."""
     y, scores = classes()
-    fold = deal_folds(y, np.random.default_rng(1))
+    fold = assign_folds(y, np.random.default_rng(1))
     plain = rule(scores, one_hot_signs(y), fold)
     scaled = rule(scores * np.array([1e-3, 50.0])[:, None, None], one_hot_signs(y), fold)
     np.testing.assert_allclose(scaled.log_loss, plain.log_loss, rtol=1e-7)
     np.testing.assert_allclose(scaled.temperature / plain.temperature, [1e-3, 50.0][plain.best])
 
 
-def test_the_smaller_log_loss_wins_against_more_hits():
-    """One candidate is right just so, but wrong by far; the other errs narrowly twice as often."""
+def test_selection_prefers_log_loss_to_accuracy():
+    """One candidate has large errors; the other has twice as many small ones."""
     y = np.repeat([0, 1], 50)
     sure = np.where(y == 0, 1.0, -1.0)[:, None] * [1.0, -1.0]
     wrong = sure.copy()
@@ -126,7 +126,7 @@ def test_two_classes_have_one_score():
     np.testing.assert_allclose(found.accuracy, ((margin[:, :, 0] > 0) == y % 2).mean(axis=1))
 
 
-def test_labels_that_are_missing_do_not_count():
+def test_missing_labels_are_ignored():
     rng = np.random.default_rng(2)
     signs = rng.choice([-1.0, 0.0, 1.0], (50, 3))
     scores = rng.standard_normal((2, 50, 3)) + signs
@@ -141,9 +141,9 @@ def test_labels_that_are_missing_do_not_count():
     assert found.log_loss[found.best] == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_held_out_row_is_not_among_the_training_rows():
+def test_training_and_test_sets_are_disjoint():
     y, scores = classes()
-    fold = deal_folds(y, np.random.default_rng(1))
+    fold = assign_folds(y, np.random.default_rng(1))
     seen = []
 
     def scorer(train, test):
@@ -156,7 +156,7 @@ def test_a_held_out_row_is_not_among_the_training_rows():
     np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(60))
 
 
-def test_no_more_folds_than_are_needed(monkeypatch):
+def test_folds_are_skipped_after_enough_samples(monkeypatch):
     monkeypatch.setattr(selection, "ENOUGH_SAMPLES", 20)
     y, scores = classes()
     calls = []
@@ -169,7 +169,7 @@ def test_no_more_folds_than_are_needed(monkeypatch):
     assert calls == [12, 12]
 
 
-def test_nothing_held_out_is_no_selection():
+def test_no_selection_without_held_out_samples():
     y = np.arange(4)
     assert rule(np.zeros((1, 4, 4)), one_hot_signs(y), np.full(4, -1)) is None
 
@@ -178,7 +178,7 @@ def test_nothing_held_out_is_no_selection():
 
 
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_costs_are_compared_where_they_matter(strategy):
+def test_costs_are_compared_only_if_they_matter(strategy):
     tall, wide, asked = (
         make_grid("label_free", C, "cv", "cv", strategy=strategy, wide=w)
         for C, w in ((None, False), (None, True), ("cv", True))
@@ -215,7 +215,7 @@ def test_a_number_is_the_only_candidate(variant, arguments):
 
 
 def wide_task(strategy, *, sparse=False):
-    """Three classes of six rows over thirty features."""
+    """Three classes of six samples in thirty features."""
     rng = np.random.default_rng(3)
     y = np.arange(18) % 3
     X = rng.standard_normal((18, 30)) + 2.0 * rng.standard_normal((3, 30))[y]
@@ -236,9 +236,9 @@ TRAIN, TEST = np.arange(12), np.arange(12, 18)
 
 @pytest.mark.parametrize("cost", [10.0, 40.0])
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_a_path_visits_what_single_fits_end_at(strategy, cost):
+def test_path_scores_are_those_of_single_fits(strategy, cost):
     task, sweeps = wide_task(strategy), (1, 3, 4)
-    # The driver hands its first restart this stream; the start is random but for the labels.
+    # The random stream of the first restart; some initial values are random.
     (rng,) = np.random.default_rng(0).spawn(1)
     path = paper.path_scores(task, TRAIN, TEST, costs=(cost,), sweeps=sweeps, rng=rng)
     for scores, n in zip(path, sweeps, strict=True):
@@ -248,7 +248,7 @@ def test_a_path_visits_what_single_fits_end_at(strategy, cost):
 
 
 def test_costs_of_a_path_come_first():
-    """The shared start is not random, so that costs side by side are costs one by one."""
+    """Initial values are deterministic, so joint and separate fits of two costs agree."""
     task, rng = wide_task("shared"), np.random.default_rng(0)
     both, *single = (
         paper.path_scores(task, TRAIN, TEST, costs=costs, sweeps=(1, 5), rng=rng)
@@ -258,7 +258,7 @@ def test_costs_of_a_path_come_first():
 
 
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_label_free_paths_are_fits_that_end_early(strategy, monkeypatch):
+def test_label_free_path_scores_are_those_of_single_fits(strategy, monkeypatch):
     task = wide_task(strategy)
     monkeypatch.setattr(label_free, "PATH_ITER", 2000)
     monkeypatch.setattr(label_free, "PATH_TOL", 1e-5)
@@ -270,8 +270,8 @@ def test_label_free_paths_are_fits_that_end_early(strategy, monkeypatch):
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_coordinates_of_the_span_change_no_score(strategy, sparse):
-    """Up to where a climb ends: scores are of order one."""
+def test_row_space_coordinates_give_the_same_scores(strategy, sparse):
+    """Up to the tolerance of the optimisation; scores are of order one."""
     task = wide_task(strategy, sparse=sparse)
     reduced = task.reduced()
     assert reduced.X.shape == (18, 18)

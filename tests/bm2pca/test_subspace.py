@@ -1,4 +1,4 @@
-"""The shared subspace: its objective, its maximum by another route, and what a row adds."""
+"""The shared subspace: objective, maximum by another algorithm, covariances."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def unflat(point, like):
 # ------------------------------------------------------------------------------- the objective
 
 
-def test_objective_is_the_bound_with_latents_drawn():
+def test_objective_is_the_bound_by_draws_of_the_latent():
     """-C E[u] - C sqrt(E[u**2]) per label, E over draws of z, and the log priors."""
     A, Y, state, rng = make_problem()
     n_draws = 200_000
@@ -83,7 +83,7 @@ def test_gradient_is_finite_without_weights_and_on_the_margin():
     assert np.isfinite(flat(*slopes)).all()
 
 
-# ----------------------------------------------------------------------------------- the climb
+# ----------------------------------------------------------------------------------- optimisation
 
 
 def conjugate_sweep(state, A, Y, settings, check):
@@ -116,9 +116,9 @@ def conjugate_sweep(state, A, Y, settings, check):
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, Settings(cost=10.0)])
-def test_conjugate_sweeps_rise_to_the_same_maximum(settings):
+def test_conjugate_sweeps_reach_the_same_maximum(settings):
     A, Y, _, _ = make_problem()
-    state = ss.start(A, Y, 2, settings)
+    state = ss.initial_state(A, Y, 2, settings)
     values = [ss.objective(state, A, Y, settings)[0]]
 
     def check(new):
@@ -142,11 +142,11 @@ def test_fit_is_stationary():
     assert np.abs(flat(*slopes)).max() < 1e-3
 
 
-def test_start_is_the_plane_of_the_class_means():
+def test_initial_projection_spans_the_class_means():
     A, _, _, _ = make_problem()
     y = np.arange(40) % 3
     Y = np.where(np.equal.outer(y, np.arange(3)), 1.0, -1.0)
-    start = ss.start(A, Y, 2, SETTINGS)
+    start = ss.initial_state(A, Y, 2, SETTINGS)
     means = np.array([A[y == c].mean(axis=0) for c in range(3)])
     centred = means - means.mean(axis=0)
     Q = start.projection
@@ -158,7 +158,7 @@ def test_start_is_the_plane_of_the_class_means():
 
 
 @pytest.mark.parametrize(("n_labels", "expected"), [(2, 1), (3, 2), (1, 1)])
-def test_no_more_components_than_the_labels_span(n_labels, expected):
+def test_components_are_limited_by_the_rank_of_the_labels(n_labels, expected):
     A, _, _, _ = make_problem()
     if n_labels == 1:
         Y = np.where(np.arange(40) % 2 == 0, 1.0, -1.0)[:, None]
@@ -169,7 +169,7 @@ def test_no_more_components_than_the_labels_span(n_labels, expected):
     assert np.all(np.isfinite(fit.state.scores(A)))
 
 
-def test_an_operator_serves_as_well_as_its_array():
+def test_operator_and_array_give_the_same_fit():
     A, Y, _, _ = make_problem()
     one = ss.fit(A, Y, n_components=2, settings=SETTINGS)
     other = ss.fit(aslinearoperator(A), Y, n_components=2, settings=SETTINGS)
@@ -179,7 +179,7 @@ def test_an_operator_serves_as_well_as_its_array():
     np.testing.assert_allclose(variance, ss.score_variance(one.state, A, S, SETTINGS), atol=1e-8)
 
 
-def test_rows_without_label_change_nothing():
+def test_unlabelled_samples_change_nothing():
     A, Y, _, _ = make_problem()
     labelled = (Y != 0.0).any(axis=1)
     assert not labelled.all()
@@ -188,7 +188,7 @@ def test_rows_without_label_change_nothing():
     np.testing.assert_allclose(one.state.scores(A), other.state.scores(A), atol=1e-5)
 
 
-# ---------------------------------------------------------------------------------- the spread
+# ---------------------------------------------------------------------------------- covariances
 
 
 def test_weight_covariance_is_the_curvature_of_the_augmented_joint():

@@ -1,4 +1,4 @@
-"""Classes of unlabelled rows: the collapsed mixture by brute force, caps, and what is gained."""
+"""Transductive learning: the collapsed mixture by brute force, caps, gain of accuracy."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ every_shape = pytest.mark.parametrize("size", SHAPES)
 every_strategy = pytest.mark.parametrize("strategy", ["one_vs_rest", "shared"])
 
 
-def make_rows(size, seed=0):
+def make_samples(size, seed=0):
     n, d, k = SHAPES[size]
     rng = np.random.default_rng([41, seed])
     y = rng.permutation(np.arange(n) % k)
@@ -30,7 +30,7 @@ def make_rows(size, seed=0):
 
 
 def make_clusters(seed=0, n_free=90, spread=0.5):
-    """Three classes in the plane and six idle features; two labelled rows of each come first."""
+    """Three classes in a plane, six noise features; two labelled samples of each come first."""
     rng = np.random.default_rng([42, seed])
     y = np.concatenate([np.repeat(np.arange(3), 2), np.arange(n_free) % 3])
     X = np.zeros((len(y), 8))
@@ -39,7 +39,7 @@ def make_clusters(seed=0, n_free=90, spread=0.5):
 
 
 def hide(y, n_labelled):
-    """Signs of the classes, the first rows labelled."""
+    """Signs of the classes; the first samples are labelled."""
     Y = np.where(np.equal.outer(y, np.unique(y)), 1.0, -1.0)
     Y[n_labelled:] = 0.0
     return Y
@@ -60,19 +60,19 @@ def scores(strategy, A, Y, rows, n_components=10):
 
 
 def fit_and_score(strategy, X, Y, rows, found=None):
-    """Scores of new rows, with what was found about unlabelled ones or without."""
+    """Class scores of new samples, with or without transduction."""
     shares, signs = (None, Y) if found is None else (found.shares, found.signs)
     metric = Spectrum.fit(X, Y, responsibilities=shares).metric(1.0)
     return scores(strategy, metric.A, signs, metric.transform(rows))
 
 
-# ---------------------------------------------------------------------- the class of one row
+# ---------------------------------------------------------------------- predictive probabilities
 
 
 @every_shape
-def test_class_of_a_row_given_the_others_is_a_ratio_of_evidences(size):
-    """p(X | classes) with offsets and Psi integrated out, the row in each of the classes."""
-    X, y, _ = make_rows(size)
+def test_class_of_a_sample_given_the_others_is_a_ratio_of_evidences(size):
+    """p(X | classes) with offsets and Psi integrated out, for each class of the sample."""
+    X, y, _ = make_samples(size)
     Z = span_coordinates(X)
     n, dim, k = len(Z), Z.shape[1], SHAPES[size][2]
     shares = np.eye(k)[y]
@@ -100,9 +100,9 @@ def test_class_of_a_row_given_the_others_is_a_ratio_of_evidences(size):
 
 @every_shape
 @pytest.mark.parametrize("block", [1, 2**22])
-def test_parts_of_a_row_are_taken_out_of_the_sums(size, block, monkeypatch):
-    """Counts, means and scatter of the other rows by a plain loop, some rows with no part."""
-    X, _, rng = make_rows(size)
+def test_predictive_leaves_the_sample_out(size, block, monkeypatch):
+    """Counts, means and scatter of the other samples by a plain loop."""
+    X, _, rng = make_samples(size)
     monkeypatch.setattr(mixture, "_BLOCK", block)
     Z = span_coordinates(X)
     n, dim, k = len(Z), Z.shape[1], SHAPES[size][2]
@@ -132,8 +132,8 @@ def test_parts_of_a_row_are_taken_out_of_the_sums(size, block, monkeypatch):
 # ------------------------------------------------------------------------ caps and temperature
 
 
-def test_capped_probabilities_meet_the_conditions_of_the_optimum():
-    """No column above its cap; softmax less prices, which only columns at their cap have."""
+def test_capped_softmax_satisfies_the_kkt_conditions():
+    """Feasible column sums; dual variables are zero for inactive caps."""
     rng = np.random.default_rng(0)
     logits = 5.0 * rng.standard_normal((40, 4)) + np.array([6.0, 2.0, 0.0, 0.0])
     shares = np.array([0.26, 0.29, 0.29, 0.16])
@@ -147,13 +147,13 @@ def test_capped_probabilities_meet_the_conditions_of_the_optimum():
     np.testing.assert_allclose(price * (most - found.sum(axis=0)), 0.0, atol=0.05)
 
 
-def test_caps_out_of_reach_change_nothing():
+def test_inactive_caps_change_nothing():
     logits = np.random.default_rng(1).standard_normal((3, 5))
     found = mixture.capped_softmax(logits, np.full(5, 0.2))
     np.testing.assert_allclose(found, softmax(logits, axis=1))
 
 
-def test_temperature_makes_a_gap_worth_its_success():
+def test_temperature_matches_confidence_to_accuracy():
     """A log odds of 6 that is right 9 times in 10 is worth log 9."""
     logits = np.tile([6.0, 0.0], (10, 1))
     classes = np.tile([1.0, 0.0], (10, 1))
@@ -163,9 +163,9 @@ def test_temperature_makes_a_gap_worth_its_success():
     assert transduction.temperature(0.1 * logits, classes) == 1.0
 
 
-def test_folds_leave_a_row_of_each_class():
+def test_training_folds_contain_every_class():
     y = np.array([0, 1, 0, 1, 2, -1, 1, 1, 1, 1, 3, 3])
-    fold = transduction.deal_folds(np.equal.outer(y, np.arange(4)).astype(float))
+    fold = transduction.assign_folds(np.equal.outer(y, np.arange(4)).astype(float))
     np.testing.assert_array_equal(fold >= 0, (y >= 0) & (y != 2))
     for number in range(transduction.N_FOLDS):
         left = y[(y >= 0) & (fold != number)]
@@ -173,10 +173,10 @@ def test_folds_leave_a_row_of_each_class():
     assert np.ptp(np.bincount(fold[fold >= 0])) <= 1
 
 
-# --------------------------------------------------------------------------- the whole of it
+# --------------------------------------------------------------------------- complete fits
 
 
-def test_clusters_are_told_from_two_rows_of_each():
+def test_clusters_are_found_from_two_labelled_samples_each():
     X, y, Y = make_clusters()
     found = fit_responsibilities(X, Y)
     assert found.converged
@@ -195,7 +195,7 @@ def test_clusters_are_told_from_two_rows_of_each():
     np.testing.assert_array_equal(found.signs[free].sum(axis=1), -1.0)
 
 
-def test_order_of_rows_classes_and_axes_does_not_matter():
+def test_order_of_samples_classes_and_axes_does_not_matter():
     X, _, Y = make_clusters(seed=1)
     rng = np.random.default_rng(3)
     rows, classes = rng.permutation(len(X)), np.array([2, 0, 1])
@@ -208,7 +208,7 @@ def test_order_of_rows_classes_and_axes_does_not_matter():
     )
 
 
-def test_sparse_rows_are_those_rows():
+def test_sparse_and_dense_samples_agree():
     X, _, Y = make_clusters(seed=2)
     X = np.where(np.abs(X) > 0.4, X, 0.0)
     dense, thin = fit_responsibilities(X, Y), fit_responsibilities(sparse.csr_array(X), Y)
@@ -225,7 +225,7 @@ def test_one_column_of_signs_is_two_classes():
     np.testing.assert_array_equal(one.shares, two.shares)
 
 
-def test_a_class_without_a_labelled_row_gets_none():
+def test_a_class_without_a_labelled_sample_has_probability_zero():
     X, y, Y = make_clusters(seed=4)
     kept = np.flatnonzero((y < 2) | (np.arange(len(y)) >= 6))
     found = fit_responsibilities(X[kept], Y[kept])
@@ -233,7 +233,7 @@ def test_a_class_without_a_labelled_row_gets_none():
     np.testing.assert_allclose(found.responsibilities.sum(axis=1), 1.0)
 
 
-def test_one_labelled_row_of_each_class_finds_them_but_none_vouches_for_them():
+def test_one_labelled_sample_per_class_allows_no_validation():
     X, y, Y = make_clusters(seed=5)
     kept = np.concatenate([[0, 2, 4], np.arange(6, len(y))])
     found = fit_responsibilities(X[kept], Y[kept])
@@ -243,7 +243,7 @@ def test_one_labelled_row_of_each_class_finds_them_but_none_vouches_for_them():
 
 
 def test_expected_shares_cap_the_classes():
-    """Two thirds of the unlabelled rows are of class 0; told so, they can be."""
+    """Two thirds of the unlabelled samples are of class 0."""
     X, y, Y = make_clusters(seed=6, n_free=150, spread=0.7)
     kept = np.flatnonzero((np.arange(len(y)) < 6) | (y == 0) | (np.arange(len(y)) % 4 == 0))
     X, y, Y = X[kept], y[kept], Y[kept]
@@ -254,7 +254,7 @@ def test_expected_shares_cap_the_classes():
 
 
 @every_strategy
-def test_without_unlabelled_rows_nothing_changes(strategy):
+def test_without_unlabelled_samples_nothing_changes(strategy):
     X, _, Y = make_clusters(seed=7)
     X, Y = X[:6], Y[:6]
     found = fit_responsibilities(X, Y)
@@ -267,8 +267,8 @@ def test_without_unlabelled_rows_nothing_changes(strategy):
 
 
 @every_strategy
-def test_rows_are_left_alone_where_labels_say_nothing(strategy):
-    """Labelled rows are no better foretold, and the fit is theirs alone."""
+def test_unlabelled_samples_are_not_used_without_signal(strategy):
+    """There is no held-out gain, so the fit uses the labelled samples alone."""
     rng = np.random.default_rng(8)
     X, Y = rng.standard_normal((80, 8)), hide(np.arange(80) % 3, 12)
     found = fit_responsibilities(X, Y)
@@ -286,24 +286,24 @@ def test_rows_are_left_alone_where_labels_say_nothing(strategy):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda Y: {"Y": np.zeros_like(Y)}, "no row has a label"),
+        (lambda Y: {"Y": np.zeros_like(Y)}, "no sample has a label"),
         (lambda Y: {"Y": np.abs(Y)}, "exclude each other"),
         (lambda Y: {"Y": -np.abs(Y)}, "exclude each other"),
         (lambda Y: {"Y": Y, "class_shares": np.array([0.5, 0.5])}, "3 positive numbers"),
         (lambda Y: {"Y": Y, "class_shares": np.array([0.5, 0.5, 0.0])}, "3 positive numbers"),
     ],
 )
-def test_what_cannot_be_answered_is_refused(change, message):
+def test_invalid_labels_and_shares_raise(change, message):
     X, _, Y = make_clusters(n_free=9)
     with pytest.raises(ValueError, match=message):
         fit_responsibilities(X, **change(Y))
 
 
-# --------------------------------------------------------------------------------- real rows
+# --------------------------------------------------------------------------------- real data
 
 
 def split(y, seed, n_labelled=2, n_test=0.3):
-    """Labelled, unlabelled and test rows, class by class."""
+    """Labelled, unlabelled and test samples, stratified by class."""
     rng = np.random.default_rng(seed)
     labelled, free, test = [], [], []
     for c in np.unique(y):
@@ -316,7 +316,7 @@ def split(y, seed, n_labelled=2, n_test=0.3):
 
 
 def gain(strategy, X, y, labelled, free, test, rows=None):
-    """Accuracy on test rows of labelled rows alone, and with the others."""
+    """Test accuracy without and with the unlabelled samples."""
     train = np.concatenate([X[labelled], X[free] if rows is None else rows])
     Y = hide(np.concatenate([y[labelled], y[free]]), len(labelled))
     found = fit_responsibilities(train, Y)
@@ -327,7 +327,7 @@ def gain(strategy, X, y, labelled, free, test, rows=None):
 
 @pytest.mark.slow
 @every_strategy
-def test_digits_gain_in_every_split(strategy):
+def test_transduction_improves_digits_in_every_split(strategy):
     X, y = load_digits(return_X_y=True)
     pairs = np.array([gain(strategy, X, y, *split(y, seed)) for seed in range(3)])
     assert np.all(pairs[:, 1] > pairs[:, 0])
@@ -350,7 +350,7 @@ def test_few_unlabelled_digits_do_no_harm():
 
 @pytest.mark.slow
 def test_noisy_unlabelled_digits_still_help():
-    """Noise twice the mean standard deviation of a pixel on every row without a label."""
+    """Unlabelled samples have noise of twice the mean standard deviation of a pixel."""
     X, y = load_digits(return_X_y=True)
     pairs = []
     for seed in range(3):
@@ -364,7 +364,7 @@ def test_noisy_unlabelled_digits_still_help():
 @pytest.mark.slow
 @pytest.mark.skipif("BSDR_MODELS_DATA" not in os.environ, reason="needs the archive of faces")
 @every_strategy
-def test_faces_gain_in_every_split(strategy):
+def test_transduction_improves_faces_in_every_split(strategy):
     archive = np.load(Path(os.environ["BSDR_MODELS_DATA"]) / "orl_32x32.npz")
     X, y = archive["X"] / np.linalg.norm(archive["X"], axis=1, keepdims=True), archive["y"]
     pairs = np.array([gain(strategy, X, y, *split(y, seed)) for seed in range(3)])

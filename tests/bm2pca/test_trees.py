@@ -1,4 +1,4 @@
-"""The trees that fits become: names, axes, contents, files, ArviZ and every plot."""
+"""DataTrees of fits: names, dims, contents, files, ArviZ and plots."""
 
 import json
 import warnings
@@ -90,7 +90,7 @@ def fitted():
 
 
 def width(model, engine, target):
-    """Components in all."""
+    """Total number of components."""
     problems = {"multiclass": K, "binary": 1, "multilabel": K, "regression": 1}[target]
     if engine == "label_free":
         return 1 if target == "binary" else R
@@ -100,7 +100,7 @@ def width(model, engine, target):
 
 
 @every_case
-def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
+def test_dims_and_coordinates(fitted, engine, target):
     model = fitted(engine, target)
     tree, r = model.idata_, width(model, engine, target)
     outcomes = {
@@ -141,7 +141,7 @@ def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
 
 
 @every_case
-def test_what_a_tree_says_of_itself(fitted, engine, target):
+def test_attributes(fitted, engine, target):
     model = fitted(engine, target)
     tree = model.idata_
     assert tree is model.idata_  # made once
@@ -172,7 +172,7 @@ def test_what_a_tree_says_of_itself(fitted, engine, target):
 
 
 @every_fast_case
-def test_the_data_are_kept_as_the_model_saw_them(fitted, engine, target):
+def test_scaled_data_are_stored(fitted, engine, target):
     X, y = toy(target)
     model = fitted(engine, target)
     observed = model.idata_["observed_data/y"]
@@ -187,7 +187,7 @@ def test_the_data_are_kept_as_the_model_saw_them(fitted, engine, target):
 
 
 def scores_of(model, X, target):
-    """Mean scores by the public methods, one column for each outcome."""
+    """Mean class scores by the public methods, one column per outcome."""
     if target == "regression":
         return (model.predict(X) - model.y_mean_) / model.y_scale_
     scores = model.decision_function(X)
@@ -195,7 +195,7 @@ def scores_of(model, X, target):
 
 
 @every_fast_case
-def test_coefficients_predict_what_the_methods_do(fitted, engine, target):
+def test_coefficients_and_methods_give_the_same_predictions(fitted, engine, target):
     """Means over draws against the moments of the fit: plug-in means and Monte Carlo differ."""
     model = fitted(engine, target)
     posterior = model.idata_["posterior"].dataset.mean(("chain", "draw"))
@@ -218,7 +218,7 @@ def test_coefficients_are_projection_times_weights(fitted, engine, target):
 
 
 @with_loadings
-def test_identified_quantities_belong_to_the_draws(fitted, engine, target):
+def test_identified_quantities_are_functions_of_each_draw(fitted, engine, target):
     """Each draw on its own: coef = tau W (I + tau W'W)^-1 eta."""
     posterior = fitted(engine, target).idata_["posterior"].dataset
     for draw in (0, 17):
@@ -234,10 +234,10 @@ def test_identified_quantities_belong_to_the_draws(fitted, engine, target):
 @pytest.mark.parametrize("target", TARGETS)
 def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
     model = fitted("paper", target)
-    posterior, learned = model.idata_["posterior"].dataset, model._learned
+    posterior, result = model.idata_["posterior"].dataset, model._learned
     n = posterior.sizes["draw"]
     assert n >= 100
-    part, state = learned.factor_model.parts[0], learned.state
+    part, state = result.factor_model.parts[0], result.state
     per_class = partial(trees.per_class, model._context)
     for name, mean in {
         "loadings": part.loadings[0],
@@ -249,16 +249,16 @@ def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
     }.items():
         values = posterior[name]
         error = values.std(("chain", "draw")).values / np.sqrt(n) + 1e-12
-        gap = np.abs(values.mean(("chain", "draw")).values - mean)
-        assert (gap / error).max() < 4.5, name
+        difference = np.abs(values.mean(("chain", "draw")).values - mean)
+        assert (difference / error).max() < 4.5, name
     spread = posterior["loadings"].std(("chain", "draw")).values
     expected = np.sqrt(np.einsum("jrr->jr", part.cov[0]))
     np.testing.assert_allclose(spread, np.broadcast_to(expected, (D, R)), rtol=0.25)
 
 
 @pytest.mark.parametrize("engine", ["label_free", "label_free_one_vs_rest"])
-def test_draws_of_a_label_free_fit_have_the_spread_of_its_classifier(fitted, engine):
-    """The scores of draws spread as ``decision_function`` says, but for the latent's own noise."""
+def test_draws_of_a_label_free_fit_have_the_variance_of_its_classifier(fitted, engine):
+    """The variance of ``decision_function`` includes that of z, which the draws lack."""
     model = fitted(engine, "multiclass")
     posterior = model.idata_["posterior"].dataset
     scaled = model.idata_["constant_data/X"].values
@@ -270,7 +270,7 @@ def test_draws_of_a_label_free_fit_have_the_spread_of_its_classifier(fitted, eng
 
 
 @pytest.mark.parametrize("engine", ["label_free", "paper", "label_free_one_vs_rest"])
-def test_rows_with_gaps_and_without_labels(engine):
+def test_missing_values_and_labels(engine):
     X, y = toy("multiclass")
     X = X.copy()
     X.iloc[::3, 1] = np.nan
@@ -286,7 +286,7 @@ def test_rows_with_gaps_and_without_labels(engine):
     assert np.isfinite(predicted["latent_mean"]).all()
 
 
-def test_views_share_a_tree():
+def test_several_views():
     X, y = toy("multiclass")
     model = make("paper", "multiclass", views=["a", "a", "b", "b", "b"]).fit(X, y)
     posterior = model.idata_["posterior"].dataset
@@ -298,7 +298,7 @@ def test_views_share_a_tree():
     assert np.sqrt(np.mean((got - expected) ** 2)) < 0.12 * expected.std()
 
 
-def test_sparse_rows_are_not_kept():
+def test_sparse_samples_are_not_stored():
     rng = np.random.default_rng(62)
     X = sparse.random_array((30, 80), density=0.2, rng=rng, format="csr")
     for engine in ("label_free", "paper"):
@@ -309,7 +309,7 @@ def test_sparse_rows_are_not_kept():
 
 
 @pytest.mark.parametrize(("missing", "limit"), [("latent_cov", 150), ("constant_data", 150)])
-def test_what_is_too_large_is_left_out(monkeypatch, missing, limit):
+def test_large_variables_are_not_stored(monkeypatch, missing, limit):
     monkeypatch.setattr(datatree, "MAX_NUMBERS", limit)
     tree = make("paper", "multiclass").fit(*toy("multiclass")).idata_
     assert missing not in tree.children
@@ -323,7 +323,7 @@ def test_what_is_too_large_is_left_out(monkeypatch, missing, limit):
 
 @each_engine
 @pytest.mark.parametrize("kind", ["netcdf", "zarr"])
-def test_files_give_the_tree_back(fitted, engine, target, kind, tmp_path):
+def test_files_round_trip(fitted, engine, target, kind, tmp_path):
     model = fitted(engine, target)
     X, y = toy(target)
     for i, tree in enumerate((model.idata_, model.predict_idata(X, y))):
@@ -345,7 +345,7 @@ def test_files_give_the_tree_back(fitted, engine, target, kind, tmp_path):
 
 
 @every_case
-def test_arviz_summarises_what_is_identified(fitted, engine, target):
+def test_arviz_summarises_identified_quantities(fitted, engine, target):
     tree = fitted(engine, target).idata_
     names = [name for name in SPEC.identified if name in tree["posterior"]]
     if target == "binary":  # the first of two classes has no score of its own
@@ -362,7 +362,7 @@ def test_arviz_summarises_what_is_identified(fitted, engine, target):
 
 
 @every_case
-def test_predictions_are_those_of_the_methods(fitted, engine, target):
+def test_predictions_tree_equals_the_methods(fitted, engine, target):
     model = fitted(engine, target)
     X, y = toy(target)
     new, known = X.iloc[:7], y[:7]

@@ -1,4 +1,4 @@
-"""The metric of many sparse rows: exact where nothing is truncated, an average elsewhere."""
+"""The truncated metric of large sparse data."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ N, D, K = 30, 45, 3
 RANK = N - K
 
 
-def make_rows(seed=0):
+def make_samples(seed=0):
     rng = np.random.default_rng([47, seed])
     y = np.arange(N) % K
     X = rng.standard_normal((N, D)) * (rng.random((N, D)) < 0.4) * np.linspace(3.0, 0.3, D)
@@ -22,8 +22,8 @@ def make_rows(seed=0):
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 10.0, np.inf])
-def test_with_every_direction_it_is_exact(scale):
-    X, Y, rng = make_rows()
+def test_with_all_directions_the_metric_is_exact(scale):
+    X, Y, rng = make_samples()
     exact = Spectrum.fit(X, Y).metric(scale)
     found = TruncatedSpectrum.fit(X, Y, n_directions=100).metric(scale)
     assert len(found.shrunk) == RANK
@@ -39,8 +39,8 @@ def test_with_every_direction_it_is_exact(scale):
     )
 
 
-def test_other_directions_share_the_mean_of_their_eigenvalues():
-    X, Y, _ = make_rows()
+def test_other_eigenvalues_are_replaced_by_their_mean():
+    X, Y, _ = make_samples()
     found = TruncatedSpectrum.fit(X, Y, n_directions=6)
     dense, y = X.toarray(), Y.argmax(axis=1)
     scatter = sum((m := dense[y == c] - dense[y == c].mean(axis=0)).T @ m for c in range(K))
@@ -59,8 +59,8 @@ def test_other_directions_share_the_mean_of_their_eigenvalues():
     np.testing.assert_allclose(metric.A @ np.eye(D), A, atol=1e-9)
 
 
-def test_rows_are_an_operator_with_a_transpose():
-    X, Y, rng = make_rows()
+def test_metric_samples_are_an_operator_with_a_transpose():
+    X, Y, rng = make_samples()
     metric = TruncatedSpectrum.fit(X, Y, n_directions=6).metric(1.0)
     A = metric.A @ np.eye(D)
     Q, G = rng.standard_normal((D, 2)), rng.standard_normal((N, 2))
@@ -71,8 +71,8 @@ def test_rows_are_an_operator_with_a_transpose():
     assert not metric.outside(X).any()
 
 
-def test_a_shared_subspace_is_content_with_it_and_one_vs_rest_says_why_not():
-    X, Y, _ = make_rows()
+def test_a_shared_subspace_accepts_the_operator_and_one_vs_rest_raises():
+    X, Y, _ = make_samples()
     metric = TruncatedSpectrum.fit(X, Y, n_directions=6).metric(1.0)
     one = subspace.fit(metric.A, Y, n_components=2)
     other = subspace.fit(metric.A @ np.eye(D), Y, n_components=2)
@@ -83,8 +83,8 @@ def test_a_shared_subspace_is_content_with_it_and_one_vs_rest_says_why_not():
         one_vs_rest.make_data(metric.A, Y)
 
 
-def test_rows_without_label_take_no_part():
-    X, Y, rng = make_rows()
+def test_unlabelled_samples_are_not_used():
+    X, Y, rng = make_samples()
     more = sparse.vstack([X, sparse.csr_array(rng.standard_normal((3, D)))], format="csr")
     alone = TruncatedSpectrum.fit(X, Y, n_directions=6).metric(1.0)
     beside = TruncatedSpectrum.fit(more, np.vstack([Y, np.zeros((3, K))]), n_directions=6)
@@ -93,8 +93,8 @@ def test_rows_without_label_take_no_part():
     np.testing.assert_allclose(beside.A @ np.eye(D), alone.transform(more) @ np.eye(D), atol=1e-9)
 
 
-def test_only_what_is_large_and_sparse_is_truncated(monkeypatch):
-    X, Y, _ = make_rows()
+def test_only_large_sparse_data_are_truncated(monkeypatch):
+    X, Y, _ = make_samples()
     assert isinstance(fit_spectrum(X, Y), Spectrum)
     monkeypatch.setattr(truncated_metric, "MAX_EXACT", 20)
     assert isinstance(fit_spectrum(X, Y), TruncatedSpectrum)

@@ -1,4 +1,4 @@
-"""Views of BM2PCA: what is kept of rows, whatever their form."""
+"""Views of BM2PCA: sufficient statistics of dense, sparse and incomplete data."""
 
 import tracemalloc
 from dataclasses import replace
@@ -29,7 +29,7 @@ def dense(X):
 @pytest.mark.parametrize("n_pooled", [0, 3])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_complete_view_has_the_sums_of_its_rows(form, sparse, n_pooled):
+def test_sums_of_a_complete_view(form, sparse, n_pooled):
     X = rows(form, sparse=sparse)
     (n, d), first = X.shape, len(X) - n_pooled
     view = make_view(csr_array(X) if sparse else X, n_pooled=n_pooled)
@@ -52,7 +52,7 @@ def test_a_complete_view_has_the_sums_of_its_rows(form, sparse, n_pooled):
         assert view.pool is None
 
 
-def test_a_view_with_gaps_counts_what_is_there():
+def test_counts_of_a_view_with_missing_values():
     X = rows("wide")
     rng = np.random.default_rng(1)
     gone = rng.random(X.shape) < 0.3
@@ -70,19 +70,19 @@ def test_a_view_with_gaps_counts_what_is_there():
 
 @pytest.mark.parametrize("n_problems", [1, 3])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_products_with_stacks_are_those_of_each(sparse, n_problems):
+def test_products_with_stacks(sparse, n_problems):
     X = rows("tall", sparse=sparse)
     view = make_view(csr_array(X) if sparse else X)
     rng = np.random.default_rng(2)
     A, B = rng.standard_normal((n_problems, 9, 2)), rng.standard_normal((n_problems, 5, 2))
     assert view.project(B).shape == (n_problems, 9, 2)
-    assert view.back(A).shape == (n_problems, 5, 2)
+    assert view.project_back(A).shape == (n_problems, 5, 2)
     for p in range(n_problems):
         np.testing.assert_allclose(view.project(B)[p], X @ B[p], atol=1e-13)
-        np.testing.assert_allclose(view.back(A)[p], X.T @ A[p], atol=1e-13)
+        np.testing.assert_allclose(view.project_back(A)[p], X.T @ A[p], atol=1e-13)
 
 
-def test_rows_in_given_coordinates_keep_the_count_of_their_features():
+def test_number_of_features_in_given_coordinates():
     X = rows("wide")
     reduced = make_view(X)
     given = make_view(X @ reduced.basis, n_features=14)
@@ -92,14 +92,14 @@ def test_rows_in_given_coordinates_keep_the_count_of_their_features():
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_repeated_rows_span_no_more(sparse):
+def test_repeated_samples_do_not_raise_the_rank(sparse):
     X = rows("wide", sparse=sparse)[[0, 1, 2, 0, 1, 2]]
     view = make_view(csr_array(X) if sparse else X)
     assert view.basis.shape == (14, 3)
     np.testing.assert_allclose(view.X @ view.basis.T, X, atol=1e-7)
 
 
-def test_a_row_and_a_feature_without_entries_follow_their_priors():
+def test_an_empty_sample_and_feature_have_their_priors():
     X = rows("tall")
     X[2], X[:, 4] = np.nan, np.nan
     y = np.where(np.arange(9) % 2, 1.0, -1.0)[None, :, None]
@@ -122,8 +122,8 @@ def test_a_row_and_a_feature_without_entries_follow_their_priors():
 
 
 @pytest.mark.parametrize("shape", [(4000, 3000), (300, 40_000)])
-def test_sparse_rows_are_never_written_out(shape, monkeypatch):
-    """Nor centred: a few sweeps hold a fraction of the dense matrix."""
+def test_sparse_data_are_never_made_dense(shape, monkeypatch):
+    """Nor centred: a few sweeps need a fraction of the memory of the dense matrix."""
     monkeypatch.setattr(views, "MAX_BASIS", 0)
     n, d = shape
     X = csr_array(random_array(shape, density=1e-3, format="csr", rng=np.random.default_rng(4)))
@@ -143,7 +143,7 @@ def test_sparse_rows_are_never_written_out(shape, monkeypatch):
 
 
 @pytest.mark.parametrize("shift", [0.0, 100.0])
-def test_rows_far_from_their_origin_still_climb(shift):
+def test_bound_rises_far_from_the_origin(shift):
     """A thousand noise standard deviations off; R is a difference of sums of squares."""
     rng = np.random.default_rng(6)
     Z = rng.standard_normal((40, 2))

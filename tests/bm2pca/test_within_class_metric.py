@@ -1,4 +1,4 @@
-"""The nuisance metric: its evidence, its map in every algebra, and rows that take no part."""
+"""The within-class metric: evidence, map, and unlabelled samples."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ SCALES = (1.0, 10.0, np.inf)
 every_shape = pytest.mark.parametrize("size", SHAPES)
 
 
-def make_rows(size, seed=0):
+def make_samples(size, seed=0):
     n, d, k = SHAPES[size]
     rng = np.random.default_rng([29, seed])
     y = rng.permutation(np.arange(n) % k)
@@ -46,7 +46,7 @@ def products(rows, others, S, kappa, X):
 @pytest.mark.parametrize("kappa", [0.3, 5.0])
 def test_evidence_is_a_chain_of_t_densities(size, kappa):
     """Each contrast of a class given those before it, under Psi ~ IW(d + 1, kappa I)."""
-    X, y, _ = make_rows(size)
+    X, y, _ = make_samples(size)
     contrasts = np.concatenate([linalg.helmert(np.sum(y == c)) @ X[y == c] for c in np.unique(y)])
     shape, df, log_density = kappa * np.eye(X.shape[1]), 2.0, 0.0
     for row in contrasts:
@@ -56,8 +56,8 @@ def test_evidence_is_a_chain_of_t_densities(size, kappa):
 
 
 @every_shape
-def test_kappa_is_where_the_evidence_is_largest(size):
-    X, y, _ = make_rows(size)
+def test_kappa_maximises_the_evidence(size):
+    X, y, _ = make_samples(size)
     spectrum = Spectrum.fit(X, signs(y))
     best = optimize.minimize_scalar(
         lambda u: -spectrum.log_evidence(np.exp(u)), bounds=(-20.0, 20.0), method="bounded"
@@ -65,7 +65,7 @@ def test_kappa_is_where_the_evidence_is_largest(size):
     assert np.log(spectrum.evidence_kappa()) == pytest.approx(best.x, abs=1e-4)
 
 
-def test_kappa_of_two_rows_in_one_feature_is_known():
+def test_kappa_of_two_samples_in_one_feature_is_known():
     """d = 1, n = 1: kappa s^(-1) = (nu0 d) / (nu0 + n) / (1 - ...) = 2, from the quadratic."""
     spectrum = Spectrum.fit(np.array([[0.0], [2.0], [5.0]]), signs(np.array([0, 0, 1])))
     assert spectrum.within.tolist() == pytest.approx([2.0])
@@ -73,8 +73,8 @@ def test_kappa_of_two_rows_in_one_feature_is_known():
     assert spectrum.evidence_kappa() == pytest.approx(2.0 * 2.0)
 
 
-def test_kappa_scales_with_the_rows_and_the_map_does_not():
-    X, y, _ = make_rows("wide")
+def test_kappa_scales_with_the_data_and_the_map_does_not():
+    X, y, _ = make_samples("wide")
     one, other = (Spectrum.fit(f * X, signs(y)) for f in (1.0, 7.0))
     assert other.evidence_kappa() == pytest.approx(49.0 * one.evidence_kappa(), rel=1e-9)
     a, b = one.metric(1.0).A, other.metric(1.0).A
@@ -88,7 +88,7 @@ def test_kappa_scales_with_the_rows_and_the_map_does_not():
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("as_sparse", [False, True])
 def test_map_is_that_of_all_features(size, scale, as_sparse):
-    X, y, rng = make_rows(size)
+    X, y, rng = make_samples(size)
     new = rng.standard_normal((5, X.shape[1])) + 3.0
     wrap = sparse.csr_array if as_sparse else np.asarray
     metric = Spectrum.fit(wrap(X), signs(y)).metric(scale)
@@ -110,8 +110,8 @@ def test_map_is_that_of_all_features(size, scale, as_sparse):
     )
 
 
-def test_new_rows_may_be_sparse_where_the_training_rows_are_not_and_the_reverse():
-    X, y, rng = make_rows("wide")
+def test_new_and_training_samples_may_differ_in_sparsity():
+    X, y, rng = make_samples("wide")
     new = rng.standard_normal((4, 14))
     dense, thin = (
         Spectrum.fit(wrap(X), signs(y)).metric(1.0) for wrap in (np.asarray, sparse.csr_array)
@@ -125,8 +125,8 @@ def test_new_rows_may_be_sparse_where_the_training_rows_are_not_and_the_reverse(
         )
 
 
-def test_coordinates_of_the_row_space_serve_as_well_as_the_features():
-    X, y, rng = make_rows("wide")
+def test_row_space_coordinates_give_the_same_metric():
+    X, y, rng = make_samples("wide")
     new = rng.standard_normal((5, 14))
     basis = linalg.orth((X - X.mean(axis=0)).T)
     direct = Spectrum.fit(X, signs(y)).metric(1.0)
@@ -138,7 +138,7 @@ def test_coordinates_of_the_row_space_serve_as_well_as_the_features():
     )
 
 
-def test_a_million_sparse_features_are_never_written_out():
+def test_a_million_sparse_features_are_never_made_dense():
     rng = np.random.default_rng(3)
     y = np.arange(40) % 4
     X = sparse.random_array((40, 1_000_000), density=3e-5, rng=rng, format="csr")
@@ -147,12 +147,12 @@ def test_a_million_sparse_features_are_never_written_out():
     assert metric.A.shape == (40, 39)
 
 
-# ------------------------------------------------------------------------- labels, in every form
+# ------------------------------------------------------------------------- labels
 
 
 @every_shape
-def test_least_squares_on_signs_are_class_means(size):
-    X, y, _ = make_rows(size)
+def test_sign_offsets_are_class_means(size):
+    X, y, _ = make_samples(size)
     one_hot = np.equal.outer(y, np.unique(y)).astype(float)
     for spectrum in (
         Spectrum.fit(X, signs(y)),
@@ -165,8 +165,8 @@ def test_least_squares_on_signs_are_class_means(size):
         np.testing.assert_allclose(found[:size], expected[:size], atol=1e-8)
 
 
-def test_several_labels_take_out_what_they_explain():
-    X, _, rng = make_rows("tall")
+def test_offsets_of_several_labels_are_least_squares():
+    X, _, rng = make_samples("tall")
     Y = rng.choice([-1.0, 0.0, 1.0], size=(30, 2))
     labelled = (Y != 0.0).any(axis=1)
     assert 0 < (~labelled).sum() < 30
@@ -178,8 +178,8 @@ def test_several_labels_take_out_what_they_explain():
 
 
 @every_shape
-def test_responsibilities_weigh_rows_by_class(size):
-    X, y, rng = make_rows(size)
+def test_responsibilities_weight_the_scatter(size):
+    X, y, rng = make_samples(size)
     n, d, k = SHAPES[size]
     shares = rng.dirichlet(np.ones(k), size=n)
     shares[-2:] = 0.0
@@ -197,8 +197,8 @@ def test_responsibilities_weigh_rows_by_class(size):
 
 @every_shape
 @pytest.mark.parametrize("as_sparse", [False, True])
-def test_rows_without_label_are_new_rows(size, as_sparse):
-    X, y, rng = make_rows(size)
+def test_unlabelled_samples_are_new_samples(size, as_sparse):
+    X, y, rng = make_samples(size)
     wrap = sparse.csr_array if as_sparse else np.asarray
     more = np.vstack([X, rng.standard_normal((3, X.shape[1]))])
     Y = np.vstack([signs(y), np.zeros((3, SHAPES[size][2]))])
@@ -208,11 +208,11 @@ def test_rows_without_label_are_new_rows(size, as_sparse):
     np.testing.assert_allclose(other.A, one.transform(wrap(more)), atol=1e-12)
 
 
-# ------------------------------------------------------------------------------ degenerate rows
+# ------------------------------------------------------------------------------ degenerate data
 
 
-def test_one_row_of_each_class_leaves_the_euclidean_metric_only():
-    X, _, _ = make_rows("wide")
+def test_one_sample_per_class_leaves_the_euclidean_metric_only():
+    X, _, _ = make_samples("wide")
     spectrum = Spectrum.fit(X, signs(np.arange(9)))
     assert not spectrum.varies
     with pytest.raises(ValueError, match="only the Euclidean one"):
@@ -224,31 +224,31 @@ def test_one_row_of_each_class_leaves_the_euclidean_metric_only():
     assert metric.log_evidence == -np.inf
 
 
-def test_repeated_rows_and_dependent_features_leave_a_finite_kappa():
-    X, y, rng = make_rows("wide")
-    # A row and its copy take out one degree of freedom.
+def test_kappa_is_finite_for_repeated_samples_and_dependent_features():
+    X, y, rng = make_samples("wide")
+    # A sample and its copy cost one degree of freedom.
     repeated = Spectrum.fit(np.vstack([X, X[:1]]), signs(np.append(y, y[:1])))
     assert repeated.dof == 6.0
     assert np.isfinite(repeated.metric(1.0).log_evidence)
     # Linear combinations add no feature.
-    X, y, rng = make_rows("tall")
+    X, y, rng = make_samples("tall")
     more = X @ rng.standard_normal((4, 5))
     dependent = Spectrum.fit(np.column_stack([X, more]), signs(y))
     assert dependent.n_features == 4.0
     assert dependent.evidence_kappa() > 0.0
-    # Constant features do nothing at all.
+    # Constant features have no effect.
     constant = Spectrum.fit(np.column_stack([X, np.full((30, 2), 7.0)]), signs(y))
     assert constant.evidence_kappa() == pytest.approx(Spectrum.fit(X, signs(y)).evidence_kappa())
 
 
-def test_all_rows_alike_is_not_an_error():
+def test_equal_samples_are_not_an_error():
     metric = Spectrum.fit(np.ones((4, 3)), signs(np.array([0, 1, 0, 1]))).metric(np.inf)
     assert not metric.A.any()
 
 
-def test_faults_are_named():
-    X, y, _ = make_rows("tall")
-    with pytest.raises(ValueError, match="no row has a label"):
+def test_invalid_arguments_raise_in_the_metric():
+    X, y, _ = make_samples("tall")
+    with pytest.raises(ValueError, match="no sample has a label"):
         Spectrum.fit(X, np.zeros((30, 3)))
     with pytest.raises(ValueError, match="must be positive"):
         Spectrum.fit(X, signs(y)).metric(0.0)

@@ -110,7 +110,7 @@ def test_rows_are_refused(zoo, name, case, request):
     request.getfixturevalue("no_work")
     known = bad is not None and not isinstance(bad, dict | str)
     size = (bad.shape[0] if hasattr(bad, "shape") else len(bad)) if known else len(y)
-    with pytest.raises(REFUSALS, match=f"{match}|needs complete dense rows"):
+    with pytest.raises(REFUSALS, match=f"{match}|needs complete dense samples"):
         model.fit(bad, y[:size])
     with pytest.raises(NotFittedError):
         model.predict(zoo.X)

@@ -26,7 +26,7 @@ OPENINGS = (
     r"Unknown label type: continuous",
     r"Found array with \d+ (sample|feature)\(s\)",
     r"Found input variables with inconsistent numbers of samples",
-    r"row \d+ of X has no entry at all",
+    r"sample \d+ of X has no observed value",
     r"column \d+ holds values too large to compute with",
     r"output \d+ of y (is constant|has no target at all)",
     r"n_components(=\d+)? (must be|is too large)",

@@ -1,6 +1,6 @@
-"""Where a mean field of BM2PCA starts: positions from targets or principal axes, vague factors.
+"""Initial values of mean field: latent coordinates from targets or principal axes.
 
-Shapes: P problems, N rows, D features in working coordinates, R components, K outcomes.
+Shapes: P problems, N samples, D features in working coordinates, R components, K outcomes.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from bsdr_models.bm2pca.views import View, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.row_space import Rows, centred_gram, squared_distance
 
-# Axes whose share of the largest sum of squares is below this are rounding.
-_SMALLEST_SHARE = 1e-12
+# Axes with a smaller share of the largest eigenvalue are numerical noise.
+_RANK_TOL = 1e-12
 
 
 def view_state(view: View, *, n_problems: int, n_components: int) -> ViewState:
-    """Factors of a view that knows where its rows lie and how far they spread, no more."""
+    """Factors of a view from the mean and variance of its samples; no loadings."""
     p = n_problems
     centre_square = float(view.total @ view.total) / max(float(view.count.mean()), 1.0)
     scale = max(view.n_observed, 1.0) / max(view.square - centre_square, 1e-300)
@@ -40,8 +40,8 @@ def view_state(view: View, *, n_problems: int, n_components: int) -> ViewState:
     )
 
 
-def target_scores(y: FloatArray) -> FloatArray:
-    """Targets as latent positions: y itself, or the leading axes of several, (P, N, <= K)."""
+def target_coordinates(y: FloatArray) -> FloatArray:
+    """Targets as latent coordinates: y itself, or the leading axes of several, (P, N, <= K)."""
     if y.shape[-1] == 1:
         return y
     u, s, _ = np.linalg.svd(y - y.mean(axis=1, keepdims=True), full_matrices=False)
@@ -50,19 +50,19 @@ def target_scores(y: FloatArray) -> FloatArray:
     return u[..., :rank] * np.sqrt(y.shape[1])
 
 
-def principal_scores(held: Sequence[View], n_components: int) -> FloatArray:
-    """Unit-variance scores along the principal axes of all views together, (N, <= R).
+def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
+    """Unit-variance principal component scores of all views together, (N, <= R).
 
-    By the Gram matrix of the smaller side; sparse rows are neither centred nor written out.
+    Uses the smaller Gram matrix; sparse X is neither centred nor made dense.
     """
     blocks, centres = [], []
-    for view in held:
-        rows: Rows = view.X
+    for view in parts:
+        X: Rows = view.X
         centre = view.total / np.maximum(view.count, 1.0)
         if view.mask is not None:
-            rows, centre = (rows - centre) * view.mask, np.zeros(len(centre))
-        size = np.sqrt(max(float(squared_distance(rows, centre).sum()), 1e-300))
-        blocks.append(rows / size)
+            X, centre = (X - centre) * view.mask, np.zeros(len(centre))
+        size = np.sqrt(max(float(squared_distance(X, centre).sum()), 1e-300))
+        blocks.append(X / size)
         centres.append(centre / size)
     centre = np.concatenate(centres)
     if any(issparse(block) for block in blocks):
@@ -84,19 +84,9 @@ def principal_scores(held: Sequence[View], n_components: int) -> FloatArray:
 def _principal_axes(
     products: FloatArray, total: FloatArray, centre: FloatArray, n: int, n_components: int
 ) -> FloatArray:
-    """Map from centred rows to unit-variance scores along their principal axes, (D, <= R).
+    """Map from centred samples to unit-variance principal component scores, (D, <= R).
 
-    Parameters
-    ----------
-    products : (D, D)
-        X'X.
-    total : (D,)
-        Sum of the rows.
-    centre : (D,)
-    n : int
-        Number of rows.
-    n_components : int
-        R.
+    ``products`` is X'X, ``total`` the sum of the n samples, ``centre`` (D,) their centre.
     """
     shift = np.multiply.outer(centre, total - 0.5 * n * centre)
     values, vectors = np.linalg.eigh(products - shift - shift.T)
@@ -105,5 +95,5 @@ def _principal_axes(
 
 
 def _rank(values: FloatArray, n_components: int) -> int:
-    """Number of the axes that rows have, at most R, from the eigenvalues of their products."""
-    return min(n_components, int((values > _SMALLEST_SHARE * values.max(initial=0.0)).sum()))
+    """Numerical rank, at most R, from the eigenvalues of a Gram matrix."""
+    return min(n_components, int((values > _RANK_TOL * values.max(initial=0.0)).sum()))
