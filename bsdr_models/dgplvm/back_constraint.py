@@ -42,7 +42,7 @@ CHUNK = 4096
 CENTRE_JITTER = 1e-8
 
 
-class MapPrior(Protocol):
+class MappingPrior(Protocol):
     """Prior of one component of the positions given the features, up to its scale.
 
     ``solve`` is the product with M, ``root`` the product with a matrix whose square is K_b.
@@ -118,7 +118,7 @@ def centroid_weights(y_index: IntArray, n_labels: int) -> FloatArray:
     return weights
 
 
-def energy(prior: MapPrior, latent: FloatArray) -> tuple[float, FloatArray]:
+def energy(prior: MappingPrior, latent: FloatArray) -> tuple[float, FloatArray]:
     """tr(X' Pi X) with Pi = E' M E, and Pi X, (N, R)."""
     centred = latent - prior.centre @ latent
     solved = prior.solve(centred)
@@ -127,7 +127,7 @@ def energy(prior: MapPrior, latent: FloatArray) -> tuple[float, FloatArray]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DenseMap:
+class DenseMapping:
     """All rows are centres.
 
     X
@@ -159,7 +159,7 @@ class DenseMap:
         width: float,
         noise: float,
         mean_variance: float,
-    ) -> "DenseMap":
+    ) -> "DenseMapping":
         """Prior on training rows; ``width`` is g, ``noise`` is lambda."""
         decay = width / (2.0 * median_distance(X))
         cov = np.exp(-decay * squared_distances(X)) + mean_variance
@@ -233,7 +233,7 @@ class DenseMap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LowRankMap:
+class LowRankMapping:
     r"""Kernels at a few centres: :math:`K_b = \Psi \Psi^\top + \lambda I`.
 
     Psi (N, P) holds the Nyström features of the rows and a column of :math:`\sqrt\omega`.
@@ -249,7 +249,7 @@ class LowRankMap:
     theta
         Psi times the inverse transpose of ``inner``: M = (I - theta theta') / lambda.
     decay, mean_variance, noise, centre
-        As in :class:`DenseMap`.
+        As in :class:`DenseMapping`.
     """
 
     centres: FloatArray
@@ -272,7 +272,7 @@ class LowRankMap:
         width: float,
         noise: float,
         mean_variance: float,
-    ) -> "LowRankMap":
+    ) -> "LowRankMapping":
         """Prior on training rows (N, D) by kernels at ``centres`` (m, D)."""
         decay = width / (2.0 * median_distance(X))
         cov = np.exp(-decay * squared_distances(centres))

@@ -181,7 +181,7 @@ class Decoder:
 
         Eqs. (15) and (16); the variance is that of each feature, noise included.
         """
-        found = self.images(np.asarray(latent, dtype=np.float64))
+        found = self.feature_moments(np.asarray(latent, dtype=np.float64))
         return self.offset + found.scores @ self.basis.T, found.variance
 
     def log_precision(self, latent: FloatArray, *, prior: bool = False) -> FloatArray:
@@ -191,7 +191,7 @@ class Decoder:
         shades of Fig. 1, whose caption has the wrong sign before the second term.
         """
         x = np.asarray(latent, dtype=np.float64)
-        variance = self.images(x.reshape(-1, x.shape[-1])).variance
+        variance = self.feature_moments(x.reshape(-1, x.shape[-1])).variance
         result = -0.5 * self.n_features * np.log(variance).reshape(x.shape[:-1])
         return result - 0.5 * np.sum(x**2, axis=-1) if prior else result
 
@@ -264,7 +264,9 @@ class Decoder:
             log_density=log_density,
         )
 
-    def evaluate_all(self, targets: Targets, at: "Images", *, temper: float = 1.0) -> FloatArray:
+    def evaluate_all(
+        self, targets: Targets, at: "FeatureMoments", *, temper: float = 1.0
+    ) -> FloatArray:
         """Eq. (14) of M rows at each of C positions, up to a constant: (M, C)."""
         s2 = at.variance
         rho = (targets.outside + np.sum(targets.scores**2, axis=1))[:, None]
@@ -281,7 +283,7 @@ class Decoder:
         away = np.sum(m**2, axis=1)[:, None] - 2.0 * m @ at.latent.T
         return value + 0.5 * (away + np.sum(at.latent**2, axis=1)) / r
 
-    def images(self, latent: FloatArray) -> "Images":
+    def feature_moments(self, latent: FloatArray) -> "FeatureMoments":
         """Mean and variance of the features at positions (C, R), in the axes of the rows."""
         block = max(1, CHUNK // (len(self.latent) * latent.shape[1]))
         kernels = [
@@ -291,7 +293,7 @@ class Decoder:
         k = np.vstack(kernels) + self.bias
         g, scores = np.split(k @ self._maps, [len(self.latent)], axis=1)
         variance = self.ceiling - 2.0 * k @ self.mean_weights - np.sum(g**2, axis=1)
-        return Images(
+        return FeatureMoments(
             latent=latent,
             half=g,
             scores=scores,
@@ -300,7 +302,7 @@ class Decoder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Images:
+class FeatureMoments:
     """What the model expects at C positions (C, R).
 
     half

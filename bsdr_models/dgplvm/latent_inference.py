@@ -19,7 +19,7 @@ from scipy.special import ndtri
 from scipy.stats.qmc import Halton
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.dgplvm.decoder import CHUNK, Decoder, Evaluation, Images, Targets, times
+from bsdr_models.dgplvm.decoder import CHUNK, Decoder, Evaluation, FeatureMoments, Targets, times
 
 # Cells per axis of the grid on which a search begins: at most a quarter of a length-scale wide,
 # within these limits for one and for two components.
@@ -39,7 +39,7 @@ type Transition = Callable[[FloatArray], tuple[FloatArray, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Projected:
+class InferredLatent:
     """Where rows lie. M rows, R components.
 
     latent
@@ -62,14 +62,14 @@ class Projected:
     converged: BoolArray
 
 
-def project(
+def infer_latent(
     decoder: Decoder,
     features: FloatArray,
     *,
     starts: FloatArray | None = None,
     n_starts: int = 4,
     temper: float = 1.0,
-) -> Projected:
+) -> InferredLatent:
     """Place new rows at the lowest point of eq. (14).
 
     Parameters
@@ -86,9 +86,9 @@ def project(
     return _search(decoder, decoder.targets(features), starts, n_starts, temper)
 
 
-def project_left_out(
+def infer_latent_left_out(
     decoder: Decoder, features: FloatArray, *, n_starts: int = 4, temper: float = 1.0
-) -> Projected:
+) -> InferredLatent:
     """Place every training row (N, D) by the decoder of the other N - 1.
 
     Exact, by a change of rank one, with the kernel as it is and the others where they are. What
@@ -105,20 +105,20 @@ def project_left_out(
     return _search(decoder, targets, None, n_starts, temper)
 
 
-def project_sequence(
+def infer_latent_sequence(
     decoder: Decoder,
     features: FloatArray,
     transition: Transition,
     *,
     n_starts: int = 4,
     temper: float = 1.0,
-) -> Projected:
+) -> InferredLatent:
     """Place the rows of a sequence (M, D) in turn, each with the one before as its prior.
 
     The first row has the prior N(0, I) of eq. (14), every later one N(mean, variance I) by
     `transition` of the position before. A filter: what follows does not change what was.
     """
-    placed: list[Projected] = []
+    placed: list[InferredLatent] = []
     candidates = _candidates(decoder)
     for row in np.asarray(features, dtype=np.float64)[:, None, :]:
         mean, variance = (None, 1.0) if not placed else transition(placed[-1].latent[0])
@@ -142,7 +142,7 @@ def _candidates(decoder: Decoder) -> "_Candidates":
     n_near = min(3**R, 2 * R + 5, len(hollows))
     near = KDTree(hollows).query(hollows, k=n_near)[1].reshape(len(hollows), -1)
     positions = np.vstack([hollows, X])
-    return _Candidates(images=decoder.images(positions), near=near[:, 1:])
+    return _Candidates(images=decoder.feature_moments(positions), near=near[:, 1:])
 
 
 def _search(
@@ -152,7 +152,7 @@ def _search(
     n_starts: int,
     temper: float,
     candidates: "_Candidates | None" = None,
-) -> Projected:
+) -> InferredLatent:
     """Rows in chunks; the best end of every row."""
     candidates = _candidates(decoder) if candidates is None else candidates
     (N, R), C = decoder.latent.shape, len(candidates.images.latent)
@@ -176,7 +176,7 @@ def _search(
         curvature, axes = np.linalg.eigh(found.hessian[best])
         scaled = axes / np.maximum(curvature, _FLAT)[:, None, :]
         placed.append(
-            Projected(
+            InferredLatent(
                 latent=x[best],
                 cov=scaled @ axes.mT,
                 value=found.value[best],
@@ -226,7 +226,7 @@ class _Candidates:
         Neighbours of each of the first len(near) ones.
     """
 
-    images: Images
+    images: FeatureMoments
     near: IntArray
 
     def best(self, value: FloatArray, n_starts: int) -> tuple[FloatArray, BoolArray]:
@@ -271,7 +271,7 @@ def tail_probability(log_density: FloatArray, reference: FloatArray) -> FloatArr
         Of rows at their places.
     reference : (N,)
         The same of the training rows, each placed without itself
-        (:func:`project_left_out`).
+        (:func:`infer_latent_left_out`).
 
     Returns
     -------
@@ -302,7 +302,7 @@ def _take[T: (Targets, Evaluation)](record: T, rows: IntArray | slice) -> T:
     return replace(record, **arrays)
 
 
-def _join(parts: list[Projected]) -> Projected:
+def _join(parts: list[InferredLatent]) -> InferredLatent:
     """Rows of all parts, in their order."""
     names = vars(parts[0])
-    return Projected(**{n: np.concatenate([vars(part)[n] for part in parts]) for n in names})
+    return InferredLatent(**{n: np.concatenate([vars(part)[n] for part in parts]) for n in names})

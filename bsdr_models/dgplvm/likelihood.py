@@ -50,7 +50,7 @@ _RANK_TOL = 1e-15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class FeatureGram:
     """What the densities need of the features; made once.
 
     root
@@ -72,7 +72,7 @@ class Rows:
     n_effective: float
 
     @classmethod
-    def of(cls, X: FloatArray) -> "Rows":
+    def of(cls, X: FloatArray) -> "FeatureGram":
         """From centred features.
 
         Parameters
@@ -123,7 +123,7 @@ class Evaluation:
     log_kernel: FloatArray
 
 
-def evaluate(latent: FloatArray, log_kernel: FloatArray, rows: Rows) -> Evaluation:
+def evaluate(latent: FloatArray, log_kernel: FloatArray, gram: FeatureGram) -> Evaluation:
     """Density with the means of the features integrated out.
 
     Parameters
@@ -132,7 +132,7 @@ def evaluate(latent: FloatArray, log_kernel: FloatArray, rows: Rows) -> Evaluati
     log_kernel : (3,)
         Logs of signal a and noise b, both in units of the variance of the features, around the log
         of the length-scale l: (a, l, b).
-    rows : Rows
+    gram : FeatureGram
 
     Raises
     ------
@@ -141,13 +141,13 @@ def evaluate(latent: FloatArray, log_kernel: FloatArray, rows: Rows) -> Evaluati
     """
     check_latent(latent)
     signal, lengthscale, noise = np.exp(log_kernel)
-    signal, noise = signal * rows.variance, noise * rows.variance
-    n, d = len(latent), rows.n_features
-    K, half = _arrays(n, rows.root.shape[1] + 1)
+    signal, noise = signal * gram.variance, noise * gram.variance
+    n, d = len(latent), gram.n_features
+    K, half = _arrays(n, gram.root.shape[1] + 1)
     rbf_triangle(latent, lengthscale, signal, out=K)
     _diagonal(K)[:] += noise
     factor, log_det = _factorise(K)
-    half[:, :-1], half[:, -1] = rows.root, 1.0
+    half[:, :-1], half[:, -1] = gram.root, 1.0
     half = blas.dtrsm(1.0, factor, half, lower=1, overwrite_b=1)  # L^-1 [root, 1]
     root, ones = half[:, :-1], half[:, -1]
     weight = ones @ ones  # 1' K^-1 1
@@ -163,7 +163,7 @@ def evaluate(latent: FloatArray, log_kernel: FloatArray, rows: Rows) -> Evaluati
     return Evaluation(value=value, latent=gradient, log_kernel=slopes)
 
 
-def evaluate_paper(latent: FloatArray, log_theta: FloatArray, rows: Rows) -> Evaluation:
+def evaluate_paper(latent: FloatArray, log_theta: FloatArray, gram: FeatureGram) -> Evaluation:
     """Eq. (8) of the paper with its constant, under the kernel (5); the mean is zero.
 
     The noise is on the diagonal, also where two positions coincide. The prior of theta is not
@@ -174,7 +174,7 @@ def evaluate_paper(latent: FloatArray, log_theta: FloatArray, rows: Rows) -> Eva
     latent : (N, R)
     log_theta : (4,)
         Logs of output variance, inverse squared width, bias and inverse noise variance.
-    rows : Rows
+    gram : FeatureGram
         Its ``variance`` is not used.
 
     Raises
@@ -184,13 +184,13 @@ def evaluate_paper(latent: FloatArray, log_theta: FloatArray, rows: Rows) -> Eva
     """
     check_latent(latent)
     signal, precision, bias, noise_precision = np.exp(log_theta)
-    n, d = len(latent), rows.n_features
+    n, d = len(latent), gram.n_features
     lengthscale, ones = 1.0 / math.sqrt(precision), np.ones(n)
     K = rbf_triangle(latent, lengthscale, signal)
     K = blas.dsyr(bias, ones, lower=1, a=K, overwrite_a=1)
     _diagonal(K)[:] += 1.0 / noise_precision
     factor, log_det = _factorise(K)
-    half = blas.dtrsm(1.0, factor, rows.root, lower=1)
+    half = blas.dtrsm(1.0, factor, gram.root, lower=1)
     value = 0.5 * d * (log_det + n * _LN_2PI) + 0.5 * _sum_of_squares(half)
 
     G = _slope(factor, half, d)

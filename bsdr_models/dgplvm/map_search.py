@@ -7,18 +7,18 @@ from functools import partial
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import MapPrior, median_distance
+from bsdr_models.dgplvm.back_constraint import MappingPrior, median_distance
 from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import Rows
+from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.mapping_selection import (
     NOISES,
     WIDTHS,
     MappingSettings,
     choose_settings,
     extend,
-    map_maker,
-    start_coordinates,
+    initial_coordinates,
+    mapping_factory,
 )
 from bsdr_models.dgplvm.objective import N_KERNEL, Objective
 from bsdr_models.dgplvm.priors import Priors
@@ -95,7 +95,7 @@ class MapFit:
         Features as the likelihood saw them.
     inducing
         Inducing points (M, R) of the sparse likelihood, or None.
-    map_prior, settings
+    mapping_prior, settings
         The map, None if positions are free; and its settings.
     terms
         Objective by its terms.
@@ -108,9 +108,9 @@ class MapFit:
     latent: FloatArray
     log_kernel: FloatArray
     log_dynamics: FloatArray
-    rows: Rows
+    gram: FeatureGram
     inducing: FloatArray | None
-    map_prior: MapPrior | None
+    mapping_prior: MappingPrior | None
     settings: MappingSettings
     terms: dict[str, float]
     criterion: float
@@ -167,11 +167,11 @@ def fit_map(
     -------
     MapFit
     """
-    prior, settings, codes = _map_and_codes(task, widths, noises, rng)
+    prior, settings, codes = _mapping_and_initial(task, widths, noises, rng)
     objective = make_objective(task, prior)
     if np.isinf(task.weight):
         return _closed_form(objective, codes, settings, max_iter=max_iter, tol=tol, rng=rng)
-    found = [half_way(prior, codes) if prior is not None else codes]
+    found = [shrink_towards_loo(prior, codes) if prior is not None else codes]
     inducing = None
     if len(task.X) > EXACT_SAMPLES:
         inducing = initial_inducing(found[0], N_INDUCING, rng)
@@ -194,7 +194,7 @@ def fit_map(
     return _result(objective, latent, log_parameters, inducing, settings, search)
 
 
-def half_way(prior: MapPrior, codes: FloatArray) -> FloatArray:
+def shrink_towards_loo(prior: MappingPrior, codes: FloatArray) -> FloatArray:
     """Codes (N, R) moved half-way to their own leave-one-out prediction.
 
     At the codes themselves the criterion has no slope, and no row differs from another of its
@@ -204,12 +204,12 @@ def half_way(prior: MapPrior, codes: FloatArray) -> FloatArray:
     return codes - 0.5 * residual / prior.diagonal()[:, None]
 
 
-def _map_and_codes(
+def _mapping_and_initial(
     task: Task,
     widths: Sequence[float],
     noises: Sequence[float],
     rng: np.random.Generator,
-) -> tuple[MapPrior | None, MappingSettings, FloatArray]:
+) -> tuple[MappingPrior | None, MappingSettings, FloatArray]:
     """Map of all rows (None for free positions), its settings, and where positions begin."""
     X, y, known = task.X, task.y_index, task.known
     centres = None
@@ -220,13 +220,15 @@ def _map_and_codes(
     settings = choose_settings(
         X, y, task.n_labels, mean_variance=mean_variance, widths=widths, noises=noises
     )
-    make = partial(map_maker, n_labels=task.n_labels, mean_variance=mean_variance, centres=centres)
+    make = partial(
+        mapping_factory, n_labels=task.n_labels, mean_variance=mean_variance, centres=centres
+    )
     whole = labelled = make(X, y)(settings)
     if len(known) < len(X):
         # The same kernel, whatever the median distance of the labelled rows.
         width = 2.0 * whole.decay * median_distance(X[known])
         labelled = make(X[known], y[known])(MappingSettings(width=width, noise=settings.noise))
-    codes = start_coordinates(labelled, X[known], y[known], task.n_labels, task.n_components)
+    codes = initial_coordinates(labelled, X[known], y[known], task.n_labels, task.n_components)
     prior = None if task.n_centres == 0 else whole
     if len(known) == len(X):
         return prior, settings, codes
@@ -236,22 +238,22 @@ def _map_and_codes(
     return prior, settings, positions
 
 
-def make_objective(task: Task, prior: MapPrior | None) -> Objective:
+def make_objective(task: Task, prior: MappingPrior | None) -> Objective:
     """F of a task with a map."""
-    rows = Rows.of(task.X)
+    gram = FeatureGram.of(task.X)
     known = task.known
     options = {}
     if task.criterion == "local_fisher":
         options["affinity"] = local_affinity(task.X, task.y_index)
     return Objective(
-        rows=rows,
-        map_prior=prior,
+        gram=gram,
+        mapping_prior=prior,
         criterion=make_criterion(task.criterion, task.y_index, task.n_labels, **options),
-        weight=0.0 if np.isinf(task.weight) else task.weight * len(known) * rows.n_effective,
+        weight=0.0 if np.isinf(task.weight) else task.weight * len(known) * gram.n_effective,
         known=known,
         priors=task.priors,
         n_components=task.n_components,
-        temper=rows.n_effective / rows.n_features if task.tempered else 1.0,
+        temper=gram.n_effective / gram.n_features if task.tempered else 1.0,
         dynamics=task.dynamics,
         dynamics_priors=None if task.dynamics is None else DynamicsPriors(),
     )
@@ -301,9 +303,9 @@ def _result(
         latent=latent,
         log_kernel=log_parameters[:N_KERNEL],
         log_dynamics=log_parameters[N_KERNEL:],
-        rows=objective.rows,
+        gram=objective.gram,
         inducing=inducing,
-        map_prior=objective.map_prior,
+        mapping_prior=objective.mapping_prior,
         settings=settings,
         terms=terms.values,
         criterion=terms.criterion,

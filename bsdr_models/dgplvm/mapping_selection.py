@@ -13,9 +13,9 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import (
-    DenseMap,
-    LowRankMap,
-    MapPrior,
+    DenseMapping,
+    LowRankMapping,
+    MappingPrior,
     centroid_weights,
 )
 from bsdr_models.dgplvm.leave_one_out import leave_one_out, leave_out_tuples
@@ -44,29 +44,29 @@ class MappingSettings:
     noise: float
 
 
-type MakeMap = Callable[[MappingSettings], MapPrior]
+type MappingFactory = Callable[[MappingSettings], MappingPrior]
 
 
-def map_maker(
+def mapping_factory(
     X: FloatArray,
     y_index: IntArray,
     n_labels: int,
     *,
     mean_variance: float,
     centres: FloatArray | None = None,
-) -> MakeMap:
+) -> MappingFactory:
     """Map prior of training rows (N, D) as a function of its settings."""
     weights = centroid_weights(y_index, n_labels)
 
-    def make(settings: MappingSettings) -> MapPrior:
+    def make(settings: MappingSettings) -> MappingPrior:
         options = {
             "width": settings.width,
             "noise": settings.noise,
             "mean_variance": mean_variance,
         }
         if centres is None:
-            return DenseMap.of(X, weights, **options)
-        return LowRankMap.of(X, weights, centres, **options)
+            return DenseMapping.of(X, weights, **options)
+        return LowRankMapping.of(X, weights, centres, **options)
 
     return make
 
@@ -99,11 +99,11 @@ def choose_settings(
     candidates = [MappingSettings(width=g, noise=noise) for g in widths for noise in noises]
     if len(candidates) == 1:
         return candidates[0]
-    rows = _some_samples(y_index, n_labels)
+    rows = _stratified_subset(y_index, n_labels)
     X, y_index = X[rows], y_index[rows]
-    codes = label_codes(y_index, n_labels)
+    codes = whitened_indicators(y_index, n_labels)
     tuples = leave_out_tuples(y_index, n_labels)
-    make = map_maker(X, y_index, n_labels, mean_variance=mean_variance)
+    make = mapping_factory(X, y_index, n_labels, mean_variance=mean_variance)
 
     def loss(settings: MappingSettings) -> float:
         fit = leave_one_out(make(settings), codes, y_index, tuples)
@@ -115,7 +115,7 @@ def choose_settings(
     return min(candidates, key=loss)
 
 
-def label_codes(y_index: IntArray, n_labels: int) -> FloatArray:
+def whitened_indicators(y_index: IntArray, n_labels: int) -> FloatArray:
     """Whitened indicators of the classes present, (N, K - 1); rows without a label are zero.
 
     Of labelled rows the columns have mean 0, variance 1 and no correlation, and a row depends on
@@ -130,8 +130,8 @@ def label_codes(y_index: IntArray, n_labels: int) -> FloatArray:
     return codes
 
 
-def start_coordinates(
-    prior: MapPrior, X: FloatArray, y_index: IntArray, n_labels: int, n_components: int
+def initial_coordinates(
+    prior: MappingPrior, X: FloatArray, y_index: IntArray, n_labels: int, n_components: int
 ) -> FloatArray:
     """Whitened codes of labelled rows, with as many columns as there are components.
 
@@ -141,7 +141,7 @@ def start_coordinates(
 
     Parameters
     ----------
-    prior : MapPrior
+    prior : MappingPrior
     X : (N, D)
     y_index : (N,)
         No row without a label.
@@ -156,7 +156,7 @@ def start_coordinates(
     ValueError
         If rows or features are too few for that many components.
     """
-    codes = label_codes(y_index, n_labels)
+    codes = whitened_indicators(y_index, n_labels)
     n_codes = codes.shape[1]
     if n_codes > n_components:
         tuples = leave_out_tuples(y_index, n_labels)
@@ -168,7 +168,7 @@ def start_coordinates(
     return codes
 
 
-def extend(prior: MapPrior, latent: FloatArray, X: FloatArray) -> FloatArray:
+def extend(prior: MappingPrior, latent: FloatArray, X: FloatArray) -> FloatArray:
     r"""Mean positions (M, R) of further rows, given those of the rows of the map.
 
     .. math::
@@ -197,7 +197,7 @@ def _other_directions(X: FloatArray, codes: FloatArray, n_more: int) -> FloatArr
     return np.sqrt(n) * left[:, :n_more]
 
 
-def _some_samples(y_index: IntArray, n_labels: int) -> IntArray:
+def _stratified_subset(y_index: IntArray, n_labels: int) -> IntArray:
     """At most ``SETTING_SAMPLES`` labelled rows, the same share of every class."""
     known = np.flatnonzero(y_index >= 0)
     if len(known) <= SETTING_SAMPLES:

@@ -141,7 +141,7 @@ def build_model(
 
     Y = X_array - X_array.mean(axis=0)
     root, variance, n_effective = _summarise(Y)
-    L_b = map_factor(Y, width=width, noise=map_noise, mean_variance=priors.map_mean_variance)
+    L_b = mapping_factor(Y, width=width, noise=map_noise, mean_variance=priors.map_mean_variance)
     coords = {
         dims.OBS: list(range(len(Y))),
         dims.FEATURE: features,
@@ -170,7 +170,7 @@ def build_model(
         K = kernel(latent, variance * a, ell, variance * b)
         pm.Potential("generative", tau * log_likelihood(K, root, n_features=Y.shape[1]))
         pm.Potential("discriminative", -weight * n_labeled * n_effective * J)
-        pm.Potential("map", log_map_prior(latent, L_b, y_index, dof=priors.map_dof))
+        pm.Potential("map", log_mapping_prior(latent, L_b, y_index, dof=priors.map_dof))
     return model
 
 
@@ -259,7 +259,7 @@ def _trace_of_ratio(base: Tensor, within: Tensor, n_components: int) -> Tensor:
     return total
 
 
-def log_map_prior(latent: Tensor, L_b: FloatArray, y_index: IntArray, *, dof: float) -> Tensor:
+def log_mapping_prior(latent: Tensor, L_b: FloatArray, y_index: IntArray, *, dof: float) -> Tensor:
     r"""Log of the smooth prior of the positions, :math:`-\tfrac{(N-1)R + \nu}2 \ln(1 + \cdot)`."""
     n_samples = len(y_index)
     c = centroid_weights(y_index)
@@ -281,7 +281,9 @@ def centroid_weights(y_index: IntArray) -> FloatArray:
     return c
 
 
-def map_factor(Y: FloatArray, *, width: float, noise: float, mean_variance: float) -> FloatArray:
+def mapping_factor(
+    Y: FloatArray, *, width: float, noise: float, mean_variance: float
+) -> FloatArray:
     """L_b (N, N), lower: Cholesky factor of the covariance of the map at the training rows."""
     squares = squared_distances(Y)
     pairs = squares[np.triu_indices(len(Y), 1)]

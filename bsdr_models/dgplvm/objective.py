@@ -32,9 +32,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import MapPrior, energy
+from bsdr_models.dgplvm.back_constraint import MappingPrior, energy
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import Evaluation, Rows, evaluate
+from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.dgplvm.sparse_likelihood import SparseEvaluation, evaluate_sparse
 
@@ -131,7 +131,7 @@ class Objective:
 
     rows
         Features as the likelihood sees them.
-    map_prior
+    mapping_prior
         Prior of the positions given the features; None for free positions, of which the raw ones
         are the positions before whitening.
     criterion
@@ -150,8 +150,8 @@ class Objective:
         Which row follows which, and the priors of how; None without sequences.
     """
 
-    rows: Rows
-    map_prior: MapPrior | None
+    gram: FeatureGram
+    mapping_prior: MappingPrior | None
     criterion: Penalty
     weight: float
     known: IntArray
@@ -168,8 +168,8 @@ class Objective:
         white = whiten(self._coordinates(raw), self.known)
         terms = self.terms(white.latent, log_parameters, inducing)
         gradient = white.pull_back(terms.latent)
-        if self.map_prior is not None:
-            gradient = self.map_prior.root_transposed(gradient)
+        if self.mapping_prior is not None:
+            gradient = self.mapping_prior.root_transposed(gradient)
         return terms.total, self._join(gradient, terms.log_parameters, terms.inducing)
 
     def terms(
@@ -182,8 +182,8 @@ class Objective:
         gradient = self.temper * found.latent + self.weight * slope
         log_gradient = np.zeros(len(log_parameters))
         log_gradient[:N_KERNEL] = self.temper * found.log_kernel
-        if self.map_prior is not None:
-            values["map"], by_map = self._map_term(latent)
+        if self.mapping_prior is not None:
+            values["map"], by_map = self._mapping_term(latent)
             gradient += by_map
         if self.dynamics is not None:
             moves = self.dynamics.evaluate(latent, log_parameters[N_KERNEL:])
@@ -214,15 +214,15 @@ class Objective:
         self, latent: FloatArray, log_kernel: FloatArray, inducing: FloatArray | None
     ) -> Evaluation | SparseEvaluation:
         if inducing is None:
-            return evaluate(latent, log_kernel, self.rows)
-        return evaluate_sparse(latent, log_kernel, inducing, self.rows)
+            return evaluate(latent, log_kernel, self.gram)
+        return evaluate_sparse(latent, log_kernel, inducing, self.gram)
 
-    def _map_term(self, latent: FloatArray) -> tuple[float, FloatArray]:
+    def _mapping_term(self, latent: FloatArray) -> tuple[float, FloatArray]:
         """A multivariate t: the normal of the map with its inverse Gamma scale integrated out."""
-        assert self.map_prior is not None
+        assert self.mapping_prior is not None
         nu = self.priors.map_dof
         size = (len(latent) - 1) * latent.shape[1] + nu
-        square, product = energy(self.map_prior, latent)
+        square, product = energy(self.mapping_prior, latent)
         return 0.5 * size * float(np.log1p(square / nu)), size / (nu + square) * product
 
     def latent(self, x: FloatArray) -> FloatArray:
@@ -233,7 +233,7 @@ class Objective:
         self, latent: FloatArray, log_parameters: FloatArray, inducing: FloatArray | None = None
     ) -> FloatArray:
         """Point of the search whose positions are these once they are whitened."""
-        raw = latent if self.map_prior is None else self.map_prior.raw(latent)
+        raw = latent if self.mapping_prior is None else self.mapping_prior.raw(latent)
         return self._join(raw, log_parameters, inducing)
 
     def unpack(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
@@ -265,10 +265,10 @@ class Objective:
 
     @property
     def _n_raw(self) -> int:
-        return len(self.rows.root) if self.map_prior is None else self.map_prior.n_raw
+        return len(self.gram.root) if self.mapping_prior is None else self.mapping_prior.n_raw
 
     def _coordinates(self, raw: FloatArray) -> FloatArray:
-        return raw if self.map_prior is None else self.map_prior.root(raw)
+        return raw if self.mapping_prior is None else self.mapping_prior.root(raw)
 
     @staticmethod
     def _join(raw: FloatArray, log_kernel: FloatArray, inducing: FloatArray | None) -> FloatArray:

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics
-from bsdr_models.dgplvm.likelihood import Rows
+from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.paper_objective import (
     THETA,
-    KernelMap,
+    KernelMapping,
     PaperObjective,
     initial_log_theta,
     log_theta_bounds,
@@ -92,7 +92,7 @@ class PaperFit:
     theta
         Output variance, inverse squared width, bias, inverse noise variance: (4,), in the units
         of the features.
-    kernel_map
+    kernel_mapping
         The map, None for free positions.
     weights
         a, (M, R), None for free positions.
@@ -106,7 +106,7 @@ class PaperFit:
 
     latent: FloatArray
     theta: FloatArray
-    kernel_map: KernelMap | None
+    kernel_mapping: KernelMapping | None
     weights: FloatArray | None
     objective: PaperObjective
     search: MapResult
@@ -125,9 +125,9 @@ class PaperFit:
         ValueError
             If positions are free.
         """
-        if self.kernel_map is None or self.weights is None:
+        if self.kernel_mapping is None or self.weights is None:
             raise ValueError("free positions have no map: new rows have to be searched for")
-        return self.kernel_map.transform(X, self.weights)
+        return self.kernel_mapping.transform(X, self.weights)
 
 
 def fit_paper(
@@ -202,16 +202,16 @@ def fit_paper(
     """
     if mapping not in MAPPINGS:
         raise ValueError(f"mapping must be one of {MAPPINGS}, got {mapping!r}")
-    rows = Rows.of(X - X.mean(axis=0))
+    gram = FeatureGram.of(X - X.mean(axis=0))
     affinity = local_affinity(X, y_index) if criterion == "local_fisher" else None
     measure = make_criterion(criterion, y_index, n_labels, affinity=affinity)
     measure.check(n_components)
     objective = PaperObjective(
-        rows=rows,
+        gram=gram,
         criterion=measure,
         weight=weight,
         n_components=n_components,
-        kernel_map=_make_map(X, mapping, n_centres, width, rng),
+        kernel_mapping=_make_mapping(X, mapping, n_centres, width, rng),
         penalty=penalty,
         spherical=spherical,
         dynamics=None if sequence is None else Dynamics.of(sequence),
@@ -222,7 +222,7 @@ def fit_paper(
     )
     search = run_map(
         objective,
-        [objective.pack(latent, initial_log_theta(rows)) for latent in positions],
+        [objective.pack(latent, initial_log_theta(gram)) for latent in positions],
         bounds=objective.bounds,
         max_iter=max_iter,
         tol=tol,
@@ -230,11 +230,11 @@ def fit_paper(
         n_jobs=n_jobs,
     )
     u, log_theta, _ = objective.unpack(search.x)
-    latent, chart = objective.latent(search.x), objective.kernel_map
+    latent, chart = objective.latent(search.x), objective.kernel_mapping
     return PaperFit(
         latent=latent,
         theta=np.exp(log_theta),
-        kernel_map=chart,
+        kernel_mapping=chart,
         weights=None if chart is None else chart.weights(u),
         objective=objective,
         search=search,
@@ -242,18 +242,18 @@ def fit_paper(
     )
 
 
-def _make_map(
+def _make_mapping(
     X: FloatArray, mapping: str, n_centres: int, width: float | None, rng: np.random.Generator
-) -> KernelMap | None:
+) -> KernelMapping | None:
     if mapping == "free":
         return None
     if width is None:
         distances = squared_distances(X)
         width = 2.0 / float(np.median(distances[np.triu_indices(len(X), 1)]))
     if mapping == "kernel":
-        return KernelMap(rows=X, centres=X, width=width)
+        return KernelMapping(X=X, centres=X, width=width)
     chosen = np.sort(rng.choice(len(X), min(n_centres, len(X)), replace=False))
-    return KernelMap(rows=X, centres=X[chosen], width=width)
+    return KernelMapping(X=X, centres=X[chosen], width=width)
 
 
 def _report(
@@ -262,7 +262,7 @@ def _report(
     output, inverse_width, _, inverse_noise = np.exp(log_theta)
     likeness = np.exp(-0.5 * inverse_width * squared_distances(latent)).mean()
     signal = output * (1.0 - likeness)
-    low, high = log_theta_bounds(objective.rows, hold_width=objective.hold_width)
+    low, high = log_theta_bounds(objective.gram, hold_width=objective.hold_width)
     near = (log_theta - low < _AT_BOUND) | (high - log_theta < _AT_BOUND)
     centred = latent - latent.mean(axis=0)
     present = np.unique(y_index[y_index >= 0])

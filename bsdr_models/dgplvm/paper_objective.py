@@ -45,7 +45,7 @@ from scipy.linalg import solve_triangular
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import Rows, evaluate_paper
+from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
 from bsdr_models.numerics.kernels import rbf
 from bsdr_models.numerics.linalg import cholesky
 
@@ -58,7 +58,7 @@ _BEGIN = np.array([0.5, 1.0, 1e-2, 2.0])
 
 
 @dataclass(frozen=True)
-class KernelMap:
+class KernelMapping:
     """LatentCoordinates as sums of kernels around centres, Eqs. (17) and (18).
 
     rows
@@ -69,7 +69,7 @@ class KernelMap:
         gamma, in units of 1 / feature**2.
     """
 
-    rows: FloatArray
+    X: FloatArray
     centres: FloatArray
     width: float
 
@@ -81,9 +81,9 @@ class KernelMap:
     @cached_property
     def basis(self) -> FloatArray:
         """Phi, (N, M)."""
-        if self.centres is self.rows:
+        if self.centres is self.X:
             return self.factor
-        solved = solve_triangular(self.factor, self._kernel(self.rows).T, lower=True)
+        solved = solve_triangular(self.factor, self._kernel(self.X).T, lower=True)
         return np.ascontiguousarray(solved.T)
 
     def weights(self, u: FloatArray) -> FloatArray:
@@ -92,7 +92,7 @@ class KernelMap:
 
     def coordinates(self, latent: FloatArray) -> FloatArray:
         """U, (M, R), whose positions come nearest to these, (N, R)."""
-        if self.centres is self.rows:
+        if self.centres is self.X:
             return solve_triangular(self.factor, latent, lower=True)
         return np.linalg.lstsq(self.basis, latent, rcond=None)[0]
 
@@ -104,21 +104,23 @@ class KernelMap:
         return rbf(X, None if X is self.centres else self.centres, self.width**-0.5)
 
 
-def log_theta_bounds(rows: Rows, *, hold_width: bool = False) -> tuple[FloatArray, FloatArray]:
+def log_theta_bounds(
+    gram: FeatureGram, *, hold_width: bool = False
+) -> tuple[FloatArray, FloatArray]:
     """Lowest and highest log theta, (4,) each; with ``hold_width`` theta_2 is 1."""
-    low, high = np.log(_LOWEST) + _log_units(rows), np.log(_HIGHEST) + _log_units(rows)
+    low, high = np.log(_LOWEST) + _log_units(gram), np.log(_HIGHEST) + _log_units(gram)
     if hold_width:
         low[1] = high[1] = 0.0
     return low, high
 
 
-def initial_log_theta(rows: Rows) -> FloatArray:
+def initial_log_theta(gram: FeatureGram) -> FloatArray:
     """Log theta (4,) for positions of unit variance."""
-    return np.log(_BEGIN) + _log_units(rows)
+    return np.log(_BEGIN) + _log_units(gram)
 
 
-def _log_units(rows: Rows) -> FloatArray:
-    return float(np.log(rows.variance)) * np.array([1.0, 0.0, 1.0, -1.0])
+def _log_units(gram: FeatureGram) -> FloatArray:
+    return float(np.log(gram.variance)) * np.array([1.0, 0.0, 1.0, -1.0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,7 @@ class PaperObjective:
 
     Parameters
     ----------
-    rows : Rows
+    gram : FeatureGram
         Features as the likelihood sees them.
     criterion : callable
         Latent positions to J and its gradient.
@@ -135,7 +137,7 @@ class PaperObjective:
         1 / sigma_d**2.
     n_components : int
         R.
-    kernel_map : KernelMap, optional
+    kernel_mapping : KernelMapping, optional
         Latent coordinates are free without it.
     penalty : float
         rho.
@@ -148,11 +150,11 @@ class PaperObjective:
         Whether theta_2 stays 1, so that the positions carry the scale.
     """
 
-    rows: Rows
+    gram: FeatureGram
     criterion: Callable[[FloatArray], tuple[float, FloatArray]]
     weight: float
     n_components: int
-    kernel_map: KernelMap | None = None
+    kernel_mapping: KernelMapping | None = None
     penalty: float = 0.0
     spherical: float = 0.0
     dynamics: Dynamics | None = None
@@ -164,8 +166,8 @@ class PaperObjective:
         u, log_theta, log_dynamics = self.unpack(x)
         values, by_latent, by_theta, by_dynamics = self._evaluate(u, log_theta, log_dynamics)
         by_u = by_latent
-        if self.kernel_map is not None:
-            by_u = self.kernel_map.basis.T @ by_latent + self.penalty * u
+        if self.kernel_mapping is not None:
+            by_u = self.kernel_mapping.basis.T @ by_latent + self.penalty * u
         return sum(values.values()), np.concatenate([by_u.ravel(), by_theta, by_dynamics])
 
     def terms(self, x: FloatArray) -> dict[str, float]:
@@ -177,7 +179,7 @@ class PaperObjective:
     ) -> tuple[dict[str, float], FloatArray, FloatArray, FloatArray]:
         """Terms, and gradients by positions, log theta and parameters of the dynamics."""
         X = self._coordinates(u)
-        found = evaluate_paper(X, log_theta, self.rows)
+        found = evaluate_paper(X, log_theta, self.gram)
         J, slope = self.criterion(X)
         values = {
             "likelihood": found.value,
@@ -189,7 +191,7 @@ class PaperObjective:
         if self.spherical:
             values["spherical"] = 0.5 * self.spherical * float(np.vdot(X, X))
             by_latent += self.spherical * X
-        if self.kernel_map is not None and self.penalty:
+        if self.kernel_mapping is not None and self.penalty:
             values["map"] = 0.5 * self.penalty * float(np.vdot(u, u))
         if self.dynamics is not None:
             moved = self.dynamics.evaluate(X, log_dynamics)
@@ -213,7 +215,7 @@ class PaperObjective:
 
         Parameters of the dynamics begin at the medians of their priors unless they are given.
         """
-        u = latent if self.kernel_map is None else self.kernel_map.coordinates(latent)
+        u = latent if self.kernel_mapping is None else self.kernel_mapping.coordinates(latent)
         if self.dynamics is None:
             log_dynamics = np.empty(0)
         elif log_dynamics is None:
@@ -229,7 +231,7 @@ class PaperObjective:
     def bounds(self) -> tuple[FloatArray, FloatArray]:
         """Of theta, and of the dynamics the box of their priors; nothing else is bounded."""
         free = np.full(self._n_coordinates * self.n_components, np.inf)
-        low, high = log_theta_bounds(self.rows, hold_width=self.hold_width)
+        low, high = log_theta_bounds(self.gram, hold_width=self.hold_width)
         low, high = np.concatenate([-free, low]), np.concatenate([free, high])
         if self.dynamics is None:
             return low, high
@@ -238,9 +240,9 @@ class PaperObjective:
 
     @property
     def _n_coordinates(self) -> int:
-        if self.kernel_map is None:
-            return len(self.rows.root)
-        return len(self.kernel_map.centres)
+        if self.kernel_mapping is None:
+            return len(self.gram.root)
+        return len(self.kernel_mapping.centres)
 
     def _coordinates(self, u: FloatArray) -> FloatArray:
-        return u if self.kernel_map is None else self.kernel_map.basis @ u
+        return u if self.kernel_mapping is None else self.kernel_mapping.basis @ u

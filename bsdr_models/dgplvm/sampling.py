@@ -18,8 +18,8 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dgplvm.back_constraint import DenseMap
-from bsdr_models.dgplvm.learn import Sampled
+from bsdr_models.dgplvm.back_constraint import DenseMapping
+from bsdr_models.dgplvm.learn import PosteriorDraws
 from bsdr_models.dgplvm.map_search import MapFit, Task, make_objective
 from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.dgplvm.spec import SPEC
@@ -53,7 +53,7 @@ def sample(
     chains: int,
     rng: np.random.Generator,
     progressbar: bool,
-) -> tuple[Sampled, bool]:
+) -> tuple[PosteriorDraws, bool]:
     """Posterior of the positions and the kernel.
 
     Parameters
@@ -71,7 +71,7 @@ def sample(
 
     Returns
     -------
-    sampled : Sampled
+    sampled : PosteriorDraws
         ``latent`` (chain, draw, N, R), every draw turned towards the mode, and the kernel's
         parameters and the criterion (chain, draw).
     interrupted : bool
@@ -85,8 +85,8 @@ def sample(
     # PyMC takes most of a second to load and is not needed by the mode.
     from bsdr_models.inference import engines
 
-    objective = make_objective(task, mode.map_prior)
-    model = declare(task, mode, density=engines.hand_written(Density(objective)))
+    objective = make_objective(task, mode.mapping_prior)
+    model = declare_model(task, mode, density=engines.hand_written(Density(objective)))
     options: dict[str, Any] = {
         "spec": SPEC,
         "rng": rng,
@@ -111,11 +111,11 @@ def sample(
         starts = [_start(objective, x, scale * covariance, rng) for scale in ADVI_STARTS]
         found = engines.fit_advi(model, n_iterations=ADVI_STEPS, starts=starts, **options)
     values = _arrays(found, "posterior")
-    values["latent"] = towards(values["latent"], mode.latent)
+    values["latent"] = align_draws(values["latent"], mode.latent)
     stats = {name: v for name, v in _arrays(found, "sample_stats").items() if v.ndim == 2}
     fit = {name: v for name, v in _arrays(found, "fit").items() if name in ("elbo", "restarts")}
     interrupted = bool(found.attrs.get("interrupted", 0))
-    return Sampled(draws=values, sample_stats=stats, fit=fit), interrupted
+    return PosteriorDraws(draws=values, sample_stats=stats, fit=fit), interrupted
 
 
 def check(task: Task, mode: MapFit) -> None:
@@ -126,11 +126,11 @@ def check(task: Task, mode: MapFit) -> None:
         raise ValueError(f"sampling needs a criterion in {CRITERIA}, got {task.criterion!r}")
     if task.dynamics is not None:
         raise ValueError("sampling is for rows without an order; use inference='map'")
-    if not isinstance(mode.map_prior, DenseMap):
+    if not isinstance(mode.mapping_prior, DenseMapping):
         raise ValueError("sampling needs a map by all rows: positions must have a proper prior")
 
 
-def declare(task: Task, mode: MapFit, *, density: Any = None) -> Any:
+def declare_model(task: Task, mode: MapFit, *, density: Any = None) -> Any:
     """The PyMC model on the training rows of a fit."""
     from bsdr_models.dgplvm.model import build_model
 
@@ -219,7 +219,7 @@ def _start(
     return {"latent_raw": raw, **dict(zip(KERNEL, np.exp(log_kernel), strict=True))}
 
 
-def towards(latent: FloatArray, mode: FloatArray) -> FloatArray:
+def align_draws(latent: FloatArray, mode: FloatArray) -> FloatArray:
     """Turn every draw (chain, draw, N, R) to agree with all others, and their mean to the mode."""
     flat = latent.reshape(-1, *latent.shape[2:])
     flat = flat @ align.rotations(flat)

@@ -31,7 +31,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dgplvm.likelihood import Rows, check_latent
+from bsdr_models.dgplvm.likelihood import FeatureGram, check_latent
 from bsdr_models.numerics.kernels import rbf, rbf_cross_slopes, rbf_slopes, squared_distances
 
 _LN_2PI = math.log(2.0 * math.pi)
@@ -65,7 +65,7 @@ class SparseEvaluation:
 
 
 def evaluate_sparse(
-    latent: FloatArray, log_kernel: FloatArray, inducing: FloatArray, rows: Rows
+    latent: FloatArray, log_kernel: FloatArray, inducing: FloatArray, gram: FeatureGram
 ) -> SparseEvaluation:
     """Bound of the density with the means of the features integrated out.
 
@@ -75,7 +75,7 @@ def evaluate_sparse(
     log_kernel : (3,)
         As in :func:`bsdr_models.dgplvm.likelihood.evaluate`: logs of signal, length-scale, noise.
     inducing : (M, R)
-    rows : Rows
+    gram : FeatureGram
         Of centred features.
 
     Raises
@@ -85,13 +85,13 @@ def evaluate_sparse(
     """
     check_latent(latent, inducing)
     signal, lengthscale, noise = np.exp(log_kernel)
-    signal, noise = signal * rows.variance, noise * rows.variance
-    n, d, m = len(latent), rows.n_features, len(inducing)
+    signal, noise = signal * gram.variance, noise * gram.variance
+    n, d, m = len(latent), gram.n_features, len(inducing)
     L = _factor(rbf(inducing, None, lengthscale, signal) + JITTER * signal * np.eye(m))
     kernel = _Kernel(latent=latent, inducing=inducing, scale=lengthscale, signal=signal, factor=L)
 
     # With A = L^-1 K_uf, H = I - 11'/N: A A', A 1 / N, T = A root, B = I + A H A' / s2.
-    AA, mean, T = _sums(kernel, rows.root)
+    AA, mean, T = _sums(kernel, gram.root)
     AHA = AA - n * np.multiply.outer(mean, mean)
     L_B = _factor(np.eye(m) + AHA / noise)
     E = blas.dtrsm(1.0, L_B, T, lower=1)
@@ -100,12 +100,12 @@ def evaluate_sparse(
     missing = (n * signal - np.trace(AA)) / noise  # tr(K - Q) / s2
     log_det = (n - 1) * (_LN_2PI + math.log(noise)) + 2.0 * np.log(np.diagonal(L_B)).sum()
     explained, weight = np.vdot(E, E) / noise**2, np.vdot(Z, Z) / noise**2
-    value = 0.5 * (d * (log_det + missing) + rows.total / noise - explained)
+    value = 0.5 * (d * (log_det + missing) + gram.total / noise - explained)
 
     # The slope along A is [(W - D I) A - W mean 1' - Z root' / s2] / s2.
     W = d * B_inverse + Z @ Z.T / noise**2
     total, by_latent, by_inducing = _slopes(
-        kernel, (W - d * np.eye(m)) / noise, W @ mean / noise, Z / noise**2, rows.root
+        kernel, (W - d * np.eye(m)) / noise, W @ mean / noise, Z / noise**2, gram.root
     )
     along_A = (W @ AHA - d * AA - Z @ T.T / noise) / noise  # times A'
     G = -0.5 * _solve_transposed(L, _solve_transposed(L, along_A).T)  # the slope along K_uu
@@ -115,7 +115,7 @@ def evaluate_sparse(
     by_signal = total + total_uu + JITTER * signal * np.trace(G) + 0.5 * d * n * signal / noise
     by_scale = -(np.vdot(by_latent, latent) + np.vdot(by_inducing, inducing))
     by_noise = d * (n - 1 - m + np.trace(B_inverse) - missing)
-    by_noise = 0.5 * (by_noise - rows.total / noise + explained + weight)
+    by_noise = 0.5 * (by_noise - gram.total / noise + explained + weight)
     return SparseEvaluation(
         value=float(value),
         latent=by_latent,

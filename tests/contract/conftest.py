@@ -76,7 +76,7 @@ EXPLAINED = (
     "R-hat of the identified quantities",
     "no row can be held out",
     "too few rows have a target",
-    "the map does not predict the classes",
+    "the mapping does not predict the classes",
     "the search stopped after max_iter",
     "the positions explain next to nothing of the features",
     ".* ended at a bound",

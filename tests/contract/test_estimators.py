@@ -41,7 +41,7 @@ EXPLAINED = [
     "ignore:R-hat of the identified quantities",
     "ignore:no row can be held out",
     "ignore:too few rows have a target",
-    "ignore:the map does not predict the classes",
+    "ignore:the mapping does not predict the classes",
     "ignore:the search stopped after max_iter",
     "ignore:the positions explain next to nothing of the features",
     "ignore:.* ended at a bound",

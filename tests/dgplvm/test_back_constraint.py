@@ -5,13 +5,13 @@ import pytest
 from scipy.spatial.distance import cdist, pdist
 
 from bsdr_models.dgplvm.back_constraint import (
-    DenseMap,
-    LowRankMap,
+    DenseMapping,
+    LowRankMapping,
     centroid_weights,
     energy,
     median_distance,
 )
-from bsdr_models.dgplvm.predict import ByMap
+from bsdr_models.dgplvm.predict import MappingEmbedder
 
 WIDTH, NOISE, MEAN_VARIANCE = 1.5, 0.07, 0.3
 
@@ -25,8 +25,8 @@ def make_map(kind, X, y, n_labels=3):
     options = {"width": WIDTH, "noise": NOISE, "mean_variance": MEAN_VARIANCE}
     weights = centroid_weights(y, n_labels)
     if kind == "dense":
-        return DenseMap.of(X, weights, **options)
-    return LowRankMap.of(X, weights, X[::3] if kind == "few" else X, **options)
+        return DenseMapping.of(X, weights, **options)
+    return LowRankMapping.of(X, weights, X[::3] if kind == "few" else X, **options)
 
 
 def dense_form(prior, kind, X):
@@ -91,7 +91,7 @@ def test_new_rows_are_placed_by_conditioning(kind, problem, rng):
     mean = np.stack([latent[y == label].mean(axis=0) for label in range(3)]).mean(axis=0)
     variance = 1.0 + MEAN_VARIANCE + NOISE - np.diagonal(k @ np.linalg.solve(K, k.T))
 
-    found = ByMap.of(make_map(kind, X, y), latent, 2.5).embed(new)
+    found = MappingEmbedder.of(make_map(kind, X, y), latent, 2.5).embed(new)
     expected = mean + k @ np.linalg.solve(K, latent - mean)
     np.testing.assert_allclose(found.mean, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found.cov[:, 0, 0], 2.5 * variance, rtol=1e-5)
@@ -102,7 +102,7 @@ def test_new_rows_are_placed_by_conditioning(kind, problem, rng):
 def test_far_rows_are_out_of_range(kind, problem, rng):
     X, y = problem
     latent = rng.standard_normal((len(X), 2))
-    place = ByMap.of(make_map(kind, X, y), latent, 1.0)
+    place = MappingEmbedder.of(make_map(kind, X, y), latent, 1.0)
     far = 1e3 * np.ones((1, X.shape[1]))
     share = place.out_of_range(np.concatenate([X, far]))
     assert np.all((share >= 0.0) & (share <= 1.0))
@@ -113,7 +113,7 @@ def test_far_rows_are_out_of_range(kind, problem, rng):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_does_not_depend_on_its_batch(kind, problem, rng):
     X, y = problem
-    place = ByMap.of(make_map(kind, X, y), rng.standard_normal((len(X), 2)), 1.0)
+    place = MappingEmbedder.of(make_map(kind, X, y), rng.standard_normal((len(X), 2)), 1.0)
     whole = place.embed(X)
     for i in (0, 5):
         one = place.embed(X[i : i + 1])
@@ -124,7 +124,7 @@ def test_a_row_does_not_depend_on_its_batch(kind, problem, rng):
 @pytest.mark.parametrize("kind", KINDS)
 def test_sensitivity_is_the_derivative_of_the_map(kind, problem, rng, differences):
     X, y = problem
-    place = ByMap.of(make_map(kind, X, y), rng.standard_normal((len(X), 2)), 1.0)
+    place = MappingEmbedder.of(make_map(kind, X, y), rng.standard_normal((len(X), 2)), 1.0)
     jacobians = np.stack(
         [
             np.stack(

@@ -33,7 +33,7 @@ each_variant = pytest.mark.parametrize("name", ["default", "paper"])
 
 # What dirt is told about besides: labels without signal, one row of a class, a short search.
 EXPLAINED = (
-    "the map does not predict the classes",
+    "the mapping does not predict the classes",
     "class .* has a single row",
     "every class has collapsed to a point",
     "the positions explain next to nothing",
@@ -213,7 +213,7 @@ def test_bad_hyper_parameters_are_named(value):
 
 def test_out_of_range_needs_a_map(iris, fitted):
     for name in ("paper", "free", "likelihood"):
-        with pytest.raises(AttributeError, match="placement by the map"):
+        with pytest.raises(AttributeError, match="embedding by the mapping"):
             fitted(name).out_of_range(iris[0])
 
 
@@ -382,7 +382,7 @@ def test_many_more_features_than_rows(name, signal):
 def test_noise_is_told_from_signal():
     """With 5000 features of noise the map says that it predicts nothing."""
     X, y = classes(60, 5000, 2, distance=0.0, seed=3)
-    with pytest.warns(UserWarning, match="the map does not predict the classes"):
+    with pytest.warns(UserWarning, match="the mapping does not predict the classes"):
         model = fit(make(), X[:20], y[:20], EXPLAINED[1:])
     assert log_loss(y[20:], model.predict_proba(X[20:])) < 1.5
 

@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import Rows, evaluate_paper
+from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
 from bsdr_models.dgplvm.paper_fit import fit_paper
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.inference.optimise import run_map
@@ -253,10 +253,10 @@ def fit_parameters(latent, sequence):
 def placed(fit, train, new, *, moving):
     """Lowest joint negative log density of a new sequence, begun in either class: (2,)."""
     (X, y, sequence), mean = train, train[0].mean(axis=0)
-    rows = np.vstack([X, new]) - mean
+    samples = np.vstack([X, new]) - mean
     # The rows are centred by the training rows, as at training.
-    seen = Rows(
-        root=np.asfortranarray(rows), total=1.0, variance=1.0, n_features=rows.shape[1],
+    seen = FeatureGram(
+        root=np.asfortranarray(samples), total=1.0, variance=1.0, n_features=samples.shape[1],
         n_effective=1.0,
     )  # fmt: skip
     dynamics = Dynamics.of(np.concatenate([sequence, np.full(len(new), -1)]))

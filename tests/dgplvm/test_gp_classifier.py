@@ -11,8 +11,8 @@ from bsdr_models.dgplvm import gp_classifier
 from bsdr_models.dgplvm.gp_classifier import (
     fit_gp_classifier,
     kernel_at_prior,
-    log_odds,
     one_against_rest,
+    probit_log_odds,
 )
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.numerics.probit_ep import expectation_propagation
@@ -148,7 +148,7 @@ def test_leave_one_out_is_near_a_fit_without_the_row(approximation):
         keep = np.arange(40) != i
         fit = fit_exact(kernel, latent[keep], one_against_rest(y[keep], 3), approximation)
         mean, variance = fit.functions.moments(latent[i : i + 1])
-        expected[i] = got.from_scores(log_odds(mean / np.sqrt(1.0 + variance)))[0]
+        expected[i] = got.from_log_odds(probit_log_odds(mean / np.sqrt(1.0 + variance)))[0]
     np.testing.assert_allclose(np.exp(loo), np.exp(expected), atol=0.05)
     assert log_loss(loo, y) == pytest.approx(log_loss(expected, y), abs=0.015)
 
@@ -234,7 +234,7 @@ def test_coinciding_positions():
 
 def test_what_is_refused():
     latent, y, _, _ = problem(2)
-    with pytest.raises(ValueError, match="at least one row with a label"):
+    with pytest.raises(ValueError, match="at least one sample with a label"):
         fit_gp_classifier(latent, np.full(45, -1), 2, approximation="ep", priors=PRIORS)
     with pytest.raises(ValueError, match="'laplace' or 'ep', got 'vb'"):
         fit_gp_classifier(latent, y, 2, approximation="vb", priors=PRIORS)
@@ -329,7 +329,7 @@ def test_many_rows_go_by_inducing_rows(monkeypatch):
     monkeypatch.setattr(gp_classifier, "SEARCH_SAMPLES", 40)
     monkeypatch.setattr(gp_classifier, "EXACT_SAMPLES", 50)
     latent, y, new, y_new = problem(3, n=300)
-    some = gp_classifier._spread_samples(y, 40)
+    some = gp_classifier._stratified_subset(y, 40)
     assert len(np.unique(some)) == len(some) <= 43
     assert set(y[some]) == {0, 1, 2}
     got = fit_gp_classifier(latent, y, 3, approximation="ep", priors=PRIORS)

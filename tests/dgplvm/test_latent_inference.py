@@ -10,10 +10,10 @@ from scipy.stats import kstest, norm
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.latent_inference import (
     grid_points,
+    infer_latent,
+    infer_latent_left_out,
+    infer_latent_sequence,
     landscape_grid,
-    project,
-    project_left_out,
-    project_sequence,
     tail_probability,
 )
 
@@ -116,18 +116,18 @@ def test_leaving_a_row_out_is_a_decoder_of_the_others(kernel):
     decoder = Decoder.of(X, Y, **kernel)
     x, out = rng.standard_normal((15, 2)), np.arange(15)
     got = decoder.evaluate(x, replace(decoder.targets(Y), left_out=out))
-    placed = project_left_out(decoder, Y, temper=0.3)
+    placed = infer_latent_left_out(decoder, Y, temper=0.3)
     for i in range(15):
         keep = out != i
         others = Decoder.of(X[keep], Y[keep], **kernel)
         one = others.evaluate(x[i : i + 1], others.targets(Y[i : i + 1]))
         np.testing.assert_allclose(got.value[i], one.value[0], rtol=1e-10)
         np.testing.assert_allclose(got.gradient[i], one.gradient[0], rtol=1e-8, atol=1e-8)
-        alone = project(others, Y[i : i + 1], temper=0.3)
+        alone = infer_latent(others, Y[i : i + 1], temper=0.3)
         np.testing.assert_allclose(placed.value[i], alone.value[0], rtol=1e-8)
         np.testing.assert_allclose(placed.latent[i], alone.latent[0], atol=1e-6)
     with pytest.raises(ValueError, match="the training rows are 15, got 3"):
-        project_left_out(decoder, Y[:3])
+        infer_latent_left_out(decoder, Y[:3])
 
 
 @KERNELS
@@ -135,7 +135,7 @@ def test_a_place_is_a_minimum_and_its_covariance_the_curvature(kernel):
     X, Y, rng = make_rows((30, 12, 2), kernel)
     decoder = Decoder.of(X, Y, **kernel)
     y = Y[:20] + 0.5 * rng.standard_normal((20, 12))
-    placed = project(decoder, y, temper=0.5)
+    placed = infer_latent(decoder, y, temper=0.5)
     assert placed.converged.all()
     there = decoder.evaluate(placed.latent, decoder.targets(y), temper=0.5)
     np.testing.assert_allclose(placed.value, there.value, rtol=1e-12)
@@ -163,27 +163,27 @@ def test_no_row_changes_the_place_of_another(n_components, kernel):
     decoder = Decoder.of(X, Y, **kernel)
     y = rng.standard_normal((30, 60)) + Y[rng.integers(40, size=30)]
     y[7] *= 50.0  # a wild row slows nobody down
-    together = project(decoder, y, temper=0.2)
+    together = infer_latent(decoder, y, temper=0.2)
     order = rng.permutation(30)
-    shuffled = project(decoder, y[order], temper=0.2)
+    shuffled = infer_latent(decoder, y[order], temper=0.2)
     for name in ("latent", "value", "cov"):
         whole = getattr(together, name)
         scale = 1e-8 * (1.0 + np.abs(whole).max())
         np.testing.assert_allclose(getattr(shuffled, name), whole[order], rtol=1e-8, atol=scale)
         for i in range(0, 30, 3):
-            alone = getattr(project(decoder, y[i : i + 1], temper=0.2), name)[0]
+            alone = getattr(infer_latent(decoder, y[i : i + 1], temper=0.2), name)[0]
             np.testing.assert_allclose(alone, whole[i], rtol=1e-8, atol=scale)
 
 
 def test_rows_in_chunks_are_rows_at_once(monkeypatch):
     X, Y, _ = make_rows((20, 30, 2), WHITENED)
     decoder = Decoder.of(X, Y, **WHITENED)
-    whole = project(decoder, Y)
+    whole = infer_latent(decoder, Y)
     monkeypatch.setattr("bsdr_models.dgplvm.latent_inference.CHUNK", 30_000)
-    parts = project(decoder, Y)
+    parts = infer_latent(decoder, Y)
     np.testing.assert_allclose(parts.latent, whole.latent, atol=1e-8)
-    assert project(decoder, Y[:0]).latent.shape == (0, 2)
-    assert project(decoder, Y[:0]).cov.shape == (0, 2, 2)
+    assert infer_latent(decoder, Y[:0]).latent.shape == (0, 2)
+    assert infer_latent(decoder, Y[:0]).cov.shape == (0, 2, 2)
 
 
 @pytest.mark.parametrize("n_components", [1, 2, 3])
@@ -199,7 +199,7 @@ def test_noiseless_rows_are_found_again(n_components, kernel):
     near = rng.integers(60, size=50)
     truth = 0.9 * X[near] + 0.05 * rng.standard_normal((50, n_components))
     features, variance = decoder.features(truth)
-    placed = project(decoder, features)
+    placed = infer_latent(decoder, features)
     at_truth = decoder.evaluate(truth, decoder.targets(features))
     found = placed.value <= at_truth.value
     assert found.mean() >= 0.95
@@ -230,7 +230,7 @@ def test_the_place_found_is_the_lowest_of_a_fine_grid(temper):
     decoder = Decoder.of(
         X, Y, signal_variance=0.6 * variance, lengthscale=0.7, noise_variance=0.2 * variance
     )
-    placed = project(decoder, new, temper=temper)
+    placed = infer_latent(decoder, new, temper=temper)
     points = grid_points(landscape_grid(X, n=81, margin=0.6))
     mean, s2 = decoder.features(points)
     rho = ((new[:, None, :] - mean[None, :, :]) ** 2).sum(axis=2)
@@ -245,8 +245,8 @@ def test_given_starts_are_used():
     X, Y, rng = make_rows((30, 50, 2), WHITENED)
     decoder = Decoder.of(X, Y, **WHITENED)
     y = Y[:10] + rng.standard_normal((10, 50))
-    few = project(decoder, y, n_starts=1)
-    more = project(decoder, y, n_starts=1, starts=np.broadcast_to(X, (10, 30, 2)))
+    few = infer_latent(decoder, y, n_starts=1)
+    more = infer_latent(decoder, y, n_starts=1, starts=np.broadcast_to(X, (10, 30, 2)))
     assert np.all(more.value <= few.value + 1e-8)
 
 
@@ -255,15 +255,15 @@ def test_a_sequence_is_placed_by_the_transition():
     X, Y, _ = make_rows((30, 50, 2), WHITENED)
     decoder = Decoder.of(X, Y, **WHITENED)
     rotate = 0.8 * np.array([[np.cos(0.5), np.sin(0.5)], [-np.sin(0.5), np.cos(0.5)]])
-    silent = project_sequence(decoder, Y[:6], lambda x: (x @ rotate + 0.3, 0.2), temper=1e-9)
+    silent = infer_latent_sequence(decoder, Y[:6], lambda x: (x @ rotate + 0.3, 0.2), temper=1e-9)
     expected = np.zeros((6, 2))
     for t in range(1, 6):
         expected[t] = expected[t - 1] @ rotate + 0.3
     np.testing.assert_allclose(silent.latent, expected, atol=1e-5)
     np.testing.assert_allclose(silent.cov[1:], np.tile(0.2 * np.eye(2), (5, 1, 1)), atol=1e-5)
 
-    plain = project(decoder, Y[:6])
-    same = project_sequence(decoder, Y[:6], lambda x: (np.zeros(2), 1.0))
+    plain = infer_latent(decoder, Y[:6])
+    same = infer_latent_sequence(decoder, Y[:6], lambda x: (np.zeros(2), 1.0))
     np.testing.assert_allclose(same.latent, plain.latent, atol=1e-8)
     np.testing.assert_allclose(same.value, plain.value, rtol=1e-10)
 
@@ -277,13 +277,13 @@ def test_rows_of_the_process_have_uniform_tail_probabilities():
     X = Y @ np.linalg.pinv(weights)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     decoder = Decoder.of(X, Y, signal_variance=0.5, lengthscale=1.5, noise_variance=0.15)
-    reference = project_left_out(decoder, Y).log_density
-    usual = tail_probability(project(decoder, new).log_density, reference)
+    reference = infer_latent_left_out(decoder, Y).log_density
+    usual = tail_probability(infer_latent(decoder, new).log_density, reference)
     # The reference has 150 rows of its own: the distance of two samples of 150 and 750.
     assert kstest(usual, "uniform").statistic < 1.95 * np.sqrt(1.0 / 150 + 1.0 / 750)
     novel = np.tanh(rng.standard_normal((50, 2)) @ rng.standard_normal((2, 30)))
     # A few of another kind lie where both kinds meet.
-    small = tail_probability(project(decoder, novel).log_density, reference) < 0.02
+    small = tail_probability(infer_latent(decoder, novel).log_density, reference) < 0.02
     assert small.mean() > 0.9
 
 
@@ -311,8 +311,8 @@ def test_coincident_rows_and_a_far_place():
 def test_an_offset_of_the_features_changes_nothing():
     X, Y, rng = make_rows((20, 10, 2), WHITENED)
     shift = 1e5 * rng.standard_normal(10)
-    plain = project(Decoder.of(X, Y, **WHITENED), Y[:8])
-    moved = project(Decoder.of(X, Y + shift, **WHITENED), Y[:8] + shift)
+    plain = infer_latent(Decoder.of(X, Y, **WHITENED), Y[:8])
+    moved = infer_latent(Decoder.of(X, Y + shift, **WHITENED), Y[:8] + shift)
     np.testing.assert_allclose(moved.latent, plain.latent, atol=1e-6)
     np.testing.assert_allclose(moved.value, plain.value, rtol=1e-7)
 
@@ -347,11 +347,11 @@ def test_bad_parameters_are_named(change, message):
 @KERNELS
 def test_few_training_rows_are_enough(n_samples, n_components, kernel):
     X, Y, _ = make_rows((n_samples, 4, n_components), kernel)
-    placed = project(Decoder.of(X, Y, **kernel), Y)
+    placed = infer_latent(Decoder.of(X, Y, **kernel), Y)
     assert placed.converged.all()
     assert np.isfinite(placed.value).all()
     if n_samples > 1:
-        assert np.isfinite(project_left_out(Decoder.of(X, Y, **kernel), Y).value).all()
+        assert np.isfinite(infer_latent_left_out(Decoder.of(X, Y, **kernel), Y).value).all()
 
 
 def test_almost_no_noise_is_survived():
@@ -359,6 +359,6 @@ def test_almost_no_noise_is_survived():
     kernel = {**WHITENED, "noise_variance": 1e-9, "lengthscale": 1.5}
     X, Y, rng = make_rows((80, 20, 1), kernel)
     decoder = Decoder.of(X, Y, **kernel)
-    placed = project(decoder, Y[:10] + 0.01 * rng.standard_normal((10, 20)))
+    placed = infer_latent(decoder, Y[:10] + 0.01 * rng.standard_normal((10, 20)))
     assert np.isfinite(placed.value).all()
     assert decoder.features(np.linspace(-3.0, 3.0, 50)[:, None])[1].min() >= 1e-9

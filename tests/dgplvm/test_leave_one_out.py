@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from bsdr_models.dgplvm.back_constraint import DenseMap, LowRankMap, centroid_weights
+from bsdr_models.dgplvm.back_constraint import DenseMapping, LowRankMapping, centroid_weights
 from bsdr_models.dgplvm.leave_one_out import (
-    LEAST_SLOPE,
+    MIN_SLOPE,
     LeaveOneOutFit,
-    guard_order,
+    enforce_centroid_order,
     leave_one_out,
     leave_out_tuples,
-    map_scale,
-    posterior_slope,
+    mapping_scale,
+    minimum_slope,
 )
 
 
@@ -36,7 +36,9 @@ def test_positions_are_those_of_a_map_without_the_rows(few, problem):
     options = {"width": 2.0, "noise": 0.05, "mean_variance": 0.3}
     weights = centroid_weights(y, 3)
     prior = (
-        LowRankMap.of(X, weights, X[:6], **options) if few else DenseMap.of(X, weights, **options)
+        LowRankMapping.of(X, weights, X[:6], **options)
+        if few
+        else DenseMapping.of(X, weights, **options)
     )
     tuples = leave_out_tuples(y, 3)
     found = leave_one_out(prior, latent, y, tuples)
@@ -70,37 +72,37 @@ def test_classes_in_reverse_are_shifted_back():
     latent = np.array([-1.0, -1.0, 1.0, 1.0, 0.0])[:, None]
     reverse = LeaveOneOutFit(latent=-0.5 * latent, variance=np.ones(5), slope=-0.5)
     assert not reverse.predictive
-    shifted = guard_order(reverse, latent, y)
-    np.testing.assert_allclose(shifted[:4], LEAST_SLOPE * latent[:4])
+    shifted = enforce_centroid_order(reverse, latent, y)
+    np.testing.assert_allclose(shifted[:4], MIN_SLOPE * latent[:4])
     assert shifted[4] == 0.0
     ahead = LeaveOneOutFit(latent=0.9 * latent, variance=np.ones(5), slope=0.9)
-    assert guard_order(ahead, latent, y) is ahead.latent
+    assert enforce_centroid_order(ahead, latent, y) is ahead.latent
 
 
 def test_little_is_granted_to_a_map_of_many_rows():
-    assert posterior_slope(4) == posterior_slope(10) == LEAST_SLOPE
+    assert minimum_slope(4) == minimum_slope(10) == MIN_SLOPE
     y = np.arange(60) % 2
     latent = np.where(y == 0, -1.0, 1.0)[:, None]
     nothing = LeaveOneOutFit(latent=0.0 * latent, variance=np.ones(60), slope=0.0)
-    believed = guard_order(nothing, latent, y, posterior_slope(60))
-    np.testing.assert_allclose(believed, LEAST_SLOPE / 36 * latent)
+    believed = enforce_centroid_order(nothing, latent, y, minimum_slope(60))
+    np.testing.assert_allclose(believed, MIN_SLOPE / 36 * latent)
 
 
 def test_the_scale_of_draws_of_the_map_is_found():
     rng = np.random.default_rng(5)
     X = rng.standard_normal((400, 3))
     y = np.arange(400) % 2
-    prior = DenseMap.of(X, centroid_weights(y, 2), width=1.0, noise=0.1, mean_variance=1e-6)
+    prior = DenseMapping.of(X, centroid_weights(y, 2), width=1.0, noise=0.1, mean_variance=1e-6)
     latent = np.sqrt(3.7) * prior.root(rng.standard_normal((400, 1)))
     fit = leave_one_out(prior, latent, y, leave_out_tuples(y, 2))
     # 400 squares, correlated a little: 4 standard errors of a mean of 200 independent ones.
-    assert map_scale(fit, latent, y) == pytest.approx(3.7, rel=4 * np.sqrt(2 / 200))
+    assert mapping_scale(fit, latent, y) == pytest.approx(3.7, rel=4 * np.sqrt(2 / 200))
 
 
 def test_pure_noise_is_not_predicted():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, 200)), np.arange(60) % 3
-    prior = DenseMap.of(X, centroid_weights(y, 3), width=2.0, noise=0.03, mean_variance=0.3)
+    prior = DenseMapping.of(X, centroid_weights(y, 3), width=2.0, noise=0.03, mean_variance=0.3)
     latent = np.eye(3)[y][:, :2] * 2.0
     fit = leave_one_out(prior, latent, y, leave_out_tuples(y, 3))
     assert not fit.predictive

@@ -8,10 +8,10 @@ from sklearn.datasets import load_wine
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
 from bsdr_models.dgplvm import map_search as fit_module
-from bsdr_models.dgplvm.back_constraint import DenseMap, centroid_weights, median_distance
-from bsdr_models.dgplvm.learn import Options, disagreement, learn_map
+from bsdr_models.dgplvm.back_constraint import DenseMapping, centroid_weights, median_distance
+from bsdr_models.dgplvm.learn import Options, disagreement, learn_mode
 from bsdr_models.dgplvm.leave_one_out import leave_out_tuples
-from bsdr_models.dgplvm.map_search import Task, fit_map, half_way
+from bsdr_models.dgplvm.map_search import Task, fit_map, shrink_towards_loo
 from bsdr_models.dgplvm.mapping_selection import (
     NOISE_PRIOR,
     NOISES,
@@ -20,9 +20,9 @@ from bsdr_models.dgplvm.mapping_selection import (
     MappingSettings,
     choose_settings,
     extend,
-    label_codes,
-    map_maker,
-    start_coordinates,
+    initial_coordinates,
+    mapping_factory,
+    whitened_indicators,
 )
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.inference.optimise import MapResult
@@ -81,7 +81,7 @@ def test_codes_are_whitened_and_depend_on_the_class_only(n_classes):
     rng = np.random.default_rng(1)
     y = rng.permutation(np.r_[np.arange(n_classes), np.zeros(9, int), np.ones(4, int)])
     y = np.insert(y, [2, 5, 5], -1)
-    codes = label_codes(y, n_classes)
+    codes = whitened_indicators(y, n_classes)
     known = y >= 0
     assert codes.shape == (len(y), n_classes - 1)
     np.testing.assert_allclose(codes[known].mean(axis=0), 0.0, atol=1e-12)
@@ -95,16 +95,16 @@ def test_codes_are_whitened_and_depend_on_the_class_only(n_classes):
 def test_classes_without_rows_have_no_code():
     y = np.array([4, 1, -1, 4, 1, 2])
     np.testing.assert_allclose(
-        np.abs(label_codes(y, 7)),
-        np.abs(label_codes(np.searchsorted([-1, 1, 2, 4], y) - 1, 3)),
+        np.abs(whitened_indicators(y, 7)),
+        np.abs(whitened_indicators(np.searchsorted([-1, 1, 2, 4], y) - 1, 3)),
         atol=1e-12,
     )
 
 
 def test_as_many_components_as_codes():
     X, y = make_data()
-    prior = map_maker(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
-    np.testing.assert_array_equal(start_coordinates(prior, X, y, 3, 2), label_codes(y, 3))
+    prior = mapping_factory(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
+    np.testing.assert_array_equal(initial_coordinates(prior, X, y, 3, 2), whitened_indicators(y, 3))
 
 
 @pytest.mark.parametrize("n_components", [1, 2, 3])
@@ -112,9 +112,9 @@ def test_fewer_components_than_codes_are_those_predicted_best(n_components):
     """No other whitened combinations of the codes agree better with their leave-out values."""
     X, y = make_data(40, 6, 5, distance=1.0)
     settings = MappingSettings(width=2.0, noise=0.03)
-    prior = map_maker(X, y, 5, mean_variance=OMEGA)(settings)
-    start = start_coordinates(prior, X, y, 5, n_components)
-    codes = label_codes(y, 5)
+    prior = mapping_factory(X, y, 5, mean_variance=OMEGA)(settings)
+    start = initial_coordinates(prior, X, y, 5, n_components)
+    codes = whitened_indicators(y, 5)
     left_out = np.zeros_like(codes)
     for row, sets in enumerate(leave_out_tuples(y, 5)):
         predicted = [by_conditioning(X, y, settings, codes, left, row) for left in sets]
@@ -137,10 +137,10 @@ def test_fewer_components_than_codes_are_those_predicted_best(n_components):
 @pytest.mark.parametrize("n_components", [3, 5, 8])
 def test_more_components_than_codes_follow_the_features(n_components):
     X, y = make_data()
-    prior = map_maker(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
-    start = start_coordinates(prior, X, y, 3, n_components)
+    prior = mapping_factory(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
+    start = initial_coordinates(prior, X, y, 3, n_components)
     n = len(X)
-    np.testing.assert_array_equal(start[:, :2], label_codes(y, 3))
+    np.testing.assert_array_equal(start[:, :2], whitened_indicators(y, 3))
     np.testing.assert_allclose(start.T @ start, n * np.eye(n_components), atol=1e-8)
     np.testing.assert_allclose(start.mean(axis=0), 0.0, atol=1e-10)
     # What is left of the features once the codes are taken off has these as its scores.
@@ -152,21 +152,21 @@ def test_more_components_than_codes_follow_the_features(n_components):
 
 def test_there_are_no_more_directions_than_these():
     X, y = make_data()
-    prior = map_maker(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
+    prior = mapping_factory(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
     with pytest.raises(ValueError, match=r"n_components=9 is too large: .* 2 directions .* 6 of"):
-        start_coordinates(prior, X, y, 3, 9)
+        initial_coordinates(prior, X, y, 3, 9)
     flat = np.repeat(X[:3], 10, axis=0)  # nothing varies within classes
-    prior = map_maker(flat, np.repeat([0, 1, 2], 10), 3, mean_variance=OMEGA)(
+    prior = mapping_factory(flat, np.repeat([0, 1, 2], 10), 3, mean_variance=OMEGA)(
         MappingSettings(width=2.0, noise=0.03)
     )
     with pytest.raises(ValueError, match="0 of the features"):
-        start_coordinates(prior, flat, np.repeat([0, 1, 2], 10), 3, 3)
+        initial_coordinates(prior, flat, np.repeat([0, 1, 2], 10), 3, 3)
 
 
 def test_further_rows_are_placed_by_conditioning():
     X, y = make_data(30)
     settings = MappingSettings(width=1.5, noise=0.04)
-    prior = map_maker(X[:22], y[:22], 3, mean_variance=OMEGA)(settings)
+    prior = mapping_factory(X[:22], y[:22], 3, mean_variance=OMEGA)(settings)
     latent = np.random.default_rng(3).standard_normal((22, 2))
     found = extend(prior, latent, X[22:])
     mean = centroid_weights(y[:22], 3) @ latent
@@ -180,10 +180,12 @@ def test_further_rows_are_placed_by_conditioning():
 def test_the_search_begins_half_way_to_leave_one_out():
     X, y = make_data()
     settings = MappingSettings(width=2.0, noise=0.03)
-    prior = map_maker(X, y, 3, mean_variance=OMEGA)(settings)
-    codes = label_codes(y, 3)
+    prior = mapping_factory(X, y, 3, mean_variance=OMEGA)(settings)
+    codes = whitened_indicators(y, 3)
     left_out = [by_conditioning(X, y, settings, codes, [i], i) for i in range(len(X))]
-    np.testing.assert_allclose(half_way(prior, codes), 0.5 * (codes + left_out), rtol=1e-9)
+    np.testing.assert_allclose(
+        shrink_towards_loo(prior, codes), 0.5 * (codes + left_out), rtol=1e-9
+    )
 
 
 # ------------------------------------------------------------------------ settings of the map
@@ -192,7 +194,7 @@ def test_the_search_begins_half_way_to_leave_one_out():
 @pytest.mark.parametrize("distance", [0.5, 2.0])
 def test_settings_are_the_best_of_the_grid(distance):
     X, y = make_data(18, 4, distance=distance)
-    codes, tuples = label_codes(y, 3), leave_out_tuples(y, 3)
+    codes, tuples = whitened_indicators(y, 3), leave_out_tuples(y, 3)
     losses = {}
     for width in WIDTHS[::2]:
         for noise in NOISES[::2]:
@@ -239,7 +241,7 @@ def aligned(found, expected):
 def test_infinite_weight_gives_the_codes(n_classes):
     X, y = make_data(n_classes=n_classes)
     limit = search(make_task(X, y, weight=np.inf))
-    np.testing.assert_allclose(limit.latent, label_codes(y, n_classes), atol=1e-12)
+    np.testing.assert_allclose(limit.latent, whitened_indicators(y, n_classes), atol=1e-12)
     assert limit.criterion < 1e-20
     assert limit.search.converged
 
@@ -264,7 +266,7 @@ def test_positions_are_whitened_and_the_gradient_vanishes(mapped):
     np.testing.assert_allclose(found.latent.mean(axis=0), 0.0, atol=1e-10)
     np.testing.assert_allclose(found.latent.T @ found.latent, len(X) * np.eye(2), atol=1e-8)
     np.testing.assert_allclose(sum(found.terms.values()), found.search.value, rtol=1e-10)
-    assert (found.map_prior is None) == (not mapped)
+    assert (found.mapping_prior is None) == (not mapped)
     assert found.search.converged
 
 
@@ -297,8 +299,8 @@ def test_rows_without_a_label_change_nothing_in_the_limit_but_the_width():
     new = np.random.default_rng(5).standard_normal((20, 6))
     np.testing.assert_allclose(both.latent[:30], alone.latent, atol=1e-12)
     np.testing.assert_allclose(
-        extend(both.map_prior, both.latent, new),
-        extend(alone.map_prior, alone.latent, new),
+        extend(both.mapping_prior, both.latent, new),
+        extend(alone.mapping_prior, alone.latent, new),
         rtol=1e-7,
         atol=1e-9,
     )
@@ -310,19 +312,19 @@ def test_collapse_is_reported_for_priors_without_signal():
     assert search(make_task(X, y)).collapse is None
     assert "explain next to nothing" in search(make_task(X, y, priors=none)).collapse
     assert "collapsed to a point" in search(make_task(X, y, weight=np.inf)).collapse
-    learned = learn_map(
+    result = learn_mode(
         make_task(X, y, priors=none),
         Options(approximation="laplace"),
         rng=np.random.default_rng(0),
     )
-    assert any("explain next to nothing" in remark for remark in learned.remarks)
+    assert any("explain next to nothing" in message for message in result.warnings)
     # Whoever asks for the limit knows.
-    learned = learn_map(
+    result = learn_mode(
         make_task(X, y, weight=np.inf),
         Options(approximation="laplace"),
         rng=np.random.default_rng(0),
     )
-    assert not any("collapsed" in remark for remark in learned.remarks)
+    assert not any("collapsed" in message for message in result.warnings)
 
 
 # ----------------------------------------------------------------------------- several starts
@@ -352,7 +354,7 @@ def test_starts_that_do_not_agree_are_reported(wine):
     """Cut short after one iteration each has its own end."""
     X, y, _, _ = wine
     model = DGPLVMClassifier(n_restarts=4, max_iter=1, random_state=0)
-    with pytest.warns(UserWarning, match=r"\d of 4 starts ended at the best optimum.*not unique"):
+    with pytest.warns(UserWarning, match=r"\d of 4 initialisations ended at the best.*not unique"):
         model.fit(X, y)
     ends = model.idata_["fit/restarts"].values
     assert len(ends) == 4
@@ -513,4 +515,4 @@ def test_the_dense_map_is_used_up_to_the_exact_limit():
     assert task.dense
     assert not make_task(X, y, n_centres=12).dense
     assert not make_task(np.zeros((fit_module.EXACT_SAMPLES + 1, 1)), y).dense
-    assert isinstance(search(task).map_prior, DenseMap)
+    assert isinstance(search(task).mapping_prior, DenseMapping)

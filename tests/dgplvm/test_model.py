@@ -259,8 +259,8 @@ def task_and_mode(case):
 @pytest.mark.parametrize("case", CASES)
 def test_hand_written_density_is_the_declared_one(case):
     task, mode = task_and_mode(case)
-    density = hand_written(sampling.Density(make_objective(task, mode.map_prior)))
-    fused = sampling.declare(task, mode, density=density)
+    density = hand_written(sampling.Density(make_objective(task, mode.mapping_prior)))
+    fused = sampling.declare_model(task, mode, density=density)
     declared_model = declared(case)
     functions = [
         model.logp_dlogp_function(ravel_inputs=True, **FAST) for model in (fused, declared_model)
@@ -276,7 +276,7 @@ def test_hand_written_density_is_the_declared_one(case):
 
 def test_hand_written_density_of_a_point_without_spread_is_zero():
     task, mode = task_and_mode("three classes")
-    density = sampling.Density(make_objective(task, mode.map_prior))
+    density = sampling.Density(make_objective(task, mode.mapping_prior))
     value, by_raw, by_log = density(np.zeros((len(TWO), 2)), np.zeros(3))
     assert value == -np.inf
     assert not by_raw.any()
@@ -286,7 +286,7 @@ def test_hand_written_density_of_a_point_without_spread_is_zero():
 def test_curvature_is_of_every_rotation():
     """Covariance of a mode and of the same mode turned; raw positions are of mean square one."""
     task, mode = task_and_mode("three classes")
-    objective = make_objective(task, mode.map_prior)
+    objective = make_objective(task, mode.mapping_prior)
     x, covariance = sampling.curvature(objective, mode)
     U = objective.unpack(x)[0]
     np.testing.assert_allclose(U.T @ U, len(U) * np.eye(2), atol=1e-12)
@@ -305,7 +305,7 @@ def test_draws_are_turned_to_the_mode():
     turns = np.linalg.qr(rng.standard_normal((3, 5, 2, 2)))[0]
     draws = mode @ turns
     np.testing.assert_allclose(
-        sampling.towards(draws, mode), np.broadcast_to(mode, (3, 5, 7, 2)), atol=1e-10
+        sampling.align_draws(draws, mode), np.broadcast_to(mode, (3, 5, 7, 2)), atol=1e-10
     )
 
 

@@ -8,10 +8,10 @@ from scipy.linalg import helmert, inv, sqrtm
 from scipy.spatial.distance import cdist, pdist
 from scipy.stats import multivariate_normal, multivariate_t, norm
 
-from bsdr_models.dgplvm.back_constraint import DenseMap, LowRankMap, centroid_weights
+from bsdr_models.dgplvm.back_constraint import DenseMapping, LowRankMapping, centroid_weights
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import Rows
+from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import Objective, whiten
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 
@@ -23,20 +23,20 @@ def make_objective(X, y, *, how="dense", criterion="trace_ratio", n_inducing=0, 
     weights = centroid_weights(y, 3)
     options = {"width": 1.5, "noise": 0.07, "mean_variance": 0.3}
     prior = {
-        "dense": lambda: DenseMap.of(X, weights, **options),
-        "few": lambda: LowRankMap.of(X, weights, X[:5], **options),
+        "dense": lambda: DenseMapping.of(X, weights, **options),
+        "few": lambda: LowRankMapping.of(X, weights, X[:5], **options),
         "none": lambda: None,
     }[how]()
-    rows = Rows.of(X)
+    gram = FeatureGram.of(X)
     return Objective(
-        rows=rows,
-        map_prior=prior,
+        gram=gram,
+        mapping_prior=prior,
         criterion=make_criterion(criterion, y, 3),
         weight=7.0,
         known=np.flatnonzero(y >= 0),
         priors=Priors(),
         n_components=r,
-        temper=rows.n_effective / rows.n_features,
+        temper=gram.n_effective / gram.n_features,
         n_inducing=n_inducing,
     )
 
@@ -197,7 +197,7 @@ def test_positions_without_a_dimension_are_refused(problem):
     [
         {"weight": 8.0},
         {"temper": 1.0},
-        {"map_prior": None},
+        {"mapping_prior": None},
         {"priors": Priors(noise_variance=LogNormal(0.5, 0.3))},
     ],
     ids=lambda change: next(iter(change)),

@@ -10,9 +10,9 @@ from sklearn.datasets import load_wine
 
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import Rows
+from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.paper_fit import MAPPINGS, Collapse, fit_paper
-from bsdr_models.dgplvm.paper_objective import KernelMap, PaperObjective, initial_log_theta
+from bsdr_models.dgplvm.paper_objective import KernelMapping, PaperObjective, initial_log_theta
 
 # Unsorted, class 1 empty, class 3 with one row, one row without label.
 LABELS = np.array([2, 0, 0, -1, 2, 3, 0, 2, 2, 0, 4, 4])
@@ -32,16 +32,16 @@ def features():
 
 def make(mapping="free", *, weight=5.0, **options):
     X = features()
-    kernel_map = None
+    kernel_mapping = None
     if mapping != "free":
         centres = X if mapping == "kernel" else X[[0, 2, 5, 9, 10]]
-        kernel_map = KernelMap(rows=X, centres=centres, width=0.1)
+        kernel_mapping = KernelMapping(X=X, centres=centres, width=0.1)
     return PaperObjective(
-        rows=Rows.of(X),
+        gram=FeatureGram.of(X),
         criterion=make_criterion("trace_ratio", LABELS, K),
         weight=weight,
         n_components=R,
-        kernel_map=kernel_map,
+        kernel_mapping=kernel_mapping,
         **options,
     )
 
@@ -83,7 +83,7 @@ def test_value_is_the_sum_of_what_the_paper_names():
     objective = make("kernel", penalty=0.4, spherical=1.0, dynamics=dynamics)
     x = point(objective)
     u, log_theta, log_dynamics = objective.unpack(x)
-    a = objective.kernel_map.weights(u)
+    a = objective.kernel_mapping.weights(u)
     K_bc = np.exp(-0.05 * cdist(X, X) ** 2)
     latent = K_bc @ a
     np.testing.assert_allclose(objective.latent(x), latent, atol=1e-12 * np.abs(a).max())
@@ -127,7 +127,7 @@ def test_pack_and_unpack_are_inverse(mapping):
 def test_the_map_places_its_own_rows_and_new_ones():
     X, new = features(), rng_of(3).standard_normal((4, D))
     for centres in (X, X[:5]):
-        chart = KernelMap(rows=X, centres=centres, width=0.3)
+        chart = KernelMapping(X=X, centres=centres, width=0.3)
         u = rng_of(4).standard_normal((len(centres), R))
         a = chart.weights(u)
         np.testing.assert_allclose(chart.transform(X, a), chart.basis @ u, atol=1e-10)
@@ -178,15 +178,15 @@ def test_bounds_move_with_the_units_of_the_features():
     X, y = wine(25)
     criterion = make_criterion("total", y, 3)
     one, other = (
-        PaperObjective(rows=Rows.of(Z), criterion=criterion, weight=2.0, n_components=2)
+        PaperObjective(gram=FeatureGram.of(Z), criterion=criterion, weight=2.0, n_components=2)
         for Z in (X - X.mean(axis=0), 7.0 * (X - X.mean(axis=0)))
     )
     shift = 2.0 * math.log(7.0) * np.array([1.0, 0.0, 1.0, -1.0])
     for a, b in zip(one.bounds, other.bounds, strict=True):
         np.testing.assert_allclose(b[-4:] - a[-4:], shift, atol=1e-12)
     latent = rng_of(6).standard_normal((25, 2))
-    t = initial_log_theta(one.rows)
-    np.testing.assert_allclose(initial_log_theta(other.rows), t + shift, atol=1e-12)
+    t = initial_log_theta(one.gram)
+    np.testing.assert_allclose(initial_log_theta(other.gram), t + shift, atol=1e-12)
     expected = one(one.pack(latent, t))[0] + (X.size + 2.0) * math.log(7.0)
     assert other(other.pack(latent, t + shift))[0] == pytest.approx(expected, rel=1e-11)
 
