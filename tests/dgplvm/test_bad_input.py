@@ -131,7 +131,7 @@ def test_marked_labels_are_refused_if_too_few_are_left(iris):
 
 SEQUENCES_REFUSED = {
     "length": (np.zeros(44), "inconsistent numbers of samples"),
-    "no_transition": (np.arange(45), "no sequence has two rows"),
+    "no_transition": (np.arange(45), "no sequence has two samples"),
     "nan": (np.where(np.arange(45) < 5, np.nan, 1.0), "Input sequence contains NaN"),
     "two_columns": (np.zeros((45, 2)), r"sequence must have shape \(N,\), got \(45, 2\)"),
 }

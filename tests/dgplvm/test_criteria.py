@@ -251,7 +251,7 @@ def test_more_components_than_classes_less_one_are_refused():
 
 
 def test_too_few_rows_are_refused():
-    with pytest.raises(ValueError, match="3 components need more labelled rows, got 3"):
+    with pytest.raises(ValueError, match="3 components need more labelled samples, got 3"):
         make("total", np.array([0, 1, -1, 0]), 2)(np.ones((4, 3)))
 
 
@@ -279,9 +279,9 @@ def test_bad_arguments_are_refused():
         make_criterion("ratio", labels, K)
     with pytest.raises(ValueError, match="from -1 to 3"):
         make_criterion("total", labels, 4)
-    with pytest.raises(ValueError, match="belongs to local_fisher"):
+    with pytest.raises(ValueError, match="must be given for local_fisher"):
         make_criterion("local_fisher", labels, K)
-    with pytest.raises(ValueError, match="belongs to local_fisher"):
+    with pytest.raises(ValueError, match="must be given for local_fisher"):
         make_criterion("total", labels, K, affinity=np.ones((len(labels), len(labels))))
     with pytest.raises(ValueError, match=r"shape \(19, R\)"):
         make("total")(np.ones((3, 2)))

@@ -126,7 +126,7 @@ def test_leaving_a_row_out_is_a_decoder_of_the_others(kernel):
         alone = infer_latent(others, Y[i : i + 1], temper=0.3)
         np.testing.assert_allclose(placed.value[i], alone.value[0], rtol=1e-8)
         np.testing.assert_allclose(placed.latent[i], alone.latent[0], atol=1e-6)
-    with pytest.raises(ValueError, match="the training rows are 15, got 3"):
+    with pytest.raises(ValueError, match="features must have 15 rows, got 3"):
         infer_latent_left_out(decoder, Y[:3])
 
 

@@ -69,7 +69,7 @@ def test_dependent_features_leave_a_narrower_root():
 
 
 def test_rows_that_have_no_density_are_refused():
-    with pytest.raises(ValueError, match="two rows"):
+    with pytest.raises(ValueError, match="two samples"):
         FeatureGram.of(np.zeros((1, 4)))
     with pytest.raises(ValueError, match="equal"):
         FeatureGram.of(np.zeros((5, 4)))
