@@ -46,7 +46,7 @@ class MappingPrior(Protocol):
     """Prior of one component of the latent coordinates given the features, up to its scale."""
 
     @property
-    def centre(self) -> FloatArray:
+    def mean_weights(self) -> FloatArray:
         """Weights c (N,) of the samples in the mean of the class centroids; 0 without a label."""
 
     @property
@@ -117,9 +117,9 @@ def centroid_weights(y_index: IntArray, n_labels: int) -> FloatArray:
 
 def energy(prior: MappingPrior, latent: FloatArray) -> tuple[float, FloatArray]:
     """tr(X' Pi X) with Pi = E' M E, and Pi X, (N, R)."""
-    centred = latent - prior.centre @ latent
+    centred = latent - prior.mean_weights @ latent
     solved = prior.solve(centred)
-    product = solved - np.outer(prior.centre, solved.sum(axis=0))
+    product = solved - np.outer(prior.mean_weights, solved.sum(axis=0))
     return float(np.vdot(latent, product)), product
 
 
@@ -135,7 +135,7 @@ class DenseMapping:
         omega, lambda.
     factor, inverse
         Lower Cholesky factor of K_b and its inverse M, (N, N).
-    centre
+    mean_weights
         c, (N,).
     """
 
@@ -145,13 +145,13 @@ class DenseMapping:
     noise: float
     factor: FloatArray
     inverse: FloatArray
-    centre: FloatArray
+    mean_weights: FloatArray
 
     @classmethod
     def of(
         cls,
         X: FloatArray,
-        centre: FloatArray,
+        mean_weights: FloatArray,
         *,
         width: float,
         noise: float,
@@ -170,7 +170,7 @@ class DenseMapping:
             noise=noise,
             factor=factor,
             inverse=0.5 * (inverse + inverse.T),
-            centre=centre,
+            mean_weights=mean_weights,
         )
 
     @property
@@ -245,7 +245,7 @@ class LowRankMapping:
         Lower Cholesky factor of lambda I + Psi' Psi, (P, P).
     theta
         Psi times the inverse transpose of ``inner``: M = (I - theta theta') / lambda.
-    decay, mean_variance, noise, centre
+    decay, mean_variance, noise, mean_weights
         As in :class:`DenseMapping`.
     """
 
@@ -257,13 +257,13 @@ class LowRankMapping:
     psi: FloatArray
     inner: FloatArray
     theta: FloatArray
-    centre: FloatArray
+    mean_weights: FloatArray
 
     @classmethod
     def of(
         cls,
         X: FloatArray,
-        centre: FloatArray,
+        mean_weights: FloatArray,
         centres: FloatArray,
         *,
         width: float,
@@ -289,7 +289,7 @@ class LowRankMapping:
             psi=psi,
             inner=inner,
             theta=theta,
-            centre=centre,
+            mean_weights=mean_weights,
         )
 
     @property

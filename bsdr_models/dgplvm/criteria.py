@@ -184,7 +184,9 @@ class Criterion:
             raise np.linalg.LinAlgError("total scatter of the latent coordinates is singular")
         b, V = eigh(S_b / scale, total, check_finite=False)
         if self.name in ("trace_ratio", "local_fisher") and b[0] < _SINGULAR:
-            raise np.linalg.LinAlgError("between-class scatter of the latent coordinates is singular")
+            raise np.linalg.LinAlgError(
+                "between-class scatter of the latent coordinates is singular"
+            )
         V = V / sd[:, None]
         # 1 - b would lose precision for a class that has nearly collapsed to a point.
         left = WX if self.within is None else X

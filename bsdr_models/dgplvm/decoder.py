@@ -202,7 +202,7 @@ class Decoder:
         prior_mean: FloatArray | None = None,
         prior_variance: FloatArray | float = 1.0,
     ) -> Targets:
-        """Reduce the features of samples (M, D); the prior of their latent coordinates is N(0, I)."""
+        """Reduce the features of samples (M, D); the default prior of the latents is N(0, I)."""
         y = np.asarray(features, dtype=np.float64) - self.offset
         projected = y @ self.basis
         residual = np.sum(y**2, axis=1) - np.sum(projected**2, axis=1)

@@ -337,8 +337,8 @@ def disagreement(search: MapResult) -> str | None:
     n_runs = len(search.values)
     return (
         f"{round(search.share_agreeing * n_runs)} of {n_runs} initialisations ended at the best "
-        f"optimum, the others up to {max(search.values) - search.value:.3g} nats above it: the mode "
-        "is not unique"
+        f"optimum, the others up to {max(search.values) - search.value:.3g} nats above it: the "
+        "mode is not unique"
     )
 
 

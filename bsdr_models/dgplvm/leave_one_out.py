@@ -100,7 +100,7 @@ def leave_one_out(
     -------
     LeaveOneOutFit
     """
-    residual = prior.solve(latent - prior.centre @ latent)
+    residual = prior.solve(latent - prior.mean_weights @ latent)
     n_known, n_tuples, size = tuples.shape
     shift = np.zeros((n_known, latent.shape[1]))
     variance = np.zeros(n_known)

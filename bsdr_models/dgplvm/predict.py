@@ -83,7 +83,7 @@ class MappingEmbedder:
         cls, prior: MappingPrior, latent: FloatArray, scale: float, typical_variance: float = 1.0
     ) -> "MappingEmbedder":
         """Condition the mapping on the latent coordinates of the training samples, (N, R)."""
-        mean = prior.centre @ latent
+        mean = prior.mean_weights @ latent
         return cls(
             prior=prior,
             mean=mean,

@@ -78,7 +78,7 @@ EXPLAINED = (
     "too few rows have a target",
     "the mapping does not predict the classes",
     "the search stopped after max_iter",
-    "the positions explain next to nothing of the features",
+    "the latent coordinates explain almost nothing of the features",
     ".* ended at a bound",
     "every class has collapsed to a point",
     "Laplace's approximation is not to be trusted",

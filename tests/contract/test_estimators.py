@@ -43,7 +43,7 @@ EXPLAINED = [
     "ignore:too few rows have a target",
     "ignore:the mapping does not predict the classes",
     "ignore:the search stopped after max_iter",
-    "ignore:the positions explain next to nothing of the features",
+    "ignore:the latent coordinates explain almost nothing of the features",
     "ignore:.* ended at a bound",
     "ignore:every class has collapsed to a point",
 ]

@@ -36,7 +36,7 @@ EXPLAINED = (
     "the mapping does not predict the classes",
     "class .* has a single row",
     "every class has collapsed to a point",
-    "the positions explain next to nothing",
+    "the latent coordinates explain almost nothing",
     "the search stopped after max_iter",
     ".* ended at a bound",
 )
@@ -219,8 +219,8 @@ def test_out_of_range_needs_a_map(iris, fitted):
 
 @pytest.mark.parametrize(("n_components", "match"), [
     (7, "n_components=7 is too large: there are 2 directions of the classes and 4 of the features"),
-    (45, "n_components=45 is too large for 45 labelled rows: 44 at most"),
-    (99, "n_components=99 is too large for 45 labelled rows: 44 at most"),
+    (45, "n_components=45 is too large for 45 labelled samples: 44 at most"),
+    (99, "n_components=99 is too large for 45 labelled samples: 44 at most"),
 ])  # fmt: skip
 def test_too_many_components_are_refused_with_the_limit(iris, n_components, match):
     with pytest.raises(ValueError, match=match):

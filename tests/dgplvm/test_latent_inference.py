@@ -32,7 +32,7 @@ def covariance(A, B, kernel):
 
 
 def make_rows(shape, kernel, seed=0):
-    """LatentCoordinates, and features drawn from the process, with a constant each if it has one."""
+    """Latent coordinates, and features drawn from the process, with its constant if it has one."""
     N, D, R = shape
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((N, R))

@@ -19,7 +19,7 @@ from bsdr_models.dgplvm.leave_one_out import (
 def condition(prior, latent, left, row):
     """Position of a row given all but some, by dense algebra on the prior covariance."""
     root = prior.root(np.eye(prior.n_raw))
-    K, mean = root @ root.T, prior.centre @ latent
+    K, mean = root @ root.T, prior.mean_weights @ latent
     kept = np.setdiff1d(np.arange(len(latent)), left)
     weights = np.linalg.solve(K[np.ix_(kept, kept)], K[kept, row])
     variance = K[row, row] - weights @ K[kept, row]

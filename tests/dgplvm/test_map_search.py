@@ -310,14 +310,14 @@ def test_collapse_is_reported_for_priors_without_signal():
     X, y = make_data()
     none = DGPLVMPriors(signal_variance=LogNormal(1e-3, 0.05), noise_variance=LogNormal(1.0, 0.05))
     assert search(make_task(X, y)).collapse is None
-    assert "explain next to nothing" in search(make_task(X, y, priors=none)).collapse
+    assert "explain almost nothing" in search(make_task(X, y, priors=none)).collapse
     assert "collapsed to a point" in search(make_task(X, y, weight=np.inf)).collapse
     result = learn_mode(
         make_task(X, y, priors=none),
         Options(approximation="laplace"),
         rng=np.random.default_rng(0),
     )
-    assert any("explain next to nothing" in message for message in result.warnings)
+    assert any("explain almost nothing" in message for message in result.warnings)
     # Whoever asks for the limit knows.
     result = learn_mode(
         make_task(X, y, weight=np.inf),

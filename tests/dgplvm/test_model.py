@@ -219,10 +219,10 @@ def test_start_is_where_the_classes_are_apart():
         ({"width": 0.0}, "width must be"),
         ({"map_noise": 0.0}, "map_noise must be"),
         ({"criterion": "inverse_trace"}, "criterion must be one of"),
-        ({"y": TWO[:-1]}, "X has 9 rows and y has shape"),
+        ({"y": TWO[:-1]}, "X has 9 samples and y has shape"),
         ({"y": np.zeros(9)}, "at least two classes"),
         ({"y": TWO, "unlabeled": 7}, "at least two classes"),
-        ({"X": np.ones((9, 4))}, "all rows of X are equal"),
+        ({"X": np.ones((9, 4))}, "all samples of X are equal"),
         ({"X": np.full((9, 4), np.nan)}, "NaN or infinity"),
         ({"X": rows()[:3], "y": TWO[:3], "n_components": 3, "criterion": "total"}, "below"),
     ],
@@ -314,8 +314,8 @@ def test_draws_are_turned_to_the_mode():
     [
         ({"weight": np.inf}, "finite weight"),
         ({"criterion": "inverse_trace"}, "criterion in"),
-        ({"n_centres": 0}, "map by all rows"),
-        ({"n_centres": 3}, "map by all rows"),
+        ({"n_centres": 0}, "dense mapping"),
+        ({"n_centres": 3}, "dense mapping"),
     ],
 )
 def test_what_cannot_be_sampled_is_refused(changes, message):
