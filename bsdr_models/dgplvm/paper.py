@@ -58,7 +58,7 @@ def learn_paper(
     options : Options
         A single candidate width is used; the noise of the mapping has no counterpart.
     sequence : (N,), optional
-        Sequence of each row.
+        Sequence of each sample.
     rng : numpy.random.Generator
 
     Returns

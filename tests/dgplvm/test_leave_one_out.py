@@ -1,4 +1,4 @@
-"""Leave-out positions against a map that never saw the rows."""
+"""Leave-one-out latent coordinates against a mapping without the samples."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from bsdr_models.dgplvm.leave_one_out import (
 
 
 def condition(prior, latent, left, row):
-    """Position of a row given all but some, by dense algebra on the prior covariance."""
+    """Conditional mean and variance of a sample given all but some, by dense algebra."""
     root = prior.root(np.eye(prior.n_raw))
     K, mean = root @ root.T, prior.mean_weights @ latent
     kept = np.setdiff1d(np.arange(len(latent)), left)
@@ -27,7 +27,7 @@ def condition(prior, latent, left, row):
 
 
 @pytest.mark.parametrize("few", [False, True])
-def test_positions_are_those_of_a_map_without_the_rows(few, problem):
+def test_leave_one_out_matches_a_mapping_without_the_samples(few, problem):
     X, y = problem
     y = y.copy()
     y[[2, 9]] = -1
@@ -45,29 +45,29 @@ def test_positions_are_those_of_a_map_without_the_rows(few, problem):
     for i, sets in enumerate(tuples):
         row = sets[0, 0]
         each = [condition(prior, latent, left, row) for left in sets]
-        position = np.mean([position for position, _ in each], axis=0)
-        # The variance of a row given the rest, its tuple unknown: that of the row in M_II^-1.
+        mean = np.mean([mean for mean, _ in each], axis=0)
+        # The variance given the samples outside the tuple.
         variance = np.mean([variance for _, variance in each])
-        np.testing.assert_allclose(found.latent[row], position, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(found.latent[row], mean, rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(found.variance[row], variance, rtol=1e-8)
         assert row == np.flatnonzero(y >= 0)[i]
     np.testing.assert_array_equal(found.latent[[2, 9]], latent[[2, 9]])
 
 
-def test_a_tuple_holds_one_row_of_every_class_and_the_row_itself_first(problem):
+def test_a_tuple_has_the_sample_first_and_one_sample_of_every_other_class(problem):
     _, y = problem
-    tuples = leave_out_tuples(y, 5)  # classes 3 and 4 have no row
+    tuples = leave_out_tuples(y, 5)  # classes 3 and 4 have no sample
     assert tuples.shape == (len(y), 20, 3)
     np.testing.assert_array_equal(tuples[:, :, 0], np.arange(len(y))[:, None].repeat(20, axis=1))
     assert np.all(np.sort(y[tuples], axis=2) == np.arange(3))
 
 
-def test_tuples_are_the_same_every_time(problem):
+def test_tuples_are_deterministic(problem):
     _, y = problem
     np.testing.assert_array_equal(leave_out_tuples(y, 3), leave_out_tuples(y, 3))
 
 
-def test_classes_in_reverse_are_shifted_back():
+def test_reversed_centroids_are_shifted_back():
     y = np.array([0, 0, 1, 1, -1])
     latent = np.array([-1.0, -1.0, 1.0, 1.0, 0.0])[:, None]
     reverse = LeaveOneOutFit(latent=-0.5 * latent, variance=np.ones(5), slope=-0.5)
@@ -79,16 +79,16 @@ def test_classes_in_reverse_are_shifted_back():
     assert enforce_centroid_order(ahead, latent, y) is ahead.latent
 
 
-def test_little_is_granted_to_a_map_of_many_rows():
+def test_minimum_slope_decreases_with_the_number_of_samples():
     assert minimum_slope(4) == minimum_slope(10) == MIN_SLOPE
     y = np.arange(60) % 2
     latent = np.where(y == 0, -1.0, 1.0)[:, None]
-    nothing = LeaveOneOutFit(latent=0.0 * latent, variance=np.ones(60), slope=0.0)
-    believed = enforce_centroid_order(nothing, latent, y, minimum_slope(60))
-    np.testing.assert_allclose(believed, MIN_SLOPE / 36 * latent)
+    not_predictive = LeaveOneOutFit(latent=0.0 * latent, variance=np.ones(60), slope=0.0)
+    shifted = enforce_centroid_order(not_predictive, latent, y, minimum_slope(60))
+    np.testing.assert_allclose(shifted, MIN_SLOPE / 36 * latent)
 
 
-def test_the_scale_of_draws_of_the_map_is_found():
+def test_scale_of_draws_of_the_mapping_is_recovered():
     rng = np.random.default_rng(5)
     X = rng.standard_normal((400, 3))
     y = np.arange(400) % 2

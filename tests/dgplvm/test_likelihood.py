@@ -1,4 +1,4 @@
-"""The two densities of the features given the positions, against SciPy's and by invariance."""
+"""The two densities of the features, against SciPy and by invariance."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -27,7 +27,7 @@ def problem(shape, seed=83):
 
 
 def fourth_order(f, x, step=1e-3):
-    """Gradient of a scalar function by differences with an error of the order of step**4."""
+    """Gradient by finite differences with an error of order step**4."""
     gradient = np.empty(x.size)
     for k in range(x.size):
         e = np.zeros(x.size)
@@ -38,7 +38,7 @@ def fourth_order(f, x, step=1e-3):
 
 
 def extrapolated(f, x):
-    """Two steps of the fourth-order rule, which leaves an error of the order of step**6."""
+    """Richardson extrapolation of the fourth-order rule, with an error of order step**6."""
     return (16.0 * fourth_order(f, x, 4e-3) - fourth_order(f, x, 8e-3)) / 15.0
 
 
@@ -47,7 +47,7 @@ def kernel_matrix(latent, signal, lengthscale):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_rows_keep_what_the_density_sees(shape):
+def test_feature_gram(shape):
     X, _ = problem(shape)
     n, d, _ = shape
     gram = FeatureGram.of(X)
@@ -68,7 +68,7 @@ def test_dependent_features_leave_a_narrower_root():
     assert gram.n_features == 20
 
 
-def test_rows_that_have_no_density_are_refused():
+def test_degenerate_features_raise():
     with pytest.raises(ValueError, match="two samples"):
         FeatureGram.of(np.zeros((1, 4)))
     with pytest.raises(ValueError, match="equal"):
@@ -114,7 +114,7 @@ def test_gradients_are_those_of_differences(shape, density, logs):
 
 
 @pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
-def test_shift_and_rotation_of_the_positions_change_nothing(density, logs):
+def test_invariant_to_shift_and_rotation_of_latent_coordinates(density, logs):
     X, latent = problem((15, 6, 3))
     gram = FeatureGram.of(X)
     Q = ortho_group(3, seed=3).rvs()
@@ -126,7 +126,7 @@ def test_shift_and_rotation_of_the_positions_change_nothing(density, logs):
 
 
 @pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
-def test_rotation_of_the_features_changes_nothing(density, logs):
+def test_invariant_to_rotation_of_the_features(density, logs):
     X, latent = problem((15, 6, 2))
     turned = X @ ortho_group(6, seed=4).rvs()
     base, got = (
@@ -137,8 +137,8 @@ def test_rotation_of_the_features_changes_nothing(density, logs):
     np.testing.assert_allclose(got.latent, base.latent, rtol=0.0, atol=1e-11)
 
 
-def test_a_constant_row_added_to_the_features_changes_nothing():
-    """The contrasts do not see it; the scale of the kernel is held."""
+def test_invariant_to_a_constant_added_to_each_feature():
+    """The contrasts are invariant; the scale of the kernel is fixed."""
     X, latent = problem((15, 6, 2))
     gram = FeatureGram.of(X)
     shifted = FeatureGram(
@@ -154,14 +154,14 @@ def test_a_constant_row_added_to_the_features_changes_nothing():
     np.testing.assert_allclose(got.log_kernel, base.log_kernel, rtol=1e-10)
 
 
-def test_units_of_the_features_shift_the_value_only():
+def test_units_of_the_features_only_shift_the_value():
     X, latent = problem((15, 6, 2))
     base, got = (evaluate(latent, LOG_KERNEL, FeatureGram.of(c * X)) for c in (1.0, 10.0))
     assert got.value == pytest.approx(base.value + 14 * 6 * np.log(10.0), rel=1e-12)
     np.testing.assert_allclose(got.latent, base.latent, rtol=0.0, atol=1e-11)
 
 
-def test_scale_of_the_positions_is_that_of_the_kernel():
+def test_scale_of_latent_coordinates_is_equivalent_to_the_lengthscale():
     X, latent = problem((15, 6, 2))
     gram = FeatureGram.of(X)
     scale = np.array([0.0, np.log(5.0), 0.0])
@@ -174,8 +174,8 @@ def test_scale_of_the_positions_is_that_of_the_kernel():
     np.testing.assert_allclose(5.0 * got.latent, base.latent, rtol=0.0, atol=1e-11)
 
 
-def test_a_wide_bias_is_an_integrated_mean():
-    """N(0, c) on the mean: the paper's form rises by D/2 ln(2 pi c N), as the flat prior is 1."""
+def test_a_wide_bias_integrates_out_the_mean():
+    """With N(0, c) on the mean the paper's form differs by D/2 ln(2 pi c N)."""
     X, latent = problem((15, 6, 2))
     gram = FeatureGram.of(X)
     signal, lengthscale, noise = np.exp(LOG_KERNEL)
@@ -190,8 +190,8 @@ def test_a_wide_bias_is_an_integrated_mean():
 
 
 @pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
-def test_positions_may_coincide(density, logs):
-    """Noise is by row: equal positions share the function, not its noise."""
+def test_latent_coordinates_may_coincide(density, logs):
+    """Samples with equal latent coordinates share the function, not its noise."""
     X, latent = problem((12, 5, 2))
     latent[6:] = latent[:6]
     together = density(latent, logs, FeatureGram.of(X))
@@ -215,7 +215,7 @@ def test_the_arguments_are_not_changed():
 
 
 @pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
-def test_the_order_in_memory_does_not_matter(density, logs):
+def test_invariant_to_memory_order(density, logs):
     X, latent = problem((12, 5, 2))
     gram = FeatureGram.of(X)
     base = density(latent, logs, gram)
@@ -226,7 +226,7 @@ def test_the_order_in_memory_does_not_matter(density, logs):
 
 
 @pytest.mark.parametrize("density", [evaluate, evaluate_paper])
-def test_a_matrix_without_a_factor_is_an_error(density):
+def test_a_matrix_that_is_not_positive_definite_raises(density):
     X, _ = problem((12, 5, 2))
     logs = np.array([0.0, 0.0, -600.0, 600.0])[: 3 if density is evaluate else 4]
     with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
@@ -235,15 +235,15 @@ def test_a_matrix_without_a_factor_is_an_error(density):
 
 @pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_positions_that_are_not_finite_are_an_error(density, logs, bad):
+def test_latent_coordinates_that_are_not_finite_raise(density, logs, bad):
     X, latent = problem((12, 5, 2))
     latent[3, 1] = bad
     with pytest.raises(np.linalg.LinAlgError, match="finite"):
         density(latent, logs, FeatureGram.of(X))
 
 
-def test_evaluations_of_several_sizes_and_threads_do_not_meet():
-    """Arrays are kept between evaluations; what is returned does not change with the next one."""
+def test_work_arrays_are_safe_across_sizes_and_threads():
+    """Work arrays are reused between evaluations; results are not overwritten."""
     problems = [problem((n, 9, 2), seed=n) for n in (40, 12, 60, 12, 25)]
 
     def run(case):

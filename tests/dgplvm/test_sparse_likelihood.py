@@ -1,4 +1,4 @@
-"""The bound with inducing positions, against SciPy's density and the exact one."""
+"""The variational bound against SciPy's density and the exact one."""
 
 import tracemalloc
 
@@ -12,7 +12,7 @@ from bsdr_models.dgplvm import sparse_likelihood
 from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate
 from bsdr_models.dgplvm.sparse_likelihood import JITTER, evaluate_sparse, initial_inducing
 
-# (N, D, R, M): wide, tall, as many inducing positions as rows, the smallest.
+# (N, D, R, M): wide, tall, as many inducing points as samples, the smallest.
 SHAPES = [(9, 30, 2, 4), (25, 4, 2, 7), (12, 12, 2, 12), (2, 3, 1, 1), (7, 1, 3, 2)]
 LOG_KERNEL = np.log([0.4, 0.9, 0.5])
 
@@ -27,7 +27,7 @@ def problem(shape, seed=101):
 
 
 def differences(f, x):
-    """Gradient by two steps of the fourth-order rule, extrapolated: the error is step**6."""
+    """Gradient by Richardson extrapolation, with an error of order step**6."""
 
     def rule(step):
         gradient = np.empty(x.size)
@@ -79,7 +79,7 @@ def test_gradients_are_those_of_differences(shape):
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_bound_is_one(shape, seed):
+def test_value_is_an_upper_bound(shape, seed):
     X, latent, inducing = problem(shape, seed)
     gram = FeatureGram.of(X)
     log_kernel = LOG_KERNEL + np.random.default_rng(seed).standard_normal(3)
@@ -88,7 +88,7 @@ def test_the_bound_is_one(shape, seed):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_inducing_positions_of_the_rows_give_the_density(shape):
+def test_bound_is_tight_with_all_inducing_points(shape):
     X, latent, _ = problem(shape)
     gram = FeatureGram.of(X)
     exact = evaluate(latent, LOG_KERNEL, gram)
@@ -101,15 +101,15 @@ def test_inducing_positions_of_the_rows_give_the_density(shape):
     np.testing.assert_allclose(got.latent + got.inducing, exact.latent, rtol=0.0, atol=limit)
 
 
-def test_more_inducing_positions_never_loosen_the_bound():
+def test_more_inducing_points_never_loosen_the_bound():
     X, latent, inducing = problem((40, 8, 2, 12))
     gram = FeatureGram.of(X)
     values = [evaluate_sparse(latent, LOG_KERNEL, inducing[:m], gram).value for m in range(1, 13)]
-    # The jitter is shared out anew with each position.
+    # The effect of the jitter changes with each point.
     assert np.all(np.diff(values) <= 1e-6)
 
 
-def test_blocks_of_rows_are_summed(monkeypatch):
+def test_blocks_of_samples_are_summed(monkeypatch):
     X, latent, inducing = problem((41, 8, 2, 5))
     gram = FeatureGram.of(X)
     whole = evaluate_sparse(latent, LOG_KERNEL, inducing, gram)
@@ -121,8 +121,8 @@ def test_blocks_of_rows_are_summed(monkeypatch):
         np.testing.assert_allclose(a, b, rtol=0.0, atol=1e-11 * np.abs(b).max())
 
 
-def test_memory_is_a_few_blocks_above_the_gradient():
-    """A quarter of one array rows x inducing positions holds the gradient and all the blocks."""
+def test_memory_is_linear_in_the_number_of_samples():
+    """Gradient and blocks need less than a quarter of an N x M array."""
     X, latent, inducing = problem((40_000, 3, 2, 50))
     gram = FeatureGram.of(X)
     evaluate_sparse(latent[:100], LOG_KERNEL, inducing, FeatureGram.of(X[:100]))  # compiles
@@ -135,7 +135,7 @@ def test_memory_is_a_few_blocks_above_the_gradient():
     assert peak < 40_000 * 50 * 8 / 4
 
 
-def test_shift_and_rotation_of_all_positions_change_nothing():
+def test_invariant_to_shift_and_rotation():
     X, latent, inducing = problem((20, 8, 3, 5))
     gram = FeatureGram.of(X)
     Q, b = ortho_group(3, seed=3).rvs(), np.array([3.0, -1.0, 2.0])
@@ -147,7 +147,7 @@ def test_shift_and_rotation_of_all_positions_change_nothing():
     np.testing.assert_allclose(base.latent.sum(axis=0), -base.inducing.sum(axis=0), atol=1e-9)
 
 
-def test_positions_may_coincide():
+def test_latent_coordinates_may_coincide():
     X, latent, inducing = problem((20, 8, 2, 6))
     latent[10:] = latent[:10]
     inducing[3:] = inducing[:3]
@@ -168,14 +168,14 @@ def test_the_arguments_are_not_changed():
     assert all(np.array_equal(a, b) for a, b in zip(arrays, kept, strict=True))
 
 
-def test_a_matrix_without_a_factor_is_an_error():
+def test_a_matrix_that_is_not_positive_definite_raises():
     X, latent, inducing = problem((20, 8, 2, 6))
     with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
         evaluate_sparse(latent, np.array([-800.0, 0.0, 0.0]), inducing, FeatureGram.of(X))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_positions_that_are_not_finite_are_an_error(bad):
+def test_latent_coordinates_that_are_not_finite_raise(bad):
     X, latent, inducing = problem((20, 8, 2, 6))
     for array in (inducing, latent):
         array[1, 1] = bad
@@ -184,18 +184,18 @@ def test_positions_that_are_not_finite_are_an_error(bad):
         array[1, 1] = 0.0
 
 
-def test_inducing_positions_are_spread_over_the_rows():
+def test_inducing_points_are_spread_over_the_samples():
     rng = np.random.default_rng(103)
     centres = rng.uniform(-20.0, 20.0, (12, 2))
     latent = np.repeat(centres, 400, axis=0) + 0.01 * rng.standard_normal((4800, 2))
     placed = initial_inducing(latent, 12, rng)
     assert placed.shape == (12, 2)
-    # One within a group of its own, for at least nearly all: a draw may take a group twice.
+    # Nearly every group has an inducing point; seeding may draw a group twice.
     nearest = np.argmin(cdist(centres, placed), axis=1)
     assert len(np.unique(nearest)) >= 11
 
 
-def test_few_distinct_positions_are_taken_once_each():
+def test_distinct_latent_coordinates_are_taken_once():
     distinct = np.arange(5.0)[:, None] * [1.0, 2.0]
     latent = np.repeat(distinct, 20, axis=0)
     for m in (7, 100, 300):
@@ -203,8 +203,8 @@ def test_few_distinct_positions_are_taken_once_each():
         np.testing.assert_allclose(placed[np.argsort(placed[:, 0])], distinct, atol=1e-12)
 
 
-def test_a_few_inducing_positions_come_close_to_the_density():
-    """A latent plane of 2 x 2 length-scales has about ten directions that matter."""
+def test_few_inducing_points_approximate_the_density():
+    """A latent plane of 2 x 2 length-scales has an effective rank of about ten."""
     rng = np.random.default_rng(107)
     latent = rng.uniform(-1.0, 1.0, (400, 2))
     X = np.column_stack([np.sin(latent @ w) for w in rng.standard_normal((20, 2))])
