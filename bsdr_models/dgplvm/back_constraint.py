@@ -1,8 +1,7 @@
 r"""Back-constraint: a Gaussian process from features to latent coordinates, dense or low-rank.
 
-The back-constraint of [1]_, Eqs. (17)-(18), writes latent coordinates as sums of kernels at the
-training samples. With as many kernels as samples this constrains nothing. Here it is a prior
-instead,
+The paper's back-constraint, Eqs. (17)-(18), writes latent coordinates as sums of kernels at the
+training samples. With as many kernels as samples this constrains nothing. Here it is a prior,
 
 .. math::
     x_{\cdot j} \sim N(m_j 1,\; s^2 K_b), \qquad
@@ -15,11 +14,6 @@ linear in the number of samples.
 
 As in the paper y are features and x latent coordinates. M is the inverse of K_b and
 :math:`E = I - 1 c^\top`.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
 """
 
 from dataclasses import dataclass

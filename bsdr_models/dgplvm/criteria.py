@@ -213,7 +213,9 @@ def make_criterion(
     *,
     affinity: FloatArray | sparse.sparray | sparse.spmatrix | None = None,
 ) -> Criterion:
-    """A criterion for these labels.
+    """A criterion for given labels.
+
+    An evaluation costs O(N R^2), and for local_fisher also O(R) per non-zero of the affinity.
 
     Parameters
     ----------
@@ -226,11 +228,6 @@ def make_criterion(
     affinity : (N, N), dense or sparse, optional
         For local_fisher only, from :func:`local_affinity`. Symmetric, between 0 and 1; entries
         between classes and of unlabelled samples are ignored.
-
-    Returns
-    -------
-    Criterion
-        Its cost is O(N R^2), and for local_fisher also O(R) per non-zero of the affinity.
 
     Raises
     ------

@@ -7,7 +7,7 @@ variances. With k the kernel between x and the training samples,
     \mu(x) = Y^\top v, \quad v = u + A k, \qquad
     \sigma^2(x) = c - 2 u^\top k - k^\top A k,
 
-which are eqs. (15) and (16) of [1]_ for :math:`u = 0, A = K^{-1}` and :math:`c = k(x, x)`, noise
+the paper's eqs. (15) and (16) for :math:`u = 0, A = K^{-1}` and :math:`c = k(x, x)`, noise
 included. A constant of each feature with a flat prior, integrated out, has
 :math:`A = K^{-1} - K^{-1} 1 1^\top K^{-1} / s`, :math:`u = K^{-1} 1 / s` and
 :math:`c = k(x, x) + 1 / s` with :math:`s = 1^\top K^{-1} 1`. Noise is independent for each sample:
@@ -21,11 +21,6 @@ The negative log joint density of y and x is eq. (14), with a factor t on its fi
 
 Only the part of y in the row space of Y depends on x. It has at most N coordinates, so the cost
 does not grow with the number of features.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. International Conference on Machine Learning 24.
 """
 
 from dataclasses import dataclass, field

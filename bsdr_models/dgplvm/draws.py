@@ -53,15 +53,8 @@ def learn_draws(
     Parameters
     ----------
     engine : {"nuts", "advi"}
-    task : Task
-    options : Options
     draws, tune, chains : int
         Draws and warm-up steps per chain; ADVI returns ``draws`` draws in one chain.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    FitResult
 
     Raises
     ------

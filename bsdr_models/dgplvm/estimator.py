@@ -6,17 +6,9 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import xarray as xr
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import (
-    check_array,
-    check_consistent_length,
-    check_is_fitted,
-)
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.by_blocks import by_blocks

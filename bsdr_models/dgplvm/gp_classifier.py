@@ -7,12 +7,7 @@ With u the latent coordinates in units of the distance between classes,
     k(u, u') = e^{t_0} \exp(-|u - u'|^2 / 2 e^{2 t_1}) + e^{t_2} u^\top u' + 10^{-6} \delta,
 
 t maximises the sum of the log evidences of all problems and the log density of its prior. The paper
-[1]_ uses the kernel of the features instead, which can be passed as ``reuse``.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
+uses the kernel of the features instead, which can be passed as ``reuse``.
 """
 
 from dataclasses import dataclass, replace
@@ -148,7 +143,6 @@ def fit_gp_classifier(
         Class of each sample, -1 without a label; these are ignored.
     n_labels : int
         K.
-    approximation : {"laplace", "ep"}
     priors : Priors
         Its ``classifier`` part.
     refit : bool
@@ -164,10 +158,6 @@ def fit_gp_classifier(
     conservative_latent : (N, R), optional
         Latent coordinates with less separated classes, to limit the confidence: the temperature
         fitted to them is a lower bound.
-
-    Returns
-    -------
-    GPClassifier
 
     Raises
     ------

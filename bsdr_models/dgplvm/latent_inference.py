@@ -1,13 +1,8 @@
-"""Embedding of samples by the likelihood of their features: the minimum of eq. (14) of [1]_.
+"""Embedding of samples by the likelihood of their features: the minimum of the paper's eq. (14).
 
 Newton steps are vectorised over samples and initialisations, each with its own trust region and
 stopping rule, so that results do not depend on the batch. The function and its derivatives are
 those of :mod:`~bsdr_models.dgplvm.decoder`.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. International Conference on Machine Learning 24.
 """
 
 from collections.abc import Callable

@@ -126,18 +126,7 @@ class FitResult:
 
 
 def learn_mode(task: Task, options: Options, *, rng: np.random.Generator) -> FitResult:
-    """Fit the posterior mode of the well-posed model.
-
-    Parameters
-    ----------
-    task : Task
-    options : Options
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    FitResult
-    """
+    """Fit the posterior mode of the well-posed model."""
     fit = fit_map(
         task,
         widths=options.widths,

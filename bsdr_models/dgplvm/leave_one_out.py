@@ -89,16 +89,11 @@ def leave_one_out(
 
     Parameters
     ----------
-    prior : MappingPrior
     latent : (N, R)
     y_index : (N,)
         Class of each sample, -1 without a label.
     tuples : (N_labelled, T, L)
         From :func:`leave_out_tuples`.
-
-    Returns
-    -------
-    LeaveOneOutFit
     """
     residual = prior.solve(latent - prior.mean_weights @ latent)
     n_known, n_tuples, size = tuples.shape

@@ -18,16 +18,11 @@ It is the density of any N - 1 orthonormal contrasts of the samples and depends 
 With a zero mean instead, any signal would be penalised: centred features are orthogonal to 1, but
 K has a large eigenvalue near it.
 
-:func:`evaluate_paper` has the kernel (5) and the density (8) of [1]_, with zero mean and the bias
-as a hyper-parameter.
+:func:`evaluate_paper` has the paper's kernel (5) and density (8), with zero mean and the bias as a
+hyper-parameter.
 
 Both cost a Cholesky factor, its inverse, two triangular solves with a root of S and a symmetric
 product. Values are negative log densities in nats with all constants.
-
-References
-----------
-.. [1] R. Urtasun and T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
 """
 
 import math
@@ -131,7 +126,6 @@ def evaluate(latent: FloatArray, log_kernel: FloatArray, gram: FeatureGram) -> E
     log_kernel : (3,)
         Logs of signal a, length-scale l and noise b; a and b are in units of the variance of the
         features.
-    gram : FeatureGram
 
     Raises
     ------

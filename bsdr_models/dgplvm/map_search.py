@@ -148,7 +148,6 @@ def fit_map(
 
     Parameters
     ----------
-    task : Task
     widths, noises : sequence of float
         Candidates for the settings of the mapping.
     n_starts : int
@@ -158,13 +157,8 @@ def fit_map(
         Of :func:`~bsdr_models.inference.optimise.run_map`.
     rng : numpy.random.Generator
         For centres and random initialisations.
-    progressbar : bool
     n_jobs : int, optional
         Initialisations that run in parallel.
-
-    Returns
-    -------
-    MapFit
     """
     prior, settings, latent = _mapping_and_initial(task, widths, noises, rng)
     objective = make_objective(task, prior)

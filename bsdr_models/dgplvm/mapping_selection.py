@@ -58,11 +58,8 @@ def mapping_factory(
     weights = centroid_weights(y_index, n_labels)
 
     def make(settings: MappingSettings) -> MappingPrior:
-        options = {
-            "width": settings.width,
-            "noise": settings.noise,
-            "mean_variance": mean_variance,
-        }
+        width, noise = settings.width, settings.noise
+        options = {"width": width, "noise": noise, "mean_variance": mean_variance}
         if centres is None:
             return DenseMapping.of(X, weights, **options)
         return LowRankMapping.of(X, weights, centres, **options)
@@ -86,14 +83,8 @@ def choose_settings(
     X : (N, D)
     y_index : (N,)
         Unlabelled samples, -1, are ignored.
-    n_labels : int
-    mean_variance : float
     widths, noises : sequence of float
         Candidates; a single pair is returned without any computation.
-
-    Returns
-    -------
-    MappingSettings
     """
     candidates = [MappingSettings(width=g, noise=noise) for g in widths for noise in noises]
     if len(candidates) == 1:
@@ -139,11 +130,9 @@ def initial_coordinates(
 
     Parameters
     ----------
-    prior : MappingPrior
     X : (N, D)
     y_index : (N,)
         No unlabelled samples.
-    n_labels, n_components : int
 
     Returns
     -------

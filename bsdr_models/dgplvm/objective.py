@@ -1,6 +1,6 @@
 r"""The well-posed objective: tempered likelihood, criterion and smooth mapping of whitened latents.
 
-The paper's objective [1]_, Eq. (13), has no minimum: the criterion is invariant to the scale of the
+The paper's objective, Eq. (13), has no minimum: the criterion is invariant to the scale of the
 latent coordinates, and the likelihood identifies it only up to a kernel parameter. Here labelled
 samples are whitened, which fixes scale and translation,
 
@@ -19,11 +19,6 @@ L is the negative log likelihood with the means of the features integrated out, 
 criterion, with weight :math:`w = \kappa\,n\,D_{\mathrm{eff}}`. The third term is the prior of the
 mapping (:mod:`~bsdr_models.dgplvm.back_constraint`) with its scale integrated out; t are log
 kernel parameters. Together with :math:`U_{ij} \sim N(0, 1)`, exp(-F) is a proper density.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
 """
 
 from collections.abc import Callable

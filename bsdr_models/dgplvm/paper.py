@@ -59,11 +59,6 @@ def learn_paper(
         A single candidate width is used; the noise of the mapping has no counterpart.
     sequence : (N,), optional
         Sequence of each sample.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    FitResult
 
     Raises
     ------

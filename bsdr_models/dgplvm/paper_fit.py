@@ -188,10 +188,6 @@ def fit_paper(
     max_iter, tol, progressbar, n_jobs
         Of :func:`~bsdr_models.inference.optimise.run_map`.
 
-    Returns
-    -------
-    PaperFit
-
     Raises
     ------
     ValueError

@@ -29,11 +29,6 @@ variables of the optimiser are :math:`u = L^\top a`, L the Cholesky factor of th
 centres: then :math:`X = \Phi u` with :math:`\Phi = K_{bc} L^{-\top}`, and the penalty is
 :math:`\tfrac{\rho}{2} |u|^2`. With all samples as centres :math:`\Phi = L` is invertible: the
 mapping is no constraint, but it affects which optimum is found, and embeds new samples.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,4 @@
-"""Latent coordinates and class probabilities of new samples, from a mode or from draws.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
-"""
+"""Latent coordinates and class probabilities of new samples, from a mode or from draws."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +48,7 @@ class Embedder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingEmbedder:
-    r"""Embedding by the back-constraint, [1]_, Eqs. (17)-(18), in closed form.
+    r"""Embedding by the back-constraint, Eqs. (17)-(18) of the paper, in closed form.
 
     .. math::
         x(y) \sim N\!\left(m + k_b(y)^\top M (X - 1 m^\top),\;
@@ -97,7 +91,7 @@ class MappingEmbedder:
         return self.mean + self.prior.features(X) @ self.weights
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Means and covariances; the components are independent."""
+        """Means and covariances, (M, R) and (M, R, R)."""
         features = self.prior.features(X)
         variance = self.scale * self.prior.variance(features)
         return LatentCoordinates(
@@ -154,7 +148,7 @@ class MappingEmbedder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelihoodEmbedder:
-    """Embedding by the likelihood of the features, [1]_, Eq. (14): an optimisation per sample.
+    """Embedding by likelihood, Eq. (14) of the paper: an optimisation per sample.
 
     decoder
         The generative part.

@@ -65,8 +65,6 @@ def sample(
         Initialises the chains; its settings of the mapping are used.
     draws, tune, chains : int
         Draws and warm-up steps per chain; ADVI returns ``draws`` draws in one chain.
-    rng : numpy.random.Generator
-    progressbar : bool
 
     Returns
     -------

@@ -130,7 +130,6 @@ def initial_inducing(latent: FloatArray, n_inducing: int, rng: np.random.Generat
     latent : (N, R)
     n_inducing : int
         M. If there are fewer distinct latent coordinates, each of them is taken once.
-    rng : numpy.random.Generator
 
     Returns
     -------
