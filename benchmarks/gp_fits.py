@@ -5,7 +5,7 @@ import numpy as np
 from benchmarks.gp_likelihood import LOG_KERNEL, N_FEATURES, exact_floor, problem
 from benchmarks.timing import Work, medians
 from bsdr_models import DGPLVMClassifier
-from bsdr_models.dgplvm.back_constraint import DenseMap, centroid_weights
+from bsdr_models.dgplvm.back_constraint import DenseMapping, centroid_weights
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.dgplvm.priors import Priors
@@ -23,14 +23,14 @@ def whole_objective(n_samples: int) -> list[str]:
     y = np.arange(n_samples) % N_LABELS
     weights = centroid_weights(y, N_LABELS)
     objective = Objective(
-        rows=case.rows,
-        map_prior=DenseMap.of(case.X, weights, width=2.0, noise=0.03, mean_variance=0.3),
+        gram=case.gram,
+        mapping_prior=DenseMapping.of(case.X, weights, width=2.0, noise=0.03, mean_variance=0.3),
         criterion=make_criterion("trace_ratio", y, N_LABELS),
         weight=100.0,
         known=np.arange(n_samples),
         priors=Priors(),
         n_components=case.latent.shape[1],
-        temper=case.rows.n_effective / N_FEATURES,
+        temper=case.gram.n_effective / N_FEATURES,
     )
     x = objective.pack(case.latent, LOG_KERNEL)
     value, gradient = objective(x)

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from benchmarks.timing import Work, medians
-from bsdr_models.dgplvm.likelihood import Evaluation, Rows, evaluate, evaluate_paper
+from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate, evaluate_paper
 from bsdr_models.dgplvm.sparse_likelihood import evaluate_sparse, initial_inducing
 from bsdr_models.numerics.kernels import squared_distances
 
@@ -41,7 +41,7 @@ class Problem:
 
     X: np.ndarray
     latent: np.ndarray
-    rows: Rows
+    gram: FeatureGram
 
 
 def problem(n_samples: int) -> Problem:
@@ -51,12 +51,12 @@ def problem(n_samples: int) -> Problem:
     X = np.sin(latent @ rng.standard_normal((N_COMPONENTS, N_FEATURES)))
     X += rng.standard_normal(X.shape)
     X -= X.mean(axis=0)
-    return Problem(X=X, latent=latent, rows=Rows.of(X))
+    return Problem(X=X, latent=latent, gram=FeatureGram.of(X))
 
 
 def plain(case: Problem) -> Evaluation:
     """The formulas as they stand, with full matrices and a general inverse."""
-    signal, lengthscale, noise = np.exp(LOG_KERNEL) * [case.rows.variance, 1.0, case.rows.variance]
+    signal, lengthscale, noise = np.exp(LOG_KERNEL) * [case.gram.variance, 1.0, case.gram.variance]
     n, d = case.X.shape
     distances = squared_distances(case.latent)
     R = signal * np.exp(-0.5 * distances / lengthscale**2)
@@ -77,7 +77,7 @@ def plain(case: Problem) -> Evaluation:
 
 def check_exact(case: Problem) -> None:
     """Value and gradients of the package are those of the formulas."""
-    got, expected = evaluate(case.latent, LOG_KERNEL, case.rows), plain(case)
+    got, expected = evaluate(case.latent, LOG_KERNEL, case.gram), plain(case)
     assert abs(got.value - expected.value) < 1e-9 * abs(expected.value), "value"
     for a, b in ((got.latent, expected.latent), (got.log_kernel, expected.log_kernel)):
         assert np.abs(a - b).max() < 1e-7 * np.abs(b).max(), "gradient"
@@ -85,9 +85,9 @@ def check_exact(case: Problem) -> None:
 
 def check_sparse(case: Problem, inducing: np.ndarray) -> None:
     """The slope along a random direction is that of differences; few rows: the bound is one."""
-    got = evaluate_sparse(case.latent, LOG_KERNEL, inducing, case.rows)
+    got = evaluate_sparse(case.latent, LOG_KERNEL, inducing, case.gram)
     if len(case.latent) <= PLAIN_UP_TO:
-        exact = evaluate(case.latent, LOG_KERNEL, case.rows).value
+        exact = evaluate(case.latent, LOG_KERNEL, case.gram).value
         assert exact <= got.value < exact + 1e-3 * abs(exact), "bound"
     rng, step = np.random.default_rng(1), 1e-4
     directions = [rng.standard_normal(a.shape) for a in (case.latent, LOG_KERNEL, inducing)]
@@ -96,7 +96,7 @@ def check_sparse(case: Problem, inducing: np.ndarray) -> None:
             case.latent + sign * step * directions[0],
             LOG_KERNEL + sign * step * directions[1],
             inducing + sign * step * directions[2],
-            case.rows,
+            case.gram,
         ).value
         for sign in (1.0, -1.0)
     ]
@@ -120,14 +120,14 @@ def exact_floor(case: Problem) -> Work:
         assert info == 0
         blas.dsyrk(-0.5, W, beta=1.0, c=inverse, lower=1, overwrite_c=1)
 
-    return Work(run=run, prepare=lambda: (K.copy(order="F"), case.rows.root.copy(order="F")))
+    return Work(run=run, prepare=lambda: (K.copy(order="F"), case.gram.root.copy(order="F")))
 
 
 def sparse_floor(case: Problem) -> Work:
     """Solutions for K_uf, its square, its products with (M, M) and the root, block by block."""
     rng = np.random.default_rng(2)
     L = np.asfortranarray(np.eye(N_INDUCING) + 0.01 * np.tri(N_INDUCING))
-    W, root = np.asfortranarray(L @ L.T), case.rows.root
+    W, root = np.asfortranarray(L @ L.T), case.gram.root
     Z = rng.standard_normal((N_INDUCING, root.shape[1]))
     block = np.asfortranarray(rng.standard_normal((N_INDUCING, BLOCK)))
 
@@ -150,7 +150,7 @@ def rival(case: Problem, *, discriminative: bool) -> Work:
     GPy = importlib.import_module("GPy")
     kernel = GPy.kern.RBF(N_COMPONENTS) + GPy.kern.Bias(N_COMPONENTS)
     model = GPy.models.GPLVM(case.X, N_COMPONENTS, X=case.latent.copy(), kernel=kernel)
-    ours = evaluate_paper(case.latent, np.zeros(4), case.rows)  # all hyper-parameters are 1
+    ours = evaluate_paper(case.latent, np.zeros(4), case.gram)  # all hyper-parameters are 1
     assert abs(model.log_likelihood() + ours.value) < 1e-6 * abs(ours.value)
     assert np.abs(model.X.gradient + ours.latent).max() < 1e-5 * np.abs(ours.latent).max()
     if discriminative:
@@ -169,7 +169,7 @@ def measure_exact(n_samples: int, aim: float | None) -> list[str]:
     """One line of the table of the exact density."""
     case = problem(n_samples)
     works = {
-        "ours": Work(run=lambda _: evaluate(case.latent, LOG_KERNEL, case.rows)),
+        "ours": Work(run=lambda _: evaluate(case.latent, LOG_KERNEL, case.gram)),
         "floor": exact_floor(case),
     }
     if n_samples <= PLAIN_UP_TO:
@@ -194,7 +194,7 @@ def measure_sparse(n_samples: int, aim: float | None) -> list[str]:
     case = problem(n_samples)
     inducing = initial_inducing(case.latent, N_INDUCING, np.random.default_rng(0))
     check_sparse(case, inducing)
-    ours = Work(run=lambda _: evaluate_sparse(case.latent, LOG_KERNEL, inducing, case.rows))
+    ours = Work(run=lambda _: evaluate_sparse(case.latent, LOG_KERNEL, inducing, case.gram))
     seconds, floor = medians(ours, sparse_floor(case))
     aimed = "-" if aim is None else f"{1e3 * aim:g}"
     return [

@@ -11,13 +11,7 @@ _PUBLIC = {
     "build_model": "model",
 }
 
-__all__ = [
-    "SPEC",
-    "DGPLVMClassifier",
-    "LogNormal",
-    "Priors",
-    "build_model",
-]
+__all__ = ["SPEC", "DGPLVMClassifier", "LogNormal", "Priors", "build_model"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,25 +1,19 @@
-r"""The map from features to positions: a Gaussian process, by all rows or by a few centres.
+r"""Back-constraint: a Gaussian process from features to latent coordinates, dense or low-rank.
 
-The back-constraint of [1]_, Eqs. (17)-(18), writes every position as a sum of kernels over the
-training rows. With as many kernels as rows that is no constraint at all: any positions have
-weights. Here it is a prior instead,
+The paper's back-constraint, Eqs. (17)-(18), writes latent coordinates as sums of kernels at the
+training samples. With as many kernels as samples this constrains nothing. Here it is a prior,
 
 .. math::
     x_{\cdot j} \sim N(m_j 1,\; s^2 K_b), \qquad
     K_b = \exp(-g\,|y - y'|^2 / 2\,\mathrm{med}) + \omega\,1 1^\top + \lambda I,
 
 for each component j, where :math:`m_j = c^\top x_{\cdot j}` is the mean of the class centroids,
-med the median squared distance of the training rows, and s has an inverse Gamma prior and is
-integrated out. With centres the first term has their rank (Nyström) and cost and memory are
-linear in the number of rows.
+med the median squared distance of the training samples, and s has an inverse Gamma prior and is
+integrated out. With centres the first term is of low rank (Nyström), and cost and memory are
+linear in the number of samples.
 
-The letters are the paper's: y are features, x positions. M is the inverse of K_b and
+As in the paper y are features and x latent coordinates. M is the inverse of K_b and
 :math:`E = I - 1 c^\top`.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
 """
 
 from dataclasses import dataclass
@@ -32,75 +26,72 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.numerics.linalg import cholesky
 
-# Rows from which the median distance is taken where there are more.
+# Maximum number of samples for the median distance.
 MEDIAN_SAMPLES = 2000
-# Numbers gathered at a time for blocks of the inverse.
+# Array elements in memory at a time for blocks of the inverse.
 BLOCK_NUMBERS = 2_000_000
-# Rows whose covariances with the training rows are held at a time.
+# Samples whose covariances with the centres are computed at a time.
 CHUNK = 4096
 # Added to the diagonal of the kernel of the centres, of unit variance.
 CENTRE_JITTER = 1e-8
 
 
-class MapPrior(Protocol):
-    """Prior of one component of the positions given the features, up to its scale.
-
-    ``solve`` is the product with M, ``root`` the product with a matrix whose square is K_b.
-    """
+class MappingPrior(Protocol):
+    """Prior of one component of the latent coordinates given the features, up to its scale."""
 
     @property
-    def centre(self) -> FloatArray:
-        """Weights c (N,) of the rows in the mean of the class centroids; 0 without a label."""
+    def mean_weights(self) -> FloatArray:
+        """Weights c (N,) of the samples in the mean of the class centroids; 0 without a label."""
 
     @property
     def n_raw(self) -> int:
-        """Rows of what ``root`` is applied to."""
+        """Rows of the argument of ``root``."""
 
     def root(self, raw: FloatArray) -> FloatArray:
-        """(n_raw, R) -> (N, R): draws of the prior from independent normals."""
+        """Product with a square root of K_b, (n_raw, R) -> (N, R)."""
 
     def root_transposed(self, values: FloatArray) -> FloatArray:
-        """(N, R) -> (n_raw, R)."""
+        """Product with its transpose, (N, R) -> (n_raw, R)."""
 
     def raw(self, values: FloatArray) -> FloatArray:
-        """The smallest ``raw`` with ``root(raw) == values``, (N, R) -> (n_raw, R)."""
+        """Minimum-norm ``raw`` with ``root(raw) == values``, (N, R) -> (n_raw, R)."""
 
     def solve(self, values: FloatArray) -> FloatArray:
         """M times values, (N, R)."""
 
     def blocks(self, index: IntArray) -> FloatArray:
-        """Square blocks M_II of sets of rows: (B, L) -> (B, L, L)."""
+        """Square blocks M_II for sets of samples, (B, L) -> (B, L, L)."""
 
     def diagonal(self) -> FloatArray:
         """Diagonal of M, (N,)."""
 
     def weights(self, values: FloatArray) -> FloatArray:
-        """What ``features`` is multiplied with for the mean given centred positions, (P, R)."""
+        """Coefficients of ``features`` in the mean, given centred latent coordinates, (P, R)."""
 
     def features(self, X: FloatArray) -> FloatArray:
-        """Of rows (M, D) that take the place of training rows: (M, P)."""
+        """Features of the mapping, of samples (M, D): (M, P)."""
 
     def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Centres (m, D) and factors (m, R) of the kernels of which the map is a sum."""
+        """Centres (m, D) and factors (m, R) of the kernels whose sum is the mapping."""
 
     def variance(self, features: FloatArray) -> FloatArray:
-        """Variance of a position given those of the training rows, (M,), without the scale."""
+        """Predictive variance given the training samples, (M,), without the scale."""
 
     def left_out_variance(self) -> FloatArray:
-        """The same of each training row given the positions of the others, (N,)."""
+        """Predictive variance of each training sample given the others, (N,)."""
 
     def far_features(self) -> FloatArray:
-        """Of a row infinitely far from all training rows, (1, P)."""
+        """Features of a sample infinitely far from the training samples, (1, P)."""
 
     @property
     def decay(self) -> float:
-        """Factor of squared distances in the exponent of a kernel."""
+        """Factor of squared distances in the exponent of the kernel."""
 
 
 def median_distance(X: FloatArray) -> float:
-    """Median squared distance between rows; 1 if most of them coincide.
+    """Median squared distance between samples, or their mean if the median is 0, or 1.
 
-    Of evenly spaced rows, where there are more than ``MEDIAN_SAMPLES``.
+    Of evenly spaced samples if there are more than ``MEDIAN_SAMPLES``.
     """
     if len(X) > MEDIAN_SAMPLES:
         X = X[np.linspace(0, len(X) - 1, MEDIAN_SAMPLES).astype(int)]
@@ -110,7 +101,7 @@ def median_distance(X: FloatArray) -> float:
 
 
 def centroid_weights(y_index: IntArray, n_labels: int) -> FloatArray:
-    """Weights c (N,) with which rows enter the mean of the class centroids; 0 without a label."""
+    """Weights c (N,) of the samples in the mean of the class centroids; 0 without a label."""
     known = y_index >= 0
     counts = np.bincount(y_index[known], minlength=n_labels)
     weights = np.zeros(len(y_index))
@@ -118,27 +109,27 @@ def centroid_weights(y_index: IntArray, n_labels: int) -> FloatArray:
     return weights
 
 
-def energy(prior: MapPrior, latent: FloatArray) -> tuple[float, FloatArray]:
+def energy(prior: MappingPrior, latent: FloatArray) -> tuple[float, FloatArray]:
     """tr(X' Pi X) with Pi = E' M E, and Pi X, (N, R)."""
-    centred = latent - prior.centre @ latent
+    centred = latent - prior.mean_weights @ latent
     solved = prior.solve(centred)
-    product = solved - np.outer(prior.centre, solved.sum(axis=0))
+    product = solved - np.outer(prior.mean_weights, solved.sum(axis=0))
     return float(np.vdot(latent, product)), product
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DenseMap:
-    """All rows are centres.
+class DenseMapping:
+    """Mapping with all samples as centres.
 
     X
-        Training rows, (N, D).
+        Training samples, (N, D).
     decay
-        Of squared distances in the exponent: g / (2 med).
+        Factor of squared distances in the exponent: g / (2 med).
     mean_variance, noise
         omega, lambda.
     factor, inverse
         Lower Cholesky factor of K_b and its inverse M, (N, N).
-    centre
+    mean_weights
         c, (N,).
     """
 
@@ -148,23 +139,23 @@ class DenseMap:
     noise: float
     factor: FloatArray
     inverse: FloatArray
-    centre: FloatArray
+    mean_weights: FloatArray
 
     @classmethod
     def of(
         cls,
         X: FloatArray,
-        centre: FloatArray,
+        mean_weights: FloatArray,
         *,
         width: float,
         noise: float,
         mean_variance: float,
-    ) -> "DenseMap":
-        """Prior on training rows; ``width`` is g, ``noise`` is lambda."""
+    ) -> "DenseMapping":
+        """Prior on training samples; ``width`` is g, ``noise`` is lambda."""
         decay = width / (2.0 * median_distance(X))
         cov = np.exp(-decay * squared_distances(X)) + mean_variance
         cov[np.diag_indices_from(cov)] += noise
-        factor = cholesky(cov, name="covariance of the map")
+        factor = cholesky(cov, name="covariance of the mapping")
         inverse = cho_solve((factor, True), np.eye(len(X)))
         return cls(
             X=X,
@@ -173,7 +164,7 @@ class DenseMap:
             noise=noise,
             factor=factor,
             inverse=0.5 * (inverse + inverse.T),
-            centre=centre,
+            mean_weights=mean_weights,
         )
 
     @property
@@ -210,15 +201,15 @@ class DenseMap:
         return self.solve(values)
 
     def features(self, X: FloatArray) -> FloatArray:
-        """Covariances with the training rows, (M, N)."""
+        """Covariances with the training samples, (M, N)."""
         return np.exp(-self.decay * squared_distances(X, self.X)) + self.mean_variance
 
     def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """All rows, and their weights."""
+        """All samples, and their weights."""
         return self.X, weights
 
     def far_features(self) -> FloatArray:
-        """omega for every training row, (1, N)."""
+        """omega for every training sample, (1, N)."""
         return np.full((1, len(self.X)), self.mean_variance)
 
     def variance(self, features: FloatArray) -> FloatArray:
@@ -233,10 +224,10 @@ class DenseMap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LowRankMap:
-    r"""Kernels at a few centres: :math:`K_b = \Psi \Psi^\top + \lambda I`.
+class LowRankMapping:
+    r"""Mapping with kernels at a few centres: :math:`K_b = \Psi \Psi^\top + \lambda I`.
 
-    Psi (N, P) holds the Nyström features of the rows and a column of :math:`\sqrt\omega`.
+    Psi (N, P) has the Nyström features of the samples and a column of :math:`\sqrt\omega`.
 
     centres
         (m, D).
@@ -248,8 +239,8 @@ class LowRankMap:
         Lower Cholesky factor of lambda I + Psi' Psi, (P, P).
     theta
         Psi times the inverse transpose of ``inner``: M = (I - theta theta') / lambda.
-    decay, mean_variance, noise, centre
-        As in :class:`DenseMap`.
+    decay, mean_variance, noise, mean_weights
+        As in :class:`DenseMapping`.
     """
 
     centres: FloatArray
@@ -260,20 +251,20 @@ class LowRankMap:
     psi: FloatArray
     inner: FloatArray
     theta: FloatArray
-    centre: FloatArray
+    mean_weights: FloatArray
 
     @classmethod
     def of(
         cls,
         X: FloatArray,
-        centre: FloatArray,
+        mean_weights: FloatArray,
         centres: FloatArray,
         *,
         width: float,
         noise: float,
         mean_variance: float,
-    ) -> "LowRankMap":
-        """Prior on training rows (N, D) by kernels at ``centres`` (m, D)."""
+    ) -> "LowRankMapping":
+        """Prior on training samples (N, D) with kernels at ``centres`` (m, D)."""
         decay = width / (2.0 * median_distance(X))
         cov = np.exp(-decay * squared_distances(centres))
         cov[np.diag_indices_from(cov)] += CENTRE_JITTER
@@ -281,7 +272,7 @@ class LowRankMap:
         psi = _nystroem(X, centres, centre_factor, decay, mean_variance)
         gram = psi.T @ psi
         gram[np.diag_indices_from(gram)] += noise
-        inner = cholesky(gram, name="inner matrix of the map")
+        inner = cholesky(gram, name="inner matrix of the mapping")
         theta = np.ascontiguousarray(solve_triangular(inner, psi.T, lower=True).T)
         return cls(
             centres=centres,
@@ -292,7 +283,7 @@ class LowRankMap:
             psi=psi,
             inner=inner,
             theta=theta,
-            centre=centre,
+            mean_weights=mean_weights,
         )
 
     @property
@@ -306,7 +297,7 @@ class LowRankMap:
         return self.psi @ raw[:p] + np.sqrt(self.noise) * raw[p:]
 
     def root_transposed(self, values: FloatArray) -> FloatArray:
-        """The transpose of that times values."""
+        """[Psi, sqrt(lambda) I]' times values."""
         return np.concatenate([self.psi.T @ values, np.sqrt(self.noise) * values])
 
     def raw(self, values: FloatArray) -> FloatArray:
@@ -320,12 +311,12 @@ class LowRankMap:
     def blocks(self, index: IntArray) -> FloatArray:
         """M_II, (B, L, L)."""
         size = index.shape[1]
-        found = np.empty((len(index), size, size))
+        blocks = np.empty((len(index), size, size))
         step = max(1, BLOCK_NUMBERS // (size * self.theta.shape[1]))
         for start in range(0, len(index), step):
-            rows = self.theta[index[start : start + step]]
-            found[start : start + step] = np.eye(size) - rows @ np.swapaxes(rows, 1, 2)
-        return found / self.noise
+            theta = self.theta[index[start : start + step]]
+            blocks[start : start + step] = np.eye(size) - theta @ np.swapaxes(theta, 1, 2)
+        return blocks / self.noise
 
     def diagonal(self) -> FloatArray:
         """Diagonal of M."""
@@ -336,16 +327,16 @@ class LowRankMap:
         return cho_solve((self.inner, True), self.psi.T @ values)
 
     def features(self, X: FloatArray) -> FloatArray:
-        """Psi of new rows, (M, P)."""
+        """Psi of new samples, (M, P)."""
         return _nystroem(X, self.centres, self.centre_factor, self.decay, self.mean_variance)
 
     def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The centres; the features are L^-1 times kernels, so the factors are L^-T weights."""
+        """The centres and L^-T weights, for the features are L^-1 times kernels."""
         factors = solve_triangular(self.centre_factor, weights[:-1], lower=True, trans="T")
         return self.centres, factors
 
     def far_features(self) -> FloatArray:
-        """Only the constant, (1, P)."""
+        """Zero but for the constant, (1, P)."""
         features = np.zeros((1, self.psi.shape[1]))
         features[0, -1] = np.sqrt(self.mean_variance)
         return features
@@ -353,13 +344,13 @@ class LowRankMap:
     def variance(self, features: FloatArray) -> FloatArray:
         """1 + omega + lambda minus psi psi', plus lambda psi (lambda I + Psi' Psi)^-1 psi'."""
         half = solve_triangular(self.inner, features.T, lower=True)
-        return self._missed(features) + self.noise * (half**2).sum(axis=0)
+        return self._residual_variance(features) + self.noise * (half**2).sum(axis=0)
 
     def left_out_variance(self) -> FloatArray:
-        """1 / M_nn, less lambda, plus what centres miss."""
-        return 1.0 / self.diagonal() - self.noise + self._missed(self.psi)
+        """1 / M_nn - lambda plus the variance not represented by the centres."""
+        return 1.0 / self.diagonal() - self.noise + self._residual_variance(self.psi)
 
-    def _missed(self, features: FloatArray) -> FloatArray:
+    def _residual_variance(self, features: FloatArray) -> FloatArray:
         """1 + omega + lambda minus psi psi', at least lambda."""
         left = 1.0 + self.mean_variance + self.noise - (features**2).sum(axis=1)
         return np.maximum(left, self.noise)
@@ -368,11 +359,11 @@ class LowRankMap:
 def _nystroem(
     X: FloatArray, centres: FloatArray, factor: FloatArray, decay: float, mean_variance: float
 ) -> FloatArray:
-    """Features (N, m + 1) whose products are the kernel between rows, as far as centres can."""
+    """Nyström features and the constant, (N, m + 1)."""
     psi = np.empty((len(X), len(centres) + 1))
     for start in range(0, len(X), CHUNK):
-        rows = slice(start, start + CHUNK)
-        cross = np.exp(-decay * squared_distances(centres, X[rows]))
-        psi[rows, :-1] = solve_triangular(factor, cross, lower=True).T
+        chunk = slice(start, start + CHUNK)
+        cross = np.exp(-decay * squared_distances(centres, X[chunk]))
+        psi[chunk, :-1] = solve_triangular(factor, cross, lower=True).T
     psi[:, -1] = np.sqrt(mean_variance)
     return psi

@@ -1,15 +1,14 @@
-r"""How badly the classes are separated by latent positions: the discriminative terms.
+r"""Criteria of class separation in the latent space: the discriminative prior.
 
-With :math:`X` the positions of the :math:`N_l` rows with a label, :math:`m_c` the mean of class c
-and :math:`\bar m` that of all of them,
+With :math:`X` the latent coordinates of the :math:`N_l` labelled samples, :math:`m_c` the mean of
+class c and :math:`\bar m` the mean of all,
 
 .. math::
     S_w = \tfrac{1}{N_l} \sum_n (x_n - m_{y_n})(x_n - m_{y_n})^\top, \qquad
     S_b = \tfrac{1}{N_l} \sum_n (m_{y_n} - \bar m)(m_{y_n} - \bar m)^\top, \qquad
     S_t = S_b + S_w .
 
-(The paper prints the right hand sides of its eqs. (10) and (11) the other way round; taken
-literally its criterion would mix the classes.) The criteria are
+(The paper interchanges the right hand sides of its eqs. (10) and (11).) The criteria are
 
 =============== ============================================ ==================
 name            J                                            in the paper
@@ -20,8 +19,8 @@ total           :math:`tr(S_t^{-1} S_w)`                     -
 local_fisher    :math:`tr(S_{lb}^{-1} S_{lw})`               -
 =============== ============================================ ==================
 
-The local matrices [2]_ weigh pairs of rows by an affinity :math:`A_{ij} \in [0, 1]` that the
-features fix once,
+The local matrices [2]_ weight pairs of samples by an affinity :math:`A_{ij} \in [0, 1]` of their
+features,
 
 .. math::
     S_{lw} = \tfrac{1}{2 N_l} \sum_{ij} \frac{A_{ij}}{N_{y_i}} [y_i = y_j] \Delta_{ij}, \qquad
@@ -30,11 +29,11 @@ features fix once,
         \Delta_{ij}, \qquad
     \Delta_{ij} = (x_i - x_j)(x_i - x_j)^\top ,
 
-so that A = 1 gives back :math:`S_w` and :math:`S_b`. Far pairs of one class are free to stay
-apart, and there may be more components than classes less one.
+and A = 1 gives :math:`S_w` and :math:`S_b`. Distant samples of a class may stay apart, and there
+may be more components than classes less one.
 
-All four are functions of the generalised eigenvalues of the between-class against the total
-matrix, and so invariant under :math:`X \to XQ + 1b^\top` for every invertible Q.
+All four are functions of the generalised eigenvalues of the between-class and total matrices, and
+so invariant under :math:`X \to XQ + 1b^\top` for every invertible Q.
 
 References
 ----------
@@ -57,27 +56,27 @@ from bsdr_models.arrays import FloatArray, IntArray
 type CriterionName = Literal["trace_ratio", "inverse_trace", "total", "local_fisher"]
 NAMES: tuple[str, ...] = get_args(CriterionName.__value__)
 
-# Below this share of the largest an eigenvalue is a rounding error, and the matrix singular.
+# A matrix is singular if an eigenvalue is below this share of the largest.
 _SINGULAR = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criterion:
-    """One criterion for given labels: latent (N, R) -> (J, dJ/dlatent).
+    """A criterion for given labels: latent (N, R) -> (J, dJ/dlatent).
 
     name
         One of `NAMES`.
     n_samples
-        N, rows without label included.
+        N, unlabelled samples included.
     order
-        Latent coordinates of the rows with a label, sorted by class, (N_l,).
+        Indices of the labelled samples, sorted by class, (N_l,).
     counts
-        Rows of each class that is present, (C,).
+        Samples of each class that is present, (C,).
     within
-        Laplacian of the weights A_ij / N_c of pairs of one class, and
+        Laplacian of the weights A_ij / N_c of pairs of one class, (N_l, N_l), sparse and in sorted
+        order; only for local_fisher.
     between
-        that of the part of the weights of S_lb that depends on A, A_ij (1 / N_l - 1 / N_c), both
-        (N_l, N_l) and sparse, in sorted order; only for local_fisher.
+        The same of the weights A_ij (1 / N_l - 1 / N_c), the part of S_lb that depends on A.
     """
 
     name: str
@@ -94,17 +93,17 @@ class Criterion:
 
     @property
     def n_present(self) -> int:
-        """Classes that have a row."""
+        """Number of classes with a sample."""
         return len(self.counts)
 
     def check(self, n_components: int) -> None:
-        """Whether the criterion exists with so many components.
+        """Check that the criterion is defined for this number of components.
 
         Raises
         ------
         ValueError
-            For trace_ratio with more components than classes less one, and whenever there are
-            not more labelled rows than components.
+            If trace_ratio has more components than classes less one, or there are not more
+            labelled samples than components.
         """
         if self.name == "trace_ratio" and n_components > self.n_present - 1:
             raise ValueError(
@@ -114,14 +113,14 @@ class Criterion:
             )
         if n_components >= self.n_labelled:
             raise ValueError(
-                f"{n_components} components need more labelled rows, got {self.n_labelled}"
+                f"{n_components} components need more labelled samples, got {self.n_labelled}"
             )
 
     def __call__(self, latent: FloatArray) -> tuple[float, FloatArray]:
-        r"""J and its gradient, which is 0 in rows without label.
+        r"""J and its gradient, which is 0 for unlabelled samples.
 
-        With :math:`V^\top S_b V = diag(l)`, :math:`V^\top S_t V = I` and J a function of l, of
-        slopes f',
+        With :math:`V^\top S_b V = diag(l)`, :math:`V^\top S_t V = I` and J a function of l with
+        derivatives f',
 
         .. math::
             \frac{dJ}{dX} = \frac{2}{N_l} \big[ (BX)\, V diag(f'(1 - l)) V^\top
@@ -142,7 +141,7 @@ class Criterion:
         ValueError
             From :meth:`check`, or if the shape is not (N, R).
         numpy.linalg.LinAlgError
-            If the between-class or total scatter of the positions is singular.
+            If the between-class or total scatter is singular.
         """
         if latent.ndim != 2 or latent.shape[0] != self.n_samples:
             raise ValueError(f"latent must have shape ({self.n_samples}, R), got {latent.shape}")
@@ -172,34 +171,36 @@ class Criterion:
     def _axes(
         self, X: FloatArray, WX: FloatArray, BX: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Axes that diagonalise both matrices, and the diagonals of both."""
+        """Axes V (R, R) that diagonalise both matrices, and the diagonals of both."""
         n = self.n_labelled
         S_w, S_b = X.T @ WX / n, X.T @ BX / n
         S_t = S_w + S_b
         sd = np.sqrt(np.diagonal(S_t))
         if not (np.isfinite(sd).all() and (sd > 0.0).all()):
-            raise np.linalg.LinAlgError("total scatter of the positions is singular")
-        scale = np.outer(sd, sd)  # so that what counts as singular does not depend on units
+            raise np.linalg.LinAlgError("total scatter of the latent coordinates is singular")
+        scale = np.outer(sd, sd)  # makes the test for singularity independent of units
         total = S_t / scale
         if np.linalg.eigvalsh(total)[0] < _SINGULAR:
-            raise np.linalg.LinAlgError("total scatter of the positions is singular")
+            raise np.linalg.LinAlgError("total scatter of the latent coordinates is singular")
         b, V = eigh(S_b / scale, total, check_finite=False)
         if self.name in ("trace_ratio", "local_fisher") and b[0] < _SINGULAR:
-            raise np.linalg.LinAlgError("between-class scatter of the positions is singular")
+            raise np.linalg.LinAlgError(
+                "between-class scatter of the latent coordinates is singular"
+            )
         V = V / sd[:, None]
-        # One minus b would lose the digits of a class that has nearly become a point.
-        rows, weighted = (WX, WX) if self.within is None else (X, WX)
-        w = np.maximum(np.einsum("nr,nr->r", rows @ V, weighted @ V) / n, 0.0)
+        # 1 - b would lose precision for a class that has nearly collapsed to a point.
+        left = WX if self.within is None else X
+        w = np.maximum(np.einsum("nr,nr->r", left @ V, WX @ V) / n, 0.0)
         return V, w, b
 
 
 def _combine(name: str, w: FloatArray, b: FloatArray) -> tuple[float, FloatArray]:
-    """J of eigenvalues w of S_t^-1 S_w and b of S_t^-1 S_b, and its slopes in b (w = 1 - b)."""
+    """J of eigenvalues w of S_t^-1 S_w and b of S_t^-1 S_b, and its derivatives in b = 1 - w."""
     if name == "total":
         return float(w.sum()), -np.ones(len(b))
     if name != "inverse_trace":
         return float((w / b).sum()), -1.0 / b**2
-    smallest = w.min()  # J = w_min / sum(b w_min / w), which also serves w_min = 0
+    smallest = w.min()  # J = w_min / sum(b w_min / w), also valid for w_min = 0
     share = np.divide(smallest, w, out=np.ones(len(w)), where=w > smallest)
     total = float(b @ share)
     return float(smallest) / total, -((share / total) ** 2)
@@ -212,31 +213,27 @@ def make_criterion(
     *,
     affinity: FloatArray | sparse.sparray | sparse.spmatrix | None = None,
 ) -> Criterion:
-    """A criterion for these labels.
+    """A criterion for given labels.
+
+    An evaluation costs O(N R^2), and for local_fisher also O(R) per non-zero of the affinity.
 
     Parameters
     ----------
     name : str
         'trace_ratio', 'inverse_trace', 'total' or 'local_fisher'.
     y_index : (N,)
-        Class of each row below ``n_labels``; -1 where there is no label.
+        Class of each sample, below ``n_labels``; -1 without a label.
     n_labels : int
-        K. Classes without a row do not count.
+        K. Classes without samples are ignored.
     affinity : (N, N), dense or sparse, optional
         For local_fisher only, from :func:`local_affinity`. Symmetric, between 0 and 1; entries
-        between classes and of rows without label are not read.
-
-    Returns
-    -------
-    Criterion
-        Callable: latent (N, R) to J and its gradient (N, R). It costs O(N R^2), and for
-        local_fisher also O(R) for each non-zero of the affinity.
+        between classes and of unlabelled samples are ignored.
 
     Raises
     ------
     ValueError
-        If the name is unknown, a label is out of range, fewer than two classes have a row, or
-        the affinity is missing, not wanted or not as described.
+        If the name is unknown, a label is out of range, fewer than two classes have samples, or
+        the affinity is missing, not needed or not as described.
     """
     if name not in NAMES:
         raise ValueError(f"criterion must be one of {NAMES}, got {name!r}")
@@ -244,12 +241,12 @@ def make_criterion(
     if y_index.ndim != 1 or y_index.min(initial=0) < -1 or y_index.max(initial=-1) >= n_labels:
         raise ValueError(f"y_index must be (N,) with values from -1 to {n_labels - 1}")
     if (affinity is not None) != (name == "local_fisher"):
-        raise ValueError("an affinity belongs to local_fisher, and only to it")
+        raise ValueError("affinity must be given for local_fisher, and only for it")
     labelled = np.flatnonzero(y_index >= 0)
     order = labelled[np.argsort(y_index[labelled], kind="stable")]
     present, counts = np.unique(y_index[order], return_counts=True)
     if len(present) < 2:
-        raise ValueError(f"a criterion needs rows of at least two classes, got {len(present)}")
+        raise ValueError(f"a criterion needs samples of at least two classes, got {len(present)}")
     n = len(y_index)
     if affinity is None:
         return Criterion(name=name, n_samples=n, order=order, counts=counts)
@@ -265,7 +262,7 @@ def _local_laplacians(
     affinity: sparse.csr_array, counts: IntArray
 ) -> tuple[sparse.csr_array, sparse.csr_array]:
     """Laplacians of A_ij / N_c and A_ij (1 / N_l - 1 / N_c) over pairs of one class."""
-    size = np.repeat(counts, counts)  # (N_l,) rows in the class of each row
+    size = np.repeat(counts, counts)  # (N_l,) size of the class of each sample
     label = np.repeat(np.arange(len(counts)), counts)
     pairs = affinity.tocoo()
     rows, columns = pairs.coords
@@ -281,30 +278,30 @@ def _local_laplacians(
 
 
 def _laplacian(A: sparse.csr_array, weight: FloatArray) -> sparse.csr_array:
-    """diag(W 1) - W with W = diag(weight) A, weight being the same within a class."""
+    """diag(W 1) - W with W = diag(weight) A, weight being constant within a class."""
     W = sparse.diags_array(weight) @ A
     return sparse.csr_array(sparse.diags_array(np.asarray(W.sum(axis=1)).ravel()) - W)
 
 
 def local_affinity(X: FloatArray, y_index: IntArray, n_neighbors: int = 7) -> sparse.csr_array:
-    r"""Affinity of pairs of one class with local scaling, as in the paper on local Fisher analysis.
+    r"""Affinity of pairs of one class with local scaling, as in local Fisher analysis [2]_.
 
-    :math:`A_{ij} = \exp(-|x_i - x_j|^2 / (s_i s_j))` with :math:`s_i` the distance from row i to
-    its ``n_neighbors``-th nearest neighbour in its class (to the farthest row of a class with
-    fewer). Where that distance is 0, a row has affinity 1 to its copies and 0 to the others.
+    :math:`A_{ij} = \exp(-|x_i - x_j|^2 / (s_i s_j))` with :math:`s_i` the distance from sample i
+    to its ``n_neighbors``-th nearest neighbour in its class (to the farthest sample of a class with
+    fewer). If that distance is 0, a sample has affinity 1 to its copies and 0 to the others.
 
     Parameters
     ----------
     X : (N, D)
         Features.
     y_index : (N,)
-        Class of each row; -1 where there is no label.
+        Class of each sample; -1 without a label.
     n_neighbors : int
 
     Returns
     -------
     (N, N), sparse
-        One dense block per class, of ones on its diagonal; empty for rows without label.
+        One dense block per class with a unit diagonal; empty for unlabelled samples.
 
     Raises
     ------
@@ -319,7 +316,7 @@ def local_affinity(X: FloatArray, y_index: IntArray, n_neighbors: int = 7) -> sp
         members = np.flatnonzero(y_index == label)
         distance = cdist(X[members], X[members])
         nearest = min(n_neighbors, len(members) - 1)
-        radius = np.partition(distance, nearest, axis=1)[:, nearest]  # column 0: the row itself
+        radius = np.partition(distance, nearest, axis=1)[:, nearest]  # column 0: the sample itself
         with np.errstate(divide="ignore", invalid="ignore"):
             exponent = distance**2 / np.outer(radius, radius)
         block = np.where(distance == 0.0, 1.0, np.exp(-exponent))
@@ -328,5 +325,5 @@ def local_affinity(X: FloatArray, y_index: IntArray, n_neighbors: int = 7) -> sp
         values.append(block.ravel())
     if not rows:
         return sparse.csr_array((n, n))
-    places = (np.concatenate(rows), np.concatenate(columns))
-    return sparse.csr_array((np.concatenate(values), places), shape=(n, n))
+    index = (np.concatenate(rows), np.concatenate(columns))
+    return sparse.csr_array((np.concatenate(values), index), shape=(n, n))

@@ -1,4 +1,4 @@
-"""Draws of the posterior, from a task to what an estimator keeps."""
+"""Posterior draws of the whole model, as a fit result."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm import sampling
 from bsdr_models.dgplvm.learn import (
     N_PREDICT,
-    Learned,
+    FitResult,
     Options,
     draws_posterior,
     make_decoder,
@@ -17,12 +17,12 @@ from bsdr_models.dgplvm.map_search import MapFit, Task, fit_map
 
 
 def find_mode(task: Task, options: Options, *, rng: np.random.Generator) -> MapFit:
-    """Where chains begin, with the settings of the map.
+    """The posterior mode, at which chains are initialised.
 
     Raises
     ------
     KeyboardInterrupt
-        If the user stops the search: there is nothing to keep before the first draw.
+        If the user interrupts the optimiser: there are no draws yet to return.
     """
     mode = fit_map(
         task,
@@ -47,29 +47,22 @@ def learn_draws(
     tune: int,
     chains: int,
     rng: np.random.Generator,
-) -> Learned:
+) -> FitResult:
     """Posterior draws of the well-posed model.
 
     Parameters
     ----------
     engine : {"nuts", "advi"}
-    task : Task
-    options : Options
     draws, tune, chains : int
-        Kept draws and warm-up per chain; ADVI returns ``draws`` draws in one chain.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    Learned
+        Draws and warm-up steps per chain; ADVI returns ``draws`` draws in one chain.
 
     Raises
     ------
     ValueError
-        If the density of the task has no finite integral, or new rows are not placed by the map.
+        If the density has no finite integral, or samples are not embedded by the mapping.
     """
     if options.placement != "map":
-        raise ValueError("samplers place new rows by the map")
+        raise ValueError("inference='nuts' and 'advi' need placement='map' and mapping='kernel'")
     mode = find_mode(task, options, rng=rng)
     sampling.check(task, mode)
     sampled, interrupted = sampling.sample(
@@ -84,9 +77,9 @@ def learn_draws(
     )
     latents = _stacked(sampled.draws["latent"])
     kept = np.unique(np.linspace(0, len(latents) - 1, min(N_PREDICT, len(latents))).astype(int))
-    assert mode.map_prior is not None
+    assert mode.mapping_prior is not None
     posterior, left_out = draws_posterior(
-        mode.map_prior, latents[kept], task, approximation=options.approximation
+        mode.mapping_prior, latents[kept], task, approximation=options.approximation
     )
     mean = latents.mean(axis=0)
     typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
@@ -95,7 +88,7 @@ def learn_draws(
         for name in ("signal_variance", "lengthscale", "noise_variance")
     }
     log_kernel = np.log([values[typical] for values in kernel.values()])
-    return Learned(
+    return FitResult(
         posterior=posterior,
         latent=mean,
         left_out=left_out,
@@ -103,7 +96,7 @@ def learn_draws(
             **{name: float(values.mean()) for name, values in kernel.items()},
             "criterion": float(sampled.draws["criterion"].mean()),
         },
-        decoder=make_decoder(latents[typical], task.X, log_kernel, mode.rows.variance),
+        decoder=make_decoder(latents[typical], task.X, log_kernel, mode.gram.variance),
         terms=mode.terms,
         trace=-mode.search.trace,
         restarts=tuple(-value for value in mode.search.values),
@@ -114,13 +107,13 @@ def learn_draws(
     )
 
 
-def declare(task: Task, options: Options, *, rng: np.random.Generator) -> Any:
+def declare_model(task: Task, options: Options, *, rng: np.random.Generator) -> Any:
     """The well-posed model of a task as a ``pymc.Model``."""
     mode = find_mode(task, options, rng=rng)
     sampling.check(task, mode)
-    return sampling.declare(task, mode)
+    return sampling.declare_model(task, mode)
 
 
 def _stacked(values: FloatArray) -> FloatArray:
-    """Chains one after the other."""
+    """Concatenated chains."""
     return values.reshape(-1, *values.shape[2:])

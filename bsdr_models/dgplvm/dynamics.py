@@ -1,7 +1,7 @@
-r"""Dynamical prior of positions that come in sequences: the next one is a function of this one.
+r"""Dynamical prior of the latent coordinates of sequences.
 
-Eqs. (19) and (20) of [1]_, after [2]_. Every component of the next position is a Gaussian process
-of the whole present position, with zero mean and one kernel for all,
+Eqs. (19) and (20) of [1]_, after [2]_. Every component of the next latent coordinates is a Gaussian
+process of the present ones, with zero mean and a common kernel,
 
 .. math::
     k(x_i, x_j) = s \exp(-|x_i - x_j|^2 / 2 l^2) + m\, x_i^\top x_j + q\, \delta_{ij} .
@@ -12,11 +12,10 @@ With T transitions from the rows of :math:`X_{in}` to those of :math:`X_{out}`
     L_d = \tfrac{R}{2} \ln|K_X| + \tfrac12 tr(K_X^{-1} X_{out} X_{out}^\top)
         + \tfrac{T R}{2} \ln 2\pi .
 
-Noise belongs to a transition (:math:`\delta_{ij}` is by index), also where two of them begin at
-the same position. All sequences share the function; the first row of each has no predecessor, and
-this prior says nothing of where it is. Given those first rows, exp(-L_d) is a proper density of
-the others although their positions also stand in :math:`K_X`: it is the product over time of what
-the transitions so far predict of the next position.
+The noise of transitions is independent (:math:`\delta_{ij}` is by index). All sequences share the
+function; this prior does not depend on the first sample of each, which has no predecessor. Given
+those, exp(-L_d) is a proper density of the others although they are also in :math:`K_X`: it is the
+product over time of the predictive densities given earlier transitions.
 
 References
 ----------
@@ -43,20 +42,20 @@ _LN_2PI = math.log(2.0 * math.pi)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicsPriors:
-    """Priors of the kernel of the dynamics, for positions of unit variance along every axis.
+    """Priors of the kernel of the dynamics, for latent coordinates of unit variance.
 
     Parameters
     ----------
     signal_variance : LogNormal
-        s: variance of the smooth part of the next position.
+        s: variance of the smooth part.
     lengthscale : LogNormal
         l.
     linear_variance : LogNormal
-        m: variance of the coefficients of a linear map from this position to the next. About 1:
-        staying where one is has coefficients 1.
+        m: variance of the coefficients of the linear part. About 1, for the identity has
+        coefficients 1.
     noise_variance : LogNormal
-        q: variance of a step that the present position does not explain. Latent coordinates that nothing
-        else holds give way to the dynamics, and a mode then has q near its lowest value.
+        q: variance of the noise of a transition. If nothing else constrains the latent coordinates,
+        the mode has q near its lower bound.
 
     Raises
     ------
@@ -82,17 +81,17 @@ class DynamicsPriors:
 
     @property
     def log_median(self) -> FloatArray:
-        """Logarithms to start from, (4,)."""
+        """Initial values of the log parameters, (4,)."""
         return np.array([prior.log_median for prior in self.kernel])
 
     @property
     def bounds(self) -> tuple[FloatArray, FloatArray]:
-        """Lowest and highest logarithms of a mode, (4,) each."""
+        """Bounds of the log parameters, (4,) each."""
         low, high = np.array([prior.bounds for prior in self.kernel]).T
         return low, high
 
     def negative_log_density(self, log_parameters: FloatArray) -> tuple[float, FloatArray]:
-        """Of the logarithms (4,), in nats, and its gradient (4,)."""
+        """Negative log density of the log parameters (4,), in nats, and its gradient (4,)."""
         parts = [
             prior.negative_log_density(t)
             for prior, t in zip(self.kernel, log_parameters, strict=True)
@@ -108,9 +107,9 @@ class DynamicsEvaluation:
     value
         In nats, all constants included; the priors of the parameters are not.
     latent
-        Gradient by the positions, (N, R).
+        Gradient with respect to the latent coordinates, (N, R).
     log_parameters
-        Gradient by the logarithms of s, l, m and q, (4,).
+        Gradient with respect to the logarithms of s, l, m and q, (4,).
     """
 
     value: float
@@ -120,10 +119,10 @@ class DynamicsEvaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dynamics:
-    """Which row follows which.
+    """Transitions between samples.
 
     before, after
-        Rows between which there is a transition, (T,) each.
+        Indices of consecutive samples, (T,) each.
     n_samples
         N.
     """
@@ -134,18 +133,18 @@ class Dynamics:
 
     @classmethod
     def of(cls, sequence: ArrayLike) -> "Dynamics":
-        """From the sequence each row belongs to.
+        """From the sequence of each sample.
 
         Parameters
         ----------
         sequence : (N,)
-            Names or numbers. Rows of one sequence are in the order of time; rows of others may
-            stand between them.
+            Names or numbers. Samples of one sequence are in order of time; sequences may
+            be interleaved.
 
         Raises
         ------
         ValueError
-            If the shape is wrong, or no sequence has two rows.
+            If the shape is wrong, or no sequence has two samples.
         """
         names = np.asarray(sequence)
         if names.ndim != 1:
@@ -154,15 +153,14 @@ class Dynamics:
         order = np.argsort(index, kind="stable")
         follows = index[order[1:]] == index[order[:-1]]
         if not follows.any():
-            raise ValueError("no sequence has two rows: there is no transition")
+            raise ValueError("no sequence has two samples: there is no transition")
         return cls(before=order[:-1][follows], after=order[1:][follows], n_samples=len(names))
 
     def evaluate(self, latent: FloatArray, log_parameters: FloatArray) -> DynamicsEvaluation:
         r"""L_d and its gradients.
 
-        With :math:`A = K_X^{-1} X_{out}` and :math:`G = (R K_X^{-1} - A A^\top) / 2`, the slope
-        along :math:`K_X`, positions get :math:`A` as what comes out, and the slopes of the
-        kernel weighed by G as what goes in.
+        With :math:`A = K_X^{-1} X_{out}` the gradient with respect to :math:`K_X` is
+        :math:`G = (R K_X^{-1} - A A^\top) / 2`, and that with respect to :math:`X_{out}` is A.
 
         Parameters
         ----------
@@ -173,7 +171,7 @@ class Dynamics:
         Raises
         ------
         numpy.linalg.LinAlgError
-            If the kernel matrix is not positive definite in floating point.
+            If the kernel matrix is not numerically positive definite.
         """
         signal, lengthscale, linear, noise = np.exp(log_parameters)
         start, end = latent[self.before], latent[self.after]  # X_in, X_out, (T, R)
@@ -189,28 +187,28 @@ class Dynamics:
             raise np.linalg.LinAlgError("kernel matrix of the dynamics has no inverse")
         G = blas.dsyrk(-0.5, A, beta=0.5 * r, c=inverse, lower=1, overwrite_c=1)
 
-        by_smooth, into = rbf_slopes(start, lengthscale, signal, G)
-        by_scale = -float(np.vdot(into, start))  # only distances over l matter
-        weighed = linear * blas.dsymm(1.0, G, start, lower=1)  # m G X_in
+        by_smooth, by_input = rbf_slopes(start, lengthscale, signal, G)
+        by_scale = -float(np.vdot(by_input, start))  # the smooth part depends on start / l
+        m_G_X = linear * blas.dsymm(1.0, G, start, lower=1)
         gradient = np.zeros(latent.shape)
         gradient[self.after] += A
-        gradient[self.before] += into + 2.0 * weighed
-        slopes = [by_smooth, by_scale, float(np.vdot(weighed, start)), noise * np.trace(G)]
+        gradient[self.before] += by_input + 2.0 * m_G_X
+        slopes = [by_smooth, by_scale, float(np.vdot(m_G_X, start)), noise * np.trace(G)]
         return DynamicsEvaluation(value=value, latent=gradient, log_parameters=np.array(slopes))
 
     def penalty(
         self, log_parameters: FloatArray
     ) -> Callable[[FloatArray], tuple[float, FloatArray]]:
-        """L_d as a function of the positions alone, (N, R) to its value and gradient."""
+        """L_d as a function of the latent coordinates, (N, R) to its value and gradient."""
 
-        def of_positions(latent: FloatArray) -> tuple[float, FloatArray]:
+        def value_and_gradient(latent: FloatArray) -> tuple[float, FloatArray]:
             found = self.evaluate(latent, log_parameters)
             return found.value, found.latent
 
-        return of_positions
+        return value_and_gradient
 
     def predictor(self, latent: FloatArray, log_parameters: FloatArray) -> "Predictor":
-        """What comes next after any position, given the transitions between these, (N, R)."""
+        """Predictor of transitions, given the latent coordinates (N, R) of the samples."""
         start = latent[self.before]
         factor, _ = factorise_inplace(
             _kernel_triangle(start, log_parameters), name="kernel matrix of the dynamics"
@@ -226,7 +224,7 @@ class Dynamics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictor:
-    """Distribution of the next position.
+    """Predictive distribution of the next latent coordinates.
 
     start
         X_in, (T, R).
@@ -244,7 +242,7 @@ class Predictor:
     log_parameters: FloatArray
 
     def predict(self, latent_in: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the position that follows each of these.
+        """Mean and variance of the latent coordinates that follow ``latent_in``.
 
         Parameters
         ----------
@@ -254,7 +252,7 @@ class Predictor:
         -------
         mean : (M, R)
         variance : (M,)
-            Of every component, the noise of the step included.
+            Of every component, noise included.
         """
         signal, lengthscale, linear, noise = np.exp(self.log_parameters)
         cross = rbf(self.start, latent_in, lengthscale, signal)  # (T, M)
@@ -266,7 +264,7 @@ class Predictor:
 
 
 def _kernel_triangle(start: FloatArray, log_parameters: FloatArray) -> FloatArray:
-    """Lower triangle of K_X over the rows of X_in, in Fortran order."""
+    """Lower triangle of K_X for inputs X_in, in Fortran order."""
     signal, lengthscale, linear, noise = np.exp(log_parameters)
     K = rbf_triangle(start, lengthscale, signal)
     K = blas.dsyrk(linear, start, beta=1.0, c=K, lower=1, overwrite_c=1)

@@ -1,4 +1,4 @@
-"""Scikit-learn classifier of D-GPLVM: validate, scale, delegate, name the results."""
+"""Scikit-learn classifier of D-GPLVM."""
 
 import warnings
 from dataclasses import asdict
@@ -6,17 +6,9 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import xarray as xr
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import (
-    check_array,
-    check_consistent_length,
-    check_is_fitted,
-)
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.by_blocks import by_blocks
@@ -34,15 +26,15 @@ from bsdr_models.checks import (
 )
 from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.dgplvm import settings, trees
-from bsdr_models.dgplvm.draws import declare, learn_draws
+from bsdr_models.dgplvm.draws import declare_model, learn_draws
 from bsdr_models.dgplvm.dynamics import Dynamics
-from bsdr_models.dgplvm.learn import Learned, Options, learn_map
+from bsdr_models.dgplvm.learn import FitResult, Options, learn_mode
 from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.paper import learn_paper
-from bsdr_models.dgplvm.predict import ByLikelihood, ByMap, Posterior
+from bsdr_models.dgplvm.predict import LikelihoodEmbedder, MappingEmbedder, Posterior
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.spec import SPEC
-from bsdr_models.dgplvm.summary_parts import facts
+from bsdr_models.dgplvm.summary_parts import summary_parts
 from bsdr_models.estimator_mixin import EstimatorMixin
 from bsdr_models.frames import read_truth, require_targets, validate_samples
 from bsdr_models.inference.datatree import Context
@@ -52,7 +44,7 @@ from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.summary import SummaryParts
 from bsdr_models.unlabeled import encode_known, known_entries
 
-# What a fit leaves beside the attributes whose names end in an underscore.
+# Attributes that a fit sets, beside those whose names end in an underscore.
 PRIVATE = ("_learned", "_context", "_tree", "_task", "_scaler")
 
 
@@ -65,115 +57,116 @@ class DGPLVMClassifier(
 ):
     r"""Discriminative Gaussian process latent variable model.
 
-    Rows are placed in a latent space from which the features are smooth functions and in which
-    classes keep apart [1]_; a smooth map places new rows, and a Gaussian process classifier gives
-    their probabilities. Nonlinear, and made for few rows with many features. The default is a
-    well-posed version of the paper's model, which has no optimum as printed; see Notes.
+    The features are smooth functions of latent coordinates in which the classes are separated
+    [1]_. A smooth mapping (back-constraint) embeds new samples and a Gaussian process classifier
+    gives class probabilities. The model is nonlinear and meant for few samples with many features.
+    The default is a well-posed version of the paper's objective, which has no optimum; see Notes.
 
     Parameters
     ----------
     n_components : int, optional
-        R, dimension of the latent space. Two by default, one for two classes.
+        R, dimension of the latent space; by default 2, and 1 for two classes.
     variant : {"whitened", "paper"}, default="whitened"
         The well-posed model, or the objective of the paper.
     inference : {"map", "nuts", "advi"}, default="map"
-        Engine. The last two compile the PyMC model and need ``variant="whitened"``.
+        Maximum a posteriori, NUTS or ADVI. The last two compile the PyMC model and need
+        ``variant="whitened"``.
     weight : float, optional
-        Weight of the discriminative prior. Whitened: per labelled row and effective feature, 10
-        by default, and ``numpy.inf`` for the limit in closed form, a penalised kernel discriminant
+        Weight of the discriminative prior. Whitened: per labelled sample and effective feature,
+        10 by default; ``numpy.inf`` is the closed-form limit, a penalised kernel discriminant
         analysis. Paper: 1 / sigma_d**2, 1e4 by default.
     criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher"}
-        How separate classes are. The paper's tr(S_b^-1 S_w) where there are fewer components than
-        classes, else tr(S_t^-1 S_w); local Fisher lets a class have several clusters.
+        Measure of class separation. "auto" is the paper's tr(S_b^-1 S_w) with fewer components
+        than classes, else tr(S_t^-1 S_w); local Fisher lets a class have several clusters.
     mapping : {"kernel", "none"}, default="kernel"
-        Whether positions are a smooth function of the features.
+        Whether latent coordinates are a smooth function of the features.
     n_centres : int, optional
-        Training rows at which the map has kernels. All of them by default, 300 of them where there
-        are more than 2000; the cost is then linear in the number of rows.
+        Training samples at which the mapping has kernels: by default all, or 300 of more than
+        2000; the cost is then linear in the number of samples.
     map_width, map_noise : float or "cv", default="cv"
-        Width g and noise lambda of the map. By leave-out error of the class codes.
+        Width g and noise lambda of the mapping; "cv" minimises the leave-one-out error of the
+        class indicators.
     placement : {"auto", "map", "likelihood"}, default="auto"
-        How rows are placed: by the map, or by what their features say alone, Eq. (14) of [1]_.
+        How samples are embedded: by the mapping, or by their likelihood, Eq. (14) of [1]_.
     approximation : {"auto", "laplace", "ep"}, default="auto"
-        Of the classifier: Laplace's for two classes or more than 2000 rows, else expectation
-        propagation.
+        Of the classifier. "auto" is Laplace's for two classes or more than 2000 samples, else
+        expectation propagation.
     reuse_kernel : bool, default=False
-        Whether the classifier takes the kernel of the features as it is, as in Section 5 of [1]_,
-        instead of fitting one of its own.
+        Whether the classifier reuses the kernel of the features, as in Section 5 of [1]_, instead
+        of fitting its own.
     unlabeled : scalar, optional
-        Entries of y that are equal to it have no label. NaN stands for all kinds of missing
-        values.
+        Value of y that marks a missing label. NaN stands for all kinds of missing values.
     priors : Priors, optional
         Hyper-parameters.
     standardize : bool or "auto", default="auto"
-        Scale each feature to unit variance; otherwise all by one number. "auto" does so where a
-        few features hold most of the variance, as features in different units do.
+        Whether to scale each feature to unit variance, or all by a common factor. "auto" scales
+        each if a few features have most of the variance, as with different units.
     n_restarts : int, default=1
-        Starts of the search: class codes (not of the paper's), principal components,
-        discriminants, shrunken discriminants, random ones. More than one tells whether the optimum
-        is unique.
+        Initialisations of the optimiser, in this order: class indicators (not for the paper's
+        variant), principal components, discriminants, shrunken discriminants, random. More than
+        one shows whether the optimum is unique.
     max_iter : int, default=500
-        Iterations per start.
+        Iterations per initialisation.
     tol : float, default=1e-6
-        A start has converged when an iteration gains about less than this many nats.
+        The optimiser has converged when an iteration gains less than about this many nats.
     draws, tune, chains : int
-        Of the samplers.
+        Draws, tuning steps and chains of the samplers.
     n_jobs : int, optional
-        Starts of the search that run side by side, by joblib as in scikit-learn: None is 1 unless
-        a ``joblib.parallel_config`` says otherwise, -1 is all cores. The result does not depend
-        on it.
+        Initialisations that run in parallel, by joblib as in scikit-learn: None is 1 unless a
+        ``joblib.parallel_config`` says otherwise, -1 is all cores. It does not change the result.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
-        For centres, random starts and samplers. A Generator is used as it is, so that two fits
-        differ.
+        For centres, random initialisations and samplers. A Generator is used as it is, so that
+        two fits differ.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     latent_ : ndarray of shape (n_samples, n_components)
-        Latent coordinates of the training rows, which have seen their labels.
+        Latent coordinates of the training samples, fitted with their labels.
     components_ : ndarray of shape (n_components, n_features)
-        Mean derivative of the map over the training rows; only where there is a map.
+        Mean derivative of the mapping over the training samples; only with a mapping.
     feature_relevance_ : ndarray of shape (n_features,)
-        Share of each feature in the squared derivatives of the map.
+        Share of each feature in the squared derivatives of the mapping.
     relevance_ : ndarray of shape (n_components,)
-        Share of each component in the scatter of the class centroids of rows left out.
+        Share of each component in the scatter of the class centroids of the leave-one-out latent
+        coordinates.
     map_width_, map_noise_ : float
     standardized_ : bool
-        Whether features were scaled one by one.
+        Whether each feature was scaled to unit variance.
     log_density_ : ndarray of shape (n_iter,)
-        Of the posterior after each iteration, in nats, up to a constant.
+        Log posterior density after each iteration, in nats, up to a constant.
     n_iter_ : int
     converged_, interrupted_ : bool
     idata_ : xarray.DataTree
-        Mode or draws, positions, landscape and data, for ArviZ and :mod:`bsdr_models.plots`.
+        Mode or draws, latent coordinates, landscape and data, for ArviZ and
+        :mod:`bsdr_models.plots`.
     model_ : pymc.Model
-        The well-posed model, declared on the rows of the fit.
+        The well-posed model on the training samples.
 
     Notes
     -----
-    *What is wrong with the objective of the paper.* Its prior of the positions, exp(-J / sigma_d^2)
-    with :math:`J = \operatorname{tr}(S_b^{-1} S_w)`, is the same for positions of any scale. With
-    the length-scale free, and densities 1 / theta of the kernel parameters, it improves without
-    limit. Its back-constraint has as many weights as there are rows and constrains nothing. The
-    kernel of the features makes a fragile classifier: with more features than rows the best
-    optimum explains them by noise alone.
+    *The paper's objective* is not well posed. Its prior of the latent coordinates,
+    exp(-J / sigma_d^2) with :math:`J = \operatorname{tr}(S_b^{-1} S_w)`, does not depend on their
+    scale. With a free length-scale and densities 1 / theta of the kernel parameters the objective
+    is unbounded. Its back-constraint has one weight per sample and component and constrains
+    nothing. With more features than samples the optimum explains the features by noise alone, so
+    that their kernel is a poor kernel for the classifier.
 
-    *What is done instead.* Latent coordinates are whitened; the means of the features are integrated out;
-    correlated features count by their effective number; kernel parameters have proper priors; the
-    map is a Gaussian process with noise. The mode minimises
+    *The default* whitens the latent coordinates, integrates out the means of the features, counts
+    correlated features by their effective number, gives kernel parameters proper priors, and has a
+    Gaussian process with noise as back-constraint. The mode minimises
 
     .. math::
         \tau L(X, \theta) + w J(X) + \tfrac{(N - 1) R + \nu}{2}
         \log(1 + \operatorname{tr}(X^\top \Pi X) / \nu) - \log p(\theta).
 
-    *What the classifier learns from.* Training rows lie on the centres of their classes, new ones
-    do not. So it is fitted to where training rows would lie as new ones, which the map has in
-    closed form; maps of training rows show these positions as well.
+    *The classifier* is fitted to leave-one-out latent coordinates, which the mapping has in closed
+    form, because training samples lie closer to their class centroids than new samples do. Plots
+    of training samples show the same coordinates.
 
-    *What the generative part is good for.* Not accuracy: with ``weight=numpy.inf`` that is the same
-    to a point or so. It gives the latent space a density: reconstruction, and placement by the
-    features alone.
+    *The generative part* hardly changes the accuracy: that of ``weight=numpy.inf`` is within about
+    one point. It gives a density of the features, for reconstruction and embedding by likelihood.
 
     References
     ----------
@@ -248,7 +241,7 @@ class DGPLVMClassifier(
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, *, sequence: Any = None) -> Self:
-        """Learn positions, map and classifier.
+        """Fit latent coordinates, mapping and classifier.
 
         Parameters
         ----------
@@ -256,8 +249,8 @@ class DGPLVMClassifier(
         y : array-like of shape (n_samples,)
             Classes; entries equal to ``unlabeled`` have none.
         sequence : array-like of shape (n_samples,), optional
-            Sequence that each row belongs to, rows of one in the order of time. Latent coordinates then
-            have a Gaussian process dynamics as well, Eqs. (19) and (20) of the paper.
+            Sequence of each sample; those of one sequence are in order of time. Latent coordinates
+            then have Gaussian process dynamics, Eqs. (19) and (20) of the paper.
 
         Returns
         -------
@@ -266,8 +259,8 @@ class DGPLVMClassifier(
         Raises
         ------
         ValueError
-            If the input is not finite or of the wrong shape, no two classes are labelled, no
-            feature varies, or an argument is out of range.
+            If the input is not finite or of the wrong shape, fewer than two classes are labelled,
+            no feature varies, or an argument is out of range.
         """
         self._reset()
         require_targets(self, y)
@@ -285,12 +278,12 @@ class DGPLVMClassifier(
             self._set_fitted(self._learn(task, sequence, rng), task, given.ravel())
         return self
 
-    def _learn(self, task: Task, sequence: Any, rng: np.random.Generator) -> Learned:
+    def _learn(self, task: Task, sequence: Any, rng: np.random.Generator) -> FitResult:
         options = self._options(len(task.X))
         if self.variant == "paper":
             return learn_paper(task, options, sequence=sequence, rng=rng)
         if self.inference == "map":
-            return learn_map(task, options, rng=rng)
+            return learn_mode(task, options, rng=rng)
         return learn_draws(
             self.inference,
             task,
@@ -302,14 +295,14 @@ class DGPLVMClassifier(
         )
 
     def _reset(self) -> None:
-        """Be unfitted, and keep no result of an earlier fit, until this one has succeeded."""
+        """Delete the results of an earlier fit."""
         reset_fit(self, PRIVATE)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learned")
 
     def _check_arguments(self) -> Priors:
-        """Arguments checked as far as they can be without data; the hyper-parameters."""
+        """Validate arguments that need no data, and return the priors."""
         for name, choices in settings.CHOICES.items():
             check_choice(name, getattr(self, name), choices)
         for name in ("n_restarts", "max_iter", "draws", "tune", "chains"):
@@ -373,17 +366,17 @@ class DGPLVMClassifier(
         )
 
     def _scale(self, X: FloatArray) -> FloatArray:
-        """Learn the scaling of training rows and apply it."""
+        """Fit the scaler to the training samples and apply it."""
         scaler = fit_scaler(X, standardize=True)
-        apart = settings.in_different_units(X) if self.standardize == "auto" else self.standardize
-        if not apart:
+        each = settings.in_different_units(X) if self.standardize == "auto" else self.standardize
+        if not each:
             scaler = settings.common_scale(scaler)
-        self._scaler, self.standardized_ = scaler, bool(apart)
+        self._scaler, self.standardized_ = scaler, bool(each)
         return scaler.transform(X)
 
-    def _set_fitted(self, learned: Learned, task: Task, y: np.ndarray) -> None:
-        """Take the results of a fit, name them, and say what is wrong with them."""
-        self._learned, self._task = learned, task
+    def _set_fitted(self, result: FitResult, task: Task, y: np.ndarray) -> None:
+        """Set the fitted attributes and issue the warnings of a fit."""
+        self._learned, self._task = result, task
         self._tree: xr.DataTree | None = None
         self._context = Context(
             target="multiclass",
@@ -398,41 +391,39 @@ class DGPLVMClassifier(
                 "weight": task.weight,
                 "criterion": task.criterion,
                 "objective": "log posterior density",
-                **learned.settings,
+                **result.settings,
             },
         )
-        self.latent_ = learned.latent
-        self._n_features_out = learned.latent.shape[1]
-        self.relevance_ = trees.relevance(learned.left_out.mean, task.y_index)
-        self.log_density_, self.n_iter_ = learned.trace, len(learned.trace)
-        self.converged_, self.interrupted_ = learned.converged, learned.interrupted
-        for name, value in learned.settings.items():
+        self.latent_ = result.latent
+        self._n_features_out = result.latent.shape[1]
+        self.relevance_ = trees.relevance(result.left_out.mean, task.y_index)
+        self.log_density_, self.n_iter_ = result.trace, len(result.trace)
+        self.converged_, self.interrupted_ = result.converged, result.interrupted
+        for name, value in result.settings.items():
             setattr(self, f"{name}_", value)
-        if isinstance(learned.posterior, Posterior):
-            placement = learned.posterior.placement
-            if isinstance(placement, ByMap):
-                slope, _, share = placement.sensitivity(task.X)
+        if isinstance(result.posterior, Posterior):
+            embedder = result.posterior.embedder
+            if isinstance(embedder, MappingEmbedder):
+                slope, _, share = embedder.sensitivity(task.X)
                 self.components_, self.feature_relevance_ = slope.T, share
-        for remark in learned.remarks:
-            warnings.warn(remark, UserWarning, stacklevel=3)
-        if learned.sampled is not None:
+        for message in result.warnings:
+            warnings.warn(message, UserWarning, stacklevel=3)
+        if result.sampled is not None:
             self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=4)
             self.n_iter_ = self.idata_["posterior"].sizes["draw"] + self.tune
         elif not (self.converged_ or self.interrupted_):
             warnings.warn(
                 f"the search stopped after max_iter={self.max_iter} iterations; the result is "
-                "usable, a larger max_iter brings it to the optimum",
+                "usable, but a larger max_iter brings it closer to the optimum",
                 ConvergenceWarning,
                 stacklevel=3,
             )
 
-    # ---------------------------------------------------------------- after the fit
-
     def _summary_parts(self) -> SummaryParts:
-        return facts(self)
+        return summary_parts(self)
 
     def _samples(self, X: Any) -> FloatArray:
-        """New rows, validated and scaled."""
+        """New samples, validated and scaled."""
         check_is_fitted(self)
         return self._scaler.transform(validate_samples(self, X, reset=False))
 
@@ -440,43 +431,43 @@ class DGPLVMClassifier(
     def transform(
         self, X: Any, *, return_cov: bool = False, sequence: Any = None
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """LatentCoordinates of rows in the latent space, as of new rows.
+        """Latent coordinates of samples, each embedded as a new sample.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or Dask or Zarr array
-            Of a Dask array the answer is a Dask array, as it is of the other predictions.
+            A Dask array gives a Dask array, in the other predictions too.
         return_cov : bool
-            Also return the uncertainty of each position.
+            Also return the covariance of the latent coordinates.
         sequence : array-like of shape (n_samples,), optional
-            As in `fit`: rows are placed one after the other, each with what the dynamics make of
-            the one before as its prior. Needs a fit to sequences and placement by the likelihood.
+            As in `fit`: the prior of each sample is what the dynamics predict from the sample
+            before. Needs a fit to sequences and ``placement="likelihood"``.
 
         Returns
         -------
         mean : ndarray of shape (n_samples, n_components)
         cov : ndarray of shape (n_samples, n_components, n_components)
-            If ``return_cov``. By the map, on the scale of the leave-out errors of the training
-            rows; by the likelihood, the inverse curvature at the optimum.
+            If ``return_cov``. By the mapping, on the scale of the leave-one-out errors; by the
+            likelihood, the inverse Hessian at the optimum.
         """
-        rows = self._samples(X)
+        X = self._samples(X)
         with one_thread():
             if sequence is None and not return_cov:
-                return self._learned.posterior.latent(rows)
-            found = self._coordinates(rows, sequence)
+                return self._learned.posterior.latent(X)
+            found = self._embed(X, sequence)
         return (found.mean, found.cov) if return_cov else found.mean
 
-    def _coordinates(self, rows: FloatArray, sequence: Any) -> LatentCoordinates:
+    def _embed(self, X: FloatArray, sequence: Any) -> LatentCoordinates:
         if sequence is None:
-            return self._learned.posterior.embed(rows)
-        check_consistent_length(rows, sequence)
-        placement = self._any_placement()
-        if not isinstance(placement, ByLikelihood) or placement.dynamics is None:
+            return self._learned.posterior.embed(X)
+        check_consistent_length(X, sequence)
+        embedder = self._any_embedder()
+        if not isinstance(embedder, LikelihoodEmbedder) or embedder.dynamics is None:
             raise ValueError("sequence needs placement='likelihood' and a fit to sequences")
-        return placement.in_sequence(rows, np.asarray(sequence))
+        return embedder.embed_sequence(X, np.asarray(sequence))
 
     def inverse_transform(self, Z: Any) -> FloatArray:
-        """Mean features of rows at latent positions: Eq. (15) of the paper.
+        """Mean features at latent coordinates, Eq. (15) of the paper.
 
         Parameters
         ----------
@@ -492,7 +483,7 @@ class DGPLVMClassifier(
         return self._scaler.inverse(mean)
 
     def out_of_range(self, X: Any) -> FloatArray:
-        """How little training rows say of where rows lie: the variance of the map.
+        """Predictive variance of the mapping: how far samples are from the training samples.
 
         Parameters
         ----------
@@ -501,24 +492,24 @@ class DGPLVMClassifier(
         Returns
         -------
         ndarray of shape (n_samples,)
-            Relative to a row infinitely far away, between 0 and 1; near 1 the class is a guess.
+            Relative to an infinitely distant sample, between 0 and 1; near 1 the class is a guess.
         """
-        rows = self._samples(X)
-        placement = self._any_placement()
-        if not isinstance(placement, ByMap):
-            raise AttributeError("out_of_range needs placement by the map")
-        return placement.out_of_range(rows)
+        X = self._samples(X)
+        embedder = self._any_embedder()
+        if not isinstance(embedder, MappingEmbedder):
+            raise AttributeError("out_of_range needs embedding by the mapping (placement='map')")
+        return embedder.out_of_range(X)
 
-    def _any_placement(self) -> Any:
+    def _any_embedder(self) -> Any:
         posterior = self._learned.posterior
-        return (posterior if isinstance(posterior, Posterior) else posterior.draws[0]).placement
+        return (posterior if isinstance(posterior, Posterior) else posterior.draws[0]).embedder
 
-    def _log_proba(self, rows: FloatArray) -> FloatArray:
+    def _log_proba(self, X: FloatArray) -> FloatArray:
         with one_thread():
-            return self._learned.posterior.log_probabilities(rows)
+            return self._learned.posterior.log_probabilities(X)
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """LatentCoordinates and probabilities of new rows as a DataTree, for the plots.
+        """Latent coordinates and class probabilities of new samples, for the plots.
 
         Parameters
         ----------
@@ -529,18 +520,18 @@ class DGPLVMClassifier(
         Returns
         -------
         xarray.DataTree
-            With group ``predictions``: latent_mean, latent_cov, probability, predicted, y; and by
-            the map, out_of_range and tail_probability, the share of the training rows, each
-            placed by the others, that are at least as far out.
+            Group ``predictions`` holds latent_mean, latent_cov, probability, predicted, y; with a
+            mapping also out_of_range and tail_probability, the share of training samples, each
+            embedded by the others, that are at least as far out.
         """
-        rows = self._samples(X)
-        log_p = self._log_proba(rows)
+        X = self._samples(X)
+        log_p = self._log_proba(X)
         with one_thread():
-            latent = self._learned.posterior.embed(rows)
+            latent = self._learned.posterior.embed(X)
         values = {
             "probability": np.exp(log_p),
             "predicted": self._most_probable(log_p),
-            **trees.out_of_range(self._any_placement(), rows),
+            **trees.out_of_range(self._any_embedder(), X),
         }
         return self._context.predictions_tree(
             self._spec,
@@ -552,7 +543,7 @@ class DGPLVMClassifier(
 
     @property
     def idata_(self) -> xr.DataTree:
-        """Mode or draws, positions, landscape and data as a DataTree."""
+        """Mode or draws, latent coordinates, landscape and data as a DataTree."""
         check_is_fitted(self)
         if self._tree is None:
             with one_thread():
@@ -563,14 +554,15 @@ class DGPLVMClassifier(
 
     @property
     def model_(self) -> Any:
-        """The well-posed model on the rows of the fit as a ``pymc.Model``."""
+        """The well-posed model on the training samples as a ``pymc.Model``."""
         check_is_fitted(self)
         if self.variant != "whitened":
             raise AttributeError("model_ needs variant='whitened': the paper's is no density")
-        return declare(self._task, self._options(len(self._task.X)), rng=np.random.default_rng(0))
+        options = self._options(len(self._task.X))
+        return declare_model(self._task, options, rng=np.random.default_rng(0))
 
     def _config(self, priors: Priors) -> dict[str, Any]:
-        """Arguments for the record, without the random state and what changes no result."""
+        """Arguments to store, without the random state and those that change no result."""
         config = self.get_params(deep=False)
         for name in ("random_state", "n_jobs"):
             del config[name]

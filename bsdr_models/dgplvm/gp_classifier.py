@@ -1,18 +1,13 @@
-r"""Gaussian process classification of latent positions, by Laplace's method or EP.
+r"""Gaussian process classification of latent coordinates, by Laplace's method or EP.
 
-A class is told from the rest by the sign of a latent function with a probit link; two classes
-share one function. With u the positions in units of the distance between classes,
+Each class has a one-against-rest problem with a probit link; two classes share one latent function.
+With u the latent coordinates in units of the distance between classes,
 
 .. math::
     k(u, u') = e^{t_0} \exp(-|u - u'|^2 / 2 e^{2 t_1}) + e^{t_2} u^\top u' + 10^{-6} \delta,
 
-and t maximises the sum of the log evidences of all functions and the log density of its prior.
-The paper [1]_ keeps the kernel of the features instead; ``reuse`` takes that or any other.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
+t maximises the sum of the log evidences of all problems and the log density of its prior. The paper
+uses the kernel of the features instead, which can be passed as ``reuse``.
 """
 
 from dataclasses import dataclass, replace
@@ -36,16 +31,16 @@ from bsdr_models.numerics.probit_gp_functions import (
 )
 from bsdr_models.numerics.probit_kernels import NUGGET, Kernel, SmoothLinearKernel
 
-# A search for t stays within this many standard deviations of its prior.
+# Bound on t in the optimisation, in standard deviations of its prior.
 BOX = 4.0
-# Rows on which t is looked for, at most: a search is cubic in their number.
+# Maximum number of samples used to optimise t, at cubic cost.
 SEARCH_SAMPLES = 200
 SEARCH_ITER = 50
-# Power of the variance of a position by which scores are divided.
+# Power of the relative variance by which log odds are divided.
 DAMPING = 0.25
-# Accuracy of an approximation during the search, in standard deviations of its marginals.
+# Tolerance of an approximation during optimisation, in standard deviations of its marginals.
 SEARCH_TOL = 1e-5
-# With more labelled rows the functions go by inducing rows, and by how many at most.
+# Labelled samples above which the functions are sparse; maximum number of inducing points.
 EXACT_SAMPLES = 300
 INDUCING_SAMPLES = 120
 
@@ -54,25 +49,25 @@ INDUCING_SAMPLES = 120
 class GPClassifier:
     """Latent functions of P one-against-rest problems, and class probabilities from them.
 
-    P is the number of classes with rows, or 1 for two of them (positive for the second), or 0
+    P is the number of classes with samples, or 1 for two of them (positive for the second), or 0
     for one.
 
     functions
         Of all problems.
     present
-        Classes with rows, ascending.
+        Classes with samples, ascending.
     n_labels
         K.
     n_samples
-        Labelled rows of the fit.
+        Labelled training samples.
     temperature
-        By which scores are divided before they become probabilities; fitted to leave-out scores.
+        Divisor of the log odds, fitted to leave-one-out log odds.
     left_out
-        Log probabilities of the N rows of the fit, each as the others predict it, (N, K).
+        Leave-one-out log probabilities of the training samples, (N, K).
     log_evidence
         Sum over functions, in nats.
     converged
-        Whether every approximation, and the search for the kernel, has converged.
+        Whether every approximation and the optimisation of the kernel have converged.
     """
 
     functions: Functions
@@ -85,40 +80,43 @@ class GPClassifier:
     converged: bool
 
     def latent_function(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of every function at positions (M, R), each (M, P)."""
+        """Mean and variance of every function at latent coordinates (M, R), each (M, P)."""
         return self.functions.moments(latent)
 
-    def log_probabilities(self, latent: FloatArray, spread: FloatArray | None = None) -> FloatArray:
-        """Log class probabilities at positions (M, R), (M, K), normalised.
+    def log_probabilities(
+        self, latent: FloatArray, relative_variance: FloatArray | None = None
+    ) -> FloatArray:
+        """Log class probabilities at latent coordinates (M, R), (M, K), normalised.
 
-        ``spread`` (M,) is the variance of each position, in units of that of the rows of the fit.
+        ``relative_variance`` (M,) of the latent coordinates is relative to the training samples.
         """
         mean, variance = self.functions.moments(latent)
-        return self.from_scores(damped(log_odds(mean / np.sqrt(1.0 + variance)), spread))
+        log_odds = probit_log_odds(mean / np.sqrt(1.0 + variance))
+        return self.from_log_odds(damp_log_odds(log_odds, relative_variance))
 
     def loo_log_probabilities(self) -> FloatArray:
-        """Log class probabilities of the rows of the fit as the other rows predict them.
+        """Leave-one-out log class probabilities of the training samples, (N, K).
 
-        Of rows without a label those that all labelled rows predict.
+        Those of unlabelled samples are predicted by all labelled samples.
         """
         return self.left_out
 
-    def from_scores(self, scores: FloatArray) -> FloatArray:
+    def from_log_odds(self, log_odds: FloatArray) -> FloatArray:
         r"""Class probabilities from log odds, (M, P) -> (M, K).
 
         .. math::
             p_c \propto \exp(s_c / T)
 
-        At T = 1 that is the probability of independent answers of all problems, given that
-        exactly one is positive. A class without rows gets 1 / (N + K), the rule of succession,
-        and the others share what is left.
+        At T = 1 that is the probability of independent outcomes of all problems, given that
+        exactly one is positive. A class without samples gets 1 / (N + K), the rule of succession;
+        the others share the rest.
         """
         total = self.n_samples + self.n_labels
         n_absent = self.n_labels - len(self.present)
-        result = np.full((len(scores), self.n_labels), -np.log(total))
+        result = np.full((len(log_odds), self.n_labels), -np.log(total))
         result[:, self.present] = np.log1p(-n_absent / total)
         if len(self.present) > 1:
-            result[:, self.present] += temperature.log_probabilities(scores, self.temperature)
+            result[:, self.present] += temperature.log_probabilities(log_odds, self.temperature)
         return result
 
 
@@ -132,75 +130,72 @@ def fit_gp_classifier(
     refit: bool = True,
     reuse: Kernel | None = None,
     n_inducing: int | None = None,
-    spread: FloatArray | None = None,
-    believed: FloatArray | None = None,
+    relative_variance: FloatArray | None = None,
+    conservative_latent: FloatArray | None = None,
 ) -> GPClassifier:
-    """Fit latent functions to the labels at positions.
+    """Fit latent functions to the labels at latent coordinates.
 
     Parameters
     ----------
     latent : (N, R)
-        Latent coordinates as new rows have them: leave-out positions, not those of the fit itself.
+        Leave-one-out latent coordinates, which are distributed as those of new samples.
     y_index : (N,)
-        Class of each row; rows with -1 do not take part.
+        Class of each sample, -1 without a label; these are ignored.
     n_labels : int
         K.
-    approximation : {"laplace", "ep"}
     priors : Priors
         Its ``classifier`` part.
     refit : bool
-        Whether to look for the kernel parameters t; at the mean of their prior otherwise. Of more
-        than ``SEARCH_SAMPLES`` rows some are taken for it.
+        Whether to optimise the kernel parameters t, on a subset of more than ``SEARCH_SAMPLES``
+        samples. They are at their prior mean otherwise.
     reuse : Kernel, optional
-        A kernel to be taken as it is.
+        A fixed kernel.
     n_inducing : int, optional
-        Inducing rows. By default all rows count up to ``EXACT_SAMPLES``, and ``INDUCING_SAMPLES``
-        stand for more.
-    spread : (N,), optional
-        Variance of each position, in units of the mean of all.
-    believed : (N, R), optional
-        Latent coordinates that limit the confidence, where the classes of ``latent`` lie farther apart
-        than is known: the temperature is not below what these ask for.
-
-    Returns
-    -------
-    GPClassifier
+        Number of inducing points. By default the fit is exact for up to ``EXACT_SAMPLES`` samples,
+        and has ``INDUCING_SAMPLES`` for more.
+    relative_variance : (N,), optional
+        Variance of the latent coordinates of each sample, relative to its mean.
+    conservative_latent : (N, R), optional
+        Latent coordinates with less separated classes, to limit the confidence: the temperature
+        fitted to them is a lower bound.
 
     Raises
     ------
     ValueError
-        If no row has a label, or the approximation has no such name.
+        If no sample has a label, or the approximation is unknown.
     """
     if approximation not in EXACT:
         raise ValueError(f"approximation must be 'laplace' or 'ep', got {approximation!r}")
     known = np.flatnonzero(y_index >= 0)
     if len(known) == 0:
-        raise ValueError("the classifier needs at least one row with a label")
+        raise ValueError("the classifier needs at least one sample with a label")
     present, y = np.unique(y_index[known], return_inverse=True)
-    rows, signs = latent[known], one_against_rest(y, len(present))
-    kernel, settled = reuse, True
+    labelled, signs = latent[known], one_against_rest(y, len(present))
+    kernel, kernel_converged = reuse, True
     if kernel is None:
-        start = kernel_at_prior(rows, y, len(present), priors)
-        some = _spread_samples(y, SEARCH_SAMPLES)
-        kernel = start
+        kernel = kernel_at_prior(labelled, y, len(present), priors)
         if refit and len(signs):
-            kernel, settled = _search(start, rows[some], signs[:, some], approximation, priors)
-    if n_inducing is None and len(rows) > EXACT_SAMPLES:
+            subset = _stratified_subset(y, SEARCH_SAMPLES)
+            kernel, kernel_converged = _optimise_kernel(
+                kernel, labelled[subset], signs[:, subset], approximation, priors
+            )
+    if n_inducing is None and len(labelled) > EXACT_SAMPLES:
         n_inducing = INDUCING_SAMPLES
     if n_inducing is None:
-        fitted = fit_exact(kernel, rows, signs, approximation)
+        fitted = fit_exact(kernel, labelled, signs, approximation)
     else:
-        fitted = fit_induced(kernel, rows, signs, approximation, n_inducing)
-    scores = damped(log_odds(fitted.left_out), None if spread is None else spread[known])
-    classifier = _calibrate(fitted, scores, y, present, n_labels, settled=settled)
-    if believed is not None and len(present) > 1:
-        mean, variance = classifier.functions.moments(believed[known])
-        heat = temperature.fit_temperature(log_odds(mean / np.sqrt(1.0 + variance)), y)
-        classifier = replace(classifier, temperature=max(heat, classifier.temperature))
+        fitted = fit_induced(kernel, labelled, signs, approximation, n_inducing)
+    variance = None if relative_variance is None else relative_variance[known]
+    log_odds = damp_log_odds(probit_log_odds(fitted.left_out), variance)
+    classifier = _calibrate(fitted, log_odds, y, present, n_labels, kernel_converged)
+    if conservative_latent is not None and len(present) > 1:
+        mean, variance = classifier.functions.moments(conservative_latent[known])
+        lowest = temperature.fit_temperature(probit_log_odds(mean / np.sqrt(1.0 + variance)), y)
+        classifier = replace(classifier, temperature=max(lowest, classifier.temperature))
     left_out = np.empty((len(latent), n_labels))
-    left_out[known] = classifier.from_scores(scores)
-    others = y_index < 0
-    left_out[others] = classifier.log_probabilities(latent[others])
+    left_out[known] = classifier.from_log_odds(log_odds)
+    unlabelled = y_index < 0
+    left_out[unlabelled] = classifier.log_probabilities(latent[unlabelled])
     return replace(classifier, left_out=left_out)
 
 
@@ -210,27 +205,29 @@ def one_against_rest(y: IntArray, n_labels: int) -> FloatArray:
     return signs[1:] if n_labels <= 2 else signs
 
 
-def log_odds(z: FloatArray) -> FloatArray:
-    r"""Scores of problems, :math:`\log \Phi(z) - \log \Phi(-z)`."""
+def probit_log_odds(z: FloatArray) -> FloatArray:
+    r"""Log odds of problems, :math:`\log \Phi(z) - \log \Phi(-z)`."""
     return np.asarray(log_ndtr(z) - log_ndtr(-z))
 
 
-def damped(scores: FloatArray, spread: FloatArray | None) -> FloatArray:
-    """Scores (M, P) of positions that are better or worse known than those of the fit.
+def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | None) -> FloatArray:
+    """Log odds (M, P) divided by the fourth root of the relative variance (M,).
 
-    The functions have learned from rows of all spreads what the mean one blurs. About half of it
-    is the map, the rest the scatter within classes, so that the odds fall with the fourth root of
-    the variance. The class that is most probable stays.
+    The functions are fitted to latent coordinates of mean variance. About half of the scatter is
+    due to the mapping and the rest to scatter within classes, hence the fourth root. The most
+    probable class does not change.
     """
-    return scores if spread is None else scores / spread[:, None] ** DAMPING
+    return (
+        log_odds if relative_variance is None else log_odds / relative_variance[:, None] ** DAMPING
+    )
 
 
 def kernel_at_prior(
     latent: FloatArray, y: IntArray, n_labels: int, priors: Priors
 ) -> SmoothLinearKernel:
-    """The kernel at the mean of its prior, in units of these rows, none of whose classes is empty.
+    """The kernel at the mean of its prior, scaled by the distances of the class centroids.
 
-    The unit is 1 where classes coincide, or there is one.
+    No class may be empty. The scale is 1 if all centroids coincide.
     """
     centroids = np.stack([latent[y == label].mean(axis=0) for label in range(n_labels)])
     centre = centroids.mean(axis=0)
@@ -241,56 +238,52 @@ def kernel_at_prior(
 
 def _calibrate(
     fitted: Fitted,
-    scores: FloatArray,
+    log_odds: FloatArray,
     y: IntArray,
     present: IntArray,
     n_labels: int,
-    *,
-    settled: bool,
+    kernel_converged: bool,
 ) -> GPClassifier:
-    """Classifier with the temperature that leave-out scores ask for; 1 for up to two classes.
+    """Classifier with a temperature fitted to leave-one-out log odds; 1 for up to two classes.
 
-    Problems of several classes are fitted apart, and what they say together is too timid or too
-    bold. A single probit is calibrated as it is.
+    The problems of several classes are fitted separately, and their normalised odds may be over-
+    or underconfident. A single probit is calibrated.
     """
-    heat = 1.0
-    if len(present) > 2:
-        heat = temperature.fit_temperature(scores, y)
     return GPClassifier(
         functions=fitted.functions,
         present=present,
         n_labels=n_labels,
         n_samples=len(y),
-        temperature=heat,
+        temperature=temperature.fit_temperature(log_odds, y) if len(present) > 2 else 1.0,
         left_out=np.empty((0, n_labels)),
         log_evidence=float(fitted.log_evidence.sum()),
-        converged=settled and fitted.converged,
+        converged=kernel_converged and fitted.converged,
     )
 
 
-def _spread_samples(y: IntArray, most: int) -> IntArray:
-    """At most about ``most`` rows, the same share of every class."""
-    if len(y) <= most:
+def _stratified_subset(y: IntArray, n_max: int) -> IntArray:
+    """Indices of about ``n_max`` samples at most, the same share of every class."""
+    if len(y) <= n_max:
         return np.arange(len(y))
     kept = []
     for label in range(int(y.max()) + 1):
         group = np.flatnonzero(y == label)
-        share = -(-len(group) * most // len(y))
+        share = -(-len(group) * n_max // len(y))
         kept.append(group[np.linspace(0, len(group) - 1, share).astype(int)])
     return np.sort(np.concatenate(kept))
 
 
-def _search(
+def _optimise_kernel(
     start: SmoothLinearKernel,
     latent: FloatArray,
     signs: FloatArray,
     approximation: Method,
     priors: Priors,
 ) -> tuple[SmoothLinearKernel, bool]:
-    """Kernel whose t has the highest posterior density, and whether the search has settled.
+    """Kernel with the maximum a posteriori t, and whether the optimisation has converged.
 
-    The search moves in standard deviations of the prior; every evaluation starts from the sites
-    of the last one.
+    The variables are in standard deviations of the prior; the sites of an evaluation are the
+    initial values of the next.
     """
     u = start.inputs(latent)
     squares, products, nugget = squared_distances(u), u @ u.T, NUGGET * np.eye(len(u))

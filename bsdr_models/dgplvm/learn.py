@@ -1,4 +1,4 @@
-"""From a task to what an estimator keeps: positions, a way to place new rows, a classifier."""
+"""Fit of the whole model: latent coordinates, an embedder of new samples and a classifier."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,28 +7,28 @@ from typing import Literal
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import MapPrior
+from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.dynamics import Predictor
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
-from bsdr_models.dgplvm.latent_inference import project, project_left_out
+from bsdr_models.dgplvm.latent_inference import infer_latent, infer_latent_left_out
 from bsdr_models.dgplvm.leave_one_out import (
     LeaveOneOutFit,
-    guard_order,
+    enforce_centroid_order,
     leave_one_out,
     leave_out_tuples,
-    map_scale,
-    posterior_slope,
+    mapping_scale,
+    minimum_slope,
 )
 from bsdr_models.dgplvm.map_search import Task, fit_map
 from bsdr_models.dgplvm.mapping_selection import NOISES, WIDTHS
 from bsdr_models.dgplvm.predict import (
-    ByLikelihood,
-    ByMap,
     Classifier,
     DrawPosterior,
+    Embedder,
     LatentCoordinates,
-    Placement,
+    LikelihoodEmbedder,
+    MappingEmbedder,
     Posterior,
     mixture,
 )
@@ -37,29 +37,28 @@ from bsdr_models.numerics.probit_kernels import Kernel, SmoothBiasKernel
 
 type Approximation = Literal["laplace", "ep"]
 
-# Training rows that decoding conditions on, at most: it is cubic in their number.
+# Maximum number of training samples in a decoder, whose cost is cubic in their number.
 DECODER_SAMPLES = 400
-# Draws of a sampler that prediction averages over.
+# Number of posterior draws that predictions average over.
 N_PREDICT = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a task is learned.
+    """Options of the optimiser, the embedder and the classifier.
 
     approximation
         Of the classifier.
     placement
-        ``"map"`` or ``"likelihood"``: how new rows are placed.
+        ``"map"`` or ``"likelihood"``: how new samples are embedded.
     reuse_kernel
-        Whether the classifier takes the kernel of the features instead of one of its own.
+        Whether the classifier reuses the kernel of the features.
     widths, noises
-        Candidates for the settings of the map.
+        Candidates for the settings of the mapping.
     n_starts, max_iter, tol
-        Of the search for the mode.
-    progressbar
+        Initialisations, iterations and tolerance of the optimiser.
     n_jobs
-        Starts of the search side by side.
+        Initialisations that run in parallel.
     """
 
     approximation: Approximation
@@ -75,8 +74,8 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
-    """Draws with axes (chain, draw, ...) by name, and what the sampler says of itself."""
+class PosteriorDraws:
+    """Draws by variable, with axes (chain, draw, ...), and statistics of the sampler."""
 
     draws: Mapping[str, FloatArray]
     sample_stats: Mapping[str, FloatArray]
@@ -84,27 +83,29 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
-    """A fit of any variant and engine.
+class FitResult:
+    """Result of a fit, the same for all variants and engines.
 
     posterior
-        Places and classifies new rows.
+        Embeds and classifies new samples.
     latent
-        Latent coordinates of the training rows, (N, R).
+        Latent coordinates of the training samples, (N, R).
     left_out
-        Where they would lie as new rows: what may be shown of them.
+        Their leave-one-out latent coordinates, which plots show.
     variables
         Other variables of the model at the mode, or their means over draws.
     decoder
-        From positions to features.
+        From latent coordinates to features.
     terms
-        Objective by its terms, in nats.
+        Terms of the objective, in nats.
     trace, restarts
-        Log density after each iteration of the best start; at the end of every start.
+        Log density after each iteration of the best run, and at the end of every run.
     settings
-        Width and noise of the map, where it has them.
-    remarks
-        Sentences for the user.
+        Width and noise of the mapping, if any.
+
+    Warnings
+    --------
+        Messages for the user.
     sampled
         Draws, for a sampler.
     """
@@ -120,23 +121,12 @@ class Learned:
     settings: Mapping[str, float]
     converged: bool
     interrupted: bool
-    remarks: tuple[str, ...] = ()
-    sampled: Sampled | None = None
+    warnings: tuple[str, ...] = ()
+    sampled: PosteriorDraws | None = None
 
 
-def learn_map(task: Task, options: Options, *, rng: np.random.Generator) -> Learned:
-    """The mode of the well-posed model.
-
-    Parameters
-    ----------
-    task : Task
-    options : Options
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    Learned
-    """
+def learn_mode(task: Task, options: Options, *, rng: np.random.Generator) -> FitResult:
+    """Fit the posterior mode of the well-posed model."""
     fit = fit_map(
         task,
         widths=options.widths,
@@ -149,7 +139,7 @@ def learn_map(task: Task, options: Options, *, rng: np.random.Generator) -> Lear
         n_jobs=options.n_jobs,
     )
     signal, lengthscale, noise = np.exp(fit.log_kernel)
-    decoder = make_decoder(fit.latent, task.X, fit.log_kernel, fit.rows.variance)
+    decoder = make_decoder(fit.latent, task.X, fit.log_kernel, fit.gram.variance)
     reuse = None
     if options.reuse_kernel:
         reuse = SmoothBiasKernel(
@@ -158,17 +148,17 @@ def learn_map(task: Task, options: Options, *, rng: np.random.Generator) -> Lear
             bias_variance=0.0,
             noise_variance=decoder.noise_variance,
         )
-    if fit.map_prior is not None and options.placement == "map":
-        posterior, left_out, said = by_map(
-            fit.map_prior,
+    if fit.mapping_prior is not None and options.placement == "map":
+        posterior, left_out, warnings = posterior_by_mapping(
+            fit.mapping_prior,
             fit.latent,
             task,
             approximation=options.approximation,
             reuse=reuse,
         )
     else:
-        temper = fit.rows.n_effective / fit.rows.n_features if task.tempered else 1.0
-        posterior, left_out, said = by_likelihood(
+        temper = fit.gram.n_effective / fit.gram.n_features if task.tempered else 1.0
+        posterior, left_out, warnings = posterior_by_likelihood(
             decoder,
             task,
             temper=temper,
@@ -180,14 +170,13 @@ def learn_map(task: Task, options: Options, *, rng: np.random.Generator) -> Lear
                 else task.dynamics.predictor(fit.latent, fit.log_dynamics)
             ),
         )
-    remarks = list(said)
-    # Classes of one row each are on points whatever the weight.
+    # Classes of a single sample have no scatter, whatever the weight.
     several_samples = len(task.known) > task.n_labels
     if fit.collapse is not None and np.isfinite(task.weight) and several_samples:
-        remarks.append(fit.collapse)
-    if (gap := disagreement(fit.search)) is not None:
-        remarks.append(gap)
-    return Learned(
+        warnings.append(fit.collapse)
+    if (message := disagreement(fit.search)) is not None:
+        warnings.append(message)
+    return FitResult(
         posterior=posterior,
         latent=fit.latent,
         left_out=left_out,
@@ -204,46 +193,45 @@ def learn_map(task: Task, options: Options, *, rng: np.random.Generator) -> Lear
         settings={"map_width": fit.settings.width, "map_noise": fit.settings.noise},
         converged=fit.search.converged,
         interrupted=fit.search.interrupted,
-        remarks=tuple(remarks),
+        warnings=tuple(warnings),
     )
 
 
-def by_map(
-    prior: MapPrior,
+def posterior_by_mapping(
+    prior: MappingPrior,
     latent: FloatArray,
     task: Task,
     *,
     approximation: Approximation,
     reuse: Kernel | None = None,
 ) -> tuple[Posterior, LatentCoordinates, list[str]]:
-    """New rows are placed by the map; the classifier learns from leave-out positions."""
+    """Embedder by the mapping, and a classifier fitted to leave-one-out latent coordinates."""
     tuples = leave_out_tuples(task.y_index, task.n_labels)
     found = leave_one_out(prior, latent, task.y_index, tuples)
-    scale = map_scale(found, latent, task.y_index)
-    positions = guard_order(found, latent, task.y_index)
-    believed = None
+    scale = mapping_scale(found, latent, task.y_index)
+    conservative = None
     if not found.predictive:
-        least = posterior_slope(len(task.known))
-        believed = guard_order(found, latent, task.y_index, least)
+        least = minimum_slope(len(task.known))
+        conservative = enforce_centroid_order(found, latent, task.y_index, least)
     classifier = fit_gp_classifier(
-        positions,
+        enforce_centroid_order(found, latent, task.y_index),
         task.y_index,
         task.n_labels,
         approximation=approximation,
         priors=task.priors,
         reuse=reuse,
-        spread=found.spread,
-        believed=believed,
+        relative_variance=found.relative_variance,
+        conservative_latent=conservative,
     )
-    placement = ByMap.of(prior, latent, scale, found.typical_variance)
+    embedder = MappingEmbedder.of(prior, latent, scale, found.typical_variance)
     return (
-        Posterior(placement=placement, classifier=classifier),
+        Posterior(embedder=embedder, classifier=classifier),
         _as_coordinates(found, scale),
         [] if found.predictive else [_not_predictive(found)],
     )
 
 
-def by_likelihood(
+def posterior_by_likelihood(
     decoder: Decoder,
     task: Task,
     *,
@@ -252,18 +240,18 @@ def by_likelihood(
     reuse: Kernel | None = None,
     dynamics: Predictor | None = None,
 ) -> tuple[Posterior, LatentCoordinates, list[str]]:
-    """New rows are placed by their features; the classifier learns from rows placed likewise.
+    """Embedder by likelihood, and a classifier fitted to leave-one-out latent coordinates.
 
-    Rows that the decoder does not hold are new to it as they are.
+    Samples that are not in the decoder are embedded as new samples.
     """
     inside, n = decoder_samples(len(task.X)), len(task.X)
     outside = np.setdiff1d(np.arange(n), inside)
-    own = project_left_out(decoder, task.X[inside], temper=temper)
+    own = infer_latent_left_out(decoder, task.X[inside], temper=temper)
     r = task.n_components
     mean, cov = np.empty((n, r)), np.empty((n, r, r))
     mean[inside], cov[inside] = own.latent, own.cov
     if len(outside):
-        others = project(decoder, task.X[outside], temper=temper)
+        others = infer_latent(decoder, task.X[outside], temper=temper)
         mean[outside], cov[outside] = others.latent, others.cov
     classifier = fit_gp_classifier(
         mean,
@@ -273,44 +261,44 @@ def by_likelihood(
         priors=task.priors,
         reuse=reuse,
     )
-    placement: Placement = ByLikelihood(decoder=decoder, temper=temper, dynamics=dynamics)
+    embedder: Embedder = LikelihoodEmbedder(decoder=decoder, temper=temper, dynamics=dynamics)
     return (
-        Posterior(placement=placement, classifier=classifier),
+        Posterior(embedder=embedder, classifier=classifier),
         LatentCoordinates(mean=mean, cov=cov),
         [],
     )
 
 
 def draws_posterior(
-    prior: MapPrior, latents: FloatArray, task: Task, *, approximation: Approximation
+    prior: MappingPrior, latents: FloatArray, task: Task, *, approximation: Approximation
 ) -> tuple[DrawPosterior, LatentCoordinates]:
-    """The map conditioned on each of some draws of the positions, (S, N, R).
+    """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R).
 
-    The classifier of a draw keeps the mode of its prior: a search per draw costs more than it
-    brings.
+    The kernel parameters of these classifiers are held fixed at the prior mode: optimising them
+    for each draw is expensive and gains little.
     """
     tuples = leave_out_tuples(task.y_index, task.n_labels)
     posteriors, left_out = [], []
     for latent in latents:
         found = leave_one_out(prior, latent, task.y_index, tuples)
-        scale = map_scale(found, latent, task.y_index)
+        scale = mapping_scale(found, latent, task.y_index)
         classifier: Classifier = fit_gp_classifier(
-            guard_order(found, latent, task.y_index),
+            enforce_centroid_order(found, latent, task.y_index),
             task.y_index,
             task.n_labels,
             approximation=approximation,
             priors=task.priors,
             refit=False,
-            spread=found.spread,
+            relative_variance=found.relative_variance,
         )
-        placement = ByMap.of(prior, latent, scale, found.typical_variance)
-        posteriors.append(Posterior(placement=placement, classifier=classifier))
+        embedder = MappingEmbedder.of(prior, latent, scale, found.typical_variance)
+        posteriors.append(Posterior(embedder=embedder, classifier=classifier))
         left_out.append(_as_coordinates(found, scale))
     return DrawPosterior(draws=tuple(posteriors)), mixture(left_out)
 
 
 def decoder_samples(n_samples: int) -> IntArray:
-    """Rows that a decoder holds: all, or ``DECODER_SAMPLES`` evenly spaced ones."""
+    """Indices of the samples in a decoder: all, or ``DECODER_SAMPLES`` evenly spaced ones."""
     return np.unique(
         np.linspace(0, n_samples - 1, min(n_samples, DECODER_SAMPLES)).astype(np.int64)
     )
@@ -319,12 +307,12 @@ def decoder_samples(n_samples: int) -> IntArray:
 def make_decoder(
     latent: FloatArray, X: FloatArray, log_kernel: FloatArray, variance: float
 ) -> Decoder:
-    """The generative part of a fit, on at most ``DECODER_SAMPLES`` rows."""
-    rows = decoder_samples(len(X))
+    """The generative part of a fit, on at most ``DECODER_SAMPLES`` samples."""
+    kept = decoder_samples(len(X))
     signal, lengthscale, noise = np.exp(log_kernel)
     return Decoder.of(
-        latent[rows],
-        X[rows],
+        latent[kept],
+        X[kept],
         signal_variance=signal * variance,
         lengthscale=lengthscale,
         noise_variance=noise * variance,
@@ -332,14 +320,14 @@ def make_decoder(
 
 
 def disagreement(search: MapResult) -> str | None:
-    """What several starts say of each other, if they do not agree."""
+    """A warning if several initialisations end at different optima, or None."""
     if search.share_agreeing == 1.0 or search.interrupted:
         return None
-    ends = len(search.values)
+    n_runs = len(search.values)
     return (
-        f"{round(search.share_agreeing * ends)} of {ends} starts ended at the best optimum, the "
-        f"others up to {max(search.values) - search.value:.3g} nats above it: the mode is not "
-        "unique"
+        f"{round(search.share_agreeing * n_runs)} of {n_runs} initialisations ended at the best "
+        f"optimum, the others up to {max(search.values) - search.value:.3g} nats above it: the "
+        "mode is not unique"
     )
 
 
@@ -350,6 +338,6 @@ def _as_coordinates(found: LeaveOneOutFit, scale: float) -> LatentCoordinates:
 
 def _not_predictive(found: LeaveOneOutFit) -> str:
     return (
-        "the map does not predict the classes: positions of rows left out keep "
+        "the mapping does not predict the classes: leave-one-out latent coordinates keep "
         f"{found.slope:.2f} of the distance between class centroids"
     )

@@ -1,11 +1,11 @@
-r"""LatentCoordinates that training rows would have as new rows: what the classifier learns from.
+r"""Leave-one-out latent coordinates, to which the classifier is fitted.
 
-A strong discriminative prior puts training rows on the centres of their classes; new rows do not
-land there, and a classifier of the first learns a confidence that does not hold for the second.
-Leaving a row out of the map is closed form. Left alone it is biased for few rows: without row i
-the mean of the map moves away from its class. So one random row of every other class is left out
-with it, and the result averaged over draws of these. Rows without a label stay, although labels
-had a part in where they are: with many of them leave-out positions are a little too good.
+A strong discriminative prior moves training samples to their class centroids, but not new samples;
+a classifier fitted to the former is overconfident for the latter. Leaving a sample out of the
+mapping is closed form, but biased for few samples: without sample i the mean of the mapping moves
+away from its class. So one random sample of every other class is left out with it, and the result
+is averaged over such tuples. Unlabelled samples stay, although labels influenced their latent
+coordinates: with many of them the leave-one-out latent coordinates are slightly optimistic.
 """
 
 from dataclasses import dataclass
@@ -13,29 +13,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import MapPrior
+from bsdr_models.dgplvm.back_constraint import MappingPrior
 
-# Tuples per row: enough to average over for few rows, few for many.
+# Tuples per sample: many for few samples, few for many.
 MAX_TUPLES, MIN_TUPLES, TUPLE_SAMPLES = 20, 3, 400
-# Numbers held at a time in blocks of the inverse.
+# Array elements in memory at a time in blocks of the inverse.
 BLOCK_NUMBERS = 4_000_000
-# A map that predicts less than this share of the distance between class centroids predicts none.
-LEAST_SLOPE = 0.15
-# Rows up to which leave-out centroids may lie in reverse where the map is good. With more they do
-# so where it is not, and their order says how much is known.
+# A mapping with a smaller slope of the leave-one-out class centroids is not predictive.
+MIN_SLOPE = 0.15
+# With up to this many samples even a good mapping may reverse the order of the leave-one-out
+# centroids; with more, a reversed order shows that the mapping is not predictive.
 FEW_SAMPLES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveOneOutFit:
-    """Leave-out positions of the labelled rows.
+    """Leave-one-out latent coordinates of the labelled samples.
 
     latent
-        (N, R); rows without a label keep their own position.
+        (N, R); unlabelled samples keep their fitted latent coordinates.
     variance
-        Of position minus leave-out position under the map, up to its scale, (N,).
+        Predictive variance under the mapping, up to its scale, (N,); 0 without a label.
     slope
-        Of the leave-out class centroids on those of the positions; about 1 for a map that
+        Of the leave-one-out class centroids on the fitted ones; about 1 for a mapping that
         predicts the classes, 0 or less for one that does not.
     """
 
@@ -45,24 +45,24 @@ class LeaveOneOutFit:
 
     @property
     def typical_variance(self) -> float:
-        """Mean variance of the labelled rows."""
+        """Mean variance of the labelled samples."""
         return float(self.variance[self.variance > 0.0].mean())
 
     @property
-    def spread(self) -> FloatArray:
-        """Variance in units of the usual one, (N,); 1 without a label."""
+    def relative_variance(self) -> FloatArray:
+        """Variance relative to the typical one, (N,); 1 without a label."""
         return np.where(self.variance > 0.0, self.variance / self.typical_variance, 1.0)
 
     @property
     def predictive(self) -> bool:
-        """Whether the map predicts the classes at all."""
-        return self.slope >= LEAST_SLOPE
+        """Whether the mapping predicts the classes at all."""
+        return self.slope >= MIN_SLOPE
 
 
 def leave_out_tuples(y_index: IntArray, n_labels: int, seed: int = 0) -> IntArray:
-    """Rows left out together, (N_labelled, T, L): each labelled row, then one per other class.
+    """Samples left out together, (N_labelled, T, L): each labelled one, then one per other class.
 
-    The generator is fixed, so that two settings are compared on the same tuples.
+    The seed is fixed, so that settings are compared on the same tuples.
     """
     rng = np.random.default_rng(seed)
     known = np.flatnonzero(y_index >= 0)
@@ -75,33 +75,27 @@ def leave_out_tuples(y_index: IntArray, n_labels: int, seed: int = 0) -> IntArra
     present = np.array([y_index[group[0]] for group in groups])
     own = np.searchsorted(present, y_index[known])  # (N,)
     picks[np.arange(len(known)), :, own] = known[:, None]
-    # The row itself comes first.
     order = np.argsort(np.arange(len(groups)) != own[:, None], axis=1, kind="stable")
     return np.take_along_axis(picks, order[:, None, :], axis=2)
 
 
 def leave_one_out(
-    prior: MapPrior, latent: FloatArray, y_index: IntArray, tuples: IntArray
+    prior: MappingPrior, latent: FloatArray, y_index: IntArray, tuples: IntArray
 ) -> LeaveOneOutFit:
-    r"""Leave-out positions of labelled rows.
+    r"""Leave-one-out latent coordinates of the labelled samples.
 
     .. math::
         \tilde x_I = x_I - (M_{II})^{-1} [M (X - 1 c^\top X)]_I
 
     Parameters
     ----------
-    prior : MapPrior
     latent : (N, R)
     y_index : (N,)
-        Class of each row, -1 without a label.
+        Class of each sample, -1 without a label.
     tuples : (N_labelled, T, L)
         From :func:`leave_out_tuples`.
-
-    Returns
-    -------
-    LeaveOneOutFit
     """
-    residual = prior.solve(latent - prior.centre @ latent)
+    residual = prior.solve(latent - prior.mean_weights @ latent)
     n_known, n_tuples, size = tuples.shape
     shift = np.zeros((n_known, latent.shape[1]))
     variance = np.zeros(n_known)
@@ -109,32 +103,32 @@ def leave_one_out(
     unit[0] = 1.0
     step = max(1, BLOCK_NUMBERS // (size * size * n_tuples))
     for start in range(0, n_known, step):
-        rows = slice(start, start + step)
-        index = tuples[rows].reshape(-1, size)
+        chunk = slice(start, start + step)
+        index = tuples[chunk].reshape(-1, size)
         column = np.linalg.solve(prior.blocks(index), unit)[..., 0]  # first row of the inverse
         moved = np.einsum("bl,blr->br", column, residual[index])
-        shift[rows] = moved.reshape(-1, n_tuples, latent.shape[1]).mean(axis=1)
-        variance[rows] = column[:, 0].reshape(-1, n_tuples).mean(axis=1)
+        shift[chunk] = moved.reshape(-1, n_tuples, latent.shape[1]).mean(axis=1)
+        variance[chunk] = column[:, 0].reshape(-1, n_tuples).mean(axis=1)
     known = tuples[:, 0, 0]
-    found, spread = latent.copy(), np.zeros(len(latent))
-    found[known] -= shift
-    spread[known] = variance
-    slope = centroid_slope(latent[known], found[known], y_index[known])
-    return LeaveOneOutFit(latent=found, variance=spread, slope=slope)
+    left_out, full_variance = latent.copy(), np.zeros(len(latent))
+    left_out[known] -= shift
+    full_variance[known] = variance
+    slope = centroid_slope(latent[known], left_out[known], y_index[known])
+    return LeaveOneOutFit(latent=left_out, variance=full_variance, slope=slope)
 
 
-def posterior_slope(n_samples: int) -> float:
-    """Slope that is granted to a map whatever leave-out positions say: less to more rows."""
-    return LEAST_SLOPE * min(1.0, FEW_SAMPLES / n_samples) ** 2
+def minimum_slope(n_samples: int) -> float:
+    """Smallest slope assumed for a mapping that is not predictive: smaller for more samples."""
+    return MIN_SLOPE * min(1.0, FEW_SAMPLES / n_samples) ** 2
 
 
-def guard_order(
-    fit: LeaveOneOutFit, latent: FloatArray, y_index: IntArray, least: float = LEAST_SLOPE
+def enforce_centroid_order(
+    fit: LeaveOneOutFit, latent: FloatArray, y_index: IntArray, least: float = MIN_SLOPE
 ) -> FloatArray:
-    """Leave-out positions whose class centroids lie in the order of those of the positions.
+    """Leave-one-out latent coordinates, shifted by class until the slope is at least ``least``.
 
-    With a handful of rows the leave-out centroids may lie in reverse; a classifier would then
-    learn the reverse of what the map says. Each class is shifted until the slope is ``least``.
+    With a handful of samples the leave-one-out centroids may be in reverse order, and a classifier
+    fitted to them would reverse the predictions of the mapping.
     """
     if fit.slope >= least:
         return fit.latent
@@ -146,20 +140,20 @@ def guard_order(
     return shifted
 
 
-def map_scale(fit: LeaveOneOutFit, latent: FloatArray, y_index: IntArray) -> float:
-    """Variance of the map, s**2, at which leave-out residuals have the size they have."""
+def mapping_scale(fit: LeaveOneOutFit, latent: FloatArray, y_index: IntArray) -> float:
+    """Moment estimate of the variance s**2 of the mapping from leave-one-out residuals."""
     known = y_index >= 0
     square = ((latent - fit.latent)[known] ** 2).mean(axis=1)
     return float(np.mean(square / fit.variance[known]))
 
 
-def centroid_slope(latent: FloatArray, found: FloatArray, y_index: IntArray) -> float:
-    """Slope of the class centroids of leave-out positions on those of the positions."""
+def centroid_slope(latent: FloatArray, left_out: FloatArray, y_index: IntArray) -> float:
+    """Slope of the leave-one-out class centroids on the fitted ones."""
     classes, index = np.unique(y_index, return_inverse=True)
-    there = _centroids(latent, index, len(classes))
-    here = _centroids(found, index, len(classes))
-    there, here = there - there.mean(axis=0), here - here.mean(axis=0)
-    return float(np.vdot(here, there) / np.vdot(there, there))
+    x = _centroids(latent, index, len(classes))
+    y = _centroids(left_out, index, len(classes))
+    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
+    return float(np.vdot(y, x) / np.vdot(x, x))
 
 
 def _centroids(latent: FloatArray, index: IntArray, n_classes: int) -> FloatArray:

@@ -1,33 +1,28 @@
-r"""Density of the rows given their latent positions, every feature a Gaussian process.
+r"""Density of the features given latent coordinates, every feature a Gaussian process.
 
-The features are independent functions of the position, so with the kernel matrix K over the rows
-and S = X X' the density depends on D and S only. Two forms are here.
+The features are independent given the latent coordinates, so that with the kernel matrix K of the
+samples the density depends on the features by D and S = X X' only. There are two forms.
 
 :func:`evaluate` has the kernel
 
 .. math::
     K = v a \exp(-|x_i - x_j|^2 / 2 l^2) + v b I,
 
-v the variance of the features, and integrates the mean of each feature out under a flat prior. That
-is the density of any N - 1 orthonormal contrasts of the rows, and it depends on K through
+with v the variance of the features, and integrates out the mean of each feature under a flat prior.
+It is the density of any N - 1 orthonormal contrasts of the samples and depends on K through
 :math:`P = K^{-1} - K^{-1} 1 1' K^{-1} / 1' K^{-1} 1`:
 
 .. math::
     \tfrac{D}{2} [\ln|K| + \ln(1' K^{-1} 1) - \ln N + (N - 1) \ln 2\pi] + \tfrac12 tr(P S).
 
-A centred matrix of features has no energy along 1 while K has a large eigenvalue near it; a zero
-mean would make every signal pay for that.
+With a zero mean instead, any signal would be penalised: centred features are orthogonal to 1, but
+K has a large eigenvalue near it.
 
-:func:`evaluate_paper` has the kernel (5) and the density (8) of [1]_, in which the mean is zero and
-the bias is a hyper-parameter.
+:func:`evaluate_paper` has the paper's kernel (5) and density (8), with zero mean and the bias as a
+hyper-parameter.
 
-Both cost one Cholesky factor, one inverse from it, two triangular solutions for a root of S and one
-symmetric product; S is formed once. Values are negative log densities in nats with all constants.
-
-References
-----------
-.. [1] R. Urtasun and T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
+Both cost a Cholesky factor, its inverse, two triangular solves with a root of S and a symmetric
+product. Values are negative log densities in nats with all constants.
 """
 
 import math
@@ -41,17 +36,16 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.kernels import rbf_slopes, rbf_triangle
 
 _LN_2PI = math.log(2.0 * math.pi)
-# Entries that stay allocated between evaluations.
+# Maximum number of array elements that stay allocated between evaluations.
 _KEPT_ENTRIES = 2**20
 _kept = threading.local()
-# Directions of the rows with less than this share of the largest sum of squares, per row, are
-# rounding of products.
+# Eigenvalues below this share of the largest, per sample, are rounding errors.
 _RANK_TOL = 1e-15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """What the densities need of the features; made once.
+class FeatureGram:
+    """Gram matrix of the features, to which the densities reduce them.
 
     root
         (N, r), Fortran order, with root root' = X X'; r is the rank of X.
@@ -62,7 +56,7 @@ class Rows:
     n_features
         D.
     n_effective
-        Number of independent features with the same spread of tr(X X'): at most D.
+        Effective number of features, tr(S)^2 / tr(S^2), at most D.
     """
 
     root: FloatArray
@@ -72,7 +66,7 @@ class Rows:
     n_effective: float
 
     @classmethod
-    def of(cls, X: FloatArray) -> "Rows":
+    def of(cls, X: FloatArray) -> "FeatureGram":
         """From centred features.
 
         Parameters
@@ -83,19 +77,19 @@ class Rows:
         Raises
         ------
         ValueError
-            If there are fewer than two rows or all are equal.
+            If there are fewer than two samples or all are equal.
         """
         n_samples, n_features = X.shape
         if n_samples < 2:
-            raise ValueError(f"a density over latent positions needs two rows, got {n_samples}")
+            raise ValueError(f"the density needs at least two samples, got {n_samples}")
         wide = n_features >= n_samples
         size, axes = np.linalg.eigh(X @ X.T if wide else X.T @ X)
         total = float(size.sum())
         if not total > 0.0:
-            raise ValueError("all rows are equal")
+            raise ValueError("all samples are equal")
         kept = size > _RANK_TOL * n_samples * size[-1]
         axes = axes[:, kept]
-        # Formed as the transpose it is already in Fortran order.
+        # The transpose of a product is in Fortran order without a copy.
         root = np.asfortranarray(axes * np.sqrt(size[kept])) if wide else (axes.T @ X.T).T
         return cls(
             root=root,
@@ -113,9 +107,9 @@ class Evaluation:
     value
         In nats, all constants included.
     latent
-        Gradient with respect to the positions, (N, R).
+        Gradient with respect to the latent coordinates, (N, R).
     log_kernel
-        Gradient with respect to the logs of the kernel's hyper-parameters.
+        Gradient with respect to the logs of the kernel parameters.
     """
 
     value: float
@@ -123,31 +117,30 @@ class Evaluation:
     log_kernel: FloatArray
 
 
-def evaluate(latent: FloatArray, log_kernel: FloatArray, rows: Rows) -> Evaluation:
+def evaluate(latent: FloatArray, log_kernel: FloatArray, gram: FeatureGram) -> Evaluation:
     """Density with the means of the features integrated out.
 
     Parameters
     ----------
     latent : (N, R)
     log_kernel : (3,)
-        Logs of signal a and noise b, both in units of the variance of the features, around the log
-        of the length-scale l: (a, l, b).
-    rows : Rows
+        Logs of signal a, length-scale l and noise b; a and b are in units of the variance of the
+        features.
 
     Raises
     ------
     numpy.linalg.LinAlgError
-        If a position is not finite, or the kernel matrix not positive definite in floating point.
+        If ``latent`` is not finite or the kernel matrix not numerically positive definite.
     """
     check_latent(latent)
     signal, lengthscale, noise = np.exp(log_kernel)
-    signal, noise = signal * rows.variance, noise * rows.variance
-    n, d = len(latent), rows.n_features
-    K, half = _arrays(n, rows.root.shape[1] + 1)
+    signal, noise = signal * gram.variance, noise * gram.variance
+    n, d = len(latent), gram.n_features
+    K, half = _arrays(n, gram.root.shape[1] + 1)
     rbf_triangle(latent, lengthscale, signal, out=K)
     _diagonal(K)[:] += noise
     factor, log_det = _factorise(K)
-    half[:, :-1], half[:, -1] = rows.root, 1.0
+    half[:, :-1], half[:, -1] = gram.root, 1.0
     half = blas.dtrsm(1.0, factor, half, lower=1, overwrite_b=1)  # L^-1 [root, 1]
     root, ones = half[:, :-1], half[:, -1]
     weight = ones @ ones  # 1' K^-1 1
@@ -156,17 +149,17 @@ def evaluate(latent: FloatArray, log_kernel: FloatArray, rows: Rows) -> Evaluati
     value += 0.5 * _sum_of_squares(root)  # P = L^-T (I - e e') L^-1, e along L^-1 1
     ones *= math.sqrt(d / weight)
 
-    G = _slope(factor, half, d)
+    G = _kernel_gradient(factor, half, d)
     total, gradient = rbf_slopes(latent, lengthscale, signal, G)
-    by_scale = -float(np.vdot(gradient, latent))  # only distances over l matter
+    by_scale = -float(np.vdot(gradient, latent))  # K depends on latent / l only
     slopes = np.array([total, by_scale, noise * _diagonal(G).sum()])
     return Evaluation(value=value, latent=gradient, log_kernel=slopes)
 
 
-def evaluate_paper(latent: FloatArray, log_theta: FloatArray, rows: Rows) -> Evaluation:
+def evaluate_paper(latent: FloatArray, log_theta: FloatArray, gram: FeatureGram) -> Evaluation:
     """Eq. (8) of the paper with its constant, under the kernel (5); the mean is zero.
 
-    The noise is on the diagonal, also where two positions coincide. The prior of theta is not
+    The noise is on the diagonal, even if latent coordinates coincide. The prior of theta is not
     included.
 
     Parameters
@@ -174,26 +167,26 @@ def evaluate_paper(latent: FloatArray, log_theta: FloatArray, rows: Rows) -> Eva
     latent : (N, R)
     log_theta : (4,)
         Logs of output variance, inverse squared width, bias and inverse noise variance.
-    rows : Rows
+    gram : FeatureGram
         Its ``variance`` is not used.
 
     Raises
     ------
     numpy.linalg.LinAlgError
-        If a position is not finite, or the kernel matrix not positive definite in floating point.
+        If ``latent`` is not finite or the kernel matrix not numerically positive definite.
     """
     check_latent(latent)
     signal, precision, bias, noise_precision = np.exp(log_theta)
-    n, d = len(latent), rows.n_features
+    n, d = len(latent), gram.n_features
     lengthscale, ones = 1.0 / math.sqrt(precision), np.ones(n)
     K = rbf_triangle(latent, lengthscale, signal)
     K = blas.dsyr(bias, ones, lower=1, a=K, overwrite_a=1)
     _diagonal(K)[:] += 1.0 / noise_precision
     factor, log_det = _factorise(K)
-    half = blas.dtrsm(1.0, factor, rows.root, lower=1)
+    half = blas.dtrsm(1.0, factor, gram.root, lower=1)
     value = 0.5 * d * (log_det + n * _LN_2PI) + 0.5 * _sum_of_squares(half)
 
-    G = _slope(factor, half, d)
+    G = _kernel_gradient(factor, half, d)
     total, gradient = rbf_slopes(latent, lengthscale, signal, G)
     by_precision = 0.5 * float(np.vdot(gradient, latent))
     by_bias = bias * float(ones @ blas.dsymv(1.0, G, ones, lower=1))
@@ -202,23 +195,20 @@ def evaluate_paper(latent: FloatArray, log_theta: FloatArray, rows: Rows) -> Eva
     return Evaluation(value=value, latent=gradient, log_kernel=slopes)
 
 
-def check_latent(*positions: FloatArray) -> None:
-    """Refuse what is not finite: compiled exponentials would not carry it on.
+def check_latent(*arrays: FloatArray) -> None:
+    """Raise a LinAlgError, which the optimiser handles, unless all arrays are finite.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        What a search takes as a point to step back from.
+    The compiled exponentials do not propagate NaN and infinity.
     """
-    if not all(math.isfinite(each.sum()) for each in positions):
-        raise np.linalg.LinAlgError("the positions are not finite")
+    if not all(math.isfinite(array.sum()) for array in arrays):
+        raise np.linalg.LinAlgError("the latent coordinates are not finite")
 
 
 def _arrays(n: int, width: int) -> tuple[FloatArray, FloatArray]:
-    """Two arrays, (n, n) and (n, width), in Fortran order, for the length of one evaluation.
+    """Work arrays (n, n) and (n, width) in Fortran order, valid until the next evaluation.
 
-    A search asks for the same sizes again and again. Fresh pages from the system would take a
-    tenth of the time at a few hundred rows; each thread keeps its own, up to a few megabytes.
+    Each thread reuses them, up to a few megabytes: allocation would take a tenth of the time at a
+    few hundred samples.
     """
     flat: FloatArray | None = getattr(_kept, "flat", None)
     size = n * (n + width)
@@ -231,15 +221,15 @@ def _arrays(n: int, width: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _factorise(K: FloatArray) -> tuple[FloatArray, float]:
-    """Lower factor in place of K, and ln|K|; the upper triangle is left as it is."""
+    """Lower Cholesky factor, in place of the lower triangle of K, and ln|K|."""
     factor, info = lapack.dpotrf(K, lower=1, clean=0, overwrite_a=1)
     if info != 0:
         raise np.linalg.LinAlgError("the kernel matrix is not positive definite")
     return factor, 2.0 * float(np.log(_diagonal(factor)).sum())
 
 
-def _slope(factor: FloatArray, half: FloatArray, n_features: int) -> FloatArray:
-    """G = (D K^-1 - W W') / 2 with W = L^-T half, the slope of the value along K.
+def _kernel_gradient(factor: FloatArray, half: FloatArray, n_features: int) -> FloatArray:
+    """Gradient with respect to K, (D K^-1 - W W') / 2 with W = L^-T half.
 
     Both arguments are overwritten, the factor by the lower triangle of G.
     """
@@ -251,11 +241,11 @@ def _slope(factor: FloatArray, half: FloatArray, n_features: int) -> FloatArray:
 
 
 def _diagonal(matrix: FloatArray) -> FloatArray:
-    """Diagonal of a matrix in Fortran order, as a view that can be written to."""
+    """Writable view of the diagonal of a matrix in Fortran order."""
     return matrix.T.reshape(-1)[:: len(matrix) + 1]
 
 
 def _sum_of_squares(matrix: FloatArray) -> float:
-    """Of a matrix in Fortran order."""
+    """Sum of squares of a matrix in Fortran order."""
     entries = matrix.T.reshape(-1)
     return float(entries @ entries)

@@ -1,4 +1,4 @@
-"""Maximum a posteriori of the well-posed model, from training rows to positions."""
+"""Maximum a posteriori (MAP) estimation of the well-posed model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,18 +7,18 @@ from functools import partial
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import MapPrior, median_distance
+from bsdr_models.dgplvm.back_constraint import MappingPrior, median_distance
 from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import Rows
+from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.mapping_selection import (
     NOISES,
     WIDTHS,
     MappingSettings,
     choose_settings,
     extend,
-    map_maker,
-    start_coordinates,
+    initial_coordinates,
+    mapping_factory,
 )
 from bsdr_models.dgplvm.objective import N_KERNEL, Objective
 from bsdr_models.dgplvm.priors import Priors
@@ -26,37 +26,36 @@ from bsdr_models.dgplvm.sparse_likelihood import initial_inducing
 from bsdr_models.dgplvm.starts import make_starts
 from bsdr_models.inference.optimise import MapResult, run_map
 
-# Rows up to which all are centres of the map and the likelihood is exact.
+# Maximum number of samples with a dense mapping and an exact likelihood.
 EXACT_SAMPLES = 2000
-# Beyond that: centres of the map, and inducing points of the likelihood.
+# For more samples: centres of the mapping, and inducing points of the likelihood.
 N_CENTRES, N_INDUCING = 300, 100
-# A ratio of signal to noise variance below this says that the positions explain no feature.
+# Signal-to-noise variance ratio below which the latent coordinates explain no feature.
 NO_SIGNAL = 0.05
-# Criterion below which rows of a class share a point for all purposes.
+# Criterion below which every class has collapsed to a point.
 NO_SCATTER = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What the model learns from.
+    """Training data and hyper-parameters.
 
     X
         (N, D), scaled and centred.
     y_index
-        Class of each row, -1 without a label, (N,).
+        Class of each sample, -1 without a label, (N,).
     n_labels, n_components
-    priors
-        Hyper-parameters.
+        K, R.
     weight
-        kappa: weight of the criterion per labelled row and effective feature; may be infinite.
+        kappa: weight of the criterion per labelled sample and effective feature; may be infinite.
     criterion
         Name of the criterion.
     tempered
-        Whether the likelihood counts effective features instead of features.
+        Whether the likelihood is tempered by the share of effective features.
     n_centres
-        Rows that are centres of the map; None for all up to ``EXACT_SAMPLES``, 0 for no map.
+        Centres of the mapping; None for all up to ``EXACT_SAMPLES``, 0 for no mapping.
     dynamics
-        Which row follows which; None without sequences.
+        Transitions between samples; None without sequences.
     """
 
     X: FloatArray
@@ -72,45 +71,45 @@ class Task:
 
     @property
     def known(self) -> IntArray:
-        """Labelled rows."""
+        """Indices of the labelled samples."""
         return np.flatnonzero(self.y_index >= 0)
 
     @property
     def dense(self) -> bool:
-        """Whether all rows are centres."""
+        """Whether all samples are centres."""
         return self.n_centres is None and len(self.X) <= EXACT_SAMPLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapFit:
-    """LatentCoordinates and kernel parameters at the mode.
+    """Latent coordinates and parameters at the mode.
 
     latent
-        (N, R), whitened over labelled rows.
+        (N, R), whitened over labelled samples.
     log_kernel
         Logarithms of signal variance, length-scale and noise variance.
     log_dynamics
-        Of the parameters of the dynamics; empty without sequences.
-    rows
-        Features as the likelihood saw them.
+        Logarithms of the parameters of the dynamics; empty without sequences.
+    gram
+        Gram matrix of the features.
     inducing
         Inducing points (M, R) of the sparse likelihood, or None.
-    map_prior, settings
-        The map, None if positions are free; and its settings.
+    mapping_prior, settings
+        The prior of the mapping, None without a mapping; and its settings.
     terms
-        Objective by its terms.
+        Terms of the objective.
     criterion
         J.
     search
-        What the starts came to; None where the positions are in closed form.
+        Result of the optimiser.
     """
 
     latent: FloatArray
     log_kernel: FloatArray
     log_dynamics: FloatArray
-    rows: Rows
+    gram: FeatureGram
     inducing: FloatArray | None
-    map_prior: MapPrior | None
+    mapping_prior: MappingPrior | None
     settings: MappingSettings
     terms: dict[str, float]
     criterion: float
@@ -118,12 +117,12 @@ class MapFit:
 
     @property
     def collapse(self) -> str | None:
-        """What is degenerate about the mode, in a sentence, or None."""
+        """A warning if the mode is degenerate, or None."""
         signal, _, noise = np.exp(self.log_kernel)
         if signal / noise < NO_SIGNAL:
             return (
-                f"the positions explain next to nothing of the features: signal variance "
-                f"{signal:.2g} beside noise variance {noise:.2g}"
+                f"the latent coordinates explain almost nothing of the features: signal variance "
+                f"{signal:.2g}, noise variance {noise:.2g}"
             )
         if self.criterion < NO_SCATTER:
             return (
@@ -145,44 +144,38 @@ def fit_map(
     progressbar: bool = False,
     n_jobs: int | None = 1,
 ) -> MapFit:
-    """Choose the settings of the map, then search for the mode.
+    """Choose the settings of the mapping, then compute the mode.
 
     Parameters
     ----------
-    task : Task
     widths, noises : sequence of float
-        Candidates for the settings of the map.
+        Candidates for the settings of the mapping.
     n_starts : int
-        The first start is at the codes of the classes, half-way to what the map predicts of them;
-        then principal components, linear discriminants, shrunken ones, and random positions.
+        Initialisations: class indicators, shrunk halfway to their leave-one-out predictions;
+        principal components; linear discriminants; shrunken ones; then random ones.
     max_iter, tol
         Of :func:`~bsdr_models.inference.optimise.run_map`.
     rng : numpy.random.Generator
-        For centres and random starts.
-    progressbar : bool
+        For centres and random initialisations.
     n_jobs : int, optional
-        Starts side by side.
-
-    Returns
-    -------
-    MapFit
+        Initialisations that run in parallel.
     """
-    prior, settings, codes = _map_and_codes(task, widths, noises, rng)
+    prior, settings, latent = _mapping_and_initial(task, widths, noises, rng)
     objective = make_objective(task, prior)
     if np.isinf(task.weight):
-        return _closed_form(objective, codes, settings, max_iter=max_iter, tol=tol, rng=rng)
-    found = [half_way(prior, codes) if prior is not None else codes]
+        return _closed_form(objective, latent, settings, max_iter=max_iter, tol=tol, rng=rng)
+    initial = [shrink_towards_loo(prior, latent) if prior is not None else latent]
     inducing = None
     if len(task.X) > EXACT_SAMPLES:
-        inducing = initial_inducing(found[0], N_INDUCING, rng)
+        inducing = initial_inducing(initial[0], N_INDUCING, rng)
         objective = replace(objective, n_inducing=len(inducing))
     if n_starts > 1:
-        found += make_starts(
+        initial += make_starts(
             task.X, task.y_index, task.n_labels, task.n_components, n_starts=n_starts - 1, rng=rng
         )
     search = run_map(
         objective,
-        [objective.pack(start, objective.log_medians, inducing) for start in found],
+        [objective.pack(start, objective.log_medians, inducing) for start in initial],
         bounds=objective.bounds,
         max_iter=max_iter,
         tol=tol,
@@ -194,23 +187,22 @@ def fit_map(
     return _result(objective, latent, log_parameters, inducing, settings, search)
 
 
-def half_way(prior: MapPrior, codes: FloatArray) -> FloatArray:
-    """Codes (N, R) moved half-way to their own leave-one-out prediction.
+def shrink_towards_loo(prior: MappingPrior, latent: FloatArray) -> FloatArray:
+    """Class indicators (N, R), shrunk halfway to their leave-one-out predictions.
 
-    At the codes themselves the criterion has no slope, and no row differs from another of its
-    class.
+    At the indicators themselves the gradient of the criterion is zero.
     """
-    residual = prior.solve(codes - prior.centre @ codes)
-    return codes - 0.5 * residual / prior.diagonal()[:, None]
+    residual = prior.solve(latent - prior.mean_weights @ latent)
+    return latent - 0.5 * residual / prior.diagonal()[:, None]
 
 
-def _map_and_codes(
+def _mapping_and_initial(
     task: Task,
     widths: Sequence[float],
     noises: Sequence[float],
     rng: np.random.Generator,
-) -> tuple[MapPrior | None, MappingSettings, FloatArray]:
-    """Map of all rows (None for free positions), its settings, and where positions begin."""
+) -> tuple[MappingPrior | None, MappingSettings, FloatArray]:
+    """Prior of the mapping or None, its settings, and initial latent coordinates."""
     X, y, known = task.X, task.y_index, task.known
     centres = None
     if not task.dense:
@@ -220,38 +212,40 @@ def _map_and_codes(
     settings = choose_settings(
         X, y, task.n_labels, mean_variance=mean_variance, widths=widths, noises=noises
     )
-    make = partial(map_maker, n_labels=task.n_labels, mean_variance=mean_variance, centres=centres)
+    make = partial(
+        mapping_factory, n_labels=task.n_labels, mean_variance=mean_variance, centres=centres
+    )
     whole = labelled = make(X, y)(settings)
     if len(known) < len(X):
-        # The same kernel, whatever the median distance of the labelled rows.
+        # The same kernel, although the median distance of the labelled samples differs.
         width = 2.0 * whole.decay * median_distance(X[known])
         labelled = make(X[known], y[known])(MappingSettings(width=width, noise=settings.noise))
-    codes = start_coordinates(labelled, X[known], y[known], task.n_labels, task.n_components)
+    initial = initial_coordinates(labelled, X[known], y[known], task.n_labels, task.n_components)
     prior = None if task.n_centres == 0 else whole
     if len(known) == len(X):
-        return prior, settings, codes
-    positions = np.empty((len(X), task.n_components))
-    positions[known] = codes
-    positions[y < 0] = extend(labelled, codes, X[y < 0])
-    return prior, settings, positions
+        return prior, settings, initial
+    latent = np.empty((len(X), task.n_components))
+    latent[known] = initial
+    latent[y < 0] = extend(labelled, initial, X[y < 0])
+    return prior, settings, latent
 
 
-def make_objective(task: Task, prior: MapPrior | None) -> Objective:
-    """F of a task with a map."""
-    rows = Rows.of(task.X)
+def make_objective(task: Task, prior: MappingPrior | None) -> Objective:
+    """The objective F of a task."""
+    gram = FeatureGram.of(task.X)
     known = task.known
     options = {}
     if task.criterion == "local_fisher":
         options["affinity"] = local_affinity(task.X, task.y_index)
     return Objective(
-        rows=rows,
-        map_prior=prior,
+        gram=gram,
+        mapping_prior=prior,
         criterion=make_criterion(task.criterion, task.y_index, task.n_labels, **options),
-        weight=0.0 if np.isinf(task.weight) else task.weight * len(known) * rows.n_effective,
+        weight=0.0 if np.isinf(task.weight) else task.weight * len(known) * gram.n_effective,
         known=known,
         priors=task.priors,
         n_components=task.n_components,
-        temper=rows.n_effective / rows.n_features if task.tempered else 1.0,
+        temper=gram.n_effective / gram.n_features if task.tempered else 1.0,
         dynamics=task.dynamics,
         dynamics_priors=None if task.dynamics is None else DynamicsPriors(),
     )
@@ -259,33 +253,33 @@ def make_objective(task: Task, prior: MapPrior | None) -> Objective:
 
 def _closed_form(
     objective: Objective,
-    codes: FloatArray,
+    latent: FloatArray,
     settings: MappingSettings,
     *,
     max_iter: int,
     tol: float,
     rng: np.random.Generator,
 ) -> MapFit:
-    """The limit of infinite weight: positions are the codes, only the kernel is fitted."""
+    """The limit of infinite weight: latent coordinates are held fixed, the kernel is fitted."""
     inducing = None
-    if len(codes) > EXACT_SAMPLES:
-        # A code for each class, but for rows without a label and components beyond the codes.
-        inducing = np.unique(codes.round(12), axis=0)
+    if len(latent) > EXACT_SAMPLES:
+        # Usually one point per class; not for unlabelled samples and additional components.
+        inducing = np.unique(latent.round(12), axis=0)
         if len(inducing) > N_INDUCING:
-            inducing = initial_inducing(codes, N_INDUCING, rng)
+            inducing = initial_inducing(latent, N_INDUCING, rng)
 
-    def by_parameters(log_parameters: FloatArray) -> tuple[float, FloatArray]:
-        terms = objective.terms(codes, log_parameters, inducing)
+    def value_and_gradient(log_parameters: FloatArray) -> tuple[float, FloatArray]:
+        terms = objective.terms(latent, log_parameters, inducing)
         return terms.total, terms.log_parameters
 
     search = run_map(
-        by_parameters,
+        value_and_gradient,
         [objective.log_medians],
         bounds=objective.parameter_bounds,
         max_iter=max_iter,
         tol=tol,
     )
-    return _result(objective, codes, search.x, inducing, settings, search)
+    return _result(objective, latent, search.x, inducing, settings, search)
 
 
 def _result(
@@ -301,9 +295,9 @@ def _result(
         latent=latent,
         log_kernel=log_parameters[:N_KERNEL],
         log_dynamics=log_parameters[N_KERNEL:],
-        rows=objective.rows,
+        gram=objective.gram,
         inducing=inducing,
-        map_prior=objective.map_prior,
+        mapping_prior=objective.mapping_prior,
         settings=settings,
         terms=terms.values,
         criterion=terms.criterion,

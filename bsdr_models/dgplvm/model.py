@@ -1,7 +1,7 @@
-r"""D-GPLVM as a declarative PyMC model: the specification, as a density that exists.
+r"""D-GPLVM as a declarative PyMC model with a proper density.
 
-The paper's letters: Y (N, D) are the centred features and X (N, R) the latent positions. With
-:math:`\bar a` and T such that the positions of the rows with a label have mean 0 and covariance I,
+As in the paper Y (N, D) are the centred features and X (N, R) the latent coordinates. With
+:math:`\bar a` and T such that those of the labelled samples have mean 0 and covariance I,
 
 .. math::
     U_{ij} \sim N(0, 1), \qquad A = L_b U, \qquad X = (A - 1 \bar a^\top) T, \\
@@ -9,37 +9,35 @@ The paper's letters: Y (N, D) are the centred features and X (N, R) the latent p
     y_d = m_d 1 + \epsilon_d, \quad \epsilon_d \sim N(0, K), \qquad
     K = v a \exp(-|x_i - x_j|^2 / 2 \ell^2) + v b I.
 
-v is the mean variance of the features, and their means :math:`m_d` have a flat prior and are
-integrated out: what remains is the density of N - 1 orthonormal contrasts of each feature. Two
-more factors make the positions discriminative [1]_, Eq. (12), and smooth in the features, which
-takes the place of the back-constraints of Eq. (17):
+v is the mean variance of the features, whose means :math:`m_d` have a flat prior and are integrated
+out, which leaves the density of N - 1 orthonormal contrasts of each feature. Two more factors make
+the latent coordinates discriminative [1]_, Eq. (12), and smooth in the features, in place of the
+back-constraint of Eq. (17):
 
 .. math::
     \exp\{-w J(X)\}, \quad J = \operatorname{tr}(S_b^{-1} S_w), \qquad
     \{1 + \operatorname{tr}(X^\top \Pi X) / \nu\}^{-((N - 1) R + \nu) / 2}.
 
-The second is a Gaussian process prior of the positions given the features, with its scale
+The second is a Gaussian process prior of the mapping from features to X, with its scale
 integrated out: :math:`\Pi = E^\top K_b^{-1} E`, :math:`E = I - 1 c^\top`, where :math:`c^\top x`
 is the mean of the class centroids, and
 
 .. math::
     K_b = L_b L_b^\top = \exp(-g |y_i - y_j|^2 / 2 \mathrm{med}) + \omega 1 1^\top + \lambda I.
 
-*What is a pseudo-likelihood.* The labels shape the prior of the positions and are nowhere an
-outcome: y cannot be drawn from this model. The positions are given the same features that they
-then explain, and with tempering the likelihood of the features is raised to a power
-:math:`\tau = D_\mathrm{eff} / D \le 1`, because D correlated features are not D measurements.
-So these three factors are potentials, and predictive draws ignore them.
+*Pseudo-likelihood.* The labels enter the prior of X and are not an outcome: y cannot be drawn from
+this model. X has a prior given the features and a likelihood of the same features, which is raised
+to a power :math:`\tau = D_\mathrm{eff} / D \le 1` because correlated features are not independent.
+So these three factors are potentials, which predictive draws ignore.
 
-*Why the posterior exists.* U, a, :math:`\ell` and b have proper priors. J and the trace are not
-negative, so the last two factors are at most 1. No variance of K is below v b, so the likelihood
-is at most a constant times a power of 1 / b, whose expectation under a log-normal prior is finite.
-U only names the positions: for every invertible G the positions of U G are those of U up to a
-rotation, and nothing but N(U; 0, I) decides between them.
+*The posterior is proper.* U, a, :math:`\ell` and b have proper priors. J and the trace are not
+negative, so the last two factors are at most 1. All eigenvalues of K are at least v b, so the
+likelihood is at most a constant times a power of 1 / b, whose expectation under a log-normal prior
+is finite. For every invertible G the X of U G is that of U up to a rotation: only N(U; 0, I)
+identifies U.
 
-*What is not offered.* The objective of the paper, Eq. (13), has no such property: translating,
-rotating and stretching the positions leaves J as it is, so exp(-J) has an infinite integral, and
-so has 1 / theta. It can be minimised with bounds, but there is no posterior to draw from.
+*The paper's objective*, Eq. (13), has no posterior: J is invariant to translation, rotation and
+scale of X, so that exp(-J) has an infinite integral, as has 1 / theta. It is minimised with bounds.
 
 References
 ----------
@@ -93,43 +91,39 @@ def build_model(
         Features (the paper's Y), centred here and not scaled. Column names of a data frame become
         the coordinate ``feature``.
     y : array-like of shape (N,)
-        Labels of any sortable type, at least two classes.
+        Labels of a sortable type, at least two classes.
     n_components : int
         R, from 1 to D and below N; with ``trace_ratio`` at most one less than there are classes.
     weight : float
-        kappa: the weight of J is :math:`w = \kappa n D_\mathrm{eff}`, with n labelled rows.
+        kappa: the weight of J is :math:`w = \kappa n D_\mathrm{eff}`, with n labelled samples.
     criterion : {"trace_ratio", "total"}
-        J of the rows with a label: tr(S_b^-1 S_w), or tr(S_t^-1 S_w), which is finite for any R.
+        J of the labelled samples: tr(S_b^-1 S_w), or tr(S_t^-1 S_w), which is finite for any R.
     width, map_noise : float
-        g and lambda of the map from features to positions.
+        g and lambda of the mapping from features to latent coordinates.
     priors : Priors, optional
     tempered : bool
-        Weigh the features by their effective number; all of them count where it is False.
+        Temper the likelihood by the share of effective features.
     unlabeled : object, optional
-        Value of y that stands for no label. Such rows have a position and features, and no part
-        in J or c.
+        Value of y that marks a missing label. Such samples do not enter J and c.
     density : callable, optional
-        Takes the place of the three potentials: from ``latent_raw`` and the logarithms of
-        a, :math:`\ell` and b (3,), symbolic, to the sum of their logarithms. For a hand-written
-        gradient of the same density, which is quicker.
+        Replaces the three potentials, for a faster hand-written gradient: from symbolic
+        ``latent_raw`` and logarithms of a, :math:`\ell` and b (3,) to the sum of their logarithms.
 
     Returns
     -------
     pymc.Model
         Free variables: ``latent_raw`` (obs, component), U, and ``signal_variance``,
-        ``lengthscale`` and ``noise_variance``, sampled as logarithms: on that scale their priors
-        are normal, and so is the mode taken by the other engines of this model. Deterministic:
-        ``latent`` (obs, component), identified up to a rotation, and ``criterion``, J. The
-        potentials are ``generative``, ``discriminative`` and ``map``, without constants that
-        depend on nothing sampled in the latter two. ``y`` holds indices into the coordinate
-        ``outcome``, -1 for no label. The data are for the record: the potentials hold what is
-        derived from them, and do not follow ``pymc.set_data``.
+        ``lengthscale`` and ``noise_variance``, sampled as logarithms; the MAP engine maximises
+        the density on that scale, too. Deterministic: ``latent`` (obs, component), identified up
+        to a rotation, and ``criterion``, J. The potentials are ``generative``, ``discriminative``
+        and ``map``, the latter two without constants. ``y`` has indices into the coordinate
+        ``outcome``, -1 for no label. ``pymc.set_data`` does not change the potentials.
 
     Raises
     ------
     ValueError
-        If shapes disagree, values are not finite, there are less than two classes, all rows are
-        equal, or an option is out of its range.
+        If shapes disagree, values are not finite, there are fewer than two classes, all samples
+        are equal, or an option is out of range.
     """
     priors = Priors() if priors is None else priors
     check_number("weight", weight, sign="non-negative")
@@ -141,14 +135,14 @@ def build_model(
 
     Y = X_array - X_array.mean(axis=0)
     root, variance, n_effective = _summarise(Y)
-    L_b = map_factor(Y, width=width, noise=map_noise, mean_variance=priors.map_mean_variance)
+    L_b = mapping_factor(Y, width=width, noise=map_noise, mean_variance=priors.map_mean_variance)
     coords = {
         dims.OBS: list(range(len(Y))),
         dims.FEATURE: features,
         dims.COMPONENT: list(range(n_components)),
         dims.LABEL: classes,
     }
-    start = _start(Y, y_index, L_b, n_components)
+    start = _initial_raw(Y, y_index, L_b, n_components)
     with pm.Model(coords=coords) as model:
         pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
         pm.Data("y", y_index, dims=dims.OBS)
@@ -170,7 +164,7 @@ def build_model(
         K = kernel(latent, variance * a, ell, variance * b)
         pm.Potential("generative", tau * log_likelihood(K, root, n_features=Y.shape[1]))
         pm.Potential("discriminative", -weight * n_labeled * n_effective * J)
-        pm.Potential("map", log_map_prior(latent, L_b, y_index, dof=priors.map_dof))
+        pm.Potential("map", log_mapping_prior(latent, L_b, y_index, dof=priors.map_dof))
     return model
 
 
@@ -184,9 +178,9 @@ def _log_normal(name: str, prior: LogNormal) -> Tensor:
 
 
 def whiten(A: Tensor, y_index: IntArray, n_components: int) -> Tensor:
-    """LatentCoordinates (N, R) of which those with a label have mean 0 and covariance I.
+    """Transform (N, R) so that labelled samples have mean 0 and covariance I.
 
-    By Gram-Schmidt, twice for the sake of rounding: the graph stays free of factorisations.
+    By Gram-Schmidt, repeated for accuracy, which needs no factorisation in the graph.
     """
     share = (y_index >= 0) / (y_index >= 0).sum()  # (N,)
     A = A - share @ A
@@ -201,30 +195,31 @@ def whiten(A: Tensor, y_index: IntArray, n_components: int) -> Tensor:
 
 
 def kernel(latent: Tensor, signal: Tensor, lengthscale: Tensor, noise: Tensor) -> Tensor:
-    """Covariance of the rows of one feature, (N, N); noise is between a row and itself alone."""
+    """Covariance of a feature over samples, (N, N), with noise on the diagonal."""
     difference = latent[:, None] - latent[None]
     K = signal * pt.exp(-0.5 * (difference**2).sum(axis=2) / lengthscale**2)
     return K + noise * pt.eye(latent.shape[0])
 
 
 def log_likelihood(K: Tensor, root: FloatArray, *, n_features: int) -> Tensor:
-    r"""Log density of N - 1 orthonormal contrasts of D features with covariance K of the rows.
+    r"""Log density of N - 1 orthonormal contrasts of D features with covariance K.
 
     .. math::
         -\tfrac D2 \{\ln|K| + \ln(1^\top K^{-1} 1) - \ln N + (N - 1) \ln 2 \pi\}
         - \tfrac12 \operatorname{tr}(P S), \quad
         P = K^{-1} - \frac{K^{-1} 1 1^\top K^{-1}}{1^\top K^{-1} 1}
 
-    S is ``root`` (N, r) times its transpose: the number of features does not matter.
+    S is ``root`` (N, r) times its transpose.
     """
     n_samples = len(root)
     L = linalg.cholesky(K, lower=True)
     columns = pt.as_tensor(np.column_stack([np.ones(n_samples), root]))
     half = linalg.solve_triangular(L, columns, lower=True)
-    ones, rows = half[:, 0], half[:, 1:]
-    of_mean = (ones**2).sum()
-    log_det = 2.0 * pt.log(pt.diagonal(L)).sum() + pt.log(of_mean) - math.log(n_samples)
-    square = (rows**2).sum() - ((ones[:, None] * rows).sum(axis=0) ** 2).sum() / of_mean
+    ones, half_root = half[:, 0], half[:, 1:]
+    weight = (ones**2).sum()
+    log_det = 2.0 * pt.log(pt.diagonal(L)).sum() + pt.log(weight) - math.log(n_samples)
+    mean = (ones[:, None] * half_root).sum(axis=0)
+    square = (half_root**2).sum() - (mean**2).sum() / weight
     constant = (n_samples - 1) * math.log(2.0 * math.pi)
     return -0.5 * (n_features * (log_det + constant) + square)
 
@@ -232,7 +227,7 @@ def log_likelihood(K: Tensor, root: FloatArray, *, n_features: int) -> Tensor:
 def scatter_ratio(
     latent: Tensor, y_index: IntArray, criterion: Criterion, n_components: int
 ) -> Tensor:
-    """J of the rows with a label: tr(S_b^-1 S_w), or tr(S_t^-1 S_w)."""
+    """J of the labelled samples: tr(S_b^-1 S_w), or tr(S_t^-1 S_w)."""
     known = y_index >= 0
     indicator = (y_index[known, None] == np.unique(y_index[known])).astype(np.float64)  # (N, K)
     mean = (indicator / indicator.sum(axis=0)).T
@@ -244,14 +239,14 @@ def scatter_ratio(
 
 
 def _trace_of_ratio(base: Tensor, within: Tensor, n_components: int) -> Tensor:
-    """tr((B'B)^-1 W'W) of tall matrices, by elimination: one square for every pivot."""
+    """tr((B'B)^-1 W'W) of tall matrices, by Gram-Schmidt."""
     columns: list[Tensor] = []
     total = 0.0
     for j in range(n_components):
         b, w = base[:, j], within[:, j]
-        for other, carried in columns:
-            slope = (other * b).sum()
-            b, w = b - slope * other, w - slope * carried
+        for other_b, other_w in columns:
+            slope = (other_b * b).sum()
+            b, w = b - slope * other_b, w - slope * other_w
         size = pt.sqrt((b**2).sum())
         b, w = b / size, w / size
         columns.append((b, w))
@@ -259,8 +254,8 @@ def _trace_of_ratio(base: Tensor, within: Tensor, n_components: int) -> Tensor:
     return total
 
 
-def log_map_prior(latent: Tensor, L_b: FloatArray, y_index: IntArray, *, dof: float) -> Tensor:
-    r"""Log of the smooth prior of the positions, :math:`-\tfrac{(N-1)R + \nu}2 \ln(1 + \cdot)`."""
+def log_mapping_prior(latent: Tensor, L_b: FloatArray, y_index: IntArray, *, dof: float) -> Tensor:
+    r"""Log prior of the mapping, :math:`-\tfrac{(N-1)R + \nu}2 \ln(1 + \cdot)`."""
     n_samples = len(y_index)
     c = centroid_weights(y_index)
     E = np.eye(n_samples) - np.outer(np.ones(n_samples), c)
@@ -273,7 +268,7 @@ def log_map_prior(latent: Tensor, L_b: FloatArray, y_index: IntArray, *, dof: fl
 
 
 def centroid_weights(y_index: IntArray) -> FloatArray:
-    """c (N,), weights of the rows in the mean of the class centroids; 0 without a label."""
+    """c (N,), weights of the samples in the mean of the class centroids; 0 without a label."""
     classes, counts = np.unique(y_index[y_index >= 0], return_counts=True)
     c = np.zeros(len(y_index))
     for label, count in zip(classes, counts, strict=True):
@@ -281,13 +276,15 @@ def centroid_weights(y_index: IntArray) -> FloatArray:
     return c
 
 
-def map_factor(Y: FloatArray, *, width: float, noise: float, mean_variance: float) -> FloatArray:
-    """L_b (N, N), lower: Cholesky factor of the covariance of the map at the training rows."""
+def mapping_factor(
+    Y: FloatArray, *, width: float, noise: float, mean_variance: float
+) -> FloatArray:
+    """L_b (N, N), the lower Cholesky factor of the covariance of the mapping."""
     squares = squared_distances(Y)
     pairs = squares[np.triu_indices(len(Y), 1)]
     median = np.median(pairs) or pairs.mean()
     K_b = np.exp(-0.5 * width * squares / median) + mean_variance + noise * np.eye(len(Y))
-    return cholesky(K_b, name="covariance of the map")
+    return cholesky(K_b, name="covariance of the mapping")
 
 
 def _summarise(Y: FloatArray) -> tuple[FloatArray, float, float]:
@@ -296,27 +293,29 @@ def _summarise(Y: FloatArray) -> tuple[FloatArray, float, float]:
     n, d = Y.shape
     total = float((singular**2).sum())
     if not total > 0.0:
-        raise ValueError("all rows of X are equal")
+        raise ValueError("all samples of X are equal")
     n_effective = min(float(d), total**2 / float((singular**4).sum()))
     return left * singular, total / ((n - 1) * d), n_effective
 
 
-def _start(Y: FloatArray, y_index: IntArray, L_b: FloatArray, n_components: int) -> FloatArray:
-    """U of positions between their classes and what the map makes of them, of mean square one.
+def _initial_raw(
+    Y: FloatArray, y_index: IntArray, L_b: FloatArray, n_components: int
+) -> FloatArray:
+    """Initial U, with mean square one, of class indicators shrunk to leave-one-out predictions.
 
-    Class indicators come first, then principal components of the features if there are more
-    components than classes give.
+    Class indicators are followed by principal components of the features if there are more
+    components.
     """
     indicator = (y_index[:, None] == np.unique(y_index[y_index >= 0])).astype(np.float64)
     c = centroid_weights(y_index)
-    codes = indicator - (y_index >= 0)[:, None] * (c @ indicator)
-    axes, size, _ = np.linalg.svd(codes, full_matrices=False)
+    centred = indicator - (y_index >= 0)[:, None] * (c @ indicator)
+    axes, size, _ = np.linalg.svd(centred, full_matrices=False)
     rank = int((size > 1e-8 * size[0]).sum())
     principal, _, _ = np.linalg.svd(Y - axes[:, :rank] @ (axes[:, :rank].T @ Y))
     C = np.column_stack([axes[:, :rank], principal])[:, :n_components]
     inverse = np.linalg.inv(L_b).T @ np.linalg.inv(L_b)
-    own = inverse @ (C - c @ C) / np.diagonal(inverse)[:, None]
-    U = np.linalg.solve(L_b, C - 0.5 * own)
+    residual = inverse @ (C - c @ C) / np.diagonal(inverse)[:, None]
+    U = np.linalg.solve(L_b, C - 0.5 * residual)
     start: FloatArray = U / np.sqrt((U**2).mean(axis=0))
     return start
 
@@ -328,7 +327,7 @@ def _check_labels(y: Any, unlabeled: Any, *, n_samples: int) -> tuple[IntArray, 
     """Class indices (N,), -1 for no label, and the classes."""
     array = np.asarray(y)
     if array.shape != (n_samples,):
-        raise ValueError(f"X has {n_samples} rows and y has shape {array.shape}")
+        raise ValueError(f"X has {n_samples} samples and y has shape {array.shape}")
     known = np.ones(n_samples, dtype=bool) if unlabeled is None else array != unlabeled
     index = np.full(n_samples, -1, dtype=np.int64)
     index[known], classes = encode_classes(array[known])
@@ -341,9 +340,9 @@ def _check_components(
     if criterion not in get_args(Criterion):
         raise ValueError(f"criterion must be one of {get_args(Criterion)}, got {criterion!r}")
     if n_components >= n_samples:
-        raise ValueError(f"n_components must be below the {n_samples} rows, got {n_components}")
+        raise ValueError(f"n_components must be below the {n_samples} samples, got {n_components}")
     if criterion == "trace_ratio" and n_components >= n_classes:
         raise ValueError(
             f"{n_classes} classes span {n_classes - 1} components, got {n_components}; "
-            "take criterion='total' for more"
+            "use criterion='total' for more"
         )

@@ -1,13 +1,13 @@
-r"""The well-posed objective: whitened positions, tempered likelihood, criterion, smooth map.
+r"""The well-posed objective: tempered likelihood, criterion and smooth mapping of whitened latents.
 
-The paper's objective [1]_, Eq. (13), has no minimum: only the criterion and the likelihood see
-the positions, and one of them ignores their scale while the other trades it against a kernel
-parameter. Here the labelled positions are whitened, which leaves no scale and no translation,
+The paper's objective, Eq. (13), has no minimum: the criterion is invariant to the scale of the
+latent coordinates, and the likelihood identifies it only up to a kernel parameter. Here labelled
+samples are whitened, which fixes scale and translation,
 
 .. math::
     X = \sqrt n\,(A - 1 \bar a^\top)\,(A_c^\top A_c)^{-1/2}, \qquad A = L_b U,
 
-with n labelled rows, :math:`\bar a` their mean and :math:`A_c` the labelled rows less it, and
+with n labelled samples, :math:`\bar a` their mean and :math:`A_c` their centred rows, and
 
 .. math::
     F(U, t) = \tau L(X, t) + w J(X)
@@ -15,15 +15,10 @@ with n labelled rows, :math:`\bar a` their mean and :math:`A_c` the labelled row
         - \sum_i \log p(t_i).
 
 L is the negative log likelihood with the means of the features integrated out, tempered by
-:math:`\tau = D_{\mathrm{eff}} / D` because correlated features are no independent measurements.
-J is a criterion of the labels, with weight :math:`w = \kappa\,n\,D_{\mathrm{eff}}`. The third term
-is the map of :mod:`~bsdr_models.dgplvm.back_constraint`, its scale integrated out; t are log
-parameters of the kernel. With :math:`U_{ij} \sim N(0, 1)` beside it, exp(-F) is a proper density.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
+:math:`\tau = D_{\mathrm{eff}} / D` because correlated features are not independent. J is the
+criterion, with weight :math:`w = \kappa\,n\,D_{\mathrm{eff}}`. The third term is the prior of the
+mapping (:mod:`~bsdr_models.dgplvm.back_constraint`) with its scale integrated out; t are log
+kernel parameters. Together with :math:`U_{ij} \sim N(0, 1)`, exp(-F) is a proper density.
 """
 
 from collections.abc import Callable
@@ -32,13 +27,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import MapPrior, energy
+from bsdr_models.dgplvm.back_constraint import MappingPrior, energy
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import Evaluation, Rows, evaluate
+from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.dgplvm.sparse_likelihood import SparseEvaluation, evaluate_sparse
 
-# Parameters of the kernel of the features.
+# Number of parameters of the kernel of the features.
 N_KERNEL = 3
 
 type Penalty = Callable[[FloatArray], tuple[float, FloatArray]]
@@ -46,16 +41,16 @@ type Penalty = Callable[[FloatArray], tuple[float, FloatArray]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whitened:
-    """LatentCoordinates of unit variance and how they came about.
+    """Whitened latent coordinates, with what their derivatives need.
 
     latent
         X, (N, R).
     centred
-        Raw positions less the mean of the labelled ones, (N, R).
+        Raw coordinates less the mean of the labelled samples, (N, R).
     known
-        Labelled rows, (n,).
+        Indices of labelled samples, (n,).
     axes, sizes
-        Right singular vectors (R, R) and singular values (R,) of the centred labelled rows.
+        Right singular vectors (R, R) and singular values (R,) of their rows of ``centred``.
     """
 
     latent: FloatArray
@@ -65,7 +60,7 @@ class Whitened:
     sizes: FloatArray
 
     def pull_back(self, gradient: FloatArray) -> FloatArray:
-        r"""Gradient by the raw positions from that by the whitened ones, (N, R).
+        r"""Gradient with respect to raw coordinates from that with respect to X, (N, R).
 
         With :math:`A_c^\top A_c = V \operatorname{diag}(r^2) V^\top` the derivative of
         :math:`(A_c^\top A_c)^{-1/2}` has, in the axes V, the factors
@@ -83,24 +78,24 @@ class Whitened:
 
 
 def whiten(raw: FloatArray, known: IntArray) -> Whitened:
-    """LatentCoordinates (N, R) whose labelled rows have mean 0 and covariance I; the others follow.
+    """Transform (N, R) linearly so that labelled samples have mean 0 and covariance I.
 
     Raises
     ------
     numpy.linalg.LinAlgError
-        If the labelled rows do not span R dimensions.
+        If the labelled samples do not span R dimensions.
     """
     centred = raw - raw[known].mean(axis=0)
     _, sizes, axes = np.linalg.svd(centred[known], full_matrices=False)
     if len(sizes) < raw.shape[1] or not sizes[-1] > 1e-12 * sizes[0]:
-        raise np.linalg.LinAlgError("labelled positions do not span all components")
+        raise np.linalg.LinAlgError("labelled samples do not span all components")
     latent = np.sqrt(len(known)) * centred @ ((axes.T / sizes) @ axes)
     return Whitened(latent=latent, centred=centred, known=known, axes=axes.T, sizes=sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The objective by its terms, in nats, and its gradients.
+    """Terms of the objective, in nats, and its gradients.
 
     values
         ``likelihood``, ``criterion``, ``map`` and ``priors``, and ``dynamics`` for sequences.
@@ -124,34 +119,32 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """F of a vector that holds raw positions, log parameters and inducing points.
+    """F of a vector of raw coordinates, log parameters and inducing points.
 
-    The log parameters are those of the kernel of the features, (3,), and for sequences those of
-    the dynamics after them, (4,).
+    The log parameters are those of the kernel of the features, (3,), followed by those of the
+    dynamics, (4,), for sequences.
 
-    rows
-        Features as the likelihood sees them.
-    map_prior
-        Prior of the positions given the features; None for free positions, of which the raw ones
-        are the positions before whitening.
+    gram
+        Gram matrix of the features.
+    mapping_prior
+        Prior of the latent coordinates given the features; None for free ones, whose raw
+        coordinates are those before whitening.
     criterion
-        Latent positions to J and its gradient.
+        From latent coordinates to J and its gradient.
     weight
         w.
     known
-        Labelled rows.
-    priors
-    n_components
+        Indices of labelled samples.
     temper
         tau.
     n_inducing
         Inducing points of the sparse likelihood; 0 for the exact one.
     dynamics, dynamics_priors
-        Which row follows which, and the priors of how; None without sequences.
+        Transitions between samples and priors of their kernel; None without sequences.
     """
 
-    rows: Rows
-    map_prior: MapPrior | None
+    gram: FeatureGram
+    mapping_prior: MappingPrior | None
     criterion: Penalty
     weight: float
     known: IntArray
@@ -163,33 +156,33 @@ class Objective:
     dynamics_priors: DynamicsPriors | None = None
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
-        """F and its gradient, for a search."""
+        """F and its gradient, for the optimiser."""
         raw, log_parameters, inducing = self.unpack(x)
         white = whiten(self._coordinates(raw), self.known)
         terms = self.terms(white.latent, log_parameters, inducing)
         gradient = white.pull_back(terms.latent)
-        if self.map_prior is not None:
-            gradient = self.map_prior.root_transposed(gradient)
+        if self.mapping_prior is not None:
+            gradient = self.mapping_prior.root_transposed(gradient)
         return terms.total, self._join(gradient, terms.log_parameters, terms.inducing)
 
     def terms(
         self, latent: FloatArray, log_parameters: FloatArray, inducing: FloatArray | None = None
     ) -> Terms:
-        """F by its terms, and its gradients by positions, parameters and inducing points."""
+        """Terms of F, and gradients by latent coordinates, log parameters and inducing points."""
         found = self._likelihood(latent, log_parameters[:N_KERNEL], inducing)
         J, slope = self.criterion(latent)
         values = {"likelihood": self.temper * found.value, "criterion": self.weight * J}
         gradient = self.temper * found.latent + self.weight * slope
         log_gradient = np.zeros(len(log_parameters))
         log_gradient[:N_KERNEL] = self.temper * found.log_kernel
-        if self.map_prior is not None:
-            values["map"], by_map = self._map_term(latent)
-            gradient += by_map
+        if self.mapping_prior is not None:
+            values["map"], by_mapping = self._mapping_term(latent)
+            gradient += by_mapping
         if self.dynamics is not None:
-            moves = self.dynamics.evaluate(latent, log_parameters[N_KERNEL:])
-            values["dynamics"] = moves.value
-            gradient += moves.latent
-            log_gradient[N_KERNEL:] = moves.log_parameters
+            transitions = self.dynamics.evaluate(latent, log_parameters[N_KERNEL:])
+            values["dynamics"] = transitions.value
+            gradient += transitions.latent
+            log_gradient[N_KERNEL:] = transitions.log_parameters
         values["priors"] = 0.0
         for i, prior in enumerate(self._parameter_priors):
             value, by_log = prior.negative_log_density(log_parameters[i])
@@ -214,30 +207,30 @@ class Objective:
         self, latent: FloatArray, log_kernel: FloatArray, inducing: FloatArray | None
     ) -> Evaluation | SparseEvaluation:
         if inducing is None:
-            return evaluate(latent, log_kernel, self.rows)
-        return evaluate_sparse(latent, log_kernel, inducing, self.rows)
+            return evaluate(latent, log_kernel, self.gram)
+        return evaluate_sparse(latent, log_kernel, inducing, self.gram)
 
-    def _map_term(self, latent: FloatArray) -> tuple[float, FloatArray]:
-        """A multivariate t: the normal of the map with its inverse Gamma scale integrated out."""
-        assert self.map_prior is not None
+    def _mapping_term(self, latent: FloatArray) -> tuple[float, FloatArray]:
+        """A multivariate t: the normal prior with its inverse Gamma scale integrated out."""
+        assert self.mapping_prior is not None
         nu = self.priors.map_dof
         size = (len(latent) - 1) * latent.shape[1] + nu
-        square, product = energy(self.map_prior, latent)
+        square, product = energy(self.mapping_prior, latent)
         return 0.5 * size * float(np.log1p(square / nu)), size / (nu + square) * product
 
     def latent(self, x: FloatArray) -> FloatArray:
-        """LatentCoordinates (N, R) at a point of the search."""
+        """Latent coordinates (N, R) of an optimisation vector."""
         return whiten(self._coordinates(self.unpack(x)[0]), self.known).latent
 
     def pack(
         self, latent: FloatArray, log_parameters: FloatArray, inducing: FloatArray | None = None
     ) -> FloatArray:
-        """Point of the search whose positions are these once they are whitened."""
-        raw = latent if self.map_prior is None else self.map_prior.raw(latent)
+        """Optimisation vector with given latent coordinates, before whitening."""
+        raw = latent if self.mapping_prior is None else self.mapping_prior.raw(latent)
         return self._join(raw, log_parameters, inducing)
 
     def unpack(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-        """Raw positions, log parameters, inducing points (M, R) or None."""
+        """Raw coordinates, log parameters, inducing points (M, R) or None."""
         size = self._n_raw * self.n_components
         end = size + len(self._parameter_priors)
         raw = x[:size].reshape(-1, self.n_components)
@@ -246,18 +239,18 @@ class Objective:
 
     @property
     def log_medians(self) -> FloatArray:
-        """Log parameters at the medians of their priors: where a search begins."""
+        """Initial log parameters: the medians of their priors."""
         return np.array([prior.log_median for prior in self._parameter_priors])
 
     @property
     def parameter_bounds(self) -> tuple[FloatArray, FloatArray]:
-        """Box of the log parameters, by their priors."""
+        """Bounds of the log parameters, from their priors."""
         low, high = np.array([prior.bounds for prior in self._parameter_priors]).T
         return low, high
 
     @property
     def bounds(self) -> tuple[FloatArray, FloatArray]:
-        """Log parameters stay in the box of their priors; nothing else is bounded."""
+        """Bounds of an optimisation vector; only log parameters are bounded."""
         free = np.full(self._n_raw * self.n_components, np.inf)
         points = np.full(self.n_inducing * self.n_components, np.inf)
         low, high = self.parameter_bounds
@@ -265,10 +258,10 @@ class Objective:
 
     @property
     def _n_raw(self) -> int:
-        return len(self.rows.root) if self.map_prior is None else self.map_prior.n_raw
+        return len(self.gram.root) if self.mapping_prior is None else self.mapping_prior.n_raw
 
     def _coordinates(self, raw: FloatArray) -> FloatArray:
-        return raw if self.map_prior is None else self.map_prior.root(raw)
+        return raw if self.mapping_prior is None else self.mapping_prior.root(raw)
 
     @staticmethod
     def _join(raw: FloatArray, log_kernel: FloatArray, inducing: FloatArray | None) -> FloatArray:

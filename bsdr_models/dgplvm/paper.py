@@ -1,7 +1,7 @@
-"""The paper's own objective, from a task to what an estimator keeps.
+"""Fit of the paper's variant, for comparison.
 
-For comparison: training rows are shown, and the classifier learns, where the objective has put
-them, with their labels in sight.
+The classifier and the plots use the fitted latent coordinates of the training samples, not
+leave-one-out ones.
 """
 
 from dataclasses import dataclass
@@ -13,27 +13,27 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import median_distance
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
-from bsdr_models.dgplvm.learn import Learned, Options, disagreement
+from bsdr_models.dgplvm.learn import FitResult, Options, disagreement
 from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.paper_fit import STARTS, Mapping, PaperFit, fit_paper
-from bsdr_models.dgplvm.predict import ByLikelihood, Placement, Posterior
+from bsdr_models.dgplvm.predict import Embedder, LikelihoodEmbedder, Posterior
 from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 from bsdr_models.numerics.probit_kernels import SmoothBiasKernel
 
-# Width of the map unless it is given, in units of the median squared distance.
+# Default width of the mapping, in units of the inverse median squared distance.
 WIDTH = 2.0
-# Distance between class centroids, relative to the largest feature, that is rounding.
+# Distance of class centroids, relative to the largest feature, that counts as rounding error.
 SAME_CENTROIDS = 1e-10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ByPaperMap:
-    """By the paper's back-constraint, Eq. (17): a function, without any uncertainty."""
+class PaperEmbedder:
+    """Embedding by the paper's back-constraint, Eq. (17), which is deterministic."""
 
     fit: PaperFit
 
     def latent(self, X: FloatArray) -> FloatArray:
-        """Sums of kernels, (M, R)."""
+        """Latent coordinates, (M, R)."""
         return self.fit.transform(X)
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
@@ -48,7 +48,7 @@ def learn_paper(
     *,
     sequence: ArrayLike | None = None,
     rng: np.random.Generator,
-) -> Learned:
+) -> FitResult:
     """A local optimum of the paper's objective within bounds.
 
     Parameters
@@ -56,19 +56,14 @@ def learn_paper(
     task : Task
         ``weight`` is 1 / sigma_d**2.
     options : Options
-        The first width is that of the map; the noise of the map has no counterpart.
+        A single candidate width is used; the noise of the mapping has no counterpart.
     sequence : (N,), optional
-        Sequence of each row.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    Learned
+        Sequence of each sample.
 
     Raises
     ------
     ValueError
-        If all class centroids coincide: the criterion is then infinite, or zero over zero.
+        If all class centroids coincide, for the criterion is then undefined.
     """
     _check_centroids(task)
     mapping: Mapping = "kernel" if task.n_centres is None else "centres"
@@ -91,9 +86,9 @@ def learn_paper(
         n_jobs=options.n_jobs,
     )
     decoder, kernel = _decoder(fit, task.X), _kernel(fit)
-    placement: Placement = ByLikelihood(decoder=decoder, temper=1.0)
+    embedder: Embedder = LikelihoodEmbedder(decoder=decoder, temper=1.0)
     if options.placement == "map":
-        placement = ByPaperMap(fit=fit)
+        embedder = PaperEmbedder(fit=fit)
     classifier = fit_gp_classifier(
         fit.latent,
         task.y_index,
@@ -102,11 +97,11 @@ def learn_paper(
         priors=task.priors,
         reuse=kernel if options.reuse_kernel else None,
     )
-    variance = fit.objective.rows.variance
+    variance = fit.objective.gram.variance
     r = task.n_components
-    remarks = [said for said in (fit.warning, disagreement(fit.search)) if said is not None]
-    return Learned(
-        posterior=Posterior(placement=placement, classifier=classifier),
+    warnings = [text for text in (fit.warning, disagreement(fit.search)) if text is not None]
+    return FitResult(
+        posterior=Posterior(embedder=embedder, classifier=classifier),
         latent=fit.latent,
         left_out=LatentCoordinates(mean=fit.latent, cov=np.zeros((len(fit.latent), r, r))),
         variables={
@@ -122,7 +117,7 @@ def learn_paper(
         settings={},
         converged=fit.search.converged,
         interrupted=fit.search.interrupted,
-        remarks=tuple(remarks),
+        warnings=tuple(warnings),
     )
 
 
@@ -131,8 +126,8 @@ def _check_centroids(task: Task) -> None:
     centroids = np.stack([X[y == label].mean(axis=0) for label in np.unique(y)])
     if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * np.abs(X).max():
         raise ValueError(
-            "the centroids of all classes coincide in the features: variant='paper' has nowhere "
-            "to start from"
+            "the centroids of all classes coincide in the features: the criterion of "
+            "variant='paper' is undefined"
         )
 
 

@@ -1,4 +1,4 @@
-"""Search for a mode of the paper's objective, and a report of how degenerate it is."""
+"""Optimisation of the paper's objective, and diagnostics of a degenerate mode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from numpy.typing import ArrayLike
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics
-from bsdr_models.dgplvm.likelihood import Rows
+from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.paper_objective import (
     THETA,
-    KernelMap,
+    KernelMapping,
     PaperObjective,
     initial_log_theta,
     log_theta_bounds,
 )
-from bsdr_models.dgplvm.starts import starts as make_coordinates
+from bsdr_models.dgplvm.starts import starts as initial_coordinates
 from bsdr_models.inference.optimise import MapResult, run_map
 from bsdr_models.numerics.kernels import squared_distances
 
@@ -26,29 +26,29 @@ type Mapping = Literal["kernel", "centres", "free"]
 MAPPINGS = ("kernel", "centres", "free")
 STARTS = ("pca", "lda", "shrinkage_lda", "random")
 
-# Share of the variance of a feature below which the positions explain nothing. One direction of
-# hundreds of pixels has a few hundredths; a collapsed signal has 1e-5 and less.
+# Share of explained variance below which the latent coordinates explain nothing. One direction of
+# hundreds of pixels has a few hundredths; a collapsed signal has at most 1e-5.
 NO_SIGNAL = 1e-3
-# Value of the criterion below which every class is on a point.
+# Criterion below which every class has collapsed to a point.
 NO_SCATTER = 1e-6
-# Nats of log theta from a bound that count as being there.
+# Distance of log theta to a bound that counts as being at it.
 _AT_BOUND = 1e-3
-# The bias wants to vanish wherever the features are centred; nobody needs to hear of it.
+# Index of the bias, which vanishes for centred features; this needs no warning.
 _BIAS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collapse:
-    r"""What tells a degenerate mode.
+    r"""Diagnostics of a degenerate mode.
 
     signal_share
-        Variance of a feature over the rows that the positions explain a priori,
+        Prior variance of a feature explained by the latent coordinates,
         :math:`\theta_1 (1 - \overline{\exp(-\theta_2 |x_i - x_j|^2 / 2)})`, relative to that
-        and the noise. It is 0 for a vanishing signal and for positions that fall together.
+        and the noise. It is 0 for a vanishing signal and for coinciding latent coordinates.
     at_bounds
-        Parameters that sit at their lowest or highest value, by name.
+        Names of parameters at their lower or upper bound.
     rms_latent
-        Root mean square distance of a position from the mean of all.
+        Root mean square distance of latent coordinates from their mean.
     centroid_distance
         Root mean square distance between the centroids of two classes.
     criterion
@@ -63,10 +63,10 @@ class Collapse:
 
     @property
     def warning(self) -> str | None:
-        """What is degenerate about the mode, in a sentence, or None."""
+        """A warning if the mode is degenerate, or None."""
         if self.signal_share < NO_SIGNAL:
             return (
-                "the positions explain next to nothing of the features: signal share "
+                "the latent coordinates explain almost nothing of the features: signal share "
                 f"{self.signal_share:.2g}, distance between centroids {self.centroid_distance:.2g}"
             )
         if self.criterion < NO_SCATTER:
@@ -74,10 +74,10 @@ class Collapse:
                 f"every class has collapsed to a point (criterion {self.criterion:.1g}); a smaller "
                 "weight keeps the structure within classes"
             )
-        worrying = [name for name in self.at_bounds if name != THETA[_BIAS]]
-        if worrying:
+        names = [name for name in self.at_bounds if name != THETA[_BIAS]]
+        if names:
             return (
-                f"{' and '.join(worrying)} ended at a bound, on which the result then depends: "
+                f"{' and '.join(names)} ended at a bound, on which the result then depends: "
                 "the objective of the paper has no minimum of its own"
             )
         return None
@@ -85,28 +85,27 @@ class Collapse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperFit:
-    """LatentCoordinates, theta and map at the lowest point found.
+    """Latent coordinates, theta and mapping at the optimum.
 
     latent
         X, (N, R).
     theta
         Output variance, inverse squared width, bias, inverse noise variance: (4,), in the units
         of the features.
-    kernel_map
-        The map, None for free positions.
+    kernel_mapping
+        The mapping, None for free latent coordinates.
     weights
-        a, (M, R), None for free positions.
+        a, (M, R), None for free latent coordinates.
     objective
-        What was minimised.
     search
-        What the starts came to; ``x`` is the point in the coordinates of the objective.
+        Result of the optimiser; ``x`` is a vector of the objective.
     collapse
-        How degenerate the point is.
+        Diagnostics of the optimum.
     """
 
     latent: FloatArray
     theta: FloatArray
-    kernel_map: KernelMap | None
+    kernel_mapping: KernelMapping | None
     weights: FloatArray | None
     objective: PaperObjective
     search: MapResult
@@ -114,20 +113,20 @@ class PaperFit:
 
     @property
     def warning(self) -> str | None:
-        """What is degenerate about the result, in a sentence, or None."""
+        """A warning if the optimum is degenerate, or None."""
         return self.collapse.warning
 
     def transform(self, X: FloatArray) -> FloatArray:
-        """LatentCoordinates of new rows by the map, Eq. (17): (M, D) -> (M, R).
+        """Latent coordinates of new samples by the mapping, Eq. (17): (M, D) -> (M, R).
 
         Raises
         ------
         ValueError
-            If positions are free.
+            If there is no mapping.
         """
-        if self.kernel_map is None or self.weights is None:
-            raise ValueError("free positions have no map: new rows have to be searched for")
-        return self.kernel_map.transform(X, self.weights)
+        if self.kernel_mapping is None or self.weights is None:
+            raise ValueError("mapping='free' has no mapping to embed new samples")
+        return self.kernel_mapping.transform(X, self.weights)
 
 
 def fit_paper(
@@ -152,14 +151,14 @@ def fit_paper(
     progressbar: bool = False,
     n_jobs: int | None = 1,
 ) -> PaperFit:
-    """Minimise the paper's objective within bounds, from several starts.
+    """Minimise the paper's objective within bounds, from several initialisations.
 
     Parameters
     ----------
     X : (N, D)
-        Features; their mean is taken off for the likelihood.
+        Features; they are centred for the likelihood.
     y_index : (N,)
-        Class of each row; -1 where there is no label.
+        Class of each sample; -1 without a label.
     n_labels : int
         K.
     n_components : int
@@ -167,33 +166,27 @@ def fit_paper(
     weight : float
         1 / sigma_d**2 of Eq. (13).
     width : float, optional
-        gamma of Eq. (18), in units of 1 / feature**2; 2 over the median squared distance of the
-        rows by default.
+        gamma of Eq. (18), in units of 1 / feature**2; by default 2 over the median squared
+        distance.
     criterion : str
         A name of :func:`~bsdr_models.dgplvm.criteria.make_criterion`.
     mapping : {'kernel', 'centres', 'free'}
-        Kernels around all rows (the paper's map), around ``n_centres`` of them drawn at random,
-        or no map.
+        Kernels at all samples (as in the paper), at ``n_centres`` random ones, or no mapping.
     n_centres : int
-        At most the rows.
     penalty : float
         rho; 0 in the paper.
     spherical : float
         tau; 0 in Eq. (13), 1 in Eq. (7).
     hold_width : bool
-        Whether theta_2 stays 1. With ``spherical=1`` this is the variant with a scale.
+        Whether theta_2 is fixed at 1. With ``spherical=1`` the scale is identified.
     sequence : (N,), optional
-        Sequence of each row, for Eq. (19); see :meth:`Dynamics.of`.
+        Sequence of each sample, for Eq. (19); see :meth:`Dynamics.of`.
     starts : sequence of str
         Names of :func:`~bsdr_models.dgplvm.starts.starts`.
     rng : numpy.random.Generator
-        For random starts and centres.
+        For random initialisations and centres.
     max_iter, tol, progressbar, n_jobs
         Of :func:`~bsdr_models.inference.optimise.run_map`.
-
-    Returns
-    -------
-    PaperFit
 
     Raises
     ------
@@ -202,27 +195,27 @@ def fit_paper(
     """
     if mapping not in MAPPINGS:
         raise ValueError(f"mapping must be one of {MAPPINGS}, got {mapping!r}")
-    rows = Rows.of(X - X.mean(axis=0))
+    gram = FeatureGram.of(X - X.mean(axis=0))
     affinity = local_affinity(X, y_index) if criterion == "local_fisher" else None
-    measure = make_criterion(criterion, y_index, n_labels, affinity=affinity)
-    measure.check(n_components)
+    criterion_function = make_criterion(criterion, y_index, n_labels, affinity=affinity)
+    criterion_function.check(n_components)
     objective = PaperObjective(
-        rows=rows,
-        criterion=measure,
+        gram=gram,
+        criterion=criterion_function,
         weight=weight,
         n_components=n_components,
-        kernel_map=_make_map(X, mapping, n_centres, width, rng),
+        kernel_mapping=_make_mapping(X, mapping, n_centres, width, rng),
         penalty=penalty,
         spherical=spherical,
         dynamics=None if sequence is None else Dynamics.of(sequence),
         hold_width=hold_width,
     )
-    positions = make_coordinates(
+    initial = initial_coordinates(
         X, y_index, n_labels, n_components=n_components, names=starts, rng=rng
     )
     search = run_map(
         objective,
-        [objective.pack(latent, initial_log_theta(rows)) for latent in positions],
+        [objective.pack(latent, initial_log_theta(gram)) for latent in initial],
         bounds=objective.bounds,
         max_iter=max_iter,
         tol=tol,
@@ -230,39 +223,39 @@ def fit_paper(
         n_jobs=n_jobs,
     )
     u, log_theta, _ = objective.unpack(search.x)
-    latent, chart = objective.latent(search.x), objective.kernel_map
+    latent, kernel_mapping = objective.latent(search.x), objective.kernel_mapping
     return PaperFit(
         latent=latent,
         theta=np.exp(log_theta),
-        kernel_map=chart,
-        weights=None if chart is None else chart.weights(u),
+        kernel_mapping=kernel_mapping,
+        weights=None if kernel_mapping is None else kernel_mapping.weights(u),
         objective=objective,
         search=search,
-        collapse=_report(objective, latent, log_theta, y_index),
+        collapse=_diagnose(objective, latent, log_theta, y_index),
     )
 
 
-def _make_map(
+def _make_mapping(
     X: FloatArray, mapping: str, n_centres: int, width: float | None, rng: np.random.Generator
-) -> KernelMap | None:
+) -> KernelMapping | None:
     if mapping == "free":
         return None
     if width is None:
         distances = squared_distances(X)
         width = 2.0 / float(np.median(distances[np.triu_indices(len(X), 1)]))
     if mapping == "kernel":
-        return KernelMap(rows=X, centres=X, width=width)
+        return KernelMapping(X=X, centres=X, width=width)
     chosen = np.sort(rng.choice(len(X), min(n_centres, len(X)), replace=False))
-    return KernelMap(rows=X, centres=X[chosen], width=width)
+    return KernelMapping(X=X, centres=X[chosen], width=width)
 
 
-def _report(
+def _diagnose(
     objective: PaperObjective, latent: FloatArray, log_theta: FloatArray, y_index: IntArray
 ) -> Collapse:
     output, inverse_width, _, inverse_noise = np.exp(log_theta)
-    likeness = np.exp(-0.5 * inverse_width * squared_distances(latent)).mean()
-    signal = output * (1.0 - likeness)
-    low, high = log_theta_bounds(objective.rows, hold_width=objective.hold_width)
+    similarity = np.exp(-0.5 * inverse_width * squared_distances(latent)).mean()
+    signal = output * (1.0 - similarity)
+    low, high = log_theta_bounds(objective.gram, hold_width=objective.hold_width)
     near = (log_theta - low < _AT_BOUND) | (high - log_theta < _AT_BOUND)
     centred = latent - latent.mean(axis=0)
     present = np.unique(y_index[y_index >= 0])

@@ -1,4 +1,4 @@
-r"""The objective of the paper as it stands, Eqs. (7), (13), (17)-(20), with bounds.
+r"""The objective of the paper, Eqs. (7), (13), (17)-(20), with bounds.
 
 .. math::
     F = L_r(X, \theta) + \sum_{i=1}^4 \ln \theta_i + \tfrac{1}{\sigma_d^2} J(X)
@@ -10,9 +10,9 @@ of :mod:`~bsdr_models.dgplvm.criteria`; :math:`\tau` is the spherical prior of E
 Eq. (13) leaves out; :math:`\rho` is not in the paper.
 
 F has no minimum. :math:`p(\theta) = 1/\theta` is improper, and
-:math:`F(cX, \theta_2 / c^2) = F(X, \theta_2) - 2 \ln c` where neither :math:`\tau` nor
-:math:`L_d` holds the positions; a bias or a signal that goes to 0 gains without limit. What is
-found therefore depends on the bounds of theta, here, with v the variance of a feature,
+:math:`F(cX, \theta_2 / c^2) = F(X, \theta_2) - 2 \ln c` without :math:`\tau` and :math:`L_d`; F is
+also unbounded as the bias or the signal goes to 0. The result therefore depends on the bounds of
+theta, here, with v the variance of a feature,
 
 ====================== ========= ========
 theta                  lowest    highest
@@ -23,17 +23,12 @@ theta                  lowest    highest
 4, inverse noise       1e-2 / v  1e4 / v
 ====================== ========= ========
 
-The positions are free or a map of the features, :math:`X = K_{bc}\, a` (17) with
-:math:`k_{bc} = \exp(-\tfrac{\gamma}{2} |y - y'|^2)` (18) around all rows or some of them. The
-search moves :math:`u = L^\top a`, L the Cholesky factor of the kernel between centres: then
-:math:`X = \Phi u` with :math:`\Phi = K_{bc} L^{-\top}`, and the penalty is
-:math:`\tfrac{\rho}{2} |u|^2`. With all rows as centres :math:`\Phi = L` is invertible, so that
-map excludes no positions; it chooses among optima and places new rows.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
+X is free or a function of the features, :math:`X = K_{bc}\, a` (17) with
+:math:`k_{bc} = \exp(-\tfrac{\gamma}{2} |y - y'|^2)` (18) at all samples or some of them. The
+variables of the optimiser are :math:`u = L^\top a`, L the Cholesky factor of the kernel between
+centres: then :math:`X = \Phi u` with :math:`\Phi = K_{bc} L^{-\top}`, and the penalty is
+:math:`\tfrac{\rho}{2} |u|^2`. With all samples as centres :math:`\Phi = L` is invertible: the
+mapping is no constraint, but it affects which optimum is found, and embeds new samples.
 """
 
 from collections.abc import Callable
@@ -45,7 +40,7 @@ from scipy.linalg import solve_triangular
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import Rows, evaluate_paper
+from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
 from bsdr_models.numerics.kernels import rbf
 from bsdr_models.numerics.linalg import cholesky
 
@@ -53,90 +48,92 @@ THETA = ("output variance", "inverse squared width", "bias", "inverse noise vari
 # Lowest and highest theta for features of unit variance.
 _LOWEST = np.array([1e-4, 1e-3, 1e-6, 1e-2])
 _HIGHEST = np.array([1e2, 1e3, 1e2, 1e4])
-# Where a search begins, on positions of unit variance: half of the variance is signal.
-_BEGIN = np.array([0.5, 1.0, 1e-2, 2.0])
+# Initial theta for latent coordinates of unit variance: half of the variance is signal.
+_INITIAL = np.array([0.5, 1.0, 1e-2, 2.0])
 
 
 @dataclass(frozen=True)
-class KernelMap:
-    """LatentCoordinates as sums of kernels around centres, Eqs. (17) and (18).
+class KernelMapping:
+    """Latent coordinates as sums of kernels at centres, Eqs. (17) and (18).
 
-    rows
-        Features of the training rows, (N, D).
+    X
+        Features of the training samples, (N, D).
     centres
-        (M, D); the rows themselves for the map of the paper.
+        (M, D); identical to X for the mapping of the paper.
     width
         gamma, in units of 1 / feature**2.
     """
 
-    rows: FloatArray
+    X: FloatArray
     centres: FloatArray
     width: float
 
     @cached_property
     def factor(self) -> FloatArray:
         """L, lower, of the kernel between centres, (M, M)."""
-        return cholesky(self._kernel(self.centres), name="kernel matrix of the map")
+        return cholesky(self._kernel(self.centres), name="kernel matrix of the mapping")
 
     @cached_property
     def basis(self) -> FloatArray:
         """Phi, (N, M)."""
-        if self.centres is self.rows:
+        if self.centres is self.X:
             return self.factor
-        solved = solve_triangular(self.factor, self._kernel(self.rows).T, lower=True)
+        solved = solve_triangular(self.factor, self._kernel(self.X).T, lower=True)
         return np.ascontiguousarray(solved.T)
 
     def weights(self, u: FloatArray) -> FloatArray:
-        """A, (M, R), of coordinates u, (M, R)."""
+        """Weights a of coordinates u, (M, R)."""
         return solve_triangular(self.factor, u, lower=True, trans="T")
 
     def coordinates(self, latent: FloatArray) -> FloatArray:
-        """U, (M, R), whose positions come nearest to these, (N, R)."""
-        if self.centres is self.rows:
+        """Least-squares u (M, R) for latent coordinates (N, R)."""
+        if self.centres is self.X:
             return solve_triangular(self.factor, latent, lower=True)
         return np.linalg.lstsq(self.basis, latent, rcond=None)[0]
 
     def transform(self, X: FloatArray, weights: FloatArray) -> FloatArray:
-        """LatentCoordinates of rows: (M', D) -> (M', R)."""
+        """Latent coordinates of samples, (M', D) -> (M', R)."""
         return self._kernel(X) @ weights
 
     def _kernel(self, X: FloatArray) -> FloatArray:
         return rbf(X, None if X is self.centres else self.centres, self.width**-0.5)
 
 
-def log_theta_bounds(rows: Rows, *, hold_width: bool = False) -> tuple[FloatArray, FloatArray]:
+def log_theta_bounds(
+    gram: FeatureGram, *, hold_width: bool = False
+) -> tuple[FloatArray, FloatArray]:
     """Lowest and highest log theta, (4,) each; with ``hold_width`` theta_2 is 1."""
-    low, high = np.log(_LOWEST) + _log_units(rows), np.log(_HIGHEST) + _log_units(rows)
+    low, high = np.log(_LOWEST) + _log_units(gram), np.log(_HIGHEST) + _log_units(gram)
     if hold_width:
         low[1] = high[1] = 0.0
     return low, high
 
 
-def initial_log_theta(rows: Rows) -> FloatArray:
-    """Log theta (4,) for positions of unit variance."""
-    return np.log(_BEGIN) + _log_units(rows)
+def initial_log_theta(gram: FeatureGram) -> FloatArray:
+    """Initial log theta (4,) for latent coordinates of unit variance."""
+    return np.log(_INITIAL) + _log_units(gram)
 
 
-def _log_units(rows: Rows) -> FloatArray:
-    return float(np.log(rows.variance)) * np.array([1.0, 0.0, 1.0, -1.0])
+def _log_units(gram: FeatureGram) -> FloatArray:
+    return float(np.log(gram.variance)) * np.array([1.0, 0.0, 1.0, -1.0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperObjective:
-    """F of a vector that holds coordinates of the positions and logarithms of theta.
+    """F of a vector of coordinates u, or of X, and logarithms of theta.
 
     Parameters
     ----------
-    rows : Rows
-        Features as the likelihood sees them.
+    gram : FeatureGram
+        Gram matrix of the features.
     criterion : callable
-        Latent positions to J and its gradient.
+        From latent coordinates to J and its gradient.
     weight : float
         1 / sigma_d**2.
     n_components : int
         R.
-    kernel_map : KernelMap, optional
-        Latent coordinates are free without it.
+    kernel_mapping : KernelMapping, optional
+        None for free latent coordinates.
     penalty : float
         rho.
     spherical : float
@@ -145,14 +142,14 @@ class PaperObjective:
         Adds Eq. (20) and the priors of its kernel.
     dynamics_priors : DynamicsPriors
     hold_width : bool
-        Whether theta_2 stays 1, so that the positions carry the scale.
+        Whether theta_2 is fixed at 1, so that the scale is that of the latent coordinates.
     """
 
-    rows: Rows
+    gram: FeatureGram
     criterion: Callable[[FloatArray], tuple[float, FloatArray]]
     weight: float
     n_components: int
-    kernel_map: KernelMap | None = None
+    kernel_mapping: KernelMapping | None = None
     penalty: float = 0.0
     spherical: float = 0.0
     dynamics: Dynamics | None = None
@@ -164,20 +161,20 @@ class PaperObjective:
         u, log_theta, log_dynamics = self.unpack(x)
         values, by_latent, by_theta, by_dynamics = self._evaluate(u, log_theta, log_dynamics)
         by_u = by_latent
-        if self.kernel_map is not None:
-            by_u = self.kernel_map.basis.T @ by_latent + self.penalty * u
+        if self.kernel_mapping is not None:
+            by_u = self.kernel_mapping.basis.T @ by_latent + self.penalty * u
         return sum(values.values()), np.concatenate([by_u.ravel(), by_theta, by_dynamics])
 
     def terms(self, x: FloatArray) -> dict[str, float]:
-        """F by its terms."""
+        """Terms of F."""
         return self._evaluate(*self.unpack(x))[0]
 
     def _evaluate(
         self, u: FloatArray, log_theta: FloatArray, log_dynamics: FloatArray
     ) -> tuple[dict[str, float], FloatArray, FloatArray, FloatArray]:
-        """Terms, and gradients by positions, log theta and parameters of the dynamics."""
+        """Terms, and gradients by latent coordinates, log theta and log dynamics."""
         X = self._coordinates(u)
-        found = evaluate_paper(X, log_theta, self.rows)
+        found = evaluate_paper(X, log_theta, self.gram)
         J, slope = self.criterion(X)
         values = {
             "likelihood": found.value,
@@ -189,18 +186,18 @@ class PaperObjective:
         if self.spherical:
             values["spherical"] = 0.5 * self.spherical * float(np.vdot(X, X))
             by_latent += self.spherical * X
-        if self.kernel_map is not None and self.penalty:
+        if self.kernel_mapping is not None and self.penalty:
             values["map"] = 0.5 * self.penalty * float(np.vdot(u, u))
         if self.dynamics is not None:
-            moved = self.dynamics.evaluate(X, log_dynamics)
+            transitions = self.dynamics.evaluate(X, log_dynamics)
             prior, by_prior = self.dynamics_priors.negative_log_density(log_dynamics)
-            values["dynamics"] = moved.value + prior
-            by_latent += moved.latent
-            by_dynamics = moved.log_parameters + by_prior
+            values["dynamics"] = transitions.value + prior
+            by_latent += transitions.latent
+            by_dynamics = transitions.log_parameters + by_prior
         return values, by_latent, found.log_kernel + 1.0, by_dynamics
 
     def latent(self, x: FloatArray) -> FloatArray:
-        """LatentCoordinates (N, R) at a point of the search."""
+        """Latent coordinates (N, R) of an optimisation vector."""
         return self._coordinates(self.unpack(x)[0])
 
     def pack(
@@ -209,11 +206,11 @@ class PaperObjective:
         log_theta: FloatArray,
         log_dynamics: FloatArray | None = None,
     ) -> FloatArray:
-        """Point of the search with these positions, or the nearest ones that the map has.
+        """Optimisation vector of latent coordinates, or of their least-squares fit by the mapping.
 
-        Parameters of the dynamics begin at the medians of their priors unless they are given.
+        Parameters of the dynamics are the medians of their priors by default.
         """
-        u = latent if self.kernel_map is None else self.kernel_map.coordinates(latent)
+        u = latent if self.kernel_mapping is None else self.kernel_mapping.coordinates(latent)
         if self.dynamics is None:
             log_dynamics = np.empty(0)
         elif log_dynamics is None:
@@ -221,15 +218,15 @@ class PaperObjective:
         return np.concatenate([u.ravel(), log_theta, log_dynamics])
 
     def unpack(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Coordinates (M, R) or free positions (N, R), log theta (4,), log dynamics (4,) or ()."""
+        """u (M, R) or X (N, R), log theta (4,), log dynamics (4,) or ()."""
         size = self._n_coordinates * self.n_components
         return x[:size].reshape(-1, self.n_components), x[size : size + 4], x[size + 4 :]
 
     @property
     def bounds(self) -> tuple[FloatArray, FloatArray]:
-        """Of theta, and of the dynamics the box of their priors; nothing else is bounded."""
+        """Bounds of log theta and, from the priors, of log dynamics; the rest is unbounded."""
         free = np.full(self._n_coordinates * self.n_components, np.inf)
-        low, high = log_theta_bounds(self.rows, hold_width=self.hold_width)
+        low, high = log_theta_bounds(self.gram, hold_width=self.hold_width)
         low, high = np.concatenate([-free, low]), np.concatenate([free, high])
         if self.dynamics is None:
             return low, high
@@ -238,9 +235,9 @@ class PaperObjective:
 
     @property
     def _n_coordinates(self) -> int:
-        if self.kernel_map is None:
-            return len(self.rows.root)
-        return len(self.kernel_map.centres)
+        if self.kernel_mapping is None:
+            return len(self.gram.root)
+        return len(self.kernel_mapping.centres)
 
     def _coordinates(self, u: FloatArray) -> FloatArray:
-        return u if self.kernel_map is None else self.kernel_map.basis @ u
+        return u if self.kernel_mapping is None else self.kernel_mapping.basis @ u

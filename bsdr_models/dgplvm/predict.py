@@ -1,10 +1,4 @@
-"""LatentCoordinates and class probabilities of new rows, from a fit or from draws.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
-"""
+"""Latent coordinates and class probabilities of new samples, from a mode or from draws."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,63 +8,65 @@ import numpy as np
 from scipy.special import logsumexp
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dgplvm.back_constraint import MapPrior
+from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.dynamics import Predictor
-from bsdr_models.dgplvm.latent_inference import project, project_sequence
+from bsdr_models.dgplvm.latent_inference import infer_latent, infer_latent_sequence
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 
-# Rows whose derivatives are held at a time.
+# Samples whose derivatives are in memory at a time.
 CHUNK = 512
 
 
 def mixture(parts: Sequence[LatentCoordinates]) -> LatentCoordinates:
-    """Mean and covariance of a row that lies as in any of the parts, each equally probable."""
-    means = np.stack([one.mean for one in parts])
+    """Mean and covariance of the mixture of the parts with equal weights."""
+    means = np.stack([part.mean for part in parts])
     mean = means.mean(axis=0)
-    spread = np.einsum("smr,smq->mrq", means - mean, means - mean) / len(parts)
-    return LatentCoordinates(mean=mean, cov=np.mean([one.cov for one in parts], axis=0) + spread)
+    between = np.einsum("smr,smq->mrq", means - mean, means - mean) / len(parts)
+    return LatentCoordinates(mean=mean, cov=np.mean([part.cov for part in parts], axis=0) + between)
 
 
 class Classifier(Protocol):
-    """What prediction needs of a classifier of positions."""
+    """Interface of a classifier of latent coordinates."""
 
-    def log_probabilities(self, latent: FloatArray, spread: FloatArray | None = None) -> FloatArray:
-        """(M, R) -> (M, K), normalised; ``spread`` (M,) is how uncertain the positions are."""
+    def log_probabilities(
+        self, latent: FloatArray, relative_variance: FloatArray | None = None
+    ) -> FloatArray:
+        """(M, R) -> (M, K), normalised; ``relative_variance`` (M,) is that of ``latent``."""
 
 
-class Placement(Protocol):
-    """A way to place new rows."""
+class Embedder(Protocol):
+    """Interface of a method that embeds new samples (M, D), given in scaled units."""
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Rows (M, D), scaled as the model sees them."""
+        """Means and covariances of the latent coordinates."""
 
     def latent(self, X: FloatArray) -> FloatArray:
-        """The means alone, (M, R)."""
+        """Means only, (M, R)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ByMap:
-    r"""By the back-constraint, [1]_, Eqs. (17)-(18): closed form, no search.
+class MappingEmbedder:
+    r"""Embedding by the back-constraint, Eqs. (17)-(18) of the paper, in closed form.
 
     .. math::
         x(y) \sim N\!\left(m + k_b(y)^\top M (X - 1 m^\top),\;
         s^2 (1 + \omega + \lambda - k_b(y)^\top M k_b(y))\, I\right), \qquad m = X^\top c
 
     prior
-        The map.
+        Prior of the mapping.
     mean
         m, (R,).
     weights
-        Of the features of a row in the mean, (P, R).
+        Coefficients of the features of the mapping in the mean, (P, R).
     scale
         s**2.
     typical_variance
-        Mean variance of leave-out positions, without the scale.
+        Mean variance of leave-one-out latent coordinates, without the scale.
     """
 
-    prior: MapPrior
+    prior: MappingPrior
     mean: FloatArray
     weights: FloatArray
     scale: float
@@ -78,10 +74,10 @@ class ByMap:
 
     @classmethod
     def of(
-        cls, prior: MapPrior, latent: FloatArray, scale: float, typical_variance: float = 1.0
-    ) -> "ByMap":
-        """Condition the map on training positions (N, R)."""
-        mean = prior.centre @ latent
+        cls, prior: MappingPrior, latent: FloatArray, scale: float, typical_variance: float = 1.0
+    ) -> "MappingEmbedder":
+        """Condition the mapping on the latent coordinates of the training samples, (N, R)."""
+        mean = prior.mean_weights @ latent
         return cls(
             prior=prior,
             mean=mean,
@@ -95,7 +91,7 @@ class ByMap:
         return self.mean + self.prior.features(X) @ self.weights
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Means and covariances; the components are independent."""
+        """Means and covariances, (M, R) and (M, R, R)."""
         features = self.prior.features(X)
         variance = self.scale * self.prior.variance(features)
         return LatentCoordinates(
@@ -103,18 +99,18 @@ class ByMap:
             cov=variance[:, None, None] * np.eye(len(self.mean)),
         )
 
-    def latent_and_spread(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Means, and variances in units of the usual one, (M,)."""
+    def latent_and_relative_variance(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means, and variances relative to the typical one, (M,)."""
         features = self.prior.features(X)
-        spread = self.prior.variance(features) / self.typical_variance
-        return self.mean + features @ self.weights, spread
+        relative = self.prior.variance(features) / self.typical_variance
+        return self.mean + features @ self.weights, relative
 
     def out_of_range(self, X: FloatArray) -> FloatArray:
-        """Variance relative to that of a row infinitely far away, (M,)."""
+        """Variance relative to that of an infinitely distant sample, (M,)."""
         return self._relative(self.prior.variance(self.prior.features(X)))
 
     def out_of_range_left_out(self) -> FloatArray:
-        """The same for each training row, as if it were new, (N,)."""
+        """The same for each training sample given the others, (N,)."""
         return self._relative(self.prior.left_out_variance())
 
     def _relative(self, variance: FloatArray) -> FloatArray:
@@ -122,23 +118,23 @@ class ByMap:
         return np.minimum(variance / far, 1.0)
 
     def sensitivity(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Derivatives of the position by the features over rows (M, D).
+        """Derivatives of the latent coordinates with respect to the features of samples (M, D).
 
         Returns
         -------
         mean, sd : (D, R)
-            Over rows.
+            Over samples.
         share : (D,)
-            Of each feature in the sum of squares over rows and components.
+            Of each feature in the sum of squares over samples and components.
         """
         centres, factors = self.prior.expansion(self.weights)
         decay, n = self.prior.decay, len(X)
         total, square = np.zeros((2, X.shape[1], factors.shape[1]))
         size = max(1, CHUNK * 64 // max(X.shape[1], 64))
         for start in range(0, n, size):
-            rows = X[start : start + size]
-            kernel = np.exp(-decay * squared_distances(rows, centres))  # (M, m)
-            slope = np.einsum("mr,md->mdr", kernel @ factors, rows)
+            chunk = X[start : start + size]
+            kernel = np.exp(-decay * squared_distances(chunk, centres))  # (M, m)
+            slope = np.einsum("mr,md->mdr", kernel @ factors, chunk)
             for r in range(factors.shape[1]):
                 slope[:, :, r] -= (kernel * factors[:, r]) @ centres
             slope *= -2.0 * decay
@@ -151,15 +147,15 @@ class ByMap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ByLikelihood:
-    """By the features alone, [1]_, Eq. (14): a search for every row.
+class LikelihoodEmbedder:
+    """Embedding by likelihood, Eq. (14) of the paper: an optimisation per sample.
 
     decoder
         The generative part.
     temper
         Factor of the log likelihood.
     dynamics
-        What follows a position, for rows in the order of time; None without sequences.
+        Predicts the next latent coordinates; None without sequences.
     """
 
     decoder: Decoder
@@ -168,64 +164,60 @@ class ByLikelihood:
 
     def latent(self, X: FloatArray) -> FloatArray:
         """Optima, (M, R)."""
-        return project(self.decoder, X, temper=self.temper).latent
+        return infer_latent(self.decoder, X, temper=self.temper).latent
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Optima, and the inverse second derivatives there."""
-        found = project(self.decoder, X, temper=self.temper)
+        """Optima, and the inverse Hessians there."""
+        found = infer_latent(self.decoder, X, temper=self.temper)
         return LatentCoordinates(mean=found.latent, cov=found.cov)
 
-    def in_sequence(self, X: FloatArray, sequence: np.ndarray) -> LatentCoordinates:
-        """The same with the row before as the prior of a row, (M,) sequences by name."""
+    def embed_sequence(self, X: FloatArray, sequence: np.ndarray) -> LatentCoordinates:
+        """The same with priors predicted from the sample before in its sequence, named in (M,)."""
         mean = np.empty((len(X), self.decoder.latent.shape[1]))
         cov = np.empty((*mean.shape, mean.shape[1]))
         for name in np.unique(sequence):
-            rows = np.flatnonzero(sequence == name)
-            found = project_sequence(self.decoder, X[rows], self._next, temper=self.temper)
-            mean[rows], cov[rows] = found.latent, found.cov
+            index = np.flatnonzero(sequence == name)
+            found = infer_latent_sequence(self.decoder, X[index], self._next, temper=self.temper)
+            mean[index], cov[index] = found.latent, found.cov
         return LatentCoordinates(mean=mean, cov=cov)
 
-    def _next(self, position: FloatArray) -> tuple[FloatArray, float]:
+    def _next(self, latent: FloatArray) -> tuple[FloatArray, float]:
         if self.dynamics is None:
-            raise ValueError("rows of sequences need a fit to sequences")
-        mean, variance = self.dynamics.predict(position[None])
+            raise ValueError("samples of sequences need a fit to sequences")
+        mean, variance = self.dynamics.predict(latent[None])
         return mean[0], float(variance[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """One set of training positions, and what follows from it for new rows."""
+    """Embedder and classifier, given one set of latent coordinates of the training samples."""
 
-    placement: Placement
+    embedder: Embedder
     classifier: Classifier
 
     def latent(self, X: FloatArray) -> FloatArray:
-        """Mean positions, (M, R)."""
-        return self.placement.latent(X)
+        """Mean latent coordinates, (M, R)."""
+        return self.embedder.latent(X)
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
-        """LatentCoordinates of rows (M, D)."""
-        return self.placement.embed(X)
+        """Means and covariances of the latent coordinates of samples (M, D)."""
+        return self.embedder.embed(X)
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
-        """Log class probabilities of rows, (M, K)."""
-        if isinstance(self.placement, ByMap):
-            return self.classifier.log_probabilities(*self.placement.latent_and_spread(X))
-        return self.classifier.log_probabilities(self.placement.latent(X))
+        """Log class probabilities of samples, (M, K)."""
+        if isinstance(self.embedder, MappingEmbedder):
+            return self.classifier.log_probabilities(*self.embedder.latent_and_relative_variance(X))
+        return self.classifier.log_probabilities(self.embedder.latent(X))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawPosterior:
-    """The same for posterior draws of the positions, averaged.
-
-    draws
-        Aligned: component r means the same in all of them.
-    """
+    """Average over posterior draws of the latent coordinates, whose components are aligned."""
 
     draws: tuple[Posterior, ...]
 
     def latent(self, X: FloatArray) -> FloatArray:
-        """Mean positions over draws, (M, R)."""
+        """Mean latent coordinates over draws, (M, R)."""
         return np.mean([draw.latent(X) for draw in self.draws], axis=0)
 
     def embed(self, X: FloatArray) -> LatentCoordinates:

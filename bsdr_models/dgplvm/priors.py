@@ -1,11 +1,11 @@
-"""Hyper-parameters of D-GPLVM, validated once."""
+"""Hyper-parameters of D-GPLVM."""
 
 import math
 from dataclasses import dataclass, fields
 
 from bsdr_models.inputs import check_number
 
-# A search for the mode stays within this many standard deviations of the log.
+# Bound of the mode, in standard deviations of the logarithm.
 BOX = 5.0
 
 
@@ -39,11 +39,11 @@ class LogNormal:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Logarithms between which a mode is looked for."""
+        """Bounds of the logarithm at the mode."""
         return self.log_median - BOX * self.log_sd, self.log_median + BOX * self.log_sd
 
     def negative_log_density(self, log_value: float) -> tuple[float, float]:
-        """Of the logarithm, in nats, and its slope there."""
+        """Negative log density of the logarithm, in nats, and its derivative."""
         z = (log_value - self.log_median) / self.log_sd
         constant = 0.5 * math.log(2.0 * math.pi) + math.log(self.log_sd)
         return 0.5 * z * z + constant, z / self.log_sd
@@ -53,36 +53,34 @@ class LogNormal:
 class Priors:
     """Hyper-parameters of the well-posed model.
 
-    Latent positions have unit variance along every axis, and features are in units of their mean
-    variance: the priors below are on those scales.
+    Latent coordinates have unit variance, and features are in units of their mean variance.
 
     Parameters
     ----------
     signal_variance : LogNormal
-        a: variance of the features that the latent positions explain. Narrow: with a loose prior
-        there is a second optimum where many rows of curved classes are explained without noise.
+        a: explained variance of the features. A wide prior has a second optimum, in which many
+        samples of curved classes are explained without noise.
     lengthscale : LogNormal
-        l: length-scale of the map from positions to features. Nearly fixed, since the positions
-        carry the scale.
+        l: length-scale from latent coordinates to features. Nearly fixed, since the latent
+        coordinates have unit variance.
     noise_variance : LogNormal
-        b: the rest of the variance. It must not vanish: with a loose prior the positions of a
-        class contract instead.
+        b: residual variance. With a wide prior the classes contract instead.
     map_dof : float
-        nu: degrees of freedom of the scale of the map from features to positions, whose variance
-        is InvGamma(nu / 2, nu / 2).
+        nu: degrees of freedom of the scale of the mapping from features to latent coordinates,
+        whose variance is InvGamma(nu / 2, nu / 2).
     map_mean_variance : float
-        omega: prior variance of the constant of that map, relative to the rest.
+        omega: prior variance of the constant of the mapping, relative to the rest.
     nonlinear_variance : LogNormal
-        Of the classifier: variance of its smooth part.
+        Variance of the smooth part of the kernel of the classifier.
     classifier_lengthscale : LogNormal
-        In units of the root mean square distance between class centroids.
+        In units of the root mean square distance of the class centroids from their mean.
     linear_variance : LogNormal
         Variance of its linear part.
 
     Raises
     ------
     ValueError
-        If a hyper-parameter is of the wrong kind or not positive.
+        If a hyper-parameter has the wrong type or is not positive.
     """
 
     signal_variance: LogNormal = LogNormal(0.3, 0.15)

@@ -1,14 +1,13 @@
-r"""Draws of D-GPLVM's positions through PyMC: NUTS and ADVI, from the mode on.
+r"""Posterior draws of D-GPLVM by PyMC: NUTS and ADVI, initialised at the mode.
 
-The target is exp(-F) N(U; 0, I): the objective of :mod:`~bsdr_models.dgplvm.objective` with the
-auxiliary prior of the raw positions U, which decides between those of equal positions.
+The target is exp(-F) N(U; 0, I): the objective of :mod:`~bsdr_models.dgplvm.objective` and the
+auxiliary prior of the raw coordinates U.
 
-NUTS needs a sense of distance. A strong criterion makes some directions of U ten times stiffer
-than others, in oblique axes that a variance for each variable does not see, and the length-scale
-has a prior fifty times narrower than U. So distance is measured by the curvature of F at the mode,
-for U such that U'U = N I, which is about where the auxiliary prior holds it. The positions are
-free to rotate, and their curvature would go round with them: it is averaged over all rotations.
-The warm-up then only has to find the step size.
+NUTS needs a dense mass matrix: with a strong criterion some directions of U, not along its axes,
+have a ten times smaller scale than others, and the length-scale has a prior fifty times narrower
+than U. The mass matrix is the curvature of F at the mode, for U such that U'U = N I, about its size
+under the auxiliary prior. As the posterior is invariant to rotations of U, the curvature is
+averaged over all rotations. Warm-up then only adapts the step size.
 """
 
 from dataclasses import dataclass
@@ -18,28 +17,28 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dgplvm.back_constraint import DenseMap
-from bsdr_models.dgplvm.learn import Sampled
+from bsdr_models.dgplvm.back_constraint import DenseMapping
+from bsdr_models.dgplvm.learn import PosteriorDraws
 from bsdr_models.dgplvm.map_search import MapFit, Task, make_objective
 from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.numerics import align
 from bsdr_models.numerics.linalg import cholesky
 
-# Criteria that the declared model has.
+# Criteria of the PyMC model.
 CRITERIA = ("trace_ratio", "total")
-# What is kept of every draw.
+# Variables stored for every draw.
 NAMES = ("latent", "signal_variance", "lengthscale", "noise_variance", "criterion")
 KERNEL = ("signal_variance", "lengthscale", "noise_variance")
-# Share of proposals that NUTS aims to accept.
+# Target acceptance rate of NUTS.
 TARGET_ACCEPT = 0.9
-# Steps of ADVI from each of its starts.
+# Steps of ADVI from each initialisation.
 ADVI_STEPS = 5_000
-# Those are draws of the normal at the mode, with its covariance times these.
+# Initialisations are draws of the normal at the mode with its covariance times these factors.
 ADVI_STARTS = (1e-6, 1.0)
-# Step of differences of the gradient; raw positions and log parameters are of order one.
+# Step of finite differences of the gradient, for variables of order one.
 STEP = 1e-5
-# Compiling takes longer than it saves where the density is hand-written.
+# With the hand-written density full compilation takes longer than it saves.
 MODE = "FAST_COMPILE"
 
 
@@ -53,40 +52,38 @@ def sample(
     chains: int,
     rng: np.random.Generator,
     progressbar: bool,
-) -> tuple[Sampled, bool]:
-    """Posterior of the positions and the kernel.
+) -> tuple[PosteriorDraws, bool]:
+    """Posterior draws of latent coordinates and kernel parameters.
 
     Parameters
     ----------
     engine : {"nuts", "advi"}
     task : Task
-        With a finite weight, criterion ``trace_ratio`` or ``total``, a map by all rows, and no
+        With a finite weight, criterion ``trace_ratio`` or ``total``, a dense mapping, and no
         dynamics.
     mode : MapFit
-        Where the chains begin, and with what settings of the map.
+        Initialises the chains; its settings of the mapping are used.
     draws, tune, chains : int
-        Kept draws and warm-up per chain; ADVI returns ``draws`` draws in one chain.
-    rng : numpy.random.Generator
-    progressbar : bool
+        Draws and warm-up steps per chain; ADVI returns ``draws`` draws in one chain.
 
     Returns
     -------
-    sampled : Sampled
-        ``latent`` (chain, draw, N, R), every draw turned towards the mode, and the kernel's
-        parameters and the criterion (chain, draw).
+    sampled : PosteriorDraws
+        ``latent`` (chain, draw, N, R), aligned to the mode, and kernel parameters and criterion
+        (chain, draw).
     interrupted : bool
 
     Raises
     ------
     ValueError
-        If the task is not one that can be sampled.
+        If the density of the task cannot be sampled, see :func:`check`.
     """
     check(task, mode)
-    # PyMC takes most of a second to load and is not needed by the mode.
+    # PyMC takes most of a second to import and is not needed for the mode.
     from bsdr_models.inference import engines
 
-    objective = make_objective(task, mode.map_prior)
-    model = declare(task, mode, density=engines.hand_written(Density(objective)))
+    objective = make_objective(task, mode.mapping_prior)
+    model = declare_model(task, mode, density=engines.hand_written(Density(objective)))
     options: dict[str, Any] = {
         "spec": SPEC,
         "rng": rng,
@@ -103,35 +100,35 @@ def sample(
             chains=chains,
             target_accept=TARGET_ACCEPT,
             covariance=covariance,
-            starts=[_start(objective, x, covariance, rng) for _ in range(chains)],
+            starts=[_initial_values(objective, x, covariance, rng) for _ in range(chains)],
             **options,
         )
     else:
-        # From a draw of the prior, where J is huge, the search does not find its way.
-        starts = [_start(objective, x, scale * covariance, rng) for scale in ADVI_STARTS]
+        # ADVI does not converge from a draw of the prior, where J is huge.
+        starts = [_initial_values(objective, x, scale * covariance, rng) for scale in ADVI_STARTS]
         found = engines.fit_advi(model, n_iterations=ADVI_STEPS, starts=starts, **options)
     values = _arrays(found, "posterior")
-    values["latent"] = towards(values["latent"], mode.latent)
+    values["latent"] = align_draws(values["latent"], mode.latent)
     stats = {name: v for name, v in _arrays(found, "sample_stats").items() if v.ndim == 2}
     fit = {name: v for name, v in _arrays(found, "fit").items() if name in ("elbo", "restarts")}
     interrupted = bool(found.attrs.get("interrupted", 0))
-    return Sampled(draws=values, sample_stats=stats, fit=fit), interrupted
+    return PosteriorDraws(draws=values, sample_stats=stats, fit=fit), interrupted
 
 
 def check(task: Task, mode: MapFit) -> None:
-    """Raise a ValueError unless the density of the task can be normalised and is declared."""
+    """Raise a ValueError unless the density of the task is proper and has a PyMC model."""
     if not np.isfinite(task.weight):
-        raise ValueError("sampling needs a finite weight: an infinite one leaves nothing to draw")
+        raise ValueError("sampling needs a finite weight, got infinity")
     if task.criterion not in CRITERIA:
         raise ValueError(f"sampling needs a criterion in {CRITERIA}, got {task.criterion!r}")
     if task.dynamics is not None:
-        raise ValueError("sampling is for rows without an order; use inference='map'")
-    if not isinstance(mode.map_prior, DenseMap):
-        raise ValueError("sampling needs a map by all rows: positions must have a proper prior")
+        raise ValueError("sampling does not support sequences; use inference='map'")
+    if not isinstance(mode.mapping_prior, DenseMapping):
+        raise ValueError("sampling needs a dense mapping (n_centres=None, mapping='kernel')")
 
 
-def declare(task: Task, mode: MapFit, *, density: Any = None) -> Any:
-    """The PyMC model on the training rows of a fit."""
+def declare_model(task: Task, mode: MapFit, *, density: Any = None) -> Any:
+    """The PyMC model on the training samples."""
     from bsdr_models.dgplvm.model import build_model
 
     assert mode.settings is not None
@@ -152,7 +149,7 @@ def declare(task: Task, mode: MapFit, *, density: Any = None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Density:
-    """-F without the priors of the log parameters, which the model declares, and its gradients."""
+    """-F without the priors of the log parameters, which are in the PyMC model."""
 
     objective: Objective
 
@@ -161,7 +158,7 @@ class Density:
     ) -> tuple[float, FloatArray, FloatArray]:
         """Value, gradient by U (N, R) and by the log parameters (3,).
 
-        Minus infinity where positions coincide so closely that nothing can be factorised.
+        Minus infinity if a factorisation fails.
         """
         try:
             value, gradient = self.objective(np.concatenate([raw.ravel(), log_kernel]))
@@ -177,16 +174,14 @@ class Density:
 
 
 def curvature(objective: Objective, mode: MapFit) -> tuple[FloatArray, FloatArray]:
-    """The mode with U'U = N I, and the covariance of a normal with the curvature there.
-
-    It takes 2 (N R + 3) gradients.
+    """The mode with U'U = N I, and the inverse curvature there, by 2 (N R + 3) gradients.
 
     Returns
     -------
     x : (N R + 3,)
-        Raw positions and log parameters.
+        Raw coordinates and log parameters.
     covariance : (N R + 3, N R + 3)
-        Without the correlations of positions and parameters.
+        Without correlations of coordinates and parameters.
     """
     raw, log_kernel, _ = objective.unpack(objective.pack(mode.latent, mode.log_kernel))
     n, r = raw.shape
@@ -200,17 +195,17 @@ def curvature(objective: Objective, mode: MapFit) -> tuple[FloatArray, FloatArra
     of_raw = hessian[: n * r, : n * r].reshape(n, r, n, r).trace(axis1=1, axis2=3) / r
     size, axes = np.linalg.eigh(0.5 * (of_raw + of_raw.T))
     # The auxiliary prior adds one; away from an exact mode a curvature may be negative.
-    of_rows = (axes / (1.0 + np.maximum(size, 0.0))) @ axes.T
+    of_samples = (axes / (1.0 + np.maximum(size, 0.0))) @ axes.T
     covariance = np.zeros_like(hessian)
-    covariance[: n * r, : n * r] = np.kron(of_rows, np.eye(r))
+    covariance[: n * r, : n * r] = np.kron(of_samples, np.eye(r))
     for i, prior in enumerate(objective.priors.kernel):
-        # At a bound of the search the curvature says nothing; the prior has its own.
+        # At a bound of the optimiser the curvature is not meaningful; that of the prior is a limit.
         k = n * r + i
         covariance[k, k] = 1.0 / max(hessian[k, k], 0.5 / prior.log_sd**2)
     return x, covariance
 
 
-def _start(
+def _initial_values(
     objective: Objective, x: FloatArray, covariance: FloatArray, rng: np.random.Generator
 ) -> dict[str, Any]:
     """A draw of the normal at the mode, by variable."""
@@ -219,8 +214,8 @@ def _start(
     return {"latent_raw": raw, **dict(zip(KERNEL, np.exp(log_kernel), strict=True))}
 
 
-def towards(latent: FloatArray, mode: FloatArray) -> FloatArray:
-    """Turn every draw (chain, draw, N, R) to agree with all others, and their mean to the mode."""
+def align_draws(latent: FloatArray, mode: FloatArray) -> FloatArray:
+    """Rotate draws (chain, draw, N, R) to agree with each other, and their mean to the mode."""
     flat = latent.reshape(-1, *latent.shape[2:])
     flat = flat @ align.rotations(flat)
     left, _, right = np.linalg.svd(flat.mean(axis=0).T @ mode)

@@ -1,4 +1,4 @@
-"""Arguments of the estimator: what they may be, and what the defaults come to."""
+"""Arguments of the estimator: allowed values and resolution of defaults."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,16 +28,16 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "placement": ("auto", "map", "likelihood"),
     "approximation": ("auto", "laplace", "ep"),
 }
-# Weight of the criterion by variant: per labelled row and effective feature, and 1 / sigma_d**2.
+# Default weight by variant: per labelled sample and effective feature, and 1 / sigma_d**2.
 WEIGHTS = {"whitened": 10.0, "paper": 1e4}
-# Share of evenly spread variance below which features are taken to be in different units.
+# Relative participation ratio of the variances below which features have different units.
 SAME_UNITS = 0.25
-# In place of infinity: a feature that is divided by it is nothing beside the others.
+# Finite stand-in for infinity; a feature divided by it is negligible.
 HUGE = 1e200
 
 
 def candidates(name: str, value: Any) -> Sequence[float]:
-    """What a setting of the map is chosen among."""
+    """Candidate values of a setting of the mapping."""
     if isinstance(value, str):
         if value != "cv":
             raise ValueError(f"{name} must be a positive number or 'cv', got {value!r}")
@@ -46,17 +46,17 @@ def candidates(name: str, value: Any) -> Sequence[float]:
 
 
 def choose_components(n_components: int | None, n_classes: int) -> int:
-    """R: two, or one for two classes, unless it is given."""
+    """R: the given number, or two, or one for two classes."""
     return min(2, n_classes - 1) if n_components is None else int(n_components)
 
 
 def choose_criterion(criterion: str, n_components: int, n_classes: int) -> str:
-    """The paper's criterion where the labels have as many directions as there are components."""
+    """The paper's criterion for fewer components than classes, else ``"total"``, if "auto"."""
     if criterion != "auto":
         if criterion in ("trace_ratio", "inverse_trace") and n_components > n_classes - 1:
             raise ValueError(
                 f"criterion={criterion!r} needs n_components <= {n_classes - 1}, one less than "
-                f"there are classes, got {n_components}; criterion='total' has no such limit"
+                f"the number of classes, got {n_components}; criterion='total' has no such limit"
             )
         return criterion
     return "trace_ratio" if n_components <= n_classes - 1 else "total"
@@ -65,9 +65,9 @@ def choose_criterion(criterion: str, n_components: int, n_classes: int) -> str:
 def choose_approximation(
     approximation: ApproximationName, n_classes: int, n_samples: int
 ) -> Approximation:
-    """Laplace for two classes, EP for more: each the one with the smaller log loss there.
+    """Laplace for two classes, EP for more: the one with the smaller log loss in benchmarks.
 
-    With many rows they agree, and Laplace is quicker.
+    With many samples they agree, and Laplace is faster.
     """
     if approximation == "auto":
         return "laplace" if n_classes == 2 or n_samples > EXACT_SAMPLES else "ep"
@@ -75,12 +75,11 @@ def choose_approximation(
 
 
 def common_scale(scaler: Scaler) -> Scaler:
-    """One divisor for all features, the root mean square of what varies in them.
+    """Scaler with a common divisor, the root mean square of the varying features.
 
-    Sizes are in units of the largest feature: squares of features near the ends of what a float
-    holds would over- or underflow.
+    Computed in units of the largest feature, so that squares do not over- or underflow.
     """
-    varying = ~scaler.constant  # the size of a feature that is ignored is no unit
+    varying = ~scaler.constant
     peak = float(scaler.peak[varying].max())
     with np.errstate(over="ignore", under="ignore"):
         shares = scaler.std[varying] * (scaler.peak[varying] / peak)
@@ -90,9 +89,9 @@ def common_scale(scaler: Scaler) -> Scaler:
 
 
 def in_different_units(X: FloatArray) -> bool:
-    """Whether a few features hold most of the variance of the rows (N, D).
+    """Whether a few features have most of the variance of the samples (N, D).
 
-    By the participation ratio of their variances, 1 if all are equal and 0 if one has all.
+    The participation ratio of the variances is scaled to 1 if all are equal, 0 if one has all.
     """
     variance = (X / (np.abs(X).max(initial=0.0) or 1.0)).var(axis=0)
     d = len(variance)

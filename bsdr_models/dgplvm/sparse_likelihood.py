@@ -1,21 +1,19 @@
-r"""Bound of the density of the rows that takes time and memory linear in their number.
+r"""Variational bound of the density of the features, at linear cost in the number of samples.
 
-M inducing positions stand in for the N positions of the rows [1]_: with
-:math:`Q = K_{fu} K_{uu}^{-1} K_{uf}` in the place of the signal's kernel matrix and
-:math:`s^2 = v b` the noise,
+The bound has M inducing points [1]_: with :math:`Q = K_{fu} K_{uu}^{-1} K_{uf}` in place of the
+kernel matrix of the signal and :math:`s^2 = v b` the noise,
 
 .. math::
     \tfrac{D}{2} [\ln|C (Q + s^2 I) C'| + (N - 1) \ln 2\pi]
     + \tfrac12 tr((C (Q + s^2 I) C')^{-1} C X X' C') + \tfrac{D}{2 s^2} tr(K - Q)
 
-is never below the value of :func:`bsdr_models.dgplvm.likelihood.evaluate`, and equals it where the
-inducing positions are those of the rows. C are N - 1 orthonormal contrasts, so the means of the
-features are integrated out exactly, at no cost: C'C takes the means off the columns of
-:math:`K_{fu}`. The last term may be taken over all rows instead of the contrasts since K - Q is
-positive semidefinite.
+is an upper bound of :func:`bsdr_models.dgplvm.likelihood.evaluate`, and equal to it if the inducing
+points are the latent coordinates. C are N - 1 orthonormal contrasts, so the means of the features
+are integrated out exactly: C'C centres the columns of :math:`K_{fu}`. The last term may have all
+samples instead of the contrasts since K - Q is positive semidefinite.
 
-The rows are worked through in blocks, twice: once for the sums over rows, once for the gradient.
-Nothing of the size N x M is ever held.
+The samples are processed in blocks, first for sufficient statistics and then for the gradient. No
+array of size N x M is stored.
 
 References
 ----------
@@ -31,16 +29,16 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dgplvm.likelihood import Rows, check_latent
+from bsdr_models.dgplvm.likelihood import FeatureGram, check_latent
 from bsdr_models.numerics.kernels import rbf, rbf_cross_slopes, rbf_slopes, squared_distances
 
 _LN_2PI = math.log(2.0 * math.pi)
-# Added to the diagonal of the inducing positions' kernel matrix, relative to it. They then carry a
-# little noise, which loosens the bound and never breaks it.
+# Added to the diagonal of the kernel matrix of the inducing points, relative to it. It loosens the
+# bound slightly, which stays valid.
 JITTER = 1e-8
-# Entries of a block of K_fu: a few of these arrays stay in the second-level cache.
+# Entries of a block of K_fu: a few of these fit in the second-level cache.
 _BLOCK_ENTRIES = 2**15
-# Rows per inducing position, and rounds, with which the positions are placed.
+# Samples per inducing point, and iterations, of the k-means initialisation.
 _SAMPLES_PER_CENTRE, _ROUNDS = 30, 5
 
 
@@ -51,11 +49,11 @@ class SparseEvaluation:
     value
         In nats, all constants included.
     latent
-        Gradient with respect to the positions, (N, R).
+        Gradient with respect to the latent coordinates, (N, R).
     log_kernel
-        Gradient with respect to the logs of the kernel's hyper-parameters, (3,).
+        Gradient with respect to the logs of the kernel parameters, (3,).
     inducing
-        Gradient with respect to the inducing positions, (M, R).
+        Gradient with respect to the inducing points, (M, R).
     """
 
     value: float
@@ -65,7 +63,7 @@ class SparseEvaluation:
 
 
 def evaluate_sparse(
-    latent: FloatArray, log_kernel: FloatArray, inducing: FloatArray, rows: Rows
+    latent: FloatArray, log_kernel: FloatArray, inducing: FloatArray, gram: FeatureGram
 ) -> SparseEvaluation:
     """Bound of the density with the means of the features integrated out.
 
@@ -75,23 +73,23 @@ def evaluate_sparse(
     log_kernel : (3,)
         As in :func:`bsdr_models.dgplvm.likelihood.evaluate`: logs of signal, length-scale, noise.
     inducing : (M, R)
-    rows : Rows
+    gram : FeatureGram
         Of centred features.
 
     Raises
     ------
     numpy.linalg.LinAlgError
-        If a position is not finite, or a matrix not positive definite in floating point.
+        If ``latent`` or ``inducing`` is not finite or a matrix not numerically positive definite.
     """
     check_latent(latent, inducing)
     signal, lengthscale, noise = np.exp(log_kernel)
-    signal, noise = signal * rows.variance, noise * rows.variance
-    n, d, m = len(latent), rows.n_features, len(inducing)
+    signal, noise = signal * gram.variance, noise * gram.variance
+    n, d, m = len(latent), gram.n_features, len(inducing)
     L = _factor(rbf(inducing, None, lengthscale, signal) + JITTER * signal * np.eye(m))
     kernel = _Kernel(latent=latent, inducing=inducing, scale=lengthscale, signal=signal, factor=L)
 
     # With A = L^-1 K_uf, H = I - 11'/N: A A', A 1 / N, T = A root, B = I + A H A' / s2.
-    AA, mean, T = _sums(kernel, rows.root)
+    AA, mean, T = _statistics(kernel, gram.root)
     AHA = AA - n * np.multiply.outer(mean, mean)
     L_B = _factor(np.eye(m) + AHA / noise)
     E = blas.dtrsm(1.0, L_B, T, lower=1)
@@ -100,22 +98,22 @@ def evaluate_sparse(
     missing = (n * signal - np.trace(AA)) / noise  # tr(K - Q) / s2
     log_det = (n - 1) * (_LN_2PI + math.log(noise)) + 2.0 * np.log(np.diagonal(L_B)).sum()
     explained, weight = np.vdot(E, E) / noise**2, np.vdot(Z, Z) / noise**2
-    value = 0.5 * (d * (log_det + missing) + rows.total / noise - explained)
+    value = 0.5 * (d * (log_det + missing) + gram.total / noise - explained)
 
-    # The slope along A is [(W - D I) A - W mean 1' - Z root' / s2] / s2.
+    # The gradient with respect to A is [(W - D I) A - W mean 1' - Z root' / s2] / s2.
     W = d * B_inverse + Z @ Z.T / noise**2
-    total, by_latent, by_inducing = _slopes(
-        kernel, (W - d * np.eye(m)) / noise, W @ mean / noise, Z / noise**2, rows.root
+    total, by_latent, by_inducing = _backpropagate(
+        kernel, (W - d * np.eye(m)) / noise, W @ mean / noise, Z / noise**2, gram.root
     )
     along_A = (W @ AHA - d * AA - Z @ T.T / noise) / noise  # times A'
-    G = -0.5 * _solve_transposed(L, _solve_transposed(L, along_A).T)  # the slope along K_uu
+    G = -0.5 * _solve_transposed(L, _solve_transposed(L, along_A).T)  # with respect to K_uu
     total_uu, by_inducing_uu = rbf_slopes(inducing, lengthscale, signal, np.asfortranarray(G))
     by_inducing = by_inducing + by_inducing_uu
 
     by_signal = total + total_uu + JITTER * signal * np.trace(G) + 0.5 * d * n * signal / noise
     by_scale = -(np.vdot(by_latent, latent) + np.vdot(by_inducing, inducing))
     by_noise = d * (n - 1 - m + np.trace(B_inverse) - missing)
-    by_noise = 0.5 * (by_noise - rows.total / noise + explained + weight)
+    by_noise = 0.5 * (by_noise - gram.total / noise + explained + weight)
     return SparseEvaluation(
         value=float(value),
         latent=by_latent,
@@ -125,14 +123,13 @@ def evaluate_sparse(
 
 
 def initial_inducing(latent: FloatArray, n_inducing: int, rng: np.random.Generator) -> FloatArray:
-    """LatentCoordinates spread over those of the rows: seeds far from each other, then a few means.
+    """Initial inducing points by k-means++ and a few iterations of k-means.
 
     Parameters
     ----------
     latent : (N, R)
     n_inducing : int
-        M. Where there are fewer distinct positions each of them is taken once.
-    rng : numpy.random.Generator
+        M. If there are fewer distinct latent coordinates, each of them is taken once.
 
     Returns
     -------
@@ -153,7 +150,7 @@ def initial_inducing(latent: FloatArray, n_inducing: int, rng: np.random.Generat
 
 
 def _seeds(latent: FloatArray, n_inducing: int, rng: np.random.Generator) -> FloatArray:
-    """Rows, each drawn by its squared distance from those drawn before."""
+    """k-means++ seeding: probabilities are proportional to the squared distance to the seeds."""
     chosen = [int(rng.integers(len(latent)))]
     distances = squared_distances(latent, latent[chosen])[:, 0]
     while len(chosen) < n_inducing and distances.any():
@@ -164,7 +161,7 @@ def _seeds(latent: FloatArray, n_inducing: int, rng: np.random.Generator) -> Flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kernel:
-    """The two sets of positions, the hyper-parameters, and L, the lower factor of K_uu."""
+    """Latent coordinates, inducing points, kernel parameters, and the lower factor L of K_uu."""
 
     latent: FloatArray
     inducing: FloatArray
@@ -173,7 +170,7 @@ class _Kernel:
     factor: FloatArray
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
-        """Rows of a block, and A = L^-1 K_uf there, (M, B)."""
+        """Slices of samples, and A = L^-1 K_uf of them, (M, B)."""
         n, size = len(self.latent), max(1, _BLOCK_ENTRIES // len(self.inducing))
         for start in range(0, n, size):
             block = slice(start, min(start + size, n))
@@ -181,7 +178,7 @@ class _Kernel:
             yield block, blas.dtrsm(1.0, self.factor, K_fu.T, lower=1, overwrite_b=1)
 
 
-def _sums(kernel: _Kernel, root: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _statistics(kernel: _Kernel, root: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """A A', (M, M); A 1 / N, (M,); A root, (M, r)."""
     m = len(kernel.inducing)
     AA, mean, T = np.zeros((m, m)), np.zeros(m), np.zeros((m, root.shape[1]))
@@ -192,15 +189,15 @@ def _sums(kernel: _Kernel, root: FloatArray) -> tuple[FloatArray, FloatArray, Fl
     return AA, mean / len(root), T
 
 
-def _slopes(
+def _backpropagate(
     kernel: _Kernel, by_A: FloatArray, shift: FloatArray, by_root: FloatArray, root: FloatArray
 ) -> tuple[float, FloatArray, FloatArray]:
-    """The slope along A, by_A A - shift 1' - by_root root', taken back to what made K_uf.
+    """Gradients from that with respect to A, which is by_A A - shift 1' - by_root root'.
 
     Returns
     -------
     total : float
-        Along the log of the signal.
+        With respect to the log of the signal.
     latent : (N, R)
     inducing : (M, R)
     """
@@ -210,11 +207,11 @@ def _slopes(
         np.subtract(by_A @ A, along, out=along)
         along -= shift[:, None]
         along = blas.dtrsm(1.0, kernel.factor, along, lower=1, trans_a=1, overwrite_b=1)
-        part, latent[block], pull = rbf_cross_slopes(
+        part, latent[block], by_inducing = rbf_cross_slopes(
             kernel.latent[block], kernel.inducing, kernel.scale, kernel.signal, along.T
         )
         total += part
-        inducing += pull
+        inducing += by_inducing
     return total, latent, inducing
 
 
@@ -226,5 +223,5 @@ def _solve_transposed(L: FloatArray, matrix: FloatArray) -> FloatArray:
 def _factor(matrix: FloatArray) -> FloatArray:
     factor, info = lapack.dpotrf(matrix, lower=1)
     if info != 0:
-        raise np.linalg.LinAlgError("the kernel of the inducing positions is not positive definite")
+        raise np.linalg.LinAlgError("the kernel of the inducing points is not positive definite")
     return np.asarray(factor)

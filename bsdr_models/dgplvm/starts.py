@@ -1,4 +1,4 @@
-"""Latent positions that a search for the mode can start from."""
+"""Initial latent coordinates."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from bsdr_models.numerics.scatter import SHRINKAGE, label_indicators, standardis
 
 NAMES = ("pca", "lda", "shrinkage_lda", "random")
 
-# Discriminant directions need some: without, more features than rows put each class on a point.
+# Without shrinkage, more features than samples would collapse each class to a point.
 _LITTLE_SHRINKAGE = 1e-3
 
 
@@ -23,25 +23,25 @@ def starts(
     names: Sequence[str],
     rng: np.random.Generator,
 ) -> list[FloatArray]:
-    """One set of positions for each name, every column of mean 0 and variance 1.
+    """Initial latent coordinates for each name, with columns of mean 0 and variance 1.
 
     Parameters
     ----------
     X : (N, D)
-        Features, with or without their mean.
+        Features, centred or not.
     y_index : (N,)
-        Class of each row; -1 where there is no label. Such rows are placed by the directions
-        that the others have given.
+        Class of each sample; -1 without a label. These are projected on the directions of the
+        others.
     n_labels : int
         K.
     n_components : int
-        R. Discriminant directions, at most the classes present less one, are followed by the
-        principal axes of what they leave of the rows.
+        R. Discriminant directions, at most the classes present less one, are followed by
+        principal axes of the residuals.
     names : sequence of str
         'pca', 'lda' (shrinkage 0.001), 'shrinkage_lda' (shrinkage 0.1) or 'random' (standard
-        normal), in any order, with repeats.
+        normal), in any order, with repetitions.
     rng : numpy.random.Generator
-        For 'random', and for columns where the rows do not have enough directions.
+        For 'random', and for columns beyond the rank of X.
 
     Returns
     -------
@@ -68,10 +68,7 @@ def make_starts(
     n_starts: int,
     rng: np.random.Generator,
 ) -> list[FloatArray]:
-    """The first ``n_starts`` of 'pca', 'lda', 'shrinkage_lda', 'random', 'random' and so on.
-
-    As :func:`starts` otherwise.
-    """
+    """As :func:`starts`, with the first ``n_starts`` of ``NAMES``, the last one repeated."""
     names = [NAMES[min(i, len(NAMES) - 1)] for i in range(n_starts)]
     return starts(X, y_index, n_labels, n_components=n_components, names=names, rng=rng)
 
@@ -91,15 +88,15 @@ def _start(
             columns = _discriminants(X, y_index, n_labels, share)[:, :n_components]
         missing = n_components - columns.shape[1]
         if missing > 0:
-            columns = np.hstack([columns, _principal(_without(X, columns), missing)])
+            columns = np.hstack([columns, _principal(_residuals(X, columns), missing)])
     missing = n_components - columns.shape[1]
     return standardise(np.hstack([columns, rng.standard_normal((len(X), missing))]))
 
 
 def _discriminants(X: FloatArray, y_index: IntArray, n_labels: int, share: float) -> FloatArray:
-    """Scores of all rows along the shrunken discriminant directions, (N, classes present - 1).
+    """Shrunken discriminant scores of all samples, (N, classes present - 1).
 
-    By optimal scoring: ridge regression of the class indicators of the rows that have one.
+    By optimal scoring: ridge regression of the class indicators of the labelled samples.
     """
     labelled = y_index >= 0
     centre = X[labelled].mean(axis=0)
@@ -114,12 +111,12 @@ def _discriminants(X: FloatArray, y_index: IntArray, n_labels: int, share: float
 
 
 def _principal(X: FloatArray, n_scores: int) -> FloatArray:
-    """Scores of the leading principal axes, as many as there are."""
+    """Scores of the leading principal components, up to the rank."""
     return DenseDesign(X).principal_scores(n_scores)
 
 
-def _without(X: FloatArray, columns: FloatArray) -> FloatArray:
-    """Rows less their regression on columns, which have mean 0."""
+def _residuals(X: FloatArray, columns: FloatArray) -> FloatArray:
+    """Residuals of the regression of X on columns, which have mean 0."""
     if columns.shape[1] == 0:
         return X
     return X - columns @ np.linalg.lstsq(columns, X, rcond=None)[0]

@@ -1,4 +1,4 @@
-"""What a fit of D-GPLVM has to say for itself, in its own words."""
+"""Sections of the summary that are specific to D-GPLVM."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from bsdr_models.dgplvm.leave_one_out import centroid_slope
 from bsdr_models.dgplvm.predict import Posterior
 
 
-def facts(model: Any) -> summary.SummaryParts:
+def summary_parts(model: Any) -> summary.SummaryParts:
     """SummaryParts of a fitted classifier."""
-    learned, context, known = model._learned, model._context, model._context.index >= 0
+    result, context, known = model._learned, model._context, model._context.index >= 0
     attrs, config = context.attrs, context.config
     counts = np.bincount(context.index[known], minlength=len(context.labels))
     sections = {
         "model": [
             ("variant", attrs["variant"]),
             ("criterion", f"{attrs['criterion']}, weight {attrs['weight']:g}"),
-            *((name.replace("_", " "), f"{v:g}") for name, v in learned.settings.items()),
+            *((name.replace("_", " "), f"{v:g}") for name, v in result.settings.items()),
         ],
         "data": [
             *summary.data_lines(
@@ -36,8 +36,8 @@ def facts(model: Any) -> summary.SummaryParts:
         ],
         "held-out rows": _held_out(model),
     }
-    remarks = [summary.sentence(remark) for remark in learned.remarks]
-    if learned.sampled is not None:
+    remarks = [summary.sentence(message) for message in result.warnings]
+    if result.sampled is not None:
         engine, tree = summary.ENGINES[config["inference"]], model.idata_
         sections["fit"] = [("engine", engine), *summary.draw_lines(tree, tune=config["tune"])]
         return summary.SummaryParts(
@@ -47,28 +47,28 @@ def facts(model: Any) -> summary.SummaryParts:
         ("engine", "posterior mode, by L-BFGS"),
         summary.bound_line(
             "log density",
-            learned.trace,
-            converged=learned.converged,
-            interrupted=learned.interrupted,
+            result.trace,
+            converged=result.converged,
+            interrupted=result.interrupted,
         ),
-        *summary.restart_line(learned.restarts, best=learned.trace[-1], name="starts"),
+        *summary.restart_line(result.restarts, best=result.trace[-1], name="starts"),
     ]
     return summary.SummaryParts(sections=sections, remarks=remarks)
 
 
 def _held_out(model: Any) -> list[summary.Line]:
-    """How training rows fare that are left out of the map and of the classifier."""
-    learned, y = model._learned, model._context.index
-    posterior, paper = learned.posterior, model._context.attrs["variant"] == "paper"
+    """Leave-one-out accuracy and log score of the training samples."""
+    result, y = model._learned, model._context.index
+    posterior, paper = result.posterior, model._context.attrs["variant"] == "paper"
     if paper or not isinstance(posterior, Posterior):
         return []
     known, classifier = y >= 0, posterior.classifier
     assert isinstance(classifier, GPClassifier)
-    slope = centroid_slope(learned.latent[known], learned.left_out.mean[known], y[known])
+    slope = centroid_slope(result.latent[known], result.left_out.mean[known], y[known])
     log_p = classifier.left_out[known]
-    hits = float(np.mean(log_p.argmax(axis=1) == y[known]))
+    accuracy = float(np.mean(log_p.argmax(axis=1) == y[known]))
     return [
-        ("accuracy", f"{hits:.3f}"),
+        ("accuracy", f"{accuracy:.3f}"),
         summary.held_out_line(float(log_p[np.arange(len(log_p)), y[known]].mean())),
         ("centroids", f"{slope:.2f} of their distance is left"),
     ]

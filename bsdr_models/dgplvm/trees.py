@@ -1,4 +1,4 @@
-"""Fits of D-GPLVM as one kind of ``xarray.DataTree``, whichever engine made them."""
+"""Fits of D-GPLVM by any engine as an ``xarray.DataTree``."""
 
 from typing import Any
 
@@ -7,71 +7,60 @@ import xarray as xr
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.latent_inference import grid_points, landscape_grid, tail_probability
-from bsdr_models.dgplvm.learn import Learned
-from bsdr_models.dgplvm.predict import ByMap, Placement, Posterior
+from bsdr_models.dgplvm.learn import FitResult
+from bsdr_models.dgplvm.predict import Embedder, MappingEmbedder, Posterior
 from bsdr_models.dgplvm.spec import SPEC
-from bsdr_models.dims import (
-    GRID_X,
-    GRID_Y,
-    LABEL,
-    TERM,
-)
+from bsdr_models.dims import GRID_X, GRID_Y, LABEL, TERM
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
 
-# Points of a landscape along one axis, for one component and for two.
+# Grid points of a landscape per axis, by the number of components.
 LANDSCAPE_POINTS = {1: 200, 2: 60}
 
 
 def fit_tree(
-    learned: Learned, context: Context, *, inference_method: InferenceMethod
+    result: FitResult, context: Context, *, inference_method: InferenceMethod
 ) -> xr.DataTree:
     """Tree of a fit.
 
-    ``posterior`` holds the positions of the training rows and the kernel parameters: the mode as a
-    single draw, or the draws of a sampler. ``fit/latent_mean`` and ``latent_cov`` are where each
-    training row would lie as a new one: what a map may show without flattering itself.
-
-    Parameters
-    ----------
-    learned : Learned
-    context : Context
-    inference_method : str
+    ``posterior`` holds the latent coordinates of the training samples and the kernel parameters:
+    the mode as a single draw, or the draws of a sampler. ``fit/latent_mean`` and ``latent_cov``
+    are the leave-one-out latent coordinates, which are not biased by the label of the sample.
     """
-    r = learned.latent.shape[1]
-    placement = any_placement(learned)
+    r = result.latent.shape[1]
+    embedder = any_embedder(result)
     index = context.index
     assert index is not None
     fit: dict[str, Any] = {
-        "latent_mean": learned.left_out.mean,
-        "latent_cov": learned.left_out.cov,
-        "relevance": relevance(learned.left_out.mean, index),
-        "elbo": learned.trace,
-        "restarts": np.array(learned.restarts),
-        "objective_terms": np.array(list(learned.terms.values())),
+        "latent_mean": result.left_out.mean,
+        "latent_cov": result.left_out.cov,
+        "relevance": relevance(result.left_out.mean, index),
+        "elbo": result.trace,
+        "restarts": np.array(result.restarts),
+        "objective_terms": np.array(list(result.terms.values())),
         "class_size": np.bincount(index[index >= 0], minlength=len(context.labels)),
     }
-    if isinstance(placement, ByMap):
-        slope, spread, share = placement.sensitivity(context.X)
-        own = placement.out_of_range_left_out()
+    if isinstance(embedder, MappingEmbedder):
+        slope, sd, share = embedder.sensitivity(context.X)
+        own = embedder.out_of_range_left_out()
         fit |= {
             "projection_mean": slope,
-            "projection_sd": spread,
+            "projection_sd": sd,
             "feature_relevance": share,
             "out_of_range": own,
             "tail_probability": tail_probability(-own, -own),
         }
     groups: dict[str, dict[str, Any]] = {
-        "posterior": _posterior(learned),
+        "posterior": _posterior(result),
         "fit": fit,
     }
-    if learned.sampled is not None:
-        fit |= dict(learned.sampled.fit)
-        groups["sample_stats"] = dict(learned.sampled.sample_stats)
+    if result.sampled is not None:
+        fit |= dict(result.sampled.fit)
+        groups["sample_stats"] = dict(result.sampled.sample_stats)
     dims: dict[str, tuple[str, ...]] = {"objective_terms": (TERM,), "class_size": (LABEL,)}
-    coords: dict[str, Any] = {TERM: list(learned.terms)}
+    coords: dict[str, Any] = {TERM: list(result.terms)}
     if r in LANDSCAPE_POINTS:
-        axes, groups["landscape"] = _landscape(learned)
+        axes, groups["landscape"] = _landscape(result)
         grid = (GRID_X, GRID_Y)[:r]
         dims |= {"log_precision": grid, "probability_at": (*grid, LABEL)}
         coords |= dict(zip(grid, axes, strict=True))
@@ -80,57 +69,57 @@ def fit_tree(
         SPEC,
         inference_method=inference_method,
         n_components=r,
-        attrs={"converged": int(learned.converged), "interrupted": int(learned.interrupted)},
+        attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)},
         dims=dims,
         coords=coords,
     )
-    if isinstance(placement, ByMap):
+    if isinstance(embedder, MappingEmbedder):
         tree["fit/projection_sd"].attrs["over"] = "rows"
     return tree
 
 
-def _posterior(learned: Learned) -> dict[str, Any]:
-    """Draws of a sampler, or the mode as one draw of one chain."""
-    if learned.sampled is not None:
-        draws = dict(learned.sampled.draws)
+def _posterior(result: FitResult) -> dict[str, Any]:
+    """Draws of a sampler, or the mode as a single draw."""
+    if result.sampled is not None:
+        draws = dict(result.sampled.draws)
         if draws["latent"].size > datatree.MAX_NUMBERS:
             del draws["latent"]
         return draws
-    found: dict[str, Any] = {name: np.array(v)[None, None] for name, v in learned.variables.items()}
-    return {"latent": learned.latent[None, None], **found}
+    mode: dict[str, Any] = {name: np.array(v)[None, None] for name, v in result.variables.items()}
+    return {"latent": result.latent[None, None], **mode}
 
 
-def any_placement(learned: Learned) -> Placement:
-    """How new rows are placed, by the last draw where there are several."""
-    posterior = learned.posterior
-    return (posterior if isinstance(posterior, Posterior) else posterior.draws[-1]).placement
+def any_embedder(result: FitResult) -> Embedder:
+    """The embedder, of the last draw if there are several."""
+    posterior = result.posterior
+    return (posterior if isinstance(posterior, Posterior) else posterior.draws[-1]).embedder
 
 
-def out_of_range(placement: Placement, rows: FloatArray) -> dict[str, FloatArray]:
-    """How far from the training rows others lie, and how many of those lie as far out.
+def out_of_range(embedder: Embedder, X: FloatArray) -> dict[str, FloatArray]:
+    """Relative variance of new samples, and the share of training samples with at least as much.
 
-    Of placements by the map; there is no such number for the others.
+    Empty unless samples are embedded by the mapping.
     """
-    if not isinstance(placement, ByMap):
+    if not isinstance(embedder, MappingEmbedder):
         return {}
-    found = placement.out_of_range(rows)
-    tail = tail_probability(-found, -placement.out_of_range_left_out())
+    found = embedder.out_of_range(X)
+    tail = tail_probability(-found, -embedder.out_of_range_left_out())
     return {"out_of_range": found, "tail_probability": tail}
 
 
-def _landscape(learned: Learned) -> tuple[tuple[FloatArray, ...], dict[str, Any]]:
+def _landscape(result: FitResult) -> tuple[tuple[FloatArray, ...], dict[str, Any]]:
     """Precision of the features, and class probabilities, over the latent space."""
-    r = learned.latent.shape[1]
+    r = result.latent.shape[1]
     axes = landscape_grid(
-        np.concatenate([learned.latent, learned.left_out.mean]), n=LANDSCAPE_POINTS[r]
+        np.concatenate([result.latent, result.left_out.mean]), n=LANDSCAPE_POINTS[r]
     )
     points = grid_points(axes)
     shape = tuple(len(axis) for axis in axes)
-    posterior = learned.posterior
+    posterior = result.posterior
     one = posterior if isinstance(posterior, Posterior) else posterior.draws[-1]
     log_p = one.classifier.log_probabilities(points)
     return axes, {
-        "log_precision": learned.decoder.log_precision(points).reshape(shape),
+        "log_precision": result.decoder.log_precision(points).reshape(shape),
         "probability_at": np.exp(log_p).reshape(*shape, -1),
     }
 

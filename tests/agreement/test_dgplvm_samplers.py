@@ -101,7 +101,7 @@ def slice_move(point, value, density, rng):
 
 def by_slices(problem, mode, *, seed, n_moves, burn):
     """A chain from the prior: raw positions and standardised log parameters in turn."""
-    objective = make_objective(problem, mode.map_prior)
+    objective = make_objective(problem, mode.mapping_prior)
     density, priors = sampling.Density(objective), objective.priors.kernel
     median, log_sd = np.array([(prior.log_median, prior.log_sd) for prior in priors]).T
 
@@ -142,7 +142,7 @@ def test_nuts_agrees_with_slices_from_the_prior():
 def test_nuts_mixes_and_advi_is_near():
     problem = wine()
     mode = mode_of(problem)
-    objective = make_objective(problem, mode.map_prior)
+    objective = make_objective(problem, mode.mapping_prior)
     nuts = by_engine("nuts", problem, mode, seed=87, draws=1000)
     values = of_draws(nuts.draws)
     assert each(array_stats.rhat, values).max() < 1.01

@@ -41,9 +41,9 @@ EXPLAINED = [
     "ignore:R-hat of the identified quantities",
     "ignore:every class has one sample only",
     "ignore:too few samples have a target",
-    "ignore:the map does not predict the classes",
+    "ignore:the mapping does not predict the classes",
     "ignore:the search stopped after max_iter",
-    "ignore:the positions explain next to nothing of the features",
+    "ignore:the latent coordinates explain almost nothing of the features",
     "ignore:.* ended at a bound",
     "ignore:every class has collapsed to a point",
 ]

@@ -31,7 +31,7 @@ OPENINGS = (
     r"output \d+ of y (is constant|has no target at all)",
     r"n_components(=\d+)? (must be|is too large)",
     r"X is not standardised, and ",
-    r"\d+ components need more labelled rows",
+    r"\d+ components need more labelled samples",
     r"the centroids of all classes coincide",
 )
 PAPER = {"variant": "paper", "max_iter": 4}

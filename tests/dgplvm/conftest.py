@@ -1,14 +1,14 @@
-"""Small problems with classes that a smooth map can tell apart, and derivatives by differences."""
+"""Small classification problems, and derivatives by finite differences."""
 
 import numpy as np
 import pytest
 
 
 def make_problem(n_samples=18, n_features=5, n_labels=3, *, seed=0, distance=2.0):
-    """Centred rows about class centres, labels in no order, one class of a single row."""
+    """Centred samples about class centres, labels in no order, one class of a single sample."""
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n_samples - 1) % (n_labels - 1) + 1)
-    y = np.insert(y, n_samples // 2, 0)  # class 0 has one row, in the middle
+    y = np.insert(y, n_samples // 2, 0)  # class 0 has one sample, in the middle
     centres = distance * rng.standard_normal((n_labels, n_features))
     X = centres[y] + rng.standard_normal((n_samples, n_features))
     return X - X.mean(axis=0), y

@@ -1,36 +1,36 @@
-"""The map against Gaussian conditioning written out with dense matrices."""
+"""The mapping against Gaussian conditioning with dense matrices."""
 
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist, pdist
 
 from bsdr_models.dgplvm.back_constraint import (
-    DenseMap,
-    LowRankMap,
+    DenseMapping,
+    LowRankMapping,
     centroid_weights,
     energy,
     median_distance,
 )
-from bsdr_models.dgplvm.predict import ByMap
+from bsdr_models.dgplvm.predict import MappingEmbedder
 
 WIDTH, NOISE, MEAN_VARIANCE = 1.5, 0.07, 0.3
 
 
 def covariance(A, B, X):
-    """Smooth part of K_b between rows, and the constant."""
+    """Smooth part of K_b between samples, and the constant."""
     return np.exp(-WIDTH * cdist(A, B) ** 2 / (2.0 * np.median(pdist(X) ** 2))) + MEAN_VARIANCE
 
 
-def make_map(kind, X, y, n_labels=3):
+def make_mapping(kind, X, y, n_labels=3):
     options = {"width": WIDTH, "noise": NOISE, "mean_variance": MEAN_VARIANCE}
     weights = centroid_weights(y, n_labels)
     if kind == "dense":
-        return DenseMap.of(X, weights, **options)
-    return LowRankMap.of(X, weights, X[::3] if kind == "few" else X, **options)
+        return DenseMapping.of(X, weights, **options)
+    return LowRankMapping.of(X, weights, X[::3] if kind == "few" else X, **options)
 
 
 def dense_form(prior, kind, X):
-    """K_b by another route: sums of kernels, or the projection on the centres."""
+    """K_b as a dense matrix, or as its projection on the centres."""
     if kind == "dense":
         K = covariance(X, X, X)
     else:
@@ -45,9 +45,9 @@ KINDS = ("dense", "few", "all")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_operators_are_those_of_the_covariance(kind, problem, rng):
+def test_operators_match_the_dense_covariance(kind, problem, rng):
     X, y = problem
-    prior = make_map(kind, X, y)
+    prior = make_mapping(kind, X, y)
     K = dense_form(prior, kind, X)
     M = np.linalg.inv(K)
     V = rng.standard_normal((len(X), 2))
@@ -67,22 +67,22 @@ def test_operators_are_those_of_the_covariance(kind, problem, rng):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_energy_is_the_square_of_positions_about_the_class_centroids(kind, problem, rng):
+def test_energy_is_a_quadratic_form_about_the_mean_of_the_class_centroids(kind, problem, rng):
     X, y = problem
-    prior, latent = make_map(kind, X, y), rng.standard_normal((len(X), 2))
+    prior, latent = make_mapping(kind, X, y), rng.standard_normal((len(X), 2))
     centroids = np.stack([latent[y == label].mean(axis=0) for label in range(3)])
     centred = latent - centroids.mean(axis=0)
     expected = np.trace(centred.T @ np.linalg.solve(dense_form(prior, kind, X), centred))
     value, product = energy(prior, latent)
     assert value == pytest.approx(expected, rel=1e-9)
-    # A quadratic form is half its slope times the point, and has no slope along a shift.
+    # The gradient of a quadratic form is twice the product, and is zero along a shift.
     assert np.vdot(latent, product) == pytest.approx(value, rel=1e-9)
     np.testing.assert_allclose(product.sum(axis=0), 0.0, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["dense", "all"])
-def test_new_rows_are_placed_by_conditioning(kind, problem, rng):
-    """One joint normal of old and new positions; 1e-8 on the kernel of the centres is felt."""
+def test_new_samples_are_embedded_by_conditioning(kind, problem, rng):
+    """Against the joint normal; the jitter of 1e-8 of the centres limits the accuracy."""
     X, y = problem
     new = X[:4] + rng.standard_normal((4, X.shape[1]))
     latent = rng.standard_normal((len(X), 2))
@@ -91,7 +91,7 @@ def test_new_rows_are_placed_by_conditioning(kind, problem, rng):
     mean = np.stack([latent[y == label].mean(axis=0) for label in range(3)]).mean(axis=0)
     variance = 1.0 + MEAN_VARIANCE + NOISE - np.diagonal(k @ np.linalg.solve(K, k.T))
 
-    found = ByMap.of(make_map(kind, X, y), latent, 2.5).embed(new)
+    found = MappingEmbedder.of(make_mapping(kind, X, y), latent, 2.5).embed(new)
     expected = mean + k @ np.linalg.solve(K, latent - mean)
     np.testing.assert_allclose(found.mean, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found.cov[:, 0, 0], 2.5 * variance, rtol=1e-5)
@@ -99,55 +99,58 @@ def test_new_rows_are_placed_by_conditioning(kind, problem, rng):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_far_rows_are_out_of_range(kind, problem, rng):
+def test_far_samples_are_out_of_range(kind, problem, rng):
     X, y = problem
     latent = rng.standard_normal((len(X), 2))
-    place = ByMap.of(make_map(kind, X, y), latent, 1.0)
+    embedder = MappingEmbedder.of(make_mapping(kind, X, y), latent, 1.0)
     far = 1e3 * np.ones((1, X.shape[1]))
-    share = place.out_of_range(np.concatenate([X, far]))
+    share = embedder.out_of_range(np.concatenate([X, far]))
     assert np.all((share >= 0.0) & (share <= 1.0))
     assert share[-1] == pytest.approx(1.0)
     assert share[:-1].max() < 0.6
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_row_does_not_depend_on_its_batch(kind, problem, rng):
+def test_a_sample_does_not_depend_on_its_batch(kind, problem, rng):
     X, y = problem
-    place = ByMap.of(make_map(kind, X, y), rng.standard_normal((len(X), 2)), 1.0)
-    whole = place.embed(X)
+    embedder = MappingEmbedder.of(make_mapping(kind, X, y), rng.standard_normal((len(X), 2)), 1.0)
+    whole = embedder.embed(X)
     for i in (0, 5):
-        one = place.embed(X[i : i + 1])
+        one = embedder.embed(X[i : i + 1])
         np.testing.assert_allclose(one.mean[0], whole.mean[i], rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(one.cov[0], whole.cov[i], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sensitivity_is_the_derivative_of_the_map(kind, problem, rng, differences):
+def test_sensitivity_is_the_derivative_of_the_mapping(kind, problem, rng, differences):
     X, y = problem
-    place = ByMap.of(make_map(kind, X, y), rng.standard_normal((len(X), 2)), 1.0)
+    embedder = MappingEmbedder.of(make_mapping(kind, X, y), rng.standard_normal((len(X), 2)), 1.0)
     jacobians = np.stack(
         [
             np.stack(
-                [differences(lambda row, r=r: place.latent(row[None])[0, r], x) for r in range(2)],
+                [
+                    differences(lambda row, r=r: embedder.latent(row[None])[0, r], x)
+                    for r in range(2)
+                ],
                 axis=-1,
             )
             for x in X
         ]
     )  # (N, D, R)
-    mean, sd, share = place.sensitivity(X)
+    mean, sd, share = embedder.sensitivity(X)
     np.testing.assert_allclose(mean, jacobians.mean(axis=0), atol=1e-7)
     np.testing.assert_allclose(sd, jacobians.std(axis=0), atol=1e-6)
     squares = (jacobians**2).sum(axis=(0, 2))
     np.testing.assert_allclose(share, squares / squares.sum(), atol=1e-6)
 
 
-def test_centroid_weights_with_a_row_without_label_and_an_absent_class():
+def test_centroid_weights_with_an_unlabelled_sample_and_an_absent_class():
     y = np.array([4, -1, 1, 4, 1, 1])
     weights = centroid_weights(y, 6)
     np.testing.assert_allclose(weights, [1 / 4, 0, 1 / 6, 1 / 4, 1 / 6, 1 / 6])
 
 
-def test_the_median_distance_of_coincident_rows_is_no_zero():
+def test_median_distance_of_coincident_samples_is_positive():
     assert median_distance(np.ones((5, 2))) == 1.0
     X = np.ones((9, 2))
     X[0] = 3.0
@@ -160,10 +163,10 @@ def rng():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_left_out_variance_is_that_of_a_row_that_others_place(kind, problem):
-    """The prior variance 1 + omega + lambda, less what the other rows explain of it."""
+def test_left_out_variance_is_the_conditional_variance_given_the_other_samples(kind, problem):
+    """The prior variance 1 + omega + lambda, less what the other samples explain of it."""
     X, y = problem
-    prior, K = make_map(kind, X, y), dense_form(make_map(kind, X, y), kind, X)
+    prior, K = make_mapping(kind, X, y), dense_form(make_mapping(kind, X, y), kind, X)
     expected = []
     for n in range(len(X)):
         rest = np.delete(np.arange(len(X)), n)

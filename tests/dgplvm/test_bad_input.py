@@ -1,6 +1,6 @@
-"""Dirt that only D-GPLVM can meet; tests/contract/test_bad_input.py has what all can.
+"""Invalid and extreme input of D-GPLVM; tests/contract/test_bad_input.py has the common cases.
 
-Warnings are errors here, but for those that a row is meant to give.
+Warnings are errors here, except expected ones.
 """
 
 import tracemalloc
@@ -28,19 +28,18 @@ MODELS = {
     "centres": {"n_centres": 12},
 }
 every_model = pytest.mark.parametrize("name", MODELS)
-# The two that differ most from each other.
 each_variant = pytest.mark.parametrize("name", ["default", "paper"])
 
-# What dirt is told about besides: labels without signal, one row of a class, a short search.
+# Expected warnings: labels without signal, one sample of a class, few iterations.
 EXPLAINED = (
-    "the map does not predict the classes",
+    "the mapping does not predict the classes",
     "class .* has a single row",
     "every class has collapsed to a point",
-    "the positions explain next to nothing",
+    "the latent coordinates explain almost nothing",
     "the search stopped after max_iter",
     ".* ended at a bound",
 )
-SHORT = EXPLAINED[-2:]  # of the paper's objective, on any data
+SHORT = EXPLAINED[-2:]  # of the paper's variant, on any data
 
 
 def make(name="default", **more):
@@ -48,7 +47,7 @@ def make(name="default", **more):
 
 
 def fit(model, X, y, explained=SHORT, **more):
-    """Fit, with some warnings accepted."""
+    """Fit, with expected warnings ignored."""
     with warnings.catch_warnings():
         for message in explained:
             warnings.filterwarnings("ignore", message)
@@ -57,7 +56,7 @@ def fit(model, X, y, explained=SHORT, **more):
 
 @pytest.fixture(scope="module")
 def iris():
-    """15 rows of each class."""
+    """15 samples of each class."""
     X, y = load_iris(return_X_y=True)
     rows = np.r_[0:15, 50:65, 100:115]
     return X[rows], y[rows]
@@ -65,7 +64,7 @@ def iris():
 
 @pytest.fixture(scope="module")
 def fitted(iris):
-    """Every model, fitted once to rows without dirt; not to be fitted again."""
+    """Every model, fitted once; not to be fitted again."""
     cache = {}
 
     def get(name):
@@ -77,7 +76,7 @@ def fitted(iris):
 
 
 def outputs(model, X):
-    """Everything a model says about rows."""
+    """All predictions of a model."""
     found = {"proba": model.predict_proba(X), "log_proba": model.predict_log_proba(X)}
     np.testing.assert_allclose(found["proba"].sum(axis=1), 1.0)
     assert set(model.predict(X)) <= set(model.classes_)
@@ -116,10 +115,10 @@ def classes(n_samples, n_features, n_classes, *, distance=1.0, seed=0):
     return centres[y] + rng.standard_normal((n_samples, n_features)), y
 
 
-# ------------------------------------------------------------------------- refused, and why
+# ------------------------------------------------------------------------- invalid input
 
 
-def test_marked_labels_are_refused_if_too_few_are_left(iris):
+def test_unlabelled_marker_that_leaves_too_few_labels_raises(iris):
     X, y = iris
     with pytest.raises(ValueError, match="every y equals unlabeled=-1: no row has a label"):
         make(unlabeled=-1).fit(X, np.full(45, -1))
@@ -131,7 +130,7 @@ def test_marked_labels_are_refused_if_too_few_are_left(iris):
 
 SEQUENCES_REFUSED = {
     "length": (np.zeros(44), "inconsistent numbers of samples"),
-    "no_transition": (np.arange(45), "no sequence has two rows"),
+    "no_transition": (np.arange(45), "no sequence has two samples"),
     "nan": (np.where(np.arange(45) < 5, np.nan, 1.0), "Input sequence contains NaN"),
     "two_columns": (np.zeros((45, 2)), r"sequence must have shape \(N,\), got \(45, 2\)"),
 }
@@ -139,14 +138,14 @@ SEQUENCES_REFUSED = {
 
 @pytest.mark.parametrize("kind", SEQUENCES_REFUSED)
 @each_variant
-def test_sequences_are_refused(iris, name, kind):
+def test_invalid_sequences_raise(iris, name, kind):
     sequence, match = SEQUENCES_REFUSED[kind]
     with pytest.raises(ValueError, match=match):
         make(name).fit(*iris, sequence=sequence)
 
 
 @pytest.mark.parametrize("kind", ["numbers", "text"])
-def test_sequences_of_any_name_are_taken(iris, kind):
+def test_sequence_names_may_be_of_any_type(iris, kind):
     names = {"numbers": np.arange(45) // 9, "text": np.array(list("pqrst"))[np.arange(45) // 9]}
     model = fit(make(max_iter=15), *iris, sequence=names[kind])
     assert_finite(model, iris[0])
@@ -162,7 +161,7 @@ def test_sequences_of_any_name_are_taken(iris, kind):
     ],
 )
 @each_variant
-def test_positions_are_refused(fitted, name, rows, match):
+def test_invalid_latent_coordinates_raise(fitted, name, rows, match):
     with pytest.raises(ValueError, match=match):
         fitted(name).inverse_transform(rows)
 
@@ -172,7 +171,7 @@ def test_positions_are_refused(fitted, name, rows, match):
 
 @pytest.fixture
 def no_work(monkeypatch):
-    """Any search is an error."""
+    """Any optimisation is an error."""
 
     def refuse(*args, **kwargs):
         raise AssertionError("work was done before the arguments were checked")
@@ -193,13 +192,13 @@ COMBINATIONS = [
 
 
 @pytest.mark.parametrize(("arguments", "match"), COMBINATIONS)
-def test_arguments_that_do_not_go_together(iris, no_work, arguments, match):
+def test_incompatible_arguments_raise(iris, no_work, arguments, match):
     with pytest.raises(ValueError, match=match):
         DGPLVMClassifier(**arguments).fit(*iris)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan, "1", True, None])
-def test_bad_hyper_parameters_are_named(value):
+def test_errors_name_invalid_hyper_parameters(value):
     with pytest.raises(ValueError, match="map_dof must be a positive finite number"):
         DGPLVMPriors(map_dof=value)
     with pytest.raises(ValueError, match="median must be a positive finite number"):
@@ -211,31 +210,31 @@ def test_bad_hyper_parameters_are_named(value):
             DGPLVMPriors(**{name: value})
 
 
-def test_out_of_range_needs_a_map(iris, fitted):
+def test_out_of_range_needs_a_mapping(iris, fitted):
     for name in ("paper", "free", "likelihood"):
-        with pytest.raises(AttributeError, match="placement by the map"):
+        with pytest.raises(AttributeError, match="embedding by the mapping"):
             fitted(name).out_of_range(iris[0])
 
 
 @pytest.mark.parametrize(("n_components", "match"), [
     (7, "n_components=7 is too large: there are 2 directions of the classes and 4 of the features"),
-    (45, "n_components=45 is too large for 45 labelled rows: 44 at most"),
-    (99, "n_components=99 is too large for 45 labelled rows: 44 at most"),
+    (45, "n_components=45 is too large for 45 labelled samples: 44 at most"),
+    (99, "n_components=99 is too large for 45 labelled samples: 44 at most"),
 ])  # fmt: skip
-def test_too_many_components_are_refused_with_the_limit(iris, n_components, match):
+def test_too_many_components_raise_with_the_limit(iris, n_components, match):
     with pytest.raises(ValueError, match=match):
         make(n_components=n_components).fit(*iris)
 
 
 @pytest.mark.parametrize("n_components", [1, 3, 6])
 @every_model
-def test_any_other_number_of_components(iris, name, n_components):
+def test_other_numbers_of_components(iris, name, n_components):
     model = fit(make(name, n_components=n_components, max_iter=15), *iris, EXPLAINED)
     assert model.transform(iris[0]).shape == (45, n_components)
     assert_finite(model, iris[0])
 
 
-def test_results_of_other_arguments_are_gone(iris):
+def test_refit_deletes_attributes_of_the_last_fit(iris):
     model = fit(make("default"), *iris)
     assert model.map_width_ > 0.0
     assert model.components_.shape == (2, 4)
@@ -262,7 +261,7 @@ SCALED = {
     "kind",
     ["scale_1e150", "scale_1e-150", "scale_1e200", "scale_1e-200", "largest_floats"],
 )
-def test_units_do_not_matter(iris, standardize, kind):
+def test_invariant_to_a_common_unit(iris, standardize, kind):
     X, y = iris
     scaled = SCALED[kind](X)
     plain = make(standardize=standardize).fit(X, y)
@@ -271,17 +270,17 @@ def test_units_do_not_matter(iris, standardize, kind):
     np.testing.assert_allclose(model.predict_proba(scaled), plain.predict_proba(X), atol=1e-5)
 
 
-def test_units_of_each_feature_do_not_matter_if_they_are_scaled_one_by_one(iris):
+def test_invariant_to_the_units_of_each_feature_if_standardized(iris):
     X, y = iris
     mixed = SCALED["mixed_scales"](X)
     expected = make(standardize=True).fit(X, y).predict_proba(X)
     model = make().fit(mixed, y)
-    assert model.standardized_  # and nobody had to say so
+    assert model.standardized_
     np.testing.assert_allclose(model.predict_proba(mixed), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("standardize", ["auto", False])
-def test_a_feature_too_small_to_see_is_no_harm(iris, standardize):
+def test_negligible_features_are_harmless(iris, standardize):
     X, y = iris
     wild = SCALED["wildly_mixed_scales"](X)
     assert_finite(make(standardize=standardize).fit(wild, y), wild)
@@ -298,7 +297,7 @@ FEW = {
 
 @pytest.mark.parametrize("rows", FEW)
 @every_model
-def test_a_handful_of_rows(iris, name, rows):
+def test_two_to_five_samples(iris, name, rows):
     index, y = FEW[rows]
     model = fit(make(name), iris[0][index], y, EXPLAINED)
     assert_finite(model, iris[0])
@@ -306,7 +305,7 @@ def test_a_handful_of_rows(iris, name, rows):
         assert model.score(iris[0][index], y) == 1.0
 
 
-def test_classes_of_one_row_each_are_on_points_and_not_told_off_for_it(iris):
+def test_classes_of_one_sample_each_give_no_collapse_warning(iris):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         make().fit(iris[0][[0, 20, 40]], [0, 1, 2])
@@ -336,7 +335,7 @@ REPEATED = {
 
 @pytest.mark.parametrize("kind", REPEATED)
 @every_model
-def test_rows_that_repeat(iris, name, kind):
+def test_repeated_samples(iris, name, kind):
     X, y = REPEATED[kind](*iris)
     if name == "paper" and kind.startswith("two_points"):
         with pytest.raises(ValueError, match="centroids of all classes coincide"):
@@ -345,7 +344,7 @@ def test_rows_that_repeat(iris, name, kind):
     model = fit(make(name), X, y, EXPLAINED)
     assert_finite(model, X)
     p = model.predict_proba(X)
-    if kind == "with_different_labels":  # each row has said both
+    if kind == "with_different_labels":  # each sample has two labels
         assert model.score(X, y) == 0.5
     elif kind.startswith("two_points") and name == "default":
         assert p.max() < 0.75
@@ -363,7 +362,7 @@ def test_one_feature(iris, name, n_classes):
 
 @pytest.mark.parametrize("signal", [0.0, 1.0])
 @pytest.mark.parametrize("name", ["default", "limit", "likelihood", "paper"])
-def test_many_more_features_than_rows(name, signal):
+def test_many_more_features_than_samples(name, signal):
     """D = 5000: an array of D x D numbers would take 200 MB."""
     X, y = classes(60, 5000, 2, distance=signal, seed=3)
     X, new, y_new = X[:20], X[20:], y[20:]
@@ -379,10 +378,10 @@ def test_many_more_features_than_rows(name, signal):
         assert model.score(new, y_new) > 0.95
 
 
-def test_noise_is_told_from_signal():
-    """With 5000 features of noise the map says that it predicts nothing."""
+def test_pure_noise_is_detected():
+    """With 5000 features of noise a fit warns that the mapping is not predictive."""
     X, y = classes(60, 5000, 2, distance=0.0, seed=3)
-    with pytest.warns(UserWarning, match="the map does not predict the classes"):
+    with pytest.warns(UserWarning, match="the mapping does not predict the classes"):
         model = fit(make(), X[:20], y[:20], EXPLAINED[1:])
     assert log_loss(y[20:], model.predict_proba(X[20:])) < 1.5
 
@@ -409,8 +408,8 @@ def test_a_rare_class():
 
 @pytest.mark.parametrize("marker", [-1, np.nan, None, "?"])
 @every_model
-def test_rows_without_a_label(iris, name, marker):
-    """Half of the labels are enough here; None and NA mean what NaN means."""
+def test_unlabelled_samples(iris, name, marker):
+    """Half of the labels are enough here; None and NA are as NaN."""
     X, y = iris
     given = y.astype(object) if marker in (None, "?") else y.astype(float)
     given[::2] = marker
@@ -432,11 +431,11 @@ def test_one_label_for_each_class(iris, name):
     assert_finite(fit(make(name, unlabeled=-1), X, two, EXPLAINED), X)
 
 
-# ----------------------------------------------------------------- the same, and interrupted
+# ----------------------------------------------------------------- iterations and interrupts
 
 
 @every_model
-def test_the_limit_of_iterations_warns_and_the_result_is_usable(iris, name):
+def test_max_iter_warns_and_the_result_is_usable(iris, name):
     model = make(name, max_iter=2)
     with pytest.warns(ConvergenceWarning, match="max_iter=2 .* usable"):
         model.fit(*iris)
@@ -447,10 +446,10 @@ def test_the_limit_of_iterations_warns_and_the_result_is_usable(iris, name):
     assert model.idata_.attrs["converged"] == 0
 
 
-def tire(monkeypatch, calls):
-    """The objective is interrupted after some calls, whichever it is."""
+def interrupt_after(monkeypatch, calls):
+    """Interrupt either objective after some calls."""
 
-    def tired(objective, starts, **options):
+    def interrupted_run(objective, starts, **options):
         left = [calls]
 
         def inner(x):
@@ -461,14 +460,14 @@ def tire(monkeypatch, calls):
 
         return run_map(inner, starts, **options)
 
-    monkeypatch.setattr(fit_module, "run_map", tired)
-    monkeypatch.setattr(paper_fit, "run_map", tired)
+    monkeypatch.setattr(fit_module, "run_map", interrupted_run)
+    monkeypatch.setattr(paper_fit, "run_map", interrupted_run)
 
 
 @pytest.mark.parametrize("calls", [1, 4])
 @every_model
-def test_an_interrupt_keeps_the_search_so_far(iris, monkeypatch, name, calls):
-    tire(monkeypatch, calls)
+def test_an_interrupt_keeps_the_current_iterate(iris, monkeypatch, name, calls):
+    interrupt_after(monkeypatch, calls)
     model = fit(make(name, n_restarts=3), *iris, explained=EXPLAINED[:4])
     assert model.interrupted_
     assert not model.converged_
@@ -480,20 +479,20 @@ def test_an_interrupt_keeps_the_search_so_far(iris, monkeypatch, name, calls):
 def test_an_interrupt_before_the_first_result_leaves_an_unfitted_model(iris, monkeypatch, name):
     X, y = iris
     model = fit(make(name), X, y)
-    tire(monkeypatch, 0)
+    interrupt_after(monkeypatch, 0)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     with pytest.raises(NotFittedError):
         model.predict(X)
 
 
-# ---------------------------------------------------------------------------- many rows
+# ---------------------------------------------------------------------------- many samples
 
 
 @pytest.mark.parametrize("n_samples", [44, 45])
 @pytest.mark.parametrize("name", ["default", "limit", "likelihood", "free"])
-def test_on_both_sides_of_the_exact_limit(iris, monkeypatch, name, n_samples):
-    """Beyond the limit the map has few centres and the likelihood inducing points."""
+def test_sample_sizes_around_the_exact_limit(iris, monkeypatch, name, n_samples):
+    """Above the limit the mapping has few centres and the likelihood inducing points."""
     monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 44)
     monkeypatch.setattr(fit_module, "N_CENTRES", 12)
     monkeypatch.setattr(fit_module, "N_INDUCING", 8)
@@ -504,8 +503,8 @@ def test_on_both_sides_of_the_exact_limit(iris, monkeypatch, name, n_samples):
 
 
 @pytest.mark.parametrize("name", ["default", "limit"])
-def test_few_labels_beyond_the_exact_limit(iris, monkeypatch, name):
-    """Rows without a label have no code, and there are more of them than inducing points."""
+def test_few_labels_above_the_exact_limit(iris, monkeypatch, name):
+    """There are more unlabelled samples than inducing points."""
     monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 20)
     monkeypatch.setattr(fit_module, "N_CENTRES", 12)
     monkeypatch.setattr(fit_module, "N_INDUCING", 8)

@@ -1,4 +1,4 @@
-"""The criteria against sums over rows and pairs, their gradients, and where they are undefined."""
+"""The criteria against sums over samples and pairs, their gradients and errors."""
 
 import numpy as np
 import pytest
@@ -9,11 +9,11 @@ from scipy.stats import f_oneway
 from bsdr_models.dgplvm.criteria import NAMES, local_affinity, make_criterion
 from bsdr_models.dgplvm.starts import make_starts, starts
 
-# Unsorted and with a gap: class 3 has no row, class 1 has one, two rows have no label.
+# Unsorted: class 3 has no sample, class 1 has one, two samples have no label.
 labels = np.array([2, 0, 4, 0, 2, -1, 2, 0, 4, 2, -1, 0, 2, 0, 1, 4, 4, 0, 2])
 K = 5
 
-# Largest number of components that is tried for each.
+# Largest tested number of components.
 WIDTH = {"trace_ratio": 3, "inverse_trace": 5, "total": 5, "local_fisher": 5}
 
 every_criterion = pytest.mark.parametrize("name", NAMES)
@@ -30,15 +30,15 @@ def make(name, y=labels, n_labels=K, seed=0):
     return make_criterion(name, y, n_labels, affinity=affinity)
 
 
-def positions(r, y=labels, seed=0):
-    """Classes a little apart, every direction with its own size and far from the origin."""
+def make_latent(r, y=labels, seed=0):
+    """Slightly separated classes, with different scales, far from the origin."""
     rng = rng_of(1, seed)
     X = rng.standard_normal((len(y), r)) + 2.0 * rng.standard_normal((K + 1, r))[y]
     return X * np.geomspace(0.1, 10.0, r) + 3.0
 
 
 def scatters(X, y):
-    """S_w and S_b by a loop over rows."""
+    """S_w and S_b by a loop over samples."""
     rows = [(x, c) for x, c in zip(X, y, strict=True) if c >= 0]
     mean = np.mean([x for x, _ in rows], axis=0)
     S_w = S_b = 0.0
@@ -50,7 +50,7 @@ def scatters(X, y):
 
 
 def local_scatters(X, y, A):
-    """S_lw and S_lb by Sugiyama's double sum over pairs, divided by the number of rows."""
+    """S_lw and S_lb by Sugiyama's double sum over pairs, divided by the number of samples."""
     known = np.flatnonzero(y >= 0)
     n = len(known)
     S_w = S_b = 0.0
@@ -87,7 +87,7 @@ def central_differences(f, X, step=2e-3):
 
 
 def test_values_are_traces_of_scatter_matrices():
-    X = positions(2)
+    X = make_latent(2)
     S_w, S_b = scatters(X, labels)
     assert make("trace_ratio")(X)[0] == pytest.approx(ratio(S_w, S_b), rel=1e-11)
     assert make("inverse_trace")(X)[0] == pytest.approx(1.0 / ratio(S_b, S_w), rel=1e-11)
@@ -95,7 +95,7 @@ def test_values_are_traces_of_scatter_matrices():
 
 
 def test_local_value_is_a_sum_over_pairs():
-    X = positions(5)
+    X = make_latent(5)
     features = rng_of(2).standard_normal((len(labels), 4))
     A = local_affinity(features, labels, 3)
     S_w, S_b = local_scatters(X, labels, A.toarray())
@@ -105,7 +105,7 @@ def test_local_value_is_a_sum_over_pairs():
 
 
 def test_local_value_without_locality_is_the_trace_ratio():
-    X = positions(3)
+    X = make_latent(3)
     local = make_criterion("local_fisher", labels, K, affinity=np.ones((len(labels), len(labels))))
     value, gradient = local(X)
     plain, slope = make("trace_ratio")(X)
@@ -114,7 +114,7 @@ def test_local_value_without_locality_is_the_trace_ratio():
 
 
 def test_one_component_makes_both_forms_of_the_paper_equal():
-    X = positions(1)
+    X = make_latent(1)
     a, da = make("trace_ratio")(X)
     b, db = make("inverse_trace")(X)
     assert a == pytest.approx(b, rel=1e-12)
@@ -123,7 +123,7 @@ def test_one_component_makes_both_forms_of_the_paper_equal():
 
 def test_one_component_is_the_variance_ratio_of_an_analysis_of_variance():
     """J = (N - K) / ((K - 1) F) with F from SciPy."""
-    X = positions(1)
+    X = make_latent(1)
     groups = [X[labels == c, 0] for c in np.unique(labels[labels >= 0])]
     n, k = sum(map(len, groups)), len(groups)
     f = f_oneway(*groups).statistic
@@ -143,8 +143,8 @@ def test_separated_classes_are_below_one_and_permuted_labels_far_above(n_labels,
 
 
 @pytest.mark.parametrize("r", [3, 5])
-def test_total_form_cannot_fall_below_the_missing_ranks(r):
-    """With classes on points it is R - min(R, C - 1)."""
+def test_lower_bound_of_the_total_criterion(r):
+    """With collapsed classes it is R - min(R, C - 1)."""
     centres = rng_of(4).standard_normal((K, r))
     X = centres[labels] + 1e-3 * rng_of(5).standard_normal((len(labels), r))
     value = make("total")(X)[0]
@@ -169,10 +169,10 @@ def test_gradient_is_that_of_differences(name):
 
 
 @every_criterion
-def test_affine_maps_change_nothing(name):
+def test_invariant_to_affine_transformations(name):
     criterion = make(name)
     r = WIDTH[name]
-    X = positions(r)
+    X = make_latent(r)
     rng = rng_of(8)
     Q = np.eye(r) + 0.5 * rng.standard_normal((r, r))
     b = 5.0 * rng.standard_normal(r)
@@ -189,8 +189,8 @@ def test_affine_maps_change_nothing(name):
 
 
 @every_criterion
-def test_rows_without_label_and_names_of_classes_do_not_count(name):
-    X = positions(WIDTH[name])
+def test_invariant_to_unlabelled_samples_and_class_names(name):
+    X = make_latent(WIDTH[name])
     affinity = local_affinity(rng_of(9).standard_normal((len(labels), 4)), labels, 2)
     extra = {"affinity": affinity} if name == "local_fisher" else {}
     value, gradient = make_criterion(name, labels, K, **extra)(X)
@@ -209,7 +209,7 @@ def test_rows_without_label_and_names_of_classes_do_not_count(name):
 
 
 @every_criterion
-def test_classes_on_points_have_no_value_and_no_gradient(name):
+def test_collapsed_classes_have_value_and_gradient_zero(name):
     X = rng_of(10).standard_normal((K, 3))[labels]
     value, gradient = make(name)(X)
     assert 0.0 <= value < (1e-15 if name == "local_fisher" else 1e-25)
@@ -220,8 +220,8 @@ def test_classes_on_points_have_no_value_and_no_gradient(name):
     assert not gradient.any()
 
 
-def test_digits_of_a_nearly_collapsed_class_survive():
-    """J is quadratic in the size of the classes, well below the rounding of 1."""
+def test_nearly_collapsed_classes_keep_precision():
+    """J is quadratic in the size of the classes, far below the rounding error of 1."""
     centres, noise = (
         rng_of(12).standard_normal((K, 2)),
         rng_of(13).standard_normal((len(labels), 2)),
@@ -235,29 +235,29 @@ def test_digits_of_a_nearly_collapsed_class_survive():
 
 
 @every_criterion
-def test_one_class_is_refused(name):
+def test_one_class_raises(name):
     affinity = np.ones((4, 4)) if name == "local_fisher" else None
     with pytest.raises(ValueError, match="at least two classes, got 1"):
         make_criterion(name, np.array([1, 1, -1, 1]), 3, affinity=affinity)
 
 
-def test_more_components_than_classes_less_one_are_refused():
+def test_more_components_than_classes_less_one_raise():
     criterion = make("trace_ratio")
     criterion.check(3)
     with pytest.raises(ValueError, match="4 classes present is defined for at most 3"):
         criterion.check(4)
     with pytest.raises(ValueError, match="at most 3"):
-        criterion(positions(4))
+        criterion(make_latent(4))
 
 
-def test_too_few_rows_are_refused():
-    with pytest.raises(ValueError, match="3 components need more labelled rows, got 3"):
+def test_too_few_samples_raise():
+    with pytest.raises(ValueError, match="3 components need more labelled samples, got 3"):
         make("total", np.array([0, 1, -1, 0]), 2)(np.ones((4, 3)))
 
 
 @every_criterion
-def test_singular_scatter_is_an_error_that_names_it(name):
-    X = positions(3)
+def test_singular_total_scatter_raises(name):
+    X = make_latent(3)
     X[:, 2] = X[:, 0] - 2.0 * X[:, 1]
     with pytest.raises(np.linalg.LinAlgError, match="total scatter"):
         make(name)(X)
@@ -265,8 +265,8 @@ def test_singular_scatter_is_an_error_that_names_it(name):
         make(name)(np.ones((len(labels), 2)))
 
 
-def test_singular_between_class_scatter_is_an_error_that_names_it():
-    X = positions(2)
+def test_singular_between_class_scatter_raises():
+    X = make_latent(2)
     for c in np.unique(labels):
         X[labels == c, 1] -= X[labels == c, 1].mean()
     with pytest.raises(np.linalg.LinAlgError, match="between-class scatter"):
@@ -274,14 +274,14 @@ def test_singular_between_class_scatter_is_an_error_that_names_it():
     assert make("total")(X)[0] > 1.0
 
 
-def test_bad_arguments_are_refused():
+def test_invalid_arguments_raise():
     with pytest.raises(ValueError, match="criterion must be one of"):
         make_criterion("ratio", labels, K)
     with pytest.raises(ValueError, match="from -1 to 3"):
         make_criterion("total", labels, 4)
-    with pytest.raises(ValueError, match="belongs to local_fisher"):
+    with pytest.raises(ValueError, match="must be given for local_fisher"):
         make_criterion("local_fisher", labels, K)
-    with pytest.raises(ValueError, match="belongs to local_fisher"):
+    with pytest.raises(ValueError, match="must be given for local_fisher"):
         make_criterion("total", labels, K, affinity=np.ones((len(labels), len(labels))))
     with pytest.raises(ValueError, match=r"shape \(19, R\)"):
         make("total")(np.ones((3, 2)))
@@ -291,7 +291,7 @@ def test_bad_arguments_are_refused():
     ("change", "match"),
     [(-0.1, "not negative"), (1.1, "exceed 1"), (0.5, "symmetric"), (np.nan, "finite")],
 )
-def test_bad_affinities_are_refused(change, match):
+def test_invalid_affinities_raise(change, match):
     A = np.ones((len(labels), len(labels)))
     A[1, 3] = change
     with pytest.raises(ValueError, match=match):
@@ -332,15 +332,15 @@ def test_affinity_of_copies_is_one():
         local_affinity(X, np.zeros(5, dtype=int), 0)
 
 
-def test_sparse_affinity_may_leave_pairs_out():
+def test_sparse_affinity_ignores_missing_pairs():
     A = sparse.csr_matrix(np.eye(len(labels)))
-    value, gradient = make_criterion("local_fisher", labels, K, affinity=A)(positions(3))
-    assert value == 0.0  # no pair is asked to be near
+    value, gradient = make_criterion("local_fisher", labels, K, affinity=A)(make_latent(3))
+    assert value == 0.0  # no pair has a weight
     assert np.abs(gradient).max() == 0.0
 
 
-def test_far_parts_of_a_class_are_left_apart():
-    """One class on both sides of the other: only the local form calls that separated."""
+def test_local_fisher_keeps_distant_clusters_of_a_class_apart():
+    """One class has a cluster on each side of the other; only local_fisher is small."""
     rng = rng_of(15)
     y = np.arange(60) % 2
     centre = np.where(y == 0, 0.0, np.where(np.arange(60) % 4 == 1, 4.0, -4.0))
@@ -350,11 +350,11 @@ def test_far_parts_of_a_class_are_left_apart():
     assert make_criterion("trace_ratio", y, 2)(X)[0] > 10.0
 
 
-# ------------------------------------------------------------------------------------ the starts
+# ----------------------------------------------------------------------------- initialisation
 
 
 @pytest.mark.parametrize("shape", [(60, 4), (30, 200)])
-def test_starts_are_standardised_and_the_supervised_ones_separate(shape):
+def test_initialisations_are_standardised_and_the_supervised_ones_separate(shape):
     rng = rng_of(16)
     n, d = shape
     y = rng.permutation(np.arange(n) % 3)
@@ -367,15 +367,15 @@ def test_starts_are_standardised_and_the_supervised_ones_separate(shape):
         np.testing.assert_allclose(latent.mean(axis=0), 0.0, atol=1e-12)
         np.testing.assert_allclose(latent.std(axis=0), 1.0, rtol=1e-12)
     J = [make_criterion("trace_ratio", hidden, 3)(latent)[0] for latent in found]
-    assert J[1] < J[2] < J[0]  # less shrinkage separates the labelled rows better
+    assert J[1] < J[2] < J[0]  # less shrinkage separates the labelled samples better
     assert max(J[:3]) < min(J[3:])
-    # Rows without label are placed by the same directions.
+    # Unlabelled samples are projected on the same directions.
     unseen = np.where(hidden < 0, y, -1)
     assert make_criterion("trace_ratio", unseen, 3)(found[2])[0] < 1.0
     assert np.abs(found[3] - found[4]).max() > 0.5
 
 
-def test_discriminant_starts_are_those_of_generalised_eigenvectors():
+def test_discriminant_initialisations_are_those_of_generalised_eigenvectors():
     rng = rng_of(17)
     y = rng.permutation(np.arange(200) % 3)
     X = rng.standard_normal((200, 5)) @ rng.standard_normal((5, 5)) + 3.0 * np.eye(3, 5)[y]
@@ -390,7 +390,7 @@ def test_discriminant_starts_are_those_of_generalised_eigenvectors():
         assert abs(correlation) == pytest.approx(1.0, abs=1e-9)
 
 
-def test_starts_go_on_with_principal_axes_and_then_at_random():
+def test_further_columns_are_principal_components_and_then_random():
     rng = rng_of(18)
     X = rng.standard_normal((40, 3)) * [5.0, 1.0, 1.0]
     y = (X[:, 1] > 0).astype(int)

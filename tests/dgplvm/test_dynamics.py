@@ -10,12 +10,12 @@ from scipy.spatial.distance import cdist
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import Rows, evaluate_paper
+from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
 from bsdr_models.dgplvm.paper_fit import fit_paper
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.inference.optimise import run_map
 
-# Three sequences, their rows mixed; the last has one row and no transition.
+# Three interleaved sequences; the last has one sample and no transition.
 SEQUENCE = np.array(["b", "a", "b", "b", "a", "c", "a", "b", "a"])
 BEFORE = [1, 4, 6, 0, 2, 3]
 AFTER = [4, 6, 8, 2, 3, 7]
@@ -49,13 +49,13 @@ def fourth_order(f, x, step=2e-3):
 
 
 def circle(n, turn=0.3, noise=0.02, seed=0):
-    """LatentCoordinates that go round, of unit variance along both axes."""
+    """Latent coordinates on a circle, of unit variance along both axes."""
     angle = turn * np.arange(n)
     points = math.sqrt(2.0) * np.column_stack([np.cos(angle), np.sin(angle)])
     return points + noise * rng_of(9, seed).standard_normal((n, 2))
 
 
-# ------------------------------------------------------------------------------- who follows whom
+# ------------------------------------------------------------------------------- transitions
 
 
 def test_transitions_stay_within_a_sequence():
@@ -64,7 +64,7 @@ def test_transitions_stay_within_a_sequence():
     assert found.after.tolist() == AFTER
 
 
-def test_bad_sequences_are_refused():
+def test_invalid_sequences_raise():
     with pytest.raises(ValueError, match="no transition"):
         Dynamics.of([3, 1, 2])
     with pytest.raises(ValueError, match=r"shape \(N,\)"):
@@ -75,15 +75,15 @@ def test_bad_sequences_are_refused():
 
 
 @pytest.mark.parametrize("r", [1, 2, 4])
-def test_value_is_a_normal_density_of_what_comes_out(r):
+def test_value_is_a_normal_density_of_the_outputs(r):
     X = rng_of(1, r).standard_normal((len(SEQUENCE), r))
     law = stats.multivariate_normal(np.zeros(len(BEFORE)), covariance(X[BEFORE]))
     expected = -np.sum(law.logpdf(X[AFTER].T))
     assert Dynamics.of(SEQUENCE).evaluate(X, LOG).value == pytest.approx(expected, rel=1e-11)
 
 
-def test_a_break_has_no_transition():
-    """Two halves of a circle, the second one elsewhere in its turn."""
+def test_sequences_are_not_joined():
+    """Two sequences on a circle, the second one in reverse."""
     X = np.vstack([circle(12), circle(12)[::-1]])
     apart = Dynamics.of(np.repeat([0, 1], 12))
     joined = Dynamics.of(np.zeros(24))
@@ -92,7 +92,7 @@ def test_a_break_has_no_transition():
     law = stats.multivariate_normal(np.zeros(22), covariance(X[apart.before]))
     found = apart.evaluate(X, LOG)
     assert found.value == pytest.approx(-np.sum(law.logpdf(X[apart.after].T)), rel=1e-11)
-    # The order of the sequences and the rows that stand between do not matter.
+    # Invariant to the order of the sequences and to interleaved samples.
     order = rng_of(2).permutation(24)
     order[np.isin(order, range(12))] = np.arange(12)
     order[np.isin(order, range(12, 24))] = np.arange(12, 24)
@@ -101,14 +101,14 @@ def test_a_break_has_no_transition():
     np.testing.assert_allclose(mixed.latent, found.latent[order], rtol=1e-8, atol=1e-9)
 
 
-def test_coincident_positions_have_noise_of_their_own():
+def test_noise_of_coincident_inputs_is_independent():
     X = np.array([[1.0], [1.0], [1.0], [1.0]])
     value = Dynamics.of(np.zeros(4)).evaluate(X, LOG).value
     law = stats.multivariate_normal(np.zeros(3), np.full((3, 3), 1.1) + 0.2 * np.eye(3))
     assert value == pytest.approx(-law.logpdf(np.ones(3)), rel=1e-12)
 
 
-def test_rotating_the_positions_changes_nothing():
+def test_invariant_to_rotation():
     X = rng_of(3).standard_normal((len(SEQUENCE), 3))
     Q = stats.ortho_group.rvs(3, random_state=rng_of(4))
     dynamics = Dynamics.of(SEQUENCE)
@@ -155,7 +155,7 @@ def test_priors_are_densities_of_the_logarithms():
     assert np.all(t < high)
 
 
-def test_wrong_priors_are_refused():
+def test_invalid_priors_raise():
     with pytest.raises(ValueError, match="lengthscale must be a LogNormal"):
         DynamicsPriors(lengthscale=1.0)
 
@@ -174,7 +174,7 @@ def test_prediction_is_the_conditional_of_the_joint_normal():
         assert v == pytest.approx(joint[-1, -1] - k @ joint[:-1, -1], rel=1e-10)
 
 
-def test_values_and_predictions_are_one_chain():
+def test_value_is_the_product_of_predictive_densities():
     """L_d of a sequence and one more step is L_d of it plus minus the log predictive density."""
     X = rng_of(8).standard_normal((7, 2))
     short = Dynamics.of(np.zeros(6))
@@ -184,7 +184,7 @@ def test_values_and_predictions_are_one_chain():
     assert whole == pytest.approx(short.evaluate(X[:6], LOG).value + step, rel=1e-11)
 
 
-def test_a_learned_turn_is_continued():
+def test_prediction_continues_a_circle():
     X = circle(40)
     mean, variance = Dynamics.of(np.zeros(40)).predictor(X, LOG).predict(X[-1:])
     truth = circle(41, noise=0.0)[-1]
@@ -194,11 +194,11 @@ def test_a_learned_turn_is_continued():
     assert far[0] > variance[0]
 
 
-# -------------------------------------------------------------------------- what it is a prior of
+# -------------------------------------------------------------------------- smooth sequences
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_smooth_motion_is_likelier_than_the_same_positions_shuffled(seed):
+def test_smooth_motion_is_likelier_than_a_permutation(seed):
     X = circle(40, noise=0.05, seed=seed)
     dynamics = Dynamics.of(np.repeat([0, 1], 20))
     log_parameters = DynamicsPriors().log_median
@@ -211,8 +211,8 @@ def test_smooth_motion_is_likelier_than_the_same_positions_shuffled(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_draws_of_the_prior_are_likelier_than_shuffled_ones(seed):
-    """A path of a random function, each step drawn from the prediction after those before."""
+def test_prior_draws_are_likelier_than_a_permutation(seed):
+    """A path drawn from the sequence of predictive densities."""
     rng = rng_of(11, seed)
     log_parameters = np.log([1.0, 1.0, 0.3, 0.02])
     X = rng.standard_normal((2, 2))
@@ -231,7 +231,7 @@ N_TRAIN, N_TEST, LENGTH = 8, 20, 12
 
 
 def turning(rng, n, basis):
-    """Sequences on one noisy circle: class 1 goes round one way, class 0 the other."""
+    """Sequences on one noisy circle, clockwise or anticlockwise by class."""
     y = np.arange(n) % 2
     angle = rng.uniform(0.0, 2.0 * np.pi, n)[:, None] + np.outer(2 * y - 1, np.arange(LENGTH)) / 2
     points = math.sqrt(2.0) * np.stack([np.cos(angle), np.sin(angle)], axis=-1).reshape(-1, 2)
@@ -250,13 +250,13 @@ def fit_parameters(latent, sequence):
     return run_map(objective, [priors.log_median], bounds=priors.bounds, max_iter=100).x
 
 
-def placed(fit, train, new, *, moving):
-    """Lowest joint negative log density of a new sequence, begun in either class: (2,)."""
+def class_values(fit, train, new, *, moving):
+    """Minimum of the joint negative log density, initialised in either class: (2,)."""
     (X, y, sequence), mean = train, train[0].mean(axis=0)
-    rows = np.vstack([X, new]) - mean
-    # The rows are centred by the training rows, as at training.
-    seen = Rows(
-        root=np.asfortranarray(rows), total=1.0, variance=1.0, n_features=rows.shape[1],
+    samples = np.vstack([X, new]) - mean
+    # Centred by the mean of the training samples.
+    gram = FeatureGram(
+        root=np.asfortranarray(samples), total=1.0, variance=1.0, n_features=samples.shape[1],
         n_effective=1.0,
     )  # fmt: skip
     dynamics = Dynamics.of(np.concatenate([sequence, np.full(len(new), -1)]))
@@ -265,11 +265,11 @@ def placed(fit, train, new, *, moving):
     def objective(x):
         own = x.reshape(len(new), -1)
         latent = np.vstack([fit.latent, own])
-        found = evaluate_paper(latent, np.log(fit.theta), seen)
+        found = evaluate_paper(latent, np.log(fit.theta), gram)
         value, gradient = found.value + 0.5 * x @ x, found.latent[len(X) :] + own
         if moving:
-            moves = dynamics.evaluate(latent, log_dynamics)
-            value, gradient = value + moves.value, gradient + moves.latent[len(X) :]
+            transitions = dynamics.evaluate(latent, log_dynamics)
+            value, gradient = value + transitions.value, gradient + transitions.latent[len(X) :]
         return value, gradient.ravel()
 
     values = []
@@ -288,35 +288,34 @@ def error_by_one_process_per_class(train, test):
     axes = np.linalg.svd(X - mean, full_matrices=False)[2][:2].T
     scale = ((X - mean) @ axes).std(axis=0)
     latent, new = (X - mean) @ axes / scale, (test[0] - mean) @ axes / scale
-    moves = Dynamics.of(test[2])
+    transitions = Dynamics.of(test[2])
     density = []
     for label in (0, 1):
         own = y == label
         t = fit_parameters(latent[own], sequence[own])
         predictor = Dynamics.of(sequence[own]).predictor(latent[own], t)
-        expected, variance = predictor.predict(new[moves.before])
+        expected, variance = predictor.predict(new[transitions.before])
         law = stats.norm(expected, np.sqrt(variance)[:, None])
-        each = law.logpdf(new[moves.after]).sum(axis=1)
-        density.append(np.bincount(test[2][moves.before], each))
+        each = law.logpdf(new[transitions.after]).sum(axis=1)
+        density.append(np.bincount(test[2][transitions.before], each))
     return np.mean(np.argmax(density, axis=0) != test[1][::LENGTH])
 
 
 @pytest.mark.slow
-def test_what_dynamics_buy_where_classes_share_their_positions():
-    """Much over the same model without them, and less than a process for each class.
+def test_dynamics_separate_classes_with_the_same_latent_coordinates():
+    """Much better than without dynamics, but not than one Gaussian process per class.
 
-    Single rows say nothing of the class, and a new sequence placed by its rows alone is assigned
-    at chance. With L_d in the density of its positions nearly all sequences are assigned to their
-    class. The simpler model, which gives each class dynamics of its own and learns no positions,
-    makes no error here at a small part of the cost.
+    Single samples are not informative of the class, and new sequences embedded without dynamics are
+    classified at chance. With L_d nearly all sequences are classified correctly. The simpler model,
+    with separate dynamics per class and no latent coordinates, makes no error at far lower cost.
     """
-    still, moving, simple, rows = [], [], [], []
+    still, moving, simple, single = [], [], [], []
     for seed in range(3):
         rng = np.random.default_rng([seed, 7])
         basis = rng.standard_normal((2, 6))
         train, test = turning(rng, N_TRAIN, basis), turning(rng, N_TEST, basis)
         X, y, sequence = train
-        rows.append(np.mean(LinearDiscriminantAnalysis().fit(X, y).predict(test[0]) != test[1]))
+        single.append(np.mean(LinearDiscriminantAnalysis().fit(X, y).predict(test[0]) != test[1]))
         simple.append(error_by_one_process_per_class(train, test))
         fit = fit_paper(
             X, y, 2, n_components=3, weight=1000.0, criterion="total", mapping="free",
@@ -325,11 +324,11 @@ def test_what_dynamics_buy_where_classes_share_their_positions():
         )  # fmt: skip
         for errors, with_dynamics in ((still, False), (moving, True)):
             values = [
-                placed(fit, train, test[0][test[2] == k], moving=with_dynamics)
+                class_values(fit, train, test[0][test[2] == k], moving=with_dynamics)
                 for k in range(N_TEST)
             ]
             errors.append(np.mean(np.argmin(values, axis=1) != test[1][::LENGTH]))
-    assert 0.4 < np.mean(rows) < 0.6
+    assert 0.4 < np.mean(single) < 0.6
     assert 0.25 < np.mean(still) < 0.75
     assert np.mean(moving) < 0.15
     assert np.mean(simple) < 0.05

@@ -1,4 +1,4 @@
-"""The classifier as its users meet it: what it promises, and that it is any good."""
+"""The public interface of the classifier, and its accuracy."""
 
 import warnings
 
@@ -31,7 +31,7 @@ by_map = pytest.mark.parametrize("name", BY_MAP)
 
 @pytest.fixture(scope="module")
 def wine():
-    """60 training rows, 118 others, and their classes."""
+    """60 training samples, 118 others, and their classes."""
     X, y = load_wine(return_X_y=True)
     train = np.arange(len(y)) % 3 == 0
     return X[train], X[~train], y[train], y[~train]
@@ -39,7 +39,7 @@ def wine():
 
 @pytest.fixture(scope="module")
 def models(wine):
-    """Every form, each fitted once."""
+    """Every variant, fitted once."""
     cache = {}
 
     def get(name):
@@ -62,7 +62,7 @@ def test_wine(wine, models, name):
 
 @pytest.mark.parametrize("name", ["default", "limit"])
 def test_wine_by_default(wine, models, name):
-    """As good as shrinkage discriminants, with probabilities to match."""
+    """As accurate as shrinkage discriminant analysis, and calibrated."""
     _, test, _, y_test = wine
     assert models(name).score(test, y_test) > 0.95
     assert log_loss(y_test, models(name).predict_proba(test)) < 0.15
@@ -100,7 +100,7 @@ def test_fitted_attributes(wine, models, name):
 
 
 @every_form
-def test_the_methods_agree_with_each_other(wine, models, name):
+def test_methods_are_consistent(wine, models, name):
     _, test, _, _ = wine
     model = models(name)
     p = model.predict_proba(test)
@@ -113,7 +113,7 @@ def test_the_methods_agree_with_each_other(wine, models, name):
 
 
 @by_map
-def test_components_are_the_mean_slope_of_the_map(wine, models, name):
+def test_components_are_the_mean_derivative_of_the_mapping(wine, models, name):
     """Against fourth-order differences of transform, in units of the scaled features."""
     train, _, _, _ = wine
     model = models(name)
@@ -131,7 +131,7 @@ def test_components_are_the_mean_slope_of_the_map(wine, models, name):
 
 
 @by_map
-def test_out_of_range_rises_with_the_distance(wine, models, name):
+def test_out_of_range_increases_with_distance(wine, models, name):
     train, test, _, _ = wine
     model = models(name)
     centre = train.mean(axis=0)
@@ -143,8 +143,8 @@ def test_out_of_range_rises_with_the_distance(wine, models, name):
 
 
 @pytest.mark.parametrize("name", ["default", "free", "likelihood"])
-def test_inverse_transform_is_better_than_the_mean(wine, models, name):
-    """Two positions cannot hold 13 features, but some of them."""
+def test_inverse_transform_beats_the_mean(wine, models, name):
+    """Two components explain some of the 13 features."""
     train, test, _, _ = wine
     model, scale = models(name), train.std(axis=0)
     back = model.inverse_transform(model.transform(test))
@@ -153,20 +153,20 @@ def test_inverse_transform_is_better_than_the_mean(wine, models, name):
 
 
 @every_form
-def test_the_map_keeps_what_the_labels_need(wine, models, name):
+def test_latent_coordinates_suffice_for_classification(wine, models, name):
     train, test, y_train, y_test = wine
     model = models(name)
     on_map = LogisticRegression(max_iter=1000).fit(model.transform(train), y_train)
     assert on_map.score(model.transform(test), y_test) > 0.85
 
 
-def test_settings_of_the_map_that_are_given_are_taken(wine):
+def test_given_mapping_settings_are_used(wine):
     train, _, y_train, _ = wine
     model = DGPLVMClassifier(map_width=1.7, map_noise=0.05, random_state=0).fit(train, y_train)
     assert (model.map_width_, model.map_noise_) == (1.7, 0.05)
 
 
-def test_priors_matter(wine, models):
+def test_priors_affect_the_fit(wine, models):
     train, test, y_train, _ = wine
     priors = DGPLVMPriors(noise_variance=LogNormal(0.1, 0.05), map_dof=20.0)
     model = DGPLVMClassifier(priors=priors, random_state=0).fit(train, y_train)
@@ -181,15 +181,15 @@ def test_scaling(wine, standardize):
     train, test, y_train, y_test = wine
     model = DGPLVMClassifier(standardize=standardize, random_state=0).fit(train, y_train)
     assert model.standardized_ is (standardize is not False)
-    # By one number proline has nearly all of the variance, and of the distances.
+    # With a common scale proline has nearly all of the variance.
     variance = model.idata_["constant_data/X"].values.var(axis=0)
     np.testing.assert_allclose(variance.mean(), 1.0)
     assert (variance[12] > 0.9 * variance.sum()) == (standardize is False)
     assert model.score(test, y_test) > (0.6 if standardize is False else 0.93)
 
 
-def test_a_sequence_changes_positions(wine, models):
-    """Rows of each class in the order they are in."""
+def test_a_sequence_affects_latent_coordinates(wine, models):
+    """Samples of each class, in their order, as a sequence."""
     train, test, y_train, _ = wine
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the search stopped")

@@ -1,4 +1,4 @@
-"""GP classification of positions: against scikit-learn-free plain routes, edges and large N."""
+"""GP classification of latent coordinates: against plain formulas, edge cases and large N."""
 
 from dataclasses import replace
 
@@ -11,8 +11,8 @@ from bsdr_models.dgplvm import gp_classifier
 from bsdr_models.dgplvm.gp_classifier import (
     fit_gp_classifier,
     kernel_at_prior,
-    log_odds,
     one_against_rest,
+    probit_log_odds,
 )
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.numerics.probit_ep import expectation_propagation
@@ -35,7 +35,7 @@ both = pytest.mark.parametrize("approximation", METHODS)
 
 
 def problem(n_labels=3, n=45, spread=0.8, seed=0):
-    """LatentCoordinates with R = K - 1 components around class centres, unsorted; new ones."""
+    """Latent coordinates with R = K - 1 components around class centres, unsorted; new ones."""
     rng = np.random.default_rng([12, seed])
     y = rng.permutation(np.arange(n) % n_labels)
     centres = 2.0 * np.eye(n_labels)[:, : n_labels - 1] - 0.4
@@ -46,7 +46,7 @@ def problem(n_labels=3, n=45, spread=0.8, seed=0):
 
 
 def plain_kernel(a, b, classifier_inputs, t):
-    """The kernel by its formula, without what a row has to itself."""
+    """The kernel by its formula, without noise."""
     centre, scale = classifier_inputs
     u, v = (a - centre) / scale, (b - centre) / scale
     d2 = ((u[:, None] - v) ** 2).sum(-1)
@@ -87,7 +87,7 @@ def test_two_classes_are_one_probit(approximation):
 
 
 @both
-def test_several_classes_share_the_odds_of_their_problems(approximation):
+def test_probabilities_are_normalised_odds_of_the_problems(approximation):
     """p_c is proportional to (odds of c)^(1/T)."""
     latent, y, new, _ = problem(4)
     got = fit_gp_classifier(latent, y, 4, approximation=approximation, priors=PRIORS)
@@ -101,7 +101,7 @@ def test_several_classes_share_the_odds_of_their_problems(approximation):
 
 @both
 def test_kernel_parameters_maximise_evidence_and_prior(approximation):
-    """By a search without gradients."""
+    """Against an optimiser without gradients."""
     latent, y, _, _ = problem(3, n=30)
     got = fit_gp_classifier(latent, y, 3, approximation=approximation, priors=PRIORS)
     scale = inputs_of(latent, y)
@@ -125,7 +125,7 @@ def test_kernel_parameters_maximise_evidence_and_prior(approximation):
 
 @pytest.mark.parametrize("prior", ["nonlinear_variance", "linear_variance"])
 def test_search_stays_within_four_standard_deviations(prior):
-    """A prior that expects almost no signal, and is sure of it."""
+    """With a narrow prior at almost no signal."""
     latent, y, _, _ = problem(2, spread=0.3)
     priors = replace(PRIORS, **{prior: LogNormal(1e-6, 0.05)})
     got = fit_gp_classifier(latent, y, 2, approximation="laplace", priors=priors)
@@ -134,11 +134,8 @@ def test_search_stays_within_four_standard_deviations(prior):
 
 
 @both
-def test_leave_one_out_is_near_a_fit_without_the_row(approximation):
-    """With the kernel and the temperature held, every row in turn.
-
-    The sites of the other rows would move, which leave-one-out by cavities leaves out.
-    """
+def test_leave_one_out_approximates_a_fit_without_the_sample(approximation):
+    """With kernel and temperature held fixed; cavities ignore changes of the other sites."""
     latent, y, _, _ = problem(3, n=40)
     got = fit_gp_classifier(latent, y, 3, approximation=approximation, priors=PRIORS)
     loo = got.loo_log_probabilities()
@@ -148,12 +145,12 @@ def test_leave_one_out_is_near_a_fit_without_the_row(approximation):
         keep = np.arange(40) != i
         fit = fit_exact(kernel, latent[keep], one_against_rest(y[keep], 3), approximation)
         mean, variance = fit.functions.moments(latent[i : i + 1])
-        expected[i] = got.from_scores(log_odds(mean / np.sqrt(1.0 + variance)))[0]
+        expected[i] = got.from_log_odds(probit_log_odds(mean / np.sqrt(1.0 + variance)))[0]
     np.testing.assert_allclose(np.exp(loo), np.exp(expected), atol=0.05)
     assert log_loss(loo, y) == pytest.approx(log_loss(expected, y), abs=0.015)
 
 
-def test_temperature_helps_the_rows_left_out_and_new_rows():
+def test_temperature_improves_the_log_loss_of_new_samples():
     latent, y, new, y_new = problem(4, n=40)
     got = fit_gp_classifier(latent, y, 4, approximation="laplace", priors=PRIORS)
     plain = replace(got, temperature=1.0)
@@ -164,7 +161,7 @@ def test_temperature_helps_the_rows_left_out_and_new_rows():
 
 
 @both
-def test_rows_without_a_label_do_not_count(approximation):
+def test_unlabelled_samples_are_ignored(approximation):
     latent, y, new, _ = problem(3)
     rng = np.random.default_rng(8)
     where = np.sort(rng.permutation(50)[:45])
@@ -179,21 +176,21 @@ def test_rows_without_a_label_do_not_count(approximation):
 
 
 @both
-def test_names_of_classes_and_order_of_rows_do_not_matter(approximation):
+def test_invariant_to_class_names_and_sample_order(approximation):
     latent, y, new, _ = problem(3)
     order, names = np.random.default_rng(3).permutation(45), np.array([2, 0, 1])
     a = fit_gp_classifier(latent, y, 3, approximation=approximation, priors=PRIORS)
     b = fit_gp_classifier(
         latent[order], names[y][order], 3, approximation=approximation, priors=PRIORS
     )
-    # The searches end within their tolerance of each other.
+    # The optimisers agree within their tolerance.
     np.testing.assert_allclose(
         a.log_probabilities(new), b.log_probabilities(new)[:, names], atol=2e-3
     )
 
 
 @both
-def test_a_class_with_one_row(approximation):
+def test_a_class_with_one_sample(approximation):
     latent, y, new, _ = problem(3)
     keep = (y != 2) | (np.cumsum(y == 2) == 1)
     assert (y[keep] == 2).sum() == 1
@@ -206,7 +203,7 @@ def test_a_class_with_one_row(approximation):
 
 @both
 @pytest.mark.parametrize("n_present", [1, 2, 3])
-def test_classes_without_rows_get_the_rule_of_succession(approximation, n_present):
+def test_classes_without_samples_get_the_rule_of_succession(approximation, n_present):
     """Labels 1, 3, 4 of six: the others have 1 / (N + 6) each."""
     latent, y, new, _ = problem(3)
     keep = y < n_present
@@ -224,24 +221,24 @@ def test_classes_without_rows_get_the_rule_of_succession(approximation, n_presen
     assert got.left_out.shape == (len(y), 6)
 
 
-def test_coinciding_positions():
-    """Nothing to learn: both classes are as likely as the other."""
+def test_coinciding_latent_coordinates():
+    """Both classes have equal probability."""
     got = fit_gp_classifier(
         np.zeros((6, 2)), np.arange(6) % 2, 2, approximation="ep", priors=PRIORS
     )
     np.testing.assert_allclose(got.log_probabilities(np.zeros((1, 2))), np.log(0.5), atol=1e-6)
 
 
-def test_what_is_refused():
+def test_invalid_input_raises():
     latent, y, _, _ = problem(2)
-    with pytest.raises(ValueError, match="at least one row with a label"):
+    with pytest.raises(ValueError, match="at least one sample with a label"):
         fit_gp_classifier(latent, np.full(45, -1), 2, approximation="ep", priors=PRIORS)
     with pytest.raises(ValueError, match="'laplace' or 'ep', got 'vb'"):
         fit_gp_classifier(latent, y, 2, approximation="vb", priors=PRIORS)
 
 
 @both
-def test_rows_are_predicted_one_by_one(approximation):
+def test_predictions_do_not_depend_on_the_batch(approximation):
     latent, y, new, _ = problem(3)
     got = fit_gp_classifier(latent, y, 3, approximation=approximation, priors=PRIORS)
     whole = got.log_probabilities(new)
@@ -253,10 +250,10 @@ def test_rows_are_predicted_one_by_one(approximation):
 @pytest.mark.parametrize(
     ("approximation", "n_inducing"), [("laplace", None), ("ep", None), ("ep", 45)]
 )
-def test_a_kernel_can_be_taken_as_it_is(approximation, n_inducing):
-    """The paper's kernel: noise with every row, old and new.
+def test_fixed_kernel(approximation, n_inducing):
+    """The paper's kernel: noise with every sample, old and new.
 
-    By features the noise belongs to the likelihood. To EP that is the same, to Laplace it is not.
+    With inducing points the noise is in the likelihood, which is equivalent for EP, not Laplace.
     """
     latent, y, new, _ = problem(2)
     kernel = SmoothBiasKernel(
@@ -286,7 +283,7 @@ def test_a_kernel_can_be_taken_as_it_is(approximation, n_inducing):
 
 @both
 @pytest.mark.parametrize("n_labels", [2, 3])
-def test_with_all_rows_inducing_it_is_the_exact_one(approximation, n_labels):
+def test_sparse_fit_with_all_samples_as_inducing_points_is_exact(approximation, n_labels):
     latent, y, new, _ = problem(n_labels, n=60)
     exact = fit_gp_classifier(latent, y, n_labels, approximation=approximation, priors=PRIORS)
     options = {"approximation": approximation, "priors": PRIORS, "n_inducing": 60}
@@ -296,15 +293,15 @@ def test_with_all_rows_inducing_it_is_the_exact_one(approximation, n_labels):
     assert isinstance(sparse.functions, InducedFunctions)
     assert sparse.converged
     assert sparse.log_evidence == pytest.approx(exact.log_evidence, abs=5e-6)
-    # A variance of 1e-6 of every row is in the kernel of one and in the likelihood of the other.
+    # The nugget of 1e-6 is in the kernel of one and in the likelihood of the other.
     got, expected = np.exp(sparse.log_probabilities(new)), np.exp(exact.log_probabilities(new))
     np.testing.assert_allclose(got, expected, atol=3e-6)
     np.testing.assert_allclose(np.exp(sparse.left_out), np.exp(exact.left_out), atol=3e-6)
 
 
 @pytest.mark.parametrize(("approximation", "n"), [("laplace", 1000), ("ep", 500)])
-def test_a_hundred_inducing_rows_are_near_many_rows(approximation, n):
-    """In probability to 0.01, with two components and a good deal of the smooth part."""
+def test_a_hundred_inducing_points_approximate_the_exact_fit(approximation, n):
+    """Probabilities agree to 0.01, with a considerable smooth part."""
     latent, y, new, _ = problem(3, n=n)
     signs = one_against_rest(y, 3)[:1]
     kernel = kernel_at_prior(latent, y, 3, PRIORS)
@@ -324,12 +321,12 @@ def test_a_hundred_inducing_rows_are_near_many_rows(approximation, n):
     assert sparse.log_evidence == pytest.approx(exact.log_evidence, rel=0.01)
 
 
-def test_many_rows_go_by_inducing_rows(monkeypatch):
-    """The search sees some of them, every class among these."""
+def test_many_samples_use_inducing_points(monkeypatch):
+    """The kernel is optimised on a stratified subset."""
     monkeypatch.setattr(gp_classifier, "SEARCH_SAMPLES", 40)
     monkeypatch.setattr(gp_classifier, "EXACT_SAMPLES", 50)
     latent, y, new, y_new = problem(3, n=300)
-    some = gp_classifier._spread_samples(y, 40)
+    some = gp_classifier._stratified_subset(y, 40)
     assert len(np.unique(some)) == len(some) <= 43
     assert set(y[some]) == {0, 1, 2}
     got = fit_gp_classifier(latent, y, 3, approximation="ep", priors=PRIORS)
@@ -361,7 +358,7 @@ def test_kernels_are_those_of_the_formulas():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("approximation", "limit"), [("laplace", 20.0), ("ep", 60.0)])
-def test_a_hundred_thousand_rows(approximation, limit):
+def test_a_hundred_thousand_samples(approximation, limit):
     """Processor seconds on one thread; memory is linear, or it would not fit."""
     import time
 

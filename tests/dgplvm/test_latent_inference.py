@@ -1,4 +1,4 @@
-"""Rows placed by eq. (14): against the full formula, other decoders, grids and known places."""
+"""Embedding by eq. (14): against the full formula, other decoders, grids and known truth."""
 
 from dataclasses import replace
 
@@ -10,10 +10,10 @@ from scipy.stats import kstest, norm
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.latent_inference import (
     grid_points,
+    infer_latent,
+    infer_latent_left_out,
+    infer_latent_sequence,
     landscape_grid,
-    project,
-    project_left_out,
-    project_sequence,
     tail_probability,
 )
 
@@ -25,14 +25,14 @@ SHAPES = pytest.mark.parametrize("shape", [(12, 30, 2), (20, 5, 3), (14, 14, 1),
 
 
 def covariance(A, B, kernel):
-    """The kernel without noise, written out."""
+    """The kernel without noise."""
     distance = ((A[:, None, :] - B[None, :, :]) ** 2).sum(axis=2)
     smooth = kernel["signal_variance"] * np.exp(-0.5 * distance / kernel["lengthscale"] ** 2)
     return smooth + kernel.get("bias", 0.0)
 
 
-def make_rows(shape, kernel, seed=0):
-    """LatentCoordinates, and features drawn from the process, with a constant each if it has one."""
+def make_samples(shape, kernel, seed=0):
+    """Latent coordinates, and features drawn from the process, with its constant if it has one."""
     N, D, R = shape
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((N, R))
@@ -61,8 +61,8 @@ def predict(X, Y, x, kernel):
 
 @KERNELS
 @SHAPES
-def test_values_are_those_of_the_full_formula(shape, kernel):
-    X, Y, rng = make_rows(shape, kernel)
+def test_values_match_the_full_formula(shape, kernel):
+    X, Y, rng = make_samples(shape, kernel)
     decoder = Decoder.of(X, Y, **kernel)
     x, y = rng.standard_normal((6, shape[2])), Y[:6] + rng.standard_normal((6, shape[1]))
     got = decoder.evaluate(x, decoder.targets(y), temper=0.4)
@@ -87,7 +87,7 @@ def test_values_are_those_of_the_full_formula(shape, kernel):
 def test_derivatives_agree_with_fourth_order_differences(shape, kernel, left_out):
     """Of values for the gradient, of gradients for the Hessian; step 1e-3, so 1e-12 plus rounding
     of 1e-13 over the step."""
-    X, Y, rng = make_rows(shape, kernel)
+    X, Y, rng = make_samples(shape, kernel)
     decoder = Decoder.of(X, Y, **kernel)
     M, R, h = 5, shape[2], 1e-3
     x, y = rng.standard_normal((M, R)), Y[:M] + rng.standard_normal((M, shape[1]))
@@ -110,32 +110,32 @@ def test_derivatives_agree_with_fourth_order_differences(shape, kernel, left_out
 
 
 @KERNELS
-def test_leaving_a_row_out_is_a_decoder_of_the_others(kernel):
+def test_left_out_values_match_a_decoder_of_the_others(kernel):
     shape = (15, 24, 2)
-    X, Y, rng = make_rows(shape, kernel)
+    X, Y, rng = make_samples(shape, kernel)
     decoder = Decoder.of(X, Y, **kernel)
     x, out = rng.standard_normal((15, 2)), np.arange(15)
     got = decoder.evaluate(x, replace(decoder.targets(Y), left_out=out))
-    placed = project_left_out(decoder, Y, temper=0.3)
+    placed = infer_latent_left_out(decoder, Y, temper=0.3)
     for i in range(15):
         keep = out != i
         others = Decoder.of(X[keep], Y[keep], **kernel)
         one = others.evaluate(x[i : i + 1], others.targets(Y[i : i + 1]))
         np.testing.assert_allclose(got.value[i], one.value[0], rtol=1e-10)
         np.testing.assert_allclose(got.gradient[i], one.gradient[0], rtol=1e-8, atol=1e-8)
-        alone = project(others, Y[i : i + 1], temper=0.3)
+        alone = infer_latent(others, Y[i : i + 1], temper=0.3)
         np.testing.assert_allclose(placed.value[i], alone.value[0], rtol=1e-8)
         np.testing.assert_allclose(placed.latent[i], alone.latent[0], atol=1e-6)
-    with pytest.raises(ValueError, match="the training rows are 15, got 3"):
-        project_left_out(decoder, Y[:3])
+    with pytest.raises(ValueError, match="features must have 15 rows, got 3"):
+        infer_latent_left_out(decoder, Y[:3])
 
 
 @KERNELS
-def test_a_place_is_a_minimum_and_its_covariance_the_curvature(kernel):
-    X, Y, rng = make_rows((30, 12, 2), kernel)
+def test_latent_is_a_minimum_and_cov_the_inverse_hessian(kernel):
+    X, Y, rng = make_samples((30, 12, 2), kernel)
     decoder = Decoder.of(X, Y, **kernel)
     y = Y[:20] + 0.5 * rng.standard_normal((20, 12))
-    placed = project(decoder, y, temper=0.5)
+    placed = infer_latent(decoder, y, temper=0.5)
     assert placed.converged.all()
     there = decoder.evaluate(placed.latent, decoder.targets(y), temper=0.5)
     np.testing.assert_allclose(placed.value, there.value, rtol=1e-12)
@@ -143,7 +143,7 @@ def test_a_place_is_a_minimum_and_its_covariance_the_curvature(kernel):
     identity = np.broadcast_to(np.eye(2), (20, 2, 2))
     np.testing.assert_allclose(placed.cov @ there.hessian, identity, atol=1e-9)
     assert np.linalg.eigvalsh(placed.cov).min() > 0.0
-    for i in range(3):  # an optimiser of another kind, on the formula written out
+    for i in range(3):  # another optimiser, on the plain formula
 
         def objective(x, i=i):
             mean, variance = predict(X, Y, x, kernel)
@@ -157,59 +157,59 @@ def test_a_place_is_a_minimum_and_its_covariance_the_curvature(kernel):
 
 @pytest.mark.parametrize("n_components", [1, 2, 4])
 @KERNELS
-def test_no_row_changes_the_place_of_another(n_components, kernel):
-    """Alone, in a batch, in another order: equal but for the rounding of products."""
-    X, Y, rng = make_rows((40, 60, n_components), kernel)
+def test_embedding_does_not_depend_on_the_batch(n_components, kernel):
+    """Single, batched or permuted, equal up to rounding."""
+    X, Y, rng = make_samples((40, 60, n_components), kernel)
     decoder = Decoder.of(X, Y, **kernel)
     y = rng.standard_normal((30, 60)) + Y[rng.integers(40, size=30)]
-    y[7] *= 50.0  # a wild row slows nobody down
-    together = project(decoder, y, temper=0.2)
+    y[7] *= 50.0  # an outlier
+    together = infer_latent(decoder, y, temper=0.2)
     order = rng.permutation(30)
-    shuffled = project(decoder, y[order], temper=0.2)
+    shuffled = infer_latent(decoder, y[order], temper=0.2)
     for name in ("latent", "value", "cov"):
         whole = getattr(together, name)
         scale = 1e-8 * (1.0 + np.abs(whole).max())
         np.testing.assert_allclose(getattr(shuffled, name), whole[order], rtol=1e-8, atol=scale)
         for i in range(0, 30, 3):
-            alone = getattr(project(decoder, y[i : i + 1], temper=0.2), name)[0]
+            alone = getattr(infer_latent(decoder, y[i : i + 1], temper=0.2), name)[0]
             np.testing.assert_allclose(alone, whole[i], rtol=1e-8, atol=scale)
 
 
-def test_rows_in_chunks_are_rows_at_once(monkeypatch):
-    X, Y, _ = make_rows((20, 30, 2), WHITENED)
+def test_chunks_give_the_same_embedding(monkeypatch):
+    X, Y, _ = make_samples((20, 30, 2), WHITENED)
     decoder = Decoder.of(X, Y, **WHITENED)
-    whole = project(decoder, Y)
+    whole = infer_latent(decoder, Y)
     monkeypatch.setattr("bsdr_models.dgplvm.latent_inference.CHUNK", 30_000)
-    parts = project(decoder, Y)
+    parts = infer_latent(decoder, Y)
     np.testing.assert_allclose(parts.latent, whole.latent, atol=1e-8)
-    assert project(decoder, Y[:0]).latent.shape == (0, 2)
-    assert project(decoder, Y[:0]).cov.shape == (0, 2, 2)
+    assert infer_latent(decoder, Y[:0]).latent.shape == (0, 2)
+    assert infer_latent(decoder, Y[:0]).cov.shape == (0, 2, 2)
 
 
 @pytest.mark.parametrize("n_components", [1, 2, 3])
 @KERNELS
-def test_noiseless_rows_are_found_again(n_components, kernel):
-    """With little noise and many features nothing but the place explains a row.
+def test_noiseless_samples_are_recovered(n_components, kernel):
+    """With little noise and many features the latent coordinates are recovered.
 
-    Hollows are then narrow, of a hundredth of a length-scale: one row in twenty may be missed.
+    Minima are then narrow, a hundredth of a length-scale: one sample in twenty may be missed.
     """
     kernel = {**kernel, "noise_variance": 1e-4, "lengthscale": (0.9, 0.9, 2.0)[n_components - 1]}
-    X, Y, rng = make_rows((60, 200, n_components), kernel)
+    X, Y, rng = make_samples((60, 200, n_components), kernel)
     decoder = Decoder.of(X, Y, **kernel)
     near = rng.integers(60, size=50)
     truth = 0.9 * X[near] + 0.05 * rng.standard_normal((50, n_components))
     features, variance = decoder.features(truth)
-    placed = project(decoder, features)
+    placed = infer_latent(decoder, features)
     at_truth = decoder.evaluate(truth, decoder.targets(features))
     found = placed.value <= at_truth.value
     assert found.mean() >= 0.95
-    sure = found & (variance < 2e-4)  # among the training rows, where the variance is flat
+    sure = found & (variance < 2e-4)  # among the training samples, where the variance is flat
     assert sure.sum() > 5
     np.testing.assert_allclose(placed.latent[sure], truth[sure], atol=2e-3)
 
 
-def labelled_rows(rng, n_samples):
-    """Three curved classes in forty features, and whitened positions that keep them apart."""
+def labelled_samples(rng, n_samples):
+    """Whitened latent coordinates of three separated curved classes, and forty features."""
     y = rng.integers(3, size=n_samples)
     angle = rng.uniform(-1.5, 1.5, size=n_samples) + 2.0 * np.pi * y / 3.0
     plane = np.column_stack([np.cos(angle), np.sin(angle)]) * (1.0 + 0.2 * (y[:, None] == 1))
@@ -221,16 +221,16 @@ def labelled_rows(rng, n_samples):
 
 
 @pytest.mark.parametrize("temper", [0.15, 1.0])
-def test_the_place_found_is_the_lowest_of_a_fine_grid(temper):
-    """At least 95 % of rows; the rest may sit in a hollow that no coarse search has seen."""
+def test_minimum_is_below_a_fine_grid(temper):
+    """For at least 95 % of samples; the others may end in a local minimum."""
     rng = np.random.default_rng(4)
-    X, rows = labelled_rows(rng, 300)
+    X, rows = labelled_samples(rng, 300)
     X, Y, new = X[:100], rows[:100], rows[100:]
     variance = Y.var(axis=0).mean()
     decoder = Decoder.of(
         X, Y, signal_variance=0.6 * variance, lengthscale=0.7, noise_variance=0.2 * variance
     )
-    placed = project(decoder, new, temper=temper)
+    placed = infer_latent(decoder, new, temper=temper)
     points = grid_points(landscape_grid(X, n=81, margin=0.6))
     mean, s2 = decoder.features(points)
     rho = ((new[:, None, :] - mean[None, :, :]) ** 2).sum(axis=2)
@@ -241,35 +241,35 @@ def test_the_place_found_is_the_lowest_of_a_fine_grid(temper):
     assert placed.converged.all()
 
 
-def test_given_starts_are_used():
-    X, Y, rng = make_rows((30, 50, 2), WHITENED)
+def test_given_initialisations_are_used():
+    X, Y, rng = make_samples((30, 50, 2), WHITENED)
     decoder = Decoder.of(X, Y, **WHITENED)
     y = Y[:10] + rng.standard_normal((10, 50))
-    few = project(decoder, y, n_starts=1)
-    more = project(decoder, y, n_starts=1, starts=np.broadcast_to(X, (10, 30, 2)))
+    few = infer_latent(decoder, y, n_starts=1)
+    more = infer_latent(decoder, y, n_starts=1, starts=np.broadcast_to(X, (10, 30, 2)))
     assert np.all(more.value <= few.value + 1e-8)
 
 
-def test_a_sequence_is_placed_by_the_transition():
-    """Rows that say nothing follow the transition; rows that say much do not."""
-    X, Y, _ = make_rows((30, 50, 2), WHITENED)
+def test_sequence_is_filtered_by_the_transition():
+    """Uninformative features follow the transition; with a N(0, I) transition it has no effect."""
+    X, Y, _ = make_samples((30, 50, 2), WHITENED)
     decoder = Decoder.of(X, Y, **WHITENED)
     rotate = 0.8 * np.array([[np.cos(0.5), np.sin(0.5)], [-np.sin(0.5), np.cos(0.5)]])
-    silent = project_sequence(decoder, Y[:6], lambda x: (x @ rotate + 0.3, 0.2), temper=1e-9)
+    silent = infer_latent_sequence(decoder, Y[:6], lambda x: (x @ rotate + 0.3, 0.2), temper=1e-9)
     expected = np.zeros((6, 2))
     for t in range(1, 6):
         expected[t] = expected[t - 1] @ rotate + 0.3
     np.testing.assert_allclose(silent.latent, expected, atol=1e-5)
     np.testing.assert_allclose(silent.cov[1:], np.tile(0.2 * np.eye(2), (5, 1, 1)), atol=1e-5)
 
-    plain = project(decoder, Y[:6])
-    same = project_sequence(decoder, Y[:6], lambda x: (np.zeros(2), 1.0))
+    plain = infer_latent(decoder, Y[:6])
+    same = infer_latent_sequence(decoder, Y[:6], lambda x: (np.zeros(2), 1.0))
     np.testing.assert_allclose(same.latent, plain.latent, atol=1e-8)
     np.testing.assert_allclose(same.value, plain.value, rtol=1e-10)
 
 
-def test_rows_of_the_process_have_uniform_tail_probabilities():
-    """Training and new rows are exchangeable; Kolmogorov-Smirnov at one in a thousand."""
+def test_tail_probabilities_of_samples_of_the_process_are_uniform():
+    """Training and new samples are exchangeable; Kolmogorov-Smirnov at one in a thousand."""
     rng = np.random.default_rng(11)
     weights = rng.standard_normal((2, 30))
     rows = np.tanh(rng.standard_normal((900, 2)) @ weights) + 0.3 * rng.standard_normal((900, 30))
@@ -277,23 +277,23 @@ def test_rows_of_the_process_have_uniform_tail_probabilities():
     X = Y @ np.linalg.pinv(weights)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     decoder = Decoder.of(X, Y, signal_variance=0.5, lengthscale=1.5, noise_variance=0.15)
-    reference = project_left_out(decoder, Y).log_density
-    usual = tail_probability(project(decoder, new).log_density, reference)
-    # The reference has 150 rows of its own: the distance of two samples of 150 and 750.
-    assert kstest(usual, "uniform").statistic < 1.95 * np.sqrt(1.0 / 150 + 1.0 / 750)
+    reference = infer_latent_left_out(decoder, Y).log_density
+    p_values = tail_probability(infer_latent(decoder, new).log_density, reference)
+    # The reference has 150 samples of its own: the distance of two samples of 150 and 750.
+    assert kstest(p_values, "uniform").statistic < 1.95 * np.sqrt(1.0 / 150 + 1.0 / 750)
     novel = np.tanh(rng.standard_normal((50, 2)) @ rng.standard_normal((2, 30)))
-    # A few of another kind lie where both kinds meet.
-    small = tail_probability(project(decoder, novel).log_density, reference) < 0.02
+    # Novel samples may overlap with the training samples.
+    small = tail_probability(infer_latent(decoder, novel).log_density, reference) < 0.02
     assert small.mean() > 0.9
 
 
-def test_tail_probabilities_count_rows():
+def test_tail_probabilities_count_samples():
     got = tail_probability(np.array([-5.0, 0.0, 2.0, 9.0]), np.array([2.0, -1.0, 0.0]))
     np.testing.assert_allclose(got, [0.25, 0.75, 1.0, 1.0])
 
 
-def test_coincident_rows_and_a_far_place():
-    """Two rows at one position are two measurements; far away the prior of the process is left."""
+def test_coincident_and_distant_latent_coordinates():
+    """Noise of coincident samples is independent; far away the process has its prior."""
     X = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.5]])
     Y = np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
     decoder = Decoder.of(X, Y, **WHITENED)
@@ -308,16 +308,16 @@ def test_coincident_rows_and_a_far_place():
     np.testing.assert_allclose(variance[0], 0.8 + 1.0 / weights.sum(), rtol=1e-12)
 
 
-def test_an_offset_of_the_features_changes_nothing():
-    X, Y, rng = make_rows((20, 10, 2), WHITENED)
+def test_invariant_to_an_offset_of_the_features():
+    X, Y, rng = make_samples((20, 10, 2), WHITENED)
     shift = 1e5 * rng.standard_normal(10)
-    plain = project(Decoder.of(X, Y, **WHITENED), Y[:8])
-    moved = project(Decoder.of(X, Y + shift, **WHITENED), Y[:8] + shift)
+    plain = infer_latent(Decoder.of(X, Y, **WHITENED), Y[:8])
+    moved = infer_latent(Decoder.of(X, Y + shift, **WHITENED), Y[:8] + shift)
     np.testing.assert_allclose(moved.latent, plain.latent, atol=1e-6)
     np.testing.assert_allclose(moved.value, plain.value, rtol=1e-7)
 
 
-def test_grids_have_a_margin_and_an_order():
+def test_grid_margin_and_order():
     latent = np.array([[0.0, 10.0], [2.0, 14.0]])
     across, up = landscape_grid(latent, n=5, margin=0.5)
     np.testing.assert_allclose(across, np.linspace(-2.0, 4.0, 5))
@@ -335,7 +335,7 @@ def test_grids_have_a_margin_and_an_order():
         ({"signal_variance": np.nan}, "must be positive"),
     ],
 )
-def test_bad_parameters_are_named(change, message):
+def test_invalid_parameters_raise(change, message):
     with pytest.raises(ValueError, match=message):
         Decoder.of(np.zeros((3, 1)), np.zeros((3, 2)), **{**WHITENED, **change})
     with pytest.raises(ValueError, match="same rows"):
@@ -345,20 +345,20 @@ def test_bad_parameters_are_named(change, message):
 @pytest.mark.parametrize("n_samples", [1, 2, 3])
 @pytest.mark.parametrize("n_components", [1, 2, 3])
 @KERNELS
-def test_few_training_rows_are_enough(n_samples, n_components, kernel):
-    X, Y, _ = make_rows((n_samples, 4, n_components), kernel)
-    placed = project(Decoder.of(X, Y, **kernel), Y)
+def test_few_training_samples_are_enough(n_samples, n_components, kernel):
+    X, Y, _ = make_samples((n_samples, 4, n_components), kernel)
+    placed = infer_latent(Decoder.of(X, Y, **kernel), Y)
     assert placed.converged.all()
     assert np.isfinite(placed.value).all()
     if n_samples > 1:
-        assert np.isfinite(project_left_out(Decoder.of(X, Y, **kernel), Y).value).all()
+        assert np.isfinite(infer_latent_left_out(Decoder.of(X, Y, **kernel), Y).value).all()
 
 
-def test_almost_no_noise_is_survived():
+def test_very_small_noise():
     """Variances of 1e-9 below a signal of one: rounding is as large as the noise."""
     kernel = {**WHITENED, "noise_variance": 1e-9, "lengthscale": 1.5}
-    X, Y, rng = make_rows((80, 20, 1), kernel)
+    X, Y, rng = make_samples((80, 20, 1), kernel)
     decoder = Decoder.of(X, Y, **kernel)
-    placed = project(decoder, Y[:10] + 0.01 * rng.standard_normal((10, 20)))
+    placed = infer_latent(decoder, Y[:10] + 0.01 * rng.standard_normal((10, 20)))
     assert np.isfinite(placed.value).all()
     assert decoder.features(np.linspace(-3.0, 3.0, 50)[:, None])[1].min() >= 1e-9

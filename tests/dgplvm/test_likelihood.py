@@ -1,4 +1,4 @@
-"""The two densities of the features given the positions, against SciPy's and by invariance."""
+"""The two densities of the features, against SciPy and by invariance."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +8,7 @@ from scipy.linalg import helmert
 from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal, ortho_group
 
-from bsdr_models.dgplvm.likelihood import Rows, evaluate, evaluate_paper
+from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate, evaluate_paper
 
 # (N, D, R): wide, tall, square, the smallest, one feature.
 SHAPES = [(9, 30, 2), (25, 4, 2), (12, 12, 1), (2, 3, 1), (7, 1, 3)]
@@ -27,7 +27,7 @@ def problem(shape, seed=83):
 
 
 def fourth_order(f, x, step=1e-3):
-    """Gradient of a scalar function by differences with an error of the order of step**4."""
+    """Gradient by finite differences with an error of order step**4."""
     gradient = np.empty(x.size)
     for k in range(x.size):
         e = np.zeros(x.size)
@@ -38,7 +38,7 @@ def fourth_order(f, x, step=1e-3):
 
 
 def extrapolated(f, x):
-    """Two steps of the fourth-order rule, which leaves an error of the order of step**6."""
+    """Richardson extrapolation of the fourth-order rule, with an error of order step**6."""
     return (16.0 * fourth_order(f, x, 4e-3) - fourth_order(f, x, 8e-3)) / 15.0
 
 
@@ -47,32 +47,32 @@ def kernel_matrix(latent, signal, lengthscale):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_rows_keep_what_the_density_sees(shape):
+def test_feature_gram(shape):
     X, _ = problem(shape)
     n, d, _ = shape
-    rows = Rows.of(X)
-    gram = X @ X.T
-    np.testing.assert_allclose(rows.root @ rows.root.T, gram, atol=1e-13 * np.trace(gram))
-    assert rows.root.shape == (n, np.linalg.matrix_rank(X))
-    assert rows.total == pytest.approx(np.trace(gram), rel=1e-12)
-    assert rows.variance == pytest.approx(np.var(X, axis=0, ddof=1).mean(), rel=1e-12)
-    spread = np.trace(gram) ** 2 / np.trace(gram @ gram)
-    assert rows.n_effective == pytest.approx(min(d, spread), rel=1e-12)
-    assert rows.n_features == d
+    gram = FeatureGram.of(X)
+    S = X @ X.T
+    np.testing.assert_allclose(gram.root @ gram.root.T, S, atol=1e-13 * np.trace(S))
+    assert gram.root.shape == (n, np.linalg.matrix_rank(X))
+    assert gram.total == pytest.approx(np.trace(S), rel=1e-12)
+    assert gram.variance == pytest.approx(np.var(X, axis=0, ddof=1).mean(), rel=1e-12)
+    spread = np.trace(S) ** 2 / np.trace(S @ S)
+    assert gram.n_effective == pytest.approx(min(d, spread), rel=1e-12)
+    assert gram.n_features == d
 
 
 def test_dependent_features_leave_a_narrower_root():
     X, _ = problem((40, 3, 2))
-    rows = Rows.of(X @ np.random.default_rng(5).standard_normal((3, 20)))
-    assert rows.root.shape == (40, 3)
-    assert rows.n_features == 20
+    gram = FeatureGram.of(X @ np.random.default_rng(5).standard_normal((3, 20)))
+    assert gram.root.shape == (40, 3)
+    assert gram.n_features == 20
 
 
-def test_rows_that_have_no_density_are_refused():
-    with pytest.raises(ValueError, match="two rows"):
-        Rows.of(np.zeros((1, 4)))
+def test_degenerate_features_raise():
+    with pytest.raises(ValueError, match="two samples"):
+        FeatureGram.of(np.zeros((1, 4)))
     with pytest.raises(ValueError, match="equal"):
-        Rows.of(np.zeros((5, 4)))
+        FeatureGram.of(np.zeros((5, 4)))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -84,7 +84,7 @@ def test_value_is_the_density_of_orthonormal_contrasts(shape):
     K = v * (kernel_matrix(latent, signal, lengthscale) + noise * np.eye(len(X)))
     density = multivariate_normal(np.zeros(len(X) - 1), C @ K @ C.T)
     expected = -np.sum(density.logpdf((C @ X).T))
-    got = evaluate(latent, LOG_KERNEL, Rows.of(X)).value
+    got = evaluate(latent, LOG_KERNEL, FeatureGram.of(X)).value
     assert got == pytest.approx(expected, rel=1e-11)
 
 
@@ -95,7 +95,7 @@ def test_paper_value_is_the_density_of_the_features(shape):
     K = kernel_matrix(latent, output, 1.0 / np.sqrt(precision)) + bias
     K += np.eye(len(X)) / noise_precision
     expected = -np.sum(multivariate_normal(np.zeros(len(X)), K).logpdf(X.T))
-    got = evaluate_paper(latent, LOG_THETA, Rows.of(X)).value
+    got = evaluate_paper(latent, LOG_THETA, FeatureGram.of(X)).value
     assert got == pytest.approx(expected, rel=1e-11)
 
 
@@ -103,22 +103,22 @@ def test_paper_value_is_the_density_of_the_features(shape):
 @pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
 def test_gradients_are_those_of_differences(shape, density, logs):
     X, latent = problem(shape)
-    rows = Rows.of(X)
-    got = density(latent, logs, rows)
-    expected = extrapolated(lambda x: density(x, logs, rows).value, latent)
+    gram = FeatureGram.of(X)
+    got = density(latent, logs, gram)
+    expected = extrapolated(lambda x: density(x, logs, gram).value, latent)
     np.testing.assert_allclose(got.latent, expected, rtol=0.0, atol=1e-8 * np.abs(expected).max())
-    expected = extrapolated(lambda t: density(latent, t, rows).value, logs)
+    expected = extrapolated(lambda t: density(latent, t, gram).value, logs)
     np.testing.assert_allclose(
         got.log_kernel, expected, rtol=0.0, atol=1e-8 * np.abs(expected).max()
     )
 
 
 @pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
-def test_shift_and_rotation_of_the_positions_change_nothing(density, logs):
+def test_invariant_to_shift_and_rotation_of_latent_coordinates(density, logs):
     X, latent = problem((15, 6, 3))
-    rows = Rows.of(X)
+    gram = FeatureGram.of(X)
     Q = ortho_group(3, seed=3).rvs()
-    base, moved = density(latent, logs, rows), density(latent @ Q + [3.0, -1.0, 2.0], logs, rows)
+    base, moved = density(latent, logs, gram), density(latent @ Q + [3.0, -1.0, 2.0], logs, gram)
     assert moved.value == pytest.approx(base.value, rel=1e-12)
     np.testing.assert_allclose(moved.latent, base.latent @ Q, rtol=0.0, atol=1e-11)
     np.testing.assert_allclose(moved.log_kernel, base.log_kernel, rtol=1e-10)
@@ -126,60 +126,63 @@ def test_shift_and_rotation_of_the_positions_change_nothing(density, logs):
 
 
 @pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
-def test_rotation_of_the_features_changes_nothing(density, logs):
+def test_invariant_to_rotation_of_the_features(density, logs):
     X, latent = problem((15, 6, 2))
     turned = X @ ortho_group(6, seed=4).rvs()
-    base, got = density(latent, logs, Rows.of(X)), density(latent, logs, Rows.of(turned))
+    base, got = (
+        density(latent, logs, FeatureGram.of(X)),
+        density(latent, logs, FeatureGram.of(turned)),
+    )
     assert got.value == pytest.approx(base.value, rel=1e-12)
     np.testing.assert_allclose(got.latent, base.latent, rtol=0.0, atol=1e-11)
 
 
-def test_a_constant_row_added_to_the_features_changes_nothing():
-    """The contrasts do not see it; the scale of the kernel is held."""
+def test_invariant_to_a_constant_added_to_each_feature():
+    """The contrasts are invariant; the scale of the kernel is fixed."""
     X, latent = problem((15, 6, 2))
-    rows = Rows.of(X)
-    shifted = Rows(
+    gram = FeatureGram.of(X)
+    shifted = FeatureGram(
         root=np.asfortranarray(X + np.arange(6.0)),
-        total=rows.total,
-        variance=rows.variance,
+        total=gram.total,
+        variance=gram.variance,
         n_features=6,
-        n_effective=rows.n_effective,
+        n_effective=gram.n_effective,
     )
-    base, got = evaluate(latent, LOG_KERNEL, rows), evaluate(latent, LOG_KERNEL, shifted)
+    base, got = evaluate(latent, LOG_KERNEL, gram), evaluate(latent, LOG_KERNEL, shifted)
     assert got.value == pytest.approx(base.value, rel=1e-12)
     np.testing.assert_allclose(got.latent, base.latent, rtol=0.0, atol=1e-10)
     np.testing.assert_allclose(got.log_kernel, base.log_kernel, rtol=1e-10)
 
 
-def test_units_of_the_features_shift_the_value_only():
+def test_units_of_the_features_only_shift_the_value():
     X, latent = problem((15, 6, 2))
-    base, got = (evaluate(latent, LOG_KERNEL, Rows.of(c * X)) for c in (1.0, 10.0))
+    base, got = (evaluate(latent, LOG_KERNEL, FeatureGram.of(c * X)) for c in (1.0, 10.0))
     assert got.value == pytest.approx(base.value + 14 * 6 * np.log(10.0), rel=1e-12)
     np.testing.assert_allclose(got.latent, base.latent, rtol=0.0, atol=1e-11)
 
 
-def test_scale_of_the_positions_is_that_of_the_kernel():
+def test_scale_of_latent_coordinates_is_equivalent_to_the_lengthscale():
     X, latent = problem((15, 6, 2))
-    rows = Rows.of(X)
+    gram = FeatureGram.of(X)
     scale = np.array([0.0, np.log(5.0), 0.0])
-    base, got = evaluate(latent, LOG_KERNEL, rows), evaluate(5.0 * latent, LOG_KERNEL + scale, rows)
+    base, got = evaluate(latent, LOG_KERNEL, gram), evaluate(5.0 * latent, LOG_KERNEL + scale, gram)
     assert got.value == pytest.approx(base.value, rel=1e-12)
     scale = np.array([0.0, -2.0 * np.log(5.0), 0.0, 0.0])
-    base = evaluate_paper(latent, LOG_THETA, rows)
-    got = evaluate_paper(5.0 * latent, LOG_THETA + scale, rows)
+    base = evaluate_paper(latent, LOG_THETA, gram)
+    got = evaluate_paper(5.0 * latent, LOG_THETA + scale, gram)
     assert got.value == pytest.approx(base.value, rel=1e-12)
     np.testing.assert_allclose(5.0 * got.latent, base.latent, rtol=0.0, atol=1e-11)
 
 
-def test_a_wide_bias_is_an_integrated_mean():
-    """N(0, c) on the mean: the paper's form rises by D/2 ln(2 pi c N), as the flat prior is 1."""
+def test_a_wide_bias_integrates_out_the_mean():
+    """With N(0, c) on the mean the paper's form differs by D/2 ln(2 pi c N)."""
     X, latent = problem((15, 6, 2))
-    rows = Rows.of(X)
+    gram = FeatureGram.of(X)
     signal, lengthscale, noise = np.exp(LOG_KERNEL)
-    v, bias = rows.variance, 1e7
+    v, bias = gram.variance, 1e7
     log_theta = np.log([v * signal, lengthscale**-2, bias, 1.0 / (v * noise)])
-    paper = evaluate_paper(latent, log_theta, rows)
-    got = evaluate(latent, LOG_KERNEL, rows)
+    paper = evaluate_paper(latent, log_theta, gram)
+    got = evaluate(latent, LOG_KERNEL, gram)
     n, d = X.shape
     constant = 0.5 * d * np.log(2.0 * np.pi * n * bias)
     assert got.value == pytest.approx(paper.value - constant, abs=1e-5)
@@ -187,68 +190,68 @@ def test_a_wide_bias_is_an_integrated_mean():
 
 
 @pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
-def test_positions_may_coincide(density, logs):
-    """Noise is by row: equal positions share the function, not its noise."""
+def test_latent_coordinates_may_coincide(density, logs):
+    """Samples with equal latent coordinates share the function, not its noise."""
     X, latent = problem((12, 5, 2))
     latent[6:] = latent[:6]
-    together = density(latent, logs, Rows.of(X))
+    together = density(latent, logs, FeatureGram.of(X))
     latent[6:] += 1e-9
-    apart = density(latent, logs, Rows.of(X))
+    apart = density(latent, logs, FeatureGram.of(X))
     assert together.value == pytest.approx(apart.value, rel=1e-9)
     np.testing.assert_allclose(together.latent, apart.latent, rtol=0.0, atol=1e-7)
-    all_one = density(np.zeros((12, 2)), logs, Rows.of(X))
+    all_one = density(np.zeros((12, 2)), logs, FeatureGram.of(X))
     assert np.isfinite(all_one.value)
     assert np.all(all_one.latent == 0.0)
 
 
 def test_the_arguments_are_not_changed():
     X, latent = problem((12, 5, 2))
-    rows = Rows.of(X)
-    kept = latent.copy(), rows.root.copy(), X.copy()
-    evaluate(latent, LOG_KERNEL, rows)
-    evaluate_paper(latent, LOG_THETA, rows)
-    for now, before in zip((latent, rows.root, X), kept, strict=True):
+    gram = FeatureGram.of(X)
+    kept = latent.copy(), gram.root.copy(), X.copy()
+    evaluate(latent, LOG_KERNEL, gram)
+    evaluate_paper(latent, LOG_THETA, gram)
+    for now, before in zip((latent, gram.root, X), kept, strict=True):
         assert np.array_equal(now, before)
 
 
 @pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
-def test_the_order_in_memory_does_not_matter(density, logs):
+def test_invariant_to_memory_order(density, logs):
     X, latent = problem((12, 5, 2))
-    rows = Rows.of(X)
-    base = density(latent, logs, rows)
+    gram = FeatureGram.of(X)
+    base = density(latent, logs, gram)
     for other in (np.asfortranarray(latent), np.repeat(latent, 2, axis=0)[::2]):
-        got = density(other, logs, rows)
+        got = density(other, logs, gram)
         assert got.value == base.value
         assert np.array_equal(got.latent, base.latent)
 
 
 @pytest.mark.parametrize("density", [evaluate, evaluate_paper])
-def test_a_matrix_without_a_factor_is_an_error(density):
+def test_a_matrix_that_is_not_positive_definite_raises(density):
     X, _ = problem((12, 5, 2))
     logs = np.array([0.0, 0.0, -600.0, 600.0])[: 3 if density is evaluate else 4]
     with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
-        density(np.zeros((12, 2)), logs, Rows.of(X))
+        density(np.zeros((12, 2)), logs, FeatureGram.of(X))
 
 
 @pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_positions_that_are_not_finite_are_an_error(density, logs, bad):
+def test_latent_coordinates_that_are_not_finite_raise(density, logs, bad):
     X, latent = problem((12, 5, 2))
     latent[3, 1] = bad
     with pytest.raises(np.linalg.LinAlgError, match="finite"):
-        density(latent, logs, Rows.of(X))
+        density(latent, logs, FeatureGram.of(X))
 
 
-def test_evaluations_of_several_sizes_and_threads_do_not_meet():
-    """Arrays are kept between evaluations; what is returned does not change with the next one."""
+def test_work_arrays_are_safe_across_sizes_and_threads():
+    """Work arrays are reused between evaluations; results are not overwritten."""
     problems = [problem((n, 9, 2), seed=n) for n in (40, 12, 60, 12, 25)]
 
     def run(case):
         X, latent = case
-        rows = Rows.of(X)
-        first = evaluate(latent, LOG_KERNEL, rows)
+        gram = FeatureGram.of(X)
+        first = evaluate(latent, LOG_KERNEL, gram)
         for shift in np.linspace(-0.5, 0.5, 20):
-            evaluate(latent, LOG_KERNEL + shift, rows)
+            evaluate(latent, LOG_KERNEL + shift, gram)
         return first
 
     alone = [run(case) for case in problems]

@@ -1,4 +1,4 @@
-"""From a task to the mode: where the search begins, what it is independent of, and its limits."""
+"""MAP estimation: initialisation, selection of settings, invariances and limits."""
 
 import numpy as np
 import pytest
@@ -8,10 +8,10 @@ from sklearn.datasets import load_wine
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
 from bsdr_models.dgplvm import map_search as fit_module
-from bsdr_models.dgplvm.back_constraint import DenseMap, centroid_weights, median_distance
-from bsdr_models.dgplvm.learn import Options, disagreement, learn_map
+from bsdr_models.dgplvm.back_constraint import DenseMapping, centroid_weights, median_distance
+from bsdr_models.dgplvm.learn import Options, disagreement, learn_mode
 from bsdr_models.dgplvm.leave_one_out import leave_out_tuples
-from bsdr_models.dgplvm.map_search import Task, fit_map, half_way
+from bsdr_models.dgplvm.map_search import Task, fit_map, shrink_towards_loo
 from bsdr_models.dgplvm.mapping_selection import (
     NOISE_PRIOR,
     NOISES,
@@ -20,9 +20,9 @@ from bsdr_models.dgplvm.mapping_selection import (
     MappingSettings,
     choose_settings,
     extend,
-    label_codes,
-    map_maker,
-    start_coordinates,
+    initial_coordinates,
+    mapping_factory,
+    whitened_indicators,
 )
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.inference.optimise import MapResult
@@ -32,7 +32,7 @@ PRIORS = DGPLVMPriors()
 
 
 def make_data(n_samples=30, n_features=6, n_classes=3, *, distance=2.0, seed=0):
-    """Centred rows about class centres, in no order of the classes."""
+    """Centred samples about class centres, in no order of the classes."""
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n_samples) % n_classes)
     centres = distance * rng.standard_normal((n_classes, n_features))
@@ -60,28 +60,28 @@ def search(task, **options):
 
 
 def covariance(X, settings, Z=None):
-    """Kernel of the map between rows, without its noise."""
+    """Kernel of the mapping between samples, without its noise."""
     decay = settings.width / (2.0 * median_distance(X))
     return np.exp(-decay * cdist(X, X if Z is None else Z, "sqeuclidean")) + OMEGA
 
 
 def by_conditioning(X, y, settings, latent, left, row):
-    """Mean position of a row given those of all but some rows, by dense algebra."""
+    """Conditional mean of a sample given all but some samples, by dense algebra."""
     K = covariance(X, settings) + settings.noise * np.eye(len(X))
     mean = centroid_weights(y, y.max() + 1) @ latent
     kept = np.setdiff1d(np.arange(len(X)), left)
     return mean + K[row, kept] @ np.linalg.solve(K[np.ix_(kept, kept)], latent[kept] - mean)
 
 
-# ------------------------------------------------------------------------- codes and starts
+# ------------------------------------------------------------------- indicators and initialisation
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
-def test_codes_are_whitened_and_depend_on_the_class_only(n_classes):
+def test_indicators_are_whitened_and_depend_on_the_class_only(n_classes):
     rng = np.random.default_rng(1)
     y = rng.permutation(np.r_[np.arange(n_classes), np.zeros(9, int), np.ones(4, int)])
     y = np.insert(y, [2, 5, 5], -1)
-    codes = label_codes(y, n_classes)
+    codes = whitened_indicators(y, n_classes)
     known = y >= 0
     assert codes.shape == (len(y), n_classes - 1)
     np.testing.assert_allclose(codes[known].mean(axis=0), 0.0, atol=1e-12)
@@ -92,34 +92,34 @@ def test_codes_are_whitened_and_depend_on_the_class_only(n_classes):
         np.testing.assert_allclose(np.ptp(codes[y == label], axis=0), 0.0, atol=1e-12)
 
 
-def test_classes_without_rows_have_no_code():
+def test_classes_without_samples_have_no_indicator():
     y = np.array([4, 1, -1, 4, 1, 2])
     np.testing.assert_allclose(
-        np.abs(label_codes(y, 7)),
-        np.abs(label_codes(np.searchsorted([-1, 1, 2, 4], y) - 1, 3)),
+        np.abs(whitened_indicators(y, 7)),
+        np.abs(whitened_indicators(np.searchsorted([-1, 1, 2, 4], y) - 1, 3)),
         atol=1e-12,
     )
 
 
-def test_as_many_components_as_codes():
+def test_as_many_components_as_indicators():
     X, y = make_data()
-    prior = map_maker(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
-    np.testing.assert_array_equal(start_coordinates(prior, X, y, 3, 2), label_codes(y, 3))
+    prior = mapping_factory(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
+    np.testing.assert_array_equal(initial_coordinates(prior, X, y, 3, 2), whitened_indicators(y, 3))
 
 
 @pytest.mark.parametrize("n_components", [1, 2, 3])
-def test_fewer_components_than_codes_are_those_predicted_best(n_components):
-    """No other whitened combinations of the codes agree better with their leave-out values."""
+def test_fewer_components_than_indicators_are_the_best_predicted_ones(n_components):
+    """No other whitened combinations agree better with their leave-one-out values."""
     X, y = make_data(40, 6, 5, distance=1.0)
     settings = MappingSettings(width=2.0, noise=0.03)
-    prior = map_maker(X, y, 5, mean_variance=OMEGA)(settings)
-    start = start_coordinates(prior, X, y, 5, n_components)
-    codes = label_codes(y, 5)
+    prior = mapping_factory(X, y, 5, mean_variance=OMEGA)(settings)
+    start = initial_coordinates(prior, X, y, 5, n_components)
+    codes = whitened_indicators(y, 5)
     left_out = np.zeros_like(codes)
     for row, sets in enumerate(leave_out_tuples(y, 5)):
         predicted = [by_conditioning(X, y, settings, codes, left, row) for left in sets]
         left_out[row] = np.mean(predicted, axis=0)
-    weights = codes.T @ start / len(y)  # the combination taken
+    weights = codes.T @ start / len(y)
     np.testing.assert_allclose(codes @ weights, start, atol=1e-10)
     np.testing.assert_allclose(weights.T @ weights, np.eye(n_components), atol=1e-10)
     agreement = codes.T @ left_out
@@ -135,38 +135,38 @@ def test_fewer_components_than_codes_are_those_predicted_best(n_components):
 
 
 @pytest.mark.parametrize("n_components", [3, 5, 8])
-def test_more_components_than_codes_follow_the_features(n_components):
+def test_more_components_than_indicators_are_principal_components(n_components):
     X, y = make_data()
-    prior = map_maker(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
-    start = start_coordinates(prior, X, y, 3, n_components)
+    prior = mapping_factory(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
+    start = initial_coordinates(prior, X, y, 3, n_components)
     n = len(X)
-    np.testing.assert_array_equal(start[:, :2], label_codes(y, 3))
+    np.testing.assert_array_equal(start[:, :2], whitened_indicators(y, 3))
     np.testing.assert_allclose(start.T @ start, n * np.eye(n_components), atol=1e-8)
     np.testing.assert_allclose(start.mean(axis=0), 0.0, atol=1e-10)
-    # What is left of the features once the codes are taken off has these as its scores.
+    # These are the principal component scores of the residuals of the features.
     rest = X - start[:, :2] @ (start[:, :2].T @ X) / n
     sizes = np.linalg.svd(rest - rest.mean(axis=0), compute_uv=False)
     explained = np.linalg.norm(rest.T @ start[:, 2:], axis=0) / np.sqrt(n)
     np.testing.assert_allclose(explained, sizes[: n_components - 2], rtol=1e-10)
 
 
-def test_there_are_no_more_directions_than_these():
+def test_too_many_components_raise():
     X, y = make_data()
-    prior = map_maker(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
+    prior = mapping_factory(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
     with pytest.raises(ValueError, match=r"n_components=9 is too large: .* 2 directions .* 6 of"):
-        start_coordinates(prior, X, y, 3, 9)
+        initial_coordinates(prior, X, y, 3, 9)
     flat = np.repeat(X[:3], 10, axis=0)  # nothing varies within classes
-    prior = map_maker(flat, np.repeat([0, 1, 2], 10), 3, mean_variance=OMEGA)(
+    prior = mapping_factory(flat, np.repeat([0, 1, 2], 10), 3, mean_variance=OMEGA)(
         MappingSettings(width=2.0, noise=0.03)
     )
     with pytest.raises(ValueError, match="0 of the features"):
-        start_coordinates(prior, flat, np.repeat([0, 1, 2], 10), 3, 3)
+        initial_coordinates(prior, flat, np.repeat([0, 1, 2], 10), 3, 3)
 
 
-def test_further_rows_are_placed_by_conditioning():
+def test_new_samples_are_extended_by_conditioning():
     X, y = make_data(30)
     settings = MappingSettings(width=1.5, noise=0.04)
-    prior = map_maker(X[:22], y[:22], 3, mean_variance=OMEGA)(settings)
+    prior = mapping_factory(X[:22], y[:22], 3, mean_variance=OMEGA)(settings)
     latent = np.random.default_rng(3).standard_normal((22, 2))
     found = extend(prior, latent, X[22:])
     mean = centroid_weights(y[:22], 3) @ latent
@@ -177,22 +177,24 @@ def test_further_rows_are_placed_by_conditioning():
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
 
 
-def test_the_search_begins_half_way_to_leave_one_out():
+def test_indicators_are_shrunk_halfway_to_leave_one_out_predictions():
     X, y = make_data()
     settings = MappingSettings(width=2.0, noise=0.03)
-    prior = map_maker(X, y, 3, mean_variance=OMEGA)(settings)
-    codes = label_codes(y, 3)
+    prior = mapping_factory(X, y, 3, mean_variance=OMEGA)(settings)
+    codes = whitened_indicators(y, 3)
     left_out = [by_conditioning(X, y, settings, codes, [i], i) for i in range(len(X))]
-    np.testing.assert_allclose(half_way(prior, codes), 0.5 * (codes + left_out), rtol=1e-9)
+    np.testing.assert_allclose(
+        shrink_towards_loo(prior, codes), 0.5 * (codes + left_out), rtol=1e-9
+    )
 
 
-# ------------------------------------------------------------------------ settings of the map
+# ------------------------------------------------------------------------ settings of the mapping
 
 
 @pytest.mark.parametrize("distance", [0.5, 2.0])
 def test_settings_are_the_best_of_the_grid(distance):
     X, y = make_data(18, 4, distance=distance)
-    codes, tuples = label_codes(y, 3), leave_out_tuples(y, 3)
+    codes, tuples = whitened_indicators(y, 3), leave_out_tuples(y, 3)
     losses = {}
     for width in WIDTHS[::2]:
         for noise in NOISES[::2]:
@@ -210,7 +212,7 @@ def test_settings_are_the_best_of_the_grid(distance):
     assert got == min(losses, key=losses.get)
 
 
-def test_settings_do_not_depend_on_rows_without_a_label():
+def test_settings_do_not_depend_on_unlabelled_samples():
     X, y = make_data()
     alone = choose_settings(X, y, 3, mean_variance=OMEGA)
     rng = np.random.default_rng(4)
@@ -219,7 +221,7 @@ def test_settings_do_not_depend_on_rows_without_a_label():
     assert choose_settings(more, given, 3, mean_variance=OMEGA) == alone
 
 
-def test_a_single_candidate_is_taken_without_any_work():
+def test_a_single_candidate_is_returned_without_computation():
     found = choose_settings(
         np.full((3, 1), np.nan), np.zeros(3, int), 1, mean_variance=OMEGA, widths=[7], noises=[8]
     )
@@ -230,16 +232,16 @@ def test_a_single_candidate_is_taken_without_any_work():
 
 
 def aligned(found, expected):
-    """LatentCoordinates after the best rotation or reflection."""
+    """Latent coordinates after the best rotation or reflection."""
     rotation, _ = orthogonal_procrustes(found, expected)
     return found @ rotation
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_infinite_weight_gives_the_codes(n_classes):
+def test_infinite_weight_gives_the_indicators(n_classes):
     X, y = make_data(n_classes=n_classes)
     limit = search(make_task(X, y, weight=np.inf))
-    np.testing.assert_allclose(limit.latent, label_codes(y, n_classes), atol=1e-12)
+    np.testing.assert_allclose(limit.latent, whitened_indicators(y, n_classes), atol=1e-12)
     assert limit.criterion < 1e-20
     assert limit.search.converged
 
@@ -257,18 +259,18 @@ def test_large_weights_tend_to_the_limit():
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_positions_are_whitened_and_the_gradient_vanishes(mapped):
+def test_latent_coordinates_are_whitened_and_the_gradient_vanishes(mapped):
     X, y = make_data(distance=1.0)
     task = make_task(X, y, n_centres=None if mapped else 0)
     found = search(task, tol=1e-9)
     np.testing.assert_allclose(found.latent.mean(axis=0), 0.0, atol=1e-10)
     np.testing.assert_allclose(found.latent.T @ found.latent, len(X) * np.eye(2), atol=1e-8)
     np.testing.assert_allclose(sum(found.terms.values()), found.search.value, rtol=1e-10)
-    assert (found.map_prior is None) == (not mapped)
+    assert (found.mapping_prior is None) == (not mapped)
     assert found.search.converged
 
 
-def test_labelled_rows_alone_are_whitened():
+def test_labelled_samples_alone_are_whitened():
     X, y = make_data()
     given = y.copy()
     given[[0, 3, 4, 11, 20]] = -1
@@ -278,16 +280,14 @@ def test_labelled_rows_alone_are_whitened():
         assert found.latent.shape == (30, 2)
         np.testing.assert_allclose(known.mean(axis=0), 0.0, atol=1e-10)
         np.testing.assert_allclose(known.T @ known, 25 * np.eye(2), atol=1e-8)
-        # Rows without a label lie with their class all the same.
+        # Unlabelled samples are near their class nevertheless.
         centroids = np.stack([found.latent[given == label].mean(axis=0) for label in range(3)])
         nearest = cdist(found.latent[given < 0], centroids).argmin(axis=1)
         assert (nearest == y[given < 0]).mean() >= 0.8
 
 
-def test_rows_without_a_label_change_nothing_in_the_limit_but_the_width():
-    """They are put where the others say, which says nothing new. Widths are in units of the median
-    distance of all rows.
-    """
+def test_unlabelled_samples_only_change_the_width_in_the_limit():
+    """They are embedded by the others; widths are in units of the median distance of all."""
     X, y = make_data(60)
     given = np.where(np.arange(60) < 30, y, -1)
     noises, width = [0.03], 2.0
@@ -297,8 +297,8 @@ def test_rows_without_a_label_change_nothing_in_the_limit_but_the_width():
     new = np.random.default_rng(5).standard_normal((20, 6))
     np.testing.assert_allclose(both.latent[:30], alone.latent, atol=1e-12)
     np.testing.assert_allclose(
-        extend(both.map_prior, both.latent, new),
-        extend(alone.map_prior, alone.latent, new),
+        extend(both.mapping_prior, both.latent, new),
+        extend(alone.mapping_prior, alone.latent, new),
         rtol=1e-7,
         atol=1e-9,
     )
@@ -308,36 +308,36 @@ def test_collapse_is_reported_for_priors_without_signal():
     X, y = make_data()
     none = DGPLVMPriors(signal_variance=LogNormal(1e-3, 0.05), noise_variance=LogNormal(1.0, 0.05))
     assert search(make_task(X, y)).collapse is None
-    assert "explain next to nothing" in search(make_task(X, y, priors=none)).collapse
+    assert "explain almost nothing" in search(make_task(X, y, priors=none)).collapse
     assert "collapsed to a point" in search(make_task(X, y, weight=np.inf)).collapse
-    learned = learn_map(
+    result = learn_mode(
         make_task(X, y, priors=none),
         Options(approximation="laplace"),
         rng=np.random.default_rng(0),
     )
-    assert any("explain next to nothing" in remark for remark in learned.remarks)
-    # Whoever asks for the limit knows.
-    learned = learn_map(
+    assert any("explain almost nothing" in message for message in result.warnings)
+    # No collapse warning for infinite weight.
+    result = learn_mode(
         make_task(X, y, weight=np.inf),
         Options(approximation="laplace"),
         rng=np.random.default_rng(0),
     )
-    assert not any("collapsed" in remark for remark in learned.remarks)
+    assert not any("collapsed" in message for message in result.warnings)
 
 
-# ----------------------------------------------------------------------------- several starts
+# ------------------------------------------------------------------- several initialisations
 
 
 @pytest.fixture(scope="module")
 def wine():
-    """60 training rows and 118 others."""
+    """60 training samples and 118 others."""
     X, y = load_wine(return_X_y=True)
     train = np.arange(len(y)) % 3 == 0
     return X[train], y[train], X[~train], y[~train]
 
 
 @pytest.mark.parametrize("weight", [1.0, 10.0, 100.0])
-def test_all_starts_agree_on_wine(wine, weight):
+def test_all_initialisations_agree_on_wine(wine, weight):
     X, y, _, _ = wine
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     found = search(make_task(X, y, weight=weight), n_starts=5)
@@ -348,18 +348,18 @@ def test_all_starts_agree_on_wine(wine, weight):
 
 
 @pytest.mark.filterwarnings("ignore:the search stopped")
-def test_starts_that_do_not_agree_are_reported(wine):
-    """Cut short after one iteration each has its own end."""
+def test_initialisations_that_do_not_agree_are_reported(wine):
+    """After one iteration they differ."""
     X, y, _, _ = wine
     model = DGPLVMClassifier(n_restarts=4, max_iter=1, random_state=0)
-    with pytest.warns(UserWarning, match=r"\d of 4 starts ended at the best optimum.*not unique"):
+    with pytest.warns(UserWarning, match=r"\d of 4 initialisations ended at the best.*not unique"):
         model.fit(X, y)
     ends = model.idata_["fit/restarts"].values
     assert len(ends) == 4
     np.testing.assert_allclose(ends.max(), model.log_density_[-1])
 
 
-def test_what_is_said_of_disagreement():
+def test_disagreement_message():
     def result(*values, interrupted=False):
         return MapResult(
             x=np.zeros(1),
@@ -372,9 +372,11 @@ def test_what_is_said_of_disagreement():
 
     assert disagreement(result(5.0)) is None
     assert disagreement(result(5.0, 5.001)) is None
-    said = disagreement(result(5.0, 5.001, 25.0))
-    assert said.startswith("2 of 3 starts ended at the best optimum, the others up to 20 nats")
-    assert disagreement(result(5.0, 25.0, interrupted=True)) is None  # it has not ended
+    message = disagreement(result(5.0, 5.001, 25.0))
+    assert message.startswith(
+        "2 of 3 initialisations ended at the best optimum, the others up to 20"
+    )
+    assert disagreement(result(5.0, 25.0, interrupted=True)) is None
 
 
 # --------------------------------------------------------------- few centres, inducing points
@@ -385,7 +387,7 @@ def fitted(X, y, **more):
 
 
 @pytest.mark.parametrize("weight", [10.0, np.inf])
-def test_all_rows_as_centres_give_the_dense_map(wine, weight):
+def test_all_samples_as_centres_give_the_dense_mapping(wine, weight):
     X, y, new, _ = wine
     dense = fitted(X, y, weight=weight)
     low_rank = fitted(X, y, weight=weight, n_centres=len(X))
@@ -396,13 +398,13 @@ def test_all_rows_as_centres_give_the_dense_map(wine, weight):
 
 
 @pytest.mark.parametrize("weight", [10.0, np.inf])
-def test_many_rows_are_fitted_nearly_as_few(monkeypatch, weight):
-    """300 rows: with inducing points and 300 centres, and exactly."""
+def test_sparse_fit_approximates_the_exact_fit(monkeypatch, weight):
+    """300 samples: with inducing points and 300 centres, and exactly."""
     X, y = make_data(300, 8, distance=1.0)
     exact = fitted(X, y, weight=weight)
     monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 100)
     sparse = fitted(X, y, weight=weight)
-    # A bound of the same density, up to a few nats; the map is the same.
+    # A bound of the same density, up to a few nats; the mapping is the same.
     assert sparse.log_density_[-1] < exact.log_density_[-1] + 1e-3
     assert sparse.log_density_[-1] > exact.log_density_[-1] - 5.0
     np.testing.assert_allclose(sparse.predict_proba(X), exact.predict_proba(X), atol=0.02)
@@ -415,14 +417,14 @@ def test_many_rows_are_fitted_nearly_as_few(monkeypatch, weight):
 
 # -------------------------------------------------------------------------------- invariance
 
-# Widths and noises that are given: a choice among near ties would be no invariance.
+# Fixed settings: selection among near ties is not invariant.
 FIXED = {"map_width": 2.0, "map_noise": 0.03}
 VARIANTS = {"default": FIXED, "limit": FIXED | {"weight": np.inf}, "cv": {}}
 every_variant = pytest.mark.parametrize("name", VARIANTS)
 
 
 @every_variant
-def test_features_in_another_order(wine, name):
+def test_invariant_to_feature_order(wine, name):
     X, y, new, _ = wine
     order = np.random.default_rng(6).permutation(X.shape[1])
     plain = fitted(X, y, **VARIANTS[name])
@@ -434,7 +436,7 @@ def test_features_in_another_order(wine, name):
 
 
 @every_variant
-def test_features_in_other_units(wine, name):
+def test_invariant_to_feature_units(wine, name):
     X, y, new, _ = wine
     plain = fitted(X, y, **VARIANTS[name])
     for scale, shift in ((7.0, 3.0), (-1e-3, 0.0), (2.0**40, 0.0)):
@@ -451,15 +453,13 @@ def test_features_in_other_units(wine, name):
 
 
 def up_to_rotation(found, expected):
-    """Largest difference once one set is turned onto the other."""
+    """Largest difference after alignment by a rotation."""
     return np.abs(aligned(found, expected) - expected).max()
 
 
 @every_variant
-def test_rows_in_another_order(wine, name):
-    """The map is the same; the classifier learns from leave-out positions that are averages over
-    random tuples of rows, and moves by their Monte Carlo error.
-    """
+def test_invariant_to_sample_order(wine, name):
+    """The mapping is equal; the classifier differs by the Monte Carlo error of random tuples."""
     X, y, new, _ = wine
     order = np.random.default_rng(7).permutation(len(X))
     plain = fitted(X, y, **VARIANTS[name])
@@ -471,7 +471,7 @@ def test_rows_in_another_order(wine, name):
 
 
 @every_variant
-def test_classes_under_other_names(wine, name):
+def test_invariant_to_class_names(wine, name):
     X, y, new, _ = wine
     names = np.array(["m", "z", "a"])
     plain = fitted(X, y, **VARIANTS[name])
@@ -481,12 +481,12 @@ def test_classes_under_other_names(wine, name):
     p = other.predict_proba(new)[:, order]
     assert np.abs(p - plain.predict_proba(new)).max() < 0.05
     assert (other.predict(new) == names[plain.predict(new)]).mean() > 0.98
-    # Names in the same order are nothing to the fit.
+    # Names in the same order do not change the fit.
     same = fitted(X, np.array(["a", "m", "z"])[y], **VARIANTS[name])
     np.testing.assert_array_equal(same.predict_proba(new), plain.predict_proba(new))
 
 
-def test_rows_without_a_label_may_stand_anywhere(wine):
+def test_invariant_to_the_order_of_unlabelled_samples(wine):
     X, y, new, _ = wine
     given = np.where(np.arange(len(y)) % 2 == 0, y, -1)
     order = np.random.default_rng(8).permutation(len(X))
@@ -499,7 +499,7 @@ def test_rows_without_a_label_may_stand_anywhere(wine):
 @pytest.mark.parametrize(
     "arguments", [{}, {"n_restarts": 5}, {"n_centres": 20}, {"mapping": "none"}], ids=str
 )
-def test_two_fits_are_the_same_to_the_last_bit(wine, arguments):
+def test_fits_are_deterministic(wine, arguments):
     X, y, new, _ = wine
     first, second = fitted(X, y, **arguments), fitted(X, y, **arguments)
     np.testing.assert_array_equal(first.latent_, second.latent_)
@@ -507,10 +507,10 @@ def test_two_fits_are_the_same_to_the_last_bit(wine, arguments):
     np.testing.assert_array_equal(first.predict_proba(new), second.predict_proba(new))
 
 
-def test_the_dense_map_is_used_up_to_the_exact_limit():
+def test_the_dense_mapping_is_used_up_to_the_exact_limit():
     X, y = make_data(12)
     task = make_task(X, y)
     assert task.dense
     assert not make_task(X, y, n_centres=12).dense
     assert not make_task(np.zeros((fit_module.EXACT_SAMPLES + 1, 1)), y).dense
-    assert isinstance(search(task).map_prior, DenseMap)
+    assert isinstance(search(task).mapping_prior, DenseMapping)

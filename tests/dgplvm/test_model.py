@@ -25,7 +25,7 @@ PRIORS = Priors(
     map_mean_variance=0.7,
 )
 KERNEL = ("signal_variance", "lengthscale", "noise_variance")
-# Labels unsorted and not contiguous; a class of one row; rows without a label.
+# Labels unsorted and not contiguous; a class of one sample; unlabelled samples.
 TWO = np.array([7, 2, 7, 7, 2, 2, 7, 2, 2])
 THREE = np.array(["b", "?", "a", "b", "c", "a", "?", "b", "a"])
 CASES = {
@@ -40,8 +40,8 @@ CASES = {
 }
 
 
-def rows(n_features=4):
-    """Correlated features of different size, not centred, two rows equal."""
+def features(n_features=4):
+    """Correlated features of different size, not centred, two samples equal."""
     rng = np.random.default_rng(3)
     X = rng.standard_normal((len(TWO), n_features)) @ rng.standard_normal((n_features,) * 2)
     X[5] = X[4]
@@ -50,11 +50,11 @@ def rows(n_features=4):
 
 def declared(case, **changes):
     y, options = CASES[case]
-    return build_model(rows(), y, priors=PRIORS, **(options | changes))
+    return build_model(features(), y, priors=PRIORS, **(options | changes))
 
 
 def criterion_of(model):
-    """Compiled, from values of all variables."""
+    """Compiled function of the values of all variables."""
     values = model.replace_rvs_by_values([model["criterion"]])[0]
     return pm.compile(model.value_vars, values, on_unused_input="ignore", **FAST)
 
@@ -66,8 +66,8 @@ def random_point(model, seed):
     return {"latent_raw": rng.standard_normal(shape), **logs}
 
 
-def positions(U, X, known, *, width, noise):
-    """Whitened by a symmetric root; also the covariance of the map."""
+def whitened(U, X, known, *, width, noise):
+    """Whitened by a symmetric root; also the covariance of the mapping."""
     distance = ((X[:, None] - X[None]) ** 2).sum(axis=2)
     pairs = [distance[i, j] for i in range(len(X)) for j in range(i)]
     K_b = np.exp(-0.5 * width * distance / np.median(pairs))
@@ -91,15 +91,15 @@ def scatter_ratio(latent, y, known, criterion):
 
 
 def log_joint(point, y, **options):
-    """Every factor on the scale on which PyMC samples, by its definition."""
-    X, U = rows(), point["latent_raw"]
+    """Every factor by its definition, on the scale on which PyMC samples."""
+    X, U = features(), point["latent_raw"]
     known = np.ones(len(X), bool) if "unlabeled" not in options else y != options["unlabeled"]
     logs = [point[f"{name}_log__"] for name in KERNEL]
     a, ell, b = np.exp(logs)
     total = stats.norm.logpdf(U).sum()
     for value, prior in zip(logs, PRIORS.kernel, strict=True):
         total += stats.norm.logpdf(value, np.log(prior.median), prior.log_sd)
-    latent, K_b = positions(
+    latent, K_b = whitened(
         U, X, known, width=options.get("width", 2.0), noise=options.get("map_noise", 0.02)
     )
 
@@ -116,8 +116,8 @@ def log_joint(point, y, **options):
     total -= options.get("weight", 10.0) * known.sum() * n_effective * J
 
     centroids = [latent[known & (y == label)].mean(axis=0) for label in set(y[known])]
-    away = latent - np.mean(centroids, axis=0)
-    square = np.trace(away.T @ np.linalg.inv(K_b) @ away)
+    centred = latent - np.mean(centroids, axis=0)
+    square = np.trace(centred.T @ np.linalg.inv(K_b) @ centred)
     exponent = (len(X) - 1) * latent.shape[1] + PRIORS.map_dof
     return total - 0.5 * exponent * np.log(1.0 + square / PRIORS.map_dof), J
 
@@ -153,8 +153,8 @@ def test_gradient_is_that_of_differences(case, differences):
     )
 
 
-def test_density_ignores_how_raw_positions_are_turned_and_stretched():
-    """All but their own prior, N(U; 0, I)."""
+def test_density_is_invariant_to_linear_maps_of_raw_coordinates():
+    """Except for their prior N(U; 0, I)."""
     model = declared("three classes")
     logp = model.compile_logp(**FAST)
     point = random_point(model, 6)
@@ -167,9 +167,9 @@ def test_density_ignores_how_raw_positions_are_turned_and_stretched():
         np.testing.assert_allclose(rest(U @ G), rest(U), rtol=1e-10)
 
 
-def test_features_may_be_moved_turned_and_padded():
-    """Only products of centred rows count: D = 6 with two features that do not vary is D = 4."""
-    X, y = rows(), TWO
+def test_invariant_to_shift_and_rotation_of_the_features():
+    """The density depends on the Gram matrix of centred samples only."""
+    X, y = features(), TWO
     turn, _ = np.linalg.qr(np.random.default_rng(8).standard_normal((4, 4)))
     options = {"n_components": 1, "priors": PRIORS}
     models = [build_model(Z, y, **options) for Z in (X, 5.0 - X @ turn)]
@@ -179,17 +179,17 @@ def test_features_may_be_moved_turned_and_padded():
 
 
 def test_names_dims_and_coordinates():
-    table = pd.DataFrame(rows(), columns=list("pqrs"))
+    table = pd.DataFrame(features(), columns=list("pqrs"))
     model = build_model(table, THREE, n_components=2, unlabeled="?")
     assert [variable.name for variable in model.free_RVs] == ["latent_raw", *KERNEL]
     assert model.named_vars_to_dims["latent"] == ("obs", "component")
     assert model.coords["feature"] == tuple("pqrs")
     assert model.coords["outcome"] == ("a", "b", "c")
-    np.testing.assert_array_equal(model["X"].get_value(), rows())
+    np.testing.assert_array_equal(model["X"].get_value(), features())
     np.testing.assert_array_equal(model["y"].get_value(), [1, -1, 0, 1, 2, 0, -1, 1, 0])
 
 
-def test_prior_draws_are_finite_and_white():
+def test_prior_draws_are_finite_and_whitened():
     model = declared("two classes")
     with model, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The effect of Potentials")
@@ -200,7 +200,7 @@ def test_prior_draws_are_finite_and_white():
     assert (tree["prior/criterion"].values > 0.0).all()
 
 
-def test_start_is_where_the_classes_are_apart():
+def test_initial_point_separates_the_classes():
     for case in CASES:
         model = declared(case)
         point = model.initial_point()
@@ -219,31 +219,31 @@ def test_start_is_where_the_classes_are_apart():
         ({"width": 0.0}, "width must be"),
         ({"map_noise": 0.0}, "map_noise must be"),
         ({"criterion": "inverse_trace"}, "criterion must be one of"),
-        ({"y": TWO[:-1]}, "X has 9 rows and y has shape"),
+        ({"y": TWO[:-1]}, "X has 9 samples and y has shape"),
         ({"y": np.zeros(9)}, "at least two classes"),
         ({"y": TWO, "unlabeled": 7}, "at least two classes"),
-        ({"X": np.ones((9, 4))}, "all rows of X are equal"),
+        ({"X": np.ones((9, 4))}, "all samples of X are equal"),
         ({"X": np.full((9, 4), np.nan)}, "NaN or infinity"),
-        ({"X": rows()[:3], "y": TWO[:3], "n_components": 3, "criterion": "total"}, "below"),
+        ({"X": features()[:3], "y": TWO[:3], "n_components": 3, "criterion": "total"}, "below"),
     ],
 )
-def test_bad_input_is_named(changes, message):
-    options = {"X": rows(), "y": TWO, "n_components": 1} | changes
+def test_invalid_input_raises(changes, message):
+    options = {"X": features(), "y": TWO, "n_components": 1} | changes
     with pytest.raises(ValueError, match=message):
         build_model(options.pop("X"), options.pop("y"), **options)
 
 
-# The hand-written density takes the place of the declared one.
+# The hand-written density.
 
 
 def task_and_mode(case):
-    """A task of the same rows, and its mode with the map of the default settings."""
+    """A task on the same samples, and its mode with default settings of the mapping."""
     y, options = CASES[case]
     index = np.full(len(y), -1)
     known = y != options.get("unlabeled", None)
     index[known] = np.unique(y[known], return_inverse=True)[1]
     task = Task(
-        X=rows() - rows().mean(axis=0),
+        X=features() - features().mean(axis=0),
         y_index=index,
         n_labels=index.max() + 1,
         n_components=options["n_components"],
@@ -257,10 +257,10 @@ def task_and_mode(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_hand_written_density_is_the_declared_one(case):
+def test_hand_written_density_matches_the_declared_one(case):
     task, mode = task_and_mode(case)
-    density = hand_written(sampling.Density(make_objective(task, mode.map_prior)))
-    fused = sampling.declare(task, mode, density=density)
+    density = hand_written(sampling.Density(make_objective(task, mode.mapping_prior)))
+    fused = sampling.declare_model(task, mode, density=density)
     declared_model = declared(case)
     functions = [
         model.logp_dlogp_function(ravel_inputs=True, **FAST) for model in (fused, declared_model)
@@ -274,19 +274,19 @@ def test_hand_written_density_is_the_declared_one(case):
         )
 
 
-def test_hand_written_density_of_a_point_without_spread_is_zero():
+def test_hand_written_density_of_coincident_coordinates_is_zero():
     task, mode = task_and_mode("three classes")
-    density = sampling.Density(make_objective(task, mode.map_prior))
+    density = sampling.Density(make_objective(task, mode.mapping_prior))
     value, by_raw, by_log = density(np.zeros((len(TWO), 2)), np.zeros(3))
     assert value == -np.inf
     assert not by_raw.any()
     assert not by_log.any()
 
 
-def test_curvature_is_of_every_rotation():
-    """Covariance of a mode and of the same mode turned; raw positions are of mean square one."""
+def test_curvature_is_averaged_over_rotations():
+    """The covariance at the mode; raw coordinates have mean square one."""
     task, mode = task_and_mode("three classes")
-    objective = make_objective(task, mode.map_prior)
+    objective = make_objective(task, mode.mapping_prior)
     x, covariance = sampling.curvature(objective, mode)
     U = objective.unpack(x)[0]
     np.testing.assert_allclose(U.T @ U, len(U) * np.eye(2), atol=1e-12)
@@ -299,13 +299,13 @@ def test_curvature_is_of_every_rotation():
     assert eigenvalues[-1] <= 1.0 + 1e-12
 
 
-def test_draws_are_turned_to_the_mode():
+def test_draws_are_aligned_to_the_mode():
     rng = np.random.default_rng(11)
     mode = rng.standard_normal((7, 2))
     turns = np.linalg.qr(rng.standard_normal((3, 5, 2, 2)))[0]
     draws = mode @ turns
     np.testing.assert_allclose(
-        sampling.towards(draws, mode), np.broadcast_to(mode, (3, 5, 7, 2)), atol=1e-10
+        sampling.align_draws(draws, mode), np.broadcast_to(mode, (3, 5, 7, 2)), atol=1e-10
     )
 
 
@@ -314,11 +314,11 @@ def test_draws_are_turned_to_the_mode():
     [
         ({"weight": np.inf}, "finite weight"),
         ({"criterion": "inverse_trace"}, "criterion in"),
-        ({"n_centres": 0}, "map by all rows"),
-        ({"n_centres": 3}, "map by all rows"),
+        ({"n_centres": 0}, "dense mapping"),
+        ({"n_centres": 3}, "dense mapping"),
     ],
 )
-def test_what_cannot_be_sampled_is_refused(changes, message):
+def test_improper_densities_raise(changes, message):
     task, _ = task_and_mode("two classes")
     other = Task(**({name: getattr(task, name) for name in task.__slots__} | changes))
     mode = fit_map(other, widths=(2.0,), noises=(0.02,), rng=np.random.default_rng(12))

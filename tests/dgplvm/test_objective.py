@@ -1,4 +1,4 @@
-"""The objective against its terms written out, and its gradient against differences."""
+"""The objective against its terms, and its gradient against finite differences."""
 
 from dataclasses import replace
 
@@ -8,10 +8,10 @@ from scipy.linalg import helmert, inv, sqrtm
 from scipy.spatial.distance import cdist, pdist
 from scipy.stats import multivariate_normal, multivariate_t, norm
 
-from bsdr_models.dgplvm.back_constraint import DenseMap, LowRankMap, centroid_weights
+from bsdr_models.dgplvm.back_constraint import DenseMapping, LowRankMapping, centroid_weights
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import Rows
+from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import Objective, whiten
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 
@@ -23,20 +23,20 @@ def make_objective(X, y, *, how="dense", criterion="trace_ratio", n_inducing=0, 
     weights = centroid_weights(y, 3)
     options = {"width": 1.5, "noise": 0.07, "mean_variance": 0.3}
     prior = {
-        "dense": lambda: DenseMap.of(X, weights, **options),
-        "few": lambda: LowRankMap.of(X, weights, X[:5], **options),
+        "dense": lambda: DenseMapping.of(X, weights, **options),
+        "few": lambda: LowRankMapping.of(X, weights, X[:5], **options),
         "none": lambda: None,
     }[how]()
-    rows = Rows.of(X)
+    gram = FeatureGram.of(X)
     return Objective(
-        rows=rows,
-        map_prior=prior,
+        gram=gram,
+        mapping_prior=prior,
         criterion=make_criterion(criterion, y, 3),
         weight=7.0,
         known=np.flatnonzero(y >= 0),
         priors=Priors(),
         n_components=r,
-        temper=rows.n_effective / rows.n_features,
+        temper=gram.n_effective / gram.n_features,
         n_inducing=n_inducing,
     )
 
@@ -87,8 +87,8 @@ def test_gradient_with_dynamics(problem, differences):
     assert len(objective.bounds[0]) == len(x)
 
 
-def test_value_is_the_sum_of_densities_from_elsewhere(problem):
-    """Contrasts of the rows, a multivariate t of the positions, normals of the logarithms."""
+def test_value_is_the_sum_of_reference_densities(problem):
+    """Contrasts of features, a multivariate t of latent coordinates, normals of log parameters."""
     X, y = problem
     objective = make_objective(X, y)
     x = some_point(objective, len(X))
@@ -111,7 +111,7 @@ def test_value_is_the_sum_of_densities_from_elsewhere(problem):
     K_b = np.exp(-decay * cdist(X, X) ** 2) + 0.3 + 0.07 * np.eye(n)
     E = np.eye(n) - np.outer(np.ones(n), centroid_weights(y, 3))
     z = (E @ latent).T.ravel()
-    # The shape of the t, without its constants, which the positions do not see.
+    # The density of the t without its constants.
     square = z @ np.kron(np.eye(2), np.linalg.inv(K_b)) @ z
     nu = objective.priors.map_dof
     dof = (n - 1) * 2 + nu
@@ -129,7 +129,7 @@ def test_value_is_the_sum_of_densities_from_elsewhere(problem):
     assert terms.criterion == pytest.approx(J, rel=1e-10)
 
 
-def test_whitened_positions_are_a_symmetric_square_root(problem):
+def test_whitened_latent_coordinates_are_a_symmetric_square_root(problem):
     X, y = problem
     rng = np.random.default_rng(2)
     raw = rng.standard_normal((len(X), 3))
@@ -143,7 +143,7 @@ def test_whitened_positions_are_a_symmetric_square_root(problem):
 
 
 @pytest.mark.parametrize("how", MAPS)
-def test_scale_shift_and_turn_of_the_raw_positions_change_nothing(how, problem):
+def test_invariant_to_scale_shift_and_rotation_of_raw_coordinates(how, problem):
     X, y = problem
     objective = make_objective(X, y, how=how)
     rng = np.random.default_rng(4)
@@ -156,8 +156,8 @@ def test_scale_shift_and_turn_of_the_raw_positions_change_nothing(how, problem):
         assert same == pytest.approx(value, rel=1e-10)
 
 
-def test_no_direction_leads_down_for_ever(problem):
-    """Tiny or huge positions, vanishing signal or noise: the value goes up, or stays."""
+def test_objective_is_bounded_below(problem):
+    """The value does not decrease for extreme scales or kernel parameters."""
     X, y = problem
     objective = make_objective(X, y)
     rng = np.random.default_rng(6)
@@ -174,7 +174,7 @@ def test_no_direction_leads_down_for_ever(problem):
             assert objective(objective.pack(raw, moved))[0] > value
 
 
-def test_parameters_stay_in_the_box_of_their_priors(problem):
+def test_parameter_bounds_are_those_of_the_priors(problem):
     X, y = problem
     objective = make_objective(X, y)
     low, high = objective.bounds
@@ -184,7 +184,7 @@ def test_parameters_stay_in_the_box_of_their_priors(problem):
     np.testing.assert_allclose(np.column_stack([low, high])[-3:], expected)
 
 
-def test_positions_without_a_dimension_are_refused(problem):
+def test_rank_deficient_latent_coordinates_raise(problem):
     X, y = problem
     objective = make_objective(X, y, how="none")
     raw = np.outer(np.arange(len(X)), [1.0, 2.0])
@@ -197,12 +197,12 @@ def test_positions_without_a_dimension_are_refused(problem):
     [
         {"weight": 8.0},
         {"temper": 1.0},
-        {"map_prior": None},
+        {"mapping_prior": None},
         {"priors": Priors(noise_variance=LogNormal(0.5, 0.3))},
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_every_part_counts(change, problem):
+def test_every_term_contributes(change, problem):
     X, y = problem
     objective = make_objective(X, y)
     x = some_point(objective, len(X))

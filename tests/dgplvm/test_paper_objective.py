@@ -1,4 +1,4 @@
-"""The objective of the paper: its gradient, the directions in which it falls, and collapse."""
+"""The objective of the paper: gradient, unbounded directions, and collapse."""
 
 import math
 
@@ -10,11 +10,11 @@ from sklearn.datasets import load_wine
 
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import Rows
+from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.paper_fit import MAPPINGS, Collapse, fit_paper
-from bsdr_models.dgplvm.paper_objective import KernelMap, PaperObjective, initial_log_theta
+from bsdr_models.dgplvm.paper_objective import KernelMapping, PaperObjective, initial_log_theta
 
-# Unsorted, class 1 empty, class 3 with one row, one row without label.
+# Unsorted, class 1 empty, class 3 with one sample, one unlabelled sample.
 LABELS = np.array([2, 0, 0, -1, 2, 3, 0, 2, 2, 0, 4, 4])
 SEQUENCE = np.array([0, 0, 1, 0, 1, 1, 0, 0, 1, 1, 2, 2])
 K, R, D = 5, 2, 6
@@ -32,16 +32,16 @@ def features():
 
 def make(mapping="free", *, weight=5.0, **options):
     X = features()
-    kernel_map = None
+    kernel_mapping = None
     if mapping != "free":
         centres = X if mapping == "kernel" else X[[0, 2, 5, 9, 10]]
-        kernel_map = KernelMap(rows=X, centres=centres, width=0.1)
+        kernel_mapping = KernelMapping(X=X, centres=centres, width=0.1)
     return PaperObjective(
-        rows=Rows.of(X),
+        gram=FeatureGram.of(X),
         criterion=make_criterion("trace_ratio", LABELS, K),
         weight=weight,
         n_components=R,
-        kernel_map=kernel_map,
+        kernel_mapping=kernel_mapping,
         **options,
     )
 
@@ -76,14 +76,14 @@ def wine(n, seed=3):
 # ---------------------------------------------------------------------------- value and gradient
 
 
-def test_value_is_the_sum_of_what_the_paper_names():
-    """Every term by itself: SciPy's normal, traces of matrices, sums over entries of a."""
+def test_value_is_the_sum_of_the_terms_of_the_paper():
+    """Terms by SciPy's normal density, traces and sums over entries of a."""
     X = features()
     dynamics = Dynamics.of(SEQUENCE)
     objective = make("kernel", penalty=0.4, spherical=1.0, dynamics=dynamics)
     x = point(objective)
     u, log_theta, log_dynamics = objective.unpack(x)
-    a = objective.kernel_map.weights(u)
+    a = objective.kernel_mapping.weights(u)
     K_bc = np.exp(-0.05 * cdist(X, X) ** 2)
     latent = K_bc @ a
     np.testing.assert_allclose(objective.latent(x), latent, atol=1e-12 * np.abs(a).max())
@@ -108,7 +108,7 @@ def test_gradient_is_that_of_differences(mapping, dynamics):
     x = point(objective)
     _, gradient = objective(x)
     assert len(x) == len(objective.bounds[0]) == len(objective.bounds[1])
-    # Two steps of the fourth-order rule leave an error of the sixth order.
+    # Richardson extrapolation has an error of sixth order.
     fine, coarse = (fourth_order(lambda z: objective(z)[0], x, h) for h in (2e-3, 4e-3))
     numeric = (16.0 * fine - coarse) / 15.0
     np.testing.assert_allclose(gradient, numeric, rtol=0.0, atol=1e-8 * np.abs(numeric).max())
@@ -124,10 +124,10 @@ def test_pack_and_unpack_are_inverse(mapping):
     assert u.shape == (5 if mapping == "centres" else len(LABELS), R)
 
 
-def test_the_map_places_its_own_rows_and_new_ones():
+def test_mapping_embeds_training_and_new_samples():
     X, new = features(), rng_of(3).standard_normal((4, D))
     for centres in (X, X[:5]):
-        chart = KernelMap(rows=X, centres=centres, width=0.3)
+        chart = KernelMapping(X=X, centres=centres, width=0.3)
         u = rng_of(4).standard_normal((len(centres), R))
         a = chart.weights(u)
         np.testing.assert_allclose(chart.transform(X, a), chart.basis @ u, atol=1e-10)
@@ -135,11 +135,11 @@ def test_the_map_places_its_own_rows_and_new_ones():
         np.testing.assert_allclose(chart.transform(new, a), expected, rtol=1e-9)
 
 
-# -------------------------------------------------------------- where the objective has no minimum
+# -------------------------------------------------------------- unbounded directions
 
 
-def test_growing_positions_gain_without_limit():
-    """F(cX, theta_2 / c^2) = F - 2 ln c, unless the spherical prior holds the positions."""
+def test_objective_is_unbounded_in_the_scale():
+    """F(cX, theta_2 / c^2) = F - 2 ln c, unless there is a spherical prior."""
     objective, held = make(), make(spherical=1.0)
     x = point(objective)
     start, size = objective(x)[0], np.sum(objective.latent(x) ** 2)
@@ -152,7 +152,7 @@ def test_growing_positions_gain_without_limit():
         assert held(moved)[0] - held(x)[0] == pytest.approx(gain, rel=1e-10)
 
 
-def test_a_vanishing_bias_gains_without_limit():
+def test_objective_is_unbounded_in_the_bias():
     objective = make()
     x = point(objective)
     values = []
@@ -162,8 +162,8 @@ def test_a_vanishing_bias_gains_without_limit():
     np.testing.assert_allclose(np.diff(values), -10.0 * math.log(10.0), atol=1e-6)
 
 
-def test_a_spherical_prior_leaves_positions_of_squared_norm_two():
-    """At a mode in theta_2 and the scale of X, whatever the rows: |X|^2 = 2."""
+def test_squared_norm_with_a_spherical_prior_is_two():
+    """|X|^2 = 2 at a mode in theta_2 and the scale of X, for all data."""
     X, y = wine(30)
     fit = fit_paper(
         X, y, 3, n_components=2, weight=1.0, mapping="free", spherical=1.0,
@@ -173,29 +173,29 @@ def test_a_spherical_prior_leaves_positions_of_squared_norm_two():
     assert np.sum(fit.latent**2) == pytest.approx(2.0, abs=0.02)
 
 
-def test_bounds_move_with_the_units_of_the_features():
+def test_bounds_scale_with_the_features():
     """F of 7 Y at theta (49, 1, 49, 1/49) is F of Y and N D ln 7 + 2 ln 7."""
     X, y = wine(25)
     criterion = make_criterion("total", y, 3)
     one, other = (
-        PaperObjective(rows=Rows.of(Z), criterion=criterion, weight=2.0, n_components=2)
+        PaperObjective(gram=FeatureGram.of(Z), criterion=criterion, weight=2.0, n_components=2)
         for Z in (X - X.mean(axis=0), 7.0 * (X - X.mean(axis=0)))
     )
     shift = 2.0 * math.log(7.0) * np.array([1.0, 0.0, 1.0, -1.0])
     for a, b in zip(one.bounds, other.bounds, strict=True):
         np.testing.assert_allclose(b[-4:] - a[-4:], shift, atol=1e-12)
     latent = rng_of(6).standard_normal((25, 2))
-    t = initial_log_theta(one.rows)
-    np.testing.assert_allclose(initial_log_theta(other.rows), t + shift, atol=1e-12)
+    t = initial_log_theta(one.gram)
+    np.testing.assert_allclose(initial_log_theta(other.gram), t + shift, atol=1e-12)
     expected = one(one.pack(latent, t))[0] + (X.size + 2.0) * math.log(7.0)
     assert other(other.pack(latent, t + shift))[0] == pytest.approx(expected, rel=1e-11)
 
 
-# ------------------------------------------------------------------------------------- the search
+# ------------------------------------------------------------------------------------- optimisation
 
 
-def test_the_map_around_all_rows_reaches_what_free_positions_reach():
-    """It excludes nothing; here it ends at the same optimum or a lower one."""
+def test_mapping_with_all_centres_is_no_constraint():
+    """It ends at the same optimum or a lower one."""
     X, y = wine(30)
     values = {}
     for mapping in ("free", "kernel"):
@@ -206,7 +206,7 @@ def test_the_map_around_all_rows_reaches_what_free_positions_reach():
         assert fit.search.converged
         assert len(fit.search.values) == 4
         values[mapping] = fit.search.value
-        # The optimum of one is a point of the other with the same value.
+        # The objective without a mapping has the same value at the optimum.
         free = fit_paper(
             X, y, 3, n_components=2, weight=100.0, mapping="free", spherical=1.0,
             hold_width=True, starts=["pca"], rng=rng_of(8), max_iter=1,
@@ -217,7 +217,7 @@ def test_the_map_around_all_rows_reaches_what_free_positions_reach():
     assert values["kernel"] <= values["free"] + 1e-3
 
 
-def test_a_penalty_binds_and_a_new_row_lands_by_its_features():
+def test_penalty_and_embedding_of_new_samples():
     X, y = wine(60)
     fits = [
         fit_paper(
@@ -235,7 +235,7 @@ def test_a_penalty_binds_and_a_new_row_lands_by_its_features():
     assert np.mean(cdist(new, centroids).argmin(axis=1) == y[40:]) > 0.85
 
 
-def test_centres_are_a_constraint_and_free_positions_have_no_map():
+def test_few_centres_are_a_constraint_and_free_has_no_mapping():
     X, y = wine(40)
     y = np.where(np.arange(40) % 5 == 0, -1, y)
     options = {"n_components": 2, "weight": 10.0, "spherical": 1.0, "hold_width": True}
@@ -244,11 +244,11 @@ def test_centres_are_a_constraint_and_free_positions_have_no_map():
     np.testing.assert_allclose(fit.transform(X), fit.latent, atol=1e-8)
     free = fit_paper(X, y, 3, mapping="free", starts=["pca", "lda"], rng=rng_of(10), **options)
     assert free.search.value < fit.search.value
-    with pytest.raises(ValueError, match="no map"):
+    with pytest.raises(ValueError, match="no mapping"):
         free.transform(X)
 
 
-def test_wrong_settings_are_refused():
+def test_invalid_settings_raise():
     X, y = wine(20)
     with pytest.raises(ValueError, match="mapping must be one of"):
         fit_paper(X, y, 3, n_components=2, mapping="mlp", rng=rng_of(11))
@@ -256,7 +256,7 @@ def test_wrong_settings_are_refused():
         fit_paper(X, y, 3, n_components=3, rng=rng_of(11))
 
 
-def test_other_criteria_and_sequences_are_searched_too():
+def test_other_criteria_and_sequences():
     X, y = wine(24)
     sequence = np.arange(24) // 6
     for criterion in ("total", "local_fisher", "inverse_trace"):
@@ -274,7 +274,7 @@ def test_other_criteria_and_sequences_are_searched_too():
 
 @pytest.mark.parametrize("weight", [1.0, 1e4])
 def test_collapse_of_many_noisy_features_is_reported(weight):
-    """D >> N and nothing in common: all variance goes to the noise, all positions to a point."""
+    """For noise with D >> N all variance is noise, and latent coordinates collapse."""
     X = rng_of(13).standard_normal((12, 200))
     fit = fit_paper(
         X, np.arange(12) % 2, 2, n_components=1, weight=weight, spherical=1.0, hold_width=True,
@@ -283,10 +283,10 @@ def test_collapse_of_many_noisy_features_is_reported(weight):
     assert fit.collapse.signal_share < 1e-6
     assert fit.collapse.centroid_distance < 0.1
     assert "output variance" in fit.collapse.at_bounds
-    assert "next to nothing" in fit.warning
+    assert "almost nothing" in fit.warning
 
 
-def test_a_sound_fit_is_not_called_collapsed():
+def test_a_good_fit_gives_no_warning():
     X, y = wine(60)
     fit = fit_paper(
         X, y, 3, n_components=2, weight=10.0, spherical=1.0, hold_width=True, rng=rng_of(15),
@@ -294,7 +294,7 @@ def test_a_sound_fit_is_not_called_collapsed():
     )  # fmt: skip
     assert fit.warning is None
     assert fit.collapse.signal_share > 0.2
-    # Without what holds the scale, the same rows run into a bound.
+    # Without an identified scale a parameter ends at a bound.
     loose = fit_paper(
         X, y, 3, n_components=2, weight=10.0, rng=rng_of(15), starts=["pca"], max_iter=1000
     )
@@ -302,8 +302,8 @@ def test_a_sound_fit_is_not_called_collapsed():
     assert "ended at a bound" in loose.warning
 
 
-def test_a_small_share_of_many_features_is_signal():
-    """Classes apart along one direction of 200 take little of the variance of a feature."""
+def test_a_small_signal_share_of_many_features_gives_no_warning():
+    """One of 200 directions separates the classes, with little of the variance of a feature."""
     rng = rng_of(16)
     y = np.arange(50) % 2
     X = rng.standard_normal((50, 200)) + 3.5 * np.equal.outer(y, [1]) * rng.standard_normal(200) / 5
@@ -316,7 +316,7 @@ def test_a_small_share_of_many_features_is_signal():
     assert fit.collapse.centroid_distance > 1.0
 
 
-def test_classes_on_points_are_reported():
+def test_collapsed_classes_are_reported():
     report = Collapse(
         signal_share=0.6, at_bounds=(), rms_latent=1.0, centroid_distance=2.0, criterion=1e-8
     )

@@ -1,4 +1,4 @@
-"""Hyper-parameters: densities against SciPy, and what is refused."""
+"""Hyper-parameters: densities against SciPy, and validation."""
 
 import math
 import pickle
@@ -25,8 +25,8 @@ def test_density_of_the_logarithm(median, log_sd, log_value):
     np.testing.assert_allclose(slope, difference, rtol=1e-8, atol=1e-8)
 
 
-def test_it_is_the_density_of_a_log_normal_number():
-    """Up to the Jacobian, which the logarithm as variable does not have."""
+def test_density_is_that_of_a_log_normal_variable():
+    """Up to the Jacobian of the logarithm."""
     value, _ = LogNormal(0.3, 0.5).negative_log_density(math.log(0.4))
     expected = -stats.lognorm(s=0.5, scale=0.3).logpdf(0.4) - math.log(0.4)
     np.testing.assert_allclose(value, expected, rtol=1e-12)
@@ -40,13 +40,13 @@ def test_median_and_bounds():
     np.testing.assert_allclose(
         stats.lognorm(s=0.15, scale=0.3).median(), math.exp(prior.log_median)
     )
-    # A draw lies outside once in two million times.
+    # A draw is outside with probability 6e-7.
     np.testing.assert_allclose((high - low) / 2.0, BOX * 0.15)
     assert prior.negative_log_density(prior.log_median)[1] == 0.0
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan, "1", True, None, 1j, [1.0]])
-def test_bad_numbers_are_named(value):
+def test_errors_name_invalid_numbers(value):
     with pytest.raises(ValueError, match="median must be a positive finite number"):
         LogNormal(value, 1.0)
     with pytest.raises(ValueError, match="log_sd must be a positive finite number"):
@@ -57,7 +57,7 @@ def test_bad_numbers_are_named(value):
 
 
 @pytest.mark.parametrize("value", [0.3, (0.3, 0.1), None, "narrow"])
-def test_what_must_be_a_log_normal(value):
+def test_other_types_than_log_normal_raise(value):
     names = [field.name for field in fields(DGPLVMPriors) if not field.name.startswith("map")]
     assert len(names) == 6
     for name in names:
@@ -65,7 +65,7 @@ def test_what_must_be_a_log_normal(value):
             DGPLVMPriors(**{name: value})
 
 
-def test_groups_are_in_the_order_that_the_densities_expect():
+def test_order_of_prior_groups():
     numbers = {field.name: LogNormal(1.0 + i, 0.5) for i, field in enumerate(fields(DGPLVMPriors))}
     priors = DGPLVMPriors(
         **{name: value for name, value in numbers.items() if not name.startswith("map")}
@@ -79,8 +79,8 @@ def test_groups_are_in_the_order_that_the_densities_expect():
     assert len({prior.median for prior in priors.kernel + priors.classifier}) == 6
 
 
-def test_they_are_values():
-    """Immutable, comparable, copied with changes, stored; numbers of NumPy are numbers."""
+def test_priors_are_immutable_values():
+    """Immutable, comparable, replaceable and picklable; NumPy numbers are accepted."""
     priors = DGPLVMPriors()
     assert priors == DGPLVMPriors()
     assert replace(priors, map_dof=8.0) != priors
@@ -96,8 +96,8 @@ def test_they_are_values():
         replace(priors, map_dof=-1.0)
 
 
-def test_defaults_are_on_the_scale_of_whitened_positions():
-    """Signal and noise share the unit variance of a feature."""
+def test_defaults_are_on_the_whitened_scale():
+    """Signal and noise variance sum to that of a feature."""
     priors = DGPLVMPriors()
     np.testing.assert_allclose(priors.signal_variance.median + priors.noise_variance.median, 1.0)
     assert priors.lengthscale.median == 1.0

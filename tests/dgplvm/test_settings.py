@@ -1,4 +1,4 @@
-"""What the arguments of the estimator may be, and what its defaults come to."""
+"""Allowed arguments of the estimator and resolution of defaults."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from bsdr_models.dgplvm.mapping_selection import NOISES, WIDTHS
 from bsdr_models.numerics.scaling import Scaler
 
 
-def test_candidates_of_the_map():
+def test_candidates_of_the_mapping():
     assert settings.candidates("map_width", "cv") == WIDTHS
     assert settings.candidates("map_noise", "cv") == NOISES
     assert settings.candidates("map_noise", 0.5) == (0.5,)
@@ -53,7 +53,7 @@ def test_approximation():
 # ------------------------------------------------------------------------------------ units
 
 
-def test_features_of_one_scale_are_in_the_same_units():
+def test_equal_scales_are_equal_units():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((50, 6))
     assert not settings.in_different_units(X)
@@ -67,8 +67,8 @@ def test_features_of_one_scale_are_in_the_same_units():
         assert settings.in_different_units(wild) == settings.in_different_units(scale * wild)
 
 
-def test_the_share_is_the_participation_ratio():
-    """Between m equal features among d, the others being constant, lies a known limit."""
+def test_threshold_is_the_participation_ratio():
+    """With m equal features among d and the others constant the ratio is known."""
     rng = np.random.default_rng(1)
     unit = (lambda x: (x - x.mean(axis=0)) / x.std(axis=0))(rng.standard_normal((40, 20)))
     for m in range(1, 21):
@@ -76,7 +76,7 @@ def test_the_share_is_the_participation_ratio():
         assert settings.in_different_units(X) == ((m - 1) / 19 < settings.SAME_UNITS)
 
 
-def test_one_divisor_is_the_root_mean_square():
+def test_common_scale_is_the_root_mean_square():
     rng = np.random.default_rng(2)
     X = rng.standard_normal((30, 4)) * np.array([1.0, 5.0, 0.1, 2.0]) + 3.0
     scaler = settings.common_scale(Scaler.fit(X))
@@ -90,7 +90,7 @@ def test_one_divisor_is_the_root_mean_square():
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-150, 1e150, 1e200, 1e307])
-def test_one_divisor_for_features_of_any_size(scale):
+def test_common_scale_of_features_of_any_size(scale):
     rng = np.random.default_rng(3)
     X = rng.uniform(-1.0, 1.0, (30, 4))
     expected = settings.common_scale(Scaler.fit(X)).transform(X)
@@ -99,7 +99,7 @@ def test_one_divisor_for_features_of_any_size(scale):
     np.testing.assert_allclose(scaler.inverse(expected), scale * X, rtol=1e-9, atol=1e-9 * scale)
 
 
-def test_one_divisor_beside_features_of_another_size_and_constant_ones():
+def test_common_scale_with_mixed_sizes_and_constant_features():
     rng = np.random.default_rng(4)
     X = rng.uniform(-1.0, 1.0, (30, 4)) * np.array([1e150, 1.0, 0.0, 1e-300]) + [0, 0, 7.0, 0]
     scaler = settings.common_scale(Scaler.fit(X))

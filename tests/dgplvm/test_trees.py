@@ -1,4 +1,4 @@
-"""The trees that fits become: names, axes, contents, files, and every plot that reads them."""
+"""DataTrees of fits: names, dims, contents, files, and plots."""
 
 import json
 import warnings
@@ -47,7 +47,7 @@ def toy(name):
 
 @pytest.fixture(scope="module")
 def fitted():
-    """Estimator by name, each fitted once."""
+    """Estimators by name, each fitted once."""
     cache = {}
 
     def fit(name):
@@ -62,7 +62,7 @@ def fitted():
 
 
 @every_model
-def test_every_axis_has_its_name_and_coordinates(fitted, name):
+def test_dims_and_coordinates(fitted, name):
     model = fitted(name)
     tree, r = model.idata_, model.latent_.shape[1]
     posterior = tree["posterior"]
@@ -106,7 +106,7 @@ def test_every_axis_has_its_name_and_coordinates(fitted, name):
 
 
 @every_model
-def test_what_a_tree_says_of_itself(fitted, name):
+def test_attributes(fitted, name):
     model = fitted(name)
     tree = model.idata_
     assert tree is model.idata_  # made once
@@ -135,7 +135,7 @@ def test_what_a_tree_says_of_itself(fitted, name):
 
 
 @every_model
-def test_the_data_are_kept_as_the_model_saw_them(fitted, name):
+def test_scaled_data_are_stored(fitted, name):
     X, y = toy(name)
     model = fitted(name)
     np.testing.assert_array_equal(model.idata_["observed_data/y"], y)
@@ -150,7 +150,7 @@ def test_the_data_are_kept_as_the_model_saw_them(fitted, name):
 
 
 @every_model
-def test_the_trace_and_the_terms_end_at_the_same_density(fitted, name):
+def test_trace_and_terms_are_consistent(fitted, name):
     model = fitted(name)
     fit = model.idata_["fit"]
     np.testing.assert_array_equal(fit["elbo"], model.log_density_)
@@ -164,8 +164,8 @@ def test_the_trace_and_the_terms_end_at_the_same_density(fitted, name):
 
 
 @pytest.mark.parametrize("name", ["default", "limit", "centres", "likelihood"])
-def test_training_rows_are_shown_where_they_would_lie_as_new_rows(fitted, name):
-    """Not where the labels have pulled them: nearer to the rows of other classes."""
+def test_latent_mean_is_leave_one_out(fitted, name):
+    """The scatter within classes is larger than that of the fitted coordinates."""
     model = fitted(name)
     X, y = toy(name)
     shown = model.idata_["fit/latent_mean"].values
@@ -183,8 +183,8 @@ def test_training_rows_are_shown_where_they_would_lie_as_new_rows(fitted, name):
     assert scatter(shown) > scatter(model.transform(X))
 
 
-def test_leave_out_positions_lie_as_positions_of_new_rows():
-    """Of many rows half are new: as scattered as the rest of them are without themselves."""
+def test_leave_one_out_is_distributed_as_new_samples():
+    """New samples and leave-one-out training samples have equal means and variances."""
     rng = np.random.default_rng(62)
     index = np.arange(240) % K
     X = 1.5 * rng.standard_normal((K, D))[index] + rng.standard_normal((240, D))
@@ -195,17 +195,17 @@ def test_leave_out_positions_lie_as_positions_of_new_rows():
         error = np.sqrt((here.var(axis=0) + there.var(axis=0)) / 40.0)
         assert (np.abs(here.mean(axis=0) - there.mean(axis=0)) < 4.0 * error).all()
         ratio = here.var(axis=0).sum() / there.var(axis=0).sum()
-        assert 0.5 < ratio < 2.0  # 80 degrees of freedom each: 1.4 is usual
+        assert 0.5 < ratio < 2.0  # 80 degrees of freedom each: up to 1.4 is expected
 
 
-def test_positions_of_the_papers_variant_are_those_of_the_objective(fitted):
+def test_latent_mean_of_the_paper_variant_is_the_fitted_one(fitted):
     model = fitted("paper")
     np.testing.assert_array_equal(model.idata_["fit/latent_mean"], model.latent_)
     np.testing.assert_array_equal(model.idata_["fit/latent_cov"], 0.0)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "three"])
-def test_the_landscape_is_what_the_model_says_on_a_grid(fitted, name):
+def test_landscape(fitted, name):
     model = fitted(name)
     r = model.latent_.shape[1]
     landscape = model.idata_["landscape"]
@@ -220,7 +220,7 @@ def test_the_landscape_is_what_the_model_says_on_a_grid(fitted, name):
         assert (np.diff(at) > 0.0).all()
         assert at[0] < values.min()
         assert values.max() < at[-1]
-    # Rows are mostly where the features say that rows are: precision falls off to the corners.
+    # The precision decreases towards the corners.
     corner = landscape["log_precision"].values[(0,) * r]
     assert corner <= landscape["log_precision"].values.max()
 
@@ -331,18 +331,18 @@ def test_arviz_reads_the_mode(fitted):
     )
 
 
-# -------------------------------------------------------------------------------- the parts
+# -------------------------------------------------------------------------------- functions
 
 
 def test_relevance_is_the_scatter_of_the_centroids():
     latent = np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0], [9.0, 9.0]])
     index = np.array([4, 4, 7, -1])
-    # Centroids (1, 0) and (1, 3): all of their scatter is along the second component.
+    # Centroids (1, 0) and (1, 3) differ along the second component only.
     np.testing.assert_array_equal(trees.relevance(latent, index), [0.0, 1.0])
     np.testing.assert_array_equal(trees.relevance(np.zeros((4, 2)), index), [0.0, 0.0])
 
 
-def test_large_data_are_left_out(monkeypatch, fitted):
+def test_large_data_are_not_stored(monkeypatch, fitted):
     monkeypatch.setattr(datatree, "MAX_NUMBERS", 10)
     model = DGPLVMClassifier(random_state=0).fit(*toy("default"))
     assert "constant_data" not in model.idata_
