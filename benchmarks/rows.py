@@ -31,7 +31,7 @@ NAMES = {
 def newest(lines: Iterable[dict[str, Any]], seeds: Iterable[int] | None = None) -> list[Row]:
     """Rows with ``task``, ``method``, ``seed`` and the result; of all seeds if None.
 
-    Lines of earlier versions, without digests of the data, count unless there is a newer one for the
+    Lines of earlier versions, without digests of the data, count unless a newer one exists for the
     same fit; those of removed methods do not.
     """
     found: dict[tuple[Any, ...], Row] = {}
