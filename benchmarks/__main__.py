@@ -1,10 +1,10 @@
-"""Benchmarks of the package; each of them knows ``--help``.
+"""Benchmarks of the package; each has ``--help``.
 
-python -m benchmarks accuracy   fits on many splits, a line for each
+python -m benchmarks accuracy   fits on many splits, one line each
 python -m benchmarks report     tables and curves from these lines
-python -m benchmarks pictures   the pictures of the papers that show single fits
-python -m benchmarks speed      times beside their floors, and since the last commit
-python -m benchmarks scale      sweeps in memory, on workers and from disk
+python -m benchmarks pictures   plots of single fits, as in the papers
+python -m benchmarks speed      times and their lower bounds, and changes since the last commit
+python -m benchmarks scale      Laplace's method in memory, from disk and on workers
 """
 
 import importlib

@@ -1,11 +1,11 @@
-"""Accuracy and log loss of the package beside what people use today.
+"""Accuracy and log loss of the package and of other methods.
 
     python -m benchmarks accuracy --table few-samples --seeds 0:10
     python -m benchmarks accuracy --table all --jobs 8
     python -m benchmarks accuracy --list
 
 Every fit is one JSON line under ``benchmarks/results``, keyed by everything that determines it,
-so that a stopped run resumes where it was. ``python -m benchmarks report`` makes the tables.
+so that an interrupted run can resume. ``python -m benchmarks report`` makes the tables.
 """
 
 import argparse
@@ -37,33 +37,33 @@ from benchmarks.scores import mean_average_precision, scores
 from benchmarks.tables import TABLES, Task
 
 RESULTS = Path(__file__).parent / "results" / "accuracy.jsonl"
-# A cheap fit of each paper; others are their own. Kernels are compiled before the clock starts.
+# A cheap fit of each paper, so that kernels are compiled before the timing.
 WARM = {"bsdr": "single fit", "bm2pca": "label-free, shared", "dgplvm": "D-GPLVM"}
 
 Job = tuple[Task, str, int]
 
 
 def evaluate(task: Task, method: str, seed: int) -> dict[str, Any]:
-    """Scores, costs and settings of one method on one split; or why there are none."""
+    """Scores, costs and settings of one method on one split, or why it was skipped."""
     return measure(task.split(seed), method, task.n_components, seed)
 
 
 def measure(split: Split, method: str, n_components: int, seed: int) -> dict[str, Any]:
-    """The same for given rows.
+    """The same for given samples.
 
     Returns
     -------
     dict
-        ``skipped`` alone where the method does not exist for these rows. Otherwise ``accuracy``,
+        ``skipped`` alone if the method is not available for these data. Otherwise ``accuracy``,
         ``log_loss``, ``brier``, ``ece``; ``fit_seconds`` and ``predict_seconds`` of CPU, ``mib``
-        of memory above what was there before the fit (None where the system does not tell), and
-        what the fit says of itself. Methods with a subspace also have ``map``, the mean average
-        precision of training rows ranked by their cosine with each test row.
+        of memory beyond that before the fit (None if unknown), and remarks of the fit. Methods with
+        a subspace also have ``map``, the mean average precision of training samples ranked by
+        cosine with each test sample.
     """
     chosen = METHODS[method]
     _warm(WARM[chosen.paper] if chosen.paper else method)
     with warnings.catch_warnings(), threadpool_limits(1):
-        # Stopping at max_iter, no signal in noise, samplers that mix slowly: all are on record.
+        # Warnings of max_iter, of no signal and of slow mixing are recorded.
         warnings.simplefilter("ignore")
         known = memory.reset_peak()
         before, begin = memory.peak(), time.process_time()
@@ -131,7 +131,7 @@ def _version(name: str) -> str:
 
 
 def read(path: Path = RESULTS) -> list[dict[str, Any]]:
-    """All lines written so far; one that was cut off in the middle is left out."""
+    """All lines written so far, except a truncated one."""
     if not path.exists():
         return []
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -150,7 +150,7 @@ def missing(
     methods: Iterable[str] | None,
     path: Path = RESULTS,
 ) -> list[Job]:
-    """What the tables still need, each once; a set that is not here is left out."""
+    """Fits that the tables still need, each once; unavailable data sets are left out."""
     done = {json.dumps(line["key"], sort_keys=True) for line in read(path)}
     wanted: dict[Job, None] = {}
     for name in names:
@@ -165,10 +165,10 @@ def missing(
 
 
 def run(jobs: list[Job], path: Path = RESULTS, *, n_jobs: int = 1) -> None:
-    """Evaluate side by side; this process alone writes, a line for each fit as it comes.
+    """Evaluate in parallel; this process alone writes, one line per finished fit.
 
-    Jobs are shuffled, so that the time left is told from all kinds of them and no two workers
-    sit on the longest in the end. A fit that raises is a line that says so.
+    Jobs are shuffled for a better estimate of the remaining time and a balanced load. A fit that
+    raises is recorded with its error.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     jobs = random.Random(0).sample(jobs, len(jobs))
@@ -179,7 +179,7 @@ def run(jobs: list[Job], path: Path = RESULTS, *, n_jobs: int = 1) -> None:
         parallel_config(backend="loky", inner_max_num_threads=1),
     ):
         bar = progress.add_task("fits", total=len(jobs))
-        # A worker may die of memory; the lines before are written and the rest is for a next run.
+        # A worker may run out of memory; a later run does the remaining fits.
         pool = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
         for (task, method, seed), result in pool(delayed(_job)(*job) for job in jobs):
             line = {"key": key(task, method, seed), "result": result}

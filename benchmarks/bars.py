@@ -1,4 +1,4 @@
-"""All limits on times and memory in one table, read from the tables of the page that hold them."""
+"""All limits on times and memory in one table, read from the tables of the page."""
 
 from dataclasses import dataclass
 
@@ -12,13 +12,13 @@ class Bars:
     part, number
         Which table of which part, from 0.
     what
-        A line in words, by the names of columns.
+        Description of a line, by names of columns.
     value
-        Column that is held against the limit.
+        Column that is compared with the limit.
     most
         Column of the limit.
     kind
-        Unit behind the limit, where lines of one table have several.
+        Unit of the limit, if lines of one table have several.
     time, floor
         Columns in ms; "" for none.
     """
@@ -92,7 +92,7 @@ HEAD = ["what", "ms", "floor ms", "measured", "at most", "holds"]
 
 
 def report(page: str) -> str:
-    """Markdown of every limit on a page, and of whether it holds.
+    """Markdown table of every limit on a page, and whether it holds.
 
     Raises
     ------

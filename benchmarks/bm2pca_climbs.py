@@ -1,4 +1,4 @@
-"""BM2PCA: sweeps and CPU time to the top of the bound, with and without rotations and SQUAREM."""
+"""BM2PCA: sweeps and CPU time until the bound converges, with and without rotations and SQUAREM."""
 
 import time
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from bsdr_models.bm2pca.views import make_view
 from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
 
 CLOSE = 0.1
-# CPU seconds that a climb may take, and gain of a round, in nats, that ends it.
+# Limit of CPU seconds, and gain of a round, in nats, at which an ascent ends.
 SECONDS, TOL = 20.0, 1e-4
 METHODS = ("sweeps", "SQUAREM", "rotations", "both")
 # Set, components, whether all labels share a subspace.
@@ -46,7 +46,7 @@ class Climb:
 
 
 def data_of(name: str, shared: bool) -> Data:
-    """All rows, standardised; of ORL five of each face, of unit length."""
+    """All samples, standardised; ORL: five per face, of unit length."""
     if name == "ORL":
         split = few_rows(name, (5,), 0)
         X, y = split.X_train, split.y_train
@@ -61,7 +61,7 @@ def data_of(name: str, shared: bool) -> Data:
 
 
 def climb(data: Data, n_components: int, start: Any, method: str) -> Climb:
-    """One fit, watched: that of the package, and its parts."""
+    """One fit with timings: that of the package, and its parts."""
     begin, trace = time.process_time(), []
 
     def watch(iteration: int, state: State, info: mean_field.Info) -> bool:

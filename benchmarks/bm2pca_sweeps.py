@@ -1,4 +1,4 @@
-"""BM2PCA: seconds per sweep with its bound, beside the two products with X in the same run."""
+"""BM2PCA: seconds per sweep with its bound, and of the two products with X in the same run."""
 
 import json
 import subprocess
@@ -26,14 +26,14 @@ SHORT, NEWS_SWEEPS = 20, 10
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One line: ``most`` is the largest ratio to the products, ``ms`` the longest sweep we aim at.
+    """One line: ``most`` is the largest ratio to the products, ``ms`` the time of a sweep aimed at.
 
     n, d, r
-        Rows, features, components.
+        Samples, features, components.
     outcomes, problems
-        Labels that share a subspace; problems side by side.
+        Labels that share a subspace; independent problems.
     gaps
-        Share of missing entries.
+        Share of missing values.
     """
 
     n: int
@@ -76,7 +76,7 @@ def rows(case: Case) -> np.ndarray:
 
 
 def problem(case: Case) -> Data:
-    """Signs of random linear scores."""
+    """Signs of random linear functions."""
     X, rng = rows(case), np.random.default_rng(1)
     scores = np.nan_to_num(X) @ rng.standard_normal((case.d, case.problems * case.outcomes))
     y = np.where(scores > 0.0, 1.0, -1.0).reshape(case.n, case.problems, case.outcomes)
@@ -97,7 +97,7 @@ def started(data: Data, n_components: int) -> State:
 
 
 def products(data: Data, n_components: int) -> Work:
-    """X B and X'A for each problem, X in the coordinates in which the package holds it."""
+    """X B and X'A for each problem, X in the coordinates that the package uses."""
     X, rng = data.views[0].X, np.random.default_rng(0)
     n_problems = len(data.margins.y)
     B = rng.standard_normal((n_problems, X.shape[1], n_components))
@@ -132,7 +132,7 @@ def measure(case: Case) -> list[str]:
 
 
 def check(state: State, data: Data, bounds: np.ndarray) -> None:
-    """The timed sweeps never lowered the bound, and positions solve their own equations.
+    """The timed sweeps never lowered the bound, and latent coordinates solve their equations.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def check(state: State, data: Data, bounds: np.ndarray) -> None:
 
 
 def short_fit() -> str:
-    """Wide rows from the first look at them to the last sweep."""
+    """Whole fit with many features, including validation."""
     case = Case(n=33, d=12_533, problems=11)
     X, y = rows(case), problem(case).margins
 

@@ -1,4 +1,4 @@
-"""Pictures of results: curves over components or rows, dots by task, ranks over data sets."""
+"""Plots of results: curves over components or rows, dots by task, ranks over data sets."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from bsdr_models.plots._style import GREY, INK, PALETTE, STYLE, color, marker
 
 # Bytes of a picture in the repository.
 MOST_BYTES = 60_000
-# What lies to the right.
+# Label of the x-axis.
 AXES = {
     "n_components": "components R",
     "rows": "training rows of a class",
@@ -29,7 +29,7 @@ AXES = {
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a PNG of at most `MOST_BYTES`, with a palette of its own.
+    """Write a PNG of at most `MOST_BYTES`, with a palette.
 
     Raises
     ------
@@ -49,10 +49,10 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def curves(rows: Sequence[Row], table: Table) -> Figure:
-    """A panel for each set (and R, where rows are to the right), a line for each method.
+    """A panel for each set (and R, if the x-axis has sample sizes), a line for each method.
 
-    Bands are one standard deviation; of our own methods alone where the table names some, and
-    none where the scale is logarithmic.
+    Bands are one standard deviation; only of this package's methods if the table names some, and
+    none on a logarithmic scale.
     """
     panels = _panels(table)
     methods = table.drawn or table.methods
@@ -91,7 +91,7 @@ def _panels(table: Table) -> dict[str, list[Task]]:
 
 
 def _whole(table: Table) -> bool:
-    """Whether training rows are counted over all classes."""
+    """Whether training samples are counted over all classes."""
     return table.curve == "rows" and all(task.scheme == "first rows" for task in table.tasks)
 
 
@@ -100,7 +100,7 @@ def _to_the_right(table: Table) -> str:
 
 
 def _scales(ax: Axes, table: Table, tasks: Sequence[Task]) -> None:
-    """Logarithmic where values differ by factors."""
+    """Logarithmic scale if values differ by factors."""
     if table.curve == "weight":
         ax.set_xscale("log")
     if not _whole(table):
@@ -183,9 +183,9 @@ def dots(rows: Sequence[Row], table: Table) -> Figure:
 
 
 def ranking_of(rows: Sequence[Row], table: Table) -> tuple[Ranking, list[str], int] | None:
-    """Ranks of the methods that have a result on every set, and of how many sets.
+    """Ranks of the methods with a result on every set, and the number of sets.
 
-    None where fewer than three methods or two sets are left. Sets are those with any result.
+    None if fewer than three methods or two sets remain. Sets are those with any result.
     """
     sign = -1.0 if table.ranks in ("accuracy", "map") else 1.0
     found = {
@@ -202,7 +202,7 @@ def ranking_of(rows: Sequence[Row], table: Table) -> tuple[Ranking, list[str], i
 
 
 def critical_difference(ranking: Ranking, methods: Sequence[str], note: str) -> Figure:
-    """Mean ranks on a line; a bar joins methods that Nemenyi's test does not tell apart."""
+    """Mean ranks on a line; a bar joins methods that Nemenyi's test does not distinguish."""
     order = np.argsort(ranking.average, kind="stable")
     half = (len(methods) + 1) // 2
     runs = cliques(ranking.average, ranking.critical)

@@ -1,4 +1,4 @@
-"""Methods against each other: differences on the same splits, ranks over data sets."""
+"""Comparison of methods: differences on the same splits, ranks over data sets."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ LEVEL = 0.95
 class Difference:
     """Mean over splits, its t interval, and on how many splits it was above zero.
 
-    The interval takes splits as independent. They share rows, so it is somewhat too narrow.
+    The interval assumes independent splits. They share samples, so it is somewhat too narrow.
     """
 
     mean: float
@@ -40,9 +40,9 @@ class Ranking:
     average
         Mean rank of each method, (L,).
     p_value
-        Of Friedman's test that all methods are alike.
+        Of Friedman's test of equal methods.
     critical
-        Difference of mean ranks from which on Nemenyi's test tells two methods apart, at 5 %.
+        Smallest difference of mean ranks that is significant by Nemenyi's test at 5 %.
     """
 
     average: np.ndarray
@@ -51,7 +51,7 @@ class Ranking:
 
 
 def rank(losses: np.ndarray) -> Ranking:
-    """Rank methods by a score of which less is better, (B, L), after Demsar (2006).
+    """Rank methods by a score, smaller is better, (B, L), after Demsar (2006).
 
     Raises
     ------
@@ -71,7 +71,7 @@ def rank(losses: np.ndarray) -> Ranking:
 
 
 def cliques(average: np.ndarray, critical: float) -> list[tuple[float, float]]:
-    """Longest runs of mean ranks that the test does not tell apart, as (first, last)."""
+    """Longest runs of mean ranks without significant differences, as (first, last)."""
     ordered = np.sort(average)
     runs: list[tuple[float, float]] = []
     for first in ordered:

@@ -1,4 +1,4 @@
-"""The data sets of the experiments, each by the name that tables give it."""
+"""The data sets of the experiments, by their names in the tables."""
 
 import hashlib
 import os
@@ -16,18 +16,18 @@ from sklearn.feature_extraction.text import TfidfTransformer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSet:
-    """Where a set comes from.
+    """Source of a data set.
 
     bundled
         Function of scikit-learn.
     archive
         File in the folder that BSDR_MODELS_DATA names.
     rows
-        What is done to each row by itself.
+        Transformation of each sample.
     classes
         The classes that are kept; all of them if empty.
     missing
-        Why a set of the papers could not be had.
+        Why a set of the papers is not available.
     """
 
     bundled: Callable[..., Any] | None = None
@@ -66,7 +66,7 @@ SETS = {
 
 
 def archive_folder() -> Path | None:
-    """Folder of the archives, or None where it is not named or not there."""
+    """Folder of the archives, or None if it is not set or does not exist."""
     name = os.environ.get("BSDR_MODELS_DATA")
     return Path(name) if name and Path(name).is_dir() else None
 
@@ -88,7 +88,7 @@ def why_not(name: str) -> str:
 
 
 def fingerprint(name: str) -> str:
-    """What tells one version of a set from another: the digest of its archive, rows, classes."""
+    """Version of a data set: digest of its archive, transformation, classes."""
     if name not in SETS or SETS[name].bundled is not None:
         return "made" if name not in SETS else "scikit-learn"
     parts = (_digest(_file(name)), SETS[name].rows, *map(str, SETS[name].classes))
@@ -102,7 +102,7 @@ def load(name: str) -> tuple[Any, np.ndarray]:
     Raises
     ------
     FileNotFoundError
-        If the set is not here; it says why.
+        If the set is not available; the message says why.
     """
     if reason := why_not(name):
         raise FileNotFoundError(f"{name}: {reason}")

@@ -1,4 +1,4 @@
-"""A digest of the code that a result comes from; comments and docstrings do not count."""
+"""Digest of the code behind a result, without comments and docstrings."""
 
 import ast
 import hashlib
@@ -12,7 +12,7 @@ ROOTS = {
     "bsdr_models": Path(bsdr_models.__file__).parent,
     "benchmarks": Path(__file__).parent,
 }
-# The data have a digest of their own.
+# The data have a separate digest.
 ELSEWHERE = {"benchmarks.datasets"}
 
 
@@ -33,7 +33,7 @@ def code(modules: Iterable[str]) -> str:
 
 @cache
 def _read(name: str) -> tuple[str, tuple[str, ...]]:
-    """What a module does, as text, and the modules of ours that it imports."""
+    """What a module does, as text, and the modules of this project that it imports."""
     path = _path(name)
     assert path is not None, name
     tree = ast.parse(path.read_text())
@@ -60,7 +60,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _path(name: str) -> Path | None:
-    """File of a module of ours; None for others, and for names that are no modules."""
+    """File of a module of this project; None for others, and for names that are not modules."""
     root, *rest = name.split(".")
     if root not in ROOTS:
         return None

@@ -1,4 +1,4 @@
-"""The least that a sweep must do: bare BLAS and LAPACK calls, and a count for the cone."""
+"""Lower bounds of a sweep: bare BLAS and LAPACK calls, and a count for argmax moments."""
 
 import numpy as np
 from scipy.linalg import blas, lapack
@@ -8,13 +8,13 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.data import Data
 from bsdr_models.numerics.design import DenseDesign
 
-# Seconds of the cone moments per row, other class and node: one factor in a bare loop over numbers
-# that are in the cache (docs/decisions/0013-hot-loops.md).
+# Seconds of the argmax moments per sample, competing class and node: one factor in a bare loop
+# over cached numbers (docs/decisions/0013-hot-loops.md).
 CONE_SECONDS = 1.4e-9
 
 
 def cone_seconds(data: Data, n_nodes: int) -> float:
-    """Counted: what the factors of the integrand take."""
+    """Time of the factors of the integrand, by count."""
     return CONE_SECONDS * data.n_samples * (data.n_labels - 1) * n_nodes
 
 
@@ -29,7 +29,7 @@ def products(X: FloatArray, n_components: int) -> Work:
 def factorisations(data: Data, precision: FloatArray, variance: float) -> Work:
     """For every distinct phi_s, (D, 1) or (D, R): Cholesky factor and triangular inverse.
 
-    With few rows the three calls of Woodbury's identity: product, Cholesky factor, solution.
+    With few samples the three calls of Woodbury's identity: product, Cholesky factor, solution.
     """
     design = data.design
     if not isinstance(design, DenseDesign):

@@ -1,4 +1,4 @@
-"""Time and peak memory of whole fits, each in a process of its own."""
+"""Time and peak memory of whole fits, each in a separate process."""
 
 import json
 import subprocess
@@ -18,10 +18,10 @@ from bsdr_models import BSDRClassifier
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A fit and what it may take; ``None`` where nothing is promised.
+    """A fit and its limits; ``None`` for no limit.
 
     sizes
-        N, D, K of made-up data; Wine if empty.
+        N, D, K of simulated data; Wine if empty.
     arguments
         Of BSDRClassifier.
     seconds, mib
@@ -37,7 +37,7 @@ class Case:
 
 PAPER: dict[str, Any] = {"variant": "paper", "projection_prior": "columnwise"}
 LONG = (100_000, 64, 10)
-# Iterations where memory is the question.
+# Iterations of memory measurements.
 FEW = 30
 WIDE = (300, 15_000, 5)
 CASES = (
@@ -89,7 +89,7 @@ def rows(sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def child(case: Case) -> dict[str, float]:
-    """Fit and predict the training rows, in this process."""
+    """Fit and predict the training samples, in this process."""
     X, y = rows(case.sizes)
     before, wall, cpu = peak(), time.perf_counter(), time.process_time()
     with threadpool_limits(1), warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Seconds of a whole objective of D-GPLVM, of fits, and of placing new rows."""
+"""Seconds of the whole objective of D-GPLVM, of fits, and of embedding new samples."""
 
 import numpy as np
 
@@ -13,12 +13,12 @@ from bsdr_models.dgplvm.priors import Priors
 N_LABELS, N_NEW = 3, 1000
 SIZES = (100, 300, 1000, 2000)
 AIM = 1.3
-# Seconds for new rows: by the map, and by the search of eq. (14), at N = 100.
+# Seconds for new samples: by the map, and by the search of eq. (14), at N = 100.
 PLACEMENT_AIMS = {"map": 0.01, "likelihood": 1.0}
 
 
 def whole_objective(n_samples: int) -> list[str]:
-    """Objective and gradient beside the floor of its likelihood."""
+    """Objective and gradient, and the lower bound of its likelihood."""
     case = problem(n_samples)
     y = np.arange(n_samples) % N_LABELS
     weights = centroid_weights(y, N_LABELS)
@@ -49,7 +49,7 @@ def whole_objective(n_samples: int) -> list[str]:
 
 
 def curved(n_samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows on three curves in many dimensions, and their classes."""
+    """Samples on three curves in many dimensions, and their classes."""
     rng = np.random.default_rng(seed)
     y = rng.integers(N_LABELS, size=n_samples)
     angle = 2.0 * rng.random(n_samples) + 2.1 * y
@@ -59,7 +59,7 @@ def curved(n_samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fits_and_placement() -> list[list[str]]:
-    """Seconds of a fit at N = 100, and of a thousand new rows each way."""
+    """Seconds of a fit at N = 100, and of a thousand new samples by both methods."""
     X, y = curved(100, 1)
     new, truth = curved(N_NEW, 2)
     lines = []

@@ -1,6 +1,6 @@
-"""Milliseconds per density and gradient of D-GPLVM, beside the least that LAPACK can take.
+"""Milliseconds per density and gradient of D-GPLVM, and the lower bound by LAPACK.
 
-GPy, where it is installed, is timed on the same rows, without and with its discriminative prior.
+GPy, if installed, is timed on the same data, without and with its discriminative prior.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from bsdr_models.numerics.kernels import squared_distances
 
 N_FEATURES, N_COMPONENTS, N_INDUCING, N_LABELS = 256, 2, 100, 3
 LOG_KERNEL = np.log([0.3, 1.0, 0.7])
-# Rows, and the largest ratio to the floor we aim at; calls, not sums, are the time of few rows.
+# Samples, and the largest ratio to the floor aimed at; overhead dominates for few samples.
 EXACT: tuple[tuple[int, float | None], ...] = (
     (20, None),
     (100, None),
@@ -27,17 +27,17 @@ EXACT: tuple[tuple[int, float | None], ...] = (
     (1000, 1.3),
     (2000, 1.3),
 )
-# Rows, and the most seconds.
+# Samples, and the limit in seconds.
 SPARSE = ((1000, None), (10_000, 1.0), (100_000, 10.0))
-# Plain NumPy takes seconds from here on, and GPy's prior, whose loops are Python's, many more.
+# Plain NumPy takes seconds from here on, and GPy's prior, with Python loops, many more.
 PLAIN_UP_TO, PRIOR_UP_TO = 1000, 1000
-# Rows of a block of the sparse floor.
+# Samples of a block of the sparse floor.
 BLOCK = 512
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Features (N, D), centred, their positions (N, R), and what the density keeps of them."""
+    """Features (N, D), centred, latent coordinates (N, R), and what the density precomputes."""
 
     X: np.ndarray
     latent: np.ndarray
@@ -45,7 +45,7 @@ class Problem:
 
 
 def problem(n_samples: int) -> Problem:
-    """Sines of the position and noise."""
+    """Sines of the latent coordinates, and noise."""
     rng = np.random.default_rng(0)
     latent = rng.standard_normal((n_samples, N_COMPONENTS))
     X = np.sin(latent @ rng.standard_normal((N_COMPONENTS, N_FEATURES)))
@@ -159,7 +159,7 @@ def rival(case: Problem, *, discriminative: bool) -> Work:
         prior = priors.DGPLVM(1e-4, one_hot, case.latent.shape)
         model.X.set_prior(prior, warning=False)
     rng, start = np.random.default_rng(3), model.optimizer_array.copy()
-    # Another point each time: GPy answers a point that it has just seen from memory.
+    # Another point each time: GPy caches the last one.
     return Work(
         prepare=lambda: start + 1e-6 * rng.standard_normal(start.shape), run=model._objective_grads
     )

@@ -1,7 +1,7 @@
-"""What a user waits for, kept by commit, so that a change for the worse shows.
+"""Times by commit, to detect regressions.
 
 python -m benchmarks speed --record     # a line in benchmarks/history.jsonl
-python -m benchmarks speed --compare    # now, beside the last lines of the same processor
+python -m benchmarks speed --compare    # now, and the last lines of the same processor
 """
 
 import json
@@ -25,9 +25,9 @@ from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 
 HISTORY = Path(__file__).parent / "history.jsonl"
-# A time this much above the median of the last ones is called slower.
+# A time this much above the median of the last ones counts as slower.
 SLOWER = 1.3
-# Lines that are looked back at.
+# Number of earlier lines compared.
 N_LAST = 5
 N_NEW = 1000
 MODELS: dict[str, Callable[[], Any]] = {
@@ -41,7 +41,7 @@ MODELS: dict[str, Callable[[], Any]] = {
 
 
 def import_seconds(repeats: int = 3) -> dict[str, float]:
-    """CPU seconds of a fresh interpreter that imports, the bare interpreter taken off."""
+    """CPU seconds of a fresh interpreter that imports, less those of a bare interpreter."""
     statements = {
         "import bsdr_models": "import bsdr_models",
         "import BSDRClassifier": "from bsdr_models import BSDRClassifier",
@@ -52,7 +52,7 @@ def import_seconds(repeats: int = 3) -> dict[str, float]:
 
 
 def _interpreter(code: str, repeats: int) -> float:
-    """Median CPU seconds that a fresh interpreter counts; the first run fills the caches."""
+    """Median CPU seconds of a fresh interpreter; the first run fills the caches."""
     command = [sys.executable, "-c", f"{code}\nimport time\nprint(time.process_time())"]
     found = [
         float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
@@ -62,7 +62,7 @@ def _interpreter(code: str, repeats: int) -> float:
 
 
 def model_seconds() -> Iterator[tuple[str, float]]:
-    """Fits to Wine and, of 300 digits, positions and probabilities of 1000 rows."""
+    """Fits to Wine and, of 300 digits, latent coordinates and probabilities of 1000 samples."""
     wine = load_wine(return_X_y=True)
     X, y = load_digits(return_X_y=True)
     rows, new = slice(0, 300), X[300 : 300 + N_NEW]
@@ -116,7 +116,7 @@ def record(found: dict[str, float], path: Path = HISTORY) -> None:
 
 
 def processor() -> str:
-    """Processor and version of Python: times of others are not compared."""
+    """Processor and version of Python: only equal ones are compared."""
     return f"{machine().partition(';')[0]}, Python {platform.python_version()}"
 
 
@@ -129,7 +129,7 @@ def last(path: Path = HISTORY) -> list[dict[str, Any]]:
 
 
 def compare(found: dict[str, float], lines: list[dict[str, Any]]) -> str:
-    """Table of times now beside the median of earlier ones; more than `SLOWER` is marked."""
+    """Table of current times and the median of earlier ones; more than `SLOWER` is marked."""
     rows = []
     for name, seconds in found.items():
         before = [line["seconds"][name] for line in lines if name in line["seconds"]]

@@ -37,7 +37,7 @@ def _both(found: Sequence[Row]) -> str:
 
 
 def _mean(found: np.ndarray, digits: int) -> str:
-    """Mean and standard deviation, which a single split has not."""
+    """Mean and, for several splits, standard deviation."""
     text = f"{found.mean():.{digits}f}"
     return text if len(found) == 1 else f"{text} ± {spread(found):.{min(digits, 3)}f}"
 
@@ -51,7 +51,7 @@ def by_method(
 ) -> str:
     """A table of one score: tasks as columns, methods as lines.
 
-    ``heads`` are what stands before the name of the score, and a name for each task.
+    ``heads`` are the text before the name of the score, and a name for each task.
     """
     group, *names = heads or ("", *map(str, tasks))
     shown = [index for index, task in enumerate(tasks) if not _missing(task)]
@@ -72,7 +72,7 @@ def _score(rows: Sequence[Row], task: Task, method: str, score: str) -> str:
 
 
 def differences(rows: Sequence[Row], table: Table, score: str) -> str:
-    """Our methods less each of the others on the same splits: mean and 95 % t interval."""
+    """Methods of this package less each other one, by split: mean and 95 % t interval."""
     others = [method for method in table.methods if method not in table.ours]
     lines = []
     for task in table.tasks:
@@ -121,7 +121,7 @@ def _cost(found: Sequence[Row]) -> str:
 
 
 def fits(rows: Sequence[Row], table: Table) -> str:
-    """What the fits of BSDR say about themselves; empty where there are none."""
+    """Remarks of the fits of BSDR; empty if there are none."""
     head = ["task", "method", "seeds", "ECE", "Brier", "converged", "live columns", "by norm"]
     lines = []
     for task in table.tasks:
@@ -138,7 +138,7 @@ def fits(rows: Sequence[Row], table: Table) -> str:
 
 
 def left_out(rows: Sequence[Row], table: Table) -> str:
-    """Why a method has no result somewhere, one line for each reason."""
+    """Why a method has no result, one line per reason."""
     reasons: dict[str, list[str]] = {}
     asked = {(task.asked_of(method), method) for task in table.tasks for method in table.methods}
     for row in rows:

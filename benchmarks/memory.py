@@ -1,4 +1,4 @@
-"""Largest resident memory of this process, and its high-water mark put back to where it is."""
+"""Peak resident memory of this process, and its reset."""
 
 import resource
 import sys
@@ -18,7 +18,7 @@ def peak() -> float:
 
 
 def reset_peak() -> bool:
-    """Forget earlier peaks, so that :func:`peak` tells those to come; False where it cannot."""
+    """Reset :func:`peak` to the current memory; False if this is not possible."""
     try:
         CLEAR.write_text("5")
     except OSError:

@@ -1,9 +1,9 @@
-"""The pictures of the papers that show single fits, on the first split of each set.
+"""Plots of single fits, as in the papers, on the first split of each set.
 
     python -m benchmarks pictures --only vowel-maps
     python -m benchmarks pictures --folder pictures
 
-Sets that are not here are left out. Every picture is a PNG of less than 60 kB.
+Unavailable sets are left out. Every plot is a PNG of less than 60 kB.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.plots._style import INK, STYLE, color, ink_on, marker
 
 FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
-# Test rows of a class that a map shows.
+# Test samples of a class that a map shows.
 N_SHOWN = 30
 MAPS = ("PCA", "LDA", "NCA", "mean field", "default")
 
@@ -42,7 +42,7 @@ def fit(method: str, split: Split, n_components: int) -> Fitted:
 
 
 def scatter(ax: Axes, Z: np.ndarray, y: np.ndarray) -> None:
-    """LatentCoordinates (M, 2), a colour and a marker for each class."""
+    """Latent coordinates (M, 2), a colour and a marker for each class."""
     for label in np.unique(y):
         rows = np.flatnonzero(y == label)[:N_SHOWN]
         x, y_axis = Z[rows].T
@@ -53,7 +53,7 @@ def scatter(ax: Axes, Z: np.ndarray, y: np.ndarray) -> None:
 
 
 def maps(source: str) -> Figure:
-    """LatentCoordinates of test rows and confusion matrices, as in Figs. 4 and 5 of Gönen (2013)."""
+    """Maps of test samples and confusion matrices, as in Figs. 4 and 5 of Gönen (2013)."""
     split = per_class(source, (100,), 0)
     k = split.training.n_classes
     with mpl.rc_context(STYLE):
@@ -114,7 +114,7 @@ def projections() -> Figure:
 
 
 def bounds() -> Figure:
-    """The bound while it climbs, as in Fig. 7 of Gönen (2013); Flickr could not be had."""
+    """The bound by iteration, as in Fig. 7 of Gönen (2013); Flickr is not available."""
     cases = {"vowel": (100,), "mfeat": (100,), "usps": (100, 100)}
     with mpl.rc_context(STYLE):
         figure, axes = plt.subplots(1, 3, figsize=(9.0, 3.0), layout="constrained")
@@ -141,7 +141,7 @@ def two_clusters(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def synthetic() -> Figure:
-    """PCA and both variants of BM2PCA on made-up rows, as in Fig. 1 of Du et al. (2015)."""
+    """PCA and both variants of BM2PCA on simulated data, as in Fig. 1 of Du et al. (2015)."""
     X, y = two_clusters()
     order = np.random.default_rng(1).permutation(100)
     train = order[:50]
@@ -159,7 +159,7 @@ def synthetic() -> Figure:
                 model.fit(X[train], y[train])
                 title = f"{name}: {100 * model.score(X[test], y[test]):.0f} % of test rows"
             Z = model.transform(X)
-            if Z.shape[1] == 1:  # one direction tells two classes apart; strips for the halves
+            if Z.shape[1] == 1:  # one direction separates two classes; strips for the halves
                 height = np.isin(np.arange(100), train) + np.linspace(-0.2, 0.2, 100)[order]
                 Z = np.column_stack([Z, height])
                 ax.set_yticks([0.0, 1.0], ["test", "training"])
@@ -177,7 +177,7 @@ def synthetic() -> Figure:
 
 
 def oil() -> Figure:
-    """Test rows of oil flow by weight of the prior, as in Fig. 1 of Urtasun and Darrell (2007)."""
+    """Oil flow, test samples by weight of the prior; Fig. 1 of Urtasun and Darrell (2007)."""
     split = first_rows("oil", (100,), 0)
     names = ["D-GPLVM, paper, weight 100", "D-GPLVM, paper", "D-GPLVM, paper, weight 1e+07"]
     names += ["D-GPLVM, weight 0.03", "D-GPLVM", "D-GPLVM, infinite weight"]
@@ -193,7 +193,7 @@ def oil() -> Figure:
     return figure
 
 
-# Sets that a picture needs, and how it is drawn.
+# Data sets that a plot needs, and its function.
 PICTURES: dict[str, tuple[tuple[str, ...], Callable[[], Figure]]] = {
     "vowel-maps": (("vowel",), partial(maps, "vowel")),
     "mfeat-maps": (("mfeat",), partial(maps, "mfeat")),

@@ -1,6 +1,6 @@
-"""The splits that every method is measured on: rows to learn from, rows to be judged on.
+"""The splits for all methods: training and test samples.
 
-A protocol is a function of the name of a set, its sizes, and the number of the repeat.
+A protocol is a function of the name of a set, its sizes, and the number of the split.
 """
 
 from collections.abc import Callable
@@ -12,28 +12,28 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.datasets import SETS, load
 
-# Of `few_rows`: sets whose features are standardised; others are centred, but for unit rows.
+# Of `few_rows`: sets whose features are standardised; others are centred or of unit length.
 STANDARDISED = ("mfeat",)
-# Test rows where there are many, drawn at random.
+# Limit of test samples, drawn at random.
 N_TEST = {"Yale B": 2000, "20 News": 2000}
 # Of `first_rows`: sets whose features are standardised for all methods.
 UNIT_VARIANCE = ("wine", "oil, unit variance")
-# Rows of a permutation that are kept for training.
+# Samples of a permutation that are reserved for training.
 N_FIRST = 100
-# Rows on which a fit to noise is judged.
+# Test samples of fits to noise.
 N_NOISE_TEST = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """All that a method gets to see.
+    """The input of a method.
 
     X, y
-        Features (N, D), perhaps sparse, and labels of 0..K-1, of which some may have no row.
+        Features (N, D), perhaps sparse, and labels of 0..K-1, some of which may not occur.
     n_classes
         K.
     prepared
-        Whether the protocol has scaled the features as its paper has it.
+        Whether the protocol has scaled the features as in its paper.
     """
 
     X: Any
@@ -44,7 +44,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Rows to learn from and rows to be judged on."""
+    """Training and test samples."""
 
     X_train: Any
     y_train: np.ndarray
@@ -54,12 +54,12 @@ class Split:
 
     @property
     def training(self) -> Training:
-        """What a method sees; of the test rows only that their classes exist."""
+        """Input of a method; of the test samples only the existence of their classes."""
         n_classes = int(max(self.y_train.max(), self.y_test.max())) + 1
         return Training(X=self.X_train, y=self.y_train, n_classes=n_classes, prepared=self.prepared)
 
     def standardised(self) -> "Split":
-        """Features of mean zero and variance one over the training rows."""
+        """Features of mean zero and variance one over the training samples."""
         scaler = StandardScaler().fit(self.X_train)
         return replace(
             self, X_train=scaler.transform(self.X_train), X_test=scaler.transform(self.X_test)
@@ -71,12 +71,12 @@ def _split(X: Any, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> Split:
 
 
 def _orders(y: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """Rows of each class in random order."""
+    """Samples of each class in random order."""
     return [rng.permutation(np.flatnonzero(y == label)) for label in np.unique(y)]
 
 
 def per_class(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
-    """Draw ``sizes[0]`` rows of each class; test on ``sizes[1]`` further ones, or all others."""
+    """Draw ``sizes[0]`` samples per class; test on ``sizes[1]`` further ones, or all others."""
     n_train, *n_test = sizes
     X, y = load(name)
     orders = _orders(y, np.random.default_rng(1000 + repeat))
@@ -86,7 +86,7 @@ def per_class(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
 
 
 def halves(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
-    """Learn from one half of each class, test on the other."""
+    """Train on one half of each class, test on the other."""
     X, y = load(name)
     orders = _orders(y, np.random.default_rng(1000 + repeat))
     train = np.concatenate([order[: len(order) // 2] for order in orders])
@@ -94,9 +94,9 @@ def halves(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
 
 
 def few_rows(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
-    """The protocol of Du et al. (2015): some rows of each class, all others for the test.
+    """The protocol of Du et al. (2015): some samples per class, all others for the test.
 
-    A class of fewer rows gives what it has.
+    A smaller class gives all its samples.
     """
     X, y = load(name)
     rng = np.random.default_rng(repeat)
@@ -114,9 +114,9 @@ def few_rows(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
 
 
 def first_rows(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
-    """The protocol of Urtasun and Darrell (2007): the first rows of a permutation for training.
+    """The protocol of Urtasun and Darrell (2007): the first samples of a permutation for training.
 
-    All after the first 100 are for the test, whatever the size. Classes come as they come.
+    All after the first 100 are for the test, for any size. Classes are not balanced.
     """
     X, y = load(name)
     order = np.random.default_rng(repeat).permutation(len(y))
@@ -125,7 +125,7 @@ def first_rows(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
 
 
 def noise(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
-    """Normal features (N, D) and K labels that know nothing of them, balanced in training."""
+    """Normal features (N, D) and K independent labels, balanced in training."""
     n_train, n_features, n_classes = sizes
     rng = np.random.default_rng(1000 + repeat)
     X = rng.standard_normal((n_train + N_NOISE_TEST, n_features))

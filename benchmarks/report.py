@@ -1,6 +1,6 @@
-"""Tables and curves of ``docs/benchmarks.md`` from what ``python -m benchmarks accuracy`` wrote.
+"""Tables and curves of ``docs/benchmarks.md`` from the output of ``python -m benchmarks accuracy``.
 
-    python -m benchmarks report --table few-samples           # to read here
+    python -m benchmarks report --table few-samples           # print
     python -m benchmarks report --write                       # into the page, complete tables only
 
 A cell is a mean ± standard deviation over splits. Differences are paired, split by split, with 95 %
@@ -21,12 +21,12 @@ from benchmarks.tables import TABLES, Table, Task
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "benchmarks.md"
-# Folder of pictures, as the page names it.
+# Folder of plots, relative to the page.
 PICTURES = "benchmarks"
 
 
 def text(name: str, rows: Sequence[Row]) -> str:
-    """All that is written of one table, pictures left out."""
+    """Markdown of one table, without plots."""
     whole = TABLES[name]
     table = _with_results(whole, rows)
     if not table.methods:
@@ -45,7 +45,7 @@ def text(name: str, rows: Sequence[Row]) -> str:
 
 
 def _with_results(table: Table, rows: Sequence[Row]) -> Table:
-    """The table without the methods that have no result anywhere; a line says why."""
+    """The table without the methods that have no result; a line says why."""
     methods = tuple(m for m in table.methods if any(of(rows, task, m) for task in table.tasks))
     return replace(table, methods=methods, ours=tuple(m for m in table.ours if m in methods))
 
@@ -63,7 +63,7 @@ def _curve_tables(rows: Sequence[Row], table: Table) -> list[str]:
 
 
 def _heads(table: Table, tasks: Sequence[Task]) -> list[str]:
-    """What tells the tasks of a set apart, the set itself in front."""
+    """Headings that distinguish the tasks of a set, after the name of the set."""
     first = tasks[0]
     if table.curve == "rows":
         return [
@@ -74,7 +74,7 @@ def _heads(table: Table, tasks: Sequence[Task]) -> list[str]:
 
 
 def draw(name: str, rows: Sequence[Row], folder: Path) -> list[str]:
-    """Write the pictures of a table; Markdown that shows them."""
+    """Write the plots of a table; return Markdown that shows them."""
     table, shown = TABLES[name], []
     if table.curve and _with_results(table, rows).methods:
         charts.save(charts.curves(rows, table), folder / f"{name}.png")
@@ -95,7 +95,7 @@ def draw(name: str, rows: Sequence[Row], folder: Path) -> list[str]:
 
 
 def head(table: Table, seeds: range) -> str:
-    """Which splits a table has, and of how many that it is made for."""
+    """Splits that a table has, and their planned number."""
     first, last, n = seeds[0], seeds[-1], len(seeds)
     named = f"Seed {first}" if n == 1 else f"Seeds {first} to {last}"
     planned = len(range(*table.seeds))

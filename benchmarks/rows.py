@@ -11,7 +11,7 @@ from benchmarks.tables import Table, Task
 
 Row = dict[str, Any]
 
-# What a score is, from a row; in the units in which it is shown.
+# Each score from a row, in displayed units.
 VALUES: dict[str, Callable[[Row], float]] = {
     "accuracy": lambda row: 100.0 * row["accuracy"],
     "error": lambda row: 1.0 - row["accuracy"],
@@ -31,8 +31,8 @@ NAMES = {
 def newest(lines: Iterable[dict[str, Any]], seeds: Iterable[int] | None = None) -> list[Row]:
     """Rows with ``task``, ``method``, ``seed`` and the result; of all seeds if None.
 
-    Lines of earlier versions, which lack digests of the data, count as long as no newer one is
-    there for the same fit; those of methods that are no more do not.
+    Lines of earlier versions, without digests of the data, count unless a newer one exists for the
+    same fit; those of removed methods do not.
     """
     found: dict[tuple[Any, ...], Row] = {}
     wanted = None if seeds is None else set(seeds)
@@ -76,7 +76,7 @@ def spread(found: np.ndarray) -> float:
 
 
 def place(table: Table, task: Task, method: str) -> float | None:
-    """Where a task and method lie on the curve of a table; None where they do not."""
+    """Abscissa of a task and method on the curve of a table, or None."""
     if table.curve == "n_components":
         return float(task.n_components)
     if table.curve == "rows":
@@ -91,7 +91,7 @@ def series(table: Table, task: Task, method: str) -> str:
 
 
 def lacking(table: Table, rows: Sequence[Row], seeds: Iterable[int]) -> int:
-    """Number of fits of a table that have no line, sets that nobody has left out."""
+    """Number of fits of a table that have no line, unavailable sets excluded."""
     have = {(row["task"], row["method"], row["seed"]) for row in rows}
     wanted = {
         (task.asked_of(method), method, seed)

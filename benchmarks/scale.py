@@ -3,7 +3,7 @@
     python -m benchmarks scale
     python -m benchmarks scale --samples 1000000 --write
 
-All ways must find the same mode and the same covariance; wall seconds, one BLAS thread each.
+All three must find the same mode and covariance; wall-clock seconds, one BLAS thread each.
 """
 
 import argparse
@@ -33,10 +33,10 @@ PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
 N_CLASSES, N_COMPONENTS, N_DRAWS = 5, 3, 256
 # Largest difference of mode and covariance, in posterior standard deviations.
 CLOSE = 1e-3
-# Samples that are written at once, and those of a first fit, which loads compiled code.
+# Samples written at once, and those of a first fit, which loads compiled code.
 CHUNK, FEW = 50_000, 2000
 MEGABYTE = 1 << 20
-# Kinds of visits by the function that is called with each block.
+# Kinds of passes by the function called with each block.
 PARTS = {
     "sum_data": "moments",
     "sum_slope": "evaluation",
@@ -54,7 +54,7 @@ class Files:
 
     @classmethod
     def make(cls, folder: Path, n: int, d: int) -> "Files":
-        """Five classes of unit spread that overlap in three directions of D."""
+        """Five classes of unit standard deviation that overlap in three directions of D."""
         rng = np.random.default_rng(0)
         files = cls(X=folder / "X.npy", y=folder / "y.npy")
         y = rng.integers(N_CLASSES, size=n)
@@ -74,7 +74,7 @@ class Files:
 
 
 class Timed:
-    """Blocks whose visits are timed, by the name of what is done to them."""
+    """Blocks whose passes are timed, by the name of the function."""
 
     def __init__(self, blocks: SampleBlocks) -> None:
         self._blocks = blocks
@@ -84,7 +84,7 @@ class Timed:
         return getattr(self._blocks, name)
 
     def visit(self, function: Any, *parts: Any, shared: Any = None) -> Any:
-        """A visit of the blocks."""
+        """A pass over the blocks."""
         begin = time.perf_counter()
         found = self._blocks.visit(function, *parts, shared=shared)
         name = getattr(function, "func", function).__name__
@@ -94,7 +94,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A fit: its seconds, those of its visits, and what it found."""
+    """A fit: its seconds, those of its passes, and its result."""
 
     total: float
     visits: dict[str, list[float]]
@@ -109,7 +109,7 @@ class Run:
 
 
 def run(blocks: SampleBlocks) -> Run:
-    """Fit, as the estimator does it once blocks are made."""
+    """Fit as the estimator does after making blocks."""
     begin = time.perf_counter()
     checked = check_blocks(blocks)
     timed: Any = Timed(checked.blocks)
@@ -131,7 +131,7 @@ def run(blocks: SampleBlocks) -> Run:
 
 
 def from_disk(files: Files, block_size: int, limit: int, answer: Any) -> None:
-    """A fit in a process that may take ``limit`` bytes more than it has with compiled code."""
+    """A fit in a process limited to ``limit`` bytes beyond those with compiled code."""
     X, y = files.read(mapped=True)
     with threadpool_limits(1):
         run(make_blocks(X[:FEW], y[:FEW]))
@@ -141,7 +141,7 @@ def from_disk(files: Files, block_size: int, limit: int, answer: Any) -> None:
 
 
 def _in_a_process(*arguments: Any) -> Run:
-    """What a new process sends back."""
+    """Result of a new process."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=from_disk, args=(*arguments, theirs))
@@ -153,7 +153,7 @@ def _in_a_process(*arguments: Any) -> Run:
 
 
 def _status(name: str) -> float:
-    """Megabytes of this process by the kernel's account."""
+    """Megabytes of this process as the kernel reports."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) / 1024.0
@@ -174,10 +174,10 @@ def on_workers(files: Files, n_workers: int) -> Run:
 
 
 def compare(n: int, d: int, *, n_workers: int, block_size: int, limit: int) -> str:
-    """Markdown table of the three ways."""
+    """Markdown table of the three settings."""
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         files = Files.make(Path(folder), n, d)
-        # Before there are workers, whose environment it would have.
+        # Before workers start, which would inherit the environment.
         disk = _in_a_process(files, block_size, limit * MEGABYTE)
         X, y = files.read()
         run(make_blocks(X[:FEW], y[:FEW]))

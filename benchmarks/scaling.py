@@ -1,4 +1,4 @@
-"""How the time of a sweep of BSDR grows with rows, features, classes and components."""
+"""How the time of a sweep of BSDR grows with samples, features, classes and components."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -24,12 +24,12 @@ SIZES = {
     "r": (1, 2, 5, 10, 20),
 }
 NAMES = {"n": "rows N", "d": "features D", "k": "classes K", "r": "components R"}
-# Size, seconds of a sweep, and the least that it must do.
+# Size, seconds of a sweep, and the lower bound.
 Point = tuple[int, float, float]
 
 
 def measure(case: Case) -> tuple[float, float]:
-    """Seconds of a sweep with its bound, which must not fall, and of the floor."""
+    """Seconds of a sweep with its bound, which must not decrease, and of the lower bound."""
     data = problem(case)
     state = started(case, data)
     bounds: list[float] = []
@@ -69,7 +69,7 @@ def draw(found: dict[str, list[Point]]) -> Figure:
 
 
 def report(folder: Path | None = None) -> str:
-    """Markdown table; with a folder also its picture, ``scaling.png`` in it."""
+    """Markdown table; with a folder also its plot, ``scaling.png`` in it."""
     found: dict[str, list[Point]] = {}
     for size, values in SIZES.items():
         cases = (replace(BASE, **{size: value}) for value in values)

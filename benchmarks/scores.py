@@ -1,4 +1,4 @@
-"""Scores of class probabilities, and of a subspace as a place to look rows up."""
+"""Scores of class probabilities, and of retrieval in a subspace."""
 
 import numpy as np
 
@@ -21,8 +21,8 @@ def mean_average_precision(
 ) -> float:
     """Mean over queries of the average precision of the database, ranked by cosine.
 
-    A row of the database is relevant if it is of the class of the query; queries of classes that
-    the database lacks do not count. Ties stand in the order of the database.
+    An entry is relevant if it has the class of the query; queries of classes that the database
+    lacks are ignored. Ties are in the order of the database.
 
     Parameters
     ----------

@@ -1,11 +1,11 @@
-"""Speed beside its floor: sweeps, fits, memory. One BLAS thread, CPU time, medians.
+"""Speed and its lower bound: sweeps, fits, memory. One BLAS thread, CPU time, medians.
 
     python -m benchmarks speed
     python -m benchmarks speed --only sweeps --write
     python -m benchmarks speed --record      # a line of times by commit
-    python -m benchmarks speed --compare     # times now beside the last lines
+    python -m benchmarks speed --compare     # current times and the last lines
 
-Whatever is timed is checked: a wrong answer ends the run.
+Everything timed is also checked: a wrong result ends the run.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from benchmarks.evidence.page import write
 from benchmarks.report import DOCS, PAGE, PICTURES
 from benchmarks.timing import machine
 
-# Every part takes the folder of pictures, None where they are not wanted.
+# Every part takes the folder of plots, or None.
 PARTS: dict[str, Callable[[Path | None], str]] = {
     "waits": lambda _: history.report(),
     "sweeps": lambda _: sweeps.report(),

@@ -1,4 +1,4 @@
-"""Seconds per sweep, beside the floor of the same problem in the same run."""
+"""Seconds per sweep, and the lower bound of the same problem in the same run."""
 
 from dataclasses import dataclass, replace
 
@@ -15,13 +15,13 @@ from bsdr_models.data import Data, make_data
 from bsdr_models.numerics import orthant
 
 PRIORS = Priors()
-# Sweeps before the clock starts, and between the start and the state whose answer is checked.
+# Sweeps before the timing, and before the state that is checked.
 N_WARM = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One line of the table; ``target`` is the largest ratio to the floor we aim at."""
+    """One line of the table; ``target`` is the largest ratio to the floor aimed at."""
 
     n: int
     d: int
@@ -53,7 +53,7 @@ def features(case: Case) -> np.ndarray:
 
 
 def problem(case: Case) -> Data:
-    """Labels by the largest of K noisy linear scores of up to 50 features."""
+    """Labels by the largest of K noisy linear functions of up to 50 features."""
     X, rng = features(case), np.random.default_rng(1)
     live = min(case.d, 50)
     scores = X[:, :live] @ rng.standard_normal((live, case.k)) / 3.0

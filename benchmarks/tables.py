@@ -1,4 +1,4 @@
-"""What is measured: tasks, methods, and which belong together in a table."""
+"""Tasks and methods of each table."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -54,7 +54,7 @@ class Task:
     scheme
         Name of the protocol.
     sizes
-        What the protocol takes besides the name and the repeat.
+        Arguments of the protocol besides the name and the split.
     n_components
         R; 0 for methods that see all features.
     """
@@ -65,16 +65,16 @@ class Task:
     n_components: int
 
     def split(self, repeat: int) -> Split:
-        """Rows of one repeat."""
+        """Samples of one split."""
         return PROTOCOLS[self.scheme](self.source, self.sizes, repeat)
 
     def asked_of(self, method: str) -> "Task":
-        """The task as a method knows it: one fit serves all R where there is no projection."""
+        """The task for a method: without a projection one fit serves all R."""
         return replace(self, n_components=0) if METHODS[method].full else self
 
     @property
     def why_not(self) -> str:
-        """Why it cannot be run here; empty if it can."""
+        """Why it cannot be run; empty if it can."""
         return datasets.why_not(self.source)
 
     def __str__(self) -> str:
@@ -90,22 +90,22 @@ class Table:
     tasks, methods
         Rows and columns.
     ours
-        Methods whose differences from each of the others are told, split by split.
+        Methods whose paired differences from each of the others are reported.
     measures
         Scores that have a table each, with a row for every method; none for the usual tables.
     curve
-        What a picture has to the right: components, training rows (of a class), or an argument
-        of the methods. No picture if empty.
+        The x-axis of a plot: components, training samples (per class), or an argument
+        of the methods. No plot if empty.
     score
-        What it has upward.
+        The y-axis.
     drawn
-        Methods that it shows; all of them if empty.
+        Methods in the plot; all if empty.
     dots
-        Score of which a picture shows every task and method; none if empty.
+        Score of a plot of all tasks and methods; none if empty.
     ranks
-        Score by which methods are ranked on every task; no picture of ranks if empty.
+        Score by which methods are ranked on every task; no plot of ranks if empty.
     seeds
-        First, and past the last.
+        First, and one past the last.
     """
 
     tasks: tuple[Task, ...]
@@ -149,7 +149,7 @@ def _read_by(readout: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{name} + {readout}" for name in names)
 
 
-# Sets of the classification experiments of Gönen (2013): 100 rows of a class for training.
+# Sets of the classification experiments of Gönen (2013): 100 training samples per class.
 _THREE_SETS = tuple(
     _drawn(source, r, *sizes)
     for source, sizes in (("vowel", (100,)), ("mfeat", (100,)), ("usps", (100, 100)))

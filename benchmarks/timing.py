@@ -1,4 +1,4 @@
-"""Medians of CPU times, which other processes hardly move, and what they were measured on."""
+"""Medians of CPU times, which other processes hardly affect, and the machine."""
 
 import platform
 import statistics
@@ -16,12 +16,12 @@ from threadpoolctl import threadpool_info
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Something to time.
+    """A function to time.
 
     run
-        What is timed; takes what ``prepare`` returns.
+        The timed function of the result of ``prepare``.
     prepare
-        Called before every run, outside the clock.
+        Called before every run, not timed.
     """
 
     run: Callable[[Any], object]
@@ -31,16 +31,16 @@ class Work:
 def medians(
     *work: Work, seconds: float = 2.0, repeats: tuple[int, int] = (5, 201)
 ) -> tuple[float, ...]:
-    """Median CPU time of each of several things, measured in turns.
+    """Median CPU time of each of several functions, measured in turns.
 
-    Turns share what the machine does meanwhile, so that ratios wander less than the times.
+    Turns share the load of the machine, so that ratios vary less than the times.
 
     Parameters
     ----------
     work : Work
         Each is run once before, to fill caches.
     seconds : float
-        Total after which no further turn is begun, once there were enough.
+        Total after which no further turn starts, once there were enough.
     repeats : (int, int)
         Fewest and most turns.
     """
@@ -70,7 +70,7 @@ def machine() -> str:
 
 
 def _processor() -> str:
-    """Model and vector extensions where the system tells them."""
+    """Model and vector extensions if known."""
     info = Path("/proc/cpuinfo")
     if not info.exists():
         return platform.machine()

@@ -1,4 +1,4 @@
-"""Sphinx: the pages of this folder, the docstrings, and the executed notebooks."""
+"""Sphinx configuration: pages, docstrings, and executed notebooks."""
 
 import re
 import shutil
@@ -10,14 +10,14 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_extensions"))
 
-# Notebooks live beside the package; a copy makes them pages. They are committed executed.
+# Notebooks are copied here to become pages. They are committed with outputs.
 PAGES = HERE / "notebooks"
 shutil.rmtree(PAGES, ignore_errors=True)
 PAGES.mkdir()
 
 
 def _anchor(link: re.Match[str]) -> str:
-    """A link to a heading, as Jupyter writes it, in the form that pages have."""
+    """Convert a link to a heading from Jupyter's form to that of the pages."""
     words = re.sub(r"[^\w -]", "", link[1].lower())
     return f"(#{words.replace(' ', '-')})"
 
@@ -43,7 +43,7 @@ exclude_patterns = ["_build", "_extensions"]
 default_role = "literal"
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
-# Pages with code cells are executed at every build, so what they show is what the code does.
+# Pages with code cells are executed at every build.
 nb_execution_mode = "auto"
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
@@ -83,5 +83,5 @@ def _skip_what_scikit_learn_documents(
 
 
 def setup(app: Any) -> None:
-    """Leave inherited methods of scikit-learn to its own documentation."""
+    """Skip methods inherited from scikit-learn."""
     app.connect("autodoc-skip-member", _skip_what_scikit_learn_documents)

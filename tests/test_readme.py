@@ -1,4 +1,4 @@
-"""What the README shows, run as it stands there."""
+"""The code blocks of the README run as they stand."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ def run(title, folder, monkeypatch):
 
 @pytest.fixture
 def samples(tmp_path):
-    """A table as a person has it: names, classes in words, columns in their own units."""
+    """A CSV table with column names, text classes and features in their own units."""
     data = load_wine(as_frame=True)
     table = data.data.assign(**{"class": data.target_names[data.target]})
     table.to_csv(tmp_path / "samples.csv", index=False)
@@ -43,7 +43,7 @@ def test_a_csv_becomes_a_figure_in_fewer_than_ten_lines(samples, monkeypatch):
 def test_the_ten_lines(tmp_path, monkeypatch):
     names = run("In ten lines", tmp_path, monkeypatch)
     np.testing.assert_allclose(names["probability"].sum(axis=1), 1.0)
-    assert names["position"].shape == (89, 2)
+    assert names["latent"].shape == (89, 2)
     assert names["cov"].shape == (89, 2, 2)
 
 

@@ -1,4 +1,4 @@
-"""Every link, picture and anchor of a built site leads somewhere; the search knows every page.
+"""Check that links, images and anchors of a built site exist, and that search covers all pages.
 
 python tools/check_site.py docs/_build/html
 """
@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class Page(HTMLParser):
-    """What a page refers to, and the places in it that may be referred to."""
+    """Links of a page, and its anchors."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Page(HTMLParser):
 
 
 def broken(site: Path) -> list[str]:
-    """Complaints about a site; empty if there are none."""
+    """Errors of a site; empty if there are none."""
     files = sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)
     pages = {path: Page(path.read_text()) for path in files}
     found = []

@@ -17,11 +17,11 @@ from rich.console import Console
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 TIMEOUT = 900  # seconds, of one cell
-N_COLORS = 256  # of a picture; translucent ellipses need a third of the room so
+N_COLORS = 256  # of a picture; translucent ellipses take a third of the size so
 
 
 def execute(path: Path) -> NotebookNode:
-    """Run a notebook in its own folder and return it with outputs; the file stays as it is.
+    """Run a notebook in its own folder and return it with outputs; without writing the file.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def execute(path: Path) -> NotebookNode:
         kernel_name="python3",
         extra_arguments=["--log-level=40"],  # of the kernel's own messages, errors only
         timeout=TIMEOUT,
-        record_timing=False,  # times would change the file at every run
+        record_timing=False,  # times would change the file in every run
         coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},
     )

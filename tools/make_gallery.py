@@ -1,6 +1,6 @@
-"""Draw every plot of the package for its page, docs/pictures.md: ``python tools/make_gallery.py``.
+"""Draw every plot for docs/pictures.md: ``python tools/make_gallery.py``.
 
-One fit of each model to half of Wine; the other half is new to it.
+One fit of each model to half of Wine; the other half is held out.
 """
 
 import argparse
@@ -25,7 +25,7 @@ DPI, N_COLORS, MAX_BYTES = 80, 256, 60_000
 
 
 def draw_all() -> Mapping[str, Callable[[], Axes]]:
-    """What to draw, by the name of the file."""
+    """Plots by file name."""
     data = load_wine(as_frame=True)
     X = data.data.rename(columns={"od280/od315_of_diluted_wines": "od280/od315"})
     y = CULTIVARS[data.target]
@@ -80,7 +80,7 @@ def save(ax: Axes, path: Path) -> int:
 
 
 def main() -> None:
-    """Draw, or draw those that are named."""
+    """Draw all plots, or the named ones."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="pictures to draw; all by default")
     arguments = parser.parse_args()

@@ -1,1 +1,1 @@
-"""What is claimed of the models, remade by one command: ``python -m benchmarks.evidence``."""
+"""Evidence for claims about the models, recomputed by ``python -m benchmarks.evidence``."""

@@ -1,11 +1,11 @@
-"""Remake the tables of ``docs/evidence.md`` and its pictures.
+"""Recompute the tables and plots of ``docs/evidence.md``.
 
     python -m benchmarks.evidence
     python -m benchmarks.evidence --only null sbc
     python -m benchmarks.evidence --agreement
 
 One BLAS thread, a few minutes for each part; every number is fixed by its seeds. The table of
-agreement with NUTS takes longer than all others, and is made when it is asked for.
+agreement with NUTS takes longer than all others, and is made on request only.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def main() -> None:
     pictures = DOCS / "evidence"
     pictures.mkdir(exist_ok=True)
     with threadpool_limits(1), warnings.catch_warnings():
-        # "No signal" on noise, and chains that have not mixed, are what the tables count.
+        # "No signal" on noise, and chains that have not mixed, are counted by the tables.
         warnings.simplefilter("ignore")
         for name, remake in parts.items():
             begin = time.process_time()

@@ -1,8 +1,8 @@
-"""The default engine beside NUTS on Iris, in Monte Carlo standard errors.
+"""The default engine and NUTS compared on Iris, in Monte Carlo standard errors.
 
-Both sample the hierarchical model. NUTS moves in the variables of the PyMC model, whose likelihood
-PyMC differentiates. Compared are the mean and three quantiles of every identified quantity; z is
-their difference over the standard error of that difference.
+Both sample the hierarchical model. NUTS samples the variables of the PyMC model, whose likelihood
+PyMC differentiates. z is the difference of the mean, or of a quantile, of an identified quantity
+divided by its standard error.
 """
 
 import time
@@ -24,7 +24,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "SMC": {"draws": 1000},
     "NUTS": {"inference": "nuts", "draws": 250, "tune": 250},
 }
-# Estimates whose standard error is below this are ties: probabilities that no draw doubts.
+# Estimates whose standard error is below this are ties: probabilities of 0 or 1.
 TIE = 1e-6
 AXES = {"chain_axis": 0, "draw_axis": 1}
 
@@ -34,7 +34,7 @@ def report(
     sets: tuple[str, ...] = SETS,
     engines: Mapping[str, Mapping[str, Any]] = ENGINES,
 ) -> str:
-    """Table of z-scores of the first engine against the second; there is no picture of it."""
+    """Table of z-scores of the first engine against the second; there is no plot."""
     rows = []
     for name in sets:
         X, y = load(name)
@@ -77,7 +77,7 @@ def quantities(model: BSDRClassifier) -> dict[str, FloatArray]:
 
 
 def z_scores(ours: FloatArray, theirs: FloatArray) -> FloatArray:
-    """Differences of means and quantiles of draws (chain, draw, many) over their errors, flat."""
+    """Differences of means and quantiles of draws (chain, draw, many) in standard errors, flat."""
     (found, error), (expected, other) = summarise(ours), summarise(theirs)
     seen = np.minimum(error, other) > TIE
     return (found - expected)[seen] / np.hypot(error, other)[seen]

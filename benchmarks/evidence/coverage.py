@@ -1,9 +1,8 @@
-"""How often 90 % ellipses hold the true positions of rows simulated from the model itself.
+"""Coverage of 90 % ellipses of latent coordinates, on data simulated from the model.
 
-Components have neither order nor sign, and the posterior has 2^R R! equal copies. Draws of Gibbs
-are brought to one copy by signed permutations, chosen by projection and weights; the truth is
-brought to it by the same rule, as if it were one more draw, which it is. Its positions have no
-say in that.
+The order and signs of components are not identified: the posterior has 2^R R! equal modes. Draws of
+Gibbs, and the truth like one more draw, are aligned by signed permutations chosen by projection and
+weights, independently of the latent coordinates.
 """
 
 import itertools
@@ -44,7 +43,7 @@ def report(
     n_sets: int = N_SETS,
     engines: Mapping[str, Mapping[str, Any]] = ENGINES,
 ) -> str:
-    """Table of coverages; there is no picture of them."""
+    """Table of coverages; there is no plot."""
     truths = simulate_labelled(n_sets, np.random.default_rng(SEED))
     rows = []
     for engine, arguments in engines.items():
@@ -71,9 +70,9 @@ def report(
 
 
 def simulate_labelled(n_sets: int, rng: np.random.Generator) -> Truths:
-    """Data sets in which every class occurs, so that a classifier knows all K.
+    """Data sets in which every class occurs, so that a classifier has all K.
 
-    Which data sets are kept depends on the labels alone: given them the posterior is what it was.
+    The selection depends on the labels alone, so the posterior given these is unchanged.
     """
     X = features(N, D, rng)
     many = simulate(X, SAMPLING, (20 + 2 * n_sets, R, K), rng)
@@ -88,7 +87,7 @@ def simulate_labelled(n_sets: int, rng: np.random.Generator) -> Truths:
 
 
 def compare(tree: xr.DataTree, truths: Truths, c: int) -> tuple[np.ndarray, float]:
-    """Whether each ellipse holds its row, (N,), and the mean standard deviation of a position."""
+    """Whether each ellipse covers the truth, (N,), and the mean standard deviation."""
     posterior, fit = tree["posterior"].dataset, tree["fit"].dataset
     Q = posterior["projection"].stack(draws=("chain", "draw")).transpose("draws", ...).values
     W = posterior["weights"].stack(draws=("chain", "draw")).transpose("draws", "outcome", ...)
@@ -102,9 +101,9 @@ def compare(tree: xr.DataTree, truths: Truths, c: int) -> tuple[np.ndarray, floa
 
 
 def nearest(draws: FloatArray, true: FloatArray) -> FloatArray:
-    """Signed permutation that brings the truth (P, R) nearest to the mean of draws (S, P, R).
+    """Signed permutation that brings the truth (P, R) closest to the mean of draws (S, P, R).
 
-    Rows and draws are brought to one size first, as when draws are brought to each other.
+    Rows and draws are scaled to one size first, as in the alignment of draws.
     """
     size = np.median(np.abs(draws), axis=(0, 2))[:, None]
     scaled = draws / size

@@ -1,4 +1,4 @@
-"""What the models say of pure noise, where a supervised map of its own rows shows classes."""
+"""The models on pure noise, where a supervised map of training samples shows classes."""
 
 import time
 from collections.abc import Callable
@@ -20,15 +20,15 @@ from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier, plot
 from bsdr_models.arrays import FloatArray, IntArray
 
 N_SEEDS, N_CLASSES, R, NEIGHBOURS = 10, 3, 2, 3
-# Log loss that is still called noise; uniform probabilities have 1.099.
+# Largest log loss that counts as noise; uniform probabilities have 1.099.
 AIM = 1.15
-# New rows in a panel of the picture: more hide each other.
+# New samples in a panel of the plot: more would overlap.
 N_SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """Rows to learn from, features, new rows, repeats."""
+    """Training samples, features, new samples, repetitions."""
 
     n_train: int = 60
     n_features: int = 200
@@ -38,7 +38,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """Normal features with labels that have nothing to do with them."""
+    """Normal features and independent labels."""
 
     X: FloatArray
     y: IntArray
@@ -112,7 +112,7 @@ def noise(size: Size, seed: int) -> Noise:
 
 
 def maps(model: Any, data: Noise) -> xr.DataTree:
-    """Tree with the training rows (``fit``) and the new rows (``predictions``) of a model."""
+    """Tree with the training samples (``fit``) and the new samples (``predictions``) of a model."""
     if hasattr(model, "idata_"):
         tree = model.idata_.copy()
         tree["predictions"] = model.predict_idata(data.X_new, data.y_new)["predictions"]
@@ -124,7 +124,7 @@ def maps(model: Any, data: Noise) -> xr.DataTree:
 
 
 def placed(mean: FloatArray) -> xr.Dataset:
-    """LatentCoordinates of a method that states no uncertainty of them."""
+    """Latent coordinates of a method without uncertainty."""
     n, r = mean.shape
     return xr.Dataset(
         {
@@ -141,7 +141,7 @@ def placed(mean: FloatArray) -> xr.Dataset:
 
 
 def measure(model: Any, tree: xr.DataTree, data: Noise) -> tuple[float, float, float]:
-    """Log loss on new rows; accuracy of 3-NN in the map, leave-one-out and on new rows."""
+    """Log loss on new samples; accuracy of 3-NN in the map, leave-one-out and on new samples."""
     probability = model.predict_proba(data.X_new)
     own = np.maximum(probability[np.arange(len(data.y_new)), data.y_new], 1e-300)
     train, new = (tree[group]["latent_mean"].values for group in ("fit", "predictions"))
@@ -152,7 +152,7 @@ def measure(model: Any, tree: xr.DataTree, data: Noise) -> tuple[float, float, f
 
 
 def draw(trees: dict[str, xr.DataTree]) -> Figure:
-    """Training rows above, new rows below, a column for each method."""
+    """Training samples above, new samples below, a column for each method."""
     figure = Figure(figsize=(4.0 * len(trees), 7.6), layout="constrained")
     axes = figure.subplots(2, len(trees), sharex="col", sharey="col", squeeze=False)
     titles = {"fit": "training rows", "predictions": "new rows"}

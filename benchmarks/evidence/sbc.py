@@ -71,8 +71,8 @@ class Plan:
     n_sets, n_draws
         Data sets, and draws kept of each.
     n_chains, n_kept
-        Populations of particles of a data set, and states kept of each, of which the draws are
-        some. The default has four, and keeps more of them.
+        Populations of particles of a data set, and states kept of each, from which the draws are
+        taken. The default has four, and keeps more.
     thin, tune
         Gibbs sweeps of a kept draw, and before the first.
     """
@@ -115,7 +115,7 @@ def verdict(ranks: IntArray | None, plan: Plan) -> str:
 
 
 def by_default(target: Target, n: int, d: int, plan: Plan) -> Ranks:
-    """Ranks among draws of tempered sequential Monte Carlo, features drawn anew for each set."""
+    """Ranks among draws of tempered sequential Monte Carlo, with new features for each set."""
     rows = []
     for rng in np.random.default_rng(SEED).spawn(plan.n_sets):
         X, new = varying_together(n, d, rng)
@@ -207,7 +207,7 @@ def by_paper(plan: Plan) -> dict[str, Ranks]:
 
 
 def by_gibbs(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[str, FloatArray]:
-    """Draws (C, S, ...) of `gibbs.step_joint`: a chain of each data set, begun at random."""
+    """Draws (C, S, ...) of `gibbs.step_joint`: one randomly initialised chain per data set."""
     data = Data(design=DenseDesign(truths.X), y=truths.y, n_labels=K)
     result = run_gibbs(
         lambda stream: gibbs.init(
@@ -271,10 +271,10 @@ def quantities(
 
 
 def rank(true: FloatArray, draws: FloatArray, rng: np.random.Generator) -> int:
-    """Draws (S,) below the true value (1,), with chance for ties.
+    """Draws (S,) below the true value (1,), with random ties.
 
-    The log likelihood of classes that are far apart is the same for many parameters: a truth among
-    ties would never have the highest rank.
+    The log likelihood of well-separated classes is the same for many parameters: a truth among ties
+    would never have the highest rank.
     """
     gap = draws - true
     tied = int(np.sum(np.abs(gap) <= TIE))
@@ -288,13 +288,13 @@ def uniformity(ranks: IntArray, n_draws: int) -> float:
 
 
 def covered(ranks: IntArray, n_draws: int) -> BoolArray:
-    """Whether the central interval of the draws holds the truth."""
+    """Whether the central interval of the draws covers the truth."""
     place = (ranks + 0.5) / (n_draws + 1)
     return np.asarray(np.abs(place - 0.5) < 0.5 * INTERVAL)
 
 
 def draw(found: dict[str, Ranks], plan: Plan) -> Figure:
-    """Histograms of ranks; the band holds a bin of uniform ranks with 99 %."""
+    """Histograms of ranks; the band is a 99 % interval of uniform ranks."""
     figure = Figure(figsize=(1.75 * len(QUANTITIES), 1.5 * len(found)), layout="constrained")
     axes = figure.subplots(len(found), len(QUANTITIES), sharex=True, sharey="row", squeeze=False)
     low, high = binom.ppf([LEVEL / 2, 1 - LEVEL / 2], plan.n_sets, 1 / N_BINS)

@@ -1,6 +1,6 @@
-"""Parameters and targets drawn from the joint distributions that the two models of BSDR assume.
+"""Parameters and targets drawn from the joint distributions of the two models of BSDR.
 
-Written from the definitions of the models, and not with the functions under test.
+Implemented independently of the functions under test.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truths:
-    """C independent data sets of the paper's model on the same N rows of features.
+    """C independent data sets of the paper's model with the same features of N samples.
 
     X
-        (N, D), columns of mean 0 and standard deviation 1, so that scaling changes nothing.
+        (N, D), columns of mean 0 and standard deviation 1, so that scaling has no effect.
     projection, latent, weights, bias
         (C, D, R), (C, N, R), (C, R, K), (C, K).
     y
@@ -66,14 +66,14 @@ def simulate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HierarchicalTruths:
-    """C independent data sets of the hierarchical model on the same N samples.
+    """C independent data sets of the hierarchical model with the same features of N samples.
 
     coef, bias
         (C, D, K), (C, K); centred over classes where targets are classes.
     eta
         Linear predictors, (C, N, K).
     scale, noise_scale
-        tau, (C,), and sigma, (C, K), which only real outputs have.
+        tau, (C,), and sigma, (C, K), for real outputs only.
     y
         (C, N) of int, (C, N, K) of bool, or (C, N, K) of float.
     """
@@ -89,7 +89,7 @@ class HierarchicalTruths:
 def varying_together(
     n_samples: int, n_features: int, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    """Standardised features with three factors in common, and one more sample, (1, D)."""
+    """Standardised features with three common factors, and one more sample, (1, D)."""
     factors = rng.standard_normal((n_samples + 1, 3)) @ rng.standard_normal((3, n_features))
     X = factors + rng.standard_normal((n_samples + 1, n_features))
     X = (X - X[:-1].mean(axis=0)) / X[:-1].std(axis=0)

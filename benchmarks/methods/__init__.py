@@ -1,4 +1,4 @@
-"""All methods that are measured, by the names that tables give them."""
+"""All methods, by their names in the tables."""
 
 from benchmarks.methods import (
     bm2pca,

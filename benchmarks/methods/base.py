@@ -1,6 +1,6 @@
-"""What a method is: a function of training rows that returns what can be asked of the fit.
+"""A method: a function of training samples that returns the predictions of a fit.
 
-It never sees a test row, so that no setting can have been chosen on one.
+It has no access to test samples, so that no setting can be chosen on them.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from benchmarks.protocols import Training
 
 
 class ImpossibleError(Exception):
-    """A method that does not exist for these rows, or whose library is not here; says why."""
+    """A method is not defined for these data, or its library is missing; says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +22,11 @@ class Fitted:
     """A fit.
 
     predict
-        New rows -> class probabilities (M, K).
+        New samples -> class probabilities (M, K).
     transform
-        Rows -> positions (M, R), where the method has a subspace.
+        Samples -> latent coordinates (M, R), if the method has a subspace.
     record
-        Settings chosen, and what the fit says of itself.
+        Chosen settings, and remarks of the fit.
     """
 
     predict: Callable[[Any], np.ndarray]
@@ -39,16 +39,16 @@ Fit = Callable[[Training, int, int], Fitted]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """A method by its function of (training rows, number of components, seed).
+    """A method by its function of (training samples, number of components, seed).
 
     modules
-        Where its code begins; what they import counts as well.
+        Modules of its code; their imports count as well.
     paper
         Folder of the package that it runs through, if any.
     configuration
-        Arguments that tell it from others of the same modules.
+        Arguments that distinguish it from others of the same modules.
     full
-        Whether it sees all features, so that the number of components is nothing to it.
+        Whether it sees all features, so that the number of components is irrelevant.
     libraries
         Distributions beside NumPy, SciPy and scikit-learn.
     """
@@ -62,7 +62,7 @@ class Method:
 
 
 def spread(probability: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarray:
-    """Columns of the classes that had training rows, (M, K); 0 for the others."""
+    """Columns of the classes that had training samples, (M, K); 0 for the others."""
     found = np.zeros((len(probability), n_classes))
     found[:, classes] = probability
     return found
@@ -71,7 +71,7 @@ def spread(probability: np.ndarray, classes: np.ndarray, n_classes: int) -> np.n
 def of_classifier(
     model: Any, training: Training, *, subspace: bool = False, record: dict[str, Any] | None = None
 ) -> Fitted:
-    """What a fitted classifier of scikit-learn's kind offers."""
+    """The fit of a scikit-learn classifier."""
     return Fitted(
         predict=lambda new: spread(model.predict_proba(new), model.classes_, training.n_classes),
         transform=model.transform if subspace else None,
@@ -80,7 +80,7 @@ def of_classifier(
 
 
 def scaler_of(training: Training) -> Callable[[Any], Any]:
-    """Unit variance over the training rows, unless the protocol has prepared them."""
+    """Unit variance over the training samples, unless the protocol has prepared them."""
     if training.prepared:
         return lambda rows: rows
     return StandardScaler().fit(training.X).transform

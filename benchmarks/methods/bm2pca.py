@@ -14,13 +14,13 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "label-free, one-vs-rest": {"strategy": "one_vs_rest"},
     "label-free, shared": {},
 }
-# Slopes of the hinge of Figs. 2 and 3 of the paper.
+# Slopes C of the hinge in Figs. 2 and 3 of the paper.
 COSTS = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0)
 CONFIGURATIONS |= {
     f"paper, one-vs-rest, C = {cost:g}": CONFIGURATIONS["paper, one-vs-rest"] | {"C": cost}
     for cost in COSTS
 }
-# What is here is no more than a name for arguments, which a result is keyed by.
+# Only names of arguments are here, and arguments are in the key of a result.
 MODULES = ("bsdr_models.bm2pca.estimator",)
 CHOSEN = ("C_", "metric_scale_", "n_sweeps_", "temperature_", "n_iter_")
 
@@ -33,7 +33,7 @@ def fit(
     arguments: dict[str, Any],
     scaled: bool = True,
 ) -> Fitted:
-    """Features scaled by the protocol or to unit variance; or, if not ``scaled``, as they come."""
+    """Features scaled by the protocol or to unit variance; if not ``scaled``, unchanged."""
     scale = scaler_of(training) if scaled else lambda rows: rows
     model = BM2PCAClassifier(n_components, standardize=False, random_state=seed, **arguments)
     model.fit(scale(training.X), training.y)

@@ -32,9 +32,9 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     },
     "BSDR": {},
 }
-# A component is live when its share in `relevance_` is more than this.
+# A component is active if its share in `relevance_` exceeds this.
 LIVE = 0.01
-# What is here is no more than a name for arguments, which a result is keyed by.
+# Only names of arguments are here, and arguments are in the key of a result.
 MODULES = ("bsdr_models.bsdr.estimator",)
 READ_MODULES = (*MODULES, "benchmarks.methods.readouts")
 
@@ -42,7 +42,7 @@ READ_MODULES = (*MODULES, "benchmarks.methods.readouts")
 def fit(
     training: Training, n_components: int, seed: int, *, arguments: dict[str, Any]
 ) -> tuple[BSDRClassifier, dict[str, Any]]:
-    """A fitted model and what it says about itself."""
+    """A fitted model and its remarks."""
     model = BSDRClassifier(n_components, random_state=seed, **arguments)
     model.fit(training.X, training.y)
     norms = np.sqrt(np.sum(model.components_**2, axis=1))

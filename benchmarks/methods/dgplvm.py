@@ -1,4 +1,4 @@
-"""D-GPLVM: its default, what the default is made of, and the paper's objective."""
+"""D-GPLVM: its default, variations of the default, and the paper's objective."""
 
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "D-GPLVM, EP": {"approximation": "ep"},
     "D-GPLVM, paper": {"variant": "paper"},
 }
-# What is here is no more than a name for arguments, which a result is keyed by.
+# Only names of arguments are here, and arguments are in the key of a result.
 MODULES = ("bsdr_models.dgplvm.estimator",)
 # Weights of the discriminative prior, 1 / sigma_d^2 of the paper, of Figs. 1 and 3.
 PAPER_WEIGHTS = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7)
@@ -54,7 +54,7 @@ def own(training: Training, n_components: int, seed: int, *, arguments: dict[str
 
 
 def by_neighbours(training: Training, n_components: int, seed: int) -> Fitted:
-    """Nearest neighbours among the places that training rows would have as new ones."""
+    """Nearest neighbours among leave-one-out latent coordinates of training samples."""
     model, record = _fit(training, n_components, seed, {})
     read = neighbours(model.transform(training.X), training.y, training.n_classes)
     return Fitted(

@@ -1,4 +1,4 @@
-"""Classifiers of all features: what is lost by a projection, or gained."""
+"""Classifiers of all features, to measure the loss or gain by a projection."""
 
 from functools import partial
 from typing import Any
@@ -32,13 +32,13 @@ def discriminant(training: Training, n_components: int, seed: int) -> Fitted:
 
 
 def ledoit_wolf(training: Training, n_components: int, seed: int) -> Fitted:
-    """The same with the covariance shrunken, features as they come."""
+    """The same with shrunk covariance, features unscaled."""
     model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
     return of_classifier(model.fit(training.X, training.y), training)
 
 
 def logistic(training: Training, n_components: int, seed: int) -> Fitted:
-    """Logistic regression, its penalty by the log loss of held-out training rows."""
+    """Logistic regression, its penalty by the cross-validated log loss."""
     scaled, y = scaler_of(training), training.y
     X = scaled(training.X)
     size = float(np.sqrt(X.multiply(X).mean() if issparse(X) else np.mean(X**2)))
@@ -62,16 +62,16 @@ def logistic(training: Training, n_components: int, seed: int) -> Fitted:
 
 
 def nearest(training: Training, n_components: int, seed: int) -> Fitted:
-    """Three nearest neighbours; the features are the positions."""
+    """Three nearest neighbours among all features."""
     scale = scaler_of(training)
     read = neighbours(scale(training.X), training.y, training.n_classes)
     return Fitted(predict=lambda new: read(scale(new)), transform=scale)
 
 
 def make_gaussian_process(X: np.ndarray, *, fitted: bool) -> GaussianProcessClassifier:
-    """Classifier of the features that starts at the median distance between rows.
+    """Classifier of the features with the median distance as the initial length-scale.
 
-    Unscaled, with a length-scale of 1, nearly all rows are uncorrelated and it is at chance.
+    Unscaled, with a length-scale of 1, nearly all samples are uncorrelated: chance accuracy.
     """
     length = float(np.median(pdist(X)))
     amplitude = ConstantKernel(1.0 if fitted else AMPLITUDE, (1e-3, 1e5))
@@ -81,7 +81,7 @@ def make_gaussian_process(X: np.ndarray, *, fitted: bool) -> GaussianProcessClas
 
 
 def gaussian_process(training: Training, n_components: int, seed: int, *, fitted: bool) -> Fitted:
-    """Gaussian process classification, its kernel by the evidence or fixed."""
+    """Gaussian process classification, with the kernel chosen by the evidence or fixed."""
     model = make_gaussian_process(training.X, fitted=fitted).fit(training.X, training.y)
     return of_classifier(model, training)
 

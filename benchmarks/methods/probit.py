@@ -1,4 +1,4 @@
-"""The projections of :mod:`benchmarks.methods.projections` read by the multinomial probit."""
+"""The projections of :mod:`benchmarks.methods.projections` followed by the multinomial probit."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from bsdr_models.bsdr.mnp import MNPClassifier
 
 
 def probit(Z: np.ndarray, y: np.ndarray, n_classes: int) -> Reader:
-    """Multinomial probit by mean field, "+MNP" of Gönen (2013); it standardises by itself."""
+    """Multinomial probit by mean field, "+MNP" of Gönen (2013); it standardises its input."""
     model = MNPClassifier().fit(Z, y)
     return lambda new: spread(model.predict_proba(new), model.classes_, n_classes)
 

@@ -1,9 +1,8 @@
-"""What people use today: reduce to R scores, then classify these.
+"""Common methods: reduce to R components, then classify these.
 
 A name alone is followed by logistic regression; "+ probit" is the multinomial probit of Gönen
-(2013), "+ k-NN" three nearest neighbours. Features are scaled to unit variance on the training rows
-unless the protocol has prepared them; every setting that is not written here is the library's
-default.
+(2013), "+ k-NN" three nearest neighbours. Features are scaled to unit variance on
+the training samples unless the protocol has prepared them; other settings are defaults.
 """
 
 from collections.abc import Callable
@@ -24,10 +23,10 @@ from benchmarks.methods.base import Fitted, ImpossibleError, Method, scaler_of
 from benchmarks.methods.readouts import Reader, logistic, neighbours
 from benchmarks.protocols import Training
 
-# Above this many features metric learners see principal components, as in Gönen (2013), III-B.
+# Above this many features metric learners get principal components, as in Gönen (2013), III-B.
 MANY_FEATURES, N_PRINCIPAL = 100, 30
 
-# Number of components, training rows, seed -> transformer.
+# Number of components, training samples, seed -> transformer.
 Reducer = Callable[[int, Training, int], Any]
 Readout = Callable[[np.ndarray, np.ndarray, int], Reader]
 
@@ -43,7 +42,7 @@ class PartialLeastSquares(PLSRegression):
 
 
 class GaussianKernelPCA(KernelPCA):
-    """Kernel PCA, its width the median distance between rows."""
+    """Kernel PCA, its width the median distance between samples."""
 
     def fit(self, X: np.ndarray, y: Any = None) -> Any:  # noqa: D102
         self.gamma = 0.5 / np.median(pdist(X)) ** 2
@@ -116,7 +115,7 @@ def fit(training: Training, n_components: int, seed: int, *, name: str, readout:
     Raises
     ------
     ImpossibleError
-        If there are no such scores, or the library of a rival fails on the installed stack.
+        If there are fewer components, or a library fails with the installed versions.
     """
     n_samples, n_features = training.X.shape
     if n_components > min(n_samples - 1, n_features):
@@ -139,7 +138,7 @@ def fit(training: Training, n_components: int, seed: int, *, name: str, readout:
 
 
 def methods(suffix: str, readout: Readout, modules: tuple[str, ...]) -> dict[str, Method]:
-    """Every projection with one readout."""
+    """Every projection with one classifier."""
     return {
         name + suffix: Method(
             fit=partial(fit, name=name, readout=readout),

@@ -1,4 +1,4 @@
-"""Classifiers of positions: rows and labels -> function from new positions to probabilities."""
+"""Classifiers of latent coordinates, each returning a function from these to probabilities."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ Reader = Callable[[Any], np.ndarray]
 
 
 def logistic(Z: Any, y: np.ndarray, n_classes: int) -> Reader:
-    """Logistic regression with scikit-learn's penalty, on positions of unit variance."""
+    """Logistic regression with scikit-learn's penalty, on latent coordinates of unit variance."""
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)).fit(Z, y)
     return lambda new: spread(model.predict_proba(new), model.classes_, n_classes)
 
@@ -25,12 +25,12 @@ def logistic(Z: Any, y: np.ndarray, n_classes: int) -> Reader:
 def neighbours(Z: Any, y: np.ndarray, n_classes: int) -> Reader:
     """Three nearest neighbours, the same number for all methods.
 
-    Each class has one neighbour more, shared out evenly, or a single stranger would cost an
-    infinite log loss. Votes that tie go to the nearest.
+    One pseudo-neighbour, divided evenly among the classes, avoids an infinite log loss. The nearest
+    neighbour breaks ties.
     """
     size = min(N_NEIGHBOURS, len(Z))
     index = NearestNeighbors(n_neighbors=size).fit(Z)
-    # The nearest counts a little more: less than a vote, enough to break a tie.
+    # The nearest has a slightly larger weight, to break ties.
     weight = 1.0 + 1e-6 * np.arange(size, 0, -1)
 
     def read(new: Any) -> np.ndarray:

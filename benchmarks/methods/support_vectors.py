@@ -1,7 +1,7 @@
 """Linear support vector machines, on all features or on few, with probabilities.
 
-Settings are chosen by the log loss of held-out rows, five folds; scores become probabilities by the
-temperature that suited the held-out scores of the chosen setting.
+Settings are chosen by the log loss of five folds; a temperature fitted to the held-out scores
+of the chosen setting gives probabilities.
 """
 
 from collections.abc import Callable
@@ -23,12 +23,12 @@ from bsdr_models.bm2pca.settings import SCALES
 from bsdr_models.bm2pca.within_class_metric import Spectrum
 
 COSTS = (0.1, 1.0, 10.0, 100.0)
-# Cost of the machine that chooses none, on rows of mean square length one.
+# Cost C of the machine with a fixed one, on samples of mean square length one.
 FIXED_COST = 100.0
 
-# A machine with all its settings: training rows, their classes, new rows -> scores (M, K) or (M,).
+# Machine with fixed settings: training samples, classes, new samples -> scores (M, K) or (M,).
 Machine = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-# Training rows, their classes, new rows, size -> positions of both.
+# Training samples, classes, new samples, size -> latent coordinates of both.
 Reduction = Callable[[np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 # Number of components, of features, of classes -> one machine for each setting.
 Settings = Callable[[int, int], list[Machine]]
@@ -37,11 +37,11 @@ Settings = Callable[[int, int], list[Machine]]
 def fit(
     training: Training, n_components: int, seed: int, *, settings: Settings, scaled: bool = True
 ) -> Fitted:
-    """Choose a setting, then its machine on all training rows."""
+    """Choose a setting, then fit its machine to all training samples."""
     scale = scaler_of(training) if scaled else lambda rows: rows
     X = scale(training.X)
     classes, y = np.unique(training.y, return_inverse=True)
-    # All of them are linear and see centred rows, so that coordinates of the span do; the
+    # All are linear with centred samples, so that coordinates of their span suffice; the
     # Euclidean metric also scales them by one number, to mean square length one.
     span = Spectrum.fit(X, signs(y)).metric(np.inf)
     rows, machines = span.A, settings(n_components, X.shape[1])
@@ -136,13 +136,13 @@ def plain(r: int, d: int) -> list[Machine]:
 
 
 def in_metric(r: int, d: int) -> list[Machine]:
-    """One for each cost and each scale of the metric of the nuisance."""
+    """One for each cost and each scale of the within-class metric."""
     grid = product(SCALES, COSTS)
     return [partial(_in_metric, n_features=d, scale=s, cost=c) for s, c in grid]
 
 
 def reduced(r: int, d: int, *, reduce: Reduction) -> list[Machine]:
-    """One for each cost, on R positions."""
+    """One for each cost, on R components."""
     return [partial(_reduced, reduce=reduce, size=r, cost=c) for c in COSTS]
 
 

@@ -1,4 +1,4 @@
-"""Formulae as MathML, which browsers draw themselves: no script and no network."""
+"""Formulae as MathML, which browsers render without scripts or network."""
 
 from typing import Any
 

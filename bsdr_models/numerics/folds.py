@@ -1,0 +1,61 @@
+"""Cross-validation folds that depend on the values of samples, not on their order or on a seed."""
+
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from bsdr_models.arrays import IntArray
+
+# Decimals of scaled features that count: far above rounding errors, which depend on the order.
+_DECIMALS = 6
+
+
+def sample_keys(X: Any) -> IntArray:
+    """Pseudo-random number of each sample, a function of its values in any order.
+
+    Parameters
+    ----------
+    X : (N, D), dense or SciPy's CSR
+        Features of a variance near one; NaN is a value like others.
+
+    Returns
+    -------
+    (N,) of int
+        The same for a dense sample and a sparse one.
+    """
+    found = np.empty(X.shape[0], dtype=np.int64)
+    X = csr_array(X) if issparse(X) else np.asarray(X)
+    for n in range(len(found)):
+        values = X.data[X.indptr[n] : X.indptr[n + 1]] if issparse(X) else X[n]
+        values = np.sort(np.nan_to_num(np.round(values, _DECIMALS), nan=np.inf))
+        found[n] = crc32(values[values != 0.0].tobytes())
+    return found
+
+
+def assign_folds(groups: IntArray, keys: IntArray, *, n_folds: int) -> IntArray:
+    """Fold of each sample, (N,), stratified by group; -1 if it is never held out.
+
+    Samples of a group are assigned to folds in turn, so a small group loses one sample at a time.
+    The only sample of a group, or one without a group, is never held out. The names of groups and
+    the order of samples make no difference.
+
+    Parameters
+    ----------
+    groups : (N,) of int
+        Class of each sample, -1 without.
+    keys : (N,) of int
+        From :func:`sample_keys`.
+    n_folds : int
+    """
+    order = np.argsort(keys, kind="stable")
+    order = order[groups[order] >= 0]
+    _, first = np.unique(groups[order], return_index=True)
+    fold, begin = np.full(len(groups), -1, dtype=np.int64), 0
+    for group in groups[order][np.sort(first)]:
+        members = order[groups[order] == group]
+        if len(members) > 1:
+            fold[members] = (begin + np.arange(len(members))) % n_folds
+            begin += len(members)
+    return fold

@@ -1,0 +1,55 @@
+"""Folds are stratified, and depend on the values of the samples alone."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from bsdr_models.numerics.folds import assign_folds, sample_keys
+
+
+def draw(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random((n, d)) < 0.4, 0.0, rng.standard_normal((n, d)))
+
+
+@pytest.mark.parametrize("n_folds", [2, 3, 5])
+def test_folds_partition_the_samples_and_are_stratified(n_folds):
+    groups = np.repeat(np.arange(4), [2, 5, 7, 40])
+    fold = assign_folds(groups, sample_keys(draw(54, 3)), n_folds=n_folds)
+    assert fold.min() == 0
+    assert fold.max() == n_folds - 1
+    for group in range(4):
+        assert np.ptp(np.bincount(fold[groups == group], minlength=n_folds)) <= 1
+    assert np.ptp(np.bincount(fold)) <= 1
+
+
+def test_singletons_and_samples_without_a_group_are_never_held_out():
+    groups = np.array([0, 1, 1, -1, -1, 2, 2, 2])
+    fold = assign_folds(groups, sample_keys(draw(8, 3)), n_folds=5)
+    np.testing.assert_array_equal(fold == -1, [1, 0, 0, 1, 1, 0, 0, 0])
+
+
+def test_order_of_samples_and_features_and_names_of_groups_make_no_difference():
+    rng, X, groups = np.random.default_rng(1), draw(60, 7), np.arange(60) % 4
+    X[3, 2] = np.nan
+    samples, features, names = (rng.permutation(n) for n in (60, 7, 4))
+    fold = assign_folds(groups, sample_keys(X), n_folds=5)
+    rounded = X[samples][:, features] * (1.0 + 1e-15)
+    again = assign_folds(names[groups][samples], sample_keys(rounded), n_folds=5)
+    np.testing.assert_array_equal(again, fold[samples])
+
+
+def test_dense_and_sparse_samples_have_the_same_keys_and_others_have_others():
+    X = draw(500, 6)
+    keys = sample_keys(X)
+    np.testing.assert_array_equal(sample_keys(csr_array(X)), keys)
+    assert len(np.unique(keys)) == len(np.unique(X, axis=0))
+    assert np.count_nonzero(sample_keys(X + 1e-3) == keys) == 0
+
+
+def test_folds_have_nothing_to_do_with_the_size_of_the_values():
+    X = np.sort(np.random.default_rng(0).standard_normal((2000, 1)), axis=0)
+    fold = assign_folds(np.zeros(2000, dtype=int), sample_keys(X), n_folds=5)
+    means = np.array([X[fold == number].mean() for number in range(5)])
+    assert np.abs(means).max() < 4.5 / np.sqrt(400)
+    assert np.std(means) > 0.2 / np.sqrt(400)
