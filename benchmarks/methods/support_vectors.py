@@ -21,6 +21,7 @@ from benchmarks.protocols import Training
 from bsdr_models.bm2pca import selection
 from bsdr_models.bm2pca.settings import SCALES
 from bsdr_models.bm2pca.within_class_metric import Spectrum
+from bsdr_models.numerics.folds import assign_folds, sample_keys
 
 COSTS = (0.1, 1.0, 10.0, 100.0)
 # Cost C of the machine with a fixed one, on samples of mean square length one.
@@ -45,7 +46,7 @@ def fit(
     # Euclidean metric also scales them by one number, to mean square length one.
     span = Spectrum.fit(X, signs(y)).metric(np.inf)
     rows, machines = span.A, settings(n_components, X.shape[1])
-    fold = selection.assign_folds(y, np.random.default_rng(seed))
+    fold = assign_folds(y, sample_keys(X), n_folds=selection.N_FOLDS)
 
     def scorer(train: np.ndarray, test: np.ndarray) -> np.ndarray:
         found = [_column(machine(rows[train], y[train], rows[test])) for machine in machines]

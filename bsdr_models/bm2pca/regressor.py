@@ -23,6 +23,7 @@ from bsdr_models.checks import (
 )
 from bsdr_models.frames import read_numbers, read_truth
 from bsdr_models.inference.datatree import Context
+from bsdr_models.numerics.folds import assign_folds, sample_keys
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.rng import RandomState
 
@@ -233,7 +234,8 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             grid = LossGrid(settings=(grid.settings[int(found.argmax())],), criterion=None)
         if grid.criterion is None and not self.calibrate:
             return grid.settings[0]
-        fold = selection.assign_folds(np.where(task.observed.any(axis=1), 0, -1), rng)
+        groups = np.where(task.observed.any(axis=1), 0, -1)
+        fold = assign_folds(groups, sample_keys(self._task.X), n_folds=selection.N_FOLDS)
         if np.count_nonzero(fold >= 0) < selection.N_FOLDS:
             warnings.warn(
                 "too few samples have a target to hold some out: fallback settings are used and "

@@ -13,7 +13,7 @@ The two variants need different folds.
   samples (`balanced_folds`). Five folds for classes of two samples choose too many sweeps, and
   lose 1.6 points on ORL.
 - The within-class metric of the label-free variant needs two samples of one class. Five folds
-  with one sample of a class in each leave some classes whole (`assign_folds`). Its cost matters
+  with one sample of a class in each leave some classes whole. Its cost matters
   only if samples outnumber features: with classes that are barely separable, or barely not, a
   cost of 10 overfits (digits, one-vs-rest: log loss 0.42, or 0.17 with the cost chosen).
 
@@ -57,15 +57,17 @@ class Selection:
     temperature: float
 
 
-def subsample(groups: IntArray, rng: np.random.Generator) -> IntArray:
+def subsample(groups: IntArray, keys: IntArray) -> IntArray:
     """Stratified subsample of at most `MAX_SAMPLES` of the labelled samples, and all others.
 
-    ``groups`` (N,) is the class of each sample, -1 without.
+    ``groups`` (N,) is the class of each sample, -1 without; ``keys`` (N,) are
+    :func:`~bsdr_models.numerics.folds.sample_keys`.
     """
     rank = np.full(len(groups), -1.0)
     for group in np.unique(groups[groups >= 0]):
-        rows = rng.permutation(np.flatnonzero(groups == group))
-        rank[rows] = np.arange(len(rows)) / len(rows)
+        members = np.flatnonzero(groups == group)
+        rank[members[np.argsort(keys[members], kind="stable")]] = np.arange(len(members))
+        rank[members] /= len(members)
     grouped = np.flatnonzero(groups >= 0)
     kept = grouped[np.argsort(rank[grouped], kind="stable")[:MAX_SAMPLES]]
     return np.sort(np.concatenate([kept, np.flatnonzero(groups < 0)]))
@@ -75,21 +77,6 @@ def balanced_folds(groups: IntArray) -> int:
     """As many folds as the median class has samples, from 2 to `N_FOLDS`."""
     sizes = np.bincount(groups[groups >= 0])
     return int(np.clip(np.median(sizes[sizes > 0]), 2, N_FOLDS))
-
-
-def assign_folds(groups: IntArray, rng: np.random.Generator, *, n_folds: int = N_FOLDS) -> IntArray:
-    """Fold of each sample, (N,); -1 if it is never held out.
-
-    Samples of a class are assigned to folds in turn, beginning at a random fold, so a small class
-    loses one sample at a time and within-class variation remains. The only sample of a class, or
-    one without (-1 in ``groups``), is never held out.
-    """
-    fold = np.full(len(groups), -1, dtype=np.int64)
-    for group in np.unique(groups[groups >= 0]):
-        rows = rng.permutation(np.flatnonzero(groups == group))
-        if len(rows) > 1:
-            fold[rows] = (rng.integers(n_folds) + np.arange(len(rows))) % n_folds
-    return fold
 
 
 def select(
@@ -110,7 +97,7 @@ def select(
     signs : (N, K)
         Targets in {-1, 0, 1}.
     fold : (N,) of int
-        From :func:`assign_folds`.
+        From :func:`~bsdr_models.numerics.folds.assign_folds`.
     exclusive : bool
         Whether classes exclude each other; False for several labels.
     n_jobs : int, optional

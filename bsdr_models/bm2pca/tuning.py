@@ -12,6 +12,7 @@ from bsdr_models.bm2pca.selection import Selection
 from bsdr_models.bm2pca.settings import Grid, Variant
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.numerics.folds import assign_folds, sample_keys
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +42,7 @@ def choose(
     def scorer(task: Task, train: IntArray, test: IntArray, rng: np.random.Generator) -> FloatArray:
         return path_scores(task, grid, train, test, variant=variant, rng=rng)
 
-    index = _subsample(groups, rng)
-    folds = _assign_folds(groups[index], variant, rng)
+    index, folds = _assign_folds(task, groups, variant)
     options: dict[str, Any] = {"exclusive": exclusive, "progressbar": progressbar, "n_jobs": n_jobs}
     return _select(scorer, task.subset(index).reduced(), folds, rng, **options)
 
@@ -80,25 +80,21 @@ def sampled_temperature(
             raise KeyboardInterrupt
         return sampled.posterior.score_means(task.X[test])[None]
 
-    index = _subsample(groups, rng)
-    folds = _assign_folds(groups[index], "paper", rng)
+    index, folds = _assign_folds(task, groups, "paper")
     options: dict[str, Any] = {"exclusive": exclusive, "progressbar": progressbar, "n_jobs": n_jobs}
     found = _select(scorer, task.subset(index), folds, rng, **options)
     return None if found is None else found.temperature
 
 
-def _subsample(groups: IntArray, rng: np.random.Generator) -> IntArray:
-    """Samples for cross-validation."""
-    index = selection.subsample(groups, rng)
+def _assign_folds(task: Task, groups: IntArray, variant: Variant) -> tuple[IntArray, IntArray]:
+    """Samples for cross-validation, and their folds, as the variant needs them."""
+    keys = sample_keys(task.X)
+    index = selection.subsample(groups, keys)
     if len(index) < len(groups):
         logger.info("%d of %d samples are used for cross-validation", len(index), len(groups))
-    return index
-
-
-def _assign_folds(groups: IntArray, variant: Variant, rng: np.random.Generator) -> IntArray:
-    """Assign folds as the variant needs them."""
+    groups, keys = groups[index], keys[index]
     n_folds = selection.balanced_folds(groups) if variant == "paper" else selection.N_FOLDS
-    return selection.assign_folds(groups, rng, n_folds=n_folds)
+    return index, assign_folds(groups, keys, n_folds=n_folds)
 
 
 def _select(

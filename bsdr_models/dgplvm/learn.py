@@ -206,7 +206,7 @@ def posterior_by_mapping(
     reuse: Kernel | None = None,
 ) -> tuple[Posterior, LatentCoordinates, list[str]]:
     """Embedder by the mapping, and a classifier fitted to leave-one-out latent coordinates."""
-    tuples = leave_out_tuples(task.y_index, task.n_labels)
+    tuples = leave_out_tuples(task.y_index, task.X)
     found = leave_one_out(prior, latent, task.y_index, tuples)
     scale = mapping_scale(found, latent, task.y_index)
     conservative = None
@@ -277,7 +277,7 @@ def draws_posterior(
     The kernel parameters of these classifiers are held fixed at the prior mode: optimising them
     for each draw is expensive and gains little.
     """
-    tuples = leave_out_tuples(task.y_index, task.n_labels)
+    tuples = leave_out_tuples(task.y_index, task.X)
     posteriors, left_out = [], []
     for latent in latents:
         found = leave_one_out(prior, latent, task.y_index, tuples)

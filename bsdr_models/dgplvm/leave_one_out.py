@@ -14,6 +14,7 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior
+from bsdr_models.numerics.folds import sample_keys
 
 # Tuples per sample: many for few samples, few for many.
 MAX_TUPLES, MIN_TUPLES, TUPLE_SAMPLES = 20, 3, 400
@@ -59,24 +60,26 @@ class LeaveOneOutFit:
         return self.slope >= MIN_SLOPE
 
 
-def leave_out_tuples(y_index: IntArray, n_labels: int, seed: int = 0) -> IntArray:
+def leave_out_tuples(y_index: IntArray, X: FloatArray, seed: int = 0) -> IntArray:
     """Samples left out together, (N_labelled, T, L): each labelled one, then one per other class.
 
-    The seed is fixed, so that settings are compared on the same tuples.
+    The seed is fixed, so that settings are compared on the same tuples. The order of the samples
+    of X and the names of the classes make no difference.
     """
     rng = np.random.default_rng(seed)
-    known = np.flatnonzero(y_index >= 0)
-    groups = [np.flatnonzero(y_index == label) for label in range(n_labels)]
-    groups = [group for group in groups if len(group)]
-    n_tuples = int(np.clip(TUPLE_SAMPLES // len(known), MIN_TUPLES, MAX_TUPLES))
+    order = np.argsort(sample_keys(X), kind="stable")
+    order = order[y_index[order] >= 0]
+    _, first, own = np.unique(y_index[order], return_index=True, return_inverse=True)
+    classes = np.argsort(first)
+    groups = [order[own == label] for label in classes]
+    n_tuples = int(np.clip(TUPLE_SAMPLES // len(order), MIN_TUPLES, MAX_TUPLES))
     picks = np.stack(
-        [rng.choice(group, size=(len(known), n_tuples)) for group in groups], axis=-1
+        [rng.choice(group, size=(len(order), n_tuples)) for group in groups], axis=-1
     )  # (N, T, L)
-    present = np.array([y_index[group[0]] for group in groups])
-    own = np.searchsorted(present, y_index[known])  # (N,)
-    picks[np.arange(len(known)), :, own] = known[:, None]
-    order = np.argsort(np.arange(len(groups)) != own[:, None], axis=1, kind="stable")
-    return np.take_along_axis(picks, order[:, None, :], axis=2)
+    own = np.argsort(classes)[own]  # (N,)
+    picks[np.arange(len(order)), :, own] = order[:, None]
+    own_first = np.argsort(np.arange(len(groups)) != own[:, None], axis=1, kind="stable")
+    return np.take_along_axis(picks, own_first[:, None, :], axis=2)[np.argsort(order)]
 
 
 def leave_one_out(

@@ -92,7 +92,7 @@ def choose_settings(
     subset = _stratified_subset(y_index, n_labels)
     X, y_index = X[subset], y_index[subset]
     targets = whitened_indicators(y_index, n_labels)
-    tuples = leave_out_tuples(y_index, n_labels)
+    tuples = leave_out_tuples(y_index, X)
     make = mapping_factory(X, y_index, n_labels, mean_variance=mean_variance)
 
     def loss(settings: MappingSettings) -> float:
@@ -146,7 +146,7 @@ def initial_coordinates(
     indicators = whitened_indicators(y_index, n_labels)
     n_indicators = indicators.shape[1]
     if n_indicators > n_components:
-        tuples = leave_out_tuples(y_index, n_labels)
+        tuples = leave_out_tuples(y_index, X)
         agreement = indicators.T @ leave_one_out(prior, indicators, y_index, tuples).latent
         values, directions = np.linalg.eigh(agreement + agreement.T)
         return indicators @ directions[:, np.argsort(-values)[:n_components]]

@@ -8,28 +8,31 @@ from scipy.sparse import csr_array, issparse
 
 from bsdr_models.arrays import IntArray
 
-# Decimals of scaled features that count: far above rounding errors, which depend on the order.
+# Decimals that count, in units of the root mean square of all features: far above rounding errors,
+# which depend on the order.
 _DECIMALS = 6
 
 
 def sample_keys(X: Any) -> IntArray:
-    """Pseudo-random number of each sample, a function of its values in any order.
+    """Pseudo-random number of each sample, a function of its absolute values in any order.
 
     Parameters
     ----------
     X : (N, D), dense or SciPy's CSR
-        Features of a variance near one; NaN is a value like others.
+        Features, with or without missing values (NaN).
 
     Returns
     -------
     (N,) of int
-        The same for a dense sample and a sparse one.
+        The same for dense and sparse samples, and whatever the unit and the sign of features.
     """
     found = np.empty(X.shape[0], dtype=np.int64)
     X = csr_array(X) if issparse(X) else np.asarray(X)
+    known = X.data if issparse(X) else X
+    size = float(np.sqrt(np.nansum(known**2) / np.prod(X.shape))) or 1.0
     for n in range(len(found)):
         values = X.data[X.indptr[n] : X.indptr[n + 1]] if issparse(X) else X[n]
-        values = np.sort(np.nan_to_num(np.round(values, _DECIMALS), nan=np.inf))
+        values = np.sort(np.nan_to_num(np.round(np.abs(values) / size, _DECIMALS), nan=np.inf))
         found[n] = crc32(values[values != 0.0].tobytes())
     return found
 

@@ -8,41 +8,29 @@ from sklearn.metrics import log_loss
 
 from bsdr_models.bm2pca import label_free, paper, selection
 from bsdr_models.bm2pca.priors import PAPER
-from bsdr_models.bm2pca.selection import assign_folds, balanced_folds, select, subsample
+from bsdr_models.bm2pca.selection import N_FOLDS, balanced_folds, select, subsample
 from bsdr_models.bm2pca.settings import COSTS, LABEL_FREE_COSTS, SCALES, SWEEPS, make_grid
 from bsdr_models.bm2pca.task import Task
+from bsdr_models.numerics.folds import assign_folds
 
 
 def one_hot_signs(y):
     return 2.0 * np.eye(y.max() + 1)[y] - 1.0
 
 
+def keys(groups):
+    return np.random.default_rng(0).permutation(len(groups))
+
+
 # ------------------------------------------------------------------------------- folds
-
-
-@pytest.mark.parametrize("n_folds", [2, 3, 5])
-def test_folds_partition_the_samples_and_are_stratified(n_folds):
-    groups = np.repeat(np.arange(4), [2, 5, 7, 40])
-    fold = assign_folds(groups, np.random.default_rng(0), n_folds=n_folds)
-    assert fold.min() == 0
-    assert fold.max() == n_folds - 1
-    for group in range(4):
-        counts = np.bincount(fold[groups == group], minlength=n_folds)
-        assert np.ptp(counts) <= 1
-
-
-def test_singletons_and_unlabelled_samples_are_never_held_out():
-    groups = np.array([0, 1, 1, -1, -1, 2, 2, 2])
-    fold = assign_folds(groups, np.random.default_rng(0))
-    np.testing.assert_array_equal(fold == -1, [1, 0, 0, 1, 1, 0, 0, 0])
 
 
 def test_five_folds_keep_some_pairs_and_balanced_folds_none():
     """The metric needs two samples of one class; the paper's variant needs equal classes."""
     groups = np.repeat(np.arange(40), 2)
     assert balanced_folds(groups) == 2
-    halves = assign_folds(groups, np.random.default_rng(0), n_folds=2)
-    fifths = assign_folds(groups, np.random.default_rng(0))
+    halves = assign_folds(groups, keys(groups), n_folds=2)
+    fifths = assign_folds(groups, keys(groups), n_folds=N_FOLDS)
     for number in range(2):
         assert set(np.bincount(groups[halves != number])) == {1}
     for number in range(5):
@@ -60,13 +48,13 @@ def test_as_many_folds_as_the_median_class_has_samples(sizes, expected):
 def test_subsample_is_stratified(monkeypatch):
     monkeypatch.setattr(selection, "MAX_SAMPLES", 50)
     groups = np.repeat([0, 1, 2, -1], [400, 96, 4, 7])
-    counts = np.bincount(groups[subsample(groups, np.random.default_rng(0))] + 1)
+    counts = np.bincount(groups[subsample(groups, keys(groups))] + 1)
     assert counts[0] == 7
     assert counts[1:].sum() == 50
     np.testing.assert_allclose(counts[1:], np.array([40.0, 9.6, 0.4]), atol=1.0)
     assert counts[3] == 1
     few = np.repeat([0, 1, -1], [20, 30, 70])
-    np.testing.assert_array_equal(subsample(few, np.random.default_rng(0)), np.arange(120))
+    np.testing.assert_array_equal(subsample(few, keys(few)), np.arange(120))
 
 
 # ------------------------------------------------------------------------------- selection rule
@@ -86,7 +74,7 @@ def rule(scores, signs, fold, *, exclusive=True):
 def test_log_loss_and_accuracy_are_those_of_held_out_samples():
     y, scores = classes()
     scores[1] *= 30.0
-    fold = assign_folds(y, np.random.default_rng(1))
+    fold = assign_folds(y, keys(y), n_folds=N_FOLDS)
     found = rule(scores, one_hot_signs(y), fold)
     np.testing.assert_allclose(found.accuracy, (scores.argmax(axis=2) == y).mean(axis=1))
     assert found.best == found.log_loss.argmin()
@@ -97,7 +85,7 @@ def test_log_loss_and_accuracy_are_those_of_held_out_samples():
 def test_selection_is_invariant_to_the_scale_of_the_scores():
     """Each candidate has its own best temperature."""
     y, scores = classes()
-    fold = assign_folds(y, np.random.default_rng(1))
+    fold = assign_folds(y, keys(y), n_folds=N_FOLDS)
     plain = rule(scores, one_hot_signs(y), fold)
     scaled = rule(scores * np.array([1e-3, 50.0])[:, None, None], one_hot_signs(y), fold)
     np.testing.assert_allclose(scaled.log_loss, plain.log_loss, rtol=1e-7)
@@ -143,7 +131,7 @@ def test_missing_labels_are_ignored():
 
 def test_training_and_test_sets_are_disjoint():
     y, scores = classes()
-    fold = assign_folds(y, np.random.default_rng(1))
+    fold = assign_folds(y, keys(y), n_folds=N_FOLDS)
     seen = []
 
     def scorer(train, test):

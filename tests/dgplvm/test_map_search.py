@@ -116,7 +116,7 @@ def test_fewer_components_than_indicators_are_the_best_predicted_ones(n_componen
     start = initial_coordinates(prior, X, y, 5, n_components)
     codes = whitened_indicators(y, 5)
     left_out = np.zeros_like(codes)
-    for row, sets in enumerate(leave_out_tuples(y, 5)):
+    for row, sets in enumerate(leave_out_tuples(y, X)):
         predicted = [by_conditioning(X, y, settings, codes, left, row) for left in sets]
         left_out[row] = np.mean(predicted, axis=0)
     weights = codes.T @ start / len(y)
@@ -194,7 +194,7 @@ def test_indicators_are_shrunk_halfway_to_leave_one_out_predictions():
 @pytest.mark.parametrize("distance", [0.5, 2.0])
 def test_settings_are_the_best_of_the_grid(distance):
     X, y = make_data(18, 4, distance=distance)
-    codes, tuples = whitened_indicators(y, 3), leave_out_tuples(y, 3)
+    codes, tuples = whitened_indicators(y, 3), leave_out_tuples(y, X)
     losses = {}
     for width in WIDTHS[::2]:
         for noise in NOISES[::2]:

@@ -29,12 +29,12 @@ def test_singletons_and_samples_without_a_group_are_never_held_out():
     np.testing.assert_array_equal(fold == -1, [1, 0, 0, 1, 1, 0, 0, 0])
 
 
-def test_order_of_samples_and_features_and_names_of_groups_make_no_difference():
+def test_order_of_samples_and_features_units_and_names_of_groups_make_no_difference():
     rng, X, groups = np.random.default_rng(1), draw(60, 7), np.arange(60) % 4
     X[3, 2] = np.nan
     samples, features, names = (rng.permutation(n) for n in (60, 7, 4))
     fold = assign_folds(groups, sample_keys(X), n_folds=5)
-    rounded = X[samples][:, features] * (1.0 + 1e-15)
+    rounded = -1e3 * X[samples][:, features] * (1.0 + 1e-15)
     again = assign_folds(names[groups][samples], sample_keys(rounded), n_folds=5)
     np.testing.assert_array_equal(again, fold[samples])
 
