@@ -5,11 +5,11 @@ every array. Two sweeps are composed of them: ``step`` is the paper's [1]_, Appe
 ``step_joint`` draws Q and Z as one block, with Z integrated out of the conditionals of Q, and
 ends with an exact move of the common scale of T, W and b, along which the paper's sweep creeps.
 
-Both mix well where classes overlap. On separable classes the scores hold W and Z, and these Q, to
-steps far shorter than the posterior is wide; NUTS on the PyMC model, which has no scores, moves
+Both mix well where classes overlap. On separable classes the utilities hold W and Z, and these Q, to
+steps far shorter than the posterior is wide; NUTS on the PyMC model, which has no utilities, moves
 there.
 
-Letters: Q projection, Z latent, W and b weights and bias, T scores, Phi, Psi, lambda, tau the
+Letters: Q projection, Z latent, W and b weights and bias, T utilities, Phi, Psi, lambda, tau the
 precisions, v = latent_scale**2. The paper stores observations in columns; here X is (N, D).
 
 References
@@ -44,7 +44,7 @@ class State:
         Psi and W, (C, R, K).
     bias_precision, bias
         lambda and b, (C, K).
-    scores
+    utilities
         T, (C, N, K); None for regression, where the targets themselves take its place.
     noise_precision
         tau, (C, K), for regression; None otherwise, where it is one.
@@ -57,7 +57,7 @@ class State:
     weights: FloatArray
     bias_precision: FloatArray
     bias: FloatArray
-    scores: FloatArray | None = None
+    utilities: FloatArray | None = None
     noise_precision: FloatArray | None = None
 
 
@@ -107,7 +107,7 @@ def init(
     )
     if data.target == "regression":
         return replace(state, noise_precision=sample_noise_precision(state, data, priors, rng=rng))
-    return replace(state, scores=sample_scores(state, data, rng=rng))
+    return replace(state, utilities=sample_utilities(state, data, rng=rng))
 
 
 def sample_projection_precision(
@@ -242,7 +242,7 @@ def sample_noise_precision(
     return _gamma(priors.noise_shape + 0.5 * data.n_samples, priors.noise_rate + 0.5 * squares, rng)
 
 
-def sample_scores(state: State, data: Data, *, rng: np.random.Generator) -> FloatArray:
+def sample_utilities(state: State, data: Data, *, rng: np.random.Generator) -> FloatArray:
     """T given Z, W, b, y: exact draws from the argmax cone, or label by label from a half line."""
     eta = _eta(state)
     if data.target == "multiclass":
@@ -260,14 +260,14 @@ def sample_scale(state: State, *, rng: np.random.Generator) -> State:
         g^2 \sim Ga(d/2, S/2), \qquad
         S = |T - Z W - b|^2 + \sum \psi w^2 + \sum \lambda b^2 .
     """
-    assert state.scores is not None
-    W, b, T = state.weights, state.bias, state.scores
+    assert state.utilities is not None
+    W, b, T = state.weights, state.bias, state.utilities
     S = np.sum((T - _eta(state)) ** 2, axis=(1, 2))
     S += np.sum(state.weight_precision * W**2, axis=(1, 2))
     S += np.sum(state.bias_precision * b**2, axis=1)
     n_scaled = (T.size + W.size + b.size) // len(T)
     g = np.sqrt(_gamma(0.5 * n_scaled, 0.5 * S, rng))[:, None]
-    return replace(state, weights=g[:, None] * W, bias=g * b, scores=g[:, None] * T)
+    return replace(state, weights=g[:, None] * W, bias=g * b, utilities=g[:, None] * T)
 
 
 def step(state: State, data: Data, priors: Priors, *, rng: np.random.Generator) -> State:
@@ -275,7 +275,7 @@ def step(state: State, data: Data, priors: Priors, *, rng: np.random.Generator) 
     state = replace(state, projection_precision=sample_projection_precision(state, priors, rng=rng))
     state = replace(state, projection=sample_projection(state, data, priors, rng=rng))
     state = replace(state, latent=sample_latent(state, data, priors, rng=rng))
-    return _sample_response_side(state, data, priors, rng=rng)
+    return _sample_outputs(state, data, priors, rng=rng)
 
 
 def step_joint(state: State, data: Data, priors: Priors, *, rng: np.random.Generator) -> State:
@@ -283,13 +283,11 @@ def step_joint(state: State, data: Data, priors: Priors, *, rng: np.random.Gener
     state = replace(state, projection_precision=sample_projection_precision(state, priors, rng=rng))
     state = replace(state, projection=sample_projection_collapsed(state, data, priors, rng=rng))
     state = replace(state, latent=sample_latent(state, data, priors, rng=rng))
-    state = _sample_response_side(state, data, priors, rng=rng)
-    return state if state.scores is None else sample_scale(state, rng=rng)
+    state = _sample_outputs(state, data, priors, rng=rng)
+    return state if state.utilities is None else sample_scale(state, rng=rng)
 
 
-def _sample_response_side(
-    state: State, data: Data, priors: Priors, *, rng: np.random.Generator
-) -> State:
+def _sample_outputs(state: State, data: Data, priors: Priors, *, rng: np.random.Generator) -> State:
     """The part that both sweeps share: lambda, Psi, (b, W), then T or tau."""
     state = replace(
         state,
@@ -300,7 +298,7 @@ def _sample_response_side(
     state = replace(state, bias=bias, weights=weights)
     if data.target == "regression":
         return replace(state, noise_precision=sample_noise_precision(state, data, priors, rng=rng))
-    return replace(state, scores=sample_scores(state, data, rng=rng))
+    return replace(state, utilities=sample_utilities(state, data, rng=rng))
 
 
 def to_variables(state: State, projection_prior: ProjectionPrior) -> dict[str, FloatArray]:
@@ -319,8 +317,8 @@ def _dense(data: Data) -> DenseDesign:
 
 def _response(state: State, data: Data) -> tuple[FloatArray, FloatArray]:
     """What is normal given eta, (C, N, K), and its precision, (C, 1, K)."""
-    if state.scores is not None:
-        return state.scores, np.ones_like(state.bias[:, None, :])
+    if state.utilities is not None:
+        return state.utilities, np.ones_like(state.bias[:, None, :])
     assert state.noise_precision is not None
     y = np.broadcast_to(data.y, (*state.latent.shape[:2], data.n_labels))
     return y, state.noise_precision[:, None]

@@ -44,7 +44,7 @@ N_PREDICT = 256
 # Work of one evaluation, see `work`, up to which chains have the most particles, up to which
 # trajectories at temperature one are long, and up to which there are more temperatures; the
 # particles of a chain at most and at least.
-_FEW, _LIGHT, _MODERATE, _MOST, _LEAST = 400.0, 800.0, 1000.0, 64, 16
+_FEW, _LIGHT, _MODERATE, _MAX_PARTICLES, _MIN_PARTICLES = 400.0, 800.0, 1000.0, 64, 16
 # States of each particle that are kept, at least and at most, and trajectories between them.
 _KEPT, _N_BETWEEN = (4, 12), 4
 # Populations that compare numbers of components.
@@ -59,7 +59,7 @@ N_LAPLACE, GOOD_K, _N_EVALUATIONS = 400, 0.7, 60
 NO_SIGNAL = float(np.log(3.0))
 # R-hat beyond which populations are stuck; below, they say the same of new samples.
 STUCK = 2.0
-# Samples whose utilities R-hat is computed of.
+# Samples whose linear predictors R-hat is computed of.
 _N_CHECKED = 16
 # Folds, held-out samples that are enough to weigh the powers of pooling, and particles of a fold.
 N_FOLDS, _ENOUGH, _FOLD_PARTICLES = 5, 100, 24
@@ -67,7 +67,7 @@ N_FOLDS, _ENOUGH, _FOLD_PARTICLES = 5, 100, 24
 _EMPTY_PARTICLES = 128
 # Log scales of outputs beyond this are cut: squares do not overflow.
 _FAR = 100.0
-# Utilities held at once: blocks of samples keep memory flat.
+# Linear predictors held at once: blocks of samples keep memory flat.
 _BLOCK = 1 << 21
 
 
@@ -76,7 +76,7 @@ class Coordinates:
     r"""The latent plane in coordinates that the likelihood identifies.
 
     The likelihood knows the latent coordinates z only up to an invertible affine map, since
-    utilities are linear in them. With F(x) the posterior mean of the utilities, the coordinates are
+    linear predictors are linear in them. With F(x) the posterior mean of the linear predictors, the coordinates are
     :math:`u(x) = V^\top (F(x) - \bar F)`, where the columns of V are the leading eigenvectors of
     the covariance of the class means of F (of F itself where targets are no classes): canonical
     variates in units of the probit noise, or of the output.
@@ -86,7 +86,7 @@ class Coordinates:
     axes
         V, (K, R).
     shift
-        V' times the mean utility without bias, (R,).
+        V' times the mean linear predictor without bias, (R,).
     share
         Share of each axis in the variance between classes, (R,).
     maps
@@ -124,7 +124,7 @@ class Coordinates:
         shift = linear.mean(axis=0) @ axes
         target = linear @ axes - shift
         z = draws.latent(problem.X, np.zeros(len(problem.X)))
-        maps = np.stack([_affine(each, target) for each in z])
+        maps = np.stack([_fit_affine(each, target) for each in z])
         return cls(
             coefficients=coefficients,
             axes=axes,
@@ -137,11 +137,11 @@ class Coordinates:
         """Maps of some draws."""
         return replace(self, maps=self.maps[kept])
 
-    def place(self, whitened: FloatArray) -> FloatArray:
+    def embed(self, whitened: FloatArray) -> FloatArray:
         """u of samples, (M, R)."""
         return whitened @ (self.coefficients @ self.axes) - self.shift
 
-    def spread(self, latent: FloatArray, mean: FloatArray) -> FloatArray:
+    def covariance(self, latent: FloatArray, mean: FloatArray) -> FloatArray:
         """What is a sample's own in the covariance of its coordinates, (M, R, R).
 
         Parameters
@@ -155,7 +155,7 @@ class Coordinates:
         return np.einsum("smr,smq->mrq", moved, moved, optimize=True) / len(moved)
 
     def align(self, draws: Parameters) -> Parameters:
-        """Draws in these coordinates: the same utilities, hence the same predictions."""
+        """Draws in these coordinates: the same linear predictors, hence the same predictions."""
         shift, turn = self.maps[:, 0], self.maps[:, 1:]  # (S, R), (S, R, R)
         weights = np.stack(
             [np.linalg.lstsq(a, w, rcond=None)[0] for a, w in zip(turn, draws.weights, strict=True)]
@@ -168,7 +168,7 @@ class Coordinates:
         )
 
 
-def _affine(source: FloatArray, target: FloatArray) -> FloatArray:
+def _fit_affine(source: FloatArray, target: FloatArray) -> FloatArray:
     """The affine map of (N, R) that comes closest to a target (N, R), constant first."""
     full = np.column_stack([np.ones(len(source)), source])
     size = np.sqrt(np.mean(full**2, axis=0))
@@ -205,31 +205,31 @@ class Posterior:
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Coordinates of samples (M, D) of scaled features, and what is uncertain of each alone."""
-        whitened, beside = self.metric.whiten(X), self.metric.beside(X)
-        mean = self.coordinates.place(whitened)
+        whitened, outside = self.metric.whiten(X), self.metric.outside_sd(X)
+        mean = self.coordinates.embed(whitened)
         cov = np.empty((*mean.shape, mean.shape[1]))
         for part in self._blocks(len(X), mean.shape[1]):
-            latent = self.draws.latent(whitened[part], beside[part])
-            cov[part] = self.coordinates.spread(latent, mean[part])
+            latent = self.draws.latent(whitened[part], outside[part])
+            cov[part] = self.coordinates.covariance(latent, mean[part])
         return LatentCoordinates(mean=mean, cov=cov)
 
     def log_probabilities(self, X: FloatArray, *, power: float | None = None) -> FloatArray:
         """Pooled log probabilities of the classes, or of each label being on: (M, K)."""
         power = self.power if power is None else power
-        whitened, beside = self.metric.whiten(X), self.metric.beside(X)
+        whitened, outside = self.metric.whiten(X), self.metric.outside_sd(X)
         out = np.empty((len(X), self.draws.bias.shape[1]))
         for part in self._blocks(len(X), out.shape[1]):
-            eta = self.draws.utilities(whitened[part], beside[part])
+            eta = self.draws.linear_predictor(whitened[part], outside[part])
             out[part] = pool_labels(eta, self.target, self.lapse, power)
         return out
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of real outputs, (M, K) each."""
         assert self.draws.noise_scale is not None
-        whitened, beside = self.metric.whiten(X), self.metric.beside(X)
+        whitened, outside = self.metric.whiten(X), self.metric.outside_sd(X)
         mean, std = (np.empty((len(X), self.draws.bias.shape[1])) for _ in range(2))
         for part in self._blocks(len(X), mean.shape[1]):
-            eta = self.draws.utilities(whitened[part], beside[part])
+            eta = self.draws.linear_predictor(whitened[part], outside[part])
             mean[part] = eta.mean(axis=0)
             noise = np.mean(self.draws.noise_scale**2, axis=0)
             std[part] = np.sqrt(eta.var(axis=0) + noise)
@@ -241,7 +241,7 @@ class Posterior:
 
 
 def pool_labels(eta: FloatArray, target: Target, lapse: float, power: float) -> FloatArray:
-    """Pooled log probabilities from utilities (S, M, K): of classes, or of labels being on."""
+    """Pooled log probabilities from linear predictors (S, M, K): of classes, or of labels being on."""
     if target == "multiclass":
         return pool(np.log(probit_choice.probabilities(eta, lapse)), power)
     both = np.stack([log_ndtr(eta), log_ndtr(-eta)], axis=-1)
@@ -282,7 +282,7 @@ class HierarchicalFit:
         held out.
     r_hat, ess
         Largest R-hat and smallest bulk effective sample size of the log likelihood and of the
-        utilities of some training samples.
+        linear predictors of some training samples.
     interrupted
         Whether the user has stopped the fit.
     pareto_k
@@ -422,7 +422,9 @@ def moves_for(problem: Problem, n_draws: int | None = None) -> Moves:
         Draws of a chain that are asked for; more states of each particle are then kept.
     """
     load = max(work(problem), 1.0)
-    n_particles = int(np.clip(round(_MOST * np.sqrt(_FEW / load)), _LEAST, _MOST))
+    n_particles = int(
+        np.clip(round(_MAX_PARTICLES * np.sqrt(_FEW / load)), _MIN_PARTICLES, _MAX_PARTICLES)
+    )
     n_last = n_particles // 2
     if problem.target == "regression":  # small noise makes ridges that few moves cannot follow
         return Moves(
@@ -510,21 +512,21 @@ def fit(
     """
     metric = Metric.learn(X)
     whitened = metric.whiten(X)
-    choice_rng, draw_rng, empty_rng, fold_rng, beside_rng = rng.spawn(5)
+    choice_rng, draw_rng, empty_rng, fold_rng, outside_rng = rng.spawn(5)
 
-    def pose(r: int) -> Problem:
-        return Problem.pose(
+    def build(r: int) -> Problem:
+        return Problem.build(
             whitened, y, n_labels=n_labels, n_components=r, target=target, priors=priors
         )
 
     largest = min(len(make_contrasts(n_labels, target)), whitened.shape[1])
     by_components: tuple[tuple[int, float], ...] = ()
     if n_components == "auto":
-        by_components = compare_components(pose, largest, rng=choice_rng, n_jobs=n_jobs)
+        by_components = compare_components(build, largest, rng=choice_rng, n_jobs=n_jobs)
         r = max(by_components, key=lambda pair: pair[1])[0]
     else:
         r = min(n_components, largest)
-    problem = pose(r)
+    problem = build(r)
     if engine is None:
         few = whitened.shape[1] * r <= MOST_LOADINGS
         engine = "laplace" if few and work(problem) > TOO_HEAVY else "smc"
@@ -541,7 +543,7 @@ def fit(
             progressbar=progressbar,
         )
         theta = np.concatenate([run.draws for run in runs])
-        draws = problem.parameters(theta, rng=beside_rng)
+        draws = problem.parameters(theta, rng=outside_rng)
         log_likelihood = np.stack([run.log_likelihood for run in runs])
         log_prior = (-0.5 * np.sum(theta**2, axis=1)).reshape(log_likelihood.shape)
         found: dict[str, Any] = {
@@ -551,20 +553,20 @@ def fit(
             "n_iter": max(len(run.temperatures) for run in runs),
         }
     elif engine == "laplace":
-        with searched(progressbar) as on_evaluation:
+        with search_progress(progressbar) as on_evaluation:
             normal = fit_laplace(
                 problem,
                 rng=draw_rng,
                 n_draws=N_LAPLACE if n_draws is None else n_draws,
                 on_evaluation=on_evaluation,
             )
-        return of_laplace(
+        return fit_from_laplace(
             normal,
             problem,
             metric,
             power=1.0 if power is None else power,
             log_evidence_empty=empty,
-            rng=beside_rng,
+            rng=outside_rng,
         )
     else:
         draws, shape, interrupted, stats = draw_with_pymc(
@@ -575,7 +577,7 @@ def fit(
             tune=tune,
             n_chains=n_chains,
             rng=draw_rng,
-            beside_rng=beside_rng,
+            outside_rng=outside_rng,
             progressbar=progressbar,
         )
         each = pointwise_log_likelihood(draws, whitened, y, target, priors.lapse)
@@ -612,7 +614,7 @@ def fit(
     )
 
 
-def of_laplace(
+def fit_from_laplace(
     normal: Laplace,
     problem: Problem,
     metric: Metric,
@@ -698,7 +700,7 @@ def _assemble(
 
 
 @contextmanager
-def searched(progressbar: bool) -> Iterator[Callable[[int, float], None]]:
+def search_progress(progressbar: bool) -> Iterator[Callable[[int, float], None]]:
     """A bar that is told of each evaluation of a search, of which nobody knows how many come."""
     with ProgressBar(_N_EVALUATIONS, "BSDR, mode", enabled=progressbar) as bar:
 
@@ -757,7 +759,7 @@ def run_populations(
 
 
 def compare_components(
-    pose: Callable[[int], Problem],
+    build: Callable[[int], Problem],
     largest: int,
     *,
     rng: np.random.Generator,
@@ -767,7 +769,7 @@ def compare_components(
     found: list[tuple[int, float]] = []
     best, falls = -np.inf, 0
     for r, stream in zip(range(1, largest + 1), rng.spawn(largest), strict=True):
-        problem = pose(r)
+        problem = build(r)
         moves = replace(moves_for(problem), n_warm_up=1, n_kept=1, n_between=1)
         runs, interrupted = run_populations(problem, moves, _N_COMPARED, rng=stream, n_jobs=n_jobs)
         if interrupted:
@@ -790,7 +792,7 @@ def draw_with_pymc(
     tune: int,
     n_chains: int,
     rng: np.random.Generator,
-    beside_rng: np.random.Generator,
+    outside_rng: np.random.Generator,
     progressbar: bool,
 ) -> tuple[Parameters, tuple[int, int], bool, dict[str, np.ndarray]]:
     """Draws by NUTS or ADVI from the declared model, their number, whether it was stopped, stats.
@@ -825,7 +827,7 @@ def draw_with_pymc(
         weights=stacked("weights"),
         bias=stacked("bias"),
         noise_scale=stacked("noise_scale") if "noise_scale" in posterior else None,
-        beside=beside_rng.standard_normal((len(Q), Q.shape[2])),
+        outside=outside_rng.standard_normal((len(Q), Q.shape[2])),
     )
     stats: dict[str, np.ndarray] = {}
     if "sample_stats" in tree.children:
@@ -835,7 +837,7 @@ def draw_with_pymc(
 
 
 def mixing(problem: Problem, draws: Parameters, log_likelihood: FloatArray) -> tuple[float, float]:
-    """Largest R-hat, smallest bulk ESS of the log likelihood and utilities of some samples.
+    """Largest R-hat, smallest bulk ESS of the log likelihood and linear predictors of some samples.
 
     NaN for one chain, or for too few draws.
     """
@@ -846,7 +848,7 @@ def mixing(problem: Problem, draws: Parameters, log_likelihood: FloatArray) -> t
 
     n = len(problem.X)
     some = np.unique(np.linspace(0, n - 1, min(n, _N_CHECKED)).astype(int))
-    eta = draws.utilities(problem.X[some], np.zeros(len(some)))
+    eta = draws.linear_predictor(problem.X[some], np.zeros(len(some)))
     values = np.concatenate([log_likelihood[..., None], eta.reshape(n_chains, n_draws, -1)], axis=2)
     r_hat = arviz_stats.rhat(values, chain_axis=0, draw_axis=1)
     ess = arviz_stats.ess(values, chain_axis=0, draw_axis=1)
@@ -899,7 +901,7 @@ def _normal_sums(
 def _label_sums(
     y: np.ndarray, eta: FloatArray, target: Target, lapse: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Log probability of labels given the same utilities for all samples (S, K), and its slope."""
+    """Log probability of labels given the same linear predictors for all samples (S, K), and its slope."""
     s, k = eta.shape
     if target == "multiclass":
         present, counts = np.unique(y, return_counts=True)
@@ -957,7 +959,7 @@ def choose_power(
     held_out = range(min(int(np.searchsorted(sizes, _ENOUGH)) + 1, n_folds))
 
     def score(fold: int) -> list[FloatArray]:
-        return _held_out_scores(problem, folds == fold, streams[fold])
+        return _held_out_log_probabilities(problem, folds == fold, streams[fold])
 
     outcome = run_tasks(score, held_out, n_jobs=n_jobs, what="folds")
     if outcome.interrupted:
@@ -968,7 +970,7 @@ def choose_power(
     return power, float(np.interp(power, POWERS[::-1], totals[::-1])) / len(by_power[0])
 
 
-def _held_out_scores(
+def _held_out_log_probabilities(
     problem: Problem, out: BoolArray, rng: np.random.Generator
 ) -> list[FloatArray]:
     """Log probability of each held-out label under each power."""
@@ -982,7 +984,7 @@ def _held_out_scores(
         align=others.align,
     )
     draws = others.parameters(found.draws, rng=rng)
-    eta = draws.utilities(problem.X[out], np.zeros(int(out.sum())))
+    eta = draws.linear_predictor(problem.X[out], np.zeros(int(out.sum())))
     y = problem.y[out]
     scores = []
     for power in POWERS:
@@ -999,7 +1001,7 @@ def pointwise_log_likelihood(
     draws: Parameters, whitened: FloatArray, y: np.ndarray, target: Target, lapse: float
 ) -> FloatArray:
     """Log likelihood of each training sample under each draw, (S, N)."""
-    eta = draws.utilities(whitened, np.zeros(len(whitened)))
+    eta = draws.linear_predictor(whitened, np.zeros(len(whitened)))
     if target == "regression":
         assert draws.noise_scale is not None
         return regression_log_likelihood(eta, y, draws.noise_scale)

@@ -36,10 +36,10 @@ from bsdr_models.bsdr.laplace_sums import (
     DataSums,
     Point,
     Response,
-    sum_curvature,
+    sum_hessian,
     sum_data,
     sum_log_likelihood,
-    sum_slope,
+    sum_gradient,
 )
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
@@ -270,23 +270,23 @@ def fit_laplace_blocks(
         }
         search.saved = SavedPoint(checkpoint, blocks, every=every, settings=settings)
     of_starts, of_draws = rng.spawn(2)  # draws do not depend on where a search has begun
-    starts = _find_starts(search, prepared.sums, previous, n_starts, of_starts)
+    starts = _initial_states(search, prepared.sums, previous, n_starts, of_starts)
     interrupted = converged = False
     try:
         for start in starts:
-            search.begin(start)
+            search.move_to(start)
             search(search.at)
             if previous is None:
-                search.climb(max_iter)
-        search.begin(search.best)
-        converged = search.polish()
+                search.lbfgs(max_iter)
+        search.move_to(search.best)
+        converged = search.newton()
     except KeyboardInterrupt:
         if search.n_evaluations == 0:
             raise
         interrupted = True
-    search.begin(search.best)
+    search.move_to(search.best)
     if not converged:
-        search.curve()
+        search.update_hessian()
     return _finish(search, n_draws, of_draws, converged=converged, interrupted=interrupted)
 
 
@@ -300,7 +300,7 @@ def check_size(n_features: int, rank: int) -> None:
         )
 
 
-class Place(NamedTuple):
+class SearchState(NamedTuple):
     """Coordinates: a basis of contrasts, (F, A, b, noise) and the spread of F."""
 
     basis: FloatArray
@@ -341,16 +341,16 @@ class _Search:
         # What the noise of so many samples is like, to begin with.
         self.spread = self.n_inside / max(sum(blocks.sizes), 1) * np.eye(self.rank)
         self.basis, self.at = np.eye(self.n_contrasts), np.zeros(0)
-        self.best, self.best_value = Place(self.basis, self.at, self.spread), -np.inf
+        self.best, self.best_value = SearchState(self.basis, self.at, self.spread), -np.inf
         self.second = self.precision = np.zeros((0, 0))
         self.gram = self.in_whitened(self.in_whitened(sums.gram).T) / sums.n_samples
         value, vector = np.linalg.eigh(self.gram)
         size = 1.0 / np.sqrt(np.maximum(value, 0.0) + _RIDGE * value.mean())
         self.whitener = (vector * size) @ vector.T
 
-    def begin(self, place: Place) -> None:
-        """Go on there."""
-        self.basis, self.at, self.spread = place.basis, place.at.copy(), place.spread
+    def move_to(self, state: SearchState) -> None:
+        """Continue the search from a state."""
+        self.basis, self.at, self.spread = state.basis, state.at.copy(), state.spread
 
     def in_features(self, inside: FloatArray) -> FloatArray:
         """Columns over whitened features (B, r) as columns over scaled ones, (D, r)."""
@@ -385,7 +385,7 @@ class _Search:
         if self.previous is not None:
             return self.density(x), self.previous.precision @ (self.previous.mean - x)
         F, A, b, noise = self.split(x)
-        value, by_f, by_a = self.prior.height(F, A, self.spread)
+        value, by_f, by_a = self.prior.log_kernel(F, A, self.spread)
         rest = np.concatenate([b, noise])
         value -= 0.5 * float(rest @ rest) + 0.5 * len(rest) * LOG_2PI
         return value, np.concatenate([by_f.ravel(), by_a.ravel(), -rest])
@@ -402,33 +402,33 @@ class _Search:
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
         """Log posterior density up to the evidence, and its slope: one visit."""
-        _, found = self.blocks.visit(sum_slope, shared=(self.response, self.point(x)))
+        _, found = self.blocks.visit(sum_gradient, shared=(self.response, self.point(x)))
         by_a = found.weights @ self.basis[self.rank :].T
         slope = [self.in_whitened(found.loadings).ravel(), by_a.ravel(), found.bias, found.noise]
         value, prior_slope = self.log_prior(x)
         value += found.value
         self.n_evaluations += 1
         if value > self.best_value:
-            self.best, self.best_value = Place(self.basis, x.copy(), self.spread), value
+            self.best, self.best_value = SearchState(self.basis, x.copy(), self.spread), value
         if self.saved is not None:
             self.saved.offer(self.best._asdict())
         self.on_evaluation(self.n_evaluations, self.best_value)
         return value, np.concatenate(slope) + prior_slope
 
-    def curve(self) -> None:
+    def update_hessian(self) -> None:
         """Second derivatives of the log likelihood at the point: one visit."""
         self.recentre()
         shared = (self.response, self.point(self.at), self.basis[self.rank :])
-        _, second = self.blocks.visit(sum_curvature, shared=shared)
+        _, second = self.blocks.visit(sum_hessian, shared=shared)
         # Columns of the loadings, then rows.
         d, r = self.blocks.n_features, self.rank
         for _ in range(2):
             inside = self.in_whitened(second[: d * r].reshape(d, -1))
             second = np.concatenate([inside.reshape(self.n_inside * r, -1), second[d * r :]]).T
         self.second = second
-        self.curve_prior()
+        self.update_precision()
 
-    def curve_prior(self) -> None:
+    def update_precision(self) -> None:
         """Minus the second derivatives with those of the prior."""
         if self.previous is not None:
             self.precision = self.previous.precision - self.second
@@ -441,7 +441,7 @@ class _Search:
             self.precision[rest, rest] += 1.0
         self.precision = 0.5 * (self.precision + self.precision.T)
 
-    def renew_spread(self) -> None:
+    def update_spread(self) -> None:
         """The spread of F that the curvature says."""
         size = self.n_inside * self.rank
         cov = _inverse(self.precision)[:size, :size]
@@ -471,7 +471,7 @@ class _Search:
         F = left[:, :r] * (size[:r] * sign)
         self.at = np.concatenate([F.ravel(), np.zeros(r * (j - r)), b, noise])
 
-    def climb(self, max_iter: int) -> None:
+    def lbfgs(self, max_iter: int) -> None:
         """L-BFGS from the point, with features whitened; new coordinates now and then."""
         n = self.n_inside * self.rank
 
@@ -503,24 +503,26 @@ class _Search:
             if found.status != 1 and done > found.nit:
                 break
 
-    def polish(self) -> bool:
+    def newton(self) -> bool:
         """Newton steps, most with a curvature of before, to the mode; whether one was found."""
         least = _LEAST_GAIN * len(self.at)
         moved = np.inf
         for _ in range(_MAX_ROUNDS):
             if moved > _SAME * len(self.at):
-                self.curve()
+                self.update_hessian()
                 moved = 0.0
             else:
-                self.curve_prior()
+                self.update_precision()
             proper = _is_positive(self.precision)
             if not proper:
-                self.precision = _made_positive(self.precision)
+                self.precision = _with_positive_eigenvalues(self.precision)
             elif self.previous is None:
-                self.renew_spread()
-                self.curve_prior()
+                self.update_spread()
+                self.update_precision()
                 proper = _is_positive(self.precision)
-            factor = cho_factor(self.precision if proper else _made_positive(self.precision))
+            factor = cho_factor(
+                self.precision if proper else _with_positive_eigenvalues(self.precision)
+            )
             value, slope = self(self.at)
             before = np.inf
             for count in range(_MAX_CHORDS):
@@ -556,23 +558,23 @@ class _Search:
         return None
 
 
-def _find_starts(
+def _initial_states(
     search: _Search,
     sums: DataSums,
     previous: Normal | None,
     n_starts: int | None,
     rng: np.random.Generator,
-) -> list[Place]:
+) -> list[SearchState]:
     """Places: a checkpoint, the mean so far, or least squares and random weights."""
     saved = None if search.saved is None else search.saved.read()
     if saved is not None:
-        return [Place(**saved)]
+        return [SearchState(**saved)]
     if previous is not None:
-        return [Place(previous.basis, previous.mean, search.spread)]
+        return [SearchState(previous.basis, previous.mean, search.spread)]
     j, r = search.n_contrasts, search.rank
     M, b, noise = _least_squares(search, sums)
     if r == j:
-        return [Place(np.eye(j), np.concatenate([M.ravel(), b, noise]), search.spread)]
+        return [SearchState(np.eye(j), np.concatenate([M.ravel(), b, noise]), search.spread)]
     if n_starts is None:
         n_starts = N_STARTS if search.saved is None else 1
     basis = np.linalg.svd(np.linalg.solve(search.whitener, M))[2]
@@ -580,7 +582,7 @@ def _find_starts(
     for _ in range(n_starts):
         F = M @ basis[:r].T
         at = np.concatenate([F.ravel(), np.zeros(r * (j - r)), b, noise])
-        starts.append(Place(basis, at, search.spread))
+        starts.append(SearchState(basis, at, search.spread))
         basis = np.linalg.qr(rng.standard_normal((j, j)))[0]
     return starts
 
@@ -596,7 +598,7 @@ def _least_squares(search: _Search, sums: DataSums) -> tuple[FloatArray, FloatAr
         variance = np.maximum(sums.target_square / n - mean**2 - fitted, 1e-6)
         noise = (0.5 * np.log(variance) - priors.noise_location) / priors.noise_width
         return slope, mean / priors.bias_scale, noise
-    # A unit of utility moves a probability by at most .4.
+    # A unit of linear predictor moves a probability by at most .4.
     share = (sums.target_total + 1.0) / (n + 2.0)
     bias = response.contrasts @ ndtri(share) / priors.bias_scale
     return 2.5 * slope @ response.contrasts.T, bias, np.zeros(0)
@@ -615,9 +617,9 @@ def _finish(
     if search.previous is None:  # of the density, at the maximum of what does not need the basis
         begin = search.n_inside * search.rank
         aside = begin + np.arange(search.rank * (search.n_contrasts - search.rank))
-        precision[aside, aside] -= 2.0 * search.prior.measure
+        precision[aside, aside] -= 2.0 * search.prior.det_power
     if not _is_positive(precision):
-        precision, converged = _made_positive(precision), False
+        precision, converged = _with_positive_eigenvalues(precision), False
     root = np.linalg.cholesky(precision)
     half_log_det = float(np.sum(np.log(np.diag(root))))
     normal = rng.standard_normal((n_draws, len(at)))
@@ -627,10 +629,10 @@ def _finish(
     density = log_likelihood + [search.density(x) for x in inside]
     ratio = density + 0.5 * np.sum(normal**2, axis=1) + 0.5 * len(at) * LOG_2PI - half_log_det
     log_evidence = float(logsumexp(ratio)) - math.log(n_draws)
-    if converged and search.previous is None and _is_prior_felt(search, precision):
+    if converged and search.previous is None and _is_prior_influential(search, precision):
         # No draws are mixed where the likelihood itself is no normal density.
         with suppress(np.linalg.LinAlgError):
-            inside, expected = _mix(search, inside, precision, rng)
+            inside, expected = _sample_scales(search, inside, precision, rng)
             shared = search.response, [search.point(x) for x in inside]
             _, log_likelihood = search.blocks.visit(sum_log_likelihood, shared=shared)
             ratio = log_likelihood - expected
@@ -647,7 +649,7 @@ def _finish(
     )
 
 
-def _is_prior_felt(search: _Search, precision: FloatArray) -> bool:
+def _is_prior_influential(search: _Search, precision: FloatArray) -> bool:
     """Whether it gives some direction of the loadings a share of the precision that counts."""
     size = search.n_inside * search.rank
     if size > _MOST_MIXED:
@@ -657,7 +659,7 @@ def _is_prior_felt(search: _Search, precision: FloatArray) -> bool:
     return bool(np.linalg.eigvalsh(root.T @ _inverse(precision)[:size, :size] @ root)[-1] > _FELT)
 
 
-def _mix(
+def _sample_scales(
     search: _Search, inside: FloatArray, precision: FloatArray, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Draws under the prior itself and a normal likelihood, and what that says of each.
@@ -738,7 +740,7 @@ def _inverse(precision: FloatArray) -> FloatArray:
     return inverse
 
 
-def _made_positive(precision: FloatArray) -> FloatArray:
+def _with_positive_eigenvalues(precision: FloatArray) -> FloatArray:
     """The matrix with eigenvalues of its own size that are positive."""
     value, vector = np.linalg.eigh(precision)
     value = np.maximum(np.abs(value), _FLAT * np.abs(value).max())

@@ -81,17 +81,17 @@ class ProductPrior:
         )
 
     @property
-    def measure(self) -> float:
+    def det_power(self) -> float:
         """Half of B - J: the power of E in the density."""
         return 0.5 * (self.n_features - self.n_contrasts)
 
     def density(self, F: FloatArray, A: FloatArray) -> float:
         """Log density of F (B, r) and A (r, J - r)."""
         E = np.eye(self.rank) + A @ A.T
-        power = self.measure if A.size else 0.0
+        power = self.det_power if A.size else 0.0
         return self._log_h(F.T @ F, E)[0] + power * float(np.linalg.slogdet(E)[1])
 
-    def height(
+    def log_kernel(
         self, F: FloatArray, A: FloatArray, spread: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
         """Log of h with its slopes in F and A, for F that is known with some uncertainty.

@@ -23,7 +23,7 @@ import numpy as np
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.posterior import (
     LOG_SQRT_2PI,
-    label_curvature,
+    label_derivatives,
     label_log_likelihood,
     make_contrasts,
 )
@@ -36,7 +36,7 @@ from bsdr_models.numerics.scaling import Scaler
 _CHUNK = 8192
 
 
-class _Summed:
+class _Additive:
     """Fields that are added one by one."""
 
     def __add__(self, other: Any) -> Any:
@@ -104,7 +104,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slope(_Summed):
+class Gradient(_Additive):
     """Log likelihood of some samples, and its slope in the fields of a :class:`Point`."""
 
     value: float
@@ -115,7 +115,7 @@ class Slope(_Summed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataSums(_Summed):
+class DataSums(_Additive):
     """Sums over scaled samples x and targets y as columns of numbers: what a fit begins with.
 
     n_samples
@@ -183,11 +183,11 @@ def sum_log_likelihood(block: Block, shared: tuple[Response, list[Point]]) -> tu
         z = rows.project(flat).reshape(-1, s, r)
         for i, point in enumerate(points):
             eta = z[:, i] @ W[i] + b[i]
-            total[i] += _respond(response, eta, y, point.noise)[0]
+            total[i] += _log_likelihood(response, eta, y, point.noise)[0]
     return None, total
 
 
-def sum_slope(block: Block, shared: tuple[Response, Point]) -> tuple[None, Slope]:
+def sum_gradient(block: Block, shared: tuple[Response, Point]) -> tuple[None, Gradient]:
     """Log likelihood and its slope."""
     response, point = shared
     C, F = response.contrasts, point.loadings
@@ -198,13 +198,13 @@ def sum_slope(block: Block, shared: tuple[Response, Point]) -> tuple[None, Slope
     noise = np.zeros_like(point.noise)
     for rows, y in response.chunks(block):
         z = rows.project(F)
-        own, slope, of_noise = _respond(response, z @ W + b, y, point.noise)
+        own, slope, of_noise = _log_likelihood(response, z @ W + b, y, point.noise)
         value += own
         noise += of_noise
         back += rows.back(slope @ W.T)
         weights += z.T @ slope
         bias += slope.sum(axis=0)
-    return None, Slope(
+    return None, Gradient(
         value=value,
         loadings=back,
         weights=weights @ C.T,
@@ -213,7 +213,7 @@ def sum_slope(block: Block, shared: tuple[Response, Point]) -> tuple[None, Slope
     )
 
 
-def sum_curvature(
+def sum_hessian(
     block: Block, shared: tuple[Response, Point, FloatArray]
 ) -> tuple[None, FloatArray]:
     """Second derivatives of the log likelihood in (F, A, b, noise), raveled: (P, P).
@@ -226,7 +226,7 @@ def sum_curvature(
 
     Notes
     -----
-    Utilities are linear in the parameters but for the products of F and A. With H the second
+    Linear predictors are linear in the parameters but for the products of F and A. With H the second
     derivatives of a sample's log likelihood in its contrasts (and its noise), and g the slope,
     those in F are x x' times V H V', those in F and A are x times V H (z V_perp)' + g V_perp'.
     """
@@ -244,7 +244,7 @@ def sum_curvature(
     other = np.zeros((n_other, n_other))
     for rows, y in response.chunks(block, dense=True):
         z = rows.project(F)
-        slope, second = _curve(response, z @ W + b, y, point.noise)
+        slope, second = _derivatives(response, z @ W + b, y, point.noise)
         n = len(z)
         # How (A, b, noise) move the contrasts of a sample, (n, n_other, J + K).
         motion = np.zeros((n, n_other, j + k))
@@ -277,10 +277,10 @@ def sum_curvature(
     return None, out
 
 
-def _respond(
+def _log_likelihood(
     response: Response, eta: FloatArray, y: np.ndarray, noise: FloatArray
 ) -> tuple[float, FloatArray, FloatArray]:
-    """Log likelihood of samples, its slope in the utilities (n, K), and in the noise (K,)."""
+    """Log likelihood of samples, its slope in the linear predictors (n, K), and in the noise (K,)."""
     if response.target != "regression":
         each, slope = label_log_likelihood(eta[None], y, response.target, response.priors.lapse)
         return float(each.sum()), slope[0], np.zeros(0)
@@ -291,13 +291,13 @@ def _respond(
     return float(value), gap * np.exp(-log_sigma), of_noise
 
 
-def _curve(
+def _derivatives(
     response: Response, eta: FloatArray, y: np.ndarray, noise: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Slope in contrasts (n, J), second derivatives in contrasts and noise (n, J + K, J + K)."""
+    """Gradient in contrasts (n, J), second derivatives in contrasts and noise (n, J + K, J + K)."""
     C = response.contrasts
     if response.target != "regression":
-        slope, second = label_curvature(eta, y, response.target, response.priors.lapse)
+        slope, second = label_derivatives(eta, y, response.target, response.priors.lapse)
         return slope @ C.T, C @ second @ C.T
     k, width = len(C), response.priors.noise_width
     precision = np.exp(-response.log_noise(noise))

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from bsdr_models import summary
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr import mean_field
-from bsdr_models.bsdr.mean_field import Info, Scores
+from bsdr_models.bsdr.mean_field import Info, Utilities
 from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.checks import (
@@ -61,13 +61,13 @@ class State:
         Gammas, (1 + D, K). Row 0 is lambda, of the bias; the rest is Psi.
     weights
         [b; W], one normal per label, (1 + D, K), by its summaries.
-    scores
+    utilities
         T, (N, K).
     """
 
     weight_precision: Gamma
     weights: RidgeColumns
-    scores: Scores
+    utilities: Utilities
 
 
 def make_data(X: FloatArray, y: np.ndarray, *, n_labels: int) -> Data:
@@ -80,14 +80,14 @@ def _with_ones(X: FloatArray) -> FloatArray:
 
 
 def init(data: Data) -> State:
-    """Unit precisions, and weights that fit the scores at origin 0."""
+    """Unit precisions, and weights that fit the utilities at origin 0."""
     d, k = data.n_features, data.n_labels
-    scores = mean_field.make_scores(np.zeros((data.n_samples, k)), data)
+    utilities = mean_field.make_utilities(np.zeros((data.n_samples, k)), data)
     ones = np.ones((d, k))
     return State(
         weight_precision=Gamma(shape=ones, rate=ones),
-        weights=data.design.ridge(scores.mean, ones, 1.0),
-        scores=scores,
+        weights=data.design.ridge(utilities.mean, ones, 1.0),
+        utilities=utilities,
     )
 
 
@@ -98,36 +98,36 @@ def update_weight_precision(state: State, priors: Priors) -> Gamma:
 
 def update_weights(state: State, data: Data) -> RidgeColumns:
     """Optimal q(b, W): a ridge regression of each score, its precisions those of psi."""
-    return data.design.ridge(state.scores.mean, state.weight_precision.mean, 1.0)
+    return data.design.ridge(state.utilities.mean, state.weight_precision.mean, 1.0)
 
 
-def update_scores(state: State, data: Data) -> Scores:
+def update_utilities(state: State, data: Data) -> Utilities:
     """Optimal q(T), truncated to the cones of the labels."""
-    return mean_field.make_scores(state.weights.fitted, data, start=state.scores.mode)
+    return mean_field.make_utilities(state.weights.fitted, data, start=state.utilities.mode)
 
 
 def step(state: State, data: Data, priors: Priors) -> tuple[State, Info]:
     """One sweep of coordinate ascent. The bound never falls; the input is not modified."""
     state = replace(state, weight_precision=update_weight_precision(state, priors))
     state = replace(state, weights=update_weights(state, data))
-    state = replace(state, scores=update_scores(state, data))
+    state = replace(state, utilities=update_utilities(state, data))
     terms = elbo_terms(state, priors)
     return state, Info(elbo=sum(terms.values()), terms=terms)
 
 
 def elbo_terms(state: State, priors: Priors) -> dict[str, float]:
     """Terms of the exact bound in nats, as :func:`bsdr_models.bsdr.mean_field.elbo_terms`."""
-    psi, w, t = state.weight_precision, state.weights, state.scores
+    psi, w, t = state.weight_precision, state.weights, state.utilities
     log_prior = np.sum(psi.mean_log - LOG_2PI - psi.mean * w.mean_square)
-    scores = t.log_prob + float(np.vdot(t.mean, w.fitted - t.origin))
-    scores += 0.5 * float(np.vdot(t.origin, t.origin) - np.vdot(w.fitted, w.fitted))
+    utilities = t.log_prob + float(np.vdot(t.mean, w.fitted - t.origin))
+    utilities += 0.5 * float(np.vdot(t.origin, t.origin) - np.vdot(w.fitted, w.fitted))
     return {
         "bias_precision": _gamma_term(psi, slice(0, 1), priors.bias_shape, priors.bias_rate),
         "weight_precision": _gamma_term(
             psi, slice(1, None), priors.weight_shape, priors.weight_rate
         ),
         "weights": 0.5 * float(log_prior) + w.entropy(),
-        "scores": scores - 0.5 * float(w.gram_trace.sum()),
+        "utilities": utilities - 0.5 * float(w.gram_trace.sum()),
     }
 
 
@@ -139,18 +139,18 @@ def _gamma_term(factor: Gamma, rows: slice, shape: float, rate: float) -> float:
 
 def pack(state: State) -> FloatArray:
     """What the next sweep reads, as a vector, for extrapolation."""
-    return np.concatenate([np.log(state.weights.mean_square).ravel(), state.scores.mean.ravel()])
+    return np.concatenate([np.log(state.weights.mean_square).ravel(), state.utilities.mean.ravel()])
 
 
 def unpack(vector: FloatArray, state: State) -> State:
     """State like the given one with the values of :func:`pack`; a sweep makes it consistent."""
     shape = state.weights.mean.shape
-    log_square, scores = np.split(vector, [state.weights.mean.size])
+    log_square, utilities = np.split(vector, [state.weights.mean.size])
     square = np.exp(log_square).reshape(shape)
     return replace(
         state,
         weights=replace(state.weights, mean=np.zeros(shape), variance=square),
-        scores=replace(state.scores, mean=scores.reshape(state.scores.mean.shape)),
+        utilities=replace(state.utilities, mean=utilities.reshape(state.utilities.mean.shape)),
     )
 
 

@@ -1,4 +1,4 @@
-r"""The posterior of the hierarchical model of BSDR, with utilities and noise integrated out.
+r"""The posterior of the hierarchical model of BSDR, with linear predictors and noise integrated out.
 
 For samples :math:`x_n` (D,) that are centred and scaled, R components and K classes,
 
@@ -44,14 +44,14 @@ from bsdr_models.numerics.factors import LOG_2PI
 _NO_VARIANCE = 1e-12
 # Standard deviations that the log scales are held within: exp does not overflow.
 _FARTHEST = 15.0
-# Standard deviation of the log of the factor of utilities in `Problem.rescale`.
+# Standard deviation of the log of the factor of linear predictors in `Problem.rescale`.
 _OVERALL = 1.0
 # Rounds in which particles are turned towards their mean.
 _N_ROUNDS = 3
 # A particle with an entry beyond this has no prior density in double precision. Nothing overflows
 # within.
 _IMPOSSIBLE = 1e6
-# Utilities beyond this decide whether a label is on; the lapse rules the rest.
+# Linear predictors beyond this decide whether a label is on; the lapse rules the rest.
 _DECIDED = 30.0
 LOG_SQRT_2PI = 0.5 * LOG_2PI
 
@@ -132,24 +132,24 @@ class Metric:
         """Coordinates of samples (M, D) in which loadings are standard normal a priori: (M, B)."""
         return (X @ self.axes) * self.size
 
-    def beside(self, X: FloatArray) -> FloatArray:
+    def outside_sd(self, X: FloatArray) -> FloatArray:
         """Prior standard deviation of x'q, for tau = 1, from directions without variance, (M,)."""
         whole = np.sum(X**2, axis=1)
         square = whole - np.sum((X @ self.axes) ** 2, axis=1)
         # A difference of rounding has a root that is not small.
         return self.outside * np.sqrt(np.where(square > _NO_VARIANCE * whole, square, 0.0))
 
-    def loadings(self, inside: FloatArray, beside: FloatArray) -> FloatArray:
+    def loadings(self, inside: FloatArray, outside: FloatArray) -> FloatArray:
         """Projection over features from standard normals, (..., B) and (..., D): (..., D).
 
         Parameters
         ----------
-        inside, beside : ndarray
+        inside, outside : ndarray
             Coordinates along the axes, and normals of which only what is beside the axes is used.
         """
-        beside = beside - (beside @ self.axes) @ self.axes.T
-        beside *= self.used
-        return (inside * self.size) @ self.axes.T + self.outside * beside
+        outside = outside - (outside @ self.axes) @ self.axes.T
+        outside *= self.used
+        return (inside * self.size) @ self.axes.T + self.outside * outside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class Parameters:
     noise_scale
         sigma, (S, K); None but for real outputs.
     beside
-        Standard normals by which a latent coordinate moves per unit of tau and of `Metric.beside`,
+        Standard normals by which a latent coordinate moves per unit of tau and of `Metric.outside_sd`,
         (S, R): what the prior says of directions that no training sample has.
     """
 
@@ -176,7 +176,7 @@ class Parameters:
     weights: FloatArray
     bias: FloatArray
     noise_scale: FloatArray | None
-    beside: FloatArray
+    outside: FloatArray
 
     def spaced(self, n_draws: int) -> IntArray:
         """At most so many draws, evenly spaced, by their place."""
@@ -191,19 +191,19 @@ class Parameters:
             weights=self.weights[kept],
             bias=self.bias[kept],
             noise_scale=None if self.noise_scale is None else self.noise_scale[kept],
-            beside=self.beside[kept],
+            outside=self.outside[kept],
         )
 
-    def latent(self, whitened: FloatArray, beside: FloatArray) -> FloatArray:
+    def latent(self, whitened: FloatArray, outside: FloatArray) -> FloatArray:
         """Latent coordinates of samples, (S, M, R)."""
         flat = self.projection.reshape(-1, self.projection.shape[2])
         z = (whitened @ flat.T).reshape(len(whitened), *self.projection.shape[:2])
-        z += beside[:, None, None] * (self.scale[:, None] * self.beside)
+        z += outside[:, None, None] * (self.scale[:, None] * self.outside)
         return np.swapaxes(z, 0, 1)
 
-    def utilities(self, whitened: FloatArray, beside: FloatArray) -> FloatArray:
+    def linear_predictor(self, whitened: FloatArray, outside: FloatArray) -> FloatArray:
         """eta of samples, (S, M, K)."""
-        return self.latent(whitened, beside) @ self.weights + self.bias[:, None]
+        return self.latent(whitened, outside) @ self.weights + self.bias[:, None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +229,7 @@ class Problem:
     priors: HierarchicalPriors
 
     @classmethod
-    def pose(
+    def build(
         cls,
         X: FloatArray,
         y: np.ndarray,
@@ -296,11 +296,11 @@ class Problem:
             weights=blocks["weights"] @ self.contrasts,
             bias=self.priors.bias_scale * blocks["bias"] @ self.contrasts,
             noise_scale=self.noise_scale(theta) if self.target == "regression" else None,
-            beside=rng.standard_normal((len(theta), self.n_components)),
+            outside=rng.standard_normal((len(theta), self.n_components)),
         )
 
     def rescale(self, theta: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Proposals that multiply utilities by a number, and change what each block adds to it.
+        """Proposals that multiply linear predictors by a number, and change what each block adds to it.
 
         The overall scale of nearly separable classes is known to a factor of several, and how
         projection, weights and tau share it is up to the prior: trajectories are slow there.
@@ -440,7 +440,7 @@ def label_log_likelihood(
     return np.log(total).sum(axis=2), slope
 
 
-def label_curvature(
+def label_derivatives(
     eta: FloatArray, y: np.ndarray, target: Target, lapse: float
 ) -> tuple[FloatArray, FloatArray]:
     """First and second derivatives of the log probability of what was observed.
@@ -469,7 +469,7 @@ def label_curvature(
 def _label_probability(
     eta: FloatArray, y: BoolArray, lapse: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Utility on the side of what was observed, its probability, slope of its logarithm in eta."""
+    """Linear predictor on the side of what was observed, its probability, slope of its logarithm in eta."""
     sign = 2.0 * y - 1.0
     margin = np.clip(sign * eta, -_DECIDED, _DECIDED)
     total = (1.0 - lapse) * ndtr(margin) + 0.5 * lapse

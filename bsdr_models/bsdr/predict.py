@@ -1,10 +1,10 @@
-r"""Prediction for new rows: positions with their uncertainty, scores, label probabilities.
+r"""Prediction for new rows: positions with their uncertainty, utilities, label probabilities.
 
 Everything here works row by row, so that a row's result does not depend on its batch, and costs
-time linear in the number of rows. Scores of one row share its latent position and are therefore
+time linear in the number of rows. Utilities of one row share its latent position and are therefore
 correlated; the position is integrated by a fixed set of quasi-random normals, the same for all
-rows, and the scores given the position in closed form or by one-dimensional quadrature [1]_.
-The likelihood of a row under a single draw has a rule of its own, in the coordinates of the scores
+rows, and the utilities given the position in closed form or by one-dimensional quadrature [1]_.
+The likelihood of a row under a single draw has a rule of its own, in the coordinates of the utilities
 (:mod:`bsdr_models.numerics.probit_product`): there nothing averages an error of the points away.
 Real targets need no points: given the parameters they are normal, with a covariance of low rank
 beyond the noise.
@@ -35,7 +35,7 @@ from bsdr_models.numerics.probit_product import log_mean, normal_points
 
 # Quasi-random points over a latent position; per draw of a sampler at least, and over all draws.
 N_POINTS, N_POINTS_PER_DRAW, N_POINTS_ALL_DRAWS = 32, 4, 1024
-# Scores held at once: blocks of rows keep memory flat.
+# Utilities held at once: blocks of rows keep memory flat.
 BLOCK = 1 << 19
 
 
@@ -109,10 +109,10 @@ class MeanFieldPosterior:
         variance = variance + design.outside(rows)[:, None] / precision.mean(axis=0)
         return mean, variance + self.latent_scale**2
 
-    def scores(
+    def utilities(
         self, rows: FloatArray, *, integrate_latent: bool = True
     ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Means and standard deviations of the scores at the points, by blocks of rows.
+        """Means and standard deviations of the utilities at the points, by blocks of rows.
 
         Yields
         ------
@@ -195,10 +195,10 @@ class DrawPosterior:
             cov[part] = np.einsum("msr,msq->mrq", z, z, optimize=True) / len(centred)
         return LatentCoordinates(mean=mean, cov=cov + self.latent_scale**2 * np.eye(r))
 
-    def scores(
+    def utilities(
         self, rows: FloatArray, *, integrate_latent: bool = True
     ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Means and standard deviations of the scores at the points, by blocks of rows.
+        """Means and standard deviations of the utilities at the points, by blocks of rows.
 
         Every draw of the parameters has points of its own, so that together they cover the
         latent position densely.
@@ -253,7 +253,7 @@ def label_log_probabilities(
         Average over the latent position; otherwise it is put at its mean (plug-in).
     """
     out = []
-    for mean, std in posterior.scores(rows, integrate_latent=integrate_latent):
+    for mean, std in posterior.utilities(rows, integrate_latent=integrate_latent):
         if posterior.target == "multilabel":
             log_p = log_ndtr(mean / std)
         else:
@@ -287,7 +287,7 @@ def log_predictive(
             out.append(_log_mean(part.log_density(y[begin : begin + len(part.mean)])))
             begin += len(part.mean)
         return np.concatenate(out)
-    for mean, std in posterior.scores(rows, integrate_latent=integrate_latent):
+    for mean, std in posterior.utilities(rows, integrate_latent=integrate_latent):
         sign = np.where(y[begin : begin + len(mean), None], 1.0, -1.0)
         begin += len(mean)
         out.append(_log_mean(log_ndtr(sign * mean / std).sum(axis=2)))
@@ -295,7 +295,7 @@ def log_predictive(
 
 
 def log_likelihood(posterior: DrawPosterior, rows: FloatArray, y: np.ndarray) -> FloatArray:
-    """Log p(y_n | x_n, draw) with the latent and the scores integrated out: (S, M)."""
+    """Log p(y_n | x_n, draw) with the latent and the utilities integrated out: (S, M)."""
     if posterior.target == "regression":
         parts, begin = [], 0
         for outputs in posterior.outputs(rows):
@@ -328,7 +328,7 @@ def _log_label(posterior: DrawPosterior, eta: FloatArray, label: np.ndarray) -> 
     return log_mean(np.concatenate([shared, contrast], axis=2), eta[..., [own]] - eta[..., others])
 
 
-def score_moments(
+def output_moments(
     posterior: Posterior, rows: FloatArray, *, integrate_latent: bool = True
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and standard deviation of the real targets of new rows, each (M, K)."""

@@ -94,7 +94,7 @@ def _gibbs(
         target=context.target,
     )
     prior = context.projection_prior
-    left_out = {"scores"}
+    left_out = {"utilities"}
     if chains * draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
         left_out.add("latent")
 

@@ -8,7 +8,7 @@ from bsdr_models import summary
 from bsdr_models.bsdr.hierarchical import no_signal
 
 
-def facts(model: Any) -> summary.SummaryParts:
+def summary_parts(model: Any) -> summary.SummaryParts:
     """SummaryParts of a fitted estimator with a projection."""
     context = model._context
     scaling = "each scaled to unit variance" if context.config["standardize"] else "centred"
@@ -59,7 +59,9 @@ def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
     if np.isfinite(fit.pareto_k):
         lines.append(("Pareto k", f"{fit.pareto_k:.2f} of the importance ratios; good below 0.7"))
     if np.isfinite(fit.r_hat) and not approximate:
-        mixing = f"R-hat at most {fit.r_hat:.3g}, bulk ESS at least {fit.ess:.0f} (utilities)"
+        mixing = (
+            f"R-hat at most {fit.r_hat:.3g}, bulk ESS at least {fit.ess:.0f} (linear predictors)"
+        )
         lines.append(("mixing", mixing))
     if fit.log_evidence.size:
         spread = f", {np.std(fit.log_evidence):.1f} between chains" if fit.n_chains > 1 else ""

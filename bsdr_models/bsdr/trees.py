@@ -192,7 +192,7 @@ def hierarchical_tree(
     """Tree of a fit of the hierarchical model.
 
     Draws are in the coordinates of the latent plane, in which those of different draws can be
-    compared: an affine map of each that leaves utilities, and hence all predictions, as they were.
+    compared: an affine map of each that leaves linear predictors, and hence all predictions, as they were.
 
     Parameters
     ----------
@@ -213,9 +213,9 @@ def hierarchical_tree(
     raw = draws.take(kept)
     aligned = fit.coordinates.thin(kept).align(raw)
     maps = fit.coordinates.maps[kept, 1:]  # (S, R, R)
-    beside = raw.scale[:, None, None] * rng.standard_normal((len(kept), r, p))
-    beside = np.swapaxes(maps, 1, 2) @ beside
-    loadings = np.swapaxes(posterior.metric.loadings(aligned.projection, beside), 1, 2)
+    outside = raw.scale[:, None, None] * rng.standard_normal((len(kept), r, p))
+    outside = np.swapaxes(maps, 1, 2) @ outside
+    loadings = np.swapaxes(posterior.metric.loadings(aligned.projection, outside), 1, 2)
     variables = {
         "projection": loadings,
         "weights": aligned.weights,

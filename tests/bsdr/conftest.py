@@ -1,7 +1,7 @@
 """Toy problems for BSDR, an independent joint density, and the three checks of a mean field.
 
 Nothing here uses the algebra of the package: the projection carries its full covariance, the
-joint is written with SciPy densities, and what is needed of the cones of the scores comes from
+joint is written with SciPy densities, and what is needed of the cones of the utilities comes from
 fine plain grids. The checks take the module as an argument, so that
 they can be turned on copies with a planted fault. ``lab`` hands all of this to the tests.
 """
@@ -80,7 +80,7 @@ def log_joint(problem, draws):
     """Log density of y and of all unknowns, (S,), from the definition of the model."""
     p, X, y = problem.priors, problem.X, problem.data.y
     phi, Q, Z = draws["projection_precision"], draws["projection"], draws["latent"]
-    psi, W, T = draws["weight_precision"], draws["weights"], draws["scores"]
+    psi, W, T = draws["weight_precision"], draws["weights"], draws["utilities"]
 
     def gamma(x, shape, rate):
         return stats.gamma.logpdf(x, shape, scale=1.0 / rate)
@@ -133,22 +133,22 @@ def draw_q(problem, state, cov, *, size, rng):
     log_q += each
     rows, each = normals(state.weights.mean.T, state.weights.cov)
     draws["weights"], log_q = rows.swapaxes(1, 2), log_q + each
-    draws["scores"] = None
+    draws["utilities"] = None
     if problem.target == "regression":
         log_q += gamma("noise_precision", state.noise_precision)
     else:
-        origin = state.scores.origin
-        draws["scores"] = draw_scores(origin, problem, size=size, rng=rng)
-        log_q += stats.norm.logpdf(draws["scores"], origin).sum(axis=(1, 2))
+        origin = state.utilities.origin
+        draws["utilities"] = draw_utilities(origin, problem, size=size, rng=rng)
+        log_q += stats.norm.logpdf(draws["utilities"], origin).sum(axis=(1, 2))
         log_q -= cone_truth(origin, problem)[0].sum()
     return draws, log_q
 
 
-def draw_scores(origin, problem, *, size, rng):
+def draw_utilities(origin, problem, *, size, rng):
     """N(origin, I) given the targets, (S, N, K), by inverting distribution functions.
 
     For a class, first u = t_y - origin_y from its marginal, which has density proportional to
-    phi(u) prod_j Phi(u + origin_y - origin_j); the other scores are then normals below t_y.
+    phi(u) prod_j Phi(u + origin_y - origin_j); the other utilities are then normals below t_y.
     """
     y = problem.data.y
     below = np.log(1.0 - rng.random((size, *origin.shape)))
@@ -214,7 +214,7 @@ def updates(mf, problem):
         "latent": lambda s: mf.update_latent(s, priors),
         "weight_precision": lambda s: mf.update_weight_precision(s, priors),
         "weights": lambda s: mf.update_weights(s),
-        "scores": lambda s: mf.update_scores(s, data),
+        "utilities": lambda s: mf.update_utilities(s, data),
     }
     if problem.target == "regression":
         table["noise_precision"] = lambda s: mf.update_noise_precision(s, priors)
@@ -265,7 +265,7 @@ def scrambled(mf, problem, rng):
         weights=NormalColumns(
             mean=rng.standard_normal((1 + r, k)), cov=cov_w, log_det=np.linalg.slogdet(cov_w)[1]
         ),
-        scores=mf.make_scores(0.7 * rng.standard_normal((n, k)), problem.data),
+        utilities=mf.make_utilities(0.7 * rng.standard_normal((n, k)), problem.data),
     )
     if problem.target == "regression":
         state = replace(state, noise_precision=gammas(k))
@@ -275,7 +275,7 @@ def scrambled(mf, problem, rng):
 def unfinished(mf, problem, rng):
     """A state in the middle of a fit, its factors updated in no order; and Cov(Q).
 
-    Every factor was updated once, and others after it: the scores, for one, have an origin that
+    Every factor was updated once, and others after it: the utilities, for one, have an origin that
     is no longer their present mean.
     """
     state, cov = scrambled(mf, problem, rng)
@@ -350,7 +350,7 @@ def parameters(problem, name):
         "projection": {"mean": (d, r), "root": (r, d, d)},
         "latent": {"mean": (n, r), "root": (r, r)},
         "weights": {"mean": (1 + r, k), "root": (k, 1 + r, 1 + r)},
-        "scores": {} if problem.target == "regression" else {"origin": (n, k)},
+        "utilities": {} if problem.target == "regression" else {"origin": (n, k)},
     }[name]
 
 

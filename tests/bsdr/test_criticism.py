@@ -41,8 +41,10 @@ ONE_SCALE = {"variant": "paper", "projection_prior": "columnwise", "latent_scale
 
 def toy(target):
     rng = np.random.default_rng(7)
-    X, scores = rng.standard_normal((N, D)), rng.standard_normal((N, K))
-    y = {"multiclass": np.arange(N) % K, "multilabel": scores > 0.0, "regression": scores}[target]
+    X, utilities = rng.standard_normal((N, D)), rng.standard_normal((N, K))
+    y = {"multiclass": np.arange(N) % K, "multilabel": utilities > 0.0, "regression": utilities}[
+        target
+    ]
     return X, y
 
 
@@ -181,14 +183,18 @@ CONFIGURATIONS = {
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_draws_of_a_tree_give_at_least_the_bound(name, target, wide):
-    """E_q log p / q without latents, scores and precisions is the bound without their gaps.
+    """E_q log p / q without latents, utilities and precisions is the bound without their gaps.
 
     That holds for many features too, where the design has the coordinates of the row space.
     """
     rng = np.random.default_rng(2)
     X = rng.standard_normal((30, 60 if wide else 5))
-    scores = X @ rng.standard_normal((X.shape[1], K)) + 3.0 * rng.standard_normal((30, K))
-    y = {"multiclass": scores.argmax(axis=1), "multilabel": scores > 0, "regression": scores}
+    utilities = X @ rng.standard_normal((X.shape[1], K)) + 3.0 * rng.standard_normal((30, K))
+    y = {
+        "multiclass": utilities.argmax(axis=1),
+        "multilabel": utilities > 0,
+        "regression": utilities,
+    }
     kind = BSDRRegressor if target == "regression" else BSDRClassifier
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="the targets are not predictable")

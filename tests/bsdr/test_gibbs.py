@@ -81,7 +81,7 @@ def log_joint(lab, problem, state):
                 [state.bias_precision[:, None], state.weight_precision], axis=1
             ),
             "weights": np.concatenate([state.bias[:, None], state.weights], axis=1),
-            "scores": state.scores,
+            "utilities": state.utilities,
             "noise_precision": state.noise_precision,
         },
     )
@@ -181,11 +181,11 @@ def test_precisions(lab, problem):
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
-def test_scores(lab, target):
+def test_utilities(lab, target):
     """Monte Carlo: means of the draws against quadrature over the cone, 4.5 standard errors."""
     problem = lab.make_problem("entrywise", target)
     state = tile(some_state(problem), 20_000)
-    T = gibbs.sample_scores(state, problem.data, rng=np.random.default_rng(45))
+    T = gibbs.sample_utilities(state, problem.data, rng=np.random.default_rng(45))
     eta = state.latent[0] @ state.weights[0] + state.bias[0]
     error = T.std(axis=0) / np.sqrt(len(T))
     _, expected = lab.cone_truth(eta, problem)
@@ -204,7 +204,7 @@ def test_collapsed_projection_keeps_its_marginal(lab, problem):
     size, n_noise = d * r, d * r + n * r
 
     W, phi = state.weights[0], np.broadcast_to(state.projection_precision[0], (d, r))
-    T = problem.data.y if state.scores is None else state.scores[0]
+    T = problem.data.y if state.utilities is None else state.utilities[0]
     noise = np.ones(k) if state.noise_precision is None else 1.0 / state.noise_precision[0]
     cov = np.diag(noise) + problem.priors.latent_scale**2 * W.T @ W
     J = np.einsum("nd,rk->nkdr", problem.X, W).reshape(n, k, size)
@@ -245,18 +245,18 @@ def test_scale_move_follows_the_joint_along_its_orbit(lab, target):
     ((shape, rate),) = probe.gammas
     factor = moved.bias / state.bias
     np.testing.assert_allclose(factor, np.sqrt(shape / rate)[:, None] * np.ones_like(factor))
-    np.testing.assert_allclose(moved.scores / state.scores, factor[0, 0])
+    np.testing.assert_allclose(moved.utilities / state.utilities, factor[0, 0])
     np.testing.assert_allclose(moved.weights / state.weights, factor[0, 0])
 
     g = np.array([0.3, 0.8, 1.1, 2.0])
     many = tile(state, 4)
     orbit = replace(
         many,
-        scores=g[:, None, None] * many.scores,
+        utilities=g[:, None, None] * many.utilities,
         weights=g[:, None, None] * many.weights,
         bias=g[:, None] * many.bias,
     )
-    d = state.scores.size + state.weights.size + state.bias.size
+    d = state.utilities.size + state.weights.size + state.bias.size
     expected = log_joint(lab, problem, orbit) + (d - 1) * np.log(g)
     got = stats.gamma.logpdf(g**2, shape, scale=1.0 / rate) + np.log(2.0 * g)
     np.testing.assert_allclose(np.diff(got), np.diff(expected), rtol=1e-9, atol=1e-9)
@@ -294,7 +294,7 @@ def test_sweeps_do_not_touch_their_input_and_agree_with_y(lab, sweep):
     for name, value in gibbs.to_variables(state, "rowwise").items():
         np.testing.assert_array_equal(value, copy[name])
         assert np.all(gibbs.to_variables(new, "rowwise")[name] != value), name
-    np.testing.assert_array_equal(new.scores.argmax(axis=2), np.tile(problem.data.y, (3, 1)))
+    np.testing.assert_array_equal(new.utilities.argmax(axis=2), np.tile(problem.data.y, (3, 1)))
 
 
 def test_a_design_in_other_coordinates_is_refused(lab):

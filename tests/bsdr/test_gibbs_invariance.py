@@ -65,7 +65,7 @@ def draw_joint(kind, target, size, *, n_chains, rng):
         weights=W,
         bias_precision=lam,
         bias=b,
-        scores=None if regression else T,
+        utilities=None if regression else T,
         noise_precision=tau if regression else None,
     )
     return state, Data(design=DenseDesign(X), y=y, n_labels=K, target=target)
@@ -97,8 +97,8 @@ def functions(state, data):
         "|q1|^2 < |q2|^2": (Q[:, :, 0] ** 2).sum(axis=1) < (Q[:, :, 1] ** 2).sum(axis=1),
         "q1 w1 y2": Q[:, 0, :1] * W[:, 0, :1] * y[:, 0, 1:2],
     }
-    if state.scores is not None:
-        T = state.scores
+    if state.utilities is not None:
+        T = state.utilities
         found |= {
             "t^2": T**2,
             "t eta": T * (Z @ W + b[:, None]),

@@ -18,7 +18,7 @@ from bsdr_models.bsdr.hierarchical import Posterior, choose_power, fold_index
 from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.pooling import POWERS, as_power, pool, weigh_powers
 from bsdr_models.bsdr.posterior import Metric, Problem
-from bsdr_models.bsdr.settings import OF_THE_PAPER
+from bsdr_models.bsdr.settings import PAPER_ONLY
 
 N, D, K = 36, 4, 3
 TARGETS = ("multiclass", "multilabel", "regression")
@@ -27,7 +27,7 @@ FEW = {"draws": 64, "chains": 2, "pooling": "linear", "random_state": 0}
 
 
 def toy(target, *, n=N, d=D, k=K, seed=0, noise=1.0):
-    """Targets of any kind from K utilities in two dimensions, most of them predictable."""
+    """Targets of any kind from K linear predictors in two dimensions, most of them predictable."""
     rng = np.random.default_rng([17, seed])
     z = rng.standard_normal((n, min(d, 4)))
     X = z @ rng.standard_normal((z.shape[1], d)) + 0.1 * rng.standard_normal((n, d))
@@ -132,10 +132,10 @@ def test_far_from_all_samples_less_is_known(fitted):
     for wide in (False, True):
         model, X, _ = fitted("multiclass", wide=wide)
         rng = np.random.default_rng(1)
-        beside = rng.standard_normal((20, X.shape[1]))
+        outside = rng.standard_normal((20, X.shape[1]))
         spread = [
             np.einsum("nrr->n", model.transform(rows, return_cov=True)[1]).mean()
-            for rows in (X, beside, 10.0 * beside)
+            for rows in (X, outside, 10.0 * outside)
         ]
         assert spread[2] > 20.0 * spread[1]
         assert not wide or spread[1] > spread[0]
@@ -145,7 +145,7 @@ def test_moments_are_those_of_the_mixture_over_draws(fitted):
     model, X, _ = fitted("regression")
     posterior = model._hierarchical.posterior
     scaled = (X - model.mean_) / model.scale_
-    eta = posterior.draws.utilities(posterior.metric.whiten(scaled), np.zeros(N))
+    eta = posterior.draws.linear_predictor(posterior.metric.whiten(scaled), np.zeros(N))
     sigma = posterior.draws.noise_scale
     mean, std = model.predict(X, return_std=True)
     np.testing.assert_allclose(mean, eta.mean(axis=0) * model.y_scale_ + model.y_mean_, atol=1e-6)
@@ -220,7 +220,7 @@ def test_words_and_numbers_pool_as_they_say(target):
     }
     posterior = found["linear"]._hierarchical.posterior
     scaled = (X - X.mean(axis=0)) / X.std(axis=0)
-    eta = posterior.draws.utilities(posterior.metric.whiten(scaled), np.zeros(N))
+    eta = posterior.draws.linear_predictor(posterior.metric.whiten(scaled), np.zeros(N))
     if target == "multilabel":
         p = 0.997 * norm.cdf(eta) + 0.0015
         log_p = np.log(np.stack([p, 1.0 - p], axis=-1))
@@ -277,7 +277,7 @@ def test_folds_are_stratified_and_leave_no_class_out():
 
 
 def test_classes_of_one_sample_leave_nothing_to_hold_out():
-    problem = Problem.pose(
+    problem = Problem.build(
         np.random.default_rng(0).standard_normal((3, 2)),
         np.arange(3),
         n_labels=3,
@@ -347,10 +347,10 @@ def test_aligned_draws_have_the_utilities_of_raw_ones(fitted, target, wide):
     fit = model._hierarchical
     scaled = (X - model.mean_) / model.scale_
     whitened, none = fit.posterior.metric.whiten(scaled), np.zeros(N)
-    raw = fit.draws.utilities(whitened, none)
+    raw = fit.draws.linear_predictor(whitened, none)
     aligned = fit.coordinates.align(fit.draws)
     size = np.abs(raw).max()
-    np.testing.assert_allclose(aligned.utilities(whitened, none), raw, atol=1e-8 * size)
+    np.testing.assert_allclose(aligned.linear_predictor(whitened, none), raw, atol=1e-8 * size)
     np.testing.assert_array_equal(aligned.noise_scale, fit.draws.noise_scale)
     # And so have those of the tree, over features.
     posterior = model.idata_["posterior"]
@@ -376,11 +376,11 @@ def test_positions_are_a_linear_map_of_scaled_features(fitted, target, wide):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_coordinates_are_those_of_the_mean_utilities(fitted, target):
-    """Canonical variates: distances in the plane are those between mean utilities."""
+    """Canonical variates: distances in the plane are those between mean linear predictors."""
     model, X, y = fitted(target)
     fit = model._hierarchical
     scaled = (X - model.mean_) / model.scale_
-    eta = fit.draws.utilities(fit.posterior.metric.whiten(scaled), np.zeros(N))
+    eta = fit.draws.linear_predictor(fit.posterior.metric.whiten(scaled), np.zeros(N))
     mean = eta.mean(axis=0) - eta.mean(axis=(0, 1))
     u = model.transform(X)
     axes = fit.coordinates.axes
@@ -439,7 +439,7 @@ def test_evidence_of_a_model_without_features_is_known():
         y, 2, "multiclass", priors, rng=np.random.default_rng(9)
     )
     b = np.linspace(-60.0, 60.0, 20_001)
-    # Utilities differ by sqrt(2) b, and the difference of two noises has a variance of two.
+    # Linear predictors differ by sqrt(2) b, and the difference of two noises has a variance of two.
     log_p = [np.log(0.997 * norm.cdf(sign * b) + 0.0015) for sign in (1.0, -1.0)]
     density = 12.0 * log_p[0] + 5.0 * log_p[1] + norm.logpdf(b, scale=priors.bias_scale)
     assert found == pytest.approx(logsumexp(density) + np.log(b[1] - b[0]), abs=0.3)
@@ -571,7 +571,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", sorted(OTHERS))
 def test_arguments_of_the_other_model_are_refused(name):
-    assert OTHERS.keys() == OF_THE_PAPER.keys()
+    assert OTHERS.keys() == PAPER_ONLY.keys()
     with pytest.raises(ValueError, match=f"^{name}=.* is for variant='paper'"):
         estimator("multiclass", **{name: OTHERS[name]}).fit(*toy("multiclass"))
 
@@ -615,7 +615,7 @@ def density_of(target, *, wide):
     model = build_model(X, y, n_components=r, priors=priors, target=target)
     logp = model.compile_logp(mode="FAST_COMPILE")
     metric = Metric.learn(X)
-    problem = Problem.pose(
+    problem = Problem.build(
         metric.whiten(X),
         y > 0 if target == "multilabel" else y,
         n_labels=K,
@@ -625,15 +625,15 @@ def density_of(target, *, wide):
     )
     rng = np.random.default_rng(10)
     theta = rng.standard_normal((6, problem.n_parameters))
-    beside = rng.standard_normal((6, d, r))
-    beside -= metric.axes @ (metric.axes.T @ beside)
+    outside = rng.standard_normal((6, d, r))
+    outside -= metric.axes @ (metric.axes.T @ outside)
     blocks = problem.split(theta)
-    assert np.abs(beside).max() > 0.1 or not wide
+    assert np.abs(outside).max() > 0.1 or not wide
     declared = []
     for s in range(6):
         point = {
             "scale_log__": np.log(problem.scale(theta)[s]),
-            "projection_offset": metric.axes @ blocks["projection"][s].T + beside[s],
+            "projection_offset": metric.axes @ blocks["projection"][s].T + outside[s],
             "weight_contrasts": blocks["weights"][s],
             "bias_contrasts": priors.bias_scale * blocks["bias"][s],
         }
@@ -642,7 +642,7 @@ def density_of(target, *, wide):
         assert point.keys() == {variable.name for variable in model.value_vars}
         declared.append(float(logp(point)))
     sampled = problem.log_likelihood(theta)[0] - 0.5 * np.sum(theta**2, axis=1)
-    return np.array(declared), sampled - 0.5 * np.sum(beside**2, axis=(1, 2))
+    return np.array(declared), sampled - 0.5 * np.sum(outside**2, axis=(1, 2))
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["many samples", "many features"])

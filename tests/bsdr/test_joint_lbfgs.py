@@ -132,7 +132,7 @@ def test_complete_keeps_the_means_and_leaves_nothing_to_gain(lab, kind, spectral
     bound = problem.bound(mf, state)
     better = {
         name: lab.updated(mf, problem, state, name)
-        for name in ("projection_precision", "weight_precision", "scores", "noise_precision")
+        for name in ("projection_precision", "weight_precision", "utilities", "noise_precision")
         if name in lab.updates(mf, problem)
     }
     for name in ("latent", "weights"):  # of these the covariance alone
@@ -222,9 +222,9 @@ def test_the_frame_is_a_change_of_coordinates(lab, kind, spectral, size):
     """Packing what unpacking gives, and the chain rule."""
     problem, state = started(lab, kind, "multiclass", size, spectral=spectral)
     rng = np.random.default_rng(4)
-    frame = joint_lbfgs._Frame.at(state, problem.data.design, problem.priors)
-    x = frame.pack()
-    here = frame.unpack(x)
+    preconditioner = joint_lbfgs._Preconditioner.at(state, problem.data.design, problem.priors)
+    x = preconditioner.pack()
+    here = preconditioner.unpack(x)
     q, z, w = free_means(state).values()
     for got, expected in zip(here, (q, problem.X @ q, z, w), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-10)
@@ -238,28 +238,28 @@ def test_the_frame_is_a_change_of_coordinates(lab, kind, spectral, size):
     change = sum(
         np.vdot(getattr(slope, field.name), moved - mean)
         for field, moved, mean in zip(
-            fields(joint_lbfgs.Gradient), frame.unpack(x + step), here, strict=True
+            fields(joint_lbfgs.Gradient), preconditioner.unpack(x + step), here, strict=True
         )
     )
-    assert frame.pull(slope) @ step == pytest.approx(change, rel=1e-9)
+    assert preconditioner.gradient(slope) @ step == pytest.approx(change, rel=1e-9)
 
 
 @pytest.mark.parametrize("size", ["tall", "wide"])
 @pytest.mark.parametrize(("kind", "spectral"), [("columnwise", False), ("columnwise", True)])
 def test_the_frame_whitens_what_is_quadratic(lab, kind, spectral, size):
-    """With scores, covariances and precisions held the bound is -|x|^2 / 2 along E[Q] and E[Z].
+    """With utilities, covariances and precisions held the bound is -|x|^2 / 2 along E[Q] and E[Z].
 
     Exactly so for a columnwise prior, where the geometric mean of a column is its precision.
     """
     problem, state = started(lab, kind, "regression", size, spectral=spectral)
     means = free_means(state)
     state = completed(joint_lbfgs, problem, state, means)
-    frame = joint_lbfgs._Frame.at(state, problem.data.design, problem.priors)
-    x = frame.pack()
+    preconditioner = joint_lbfgs._Preconditioner.at(state, problem.data.design, problem.priors)
+    x = preconditioner.pack()
     free = x.size - state.weights.mean.size
 
     def bound(x):
-        projection, fitted, latent, _ = frame.unpack(x)
+        projection, fitted, latent, _ = preconditioner.unpack(x)
         moved = replace(
             state,
             projection=replace(state.projection, mean=projection, fitted=fitted),

@@ -46,7 +46,7 @@ def make_problem(target, n, d, k, r, **options):
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     if target == "regression":
         y = (y - y.mean(axis=0)) / y.std(axis=0)
-    return Problem.pose(
+    return Problem.build(
         Metric.learn(X).whiten(X), y, n_labels=k, n_components=r, target=target, priors=PRIORS
     )
 
@@ -61,7 +61,7 @@ def make_search(problem, basis, at):
     search = laplace._Search(
         blocks, prepared, problem.n_components, None, lambda count, value: None
     )
-    search.begin(laplace.Place(basis, at, search.spread))
+    search.move_to(laplace.SearchState(basis, at, search.spread))
     return search
 
 
@@ -97,7 +97,7 @@ def test_slope_and_curvature_are_those_of_the_density(target, k, r):
     assert search(search.at)[0] == pytest.approx(value, rel=1e-10)  # the same product
     slope, curvature = change(search.at)
     np.testing.assert_allclose(search(search.at)[1], slope, rtol=1e-5, atol=1e-4)
-    search.curve()
+    search.update_hessian()
     np.testing.assert_allclose(-search.precision, curvature, rtol=1e-4, atol=2e-2)
 
 
@@ -193,7 +193,7 @@ def test_few_separable_samples_are_not_to_be_trusted():
     X, y = load_wine(return_X_y=True)
     X, y = X[::8], y[::8]
     X = (X - X.mean(axis=0)) / X.std(axis=0)
-    problem = Problem.pose(
+    problem = Problem.build(
         Metric.learn(X).whiten(X),
         y,
         n_labels=3,
@@ -208,7 +208,7 @@ def test_the_order_of_classes_and_of_samples_does_not_matter():
     problem = make_problem("multiclass", 600, 5, 4, 2)
     turn = np.array([2, 0, 3, 1])
     order = np.random.default_rng(0).permutation(600)
-    other = Problem.pose(
+    other = Problem.build(
         problem.X[order],
         turn[problem.y[order]],
         n_labels=4,
@@ -240,7 +240,7 @@ def test_an_interrupted_search_keeps_its_best_point():
 
 def test_fewer_features_than_components_are_refused():
     problem = make_problem("multiclass", 100, 2, 5, 2)
-    wider = Problem.pose(
+    wider = Problem.build(
         problem.X, problem.y, n_labels=5, n_components=3, target="multiclass", priors=PRIORS
     )
     with pytest.raises(ValueError, match="2 features that vary independently"):
@@ -287,7 +287,7 @@ def test_blocks_come_to_the_mode_of_memory(target, k, r):
     X, y = make_rows(target, 400, 5, k, r)
     scaler = Scaler.fit(X)
     Z = scaler.transform(X)
-    problem = Problem.pose(
+    problem = Problem.build(
         Metric.learn(Z).whiten(Z), y, n_labels=k, n_components=r, target=target, priors=PRIORS
     )
     expected = fit_laplace(problem, rng=np.random.default_rng(0), n_draws=40, n_starts=1)
@@ -360,7 +360,7 @@ def test_the_posterior_so_far_is_the_prior_of_further_samples(target, k, r):
         )
         assert found.converged
         evidence += found.log_evidence
-    problem = Problem.pose(
+    problem = Problem.build(
         np.zeros((1, 5)), y[:1], n_labels=k, n_components=r, target=target, priors=PRIORS
     )
     rng = np.random.default_rng(0)

@@ -209,7 +209,7 @@ def chunk(monkeypatch):
 
     def set_to(n):
         monkeypatch.setattr(laplace_blocks, "CHUNK", n)
-        monkeypatch.setattr(laplace_blocks, "N_KEPT", n)
+        monkeypatch.setattr(laplace_blocks, "N_SUBSAMPLE", n)
 
     return set_to
 
@@ -289,11 +289,13 @@ def test_few_samples_are_kept_and_each_with_the_same_chance(chunk):
         stream = laplace_blocks.Stream.begin(model, 1, standardize=True, seed=seed)
         for begin in range(0, 200, 40):
             number = np.arange(begin, begin + 40)
-            X, y, key = stream._choose(number[:, None].astype(float), number)
-            counts_of = laplace_blocks.replace(stream, kept_X=X, kept_y=y, kept_key=key)
+            X, y, key = stream._draw_subsample(number[:, None].astype(float), number)
+            counts_of = laplace_blocks.replace(
+                stream, subsample_X=X, subsample_y=y, subsample_key=key
+            )
             stream = laplace_blocks.replace(counts_of, counts=np.array([begin + 40, 0]))
-        np.testing.assert_array_equal(stream.kept_X[:, 0], stream.kept_y)
-        counts[stream.kept_y] += 1.0
+        np.testing.assert_array_equal(stream.subsample_X[:, 0], stream.subsample_y)
+        counts[stream.subsample_y] += 1.0
     # 40 of 200 in each of 200 runs: 40 expected, standard deviation 5.7.
     assert counts.sum() == 40 * 200
     assert abs(counts[:100].mean() - 40.0) < 3.0
@@ -304,9 +306,9 @@ def test_few_samples_are_kept_and_each_with_the_same_chance(chunk):
 @pytest.fixture
 def fits(monkeypatch):
     """How often the answers were made."""
-    calls, made = [], partial_fit.PartialFit._answers
+    calls, made = [], partial_fit.PartialFit._lazy_attributes
     monkeypatch.setattr(
-        partial_fit.PartialFit, "_answers", lambda self: calls.append(1) or made(self)
+        partial_fit.PartialFit, "_lazy_attributes", lambda self: calls.append(1) or made(self)
     )
     return calls
 
@@ -330,19 +332,19 @@ def test_nothing_is_made_before_it_is_asked_for_and_nothing_twice(data, fits):
 def test_every_answer_can_be_the_first(n, data, chunk, fits):
     chunk(n)
     model = learned_from(*data, sizes=(200, 200))
-    for name in sorted(partial_fit.ANSWERS):
+    for name in sorted(partial_fit.LAZY_ATTRIBUTES):
         asked = copy.copy(model)
         assert name not in vars(asked)
         getattr(asked, name)
-        assert vars(asked).keys() >= partial_fit.ANSWERS
+        assert vars(asked).keys() >= partial_fit.LAZY_ATTRIBUTES
     asked.partial_fit(data[0][:1], data[1][:1])
-    assert not partial_fit.ANSWERS & vars(asked).keys()
+    assert not partial_fit.LAZY_ATTRIBUTES & vars(asked).keys()
 
 
 def test_answers_are_all_that_a_fit_leaves_but_what_is_known_at_once(data):
     fitted = fit(*data, inference="laplace")
     left = vars(fitted).keys() - fitted.get_params().keys()
-    assert left == partial_fit.ANSWERS | {"classes_", "n_features_in_"}
+    assert left == partial_fit.LAZY_ATTRIBUTES | {"classes_", "n_features_in_"}
 
 
 @pytest.mark.parametrize(

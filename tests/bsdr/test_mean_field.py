@@ -161,7 +161,7 @@ def test_latent_is_the_exact_posterior_when_projection_and_weights_are_known(lab
         np.testing.assert_allclose(state.latent.mean[n], prior_mean + shift, rtol=1e-8)
         np.testing.assert_allclose(state.latent.cov, cov, rtol=1e-8, atol=1e-12)
     terms = mf.elbo_terms(state, problem.data, problem.priors)
-    np.testing.assert_allclose(terms["latent"] + terms["scores"], evidence, rtol=1e-7)
+    np.testing.assert_allclose(terms["latent"] + terms["utilities"], evidence, rtol=1e-7)
 
 
 def test_weights_are_the_exact_posterior_when_latent_and_precisions_are_known(lab):
@@ -187,7 +187,7 @@ def test_weights_are_the_exact_posterior_when_latent_and_precisions_are_known(la
         np.testing.assert_allclose(state.weights.mean[:, c], mean, rtol=1e-8)
         np.testing.assert_allclose(state.weights.cov[c], cov, rtol=1e-8, atol=1e-12)
     terms = mf.elbo_terms(state, problem.data, problem.priors)
-    np.testing.assert_allclose(terms["weights"] + terms["scores"], evidence, rtol=1e-7)
+    np.testing.assert_allclose(terms["weights"] + terms["utilities"], evidence, rtol=1e-7)
 
 
 @pytest.mark.parametrize("size", ["tall", "wide"])
@@ -244,17 +244,17 @@ def test_bound_is_the_evidence_when_the_weights_vanish(lab, target, kind, size):
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
-def test_scores_term_is_the_evidence_when_the_scores_have_known_means(lab, target):
+def test_utilities_term_is_the_evidence_when_the_scores_have_known_means(lab, target):
     problem = lab.make_problem("entrywise", target)
     state, _ = lab.scrambled(mf, problem, np.random.default_rng(7))
     state = replace(
         state, latent=known_rows(state.latent.mean), weights=known_columns(state.weights.mean)
     )
-    state = lab.updated(mf, problem, state, "scores")
-    log_prob, mean = lab.cone_truth(mf.score_mean(state), problem)
-    np.testing.assert_allclose(state.scores.mean, mean, rtol=1e-9, atol=1e-11)
+    state = lab.updated(mf, problem, state, "utilities")
+    log_prob, mean = lab.cone_truth(mf.linear_predictor_mean(state), problem)
+    np.testing.assert_allclose(state.utilities.mean, mean, rtol=1e-9, atol=1e-11)
     terms = mf.elbo_terms(state, problem.data, problem.priors)
-    np.testing.assert_allclose(terms["scores"], log_prob.sum(), rtol=1e-10)
+    np.testing.assert_allclose(terms["utilities"], log_prob.sum(), rtol=1e-10)
 
 
 # --------------------------------------------------------------------------------- symmetries
@@ -277,7 +277,7 @@ def take(array, axes):
 def reorder(state, rows, features, components, labels):
     """The same state under new numbers of everything."""
     weight_rows = np.append(0, 1 + components)
-    q, z, w, t = state.projection, state.latent, state.weights, state.scores
+    q, z, w, t = state.projection, state.latent, state.weights, state.utilities
 
     def gamma(factor, axes):
         return Gamma(shape=take(factor.shape, axes), rate=take(factor.rate, axes))
@@ -300,7 +300,7 @@ def reorder(state, rows, features, components, labels):
             cov=take(w.cov, {0: labels, 1: weight_rows, 2: weight_rows}),
             log_det=w.log_det[labels],
         ),
-        scores=replace(
+        utilities=replace(
             t,
             mean=t.mean[rows][:, labels],
             origin=t.origin[rows][:, labels],
@@ -424,7 +424,7 @@ def test_init_makes_a_state_that_a_step_improves(lab, kind, spectral, target, st
     assert state.projection_precision.mean.shape == shape
     assert state.latent.mean.shape == (n, r)
     assert np.abs(state.latent.mean).max(axis=0).min() > 0.0
-    assert state.scores.mean.shape == (n, k)
+    assert state.utilities.mean.shape == (n, k)
     before = problem.bound(mf, state)
     _, info = mf.step(state, problem.data, problem.priors)
     assert before < info.elbo < 0.0
@@ -473,7 +473,7 @@ def test_step_is_its_updates_in_order_and_leaves_its_input_alone(lab, kind, spec
     end, info = mf.step(state, problem.data, problem.priors)
     assert_same(state, copy)
     order = ["projection_precision", "projection", "latent", "weight_precision", "weights"]
-    for name in [*order, *(["noise_precision"] if target == "regression" else []), "scores"]:
+    for name in [*order, *(["noise_precision"] if target == "regression" else []), "utilities"]:
         state = lab.updated(mf, problem, state, name)
     assert_same(end, state)
     assert info.elbo == pytest.approx(problem.bound(mf, state), rel=1e-12)
@@ -504,8 +504,8 @@ def test_an_accelerated_fit_gets_as_far_as_many_plain_sweeps(lab, target):
 def test_fewer_nodes_are_enough_for_climbing(lab):
     problem = lab.make_problem("entrywise", "multiclass")
     state, _ = lab.unfinished(mf, problem, np.random.default_rng(18))
-    exact = mf.update_scores(state, problem.data)
-    coarse = mf.update_scores(state, problem.data, n_nodes=16)
+    exact = mf.update_utilities(state, problem.data)
+    coarse = mf.update_utilities(state, problem.data, n_nodes=16)
     assert coarse.log_prob == pytest.approx(exact.log_prob, abs=1e-6)
 
 

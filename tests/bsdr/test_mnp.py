@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import MNPClassifier, Priors
 from bsdr_models.bsdr import mnp
-from bsdr_models.bsdr.mean_field import make_scores
+from bsdr_models.bsdr.mean_field import make_utilities
 from bsdr_models.bsdr.priors import PAPER
 from bsdr_models.numerics.factors import Gamma
 
@@ -29,7 +29,7 @@ every_size = pytest.mark.parametrize("size", SIZES)
 UPDATES = {
     "weight_precision": lambda s, data: mnp.update_weight_precision(s, PRIORS),
     "weights": lambda s, data: mnp.update_weights(s, data),
-    "scores": lambda s, data: mnp.update_scores(s, data),
+    "utilities": lambda s, data: mnp.update_utilities(s, data),
 }
 
 
@@ -66,9 +66,9 @@ def unfinished(lab, data, rng):
             shape=rng.uniform(1.0, 4.0, (p, k)), rate=rng.uniform(0.5, 3.0, (p, k))
         ),
         weights=lab.summaries(0.5 * rng.standard_normal((p, k)), cov, data.design.X),
-        scores=make_scores(0.7 * rng.standard_normal((data.n_samples, k)), data),
+        utilities=make_utilities(0.7 * rng.standard_normal((data.n_samples, k)), data),
     )
-    for name in [*rng.permutation(2 * list(UPDATES)), "scores", "weight_precision"]:
+    for name in [*rng.permutation(2 * list(UPDATES)), "utilities", "weight_precision"]:
         if name == "weights":
             cov = weight_cov(state, data)
         state = updated(state, data, name)
@@ -90,8 +90,8 @@ def test_bound_is_the_monte_carlo_expectation(lab, size):
         normal = stats.multivariate_normal(state.weights.mean[:, c], cov[c])
         w[:, :, c] = normal.rvs(n_draws, random_state=rng)
         log_q += normal.logpdf(w[:, :, c])
-    origin = state.scores.origin
-    t = lab.draw_scores(origin, problem, size=n_draws, rng=rng)
+    origin = state.utilities.origin
+    t = lab.draw_utilities(origin, problem, size=n_draws, rng=rng)
     log_q += (
         stats.norm.logpdf(t, origin).sum(axis=(1, 2)) - lab.cone_truth(origin, problem)[0].sum()
     )
@@ -184,7 +184,7 @@ def test_a_sweep_makes_an_unpacked_state_what_it_was():
 
 
 def test_probabilities_are_frequencies_under_q():
-    """Weights integrated in closed form: draws of weights and scores, counted."""
+    """Weights integrated in closed form: draws of weights and utilities, counted."""
     X, y = load_wine(return_X_y=True)
     X = X[:, :4]
     model = MNPClassifier().fit(X[::3], y[::3])

@@ -59,11 +59,11 @@ def random_point(kind, target, *, augmented, y, rng):
     if target == "regression":
         point["noise_precision"] = rng.gamma(3.0, size=K)
     if augmented and target == "multiclass":
-        scores = rng.normal(size=(N, K))
-        scores[np.arange(N), y] = scores.max(axis=1) + rng.random(N)
-        point["scores"] = scores
+        utilities = rng.normal(size=(N, K))
+        utilities[np.arange(N), y] = utilities.max(axis=1) + rng.random(N)
+        point["utilities"] = utilities
     if augmented and target == "multilabel":
-        point["scores"] = np.abs(rng.normal(size=(N, K))) * (2 * y - 1)
+        point["utilities"] = np.abs(rng.normal(size=(N, K))) * (2 * y - 1)
     return point
 
 
@@ -117,7 +117,7 @@ def joint_log_density(point, X, y, kind, target, *, augmented, priors):
         total += gamma_log_density(tau, priors.noise_shape, priors.noise_rate)
         return total + normal_log_density(y, eta, tau)
     if augmented:
-        return total + normal_log_density(point["scores"], eta, 1.0)
+        return total + normal_log_density(point["utilities"], eta, 1.0)
     if target == "multilabel":
         return total + stats.norm.logcdf(np.where(y == 1, eta, -eta)).sum()
     return total + sum(adaptive_log_choice(eta[n], y[n]) for n in range(N))
@@ -152,13 +152,13 @@ def test_log_density_is_the_joint(kind, target, augmented):
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
-def test_scores_outside_the_cone_have_no_density(target):
+def test_utilities_outside_the_cone_have_no_density(target):
     X, y = toy(target, np.random.default_rng(3))
     model = build_model(X, y, n_components=R, variant="paper", target=target, augmented=True)
     log_density = model.compile_logp(**FAST)
     start = model.initial_point()
     assert np.isfinite(log_density(start))
-    assert log_density(start | {"scores": -start["scores"]}) == -np.inf
+    assert log_density(start | {"utilities": -start["utilities"]}) == -np.inf
 
 
 def test_integrating_the_precision_gives_the_student_form():
@@ -193,7 +193,7 @@ def dense_log_choice(eta, label):
 
 @pytest.mark.parametrize("n_labels", [2, 3, 10])
 def test_choice_probability_in_the_tails(n_labels):
-    """Scores spread up to +-40 and beyond; the grid is exact to rounding."""
+    """Utilities spread up to +-40 and beyond; the grid is exact to rounding."""
     rng = np.random.default_rng(n_labels)
     evaluate = compiled_choice(n_labels)
     eta = np.concatenate([rng.normal(scale=s, size=(15, n_labels)) for s in (0.5, 5.0, 40.0)])
@@ -309,15 +309,15 @@ def test_predictive_and_log_likelihood_groups(target):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_augmented_face_draws_targets_from_its_scores(target):
+def test_augmented_face_draws_targets_from_its_utilities(target):
     X, y = toy(target, np.random.default_rng(6))
     model = build_model(X, y, n_components=R, variant="paper", target=target, augmented=True)
     drawn = pm.sample_prior_predictive(30, model=model, random_seed=2, compile_kwargs=FAST)
     values = drawn.prior_predictive["y"].values
     if target == "multiclass":
-        np.testing.assert_array_equal(values, drawn.prior["scores"].values.argmax(axis=-1))
+        np.testing.assert_array_equal(values, drawn.prior["utilities"].values.argmax(axis=-1))
     elif target == "multilabel":
-        np.testing.assert_array_equal(values, drawn.prior["scores"].values > 0)
+        np.testing.assert_array_equal(values, drawn.prior["utilities"].values > 0)
     else:
         assert values.shape == (1, 30, N, K)
 

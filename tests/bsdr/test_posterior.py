@@ -37,7 +37,7 @@ def problem(target="multiclass", k=4, r=2, *, n=9, b=5, seed=0):
         "regression": rng.standard_normal((n, k)),
     }[target]
     X = rng.standard_normal((n, b)) / np.sqrt(b)
-    return Problem.pose(X, y, n_labels=k, n_components=r, target=target, priors=PRIORS)
+    return Problem.build(X, y, n_labels=k, n_components=r, target=target, priors=PRIORS)
 
 
 def correlated(n, d, seed=0):
@@ -56,7 +56,7 @@ def dense(X):
     return root * np.trace(S) / np.trace(root @ S)
 
 
-def utilities(this, theta):
+def linear_predictor(this, theta):
     """eta (S, N, K) from the definition of the model, one particle at a time."""
     r, b, (j, _) = this.n_components, this.X.shape[1], this.contrasts.shape
     out = []
@@ -71,7 +71,7 @@ def utilities(this, theta):
 
 def log_likelihood(this, theta):
     """(S,), from SciPy's distributions and the adaptive rule of the cone."""
-    eta, eps = utilities(this, theta), PRIORS.lapse
+    eta, eps = linear_predictor(this, theta), PRIORS.lapse
     k = eta.shape[2]
     if this.target == "multiclass":
         p = np.exp([orthant.log_prob(each, this.y, n_nodes=64) for each in eta])
@@ -121,17 +121,17 @@ def check_total(target, k):
 
 
 def check_parameters(target, k, r):
-    """What predicts has the utilities and the noise of the density."""
+    """What predicts has the linear predictors and the noise of the density."""
     this = problem(target, k, r)
     theta = np.random.default_rng(4).standard_normal((6, this.n_parameters))
     draws = this.parameters(theta, rng=np.random.default_rng(0))
-    expected = utilities(this, theta)
+    expected = linear_predictor(this, theta)
     n = len(this.X)
-    assert_allclose(draws.utilities(this.X, np.zeros(n)), expected, rtol=1e-10, atol=1e-12)
-    beside = np.linspace(0.0, 2.0, n)
+    assert_allclose(draws.linear_predictor(this.X, np.zeros(n)), expected, rtol=1e-10, atol=1e-12)
+    outside = np.linspace(0.0, 2.0, n)
     z = np.einsum("nb,srb->snr", this.X, draws.projection)
-    z += beside[:, None] * draws.scale[:, None, None] * draws.beside[:, None]
-    assert_allclose(draws.latent(this.X, beside), z, rtol=1e-10, atol=1e-12)
+    z += outside[:, None] * draws.scale[:, None, None] * draws.outside[:, None]
+    assert_allclose(draws.latent(this.X, outside), z, rtol=1e-10, atol=1e-12)
     tau = np.exp(PRIORS.scale_location + PRIORS.scale_width * this.split(theta)["log_scale"])
     assert_allclose(draws.scale, tau)
     if target == "regression":
@@ -171,7 +171,7 @@ def check_rescale(target):
         other[:, i] += 1.0
         moved = this.rescale(other, np.random.default_rng(0))[0] - there
         assert not np.delete(moved, i, axis=1).any()
-    eta, factor = utilities(this, theta[:50]), utilities(this, there[:50])
+    eta, factor = linear_predictor(this, theta[:50]), linear_predictor(this, there[:50])
     factor = factor / eta
     assert_allclose(factor, factor[:, :1, :1] * np.ones_like(eta), rtol=1e-8)
     change = np.hstack([np.log(slope), there - slope * theta])
@@ -208,10 +208,10 @@ def check_metric(n, d):
     metric, full = Metric.learn(X), dense(X)
     assert np.trace(full @ X.T @ X) == pytest.approx(np.sum(X**2))
     inside = metric.whiten(new)
-    variance = np.sum(inside**2, axis=1) + metric.beside(new) ** 2
+    variance = np.sum(inside**2, axis=1) + metric.outside_sd(new) ** 2
     assert_allclose(variance, np.einsum("nd,de,ne->n", new, full, new) / d, rtol=1e-8)
     assert_allclose(metric.whiten(X) @ inside.T, X @ full @ new.T / d, atol=1e-8 * d)
-    assert_allclose(metric.beside(X), 0.0, atol=1e-6)
+    assert_allclose(metric.outside_sd(X), 0.0, atol=1e-6)
     assert metric.axes.shape == (d, min(d, n - 1))
 
 
@@ -289,7 +289,7 @@ def test_particles_that_are_not_finite(target):
     expected, slope = this.log_likelihood(theta)
     bad = theta.copy()
     bad[1, 0], bad[3, -1], bad[4, 7] = np.nan, np.inf, -np.inf
-    bad[5] *= 1e200  # finite, but its utilities would not be
+    bad[5] *= 1e200  # finite, but its linear predictors would not be
     value, gradient = this.log_likelihood(bad)
     lost = [1, 3, 4, 5]
     assert np.isneginf(value[lost]).all()
@@ -318,7 +318,7 @@ def test_metric_turns_with_the_features(n, d):
     turn = stats.ortho_group.rvs(d, random_state=0)
     a, b = Metric.learn(X), Metric.learn(X @ turn)
     assert_allclose(a.whiten(new) @ a.whiten(X).T, b.whiten(new @ turn) @ b.whiten(X @ turn).T)
-    assert_allclose(a.beside(new), b.beside(new @ turn), atol=1e-6)
+    assert_allclose(a.outside_sd(new), b.outside_sd(new @ turn), atol=1e-6)
     assert b.outside == pytest.approx(a.outside)
 
 
@@ -329,7 +329,7 @@ def test_constant_features_change_nothing(n, d):
     wide, wide_new = (np.insert(each, place, 0.0, axis=1) for each in (X, new))
     a, b = Metric.learn(X), Metric.learn(wide)
     assert_allclose(b.whiten(wide_new) @ b.whiten(wide).T, a.whiten(new) @ a.whiten(X).T)
-    assert_allclose(b.beside(wide_new), a.beside(new), atol=1e-6)
+    assert_allclose(b.outside_sd(wide_new), a.outside_sd(new), atol=1e-6)
     rng = np.random.default_rng(9)
     q = b.loadings(rng.standard_normal((5, b.axes.shape[1])), rng.standard_normal((5, d + 4)))
     constant = ~wide.any(axis=0)
@@ -355,8 +355,11 @@ def test_some_of_the_draws():
     assert draws.spaced(4).tolist() == [0, 3, 6, 9]
     assert draws.spaced(99).tolist() == list(range(10))
     some = draws.take(draws.spaced(4))
-    beside = np.ones(len(this.X))
-    assert_allclose(some.utilities(this.X, beside), draws.utilities(this.X, beside)[[0, 3, 6, 9]])
+    outside = np.ones(len(this.X))
+    assert_allclose(
+        some.linear_predictor(this.X, outside),
+        draws.linear_predictor(this.X, outside)[[0, 3, 6, 9]],
+    )
     assert_allclose(some.noise_scale, draws.noise_scale[[0, 3, 6, 9]])
 
 
@@ -368,7 +371,7 @@ def test_copied_features_and_samples():
     new = np.zeros((1, 8))
     new[0, [0, 4]] = 1.0, -1.0
     assert_allclose(metric.whiten(new), 0.0, atol=1e-8)
-    assert metric.beside(new)[0] == pytest.approx(np.sqrt(2.0) * metric.outside)
+    assert metric.outside_sd(new)[0] == pytest.approx(np.sqrt(2.0) * metric.outside)
     again = Metric.learn(np.vstack([X, X]))
     assert again.axes.shape == (4, 4)
 
@@ -554,7 +557,7 @@ def covariance_for_its_root(patch):
     change_metric(patch, size=size)
 
 
-def nothing_beside(patch):
+def nothing_outside(patch):
     change_metric(patch, outside=lambda *_: 0.0)
 
 
@@ -562,7 +565,7 @@ def loadings_not_centred_on_the_axes(patch):
     patch.setattr(
         Metric,
         "loadings",
-        lambda self, inside, beside: (inside * self.size) @ self.axes.T + self.outside * beside,
+        lambda self, inside, outside: (inside * self.size) @ self.axes.T + self.outside * outside,
     )
 
 
@@ -592,7 +595,7 @@ FAULTS = {
     "as many contrasts as classes": (identity_for_contrasts, check_prior, ("multiclass", 4)),
     "a class of reference": (first_class_as_reference, check_prior, ("multiclass", 4)),
     "covariance for its root": (covariance_for_its_root, check_metric, (40, 6)),
-    "nothing beside the axes": (nothing_beside, check_metric, (9, 40)),
+    "nothing beside the axes": (nothing_outside, check_metric, (9, 40)),
     "loadings along the axes twice": (loadings_not_centred_on_the_axes, check_loadings, (9, 40)),
 }
 

@@ -89,15 +89,15 @@ def run(n_sets, size="tall", moves=MOVES, priors=PRIORS, seed=0):
         X, new = features(*SIZES[size], rng)
         y, truth = draw_truth(X, new, rng)
         metric = Metric.learn(X)
-        problem = Problem.pose(
+        problem = Problem.build(
             metric.whiten(X), y, n_labels=K, n_components=R, target="multiclass", priors=priors
         )
         result = run_tempering(
             problem.log_likelihood, problem.n_parameters, moves, rng=rng, jump=problem.rescale
         )
         draws = problem.parameters(result.draws, rng=rng)
-        beside = rng.standard_normal((len(draws.scale), R, X.shape[1]))
-        loadings = metric.loadings(draws.projection / draws.scale[:, None, None], beside)
+        outside = rng.standard_normal((len(draws.scale), R, X.shape[1]))
+        loadings = metric.loadings(draws.projection / draws.scale[:, None, None], outside)
         coef = np.swapaxes(draws.scale[:, None, None] * loadings, 1, 2) @ draws.weights
         values = quantities(coef, draws.bias, np.log(draws.scale), X, new, y)
         found.append({name: place(truth[name], each, rng) for name, each in values.items()})

@@ -55,7 +55,7 @@ def projection_moments(X, posterior):
     return mean, cov
 
 
-def draw_scores(X, posterior, row, rng, size=N_DRAWS):
+def draw_utilities(X, posterior, row, rng, size=N_DRAWS):
     """LatentCoordinates (S, R) and linear predictors (S, K) of a new row, by draws from q."""
     mean, cov = projection_moments(X, posterior)
     Q = np.stack(
@@ -114,7 +114,7 @@ def test_label_probabilities_are_frequencies_under_q(prior, latent_scale):
     got = np.exp(predict.label_log_probabilities(posterior, rows))
     np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
     for row, probability in zip(rows, got, strict=True):
-        _, eta = draw_scores(X, posterior, row, rng)
+        _, eta = draw_utilities(X, posterior, row, rng)
         label = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
         frequency = np.bincount(label, minlength=3) / N_DRAWS
         np.testing.assert_allclose(probability, frequency, atol=4 * 0.5 / N_DRAWS**0.5 + 4e-3)
@@ -125,7 +125,7 @@ def test_fewer_rows_than_features_leave_their_prior_variance_outside():
     X, posterior = mean_field("multiclass", prior="columnwise", n=9, d=20, latent_scale=0.5)
     rng = np.random.default_rng(2)
     row = rng.standard_normal(20)
-    z, eta = draw_scores(X, posterior, row, rng, size=50_000)
+    z, eta = draw_utilities(X, posterior, row, rng, size=50_000)
     label = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
     frequency = np.bincount(label, minlength=3) / len(label)
     got = np.exp(predict.label_log_probabilities(posterior, row[None]))[0]
@@ -142,7 +142,7 @@ def test_multilabel_predictions_are_frequencies_under_q():
     X, posterior = mean_field("multilabel")
     rng = np.random.default_rng(3)
     row = rng.standard_normal(4)
-    _, eta = draw_scores(X, posterior, row, rng)
+    _, eta = draw_utilities(X, posterior, row, rng)
     on = eta + rng.standard_normal(eta.shape) > 0.0
     got = np.exp(predict.label_log_probabilities(posterior, row[None]))[0]
     tolerance = 4 * 0.5 / N_DRAWS**0.5 + 4e-3
@@ -156,15 +156,15 @@ def test_regression_moments_are_those_of_draws_from_q():
     X, posterior = mean_field("regression")
     rng = np.random.default_rng(4)
     row = rng.standard_normal(4)
-    _, eta = draw_scores(X, posterior, row, rng)
+    _, eta = draw_utilities(X, posterior, row, rng)
     tau = posterior.state.noise_precision
     noise = rng.gamma(tau.shape, 1.0 / tau.rate, size=eta.shape) ** -0.5
     y = eta + noise * rng.standard_normal(eta.shape)
-    mean, std = predict.score_moments(posterior, row[None])
+    mean, std = predict.output_moments(posterior, row[None])
     np.testing.assert_allclose(mean[0], y.mean(axis=0), atol=4 * y.std() / N_DRAWS**0.5)
     np.testing.assert_allclose(std[0], y.std(axis=0), rtol=0.015)
 
-    mean, std = predict.score_moments(posterior, row[None], integrate_latent=False)
+    mean, std = predict.output_moments(posterior, row[None], integrate_latent=False)
     plug_in = posterior.embed(row[None]).mean @ posterior.state.weights.mean[1:]
     np.testing.assert_allclose(mean[0], plug_in[0] + posterior.state.weights.mean[0])
     assert (std < y.std(axis=0)).all()
@@ -174,7 +174,7 @@ def test_regression_density_has_these_moments():
     """The joint density of the outputs integrates to one, with the moments reported."""
     _, posterior = mean_field("regression")
     row = np.random.default_rng(5).standard_normal((1, 4))
-    mean, std = predict.score_moments(posterior, row)
+    mean, std = predict.output_moments(posterior, row)
     nodes, weights = hermite(3, 24)
     y = mean + 1.3 * std * nodes
     log_q = norm.logpdf(y, mean, 1.3 * std).sum(axis=1)
@@ -335,10 +335,10 @@ def test_regression_moments_of_draws():
     row = rng.standard_normal(4)
     eta, index = scores_of_draws(posterior, row, rng, 6000)
     y = eta + posterior.noise_precision[index] ** -0.5 * rng.standard_normal(eta.shape)
-    mean, std = predict.score_moments(posterior, row[None])
+    mean, std = predict.output_moments(posterior, row[None])
     np.testing.assert_allclose(mean[0], y.mean(axis=0), atol=4 * y.std() / len(y) ** 0.5)
     np.testing.assert_allclose(std[0], y.std(axis=0), rtol=0.01)
-    plug_in, narrow = predict.score_moments(posterior, row[None], integrate_latent=False)
+    plug_in, narrow = predict.output_moments(posterior, row[None], integrate_latent=False)
     np.testing.assert_allclose(plug_in, mean, rtol=1e-12)
     assert (narrow < std).all()
 
@@ -366,7 +366,7 @@ def test_a_row_does_not_depend_on_its_batch(kind, target, monkeypatch):
 
     def outputs(rows, targets):
         if target == "regression":
-            yield from predict.score_moments(posterior, rows)
+            yield from predict.output_moments(posterior, rows)
         else:
             yield predict.label_log_probabilities(posterior, rows)
         yield predict.log_predictive(posterior, rows, targets)

@@ -40,11 +40,11 @@ every_target = pytest.mark.parametrize("target", TARGETS)
 def toy(target):
     rng = np.random.default_rng(61)
     X = 10.0 + 3.0 * rng.standard_normal((N, D))
-    scores = (X - 10.0) @ rng.standard_normal((D, K)) + 4.0 * rng.standard_normal((N, K))
+    utilities = (X - 10.0) @ rng.standard_normal((D, K)) + 4.0 * rng.standard_normal((N, K))
     y = {
-        "multiclass": np.array(["ham", "spam", "tofu"], dtype=object)[scores.argmax(axis=1)],
-        "multilabel": (scores > 0.0).astype(int),
-        "regression": scores,
+        "multiclass": np.array(["ham", "spam", "tofu"], dtype=object)[utilities.argmax(axis=1)],
+        "multilabel": (utilities > 0.0).astype(int),
+        "regression": utilities,
     }[target]
     return pd.DataFrame(X, columns=FEATURES), y
 
@@ -128,7 +128,7 @@ def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
         assert np.isfinite(fit[name]).all(), name
     assert ("y_index" in fit) == (target == "multiclass")
     np.testing.assert_allclose(fit["feature_relevance"].sum(), 1.0)
-    if engine == "smc":  # of the mean utilities, which fill more than the latent plane
+    if engine == "smc":  # of the mean linear predictors, which fill more than the latent plane
         assert 0.9 < float(fit["relevance"].sum()) < 1.0 + 1e-9
     else:
         np.testing.assert_allclose(fit["relevance"].sum(), 1.0)
