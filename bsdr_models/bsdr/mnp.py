@@ -4,8 +4,8 @@ r"""Multinomial probit without a projection, the baseline of the paper, by mean 
     w_{fc} \sim N(0, 1/\psi_{fc}), \quad b_c \sim N(0, 1/\lambda_c), \quad
     t_n \sim N(W^\top x_n + b, I), \quad y_n = \operatorname{argmax}_c t_{nc},
 
-Gammas on psi and lambda. q factorises as q(psi, lambda) q(b, W) q(T): BSDR's with the features
-themselves as latent positions, and its updates are used where they apply.
+Gammas on psi and lambda. q factorises as q(psi, lambda) q(b, W) q(T): that of BSDR with the features
+as latent coordinates, whose updates are used where they apply.
 
 References
 ----------
@@ -55,12 +55,12 @@ from bsdr_models.unlabeled import read_labels
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All factors of q. N rows, D features, K labels.
+    """All factors of q. N samples, D features, K labels.
 
     weight_precision
         Gammas, (1 + D, K). Row 0 is lambda, of the bias; the rest is Psi.
     weights
-        [b; W], one normal per label, (1 + D, K), by its summaries.
+        [b; W], one normal per label, (1 + D, K).
     utilities
         T, (N, K).
     """
@@ -71,7 +71,7 @@ class State:
 
 
 def make_data(X: FloatArray, y: np.ndarray, *, n_labels: int) -> Data:
-    """Rows (N, D) with a column of ones in front, and labels (N,)."""
+    """Samples (N, D) with a leading column of ones, and labels (N,)."""
     return Data(design=DenseDesign(_with_ones(X)), y=y, n_labels=n_labels)
 
 
@@ -97,17 +97,17 @@ def update_weight_precision(state: State, priors: Priors) -> Gamma:
 
 
 def update_weights(state: State, data: Data) -> RidgeColumns:
-    """Optimal q(b, W): a ridge regression of each score, its precisions those of psi."""
+    """Optimal q(b, W): a ridge regression of each utility with the precisions psi."""
     return data.design.ridge(state.utilities.mean, state.weight_precision.mean, 1.0)
 
 
 def update_utilities(state: State, data: Data) -> Utilities:
-    """Optimal q(T), truncated to the cones of the labels."""
+    """Optimal q(T), truncated to the argmax regions of the labels."""
     return mean_field.make_utilities(state.weights.fitted, data, start=state.utilities.mode)
 
 
 def step(state: State, data: Data, priors: Priors) -> tuple[State, Info]:
-    """One sweep of coordinate ascent. The bound never falls; the input is not modified."""
+    """One sweep of coordinate ascent, which never lowers the bound."""
     state = replace(state, weight_precision=update_weight_precision(state, priors))
     state = replace(state, weights=update_weights(state, data))
     state = replace(state, utilities=update_utilities(state, data))
@@ -138,12 +138,12 @@ def _gamma_term(factor: Gamma, rows: slice, shape: float, rate: float) -> float:
 
 
 def pack(state: State) -> FloatArray:
-    """What the next sweep reads, as a vector, for extrapolation."""
+    """Vector of the values that the next sweep needs, for extrapolation."""
     return np.concatenate([np.log(state.weights.mean_square).ravel(), state.utilities.mean.ravel()])
 
 
 def unpack(vector: FloatArray, state: State) -> State:
-    """State like the given one with the values of :func:`pack`; a sweep makes it consistent."""
+    """State with the values of :func:`pack`, consistent after the next sweep."""
     shape = state.weights.mean.shape
     log_square, utilities = np.split(vector, [state.weights.mean.size])
     square = np.exp(log_square).reshape(shape)
@@ -155,12 +155,12 @@ def unpack(vector: FloatArray, state: State) -> State:
 
 
 class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
-    """Multinomial probit on all features: what BSDR must beat to be worth its projection.
+    """Multinomial probit on all features: the baseline of BSDR, without a projection.
 
     Parameters
     ----------
     priors : Priors, optional
-        Of weights and biases; the paper's by default. What it says of a projection is not used.
+        Of weights and biases; the paper's by default. Those of the projection are ignored.
     max_iter : int, default=500
         Iterations of mean field.
     tol : float, default=1e-3
@@ -182,12 +182,12 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
     n_iter_ : int
     converged_ : bool
     interrupted_ : bool
-        Whether the fit was stopped by the user; it is usable all the same.
+        Whether the fit was stopped by the user; it can still be used.
 
     Notes
     -----
-    A fit is deterministic. A sweep takes one factorisation per class, of the features or of the
-    rows, whichever are fewer.
+    A fit is deterministic. A sweep takes one factorisation per class, of the smaller of the number
+    of features and samples.
 
     References
     ----------
@@ -221,7 +221,7 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         self.progressbar = progressbar
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn the weights.
+        """Fit the weights.
 
         Parameters
         ----------
@@ -252,8 +252,8 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         self.classes_, index = encode_labels(y)
         self._scaler = fit_scaler(X, standardize=self.standardize)
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
-        rows = self._scaler.transform(X)
-        data = make_data(rows, index, n_labels=len(self.classes_))
+        scaled = self._scaler.transform(X)
+        data = make_data(scaled, index, n_labels=len(self.classes_))
         self._counts = np.bincount(index)
         bar = ascent_progress(
             "MNP, mean field",
@@ -262,7 +262,7 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
             n_jobs=1,
             enabled=self.progressbar,
         )
-        units = units_of_samples(rows, standardize=self.standardize)
+        units = units_of_samples(scaled, standardize=self.standardize)
         with one_thread(), self._fitting(X.shape), units:
             with bar as watched:
                 result = run_coordinate_ascent(
@@ -280,7 +280,7 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         return self
 
     def _set_fitted(self, result: FitResult[State], data: Data) -> None:
-        """Take the results of a fit, and name them."""
+        """Set the fitted attributes."""
         weights = result.state.weights.mean
         self._state, self._design = result.state, data.design
         self.intercept_, self.coef_ = weights[0], weights[1:].T
@@ -288,7 +288,7 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         self.converged_, self.interrupted_ = result.converged, result.interrupted
 
     def _reset(self) -> None:
-        """Be unfitted until the fit that begins has succeeded."""
+        """Delete all results of an earlier fit."""
         reset_fit(self, ("_state", "_design", "_scaler", "_counts"))
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -324,8 +324,8 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return _with_ones(self._scaler.transform(validate_samples(self, X, reset=False)))
 
-    def _log_proba(self, rows: FloatArray) -> FloatArray:
-        """Weights integrated out."""
+    def _log_proba(self, X: FloatArray) -> FloatArray:
+        """Log probabilities of classes, with weights integrated out."""
         w, precision = self._state.weights, self._state.weight_precision.mean
-        variance = self._design.row_variance(rows, precision, 1.0, precision.shape[1])
-        return orthant.label_log_probs(rows @ w.mean, np.sqrt(1.0 + variance))
+        variance = self._design.row_variance(X, precision, 1.0, precision.shape[1])
+        return orthant.label_log_probs(X @ w.mean, np.sqrt(1.0 + variance))

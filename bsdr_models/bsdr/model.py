@@ -124,9 +124,8 @@ def build_model(
 
     Notes
     -----
-    ``pm.compute_log_likelihood`` gives :math:`\log p(y_n \mid z_n, W, b)`, conditional on the
-    latent position of the row. It is not the quantity that leave-one-out needs: each row has a
-    latent of its own, which has to be integrated out first.
+    ``pm.compute_log_likelihood`` gives :math:`\log p(y_n \mid z_n, W, b)`. Leave-one-out
+    cross-validation needs the likelihood with :math:`z_n` integrated out.
     """
     _check_choice("variant", variant, ("hierarchical", "paper"))
     _check_choice("target", target, get_args(Target))

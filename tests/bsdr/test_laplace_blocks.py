@@ -120,7 +120,7 @@ def test_some_samples_are_kept_to_look_at(data, monkeypatch):
     np.testing.assert_allclose(shown, model.transform(data[0][kept]), rtol=1e-9, atol=1e-12)
     plots.plot_map(tree)
     assert "400" in str(model.summary())
-    assert "60 rows, to look at" in str(model.summary())
+    assert "a subsample of 60" in str(model.summary())
     with pytest.raises(AttributeError, match="in memory"):
         _ = model.model_
 

@@ -172,7 +172,7 @@ FAULTS = [
     # ---------------------------------------------------------------------------- the updates
     Fault(
         name="untruncated T",
-        old="mean=cone.mean, origin=origin",
+        old="mean=found.mean, origin=origin",
         new="mean=origin, origin=origin",
         check="monte_carlo",
         blind=("monotone", "stationary"),
