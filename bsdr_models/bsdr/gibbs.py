@@ -1,8 +1,8 @@
 r"""Gibbs sampling for BSDR from the full conditionals of the augmented model.
 
-Each ``sample_*`` draws one block given all others, for C chains along the leading axis. There are
-two sweeps: ``step`` is the paper's [1]_, Appendix A; ``step_joint`` draws Q and Z as one block, with
-Z integrated out of the conditionals of Q, and ends with an exact move of the common scale of T, W
+Each ``sample_*`` draws one block given all others, for C chains along the leading axis. ``step``
+is the sweep of the paper [1]_, Appendix A; ``step_joint`` draws Q and Z as one block, with Z
+integrated out of the conditionals of Q, and ends with an exact move of the common scale of T, W
 and b, in which the paper's sweep mixes slowly.
 
 Both mix well where classes overlap. On separable classes the conditionals of W and Z given the

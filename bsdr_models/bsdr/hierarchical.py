@@ -41,13 +41,13 @@ type Engine = Literal["smc", "laplace", "nuts", "advi"]
 # Draws used for predictions and for the covariance of latent coordinates.
 N_PREDICT = 256
 # Work of one evaluation, see `work`, up to which chains have most particles, trajectories at
-# temperature one are long, and there are more temperatures; largest and smallest number of particles.
+# temperature one are long, and there are more temperatures; most and fewest particles.
 _FEW, _LIGHT, _MODERATE, _MAX_PARTICLES, _MIN_PARTICLES = 400.0, 800.0, 1000.0, 64, 16
 # Smallest and largest number of draws of each particle, and trajectories between them.
 _KEPT, _N_BETWEEN = (4, 12), 4
 # Populations for each compared number of components.
 _N_COMPARED = 2
-# Work of an evaluation above which Laplace's method is the default, since sampling would take minutes:
+# Work of an evaluation above which Laplace's method is the default, since sampling takes minutes:
 # N = 5000 for ten classes and 64 features.
 TOO_HEAVY = 1e5
 # Draws of Laplace's approximation, Pareto k above which it is unreliable, and typical number of
@@ -73,8 +73,8 @@ _BLOCK = 1 << 21
 class Coordinates:
     r"""Latent coordinates that the likelihood identifies.
 
-    The likelihood identifies the latent coordinates z only up to an invertible affine map. With F(x)
-    the posterior mean of the linear predictor, the identified coordinates are
+    The likelihood identifies latent coordinates only up to an invertible affine map. With F(x) the
+    posterior mean of the linear predictor, the identified coordinates are
     :math:`u(x) = V^\top (F(x) - \bar F)`, where the columns of V are the leading eigenvectors of
     the covariance of the class means of F (of F itself if targets are not classes): canonical
     variates in units of the probit noise, or of the output.

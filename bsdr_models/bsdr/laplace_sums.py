@@ -1,15 +1,15 @@
-r"""Sums over samples that Laplace's method needs: log likelihood, slope, curvature, and a start.
+r"""Sums over samples for Laplace's method: log likelihood, gradient, Hessian, initial statistics.
 
-Of projection, weights and scale the likelihood sees one product only,
+The likelihood depends on projection, weights and scale by their product only,
 
 .. math::
     \eta_n = C^\top (V^\top F^\top x_n + s_b b), \qquad V = V_0 + A V_\perp,
 
 with F (D, r) and V (r, J) of full rank. The rows of :math:`V_0` and :math:`V_\perp` are an
-orthonormal basis of contrasts, so that F and A number the matrices F V of rank r once: no rotation
-or stretching of the components is left. Where r = J, V is the identity and there is no A.
+orthonormal basis of contrasts, so that F and A are identified by the matrix F V of rank r. Where
+r = J, V is the identity and there is no A.
 
-Every function is a visit of blocks of samples: it reads a block once and returns a sum.
+Every function reads a block of samples once and returns a sum.
 
 Letters: n samples of a block, D features, r rank, K classes, J contrasts.
 """
@@ -32,12 +32,12 @@ from bsdr_models.inference.sample_blocks import Block
 from bsdr_models.numerics.scaled_samples import Rows, scaled_samples
 from bsdr_models.numerics.scaling import Scaler
 
-# Samples that are worked on at once.
+# Samples processed at once.
 _CHUNK = 8192
 
 
 class _Additive:
-    """Fields that are added one by one."""
+    """Dataclass whose fields are added one by one."""
 
     def __add__(self, other: Any) -> Any:
         pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}  # type: ignore[arg-type]
@@ -46,12 +46,10 @@ class _Additive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What is known of targets and features before any parameter.
+    """Type of the targets, priors, and scaler of the samples.
 
-    target, n_labels, priors
-        Of the model.
     scaler
-        How the samples of a block enter; None as they are.
+        Scales the samples of a block; None if they are scaled.
     """
 
     target: Target
@@ -65,9 +63,9 @@ class Response:
         return make_contrasts(self.n_labels, self.target)
 
     def chunks(self, block: Block, *, dense: bool = False) -> Iterator[tuple[Rows, np.ndarray]]:
-        """Scaled samples and their targets, some at a time; those without a label are left out.
+        """Chunks of scaled samples with a label, and their targets.
 
-        Scaled in advance if ``dense``, which pays where many Gram matrices are made of them.
+        ``dense`` scales them in advance, which is faster for many Gram matrices.
         """
         X, y = block.X, block.y
         assert y is not None
@@ -85,16 +83,16 @@ class Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Parameters that the likelihood sees.
+    """Parameters of the likelihood.
 
     loadings
-        F over scaled features, (D, r).
+        F for scaled features, (D, r).
     weights
         V, (r, J).
     bias
         b, (J,), standard normal a priori.
     noise
-        Of log sigma, (K,), standard normal a priori; empty but for real outputs.
+        Standardised log sigma, (K,); empty except for regression.
     """
 
     loadings: FloatArray
@@ -105,7 +103,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradient(_Additive):
-    """Log likelihood of some samples, and its slope in the fields of a :class:`Point`."""
+    """Log likelihood of some samples, and its gradient in the fields of a :class:`Point`."""
 
     value: float
     loadings: FloatArray
@@ -116,7 +114,7 @@ class Gradient(_Additive):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSums(_Additive):
-    """Sums over scaled samples x and targets y as columns of numbers: what a fit begins with.
+    """Sufficient statistics of scaled samples x and targets y (classes as indicators).
 
     n_samples
         N.
@@ -142,7 +140,7 @@ class DataSums(_Additive):
 
 
 def sum_data(block: Block, response: Response) -> tuple[None, DataSums]:
-    """Sums over a block."""
+    """Sufficient statistics of a block."""
     d, k = block.X.shape[1], response.n_labels
     zero = np.zeros
     out = DataSums(
@@ -188,7 +186,7 @@ def sum_log_likelihood(block: Block, shared: tuple[Response, list[Point]]) -> tu
 
 
 def sum_gradient(block: Block, shared: tuple[Response, Point]) -> tuple[None, Gradient]:
-    """Log likelihood and its slope."""
+    """Log likelihood and its gradient."""
     response, point = shared
     C, F = response.contrasts, point.loadings
     W = point.weights @ C
@@ -216,26 +214,25 @@ def sum_gradient(block: Block, shared: tuple[Response, Point]) -> tuple[None, Gr
 def sum_hessian(
     block: Block, shared: tuple[Response, Point, FloatArray]
 ) -> tuple[None, FloatArray]:
-    """Second derivatives of the log likelihood in (F, A, b, noise), raveled: (P, P).
+    """Hessian of the log likelihood in (F, A, b, noise), raveled: (P, P).
 
     Parameters
     ----------
     block : Block
     shared : (Response, Point, ndarray)
-        With the rows of V_perp, (J - r, J).
+        The last is V_perp, (J - r, J).
 
     Notes
     -----
-    Linear predictors are linear in the parameters but for the products of F and A. With H the second
-    derivatives of a sample's log likelihood in its contrasts (and its noise), and g the slope,
-    those in F are x x' times V H V', those in F and A are x times V H (z V_perp)' + g V_perp'.
+    With H the Hessian of a sample's log likelihood in its contrasts (and its noise) and g the
+    gradient, that in F is x x' times V H V', and that in F and A x times V H (z V_perp)' + g V_perp'.
     """
     response, point, aside = shared
     C, F = response.contrasts, point.loadings
     r, j = point.weights.shape
     k = len(point.noise)
     W, b = point.weights @ C, response.priors.bias_scale * point.bias @ C
-    V = np.concatenate([point.weights, np.zeros((r, k))], axis=1)  # noise is no contrast
+    V = np.concatenate([point.weights, np.zeros((r, k))], axis=1)  # zero for the noise
     n_aside = r * len(aside)
     n_other = n_aside + j + k
     d = len(F)
@@ -246,7 +243,7 @@ def sum_hessian(
         z = rows.project(F)
         slope, second = _derivatives(response, z @ W + b, y, point.noise)
         n = len(z)
-        # How (A, b, noise) move the contrasts of a sample, (n, n_other, J + K).
+        # Jacobian of contrasts and noise in (A, b, noise), (n, n_other, J + K).
         motion = np.zeros((n, n_other, j + k))
         motion[:, :n_aside, :j] = (z[:, :, None, None] * aside).reshape(n, n_aside, j)
         motion[:, n_aside : n_aside + j, :j] = response.priors.bias_scale * np.eye(j)
@@ -254,10 +251,10 @@ def sum_hessian(
         by_other = motion @ second  # (n, n_other, J + K)
         other += np.tensordot(by_other, motion, axes=([0, 2], [0, 2]))
         mixed = np.swapaxes(by_other @ V.T, 1, 2)  # (n, r, n_other)
-        # F and A multiply each other: z_i moves with x, and so does what A_i adds.
-        push = slope[:, :j] @ aside.T  # (n, J - r)
+        # Second derivatives of the products of F and A.
+        by_product = slope[:, :j] @ aside.T  # (n, J - r)
         for i in range(r):
-            mixed[:, i, i * len(aside) : (i + 1) * len(aside)] += push
+            mixed[:, i, i * len(aside) : (i + 1) * len(aside)] += by_product
         across += rows.back(mixed.reshape(n, -1)).reshape(d, r, n_other)
         by_loadings = np.einsum("ij,njl,ml->nim", V, second, V, optimize=True)
         for i in range(r):
@@ -280,15 +277,15 @@ def sum_hessian(
 def _log_likelihood(
     response: Response, eta: FloatArray, y: np.ndarray, noise: FloatArray
 ) -> tuple[float, FloatArray, FloatArray]:
-    """Log likelihood of samples, its slope in the linear predictors (n, K), and in the noise (K,)."""
+    """Log likelihood of samples, its gradients in eta (n, K) and in the noise (K,)."""
     if response.target != "regression":
         each, slope = label_log_likelihood(eta[None], y, response.target, response.priors.lapse)
         return float(each.sum()), slope[0], np.zeros(0)
     log_sigma = response.log_noise(noise)
-    gap = (y - eta) * np.exp(-log_sigma)
-    value = -0.5 * np.sum(gap**2) - len(y) * np.sum(log_sigma + LOG_SQRT_2PI)
-    of_noise = response.priors.noise_width * (np.sum(gap**2, axis=0) - len(y))
-    return float(value), gap * np.exp(-log_sigma), of_noise
+    residual = (y - eta) * np.exp(-log_sigma)
+    value = -0.5 * np.sum(residual**2) - len(y) * np.sum(log_sigma + LOG_SQRT_2PI)
+    of_noise = response.priors.noise_width * (np.sum(residual**2, axis=0) - len(y))
+    return float(value), residual * np.exp(-log_sigma), of_noise
 
 
 def _derivatives(
@@ -301,10 +298,10 @@ def _derivatives(
         return slope @ C.T, C @ second @ C.T
     k, width = len(C), response.priors.noise_width
     precision = np.exp(-response.log_noise(noise))
-    gap = (y - eta) * precision
+    residual = (y - eta) * precision
     second = np.zeros((len(y), 2 * k, 2 * k))
     own, of_noise = np.arange(k), k + np.arange(k)
     second[:, own, own] = -(precision**2)
-    second[:, own, of_noise] = second[:, of_noise, own] = -2.0 * width * gap * precision
-    second[:, of_noise, of_noise] = -2.0 * width**2 * gap**2
-    return gap * precision, second
+    second[:, own, of_noise] = second[:, of_noise, own] = -2.0 * width * residual * precision
+    second[:, of_noise, of_noise] = -2.0 * width**2 * residual**2
+    return residual * precision, second

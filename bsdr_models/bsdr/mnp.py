@@ -4,8 +4,8 @@ r"""Multinomial probit without a projection, the baseline of the paper, by mean 
     w_{fc} \sim N(0, 1/\psi_{fc}), \quad b_c \sim N(0, 1/\lambda_c), \quad
     t_n \sim N(W^\top x_n + b, I), \quad y_n = \operatorname{argmax}_c t_{nc},
 
-Gammas on psi and lambda. q factorises as q(psi, lambda) q(b, W) q(T): that of BSDR with the features
-as latent coordinates, whose updates are used where they apply.
+Gammas on psi and lambda. q factorises as q(psi, lambda) q(b, W) q(T), with the updates of BSDR for
+features as latent coordinates.
 
 References
 ----------

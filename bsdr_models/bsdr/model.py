@@ -9,8 +9,8 @@ components and K classes,
     z_n = Q^\top x_n, \qquad
     \eta_n = C^\top (W^\top z_n + b), \quad w \sim N(0, 1), \; b \sim N(0, s_b^2),
 
-where :math:`\tau` is the scale of the projection, the prior covariance of its columns is proportional
-to the square root of the shrunk covariance of the features
+where :math:`\tau` scales the projection, the prior covariance of its columns is proportional to
+the square root of the shrunk covariance of the features
 (:class:`bsdr_models.bsdr.posterior.Metric`), and the rows of C are orthonormal contrasts, since
 only differences between classes matter. With a probability :math:`\epsilon`, the lapse, a label is
 independent of the features.
@@ -63,8 +63,8 @@ from bsdr_models.inputs import check_features, column_names, encode_classes
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
 
-# Largest error of the log probability over K = 3, 10, 30 and linear predictors of standard deviation
-# 0.5 to 100: 7e-7 nats. Three Newton steps from the initial value below end within 1e-2 of the mode.
+# Largest error of the log probability over K = 3, 10, 30 and eta of standard deviation 0.5 to 100:
+# 7e-7 nats. Three Newton steps from the initial value below end within 1e-2 of the mode.
 N_NODES = 16
 N_NEWTON = 3
 

@@ -8,9 +8,9 @@ For samples :math:`x_n` (D,) that are centred and scaled, R components and K cla
     W \sim N(0, 1), \quad b \sim N(0, s_b^2), \qquad
     \eta_n = C^\top (W^\top Q^\top x_n + b),
 
-where the rows of C are K - 1 orthonormal contrasts of the classes (C is the identity for multi-label
-and real targets), and :math:`\Lambda` is proportional to the square root of the shrunk covariance
-of the features (:class:`Metric`). The response is
+where the rows of C are K - 1 orthonormal contrasts of the classes (the identity for multi-label and
+real targets), and :math:`\Lambda` is proportional to the square root of the shrunk covariance of
+the features (:class:`Metric`). The response is
 
 * ``multiclass``: the probit of the paper, :math:`y_n = \arg\max_k t_{nk}`,
   :math:`t_n \sim N(\eta_n, I)`, but with a small probability :math:`\epsilon` a uniform class;
@@ -166,8 +166,8 @@ class Parameters:
     noise_scale
         sigma, (S, K); None but for real outputs.
     outside
-        Standard normals (S, R), times tau and `Metric.outside_sd` the part of the latent coordinates
-        from outside the axes.
+        Standard normals (S, R); times tau and `Metric.outside_sd` they are the part of the latent
+        coordinates from outside the axes.
     """
 
     projection: FloatArray
