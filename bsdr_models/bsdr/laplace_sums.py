@@ -225,7 +225,7 @@ def sum_hessian(
     Notes
     -----
     With H the Hessian of a sample's log likelihood in its contrasts (and its noise) and g the
-    gradient, that in F is x x' times V H V', and that in F and A x times V H (z V_perp)' + g V_perp'.
+    gradient, that in F is x x' times V H V', that in F and A is x times V H (z V_perp)' + g V_perp'.
     """
     response, point, aside = shared
     C, F = response.contrasts, point.loadings
@@ -291,7 +291,7 @@ def _log_likelihood(
 def _derivatives(
     response: Response, eta: FloatArray, y: np.ndarray, noise: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Gradient in contrasts (n, J), second derivatives in contrasts and noise (n, J + K, J + K)."""
+    """Gradient in contrasts (n, J), Hessian in contrasts and noise (n, J + K, J + K)."""
     C = response.contrasts
     if response.target != "regression":
         slope, second = label_derivatives(eta, y, response.target, response.priors.lapse)
