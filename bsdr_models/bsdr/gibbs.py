@@ -76,13 +76,10 @@ def init(
     ----------
     data : Data
         With a `DenseDesign`, since draws are over the features.
-    priors : Priors
     n_components : int
         R.
-    projection_prior : {"entrywise", "columnwise", "rowwise"}
     n_chains : int
         C.
-    rng : numpy.random.Generator
 
     Raises
     ------

@@ -418,7 +418,6 @@ def moves_for(problem: Problem, n_draws: int | None = None) -> Moves:
 
     Parameters
     ----------
-    problem : Problem
     n_draws : int, optional
         Requested draws of a chain.
     """
@@ -484,8 +483,6 @@ def fit(
     n_components : int or "auto"
         R; at most the number of contrasts, K - 1 for classes and K otherwise, is used. ``"auto"``
         selects the number with the largest evidence.
-    target : {"multiclass", "multilabel", "regression"}
-    priors : HierarchicalPriors
     power : float, optional
         Power of pooling; None selects it by held-out samples.
     n_chains : int
@@ -498,13 +495,8 @@ def fit(
         Spawns streams, so that the result does not depend on ``n_jobs``.
     n_jobs : int, optional
         Parallel populations and folds.
-    progressbar : bool
     declare : callable
         Returns the PyMC model with a number of components.
-
-    Returns
-    -------
-    HierarchicalFit
 
     Raises
     ------
@@ -630,10 +622,8 @@ def fit_from_laplace(
 
     Parameters
     ----------
-    normal : Laplace
     problem : Problem
         Of all samples or a subsample, which determine the latent coordinates.
-    metric : Metric
     power : float
         Of pooling.
     log_evidence_empty : float

@@ -82,8 +82,6 @@ def complete(
     ----------
     state : State
         Initial values of the fixed point.
-    data : Data
-    priors : Priors
     projection : (D, R)
     fitted : (N, R)
         X @ projection.
@@ -161,9 +159,6 @@ def maximise(
 
     Parameters
     ----------
-    state : State
-    data : Data
-    priors : Priors
     max_evaluations : int
         Limit on evaluations of bound and gradient.
     on_step : callable, optional

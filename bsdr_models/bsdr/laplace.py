@@ -151,9 +151,6 @@ def fit_laplace(
 
     Parameters
     ----------
-    problem : Problem
-    rng : numpy.random.Generator
-    n_draws : int
     **options
         Of :func:`fit_laplace_blocks`.
     """
@@ -189,13 +186,6 @@ def prepare(
         no label and are ignored.
     scaler : Scaler, optional
         None for samples that are already scaled.
-    n_labels : int
-    target : {"multiclass", "multilabel", "regression"}
-    priors : HierarchicalPriors
-
-    Returns
-    -------
-    Prepared
     """
     response = Response(target=target, n_labels=n_labels, priors=priors, scaler=scaler)
     _, sums = blocks.visit(sum_data, shared=response)
@@ -221,7 +211,6 @@ def fit_laplace_blocks(
 
     Parameters
     ----------
-    blocks : SampleBlocks
     prepared : Prepared
         Of these samples; with ``previous``, of the first ones.
     n_components : int
@@ -243,10 +232,6 @@ def fit_laplace_blocks(
         Evaluations between two writes.
     on_evaluation : callable
         Called with the number of evaluations and the highest log posterior density.
-
-    Returns
-    -------
-    Laplace
 
     Raises
     ------

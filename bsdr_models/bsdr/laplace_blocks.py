@@ -103,20 +103,12 @@ def fit_blocks(
     ----------
     blocks : SampleBlocks
         With class indices as targets.
-    scaler : Scaler
     subsample : (M, D), (M,)
         Scaled samples and their class indices.
     counts : (K,)
         Samples of each class.
-    model : Model
-    rng : numpy.random.Generator
     checkpoint : path, optional
         Folder to which the search is written, and from which it resumes.
-    progressbar : bool
-
-    Returns
-    -------
-    HierarchicalFit
 
     Raises
     ------

@@ -43,7 +43,6 @@ class ProductPrior:
     ----------
     n_features, n_components, n_contrasts : int
         B, R, J; B must be r at least.
-    priors : HierarchicalPriors
     """
 
     def __init__(
@@ -98,7 +97,6 @@ class ProductPrior:
 
         Parameters
         ----------
-        F, A : ndarray
         spread : (r, r)
             Sum of the covariances of the rows of F, added to F'F. This expectation determines T
             where the data determine few loadings, and removes the pole of h at F of lower rank.

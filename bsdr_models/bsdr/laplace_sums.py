@@ -218,14 +218,13 @@ def sum_hessian(
 
     Parameters
     ----------
-    block : Block
     shared : (Response, Point, ndarray)
         The last is V_perp, (J - r, J).
 
     Notes
     -----
-    With H the Hessian of a sample's log likelihood in its contrasts (and its noise) and g the
-    gradient, that in F is x x' times V H V', that in F and A is x times V H (z V_perp)' + g V_perp'.
+    With H the Hessian of a sample's log likelihood in its contrasts (and noise) and g the
+    gradient, it is x x' times V H V' in F, and x times V H (z V_perp)' + g V_perp' in F and A.
     """
     response, point, aside = shared
     C, F = response.contrasts, point.loadings

@@ -36,8 +36,6 @@ def log_prior(
     ----------
     draws : DrawPosterior
         Its projection in the coordinates of the design.
-    priors : Priors
-    projection_prior : {"entrywise", "columnwise", "rowwise"}
     """
     tied: tuple[int, ...] = {"entrywise": (), "columnwise": (1,), "rowwise": (2,)}[projection_prior]
     out = _scale_mixture(draws.projection, tied, priors.projection_shape, priors.projection_rate)
@@ -55,7 +53,6 @@ def log_q(draws: DrawPosterior, state: State, data: Data, latent_scale: float) -
     ----------
     draws : DrawPosterior
         Its projection in the coordinates of the design.
-    state : State
     data : Data
         Training samples.
     latent_scale : float

@@ -129,12 +129,8 @@ def init(
 
     Parameters
     ----------
-    data : Data
-    priors : Priors
     n_components : int
         R.
-    projection_prior : {"entrywise", "columnwise", "rowwise"}
-    rng : numpy.random.Generator
     start : {"discriminant", "pca", "random"}
         Shrunken discriminant directions, principal axes, or standard normals.
     """
@@ -379,9 +375,6 @@ def elbo_terms(
 
     Parameters
     ----------
-    state : State
-    data : Data
-    priors : Priors
     sums : LatentStatistics, optional
         Of the state; computed if None.
 
@@ -408,8 +401,8 @@ def elbo_terms(
         "projection": 0.5 * float((phi.mean_log - LOG_2PI - phi.mean * q.mean_square).sum())
         + q.entropy(),
         "latent": -0.5 * (n * r * (LOG_2PI + np.log(v)) + distance / v) + n * z.row_entropy,
-        "bias_precision": _gamma_term(psi, slice(0, 1), priors.bias_shape, priors.bias_rate),
-        "weight_precision": _gamma_term(
+        "bias_precision": gamma_term(psi, slice(0, 1), priors.bias_shape, priors.bias_rate),
+        "weight_precision": gamma_term(
             psi, slice(1, None), priors.weight_shape, priors.weight_rate
         ),
         "weights": float(weight_log_prior) + w.entropy(),
@@ -431,7 +424,7 @@ def elbo_terms(
     return terms
 
 
-def _gamma_term(factor: Gamma, rows: slice, shape: float, rate: float) -> float:
+def gamma_term(factor: Gamma, rows: slice, shape: float, rate: float) -> float:
     """E[log prior] plus entropy of some rows of a Gamma factor."""
     part = Gamma(shape=factor.shape[rows], rate=factor.rate[rows])
     return part.expected_log_prior(shape, rate) + part.entropy()

@@ -36,15 +36,10 @@ def fit_mean_field(
 
     Parameters
     ----------
-    data : Data
-    priors : Priors
     n_components : int
         R.
-    projection_prior : {"entrywise", "columnwise", "rowwise"}
-    rng : numpy.random.Generator
     start : {"discriminant", "pca", "random"}
         Initialisation of the first restart; further ones are random.
-    n_restarts : int
     max_iter : int
         Sweeps and quasi-Newton steps per restart.
     tol : float
@@ -55,10 +50,6 @@ def fit_mean_field(
         Parallel restarts.
     on_restart : callable
         Called with the result of each restart.
-
-    Returns
-    -------
-    FitResult
     """
 
     def init(stream: np.random.Generator, restart: int) -> State:

@@ -122,19 +122,15 @@ def elbo_terms(state: State, priors: Priors) -> dict[str, float]:
     utilities = t.log_prob + float(np.vdot(t.mean, w.fitted - t.origin))
     utilities += 0.5 * float(np.vdot(t.origin, t.origin) - np.vdot(w.fitted, w.fitted))
     return {
-        "bias_precision": _gamma_term(psi, slice(0, 1), priors.bias_shape, priors.bias_rate),
-        "weight_precision": _gamma_term(
+        "bias_precision": mean_field.gamma_term(
+            psi, slice(0, 1), priors.bias_shape, priors.bias_rate
+        ),
+        "weight_precision": mean_field.gamma_term(
             psi, slice(1, None), priors.weight_shape, priors.weight_rate
         ),
         "weights": 0.5 * float(log_prior) + w.entropy(),
         "utilities": utilities - 0.5 * float(w.gram_trace.sum()),
     }
-
-
-def _gamma_term(factor: Gamma, rows: slice, shape: float, rate: float) -> float:
-    """E[log prior] plus entropy of some rows of a Gamma factor."""
-    part = Gamma(shape=factor.shape[rows], rate=factor.rate[rows])
-    return part.expected_log_prior(shape, rate) + part.entropy()
 
 
 def pack(state: State) -> FloatArray:

@@ -425,8 +425,6 @@ def label_log_likelihood(
     ----------
     eta : (S, N, K)
     y : (N,) of int or (N, K) of bool
-    target : {"multiclass", "multilabel"}
-    lapse : float
 
     Returns
     -------

@@ -242,7 +242,6 @@ def label_log_probabilities(
 
     Parameters
     ----------
-    posterior : MeanFieldPosterior or DrawPosterior
     X : (M, P)
         Features, scaled as for the fit.
     integrate_latent : bool
@@ -267,7 +266,6 @@ def log_predictive(
 
     Parameters
     ----------
-    posterior : MeanFieldPosterior or DrawPosterior
     X : (M, P)
     y : (M,) of int, (M, K) of bool or (M, K) of float
         As in :class:`bsdr_models.data.Data`.

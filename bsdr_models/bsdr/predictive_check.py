@@ -21,7 +21,6 @@ def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataT
     ----------
     tree : xarray.DataTree
         ``idata_`` of a BSDR estimator.
-    rng : numpy.random.Generator
 
     Returns
     -------

@@ -39,16 +39,8 @@ def sample(
     engine : {"gibbs", "nuts", "advi"}
     context : Context
         Data and names.
-    priors : Priors
-    n_components : int
     draws, tune, chains : int
         Draws and warm-up per chain; ADVI returns ``draws`` draws in one chain.
-    rng : numpy.random.Generator
-    progressbar : bool
-
-    Returns
-    -------
-    xarray.DataTree
     """
     if engine == "gibbs":
         return _gibbs(context, priors, n_components, draws, tune, chains, rng, progressbar)

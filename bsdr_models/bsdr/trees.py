@@ -116,10 +116,8 @@ def mean_field_tree(
 
     Parameters
     ----------
-    posterior : MeanFieldPosterior
     result : FitResult
         Bound, restarts, convergence.
-    context : Context
     rng : numpy.random.Generator
         For the draws from q.
     attrs : mapping, optional
@@ -196,8 +194,6 @@ def hierarchical_tree(
 
     Parameters
     ----------
-    fit : HierarchicalFit
-    context : Context
     rng : numpy.random.Generator
         For the part of the projection outside the row space of the training samples.
     attrs : mapping, optional
@@ -419,9 +415,6 @@ def draws_tree(
     draws : dict
         With projection, weights and bias; without latent, latent coordinates are computed from the
         projection and the latent scale.
-    context : Context
-    inference_method : str
-    latent_scale : float
     sample_stats, fit : mapping, optional
         Added to those groups.
     attrs : mapping, optional
