@@ -34,7 +34,7 @@ PRIORS = Priors(
 )
 KINDS = ("entrywise", "columnwise", "rowwise")
 TARGETS = ("multiclass", "multilabel", "regression")
-# Trapezoids over the log of a precision: exact to rounding for integrands that fade at both ends.
+# Trapezoidal rule over the log of a precision: exact to rounding for decaying integrands.
 LOG_PHI = np.arange(-12.0, 6.0, 0.5)
 ONE_SCALE = {"variant": "paper", "projection_prior": "columnwise", "latent_scale": 0.6}
 
@@ -66,7 +66,7 @@ def compiled(model, names, **options):
 
 
 def points(draws):
-    """Values of the model's free variables at each draw; latent offsets and precisions to fill."""
+    """Values of the model's free variables at each draw, without latent offsets and precisions."""
     for s in range(S):
         point = {
             "projection": draws.projection[s],
@@ -114,7 +114,7 @@ def test_log_prior_is_that_of_the_model(kind, target):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_log_likelihood_is_that_of_the_model(target):
-    """Latent offsets by a product Gauss-Hermite rule of 24 x 24 nodes, all rows at once.
+    """Latent offsets by a product Gauss-Hermite rule of 24 x 24 nodes, all samples at once.
 
     The package's own rule has a root mean square error of 0.02 by row, as it says.
     """
@@ -183,7 +183,7 @@ CONFIGURATIONS = {
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_draws_of_a_tree_give_at_least_the_bound(name, target, wide):
-    """E_q log p / q without latents, utilities and precisions is the bound without their gaps.
+    """E_q log p / q is at least the bound with latents, utilities and precisions integrated out.
 
     That holds for many features too, where the design has the coordinates of the row space.
     """
@@ -220,8 +220,8 @@ def test_log_p_is_prior_and_likelihood_of_the_stored_draws():
 
 
 @pytest.mark.slow
-def test_saved_trees_leave_one_out_and_say_where_mean_field_is_too_far_off(tmp_path):
-    """Overlapping classes: q is so narrow that no weights correct it, and Pareto k says so."""
+def test_leave_one_out_of_saved_trees_has_a_large_pareto_k_for_mean_field(tmp_path):
+    """Overlapping classes: q is too narrow for importance weights."""
     X, y = np.random.default_rng(5).standard_normal((40, 4)), np.arange(40) % 2
     X[:, 0] += y
     options = {"latent_scale": 1.0, "priors": SAMPLING, "projection_prior": "entrywise"}

@@ -1,9 +1,8 @@
-"""The checks of the mean field see: each catches faults planted in copies of the code.
+"""Power of the checks of the mean field: each detects faults planted in copies of the code.
 
-A fault is one edit of a source file. ``check`` names what must fail on it: ``monte_carlo`` (the
-bound is wrong) or ``stationary`` (an update is not the best). ``blind`` names checks that pass
-all the same, which is why there is more than one. At the same problems and seeds the code
-itself passes, in test_mean_field.
+A fault is one edit of a source file. ``check`` is the check that must fail: ``monte_carlo`` (wrong
+bound) or ``stationary`` (an update is not optimal). ``blind`` are checks that pass nevertheless.
+The code passes for the same problems and seeds, in test_mean_field.
 """
 
 from dataclasses import dataclass, field
@@ -276,7 +275,7 @@ FAULTS = [
 
 
 def plant(lab, fault, monkeypatch):
-    """A copy of mean_field that has the fault, or uses a class that has it."""
+    """A copy of mean_field with the fault, or that uses a class with it."""
     copy = lab.planted(fault.module, fault.old, fault.new)
     if fault.owner is None:
         return copy

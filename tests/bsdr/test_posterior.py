@@ -1,4 +1,4 @@
-"""The density of the hierarchical model against formulas written another way."""
+"""Density of the hierarchical model against independent formulas."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.numerics import orthant
 
-# No two agree, and none is neutral.
+# All differ, and none is neutral.
 PRIORS = HierarchicalPriors(
     scale_location=-0.4,
     scale_width=1.3,
@@ -41,7 +41,7 @@ def problem(target="multiclass", k=4, r=2, *, n=9, b=5, seed=0):
 
 
 def correlated(n, d, seed=0):
-    """Centred samples (N, D) whose features differ in scale and vary together."""
+    """Centred samples (N, D) with correlated features of different scales."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, 3)) @ rng.standard_normal((3, d)) + rng.standard_normal((n, d))
     X *= np.linspace(0.5, 2.0, d)
@@ -70,7 +70,7 @@ def linear_predictor(this, theta):
 
 
 def log_likelihood(this, theta):
-    """(S,), from SciPy's distributions and the adaptive rule of the cone."""
+    """(S,), from SciPy's distributions and adaptive quadrature of the probit."""
     eta, eps = linear_predictor(this, theta), PRIORS.lapse
     k = eta.shape[2]
     if this.target == "multiclass":
@@ -84,7 +84,7 @@ def log_likelihood(this, theta):
 
 
 # ------------------------------------------------------------------------------------ checks
-# Functions, so that they can be turned on planted faults.
+# Functions, so that they apply to planted faults.
 
 
 def check_value(target, k, r):
@@ -94,7 +94,7 @@ def check_value(target, k, r):
 
 
 def check_gradient(target, k, r):
-    """Off the ends of the pieces of the normal distribution function, where p jumps by 1e-11."""
+    """Away from the knots of the normal distribution function, where p jumps by 1e-11."""
     this = problem(target, k, r)
     theta = np.random.default_rng(2).standard_normal((4, this.n_parameters))
     value, gradient = this.log_likelihood(theta)
@@ -108,7 +108,7 @@ def check_gradient(target, k, r):
 
 
 def check_total(target, k):
-    """Probabilities of all responses that there are sum to one."""
+    """Probabilities of all responses sum to one."""
     n = 3
     if target == "multiclass":
         every = np.indices((k,) * n).reshape(n, -1).T
@@ -121,7 +121,7 @@ def check_total(target, k):
 
 
 def check_parameters(target, k, r):
-    """What predicts has the linear predictors and the noise of the density."""
+    """Parameters have the linear predictor and the noise of the density."""
     this = problem(target, k, r)
     theta = np.random.default_rng(4).standard_normal((6, this.n_parameters))
     draws = this.parameters(theta, rng=np.random.default_rng(0))
@@ -142,7 +142,7 @@ def check_parameters(target, k, r):
 
 
 def check_prior(target, k):
-    """Of weights and biases over classes: no class is special, and no constant is spent."""
+    """Prior of weights and biases is exchangeable over classes, and sums to zero."""
     this = problem(target, k, 1)
     theta = np.random.default_rng(5).standard_normal((20_000, this.n_parameters))
     draws = this.parameters(theta, rng=np.random.default_rng(0))
@@ -158,11 +158,11 @@ def check_prior(target, k):
 
 
 def check_rescale(target):
-    """Affine in the parameters with the Jacobian that it says, and its inverse is as likely."""
+    """Affine in the parameters, with the given Jacobian and a symmetric proposal."""
     this = problem(target)
     theta = np.random.default_rng(13).standard_normal((4000, this.n_parameters))
     there, log_jacobian = this.rescale(theta, np.random.default_rng(0))
-    # With the same random numbers it is the same map.
+    # The same random numbers give the same map.
     slope = this.rescale(theta + 1.0, np.random.default_rng(0))[0] - there
     assert_allclose(np.log(slope).sum(axis=1), log_jacobian, atol=1e-9)
     assert_allclose(this.rescale(2.0 * theta, np.random.default_rng(0))[1], log_jacobian)
@@ -180,7 +180,7 @@ def check_rescale(target):
 
 
 def check_align(target, r):
-    """An orthogonal map of each particle that keeps its likelihood, and finds turned copies."""
+    """Orthogonal maps that keep the likelihood and align rotated copies."""
     this = problem(target, 4, r)
     rng = np.random.default_rng(14)
     theta = rng.standard_normal((6, this.n_parameters))
@@ -203,7 +203,7 @@ def check_align(target, r):
 
 
 def check_metric(n, d):
-    """Variance of x'q and covariances of two samples, of these and of new samples."""
+    """Variances and covariances of x'q of training and new samples."""
     X, new = correlated(n, d), correlated(30, d, seed=1)
     metric, full = Metric.learn(X), dense(X)
     assert np.trace(full @ X.T @ X) == pytest.approx(np.sum(X**2))
@@ -216,7 +216,7 @@ def check_metric(n, d):
 
 
 def check_loadings(n, d):
-    """Their covariance, and that they give the latent coordinates."""
+    """Covariance of the loadings, and their latent coordinates."""
     X, new = correlated(n, d), correlated(30, d, seed=1)
     metric, full = Metric.learn(X), dense(X)
     b = metric.axes.shape[1]
@@ -248,7 +248,7 @@ def test_gradient(target, k, r):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("r", [1, 2, 3])
-def test_components_are_turned_towards_each_other(target, r):
+def test_components_are_aligned(target, r):
     check_align(target, r)
 
 
@@ -289,7 +289,7 @@ def test_particles_that_are_not_finite(target):
     expected, slope = this.log_likelihood(theta)
     bad = theta.copy()
     bad[1, 0], bad[3, -1], bad[4, 7] = np.nan, np.inf, -np.inf
-    bad[5] *= 1e200  # finite, but its linear predictors would not be
+    bad[5] *= 1e200  # finite, but its linear predictor would not be
     value, gradient = this.log_likelihood(bad)
     lost = [1, 3, 4, 5]
     assert np.isneginf(value[lost]).all()
@@ -313,7 +313,7 @@ def test_log_scales_far_out_do_not_overflow(target):
 
 
 @pytest.mark.parametrize(("n", "d"), [(40, 6), (9, 40)])
-def test_metric_turns_with_the_features(n, d):
+def test_metric_is_equivariant_to_rotations_of_the_features(n, d):
     X, new = correlated(n, d), correlated(30, d, seed=1)
     turn = stats.ortho_group.rvs(d, random_state=0)
     a, b = Metric.learn(X), Metric.learn(X @ turn)
@@ -323,7 +323,7 @@ def test_metric_turns_with_the_features(n, d):
 
 
 @pytest.mark.parametrize(("n", "d"), [(40, 6), (9, 40)])
-def test_constant_features_change_nothing(n, d):
+def test_constant_features_do_not_change_the_metric(n, d):
     X, new = correlated(n, d), correlated(30, d, seed=1)
     place = np.array([0, 2, 2, d])
     wide, wide_new = (np.insert(each, place, 0.0, axis=1) for each in (X, new))
@@ -340,7 +340,7 @@ def test_constant_features_change_nothing(n, d):
 
 @pytest.mark.parametrize(("n", "d"), [(40, 6), (9, 40)])
 @pytest.mark.parametrize("unit", [1e-160, 1e-5, 1e120])
-def test_metric_knows_no_unit(n, d, unit):
+def test_metric_is_invariant_to_units(n, d, unit):
     X = correlated(n, d)
     a, b = Metric.learn(X), Metric.learn(unit * X)
     assert_allclose(b.size, a.size)
@@ -348,7 +348,7 @@ def test_metric_knows_no_unit(n, d, unit):
     assert_allclose(b.axes @ b.axes.T, a.axes @ a.axes.T, atol=1e-9)
 
 
-def test_some_of_the_draws():
+def test_subset_of_draws():
     this = problem("regression")
     theta = np.random.default_rng(14).standard_normal((10, this.n_parameters))
     draws = this.parameters(theta, rng=np.random.default_rng(0))
@@ -364,7 +364,7 @@ def test_some_of_the_draws():
 
 
 def test_copied_features_and_samples():
-    """Directions without variance: fewer axes, and the rest is beside them."""
+    """Directions without variance are outside the axes."""
     X = correlated(20, 4)
     metric = Metric.learn(np.hstack([X, X]))
     assert metric.axes.shape == (8, 4)
@@ -376,8 +376,8 @@ def test_copied_features_and_samples():
     assert again.axes.shape == (4, 4)
 
 
-def test_names_of_classes_do_not_matter():
-    """An orthogonal change of the contrasts' coordinates turns one naming into another."""
+def test_density_is_invariant_to_permutations_of_classes():
+    """A permutation is an orthogonal map of the contrasts."""
     this, order = problem(), np.array([2, 0, 3, 1])
     other = dataclasses.replace(this, y=np.argsort(order)[this.y])
     theta = np.random.default_rng(10).standard_normal((5, this.n_parameters))
@@ -392,7 +392,7 @@ def test_names_of_classes_do_not_matter():
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_components_may_turn_and_samples_change_places(target):
+def test_density_is_invariant_to_rotations_of_components_and_order_of_samples(target):
     this = problem(target)
     theta = np.random.default_rng(11).standard_normal((5, this.n_parameters))
     turn = stats.ortho_group.rvs(2, random_state=1)
@@ -415,7 +415,7 @@ def test_components_may_turn_and_samples_change_places(target):
 
 
 def change_density(patch, change):
-    """Have the density return ``change(problem, theta, value, blocks of the gradient)``."""
+    """Patch the density to return ``change(problem, theta, value, blocks of the gradient)``."""
     sound = Problem.log_likelihood
 
     def faulty(self, theta):
@@ -427,7 +427,7 @@ def change_density(patch, change):
 
 
 def change_draws(patch, **change):
-    """Have blocks of the draws replaced by functions of them and of the problem."""
+    """Patch blocks of the draws by functions of them and of the problem."""
     sound = Problem.parameters
 
     def faulty(self, theta, *, rng):
@@ -571,8 +571,8 @@ def loadings_not_centred_on_the_axes(patch):
 
 CLASSES, SETS, OUTPUTS = (("multiclass", 4, 2), ("multilabel", 4, 2), ("regression", 4, 2))
 FAULTS = {
-    "lapse forgotten": (no_lapse, check_value, CLASSES),
-    "lapse forgotten, label sets": (no_lapse, check_value, SETS),
+    "no lapse": (no_lapse, check_value, CLASSES),
+    "no lapse, label sets": (no_lapse, check_value, SETS),
     "lapse over classes for label sets": (
         lapse_over_classes_for_label_sets,
         check_total,
@@ -590,12 +590,12 @@ FAULTS = {
     "projection without its scale": (projection_without_scale, check_parameters, CLASSES),
     "precision for scale": (precision_for_scale, check_parameters, OUTPUTS),
     "rescaling without Jacobian": (rescaling_without_jacobian, check_rescale, ("multiclass",)),
-    "weights not turned": (weights_left_as_they_are, check_align, ("multiclass", 2)),
-    "gradient not turned": (gradient_left_behind, check_align, ("multiclass", 2)),
+    "weights not rotated": (weights_left_as_they_are, check_align, ("multiclass", 2)),
+    "gradient not rotated": (gradient_left_behind, check_align, ("multiclass", 2)),
     "as many contrasts as classes": (identity_for_contrasts, check_prior, ("multiclass", 4)),
     "a class of reference": (first_class_as_reference, check_prior, ("multiclass", 4)),
     "covariance for its root": (covariance_for_its_root, check_metric, (40, 6)),
-    "nothing beside the axes": (nothing_outside, check_metric, (9, 40)),
+    "nothing outside the axes": (nothing_outside, check_metric, (9, 40)),
     "loadings along the axes twice": (loadings_not_centred_on_the_axes, check_loadings, (9, 40)),
 }
 
