@@ -277,7 +277,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         on = Y.astype(bool)
         fixed = np.flatnonzero(on.all(axis=0) | ~on.any(axis=0))
         if fixed.size:
-            raise ValueError(f"label {int(fixed[0])} of y is the same in every row")
+            raise ValueError(f"label {int(fixed[0])} of y is the same in every sample")
         self.classes_ = np.arange(Y.shape[1])
         return self._fit(X, on, target="multilabel", labels=self.classes_)
 
@@ -421,7 +421,7 @@ progressbar, random_state
         ----------
         X : array-like of shape (n_samples, n_features)
         return_std : bool
-            Also return the standard deviation of a new observation.
+            Also return the standard deviation of a new output.
 
         Returns
         -------

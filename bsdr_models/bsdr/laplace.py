@@ -30,8 +30,8 @@ from scipy.special import logsumexp, ndtri
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.laplace_prior import ProductPrior
 from bsdr_models.bsdr.laplace_sums import (
+    Coefficients,
     DataSums,
-    Point,
     Response,
     sum_data,
     sum_gradient,
@@ -356,10 +356,12 @@ class _Search:
         """V, (r, J)."""
         return self.basis[: self.rank] + A @ self.basis[self.rank :]
 
-    def point(self, x: FloatArray) -> Point:
+    def parameters(self, x: FloatArray) -> Coefficients:
         """Parameters of the likelihood."""
         F, A, b, noise = self.split(x)
-        return Point(loadings=self.in_features(F), weights=self.weights(A), bias=b, noise=noise)
+        return Coefficients(
+            loadings=self.in_features(F), weights=self.weights(A), bias=b, noise=noise
+        )
 
     def log_prior(self, x: FloatArray) -> tuple[float, FloatArray]:
         """Log prior of the search up to a constant, and its gradient."""
@@ -384,7 +386,7 @@ class _Search:
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
         """Unnormalised log posterior density and its gradient, by one visit of all samples."""
-        _, found = self.blocks.visit(sum_gradient, shared=(self.response, self.point(x)))
+        _, found = self.blocks.visit(sum_gradient, shared=(self.response, self.parameters(x)))
         by_a = found.weights @ self.basis[self.rank :].T
         slope = [self.in_whitened(found.loadings).ravel(), by_a.ravel(), found.bias, found.noise]
         value, prior_slope = self.log_prior(x)
@@ -400,7 +402,7 @@ class _Search:
     def update_hessian(self) -> None:
         """Hessian of the log likelihood at the current parameters, by one visit of all samples."""
         self.recentre()
-        shared = (self.response, self.point(self.at), self.basis[self.rank :])
+        shared = (self.response, self.parameters(self.at), self.basis[self.rank :])
         _, second = self.blocks.visit(sum_hessian, shared=shared)
         # Whiten the columns of the loadings, then the rows.
         d, r = self.blocks.n_features, self.rank
@@ -606,8 +608,8 @@ def _finish(
     half_log_det = float(np.sum(np.log(np.diag(root))))
     normal = rng.standard_normal((n_draws, len(at)))
     inside = at + solve_triangular(root.T, normal.T).T
-    points = [search.point(x) for x in inside]
-    _, log_likelihood = search.blocks.visit(sum_log_likelihood, shared=(search.response, points))
+    draws = [search.parameters(x) for x in inside]
+    _, log_likelihood = search.blocks.visit(sum_log_likelihood, shared=(search.response, draws))
     density = log_likelihood + [search.density(x) for x in inside]
     ratio = density + 0.5 * np.sum(normal**2, axis=1) + 0.5 * len(at) * LOG_2PI - half_log_det
     log_evidence = float(logsumexp(ratio)) - math.log(n_draws)
@@ -615,7 +617,7 @@ def _finish(
         # Skipped where the likelihood alone has no positive definite precision.
         with suppress(np.linalg.LinAlgError):
             inside, expected = _sample_scales(search, inside, precision, rng)
-            shared = search.response, [search.point(x) for x in inside]
+            shared = search.response, [search.parameters(x) for x in inside]
             _, log_likelihood = search.blocks.visit(sum_log_likelihood, shared=shared)
             ratio = log_likelihood - expected
     return Laplace(

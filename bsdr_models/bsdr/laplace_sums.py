@@ -82,8 +82,8 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """Parameters of the likelihood.
+class Coefficients:
+    """Identified parameters of the likelihood.
 
     loadings
         F for scaled features, (D, r).
@@ -103,7 +103,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradient(_Additive):
-    """Log likelihood of some samples, and its gradient in the fields of a :class:`Point`."""
+    """Log likelihood of some samples, and its gradient in the fields of a :class:`Coefficients`."""
 
     value: float
     loadings: FloatArray
@@ -152,54 +152,56 @@ def sum_data(block: Block, response: Response) -> tuple[None, DataSums]:
         target_total=zero(k),
         target_square=zero(k),
     )
-    for rows, y in response.chunks(block):
+    for samples, y in response.chunks(block):
         if response.target == "multiclass":
             columns = np.equal.outer(y, np.arange(k)).astype(np.float64)
         else:
             columns = np.asarray(y, dtype=np.float64)
         out += DataSums(
             n_samples=len(y),
-            gram=rows.gram(),
-            fourth=float(np.sum(rows.square_lengths() ** 2)),
-            cross=rows.back(columns),
-            total=rows.total(),
+            gram=samples.gram(),
+            fourth=float(np.sum(samples.square_lengths() ** 2)),
+            cross=samples.back(columns),
+            total=samples.total(),
             target_total=columns.sum(axis=0),
             target_square=np.sum(columns**2, axis=0),
         )
     return None, out
 
 
-def sum_log_likelihood(block: Block, shared: tuple[Response, list[Point]]) -> tuple[None, Any]:
-    """Log likelihood at several points, (S,)."""
-    response, points = shared
-    s, r = len(points), points[0].loadings.shape[1]
-    flat = np.concatenate([p.loadings for p in points], axis=1)
-    W = np.stack([p.weights for p in points]) @ response.contrasts
-    b = response.priors.bias_scale * np.stack([p.bias for p in points]) @ response.contrasts
+def sum_log_likelihood(
+    block: Block, shared: tuple[Response, list[Coefficients]]
+) -> tuple[None, Any]:
+    """Log likelihood of several draws, (S,)."""
+    response, draws = shared
+    s, r = len(draws), draws[0].loadings.shape[1]
+    flat = np.concatenate([p.loadings for p in draws], axis=1)
+    W = np.stack([p.weights for p in draws]) @ response.contrasts
+    b = response.priors.bias_scale * np.stack([p.bias for p in draws]) @ response.contrasts
     total = np.zeros(s)
-    for rows, y in response.chunks(block):
-        z = rows.project(flat).reshape(-1, s, r)
-        for i, point in enumerate(points):
+    for samples, y in response.chunks(block):
+        z = samples.project(flat).reshape(-1, s, r)
+        for i, parameters in enumerate(draws):
             eta = z[:, i] @ W[i] + b[i]
-            total[i] += _log_likelihood(response, eta, y, point.noise)[0]
+            total[i] += _log_likelihood(response, eta, y, parameters.noise)[0]
     return None, total
 
 
-def sum_gradient(block: Block, shared: tuple[Response, Point]) -> tuple[None, Gradient]:
+def sum_gradient(block: Block, shared: tuple[Response, Coefficients]) -> tuple[None, Gradient]:
     """Log likelihood and its gradient."""
-    response, point = shared
-    C, F = response.contrasts, point.loadings
-    W = point.weights @ C
-    b = response.priors.bias_scale * point.bias @ C
+    response, parameters = shared
+    C, F = response.contrasts, parameters.loadings
+    W = parameters.weights @ C
+    b = response.priors.bias_scale * parameters.bias @ C
     value, back = 0.0, np.zeros_like(F)
     weights, bias = np.zeros_like(W), np.zeros(len(b))
-    noise = np.zeros_like(point.noise)
-    for rows, y in response.chunks(block):
-        z = rows.project(F)
-        own, slope, of_noise = _log_likelihood(response, z @ W + b, y, point.noise)
+    noise = np.zeros_like(parameters.noise)
+    for samples, y in response.chunks(block):
+        z = samples.project(F)
+        own, slope, of_noise = _log_likelihood(response, z @ W + b, y, parameters.noise)
         value += own
         noise += of_noise
-        back += rows.back(slope @ W.T)
+        back += samples.back(slope @ W.T)
         weights += z.T @ slope
         bias += slope.sum(axis=0)
     return None, Gradient(
@@ -212,13 +214,13 @@ def sum_gradient(block: Block, shared: tuple[Response, Point]) -> tuple[None, Gr
 
 
 def sum_hessian(
-    block: Block, shared: tuple[Response, Point, FloatArray]
+    block: Block, shared: tuple[Response, Coefficients, FloatArray]
 ) -> tuple[None, FloatArray]:
     """Hessian of the log likelihood in (F, A, b, noise), raveled: (P, P).
 
     Parameters
     ----------
-    shared : (Response, Point, ndarray)
+    shared : (Response, Coefficients, ndarray)
         The last is V_perp, (J - r, J).
 
     Notes
@@ -226,21 +228,21 @@ def sum_hessian(
     With H the Hessian of a sample's log likelihood in its contrasts (and noise) and g the
     gradient, it is x x' times V H V' in F, and x times V H (z V_perp)' + g V_perp' in F and A.
     """
-    response, point, aside = shared
-    C, F = response.contrasts, point.loadings
-    r, j = point.weights.shape
-    k = len(point.noise)
-    W, b = point.weights @ C, response.priors.bias_scale * point.bias @ C
-    V = np.concatenate([point.weights, np.zeros((r, k))], axis=1)  # zero for the noise
+    response, parameters, aside = shared
+    C, F = response.contrasts, parameters.loadings
+    r, j = parameters.weights.shape
+    k = len(parameters.noise)
+    W, b = parameters.weights @ C, response.priors.bias_scale * parameters.bias @ C
+    V = np.concatenate([parameters.weights, np.zeros((r, k))], axis=1)  # zero for the noise
     n_aside = r * len(aside)
     n_other = n_aside + j + k
     d = len(F)
     inside = np.zeros((r, d, r, d))
     across = np.zeros((d, r, n_other))
     other = np.zeros((n_other, n_other))
-    for rows, y in response.chunks(block, dense=True):
-        z = rows.project(F)
-        slope, second = _derivatives(response, z @ W + b, y, point.noise)
+    for samples, y in response.chunks(block, dense=True):
+        z = samples.project(F)
+        slope, second = _derivatives(response, z @ W + b, y, parameters.noise)
         n = len(z)
         # Jacobian of contrasts and noise in (A, b, noise), (n, n_other, J + K).
         motion = np.zeros((n, n_other, j + k))
@@ -254,14 +256,14 @@ def sum_hessian(
         by_product = slope[:, :j] @ aside.T  # (n, J - r)
         for i in range(r):
             mixed[:, i, i * len(aside) : (i + 1) * len(aside)] += by_product
-        across += rows.back(mixed.reshape(n, -1)).reshape(d, r, n_other)
+        across += samples.back(mixed.reshape(n, -1)).reshape(d, r, n_other)
         by_loadings = np.einsum("ij,njl,ml->nim", V, second, V, optimize=True)
         for i in range(r):
             for m in range(i + 1):
-                inside[i, :, m] += rows.gram(by_loadings[:, i, m])
-    size = point.loadings.size
+                inside[i, :, m] += samples.gram(by_loadings[:, i, m])
+    size = parameters.loadings.size
     out = np.zeros((size + n_other, size + n_other))
-    blocks = out[:size, :size].reshape(len(point.loadings), r, len(point.loadings), r)
+    blocks = out[:size, :size].reshape(len(parameters.loadings), r, len(parameters.loadings), r)
     for i in range(r):
         for m in range(i + 1):
             blocks[:, i, :, m] = inside[i, :, m]

@@ -294,7 +294,7 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         scaling = "each scaled to unit variance" if self.standardize else "centred"
         return summary.SummaryParts(
             sections={
-                "model": [("variant", "the classifier alone, without a projection")],
+                "model": [("variant", "the classifier without a projection")],
                 "data": [
                     *summary.data_lines(
                         (int(self._counts.sum()), self.n_features_in_),

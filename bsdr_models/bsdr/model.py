@@ -476,7 +476,7 @@ def _check_target(y: Any, target: Target, *, n_samples: int) -> tuple[np.ndarray
     """Encoded y, (N,) of label indices or (N, K), and names of labels or outputs."""
     array = np.asarray(y)
     if len(array) != n_samples:
-        raise ValueError(f"X has {n_samples} rows and y has {len(array)}")
+        raise ValueError(f"X has {n_samples} samples and y has {len(array)}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ValueError("y contains NaN or infinity")
     if target == "multiclass":

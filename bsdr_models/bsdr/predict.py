@@ -120,11 +120,11 @@ class MeanFieldPosterior:
         mean, variance = self._moments(X)
         weights = self.state.weights
         r = mean.shape[1]
-        points = normal_points(r, N_POINTS) if integrate_latent else np.zeros((1, r))
-        size = max(1, BLOCK // (points.shape[0] * weights.mean.shape[1]))
+        nodes = normal_points(r, N_POINTS) if integrate_latent else np.zeros((1, r))
+        size = max(1, BLOCK // (nodes.shape[0] * weights.mean.shape[1]))
         for begin in range(0, mean.shape[0], size):
             part = slice(begin, begin + size)
-            z = mean[part, None, :] + np.sqrt(variance[part, None, :]) * points
+            z = mean[part, None, :] + np.sqrt(variance[part, None, :]) * nodes
             full = np.concatenate([np.ones((*z.shape[:-1], 1)), z], axis=-1)  # (m, S, 1 + R)
             spread = np.einsum("msp,kpq,msq->msk", full, weights.cov, full, optimize=True)
             yield full @ weights.mean, np.sqrt(1.0 + spread)
@@ -201,11 +201,11 @@ class DrawPosterior:
         Each draw of the parameters has its own nodes.
         """
         n_draws, r, k = self.weights.shape
-        points = np.zeros((n_draws, 1, r))
+        nodes = np.zeros((n_draws, 1, r))
         if integrate_latent:
             each = max(N_POINTS_PER_DRAW, -(-N_POINTS_ALL_DRAWS // n_draws))
-            points = normal_points(r, n_draws * each).reshape(n_draws, each, r)
-        offset = self.latent_scale * (points @ self.weights) + self.bias[:, None, :]
+            nodes = normal_points(r, n_draws * each).reshape(n_draws, each, r)
+        offset = self.latent_scale * (nodes @ self.weights) + self.bias[:, None, :]
         for _, linear in self._linear(X, offset.size):
             mean = (linear[:, :, None] + offset).reshape(len(linear), -1, k)
             yield mean, np.ones_like(mean)

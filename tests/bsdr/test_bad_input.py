@@ -37,7 +37,7 @@ def iris():
 def test_constant_label_raises_with_its_index(iris):
     X, y = iris
     on = np.column_stack([y == 0, y == 1, y >= 0]).astype(int)
-    with pytest.raises(ValueError, match="label 2 of y is the same in every row"):
+    with pytest.raises(ValueError, match="label 2 of y is the same in every sample"):
         BSDRClassifier().fit(X, on)
 
 
