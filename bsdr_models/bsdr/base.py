@@ -122,7 +122,6 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
     # ---------------------------------------------------------------- fitting
 
     def _reset(self) -> None:
-        """Delete all results of an earlier fit."""
         reset_fit(self, PRIVATE)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -169,7 +168,6 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
 
     @property
     def _method(self) -> Inference:
-        """Inference method of the fit."""
         return self._hierarchical.engine if self.variant_ == "hierarchical" else self._engine
 
     def _check_arguments(self) -> None:
@@ -280,7 +278,6 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         return self
 
     def _set_fitted_hierarchical(self, fit: HierarchicalFit) -> None:
-        """Set the fitted attributes of the hierarchical model."""
         posterior = fit.posterior
         self._hierarchical = fit
         self._set_components(posterior.components(), posterior.coordinates.share)
@@ -486,7 +483,6 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         return self._scaler.transform(validate_samples(self, X, reset=False))
 
     def _samples_of_fit(self, X: Any) -> FloatArray:
-        """Training samples, validated."""
         return validate_samples(self, X, reset=True, least=2)
 
     @by_blocks

@@ -36,10 +36,8 @@ class State:
 
     projection_precision
         Phi, (C, D, R) entrywise, (C, 1, R) columnwise, (C, D, 1) rowwise.
-    projection
-        Q, (C, D, R).
-    latent
-        Z, (C, N, R).
+    projection, latent
+        Q, (C, D, R), and Z, (C, N, R).
     weight_precision, weights
         Psi and W, (C, R, K).
     bias_precision, bias
@@ -327,10 +325,8 @@ def _eta(state: State) -> FloatArray:
 
 
 def _gamma(shape: float, rate: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Gamma of shape and rate."""
     return rng.gamma(shape, 1.0 / rate)
 
 
 def _transpose(stack: FloatArray) -> FloatArray:
-    """Transpose of each matrix of a stack."""
     return np.swapaxes(stack, -1, -2)

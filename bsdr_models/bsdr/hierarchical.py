@@ -81,10 +81,8 @@ class Coordinates:
 
     coefficients
         Posterior mean of Q W for whitened features, (B, K).
-    axes
-        V, (K, R).
-    shift
-        V' times the mean linear predictor without bias, (R,).
+    axes, shift
+        V, (K, R), and V' times the mean linear predictor without bias, (R,).
     share
         Share of each axis in the variance between classes, (R,).
     maps
@@ -182,12 +180,8 @@ def _fit_affine(source: FloatArray, target: FloatArray) -> FloatArray:
 class Posterior:
     """Posterior draws for predictions.
 
-    metric
-        Whitens features.
     draws
         At most :data:`N_PREDICT`.
-    coordinates
-        Identified latent coordinates.
     power
         Power of pooling, see :func:`bsdr_models.bsdr.pooling.pool`.
     """
@@ -254,24 +248,18 @@ def pool_labels(eta: FloatArray, target: Target, lapse: float, power: float) -> 
 class HierarchicalFit:
     """A fit to all training samples.
 
-    posterior
-        For predictions.
     draws
         Parameters of all chains, stacked, (C S, ...).
     coordinates
         Identified latent coordinates, with maps of all draws.
     n_chains
         C.
-    engine
-        Inference method.
     log_likelihood
         Of each draw, (C, S); None for streams, which do not keep all samples.
     log_prior
         Of each draw as standard normals, (C, S); None if unknown.
-    log_evidence
-        Of each chain, (C,); empty if the engine has none.
-    log_evidence_empty
-        Of the model without features.
+    log_evidence, log_evidence_empty
+        Of each chain, (C,), empty if the engine has none; and of the model without features.
     by_components
         Log evidence by number of components, if these were compared.
     acceptance
@@ -279,13 +267,10 @@ class HierarchicalFit:
     n_iter
         Temperatures of the longest chain, or draws of a chain.
     held_out
-        Held-out log score per sample at the selected power of pooling; NaN if no sample was held
-        out.
+        Held-out log score per sample at the selected power of pooling; NaN without held-out ones.
     r_hat, ess
         Largest R-hat and smallest bulk effective sample size of the log likelihood and of the
         linear predictor of some training samples.
-    interrupted
-        Whether the user has stopped the fit.
     pareto_k
         Of the importance ratios of Laplace's approximation; NaN for other engines.
     sample_stats
@@ -485,12 +470,10 @@ def fit(
         selects the number with the largest evidence.
     power : float, optional
         Power of pooling; None selects it by held-out samples.
-    n_chains : int
-        Independent populations or chains.
+    n_chains, tune : int
+        Populations or chains, and warm-up of NUTS.
     n_draws : int, optional
         Draws of each chain; by default determined by the size of the problem.
-    tune : int
-        Warm-up of NUTS.
     rng : numpy.random.Generator
         Spawns streams, so that the result does not depend on ``n_jobs``.
     n_jobs : int, optional
@@ -789,7 +772,7 @@ def draw_with_pymc(
     As for the other engines, the part of the projection outside the row space of the training
     samples enters predictions by its prior.
     """
-    # PyMC takes most of a second to load and is not needed by the other engine.
+    # PyMC takes most of a second to load.
     from bsdr_models.inference import engines
 
     tree = engines.run_pymc(

@@ -53,10 +53,8 @@ class Gradient:
         In E[Q] with X E[Q] held fixed, (D, R).
     fitted
         In X E[Q], (N, R).
-    latent
-        In E[Z], (N, R).
-    weights
-        In E[b, W], (1 + R, K).
+    latent, weights
+        In E[Z], (N, R), and E[b, W], (1 + R, K).
     """
 
     projection: FloatArray
@@ -82,11 +80,10 @@ def complete(
     ----------
     state : State
         Initial values of the fixed point.
-    projection : (D, R)
-    fitted : (N, R)
-        X @ projection.
-    latent : (N, R)
-    weights : (1 + R, K)
+    projection, fitted : (D, R), (N, R)
+        E[Q] and X E[Q].
+    latent, weights : (N, R), (1 + R, K)
+        E[Z] and E[b, W].
     n_nodes : int
         Quadrature nodes of the utilities.
     """
@@ -166,10 +163,8 @@ def maximise(
 
     Returns
     -------
-    state : State
-        The best state.
-    info : Info
-        Its exact bound, with all quadrature nodes.
+    state, info
+        The best state, and its exact bound with all quadrature nodes.
     """
     best = complete(
         state,
@@ -231,12 +226,8 @@ class _Preconditioner:
 
         sum_j F_j theta_j (phi^-1/2 u_j)',   F_j F_j' = (I + g_j X'X)^-1.
 
-    start
-        Initial state.
-    whitener
-        F.
-    axes
-        Columns phi^-1/2 u_j, (R, R).
+    whitener, axes
+        F, and the columns phi^-1/2 u_j, (R, R).
     regression
         S_z / v, (R, R): regression of E[Z] on X E[Q].
     latent_factor, weights_factor

@@ -67,16 +67,10 @@ _RIDGE = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normal:
-    """Normal distribution of (F, A, b, noise), and their basis of contrasts.
+    """Normal distribution of (F, A, b, noise): mean (P,), precision (P, P), rank r.
 
     basis
         Rows of V_0, then of V_perp, (J, J).
-    mean
-        (P,).
-    precision
-        (P, P).
-    rank
-        r.
     """
 
     basis: FloatArray
@@ -92,16 +86,13 @@ class Laplace:
     mode
         Parameters of :class:`~bsdr_models.bsdr.posterior.Problem`, (P,); those that are not
         identified are a draw.
-    draws
-        (S, P).
-    log_likelihood
-        Of the draws, (S,).
+    draws, log_likelihood
+        (S, P) and (S,).
     log_evidence
         In nats, of the new samples alone if there is a ``previous``: the mean of the importance
         ratios of the draws.
     pareto_k
-        Of the importance ratios: above 0.7 the approximation is unreliable. NaN with fewer than 25
-        draws.
+        Of the importance ratios, unreliable above 0.7; NaN with fewer than 25 draws.
     normal
         The approximation, the ``previous`` of further samples.
     converged
@@ -125,14 +116,10 @@ class Laplace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Response, metric and sufficient statistics of all samples, for the search.
+    """Response, metric and sufficient statistics of scaled samples, for the search.
 
-    response
-        Type of the targets, priors and scaler.
     metric
-        Whitens scaled samples; None if they are whitened.
-    sums
-        Sufficient statistics of scaled samples.
+        None if samples are whitened.
     """
 
     response: Response

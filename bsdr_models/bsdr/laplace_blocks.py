@@ -43,8 +43,6 @@ class Model:
         R; at most K - 1 are used.
     power
         Power of pooling.
-    n_draws
-        Draws from the normal approximation.
     """
 
     n_labels: int
@@ -149,10 +147,8 @@ class Learned:
         Of the first update.
     normal
         Posterior, the prior of further samples.
-    log_evidence
-        Of the processed samples.
-    n_evaluations
-        Sums over samples so far.
+    log_evidence, n_evaluations
+        Totals over updates.
     converged
         Whether every update found a mode.
     """
@@ -228,7 +224,7 @@ class Stream:
         return stream
 
     def _n_ready(self) -> int:
-        """Samples to learn from now. The last always wait: an answer needs some to sum over."""
+        """Number of samples of the next update, 0 if too few are queued; some always remain."""
         if self.learned is not None or len(self.X) <= CHUNK:
             return CHUNK if len(self.X) > CHUNK else 0
         for size in range(CHUNK, _LONGEST * CHUNK + 1, CHUNK):

@@ -85,14 +85,10 @@ class Response:
 class Coefficients:
     """Identified parameters of the likelihood.
 
-    loadings
-        F for scaled features, (D, r).
-    weights
-        V, (r, J).
-    bias
-        b, (J,), standard normal a priori.
-    noise
-        Standardised log sigma, (K,); empty except for regression.
+    loadings, weights
+        F for scaled features, (D, r), and V, (r, J).
+    bias, noise
+        Standard normal a priori: b, (J,), and log sigma, (K,), empty except for regression.
     """
 
     loadings: FloatArray
@@ -116,18 +112,10 @@ class Gradient(_Additive):
 class DataSums(_Additive):
     """Sufficient statistics of scaled samples x and targets y (classes as indicators).
 
-    n_samples
-        N.
-    gram
-        Of x x', (D, D).
-    fourth
-        Of |x|^4.
-    cross
-        Of x y', (D, K).
-    total
-        Of x, (D,).
+    gram, cross, total, fourth
+        Sums of x x', (D, D), x y', (D, K), x, (D,), and |x|^4.
     target_total, target_square
-        Of y and y^2, (K,).
+        Sums of y and y^2, (K,).
     """
 
     n_samples: int

@@ -37,10 +37,8 @@ N_NODES = 32
 class Utilities:
     """q(T): N(origin_n, I) truncated to the label of sample n; a point mass at y for regression.
 
-    mean
-        E[T], (N, K).
-    origin
-        Untruncated means, (N, K).
+    mean, origin
+        E[T] and the untruncated means, (N, K).
     log_prob
         Log probability of the truncations under N(origin_n, I), summed over samples.
     mode
@@ -87,16 +85,10 @@ class State:
 class LatentStatistics:
     """Sufficient statistics of the latent coordinates z_n and utilities t_n: sums over samples.
 
-    total
-        Sum of E[z_n], (R,).
-    second
-        Sum of E[z_n] E[z_n]', (R, R).
-    utility_total
-        Sum of E[t_n], (K,).
-    utility_cross
-        Sum of E[z_n] E[t_n]', (R, K).
-    utility_square
-        Sum of E[t_nc]^2, (K,).
+    total, second
+        Of E[z_n], (R,), and E[z_n] E[z_n]', (R, R).
+    utility_total, utility_cross, utility_square
+        Of E[t_n], (K,), E[z_n] E[t_n]', (R, K), and E[t_nc]^2, (K,).
     """
 
     total: FloatArray
@@ -315,8 +307,8 @@ def make_utilities(
     """q(T) for given untruncated means, (N, K)."""
     if data.target == "multiclass":
         found = orthant.moments(origin, data.y, n_nodes=n_nodes, start=start)
-        log_prob = float(found.log_prob.sum())
-        return Utilities(mean=found.mean, origin=origin, log_prob=log_prob, mode=found.mode)
+        total = float(found.log_prob.sum())
+        return Utilities(mean=found.mean, origin=origin, log_prob=total, mode=found.mode)
     if data.target == "multilabel":
         log_prob, mean = normal_tail.positive_probit_moments(origin, np.where(data.y, 1.0, -1.0))
         return Utilities(mean=mean, origin=origin, log_prob=float(log_prob.sum()))

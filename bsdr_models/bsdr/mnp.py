@@ -276,7 +276,6 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         return self
 
     def _set_fitted(self, result: FitResult[State], data: Data) -> None:
-        """Set the fitted attributes."""
         weights = result.state.weights.mean
         self._state, self._design = result.state, data.design
         self.intercept_, self.coef_ = weights[0], weights[1:].T
@@ -284,7 +283,6 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         self.converged_, self.interrupted_ = result.converged, result.interrupted
 
     def _reset(self) -> None:
-        """Delete all results of an earlier fit."""
         reset_fit(self, ("_state", "_design", "_scaler", "_counts"))
 
     def __sklearn_is_fitted__(self) -> bool:

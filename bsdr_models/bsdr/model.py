@@ -189,7 +189,6 @@ def build_model(
 def _hierarchical(
     X: Any, y: Any, n_components: int, priors: HierarchicalPriors, target: Target
 ) -> pm.Model:
-    """The hierarchical model."""
     X_array, features = check_features(X, n_components)
     y_array, labels = _check_target(y, target, n_samples=len(X_array))
     metric, contrasts = Metric.learn(X_array), make_contrasts(len(labels), target)

@@ -159,10 +159,8 @@ class Parameters:
         Loadings of whitened features, (S, R, B).
     scale
         tau, (S,).
-    weights
-        W C, (S, R, K): centred over classes.
-    bias
-        C'b, (S, K).
+    weights, bias
+        W C, (S, R, K), and C'b, (S, K), centred over classes.
     noise_scale
         sigma, (S, K); None but for real outputs.
     outside
@@ -209,10 +207,8 @@ class Parameters:
 class Problem:
     """Log likelihood as a function of standard normal parameters.
 
-    X
-        Whitened features, (N, B).
-    y
-        As in :class:`bsdr_models.data.Data`.
+    X, y
+        Whitened features, (N, B), and targets as in :class:`bsdr_models.data.Data`.
     contrasts
         C, (J, K).
     layout
@@ -419,18 +415,7 @@ def regression_log_likelihood(
 def label_log_likelihood(
     eta: FloatArray, y: np.ndarray, target: Target, lapse: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Log probability of labels, including lapses, and its gradient in eta.
-
-    Parameters
-    ----------
-    eta : (S, N, K)
-    y : (N,) of int or (N, K) of bool
-
-    Returns
-    -------
-    log_likelihood : (S, N)
-    slope : (S, N, K)
-    """
+    """Log probability (S, N) of labels, including lapses, and its gradient in eta (S, N, K)."""
     if target == "multiclass":
         return probit_choice.log_likelihood(eta, y, lapse)
     _, total, slope = _label_probability(eta, y, lapse)
@@ -440,19 +425,7 @@ def label_log_likelihood(
 def label_derivatives(
     eta: FloatArray, y: np.ndarray, target: Target, lapse: float
 ) -> tuple[FloatArray, FloatArray]:
-    """First and second derivatives of the log probability of labels in eta.
-
-    Parameters
-    ----------
-    eta : (N, K)
-    y, target, lapse
-        As for :func:`label_log_likelihood`.
-
-    Returns
-    -------
-    slope : (N, K)
-    curvature : (N, K, K)
-    """
+    """Gradient (N, K) and Hessian (N, K, K) of the log probability of labels in eta (N, K)."""
     if target == "multiclass":
         return probit_choice.curvature(eta, y, lapse)[1:]
     margin, _, slope = _label_probability(eta, y, lapse)

@@ -74,12 +74,8 @@ class Outputs:
 class MeanFieldPosterior:
     """Posterior of a mean-field fit, for predictions.
 
-    state
-        Factors of q.
     data
         Training samples, whose design transforms new samples, and targets.
-    latent_scale
-        sigma_z.
     """
 
     state: State

@@ -32,19 +32,10 @@ def sample(
     rng: np.random.Generator,
     progressbar: bool,
 ) -> xr.DataTree:
-    """Posterior of BSDR by a sampler, or by ADVI.
-
-    Parameters
-    ----------
-    engine : {"gibbs", "nuts", "advi"}
-    context : Context
-        Data and names.
-    draws, tune, chains : int
-        Draws and warm-up per chain; ADVI returns ``draws`` draws in one chain.
-    """
+    """Tree of a fit by ``engine``: "gibbs", "nuts" or "advi"; ADVI has a single chain."""
     if engine == "gibbs":
         return _gibbs(context, priors, n_components, draws, tune, chains, rng, progressbar)
-    # PyMC takes most of a second to load and is not needed by the other engines.
+    # PyMC takes most of a second to load.
     from bsdr_models.inference import engines
 
     model = declare(context, priors, n_components=n_components)

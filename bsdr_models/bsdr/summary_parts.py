@@ -46,7 +46,6 @@ def summary_parts(model: Any) -> summary.SummaryParts:
 
 
 def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
-    """Summary of a fit of the hierarchical model."""
     fit, config = model._hierarchical, model._context.config
     posterior, n_draws = fit.posterior, fit.n_draws
     what = "class means" if posterior.target == "multiclass" else "the linear predictor"

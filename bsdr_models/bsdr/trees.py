@@ -114,14 +114,7 @@ def mean_field_tree(
 ) -> xr.DataTree:
     """Tree of a mean-field fit: draws from q, and the variational parameters in ``fit``.
 
-    Parameters
-    ----------
-    result : FitResult
-        Bound, restarts, convergence.
-    rng : numpy.random.Generator
-        For the draws from q.
-    attrs : mapping, optional
-        More root attributes.
+    ``attrs`` are further root attributes.
     """
     state, design = posterior.state, posterior.data.design
     n, r = state.latent.mean.shape
@@ -190,14 +183,8 @@ def hierarchical_tree(
     """Tree of a fit of the hierarchical model.
 
     Draws are mapped to identified latent coordinates, by an affine map of each draw that leaves the
-    linear predictor, and hence all predictions, unchanged.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        For the part of the projection outside the row space of the training samples.
-    attrs : mapping, optional
-        More root attributes.
+    linear predictor, and hence all predictions, unchanged. The part of the projection outside the
+    row space of the training samples is drawn by ``rng``. ``attrs`` are further root attributes.
     """
     posterior, draws = fit.posterior, fit.draws
     p, (total, r, _) = context.X.shape[1], draws.projection.shape
@@ -415,10 +402,8 @@ def draws_tree(
     draws : dict
         With projection, weights and bias; without latent, latent coordinates are computed from the
         projection and the latent scale.
-    sample_stats, fit : mapping, optional
-        Added to those groups.
-    attrs : mapping, optional
-        More root attributes.
+    sample_stats, fit, attrs : mapping, optional
+        Further variables of these groups, and root attributes.
     """
     draws = align_components(draws, context.projection_prior)
     projection, weights = draws["projection"], draws["weights"]

@@ -78,13 +78,13 @@ def test_interrupted_sampling_returns_its_draws(iris, monkeypatch, n_draws):
     X, y = iris
     step, calls = sampling.gibbs.step_joint, []
 
-    def tired(*args, **kwargs):
+    def interrupting(*args, **kwargs):
         calls.append(1)
         if len(calls) > 30 + n_draws:
             raise KeyboardInterrupt
         return step(*args, **kwargs)
 
-    monkeypatch.setattr(sampling.gibbs, "step_joint", tired)
+    monkeypatch.setattr(sampling.gibbs, "step_joint", interrupting)
     model = BSDRClassifier(**JOINT_DRAWS, random_state=0).fit(X, y)
     assert model.interrupted_
     assert not model.converged_
@@ -99,11 +99,11 @@ def test_interrupted_sampling_returns_its_draws(iris, monkeypatch, n_draws):
 
 
 def test_interrupt_before_the_first_draw_leaves_the_model_unfitted(iris, monkeypatch):
-    def tired(*args, **kwargs):
+    def interrupting(*args, **kwargs):
         raise KeyboardInterrupt
 
     model = BSDRClassifier(**JOINT_DRAWS, random_state=0).fit(*iris)
-    monkeypatch.setattr(sampling.gibbs, "step_joint", tired)
+    monkeypatch.setattr(sampling.gibbs, "step_joint", interrupting)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*iris)
     with pytest.raises(NotFittedError):

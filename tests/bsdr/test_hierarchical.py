@@ -511,13 +511,13 @@ def interrupt_at(monkeypatch, number):
     """Interrupt a run of particles; the first is of the model without features."""
     run, calls = hierarchical.run_tempering, []
 
-    def tired(*args, **kwargs):
+    def interrupting(*args, **kwargs):
         calls.append(1)
         if len(calls) == number:
             raise KeyboardInterrupt
         return run(*args, **kwargs)
 
-    monkeypatch.setattr(hierarchical, "run_tempering", tired)
+    monkeypatch.setattr(hierarchical, "run_tempering", interrupting)
 
 
 @pytest.mark.parametrize("target", TARGETS)

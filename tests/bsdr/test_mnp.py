@@ -279,13 +279,13 @@ def test_interrupted_fit_can_be_used(monkeypatch):
     X, y = load_wine(return_X_y=True)
     step, calls = mnp.step, []
 
-    def tired(state, data, priors):
+    def interrupting(state, data, priors):
         calls.append(1)
         if len(calls) == 6:
             raise KeyboardInterrupt
         return step(state, data, priors)
 
-    monkeypatch.setattr(mnp, "step", tired)
+    monkeypatch.setattr(mnp, "step", interrupting)
     model = MNPClassifier().fit(X, y)
     assert model.interrupted_
     assert not model.converged_

@@ -416,10 +416,10 @@ def test_density_is_invariant_to_rotations_of_components_and_order_of_samples(ta
 
 def change_density(patch, change):
     """Patch the density to return ``change(problem, theta, value, blocks of the gradient)``."""
-    sound = Problem.log_likelihood
+    original = Problem.log_likelihood
 
     def faulty(self, theta):
-        value, gradient = sound(self, theta)
+        value, gradient = original(self, theta)
         gradient = gradient.copy()
         return change(self, theta, value, self.split(gradient)), gradient
 
@@ -428,10 +428,10 @@ def change_density(patch, change):
 
 def change_draws(patch, **change):
     """Patch blocks of the draws by functions of them and of the problem."""
-    sound = Problem.parameters
+    original = Problem.parameters
 
     def faulty(self, theta, *, rng):
-        draws = sound(self, theta, rng=rng)
+        draws = original(self, theta, rng=rng)
         new = {name: f(draws, self) for name, f in change.items()}
         return dataclasses.replace(draws, **new)
 
@@ -439,30 +439,30 @@ def change_draws(patch, **change):
 
 
 def change_metric(patch, **change):
-    sound = Metric.learn
+    original = Metric.learn
     patch.setattr(
         Metric,
         "learn",
         lambda X: dataclasses.replace(
-            sound(X), **{name: f(sound(X), X) for name, f in change.items()}
+            original(X), **{name: f(original(X), X) for name, f in change.items()}
         ),
     )
 
 
 def no_lapse(patch):
-    sound = posterior.label_log_likelihood
+    original = posterior.label_log_likelihood
     patch.setattr(
-        posterior, "label_log_likelihood", lambda eta, y, target, _: sound(eta, y, target, 1e-12)
+        posterior, "label_log_likelihood", lambda eta, y, target, _: original(eta, y, target, 1e-12)
     )
 
 
 def lapse_over_classes_for_label_sets(patch):
-    sound = posterior._label_probability
+    original = posterior._label_probability
     patch.setattr(
         posterior,
         "_label_probability",
         lambda eta, y, lapse: tuple(
-            part - 0.25 * lapse * (i == 1) for i, part in enumerate(sound(eta, y, lapse))
+            part - 0.25 * lapse * (i == 1) for i, part in enumerate(original(eta, y, lapse))
         ),
     )
 
@@ -511,20 +511,20 @@ def precision_for_scale(patch):
 
 
 def rescaling_without_jacobian(patch):
-    sound = Problem.rescale
+    original = Problem.rescale
 
     def faulty(self, theta, rng):
-        there, log_jacobian = sound(self, theta, rng)
+        there, log_jacobian = original(self, theta, rng)
         return there, np.zeros_like(log_jacobian)
 
     patch.setattr(Problem, "rescale", faulty)
 
 
 def weights_left_as_they_are(patch):
-    sound = Problem.align
+    original = Problem.align
 
     def faulty(self, theta, slope):
-        there, turned = (each.copy() for each in sound(self, theta, slope))
+        there, turned = (each.copy() for each in original(self, theta, slope))
         begin, end, _ = self.layout["weights"]
         there[:, begin:end], turned[:, begin:end] = theta[:, begin:end], slope[:, begin:end]
         return there, turned
@@ -533,9 +533,9 @@ def weights_left_as_they_are(patch):
 
 
 def gradient_left_behind(patch):
-    sound = Problem.align
+    original = Problem.align
     patch.setattr(
-        Problem, "align", lambda self, theta, slope: (sound(self, theta, slope)[0], slope)
+        Problem, "align", lambda self, theta, slope: (original(self, theta, slope)[0], slope)
     )
 
 
@@ -548,9 +548,9 @@ def first_class_as_reference(patch):
 
 
 def covariance_for_its_root(patch):
-    def size(sound, X):
-        value = np.sum((X @ sound.axes) ** 2, axis=0) / len(X)
-        wrong = sound.size**4
+    def size(original, X):
+        value = np.sum((X @ original.axes) ** 2, axis=0) / len(X)
+        wrong = original.size**4
         wrong *= value.sum() / np.sum(wrong * value) / X.shape[1]
         return np.sqrt(wrong)
 

@@ -147,10 +147,10 @@ def another_prior_of_the_scale(patch):
 
 def jacobian_of_the_scale(patch):
     """A normal prior of tau in place of log tau."""
-    sound = Problem.log_likelihood
+    original = Problem.log_likelihood
 
     def faulty(self, theta):
-        value, slope = sound(self, theta)
+        value, slope = original(self, theta)
         slope = slope.copy()
         self.split(slope)["log_scale"][...] += self.priors.scale_width
         return value + self.priors.scale_width * self.split(theta)["log_scale"], slope
@@ -160,9 +160,9 @@ def jacobian_of_the_scale(patch):
 
 
 def square_of_the_likelihood(patch):
-    sound = Problem.log_likelihood
+    original = Problem.log_likelihood
     patch.setattr(
-        Problem, "log_likelihood", lambda self, theta: tuple(2.0 * x for x in sound(self, theta))
+        Problem, "log_likelihood", lambda self, theta: tuple(2.0 * x for x in original(self, theta))
     )
     return {}
 
