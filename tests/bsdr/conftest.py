@@ -179,12 +179,12 @@ def truncated_moments(origin, problem):
         return log_prob.sum(axis=1), origin + sign * np.exp(stats.norm.logpdf(origin) - log_prob)
     u = np.linspace(-14.0, 14.0, 561)
     rows = np.arange(len(y))
-    gap = u[:, None, None] + origin[rows, y][:, None] - origin  # (U, N, K)
-    log_cdf = log_ndtr(gap)
+    difference = u[:, None, None] + origin[rows, y][:, None] - origin  # (U, N, K)
+    log_cdf = log_ndtr(difference)
     log_cdf[:, rows, y] = 0.0
     log_f = stats.norm.logpdf(u)[:, None] + log_cdf.sum(axis=2) + np.log(u[1] - u[0])
     log_prob = logsumexp(log_f, axis=0)
-    hazard = np.exp(stats.norm.logpdf(gap) - log_ndtr(gap))
+    hazard = np.exp(stats.norm.logpdf(difference) - log_ndtr(difference))
     hazard[:, rows, y] = 0.0
     shift = -np.einsum("un,unk->nk", np.exp(log_f - log_prob), hazard)
     shift[rows, y] = -shift.sum(axis=1)

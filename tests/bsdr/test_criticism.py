@@ -271,8 +271,8 @@ def test_replicated_targets_have_the_density_of_the_likelihood(target):
     if target == "regression":
         W, size = draws.weights[0], np.sqrt(copies)
         cov = draws.latent_scale**2 * W.T @ W + np.diag(1.0 / tau[0])
-        gap = got.mean(axis=0) - (X @ draws.projection[0] @ W + draws.bias[0])
-        assert np.all(np.abs(gap) < 4.5 * np.sqrt(np.diag(cov)) / size)
+        difference = got.mean(axis=0) - (X @ draws.projection[0] @ W + draws.bias[0])
+        assert np.all(np.abs(difference) < 4.5 * np.sqrt(np.diag(cov)) / size)
         scale = np.sqrt(np.diag(cov)[:, None] * np.diag(cov))
         assert np.all(np.abs(np.cov(got[:, 0].T) - cov) < 4.5 * np.sqrt(2.0) * scale / size)
         return

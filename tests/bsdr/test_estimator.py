@@ -309,8 +309,8 @@ def test_integrating_latent_coordinates_makes_predictions_less_certain(overlappi
     integrated = BSDRClassifier(**arguments).fit(X, y)
     plug_in = BSDRClassifier(**arguments, integrate_latent=False).fit(X, y)
     np.testing.assert_array_equal(integrated.transform(X), plug_in.transform(X))
-    sure = plug_in.predict_proba(X).max(axis=1).mean()
-    assert integrated.predict_proba(X).max(axis=1).mean() < sure
+    certainty = plug_in.predict_proba(X).max(axis=1).mean()
+    assert integrated.predict_proba(X).max(axis=1).mean() < certainty
 
 
 def test_probabilities_are_calibrated():

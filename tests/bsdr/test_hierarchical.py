@@ -701,9 +701,9 @@ def test_nuts_agrees_with_tempering(monkeypatch):
             np.moveaxis(tree[name].values.reshape(*tree[name].shape[:2], -1), 2, 0)
             for tree in trees.values()
         )
-        gap = first.mean(axis=(1, 2)) - second.mean(axis=(1, 2))
+        difference = first.mean(axis=(1, 2)) - second.mean(axis=(1, 2))
         errors = [[array_stats.mcse(values) for values in each] for each in (first, second)]
-        z.append(gap / np.hypot(*errors))
+        z.append(difference / np.hypot(*errors))
     assert np.abs(np.concatenate(z)).max() < 4.0
     assert np.abs(probabilities["smc"] - probabilities["nuts"]).max() < 0.05
 

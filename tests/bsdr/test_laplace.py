@@ -166,8 +166,8 @@ def check_against_sampling(problem, moves, *, widest=0.1, evidence=0.5):
     ratio = widths[0] / widths[1]
     np.testing.assert_allclose(ratio, 1.0, atol=2.0 * widest)
     assert np.sqrt(np.mean((ratio - 1.0) ** 2)) < widest
-    gap = (ours.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)
-    assert np.abs(gap).max() < 0.25
+    difference = (ours.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)
+    assert np.abs(difference).max() < 0.25
 
 
 @pytest.mark.slow
@@ -275,9 +275,9 @@ def fit_in_blocks(blocks, scaler, target, k, r, **options):
 
 def same(found, expected):
     sd = np.sqrt(np.diag(np.linalg.inv(expected.normal.precision)))
-    gap = found.normal.mean - expected.normal.mean
-    assert np.abs(gap).max() < 1e-6
-    assert np.abs(gap / sd).max() < 1e-4
+    difference = found.normal.mean - expected.normal.mean
+    assert np.abs(difference).max() < 1e-6
+    assert np.abs(difference / sd).max() < 1e-4
     ours, theirs = (np.linalg.inv(each.normal.precision) for each in (found, expected))
     np.testing.assert_allclose(ours, theirs, atol=1e-4 * np.abs(theirs).max())
     assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-4)
@@ -374,8 +374,8 @@ def test_posterior_is_the_prior_of_further_samples(target, k, r):
         n_starts=1,
     )
     ours, theirs = (coefficients(problem, each.draws) for each in (found, whole))
-    gap = (ours.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)
-    assert np.sqrt(np.mean(gap**2)) < 0.3
+    difference = (ours.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)
+    assert np.sqrt(np.mean(difference**2)) < 0.3
     np.testing.assert_allclose(ours.std(axis=0) / theirs.std(axis=0), 1.0, atol=0.35)
     assert evidence == pytest.approx(whole.log_evidence, abs=1.0)
 

@@ -51,7 +51,7 @@ def test_memory_of_prediction_is_linear_in_the_number_of_samples():
     X = rng.standard_normal((60, 4))
     model = BSDRClassifier(variant="paper", latent_scale=0.5, max_iter=60, random_state=0)
     model.fit(X, (X[:, 0] > 0.0).astype(int))
-    rows = rng.standard_normal((8000, 4))
-    model.predict_proba(rows)
-    assert peak(lambda: model.predict_proba(rows)) < FLOAT * len(rows) ** 2 / 8
-    assert peak(lambda: model.transform(rows)) < FLOAT * len(rows) ** 2 / 8
+    X_new = rng.standard_normal((8000, 4))
+    model.predict_proba(X_new)
+    assert peak(lambda: model.predict_proba(X_new)) < FLOAT * len(X_new) ** 2 / 8
+    assert peak(lambda: model.transform(X_new)) < FLOAT * len(X_new) ** 2 / 8

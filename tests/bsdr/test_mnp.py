@@ -104,10 +104,10 @@ def test_bound_is_the_monte_carlo_expectation(lab, size):
         + stats.norm.logpdf(w, 0.0, psi**-0.5).sum(axis=(1, 2))
         + stats.norm.logpdf(t, data.design.X @ w).sum(axis=(1, 2))
     )
-    gaps = log_joint - log_q
-    error = gaps.std() / np.sqrt(n_draws)
+    log_ratio = log_joint - log_q
+    error = log_ratio.std() / np.sqrt(n_draws)
     assert error < 0.1
-    assert abs(gaps.mean() - bound(state)) < 4.0 * error
+    assert abs(log_ratio.mean() - bound(state)) < 4.0 * error
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -339,7 +339,7 @@ def test_names_dims_and_coordinates():
     [
         ({"X": np.ones(5)}, "matrix"),
         ({"X": np.full((3, 2), np.nan)}, "NaN"),
-        ({"y": [0, 1]}, "rows"),
+        ({"y": [0, 1]}, "samples and y has"),
         ({"y": [0, 0, 0]}, "two classes"),
         ({"y": [0.0, np.inf, 1.0]}, "NaN or infinity"),
         ({"y": [[0], [1], [2]]}, "vector"),

@@ -110,10 +110,10 @@ def hermite(n_dims, n_nodes=40):
 def test_label_probabilities_are_frequencies_under_q(prior, latent_scale):
     X, posterior = mean_field("multiclass", prior=prior, latent_scale=latent_scale)
     rng = np.random.default_rng(1)
-    rows = 1.5 * rng.standard_normal((3, 4))
-    got = np.exp(predict.label_log_probabilities(posterior, rows))
+    X_new = 1.5 * rng.standard_normal((3, 4))
+    got = np.exp(predict.label_log_probabilities(posterior, X_new))
     np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
-    for row, probability in zip(rows, got, strict=True):
+    for row, probability in zip(X_new, got, strict=True):
         _, eta = draw_linear_predictors(X, posterior, row, rng)
         label = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
         frequency = np.bincount(label, minlength=3) / N_DRAWS
@@ -131,9 +131,9 @@ def test_directions_outside_the_row_space_have_their_prior_variance():
     got = np.exp(predict.label_log_probabilities(posterior, row[None]))[0]
     np.testing.assert_allclose(got, frequency, atol=4 * 0.5 / len(label) ** 0.5 + 4e-3)
 
-    positions = posterior.embed(row[None])
+    latent = posterior.embed(row[None])
     np.testing.assert_allclose(
-        positions.mean[0], z.mean(axis=0), atol=4 * z.std(axis=0).max() / len(z) ** 0.5
+        latent.mean[0], z.mean(axis=0), atol=4 * z.std(axis=0).max() / len(z) ** 0.5
     )
 
 
@@ -186,17 +186,17 @@ def test_regression_density_has_these_moments():
 
 def test_plug_in_uses_the_mean_of_latent_coordinates():
     _, posterior = mean_field("multiclass")
-    rows = np.random.default_rng(6).standard_normal((5, 4))
-    z, w = posterior.embed(rows).mean, posterior.state.weights
+    X_new = np.random.default_rng(6).standard_normal((5, 4))
+    z, w = posterior.embed(X_new).mean, posterior.state.weights
     full = np.column_stack([np.ones(5), z])
     variance = 1.0 + np.einsum("mp,kpq,mq->mk", full, w.cov, full)
     rng = np.random.default_rng(7)
-    got = np.exp(predict.label_log_probabilities(posterior, rows, integrate_latent=False))
+    got = np.exp(predict.label_log_probabilities(posterior, X_new, integrate_latent=False))
     for mean, var, probability in zip(full @ w.mean, variance, got, strict=True):
         label = (mean + np.sqrt(var) * rng.standard_normal((N_DRAWS, 3))).argmax(axis=1)
         frequency = np.bincount(label, minlength=3) / N_DRAWS
         np.testing.assert_allclose(probability, frequency, atol=4 * 0.5 / N_DRAWS**0.5)
-    integrated = np.exp(predict.label_log_probabilities(posterior, rows))
+    integrated = np.exp(predict.label_log_probabilities(posterior, X_new))
     assert integrated.max(axis=1).mean() < got.max(axis=1).mean()  # it is less certain
 
 
@@ -207,10 +207,10 @@ def test_plug_in_uses_the_mean_of_latent_coordinates():
 def test_draws_give_label_frequencies(r):
     posterior = random_draws("multiclass", r=r)
     rng = np.random.default_rng(8)
-    rows = rng.standard_normal((3, 4))
-    got = np.exp(predict.label_log_probabilities(posterior, rows))
+    X_new = rng.standard_normal((3, 4))
+    got = np.exp(predict.label_log_probabilities(posterior, X_new))
     np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
-    for row, probability in zip(rows, got, strict=True):
+    for row, probability in zip(X_new, got, strict=True):
         eta, _ = linear_predictors_of_draws(posterior, row, rng, 6000)
         label = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
         frequency = np.bincount(label, minlength=3) / len(label)
@@ -234,9 +234,9 @@ def test_draws_give_joint_frequencies_of_labels():
 def test_embedding_by_draws_has_their_moments():
     posterior = random_draws("multiclass", size=400)
     rng = np.random.default_rng(10)
-    rows = rng.standard_normal((3, 4))
-    z = np.einsum("md,sdr->msr", rows, posterior.projection)
-    got = posterior.embed(rows)
+    X_new = rng.standard_normal((3, 4))
+    z = np.einsum("md,sdr->msr", X_new, posterior.projection)
+    got = posterior.embed(X_new)
     np.testing.assert_allclose(got.mean, z.mean(axis=1), rtol=1e-10)
     for cov, each in zip(got.cov, z, strict=True):
         expected = np.cov(each.T, bias=True) + 0.8**2 * np.eye(2)
@@ -248,14 +248,14 @@ def test_log_likelihood_of_labels_is_the_integral_over_the_latent():
     """By tensor quadrature over latent coordinates and utilities, for each draw."""
     posterior = random_draws("multiclass", size=12)
     rng = np.random.default_rng(11)
-    rows, y = 1.5 * rng.standard_normal((10, 4)), np.arange(10) % 3
-    got = predict.log_likelihood(posterior, rows, y)
+    X_new, y = 1.5 * rng.standard_normal((10, 4)), np.arange(10) % 3
+    got = predict.log_likelihood(posterior, X_new, y)
     assert got.shape == (12, 10)
     nodes, weights = hermite(3, 30)
     expected = np.empty((12, 10))
     for s in range(12):
         for n in range(10):
-            z = rows[n] @ posterior.projection[s] + 0.8 * nodes[:, :2]
+            z = X_new[n] @ posterior.projection[s] + 0.8 * nodes[:, :2]
             eta = z @ posterior.weights[s] + posterior.bias[s]
             top = eta[:, y[n]] + nodes[:, 2]
             others = np.delete(eta, y[n], axis=1)
@@ -268,13 +268,13 @@ def test_log_likelihood_of_labels_is_the_integral_over_the_latent():
 def test_log_likelihood_of_label_sets_is_the_integral_over_the_latent():
     posterior = random_draws("multilabel", size=12)
     rng = np.random.default_rng(12)
-    rows, y = 1.5 * rng.standard_normal((10, 4)), rng.random((10, 3)) < 0.5
+    X_new, y = 1.5 * rng.standard_normal((10, 4)), rng.random((10, 3)) < 0.5
     nodes, weights = hermite(2, 60)
-    z = np.einsum("md,sdr->smr", rows, posterior.projection)[:, :, None] + 0.8 * nodes
+    z = np.einsum("md,sdr->smr", X_new, posterior.projection)[:, :, None] + 0.8 * nodes
     eta = np.einsum("smgr,srk->smgk", z, posterior.weights) + posterior.bias[:, None, None]
     sign = np.where(y, 1.0, -1.0)[:, None]
     expected = logsumexp(log_ndtr(sign * eta).sum(axis=-1), b=weights, axis=-1)
-    np.testing.assert_allclose(predict.log_likelihood(posterior, rows, y), expected, atol=1e-4)
+    np.testing.assert_allclose(predict.log_likelihood(posterior, X_new, y), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
@@ -283,7 +283,7 @@ def test_log_likelihood_is_invariant_to_signs_and_order_of_components(r, target)
     """And to a constant added to all classes."""
     posterior = random_draws(target, size=20, r=r, k=4)
     rng = np.random.default_rng(17)
-    rows, y = rng.standard_normal((9, 4)), np.arange(9) % 4
+    X_new, y = rng.standard_normal((9, 4)), np.arange(9) % 4
     if target == "multilabel":
         y = rng.random((9, 4)) < 0.5
     sign, order = rng.choice([-1.0, 1.0], size=(20, 1, r)), rng.permutation(r)
@@ -294,38 +294,38 @@ def test_log_likelihood_is_invariant_to_signs_and_order_of_components(r, target)
     )
     if target == "multiclass":
         turned = replace(turned, weights=turned.weights + 0.3, bias=turned.bias - 2.0)
-    got = predict.log_likelihood(turned, rows, y)
+    got = predict.log_likelihood(turned, X_new, y)
     # Beyond three dimensions nodes are not symmetric, and axes of equal weight may rotate.
-    np.testing.assert_allclose(got, predict.log_likelihood(posterior, rows, y), rtol=1e-7)
+    np.testing.assert_allclose(got, predict.log_likelihood(posterior, X_new, y), rtol=1e-7)
 
 
 def test_log_likelihood_of_two_labels_is_a_probit():
     posterior = random_draws("multiclass", size=20, k=2)
     rng = np.random.default_rng(13)
-    rows, y = rng.standard_normal((6, 4)), np.arange(6) % 2
+    X_new, y = rng.standard_normal((6, 4)), np.arange(6) % 2
     contrast = posterior.weights[..., 1] - posterior.weights[..., 0]  # (S, R)
-    mean = np.einsum("md,sdr,sr->sm", rows, posterior.projection, contrast)
+    mean = np.einsum("md,sdr,sr->sm", X_new, posterior.projection, contrast)
     mean = mean + (posterior.bias[:, 1] - posterior.bias[:, 0])[:, None]
     scale = np.sqrt(2.0 + 0.8**2 * np.sum(contrast**2, axis=1))[:, None]
     expected = norm.logcdf(np.where(y == 1, mean, -mean) / scale)
-    np.testing.assert_allclose(predict.log_likelihood(posterior, rows, y), expected, rtol=1e-10)
+    np.testing.assert_allclose(predict.log_likelihood(posterior, X_new, y), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_log_likelihood_of_real_targets_is_the_multivariate_normal(k):
     posterior = random_draws("regression", size=7, k=k)
     rng = np.random.default_rng(14)
-    rows, y = rng.standard_normal((5, 4)), rng.standard_normal((5, k))
-    got = predict.log_likelihood(posterior, rows, y)
+    X_new, y = rng.standard_normal((5, 4)), rng.standard_normal((5, k))
+    got = predict.log_likelihood(posterior, X_new, y)
     for s in range(7):
         W = posterior.weights[s]
         cov = np.diag(1.0 / posterior.noise_precision[s]) + 0.8**2 * W.T @ W
         for n in range(5):
-            mean = rows[n] @ posterior.projection[s] @ W + posterior.bias[s]
+            mean = X_new[n] @ posterior.projection[s] @ W + posterior.bias[s]
             expected = multivariate_normal(mean, cov).logpdf(y[n])
             np.testing.assert_allclose(got[s, n], expected, rtol=1e-10)
     np.testing.assert_allclose(
-        predict.log_predictive(posterior, rows, y), logsumexp(got, axis=0) - np.log(7), rtol=1e-10
+        predict.log_predictive(posterior, X_new, y), logsumexp(got, axis=0) - np.log(7), rtol=1e-10
     )
 
 
@@ -364,14 +364,14 @@ def test_predictions_do_not_depend_on_the_batch(kind, target, monkeypatch):
         "draws": lambda: random_draws(target),
     }[kind]()
 
-    def outputs(rows, targets):
+    def outputs(X_new, targets):
         if target == "regression":
-            yield from predict.output_moments(posterior, rows)
+            yield from predict.output_moments(posterior, X_new)
         else:
-            yield predict.label_log_probabilities(posterior, rows)
-        yield predict.log_predictive(posterior, rows, targets)
+            yield predict.label_log_probabilities(posterior, X_new)
+        yield predict.log_predictive(posterior, X_new, targets)
         if kind == "draws":
-            yield predict.log_likelihood(posterior, rows, targets).T
+            yield predict.log_likelihood(posterior, X_new, targets).T
 
     together = list(outputs(X, y))
     alone = [list(outputs(X[n : n + 1], y[n : n + 1])) for n in range(len(X))]

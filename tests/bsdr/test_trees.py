@@ -228,8 +228,8 @@ def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
     assert n >= 100
     for name, centre in (("projection", "projection_mean"), ("latent", "latent_mean")):
         error = posterior[name].std("draw") / np.sqrt(n)
-        gap = posterior[name].mean(("chain", "draw")) - fit[centre]
-        assert float((np.abs(gap) / error).max()) < 4.5
+        difference = posterior[name].mean(("chain", "draw")) - fit[centre]
+        assert float((np.abs(difference) / error).max()) < 4.5
 
 
 def test_fewer_samples_than_features():
