@@ -262,9 +262,8 @@ def check_size(n_features: int, rank: int) -> None:
     """Raise a ValueError if the precision matrix would be too large."""
     if n_features * rank > MOST_LOADINGS:
         raise ValueError(
-            f"Laplace's method holds a matrix as wide as {n_features} features times {rank} "
-            f"components, and at most {MOST_LOADINGS} are allowed: give fewer features or "
-            "components, or fit samples in memory by inference='smc'"
+            f"{n_features} features times {rank} components exceed the {MOST_LOADINGS} of Laplace's "
+            "method: give fewer features or components, or use inference='smc'"
         )
 
 
@@ -298,8 +297,8 @@ class _Search:
         check_size(self.n_inside, self.rank)
         if self.n_inside < self.rank:
             raise ValueError(
-                f"there are {self.n_inside} features that vary independently, and "
-                f"{self.rank} components of the weights: at most as many can be fitted"
+                f"there are only {self.n_inside} features that vary independently, "
+                f"fewer than the {self.rank} components"
             )
         sizes = self.n_inside, n_components, self.n_contrasts, response.priors
         self.prior = ProductPrior(*sizes)
@@ -310,7 +309,7 @@ class _Search:
         self.spread = self.n_inside / max(sum(blocks.sizes), 1) * np.eye(self.rank)
         self.basis, self.at = np.eye(self.n_contrasts), np.zeros(0)
         self.best, self.best_value = SearchState(self.basis, self.at, self.spread), -np.inf
-        self.second = self.precision = np.zeros((0, 0))
+        self.hessian = self.precision = np.zeros((0, 0))
         self.gram = self.in_whitened(self.in_whitened(sums.gram).T) / sums.n_samples
         value, vector = np.linalg.eigh(self.gram)
         size = 1.0 / np.sqrt(np.maximum(value, 0.0) + _RIDGE * value.mean())
@@ -396,15 +395,15 @@ class _Search:
         for _ in range(2):
             inside = self.in_whitened(second[: d * r].reshape(d, -1))
             second = np.concatenate([inside.reshape(self.n_inside * r, -1), second[d * r :]]).T
-        self.second = second
+        self.hessian = second
         self.update_precision()
 
     def update_precision(self) -> None:
         """Precision: minus the Hessian of the log posterior density."""
         if self.previous is not None:
-            self.precision = self.previous.precision - self.second
+            self.precision = self.previous.precision - self.hessian
         else:
-            self.precision = -self.second
+            self.precision = -self.hessian
             n = self.n_inside * self.rank + self.rank * (self.n_contrasts - self.rank)
             F = self.split(self.at)[0]
             self.precision[:n, :n] -= self.prior.curvature(F, self.spread)
@@ -651,7 +650,7 @@ def _sample_scales(
     F, A, b, noise = search.split(at)
     mean_precision = search.prior.precision(F, search.spread)
     base = precision.copy()
-    base[:size, :size] = -search.second[:size, :size]
+    base[:size, :size] = -search.hessian[:size, :size]
     own = np.arange(search.n_inside)
     out = np.empty_like(inside)
     for s, x in enumerate(inside):
@@ -669,11 +668,11 @@ def _sample_scales(
         out[s] = x
     difference = out - at
     slope = np.concatenate([(F @ mean_precision).ravel(), np.zeros(A.size), b, noise])
-    square = np.sum((difference @ search.second) * difference, axis=1)
+    square = np.sum((difference @ search.hessian) * difference, axis=1)
     expected = difference @ slope + 0.5 * square
     if A.size:
         aside = slice(size, size + A.size)
-        normal = -(precision + search.second)[aside, aside]
+        normal = -(precision + search.hessian)[aside, aside]
         for s, x in enumerate(out):
             own_f, own_a, _, _ = search.split(x)
             exact = search.prior.density(own_f, own_a) - search.prior.density(own_f, 0.0 * own_a)

@@ -129,7 +129,7 @@ def init(
     mean = _start_coordinates(data, n_components, rng, start)
     precision = vague_precision(data.n_features, n_components, projection_prior, priors)
     projection = data.design.ridge(mean, precision.mean, priors.latent_scale**2)
-    return begin(mean, precision, projection, data)
+    return initial_state(mean, precision, projection, data)
 
 
 def _start_coordinates(data: Data, r: int, rng: np.random.Generator, start: Start) -> FloatArray:
@@ -159,7 +159,9 @@ def vague_precision(
     )
 
 
-def begin(latent: FloatArray, precision: Gamma, projection: RidgeColumns, data: Data) -> State:
+def initial_state(
+    latent: FloatArray, precision: Gamma, projection: RidgeColumns, data: Data
+) -> State:
     """State with given latent coordinates (n, R) and projection, vague weights, and utilities."""
     (n, r), k = latent.shape, data.n_labels
     eye = np.eye(1 + r)
