@@ -262,8 +262,8 @@ def check_size(n_features: int, rank: int) -> None:
     """Raise a ValueError if the precision matrix would be too large."""
     if n_features * rank > MOST_LOADINGS:
         raise ValueError(
-            f"{n_features} features times {rank} components exceed the {MOST_LOADINGS} of Laplace's "
-            "method: give fewer features or components, or use inference='smc'"
+            f"{n_features} features times {rank} components exceed {MOST_LOADINGS}, the limit of "
+            "Laplace's method: give fewer features or components, or use inference='smc'"
         )
 
 
