@@ -39,8 +39,8 @@ MEGABYTE = 1 << 20
 # Kinds of passes by the function called with each block.
 PARTS = {
     "sum_data": "moments",
-    "sum_slope": "evaluation",
-    "sum_curvature": "curvature",
+    "sum_gradient": "evaluation",
+    "sum_hessian": "curvature",
     "sum_log_likelihood": "draws",
 }
 

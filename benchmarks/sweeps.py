@@ -130,7 +130,7 @@ def check(state: State, data: Data, bounds: np.ndarray) -> None:
         state.projection.log_det[0], -np.linalg.slogdet(matrix)[1], rtol=1e-9, atol=1e-6
     )
     rows = slice(0, 200)
-    eta = mean_field.score_mean(state)[rows]
+    eta = mean_field.linear_predictor_mean(state)[rows]
     cone = orthant.moments(eta, data.y[rows], n_nodes=mean_field.N_NODES)
     np.testing.assert_allclose(cone.log_prob, _log_prob(eta, data.y[rows]), atol=1e-6)
 

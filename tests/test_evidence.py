@@ -73,7 +73,7 @@ def test_parameters_are_simulated_under_the_prior_that_is_sampled(target, n, d):
     X, new = varying_together(n, d, rng)
     truths = simulate_hierarchical(X, sbc.PRIORS, (5000, sbc.R, sbc.K), target, rng)
     metric = Metric.learn(X)
-    problem = Problem.pose(
+    problem = Problem.build(
         metric.whiten(X),
         truths.y[0],
         n_labels=sbc.K,

@@ -188,7 +188,7 @@ def test_an_interrupt_while_results_are_named(monkeypatch, model):
     model.fit(X, y)
     adopt = "_set_fitted"
     if isinstance(model, BSDRClassifier):
-        adopt = "_name_components"
+        adopt = "_set_components"
     plain = getattr(type(model), adopt)
 
     def tired(self, *args, **kwargs):

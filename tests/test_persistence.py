@@ -260,7 +260,7 @@ def fitted(estimator, rows, target):
             patch.setattr(label_free, "MAX_AXES", 5)
         if target == "long stream":
             patch.setattr(laplace_blocks, "CHUNK", 20)
-            patch.setattr(laplace_blocks, "N_KEPT", 20)
+            patch.setattr(laplace_blocks, "N_SUBSAMPLE", 20)
         if target.endswith("stream"):
             mixed = np.argsort(np.arange(len(y)) % 10, kind="stable")
             stream = clone(estimator).partial_fit(X[mixed], y[mixed], classes=np.unique(y))

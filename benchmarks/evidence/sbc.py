@@ -149,10 +149,10 @@ def of_draws(
     metric: Metric, draws: Parameters, new: FloatArray, rng: np.random.Generator
 ) -> dict[str, FloatArray]:
     """Quantities of draws of the hierarchical model, each (S,)."""
-    beside = rng.standard_normal((*draws.projection.shape[:2], len(metric.axes)))
-    loadings = metric.loadings(draws.projection, draws.scale[:, None, None] * beside)
+    outside = rng.standard_normal((*draws.projection.shape[:2], len(metric.axes)))
+    loadings = metric.loadings(draws.projection, draws.scale[:, None, None] * outside)
     coef = np.swapaxes(loadings, 1, 2) @ draws.weights
-    eta = draws.utilities(metric.whiten(new), metric.beside(new))[:, 0]
+    eta = draws.linear_predictor(metric.whiten(new), metric.outside_sd(new))[:, 0]
     out = identified(coef, draws.bias, eta) | {"tau": draws.scale}
     return out if draws.noise_scale is None else out | {"noise scale": draws.noise_scale[:, 0]}
 

@@ -1,4 +1,4 @@
-"""What the estimators of BSDR share: scaling, engines, positions, the tree."""
+"""Base class of the BSDR estimators: scaling, inference, embedding, trees."""
 
 import os
 from dataclasses import replace
@@ -20,14 +20,14 @@ from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 from bsdr_models.bsdr.settings import (
     ENGINES,
     N_DRAWS,
-    OF_THE_PAPER,
+    PAPER_ONLY,
     PAPER_SETTINGS,
     Inference,
     Settings,
     Variant,
 )
 from bsdr_models.bsdr.spec import SPEC
-from bsdr_models.bsdr.summary_parts import facts
+from bsdr_models.bsdr.summary_parts import summary_parts
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
@@ -52,7 +52,7 @@ from bsdr_models.numerics.relevance import relevance
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.summary import SummaryParts
 
-# What a fit leaves beside the attributes whose names end in an underscore.
+# Private attributes of a fit, deleted before the next one.
 PRIVATE = (
     "_hierarchical",
     "_posterior",
@@ -68,7 +68,7 @@ PRIVATE = (
 
 
 class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin, BaseEstimator):
-    """Scaling, engines, positions and the tree; a subclass validates targets and predicts."""
+    """Scaling, inference, embedding and trees; subclasses validate targets and predict."""
 
     _spec = SPEC
 
@@ -122,14 +122,13 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
     # ---------------------------------------------------------------- fitting
 
     def _reset(self) -> None:
-        """Be unfitted, and keep no result of an earlier fit, until this one has succeeded."""
         reset_fit(self, PRIVATE)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_posterior") or hasattr(self, "_hierarchical")
 
     def _settings(self) -> Settings:
-        """Arguments of the model of the paper with None replaced, all checked."""
+        """Validated arguments of the paper's model, with None replaced."""
         given = {
             name: getattr(self, name)
             for name in ("projection_prior", "latent_scale", "priors", "start", "tol")
@@ -164,16 +163,15 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
 
     @property
     def _engine(self) -> Inference:
-        """Inference method, that of the variant if none is given."""
+        """Requested inference method, by default that of the variant."""
         return ENGINES[self.variant][0] if self.inference is None else self.inference
 
     @property
     def _method(self) -> Inference:
-        """Inference method of the fit."""
         return self._hierarchical.engine if self.variant_ == "hierarchical" else self._engine
 
     def _check_arguments(self) -> None:
-        """What both models ask of their arguments."""
+        """Validate the arguments of both models."""
         check_choice("variant", self.variant, tuple(ENGINES))
         if self.inference is not None:
             check_choice("inference", self.inference, get_args(Inference))
@@ -193,16 +191,16 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         as_power(self.pooling)
 
     def _hierarchical_priors(self) -> HierarchicalPriors:
-        """Priors of the hierarchical model; arguments of the other are refused."""
-        for name, left_alone in OF_THE_PAPER.items():
-            if getattr(self, name) != left_alone:
+        """Priors of the hierarchical model; raises for arguments of the paper's model."""
+        for name, default in PAPER_ONLY.items():
+            if getattr(self, name) != default:
                 raise ValueError(
                     f"{name}={getattr(self, name)!r} is for variant='paper', "
-                    "the hierarchical model has nothing of the kind"
+                    "the hierarchical model has no such argument"
                 )
         if self.n_components == "auto":
             if self._engine != "smc":
-                raise ValueError("n_components='auto' needs inference='smc', which has an evidence")
+                raise ValueError("n_components='auto' needs inference='smc', for its evidence")
         else:
             check_count("n_components", self.n_components)
         priors = HierarchicalPriors() if self.priors is None else self.priors
@@ -214,7 +212,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         return priors
 
     def _fit(self, X: FloatArray, y: np.ndarray, *, target: Target, labels: np.ndarray) -> Self:
-        """Fit to validated features and to targets in the form of the engines."""
+        """Fit to validated features and encoded targets."""
         self._check_arguments()
         if self.block_size is not None:
             raise ValueError("block_size is for BSDRClassifier: real targets are fitted in memory")
@@ -225,7 +223,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         settings = self._settings()
         self._check_width(X.shape[1])
         self._scaler = fit_scaler(X, standardize=self.standardize)
-        fit_rng = self._note(
+        fit_rng = self._set_context(
             self._scaler.transform(X),
             y,
             target=target,
@@ -235,7 +233,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         )
         fit = self._fit_mean_field if self._engine == "mean_field" else self._fit_draws
         units = units_of_samples(self._context.X, standardize=self.standardize)
-        # The matrices are small: more threads cost more than they bring, and change the rounding.
+        # The matrices are small: more threads would be slower, and change the rounding.
         with one_thread(), self._fitting(X.shape), units:
             fit(settings, fit_rng)
         return self
@@ -248,7 +246,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         if self.n_components != "auto":
             self._check_width(X.shape[1])
         self._scaler = fit_scaler(X, standardize=self.standardize)
-        rng = self._note(
+        rng = self._set_context(
             self._scaler.transform(X),
             y,
             target=target,
@@ -280,10 +278,9 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         return self
 
     def _set_fitted_hierarchical(self, fit: HierarchicalFit) -> None:
-        """Results of a fit of the hierarchical model, under the names that they are known by."""
         posterior = fit.posterior
         self._hierarchical = fit
-        self._name_components(posterior.components(), posterior.coordinates.share)
+        self._set_components(posterior.components(), posterior.coordinates.share)
         self.pooling_power_ = posterior.power
         self.log_evidence_ = fit.total_log_evidence
         self.log_bayes_factor_ = fit.log_bayes_factor
@@ -295,7 +292,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
 
     @property
     def _n_asked(self) -> int:
-        """Number of components, given as one."""
+        """Requested number of components, if not "auto"."""
         assert self.n_components != "auto"
         return self.n_components
 
@@ -305,7 +302,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
                 f"n_components={self.n_components} must be at most n_features={n_features}"
             )
 
-    def _note(
+    def _set_context(
         self,
         X: FloatArray,
         y: np.ndarray,
@@ -315,7 +312,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         config: dict[str, Any],
         **more: Any,
     ) -> np.random.Generator:
-        """Take note of what a fit is about; a stream for it."""
+        """Set the data and settings of a fit; returns a random generator for it."""
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
         fit_rng, tree_rng = as_generator(self.random_state).spawn(2)
         self._tree_seed = int(tree_rng.integers(2**63))
@@ -337,7 +334,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         return fit_rng
 
     def _config(self, resolved: dict[str, Any]) -> dict[str, Any]:
-        """Arguments for the record, without the random state and what changes no result."""
+        """Arguments stored in a tree, except for those that do not affect results."""
         config = self.get_params(deep=False)
         for name in ("random_state", "n_jobs", "checkpoint"):
             del config[name]
@@ -388,7 +385,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         self.interrupted_ = result.interrupted
         loadings = data.design.loadings(state.projection.mean)
         contrast = context.contrast(state.weights.mean[1:])
-        self._name_components(loadings.T, relevance(state.latent.mean, contrast))
+        self._set_components(loadings.T, relevance(state.latent.mean, contrast))
         if not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, settings.tol, stacklevel=5)
 
@@ -418,10 +415,10 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + self.tune
         self.interrupted_ = bool(self._tree.attrs.get("interrupted", 0))
         self.converged_ = sampling.warn_unless_converged(self._tree)
-        self._name_components(fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())
+        self._set_components(fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())
 
-    def _name_components(self, components: FloatArray, share: FloatArray) -> None:
-        """Loadings (R, D), and the share of each component."""
+    def _set_components(self, components: FloatArray, share: FloatArray) -> None:
+        """Set attributes of the components: loadings (R, D), and the share of each."""
         self.components_, self.relevance_ = components, share
         self.n_components_ = self._n_features_out = len(components)
         learned = Reference.learn(self._context.X, components.T)
@@ -452,7 +449,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         return self._tree
 
     def _attrs(self) -> dict[str, Any]:
-        """What a tree says about the fit."""
+        """Attributes of the tree."""
         attrs: dict[str, Any] = {}
         if self._reference is not None:
             attrs |= self._reference.attrs()
@@ -462,64 +459,63 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         return attrs
 
     def _summary_parts(self) -> SummaryParts:
-        return facts(self)
+        return summary_parts(self)
 
     @property
     def model_(self) -> Any:
-        """The model as a ``pymc.Model`` on the training rows, scaled as the fit saw them."""
+        """The ``pymc.Model`` on the scaled training samples."""
         check_is_fitted(self)
         if self._context.kept is not None:
-            raise AttributeError("the model has all training rows in memory, and this fit has not")
+            raise AttributeError("model_ needs all training samples in memory")
         return sampling.declare(
             self._context, self._context.priors_at(self._attrs()), n_components=self.n_components_
         )
 
     @property
     def variant_(self) -> Variant:
-        """Model that was fitted."""
+        """Fitted model."""
         check_is_fitted(self)
         return self._context.variant
 
     def _samples(self, X: Any) -> FloatArray:
-        """New rows, validated and scaled."""
+        """New samples, validated and scaled."""
         check_is_fitted(self)
         return self._scaler.transform(validate_samples(self, X, reset=False))
 
     def _samples_of_fit(self, X: Any) -> FloatArray:
-        """Rows of a fit, validated."""
         return validate_samples(self, X, reset=True, least=2)
 
     @by_blocks
     def transform(
         self, X: Any, *, return_cov: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """LatentCoordinates of rows in the latent space.
+        """Latent coordinates of samples.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or Dask or Zarr array
-            Of a Dask array the answer is a Dask array, as it is of the other predictions.
+            A Dask array gives a Dask array, as for the other predictions.
         return_cov : bool
-            Also return the uncertainty of each position.
+            Also return the covariance of each sample.
 
         Returns
         -------
         mean : ndarray of shape (n_samples, n_components)
-            Posterior predictive mean of the position (the paper, Section II-B3).
+            Posterior predictive mean of the latent coordinates (the paper, Section II-B3).
         cov : ndarray of shape (n_samples, n_components, n_components)
-            Its covariance, if ``return_cov``. Mean field makes it too narrow.
+            Their covariance, if ``return_cov``. Mean field underestimates it.
         """
-        positions = self._embed(self._samples(X))
-        return (positions.mean, positions.cov) if return_cov else positions.mean
+        latent = self._embed(self._samples(X))
+        return (latent.mean, latent.cov) if return_cov else latent.mean
 
-    def _outliers(self, rows: FloatArray) -> dict[str, FloatArray]:
-        """How far out rows lie, by name; nothing from too few training rows."""
-        return {} if self._reference is None else self._reference.compare(rows).by_name()
+    def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
+        """Outlier statistics of samples by name; empty if there were too few training samples."""
+        return {} if self._reference is None else self._reference.compare(X).by_name()
 
-    def _embed(self, rows: FloatArray) -> predict.LatentCoordinates:
+    def _embed(self, X: FloatArray) -> predict.LatentCoordinates:
         if self.variant_ == "hierarchical":
-            return self._hierarchical.posterior.embed(rows)
-        return self._posterior.embed(rows)
+            return self._hierarchical.posterior.embed(X)
+        return self._posterior.embed(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

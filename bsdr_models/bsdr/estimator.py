@@ -1,4 +1,4 @@
-"""Scikit-learn estimators of BSDR: validate, delegate, name the results."""
+"""Scikit-learn estimators of BSDR."""
 
 from typing import Any, Self
 
@@ -29,84 +29,77 @@ from bsdr_models.unlabeled import read_labels
 
 
 class BSDRClassifier(ProbabilisticClassifier, PartialFit):
-    """Bayesian supervised dimensionality reduction for labels.
+    """Bayesian supervised dimensionality reduction for classification.
 
-    Samples are projected linearly to ``n_components`` dimensions and classified there by a
-    multinomial probit; projection and classifier are learned together [1]_. The default is a
-    hierarchical model with one scale of the projection, sampled exactly by tempered sequential
-    Monte Carlo, or approximated by Laplace's method where samples are many; the model of the paper
-    is ``variant="paper"``.
+    A linear projection to ``n_components`` dimensions and a multinomial probit classifier there
+    are learned jointly [1]_. The default is a hierarchical model with one scale of the projection,
+    sampled by tempered sequential Monte Carlo, or approximated by Laplace's method for many
+    samples; ``variant="paper"`` is the model of the paper.
 
     Parameters
     ----------
     n_components : int or "auto", default=2
-        R, dimension of the latent space; of the hierarchical model at most the number of classes
-        less one is used (of labels that do not exclude each other, their number), see
-        ``n_components_``. ``"auto"`` is the number with the largest evidence; not for
-        ``inference="laplace"``, ``"nuts"`` and ``"advi"``.
+        R, dimension of the latent space. The hierarchical model uses at most the number of classes
+        less one (for multi-label targets, the number of labels), see ``n_components_``. ``"auto"``
+        selects the number with the largest evidence; it needs ``inference="smc"``.
     variant : {"hierarchical", "paper"}, default="hierarchical"
-        The model, see :func:`bsdr_models.bsdr.build_model`. Arguments that say "of the paper's
-        model" below are refused for the other.
+        The model, see :func:`bsdr_models.bsdr.build_model`. Arguments marked "paper's model" below
+        raise an error for the other.
     inference : {"smc", "laplace", "nuts", "advi", "mean_field", "gibbs"}, optional
-        Engine. Of the hierarchical model ``"smc"``, tempered sequential Monte Carlo, or
+        Inference method. Hierarchical model: ``"smc"``, tempered sequential Monte Carlo, or
         ``"laplace"``, a normal approximation around the mode, for at most 10 000 features times
-        components; if None the first up to about 5000 samples (ten classes, 64 features), and the
-        second beyond, where the first would take minutes. Of the paper's model ``"mean_field"``,
-        the default, and ``"gibbs"``. ``"nuts"`` and ``"advi"`` compile the PyMC model of either.
+        components. None is ``"smc"`` up to about 5000 samples (ten classes, 64 features) and
+        ``"laplace"`` beyond. Paper's model: ``"mean_field"``, the default, or ``"gibbs"``.
+        ``"nuts"`` and ``"advi"`` compile the PyMC model of either.
     pooling : {"auto", "linear", "log"} or float from 0 to 1, default="auto"
-        How probabilities are averaged over posterior draws: the mean of their powers a, to the
-        power 1 / a (:mod:`bsdr_models.bsdr.pooling`). ``"linear"``, a = 1, is the posterior
-        predictive distribution; ``"log"``, a = 0, the normalised geometric mean. ``"auto"`` weighs
-        a by the likelihood of labels that are held out, which takes up to five more fits with fewer
-        draws; by Laplace's method it is 1. Of the hierarchical model; the other is pooled linearly.
+        How class probabilities are averaged over posterior draws: the mean of their powers a, to
+        the power 1 / a (:mod:`bsdr_models.bsdr.pooling`). ``"linear"``, a = 1, is the posterior
+        predictive distribution; ``"log"``, a = 0, the normalised geometric mean. ``"auto"`` weights
+        a by the likelihood of held-out labels, at the cost of up to five more fits with fewer
+        draws; it is 1 for ``"laplace"``. The paper's model is always pooled linearly.
     projection_prior : {"entrywise", "columnwise", "rowwise"}, optional
-        Of the paper's model: which entries of the projection share a precision, namely none (the
-        default), those of a component (automatic relevance determination), or those of a feature
-        (feature selection).
+        Paper's model: which entries of the projection share a precision: none (default), those of
+        a component (automatic relevance determination), or those of a feature (feature selection).
     latent_scale : float, optional
-        Of the paper's model: standard deviation of the latent coordinates given the features, 1 if
-        None.
+        Paper's model: standard deviation of the latent coordinates given the features; default 1.
     priors : HierarchicalPriors or Priors, optional
-        Hyper-parameters: a :class:`HierarchicalPriors` for the hierarchical model, a
-        :class:`Priors` for the paper's, where its ``latent_scale`` is overruled by the argument of
-        that name. Samplers of the paper's model do better with ``bsdr_models.bsdr.SAMPLING``.
+        Hyper-parameters: :class:`HierarchicalPriors` for the hierarchical model, :class:`Priors`
+        for the paper's, whose ``latent_scale`` is overridden by the argument of that name. Samplers
+        of the paper's model mix better with ``bsdr_models.bsdr.SAMPLING``.
     start : {"discriminant", "pca", "random"}, optional
-        Of the paper's model: where mean field starts, discriminant directions if None; further
+        Paper's model: initialisation of mean field, by default discriminant directions; further
         restarts are random.
     n_restarts : int, default=1
-        Of the paper's model: restarts of mean field; the highest bound is kept.
+        Paper's model: restarts of mean field, of which the highest bound is selected.
     max_iter : int, default=500
-        Of the paper's model: iterations of mean field per restart.
+        Paper's model: iterations of mean field per restart.
     tol : float, optional
-        Of the paper's model: mean field stops when a round gains less than this many nats, 0.001
-        if None.
+        Paper's model: mean field stops when a round gains less than this many nats; default 0.001.
     integrate_latent : bool, default=True
-        Of the paper's model: average predictions over the latent coordinates; otherwise plug their
-        mean in. The hierarchical model has no noise there.
+        Paper's model: average predictions over the latent coordinates; otherwise plug in their
+        mean.
     standardize : bool, default=True
         Scale the features to unit variance; otherwise they are only centred.
     draws : int, optional
-        Of each chain. By ``"smc"`` rounded up to a multiple of its particles, and sized by the
-        problem if None (384 for small ones, fewer for more work); of ``"laplace"`` 400 if None,
-        and otherwise 1000.
+        Draws of each chain. ``"smc"`` rounds up to a multiple of its particles; None is 384 for
+        small problems and fewer for large ones. Default 400 for ``"laplace"``, otherwise 1000.
     tune : int, default=1000
         Warm-up of ``"nuts"`` and ``"gibbs"``.
     chains : int, default=4
         Chains, or independent populations of particles of ``"smc"``.
     block_size : int, optional
-        Laplace's method on blocks of so many samples, of an array that is mapped from a file,
-        sparse, or too large to be copied. Dask and Zarr arrays are always fitted in blocks, their
-        chunks if None; see :meth:`fit`.
+        Fit by Laplace's method in blocks of so many samples, for an array that is memory-mapped,
+        sparse, or too large to be copied. Dask and Zarr arrays are always fitted in blocks, by
+        default their chunks; see :meth:`fit`.
     checkpoint : path, optional
-        Folder to which a fit in blocks writes its best point every 10 evaluations, and from which
-        it goes on if it was stopped, or lost its cluster.
+        Folder to which a fit in blocks writes its best parameters every 10 evaluations, and from
+        which an interrupted fit resumes.
     n_jobs : int, optional
-        Populations, folds and restarts that run side by side, by joblib as in scikit-learn:
-        None is 1 unless a ``joblib.parallel_config`` says otherwise, -1 is all cores. The result
-        does not depend on it.
+        Populations, folds and restarts run in parallel, by joblib as in scikit-learn: None is 1
+        unless in a ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
-        A Generator is used as it is, so that two fits differ.
+        A Generator is advanced by each fit, so that two fits differ.
 
     Attributes
     ----------
@@ -114,57 +107,57 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         The model that was fitted.
     classes_ : ndarray of shape (n_classes,)
     n_components_ : int
-        Columns of what :meth:`transform` returns. Of the hierarchical model at most the number of
-        classes less one: one for two classes, however many were asked for.
+        Number of columns of :meth:`transform`. Hierarchical model: at most the number of classes
+        less one.
     components_ : ndarray of shape (n_components, n_features)
-        Posterior mean of the projection, for scaled features. Of the hierarchical model: loadings
-        of the coordinates that :meth:`transform` returns.
+        Posterior mean of the projection of scaled features; hierarchical model: loadings of the
+        coordinates returned by :meth:`transform`.
     mean_, scale_ : ndarray of shape (n_features,)
         Centre and scale of the features.
     relevance_ : ndarray of shape (n_components,)
-        Share of each component in the variance of the class means of the utilities (of the
-        hierarchical model), or of the utilities.
+        Share of each component in the variance of the linear predictor, for the hierarchical model
+        of its class means.
     pooling_power_ : float
-        Power at which probabilities are pooled, 1 being the posterior predictive. This and the next
-        three: of the hierarchical model.
+        Power at which probabilities are pooled; 1 is the posterior predictive. This and the next
+        three: hierarchical model only.
     log_evidence_ : float
         Log marginal likelihood of the training labels, in nats; NaN unless by ``"smc"`` or
         ``"laplace"``.
     log_bayes_factor_ : float
-        The same less that of the model without features. Below log 3 there is next to no evidence
-        that the features tell anything of the labels, and the fit warns.
+        Log Bayes factor against the model without features. Below log 3 there is little evidence
+        that the labels depend on the features, and the fit warns.
     held_out_score_ : float
-        Mean log probability of the labels that were held out to choose the power; NaN if none was.
+        Held-out log score: mean log probability of the labels that were held out to choose the
+        power; NaN if none was.
     latent_scale_ : float
-        Latent scale of the fit. This and the next: of the paper's model.
+        Latent scale of the fit. This and the next: paper's model only.
     lower_bounds_ : ndarray of shape (n_iter,)
-        Exact bound of mean field in nats after each iteration, of the best restart; empty for other
-        engines.
+        Exact bound of mean field in nats after each iteration of the best restart; empty for other
+        inference methods.
     n_iter_ : int
         Temperatures of the longest run of ``"smc"``, evaluations of ``"laplace"``, sweeps of a
         sampler, or iterations of mean field.
     converged_ : bool
-        Of draws: whether R-hat of what the likelihood identifies is below 1.05. Of ``"laplace"``:
-        whether a mode was found and the Pareto k of its importance ratios is below 0.7. Of mean
-        field: whether it ended before ``max_iter``; otherwise it warns.
+        Samplers: whether R-hat of identified quantities is below 1.05. ``"laplace"``: whether a
+        mode was found and the Pareto k of the importance ratios is below 0.7. Mean field: whether
+        it ended before ``max_iter``; otherwise it warns.
     interrupted_ : bool
-        Whether the fit was stopped by the user; it is usable all the same.
+        Whether the fit was stopped by the user; it can still be used.
     idata_ : xarray.DataTree
         Posterior draws, diagnostics and data, for ArviZ and :mod:`bsdr_models.plots`.
     model_ : pymc.Model
-        The same model, declared.
+        The PyMC model on the training samples.
 
     Notes
     -----
-    The likelihood knows the latent space only up to an affine map. The hierarchical model therefore
-    reports it in coordinates that are identified: canonical variates of the posterior mean of the
-    utilities, in units of the probit noise and ordered by ``relevance_``, with a covariance that
-    says how far the draws place a sample elsewhere.
+    The likelihood identifies the latent space only up to an affine map. The hierarchical model
+    therefore reports identified coordinates: canonical variates of the posterior mean of the linear
+    predictor, in units of the probit noise and ordered by ``relevance_``. Their covariance is that
+    over draws.
 
-    On real data single draws are overconfident, and contradict each other by more than the data
-    warrant, so that the posterior predictive is under-confident. Pooling with a power below one
-    corrects the probabilities for it; draws, intervals and latent coordinates are those of the
-    posterior, whatever the power.
+    On real data single draws are overconfident and differ more than the data justify, so that the
+    posterior predictive is under-confident. Pooling with a power below one corrects the
+    probabilities; draws, intervals and latent coordinates do not depend on the power.
 
     The priors assume features of unit variance.
 
@@ -195,14 +188,14 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
     """
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn projection and classifier jointly.
+        """Fit projection and classifier jointly.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or Dask or Zarr array
         y : array-like of shape (n_samples,), or (n_samples, n_labels) of 0 and 1
-            Labels of any kind; an indicator matrix makes the problem multi-label, each label an
-            independent probit in one shared space.
+            Labels of any type; an indicator matrix is a multi-label problem, with an independent
+            probit for each label in one shared latent space.
 
         Returns
         -------
@@ -211,12 +204,12 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         Notes
         -----
         Samples in blocks (a Dask or Zarr array, or any with ``block_size``) are fitted by Laplace's
-        method, need one label each and a number of components. They are read once an evaluation,
-        on the workers of an active ``distributed.Client`` if X is a Dask array. ``idata_`` shows
-        2000 of them, evenly spaced.
+        method and need single labels and a given ``n_components``. They are read once per
+        evaluation, on the workers of an active ``distributed.Client`` if X is a Dask array.
+        ``idata_`` contains an evenly spaced subsample of 2000.
 
-        Warns if the Bayes factor against the model without features is below 3, and if populations
-        or chains contradict each other.
+        Warns if the Bayes factor against the model without features is below 3, and if R-hat
+        exceeds its limit.
 
         Raises
         ------
@@ -238,9 +231,9 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         return self._fit(X, index, target="multiclass", labels=self.classes_)
 
     def _fit_blocks(self, X: Any, y: Any) -> Self:
-        """Fit to classes, the samples a block at a time."""
+        """Fit to classes, with samples in blocks."""
         self._check_arguments()
-        priors = self._check_by_laplace("samples in blocks")
+        priors = self._check_laplace_only("samples in blocks")
         if is_read_by_block(X):
             self.n_features_in_ = int(X.shape[1])
         else:
@@ -252,26 +245,27 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         self.classes_ = checked.classes
         self._scaler = checked.statistics.scaler(standardize=self.standardize)
         check_variation(self._scaler, stacklevel=4)
-        kept = take_subsample(checked)
-        X = kept.X.toarray() if issparse(kept.X) else np.asarray(kept.X, dtype=np.float64)
+        subsample = take_subsample(checked)
+        X = subsample.X
+        X = X.toarray() if issparse(X) else np.asarray(X, dtype=np.float64)
         n_samples = sum(checked.blocks.sizes)
-        rng = self._note(
+        rng = self._set_context(
             self._scaler.transform(X),
-            kept.y,
+            subsample.y,
             target="multiclass",
             labels=self.classes_,
             variant="hierarchical",
             config=self._config({"priors": priors}),
-            kept=kept.index,
+            kept=subsample.index,
             n_samples=n_samples,
         )
         with one_thread(), self._fitting((n_samples, self.n_features_in_)):
             fit = laplace_blocks.fit_blocks(
                 checked.blocks,
                 self._scaler,
-                (self._context.X, kept.y),
+                (self._context.X, subsample.y),
                 checked.counts,
-                self._model_by_laplace(priors, len(self.classes_)),
+                self._laplace_model(priors, len(self.classes_)),
                 rng=rng,
                 checkpoint=self.checkpoint,
                 progressbar=self.progressbar,
@@ -283,7 +277,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         on = Y.astype(bool)
         fixed = np.flatnonzero(on.all(axis=0) | ~on.any(axis=0))
         if fixed.size:
-            raise ValueError(f"label {int(fixed[0])} of y is the same in every row")
+            raise ValueError(f"label {int(fixed[0])} of y is the same in every sample")
         self.classes_ = np.arange(Y.shape[1])
         return self._fit(X, on, target="multilabel", labels=self.classes_)
 
@@ -291,19 +285,19 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
     def _exclusive(self) -> bool:  # type: ignore[override]
         return self._context.target != "multilabel"
 
-    def _log_proba(self, rows: FloatArray) -> FloatArray:
+    def _log_proba(self, X: FloatArray) -> FloatArray:
         if self.variant_ == "hierarchical":
-            log_p = self._hierarchical.posterior.log_probabilities(rows)
+            log_p = self._hierarchical.posterior.log_probabilities(X)
         else:
             log_p = predict.label_log_probabilities(
-                self._posterior, rows, integrate_latent=self.integrate_latent
+                self._posterior, X, integrate_latent=self.integrate_latent
             )
         if not self._exclusive:
             return np.minimum(log_p, 0.0)
         return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """LatentCoordinates and probabilities of new rows as a DataTree, for the plots.
+        """Latent coordinates and probabilities of new samples as a DataTree, for the plots.
 
         Parameters
         ----------
@@ -314,19 +308,19 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         Returns
         -------
         xarray.DataTree
-            With group ``predictions``: latent_mean, latent_cov, probability, predicted, y; and how
-            unusual the rows are, t2, q_residual and tail_probability
+            With group ``predictions``: latent_mean, latent_cov, probability, predicted, y; and the
+            outlier statistics t2, q_residual and tail_probability
             (:mod:`bsdr_models.numerics.outliers`).
         """
-        rows = self._samples(X)
-        log_p = self._log_proba(rows)
+        X = self._samples(X)
+        log_p = self._log_proba(X)
         return self._context.predictions_tree(
             self._spec,
-            latent=self._embed(rows),
+            latent=self._embed(X),
             values={
                 "probability": np.exp(log_p),
                 "predicted": self._most_probable(log_p),
-                **self._outliers(rows),
+                **self._outliers(X),
             },
             y=read_truth(y, classes=self._exclusive),
             inference_method=self._method,
@@ -344,28 +338,28 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
 class BSDRRegressor(RegressorMixin, BaseBSDR):
     """Bayesian supervised dimensionality reduction for real targets.
 
-    A Bayesian reduced-rank regression: samples are projected to ``n_components`` dimensions and the
-    outputs are linear there with Gaussian noise [1]_, Section II-D. Outputs are scaled inside.
+    A Bayesian reduced-rank regression: samples are projected to ``n_components`` dimensions, in
+    which the outputs are linear with Gaussian noise [1]_, Section II-D. Outputs are standardised
+    internally.
 
     Parameters
     ----------
     n_components, variant, inference, projection_prior, latent_scale, priors, start, \
 n_restarts, max_iter, tol, integrate_latent, standardize, draws, tune, chains, n_jobs, \
 progressbar, random_state
-        As for :class:`BSDRClassifier`; the hierarchical model uses at most as many components as
-        there are outputs.
+        As for :class:`BSDRClassifier`; the hierarchical model uses at most one component per
+        output.
     pooling : {"auto", "linear", "log"} or float
-        Of no effect: what is predicted are the mean and standard deviation of the posterior
-        predictive distribution.
+        Ignored: predictions are the mean and standard deviation of the posterior predictive.
     block_size, checkpoint : None
         For classifiers only.
 
     Attributes
     ----------
     n_components_ : int
-        At most the number of outputs for the hierarchical model: one for one output.
+        Hierarchical model: at most the number of outputs.
     y_mean_, y_scale_ : ndarray of shape (n_outputs,)
-        Centre and scale of the outputs; the others as for :class:`BSDRClassifier`.
+        Centre and scale of the outputs; other attributes as for :class:`BSDRClassifier`.
 
     References
     ----------
@@ -386,7 +380,7 @@ progressbar, random_state
     """
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn projection and regression jointly.
+        """Fit projection and regression jointly.
 
         Parameters
         ----------
@@ -400,8 +394,8 @@ progressbar, random_state
         Raises
         ------
         ValueError
-            If the input is not finite, an output or every feature is constant, or an argument
-            is out of range.
+            If the input is not finite, an output or every feature is constant, or an argument is
+            out of range.
         """
         self._reset()
         require_targets(self, y)
@@ -427,7 +421,7 @@ progressbar, random_state
         ----------
         X : array-like of shape (n_samples, n_features)
         return_std : bool
-            Also return the standard deviation of a new observation.
+            Also return the standard deviation of a new output.
 
         Returns
         -------
@@ -438,24 +432,24 @@ progressbar, random_state
             mean, std = mean[:, 0], std[:, 0]
         return (mean, std) if return_std else mean
 
-    def _moments(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of new outputs, in the units of y: (M, K)."""
         if self.variant_ == "hierarchical":
-            mean, std = self._hierarchical.posterior.moments(rows)
-            return mean * self.y_scale_ + self.y_mean_, std * self.y_scale_
-        mean, std = predict.score_moments(
-            self._posterior, rows, integrate_latent=self.integrate_latent
-        )
+            mean, std = self._hierarchical.posterior.moments(X)
+        else:
+            mean, std = predict.output_moments(
+                self._posterior, X, integrate_latent=self.integrate_latent
+            )
         return mean * self.y_scale_ + self.y_mean_, std * self.y_scale_
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """LatentCoordinates and predictions of new rows as a DataTree, for the plots."""
-        rows = self._samples(X)
-        mean, std = self._moments(rows)
+        """Latent coordinates and predictions of new samples as a DataTree, for the plots."""
+        X = self._samples(X)
+        mean, std = self._moments(X)
         return self._context.predictions_tree(
             self._spec,
-            latent=self._embed(rows),
-            values={"prediction": mean, "prediction_sd": std, **self._outliers(rows)},
+            latent=self._embed(X),
+            values={"prediction": mean, "prediction_sd": std, **self._outliers(X)},
             y=read_truth(y, classes=False),
             inference_method=self._method,
             attrs=self._attrs(),

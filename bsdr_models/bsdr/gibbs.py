@@ -1,16 +1,16 @@
-r"""Gibbs sampling for BSDR: every full conditional of the augmented model, all chains at once.
+r"""Gibbs sampling for BSDR from the full conditionals of the augmented model.
 
-Each ``sample_*`` draws one block given everything else, for C chains along the leading axis of
-every array. Two sweeps are composed of them: ``step`` is the paper's [1]_, Appendix A;
-``step_joint`` draws Q and Z as one block, with Z integrated out of the conditionals of Q, and
-ends with an exact move of the common scale of T, W and b, along which the paper's sweep creeps.
+Each ``sample_*`` draws one block given all others, for C chains along the leading axis. ``step``
+is the sweep of the paper [1]_, Appendix A; ``step_joint`` draws Q and Z as one block, with Z
+integrated out of the conditionals of Q, and ends with an exact move of the common scale of T, W
+and b, in which the paper's sweep mixes slowly.
 
-Both mix well where classes overlap. On separable classes the scores hold W and Z, and these Q, to
-steps far shorter than the posterior is wide; NUTS on the PyMC model, which has no scores, moves
-there.
+Both mix well where classes overlap. On separable classes the conditionals of W and Z given the
+utilities, and of Q given these, are far narrower than the posterior, and both mix poorly; NUTS on
+the marginal PyMC model does not have this problem.
 
-Letters: Q projection, Z latent, W and b weights and bias, T scores, Phi, Psi, lambda, tau the
-precisions, v = latent_scale**2. The paper stores observations in columns; here X is (N, D).
+Letters: Q projection, Z latent coordinates, W and b weights and bias, T latent utilities, Phi, Psi,
+lambda, tau the precisions, v = latent_scale**2. The paper has samples in columns; here X is (N, D).
 
 References
 ----------
@@ -32,22 +32,20 @@ from bsdr_models.numerics.linalg import cholesky
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """One value of every variable in each chain. C chains, N rows, R components, K labels.
+    """Values of all variables. C chains, N samples, D features, R components, K labels.
 
     projection_precision
         Phi, (C, D, R) entrywise, (C, 1, R) columnwise, (C, D, 1) rowwise.
-    projection
-        Q, (C, D, R).
-    latent
-        Z, (C, N, R).
+    projection, latent
+        Q, (C, D, R), and Z, (C, N, R).
     weight_precision, weights
         Psi and W, (C, R, K).
     bias_precision, bias
         lambda and b, (C, K).
-    scores
-        T, (C, N, K); None for regression, where the targets themselves take its place.
+    utilities
+        T, (C, N, K); None for regression, where the targets take its place.
     noise_precision
-        tau, (C, K), for regression; None otherwise, where it is one.
+        tau, (C, K), for regression; None otherwise.
     """
 
     projection_precision: FloatArray
@@ -57,7 +55,7 @@ class State:
     weights: FloatArray
     bias_precision: FloatArray
     bias: FloatArray
-    scores: FloatArray | None = None
+    utilities: FloatArray | None = None
     noise_precision: FloatArray | None = None
 
 
@@ -70,19 +68,16 @@ def init(
     n_chains: int,
     rng: np.random.Generator,
 ) -> State:
-    """Random, dispersed states: latent columns of unit variance, standard normal weights.
+    """Overdispersed random states: Q X of unit variance, standard normal weights.
 
     Parameters
     ----------
     data : Data
-        With a `DenseDesign`: draws are over the features themselves.
-    priors : Priors
+        With a `DenseDesign`, since draws are over the features.
     n_components : int
         R.
-    projection_prior : {"entrywise", "columnwise", "rowwise"}
     n_chains : int
         C.
-    rng : numpy.random.Generator
 
     Raises
     ------
@@ -107,7 +102,7 @@ def init(
     )
     if data.target == "regression":
         return replace(state, noise_precision=sample_noise_precision(state, data, priors, rng=rng))
-    return replace(state, scores=sample_scores(state, data, rng=rng))
+    return replace(state, utilities=sample_utilities(state, data, rng=rng))
 
 
 def sample_projection_precision(
@@ -146,13 +141,13 @@ def sample_projection_collapsed(
     r"""Q given T, with Z integrated out, one column after the other.
 
     With :math:`t_n \sim N(W^\top Q^\top x_n + b,\; \operatorname{diag}(1/\tau) + v W^\top W)` and
-    :math:`M = W \operatorname{diag}(\tau) W^\top`, the rows give Q the precision
+    :math:`M = W \operatorname{diag}(\tau) W^\top`, the likelihood of Q has the precision
     :math:`X^\top X \otimes A` and the linear term :math:`X^\top L`,
 
     .. math::
         A = M (I + v M)^{-1}, \qquad L = (T - b) \operatorname{diag}(\tau) W^\top (I + v M)^{-1}.
 
-    Z has to be drawn next: it no longer belongs to this Q.
+    Z has to be drawn next, given this Q.
     """
     design = _dense(data)
     T, tau = _response(state, data)
@@ -242,8 +237,8 @@ def sample_noise_precision(
     return _gamma(priors.noise_shape + 0.5 * data.n_samples, priors.noise_rate + 0.5 * squares, rng)
 
 
-def sample_scores(state: State, data: Data, *, rng: np.random.Generator) -> FloatArray:
-    """T given Z, W, b, y: exact draws from the argmax cone, or label by label from a half line."""
+def sample_utilities(state: State, data: Data, *, rng: np.random.Generator) -> FloatArray:
+    """T given Z, W, b, y: exact draws from the argmax region, or from a half-line per label."""
     eta = _eta(state)
     if data.target == "multiclass":
         return argmax_draws.draw(eta, data.y, rng=rng)
@@ -252,45 +247,43 @@ def sample_scores(state: State, data: Data, *, rng: np.random.Generator) -> Floa
 
 
 def sample_scale(state: State, *, rng: np.random.Generator) -> State:
-    r"""Scale T, W and b by one factor g: nothing that y depends on changes.
+    r"""Scale T, W and b by a common factor g, which leaves the likelihood unchanged.
 
-    With the Haar measure dg/g, for d scaled entries,
+    With the Haar measure dg/g and d scaled entries,
 
     .. math::
         g^2 \sim Ga(d/2, S/2), \qquad
         S = |T - Z W - b|^2 + \sum \psi w^2 + \sum \lambda b^2 .
     """
-    assert state.scores is not None
-    W, b, T = state.weights, state.bias, state.scores
+    assert state.utilities is not None
+    W, b, T = state.weights, state.bias, state.utilities
     S = np.sum((T - _eta(state)) ** 2, axis=(1, 2))
     S += np.sum(state.weight_precision * W**2, axis=(1, 2))
     S += np.sum(state.bias_precision * b**2, axis=1)
     n_scaled = (T.size + W.size + b.size) // len(T)
     g = np.sqrt(_gamma(0.5 * n_scaled, 0.5 * S, rng))[:, None]
-    return replace(state, weights=g[:, None] * W, bias=g * b, scores=g[:, None] * T)
+    return replace(state, weights=g[:, None] * W, bias=g * b, utilities=g[:, None] * T)
 
 
 def step(state: State, data: Data, priors: Priors, *, rng: np.random.Generator) -> State:
-    """One sweep in the order of the paper [1]_, Appendix A; the input is not modified."""
+    """One sweep in the order of the paper [1]_, Appendix A."""
     state = replace(state, projection_precision=sample_projection_precision(state, priors, rng=rng))
     state = replace(state, projection=sample_projection(state, data, priors, rng=rng))
     state = replace(state, latent=sample_latent(state, data, priors, rng=rng))
-    return _sample_response_side(state, data, priors, rng=rng)
+    return _sample_outputs(state, data, priors, rng=rng)
 
 
 def step_joint(state: State, data: Data, priors: Priors, *, rng: np.random.Generator) -> State:
-    """One sweep with Q and Z as a block, and the scale move; the input is not modified."""
+    """One sweep with Q and Z as a block, and the scale move."""
     state = replace(state, projection_precision=sample_projection_precision(state, priors, rng=rng))
     state = replace(state, projection=sample_projection_collapsed(state, data, priors, rng=rng))
     state = replace(state, latent=sample_latent(state, data, priors, rng=rng))
-    state = _sample_response_side(state, data, priors, rng=rng)
-    return state if state.scores is None else sample_scale(state, rng=rng)
+    state = _sample_outputs(state, data, priors, rng=rng)
+    return state if state.utilities is None else sample_scale(state, rng=rng)
 
 
-def _sample_response_side(
-    state: State, data: Data, priors: Priors, *, rng: np.random.Generator
-) -> State:
-    """The part that both sweeps share: lambda, Psi, (b, W), then T or tau."""
+def _sample_outputs(state: State, data: Data, priors: Priors, *, rng: np.random.Generator) -> State:
+    """Second part of both sweeps: lambda, Psi, (b, W), then T or tau."""
     state = replace(
         state,
         bias_precision=sample_bias_precision(state, priors, rng=rng),
@@ -300,11 +293,11 @@ def _sample_response_side(
     state = replace(state, bias=bias, weights=weights)
     if data.target == "regression":
         return replace(state, noise_precision=sample_noise_precision(state, data, priors, rng=rng))
-    return replace(state, scores=sample_scores(state, data, rng=rng))
+    return replace(state, utilities=sample_utilities(state, data, rng=rng))
 
 
 def to_variables(state: State, projection_prior: ProjectionPrior) -> dict[str, FloatArray]:
-    """Values by the names and shapes of the augmented PyMC model, with a leading chain axis."""
+    """Values with the names and shapes of the augmented PyMC model, and a leading chain axis."""
     values = {name: getattr(state, name) for name in State.__dataclass_fields__}
     squeezed = {"entrywise": (), "columnwise": (1,), "rowwise": (2,)}[projection_prior]
     values["projection_precision"] = state.projection_precision.squeeze(axis=squeezed)
@@ -318,9 +311,9 @@ def _dense(data: Data) -> DenseDesign:
 
 
 def _response(state: State, data: Data) -> tuple[FloatArray, FloatArray]:
-    """What is normal given eta, (C, N, K), and its precision, (C, 1, K)."""
-    if state.scores is not None:
-        return state.scores, np.ones_like(state.bias[:, None, :])
+    """Normal response given eta, T or y, (C, N, K), and its precision, (C, 1, K)."""
+    if state.utilities is not None:
+        return state.utilities, np.ones_like(state.bias[:, None, :])
     assert state.noise_precision is not None
     y = np.broadcast_to(data.y, (*state.latent.shape[:2], data.n_labels))
     return y, state.noise_precision[:, None]
@@ -332,10 +325,8 @@ def _eta(state: State) -> FloatArray:
 
 
 def _gamma(shape: float, rate: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Gamma of shape and rate."""
     return rng.gamma(shape, 1.0 / rate)
 
 
 def _transpose(stack: FloatArray) -> FloatArray:
-    """Each matrix of a stack transposed."""
     return np.swapaxes(stack, -1, -2)

@@ -1,8 +1,7 @@
-"""Fits of the hierarchical model: exact draws, their coordinates, and predictions from them.
+"""Fits of the hierarchical model: posterior draws, latent coordinates and predictions.
 
-Several populations of particles are tempered independently of each other
-(:mod:`bsdr_models.inference.tempering`), each a chain of the result, so that R-hat compares runs
-that know nothing of each other. How much work is done is set by the size of the problem.
+Populations of particles are tempered independently (:mod:`bsdr_models.inference.tempering`), each
+a chain of the result. The size of the problem determines the number of particles and moves.
 """
 
 import warnings
@@ -39,59 +38,56 @@ from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 
 type Engine = Literal["smc", "laplace", "nuts", "advi"]
 
-# Draws that a prediction averages over, and those of the covariance of a position.
+# Draws used for predictions and for the covariance of latent coordinates.
 N_PREDICT = 256
-# Work of one evaluation, see `work`, up to which chains have the most particles, up to which
-# trajectories at temperature one are long, and up to which there are more temperatures; the
-# particles of a chain at most and at least.
-_FEW, _LIGHT, _MODERATE, _MOST, _LEAST = 400.0, 800.0, 1000.0, 64, 16
-# States of each particle that are kept, at least and at most, and trajectories between them.
+# Work of one evaluation, see `work`, up to which chains have most particles, trajectories at
+# temperature one are long, and there are more temperatures; most and fewest particles.
+_FEW, _LIGHT, _MODERATE, _MAX_PARTICLES, _MIN_PARTICLES = 400.0, 800.0, 1000.0, 64, 16
+# Smallest and largest number of draws of each particle, and trajectories between them.
 _KEPT, _N_BETWEEN = (4, 12), 4
-# Populations that compare numbers of components.
+# Populations for each compared number of components.
 _N_COMPARED = 2
-# Work of an evaluation above which Laplace's method takes the place of exact sampling, which would
-# take minutes: N = 5000 for ten classes and 64 features.
+# Work of an evaluation above which Laplace's method is the default, since sampling takes minutes:
+# N = 5000 for ten classes and 64 features.
 TOO_HEAVY = 1e5
-# Draws of Laplace's approximation, Pareto k above which it is not to be trusted, and evaluations
-# that its search usually takes.
+# Draws of Laplace's approximation, Pareto k above which it is unreliable, and typical number of
+# evaluations of its search.
 N_LAPLACE, GOOD_K, _N_EVALUATIONS = 400, 0.7, 60
-# Log Bayes factor below which there is next to no evidence of a signal: of 3 to 1.
+# Log Bayes factor below which there is little evidence of a signal.
 NO_SIGNAL = float(np.log(3.0))
-# R-hat beyond which populations are stuck; below, they say the same of new samples.
+# R-hat beyond which populations are stuck; below, their predictions agree.
 STUCK = 2.0
-# Samples whose utilities R-hat is computed of.
+# Samples of whose linear predictor R-hat is computed.
 _N_CHECKED = 16
-# Folds, held-out samples that are enough to weigh the powers of pooling, and particles of a fold.
+# Folds, sufficient number of held-out samples to weight powers of pooling, particles of a fold.
 N_FOLDS, _ENOUGH, _FOLD_PARTICLES = 5, 100, 24
-# Particles that integrate over the parameters of the model without features.
+# Particles for the evidence of the model without features.
 _EMPTY_PARTICLES = 128
-# Log scales of outputs beyond this are cut: squares do not overflow.
+# Log scales of outputs are clipped to this, so that squares do not overflow.
 _FAR = 100.0
-# Utilities held at once: blocks of samples keep memory flat.
+# Linear predictors held in memory at once.
 _BLOCK = 1 << 21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordinates:
-    r"""The latent plane in coordinates that the likelihood identifies.
+    r"""Latent coordinates that the likelihood identifies.
 
-    The likelihood knows the latent coordinates z only up to an invertible affine map, since
-    utilities are linear in them. With F(x) the posterior mean of the utilities, the coordinates are
+    The likelihood identifies latent coordinates only up to an invertible affine map. With F(x) the
+    posterior mean of the linear predictor, the identified coordinates are
     :math:`u(x) = V^\top (F(x) - \bar F)`, where the columns of V are the leading eigenvectors of
-    the covariance of the class means of F (of F itself where targets are no classes): canonical
+    the covariance of the class means of F (of F itself if targets are not classes): canonical
     variates in units of the probit noise, or of the output.
 
     coefficients
-        Posterior mean of Q W, whitened features, (B, K).
-    axes
-        V, (K, R).
-    shift
-        V' times the mean utility without bias, (R,).
+        Posterior mean of Q W for whitened features, (B, K).
+    axes, shift
+        V, (K, R), and V' times the mean linear predictor without bias, (R,).
     share
         Share of each axis in the variance between classes, (R,).
     maps
-        A_s, by which the latent coordinates of each draw come closest to u on the training
-        samples, (S, 1 + R, R), the first row for the constant.
+        A_s, (S, 1 + R, R), least-squares affine maps of the latent coordinates of each draw to u on
+        the training samples; the first row is the constant.
     """
 
     coefficients: FloatArray
@@ -102,7 +98,7 @@ class Coordinates:
 
     @classmethod
     def learn(cls, problem: Problem, draws: Parameters) -> "Coordinates":
-        """From the training samples and all draws."""
+        """Identified coordinates from the training samples and all draws."""
         s, r, b = draws.projection.shape
         flat = draws.projection.reshape(s * r, b)
         coefficients = flat.T @ draws.weights.reshape(s * r, -1) / s
@@ -124,7 +120,7 @@ class Coordinates:
         shift = linear.mean(axis=0) @ axes
         target = linear @ axes - shift
         z = draws.latent(problem.X, np.zeros(len(problem.X)))
-        maps = np.stack([_affine(each, target) for each in z])
+        maps = np.stack([_fit_affine(each, target) for each in z])
         return cls(
             coefficients=coefficients,
             axes=axes,
@@ -133,16 +129,16 @@ class Coordinates:
             maps=maps,
         )
 
-    def thin(self, kept: IntArray) -> "Coordinates":
-        """Maps of some draws."""
-        return replace(self, maps=self.maps[kept])
+    def thin(self, index: IntArray) -> "Coordinates":
+        """Coordinates with the maps of some draws."""
+        return replace(self, maps=self.maps[index])
 
-    def place(self, whitened: FloatArray) -> FloatArray:
-        """u of samples, (M, R)."""
+    def embed(self, whitened: FloatArray) -> FloatArray:
+        """u of whitened samples, (M, R)."""
         return whitened @ (self.coefficients @ self.axes) - self.shift
 
-    def spread(self, latent: FloatArray, mean: FloatArray) -> FloatArray:
-        """What is a sample's own in the covariance of its coordinates, (M, R, R).
+    def covariance(self, latent: FloatArray, mean: FloatArray) -> FloatArray:
+        """Covariance of the coordinates of each sample over draws, (M, R, R).
 
         Parameters
         ----------
@@ -151,25 +147,28 @@ class Coordinates:
         mean : (M, R)
             u.
         """
-        moved = latent @ self.maps[:, 1:] + self.maps[:, :1] - mean
-        return np.einsum("smr,smq->mrq", moved, moved, optimize=True) / len(moved)
+        residual = latent @ self.maps[:, 1:] + self.maps[:, :1] - mean
+        return np.einsum("smr,smq->mrq", residual, residual, optimize=True) / len(residual)
 
     def align(self, draws: Parameters) -> Parameters:
-        """Draws in these coordinates: the same utilities, hence the same predictions."""
-        shift, turn = self.maps[:, 0], self.maps[:, 1:]  # (S, R), (S, R, R)
+        """Draws in these coordinates, with the same linear predictor."""
+        shift, linear = self.maps[:, 0], self.maps[:, 1:]  # (S, R), (S, R, R)
         weights = np.stack(
-            [np.linalg.lstsq(a, w, rcond=None)[0] for a, w in zip(turn, draws.weights, strict=True)]
+            [
+                np.linalg.lstsq(a, w, rcond=None)[0]
+                for a, w in zip(linear, draws.weights, strict=True)
+            ]
         )
         return replace(
             draws,
-            projection=np.swapaxes(turn, 1, 2) @ draws.projection,
+            projection=np.swapaxes(linear, 1, 2) @ draws.projection,
             weights=weights,
             bias=draws.bias - (shift[:, None] @ weights)[:, 0],
         )
 
 
-def _affine(source: FloatArray, target: FloatArray) -> FloatArray:
-    """The affine map of (N, R) that comes closest to a target (N, R), constant first."""
+def _fit_affine(source: FloatArray, target: FloatArray) -> FloatArray:
+    """Least-squares affine map of (N, R) to a target (N, R), constant first."""
     full = np.column_stack([np.ones(len(source)), source])
     size = np.sqrt(np.mean(full**2, axis=0))
     size[size == 0.0] = 1.0
@@ -179,16 +178,12 @@ def _affine(source: FloatArray, target: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """What predicts: draws from the posterior, and how they are pooled.
+    """Posterior draws for predictions.
 
-    metric
-        By which features are whitened.
     draws
         At most :data:`N_PREDICT`.
-    coordinates
-        Of the latent plane.
     power
-        Of pooling, see :func:`bsdr_models.bsdr.pooling.pool`.
+        Power of pooling, see :func:`bsdr_models.bsdr.pooling.pool`.
     """
 
     metric: Metric
@@ -199,37 +194,37 @@ class Posterior:
     lapse: float
 
     def components(self) -> FloatArray:
-        """Loadings of the coordinates over scaled features, (R, D)."""
+        """Loadings of the coordinates for scaled features, (R, D)."""
         found = self.coordinates.coefficients @ self.coordinates.axes  # (B, R)
         return np.asarray((self.metric.axes @ (self.metric.size[:, None] * found)).T)
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Coordinates of samples (M, D) of scaled features, and what is uncertain of each alone."""
-        whitened, beside = self.metric.whiten(X), self.metric.beside(X)
-        mean = self.coordinates.place(whitened)
+        """Latent coordinates of scaled samples (M, D), with their covariances."""
+        whitened, outside = self.metric.whiten(X), self.metric.outside_sd(X)
+        mean = self.coordinates.embed(whitened)
         cov = np.empty((*mean.shape, mean.shape[1]))
         for part in self._blocks(len(X), mean.shape[1]):
-            latent = self.draws.latent(whitened[part], beside[part])
-            cov[part] = self.coordinates.spread(latent, mean[part])
+            latent = self.draws.latent(whitened[part], outside[part])
+            cov[part] = self.coordinates.covariance(latent, mean[part])
         return LatentCoordinates(mean=mean, cov=cov)
 
     def log_probabilities(self, X: FloatArray, *, power: float | None = None) -> FloatArray:
-        """Pooled log probabilities of the classes, or of each label being on: (M, K)."""
+        """Pooled log probabilities of classes, or of each label being 1: (M, K)."""
         power = self.power if power is None else power
-        whitened, beside = self.metric.whiten(X), self.metric.beside(X)
+        whitened, outside = self.metric.whiten(X), self.metric.outside_sd(X)
         out = np.empty((len(X), self.draws.bias.shape[1]))
         for part in self._blocks(len(X), out.shape[1]):
-            eta = self.draws.utilities(whitened[part], beside[part])
+            eta = self.draws.linear_predictor(whitened[part], outside[part])
             out[part] = pool_labels(eta, self.target, self.lapse, power)
         return out
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of real outputs, (M, K) each."""
         assert self.draws.noise_scale is not None
-        whitened, beside = self.metric.whiten(X), self.metric.beside(X)
+        whitened, outside = self.metric.whiten(X), self.metric.outside_sd(X)
         mean, std = (np.empty((len(X), self.draws.bias.shape[1])) for _ in range(2))
         for part in self._blocks(len(X), mean.shape[1]):
-            eta = self.draws.utilities(whitened[part], beside[part])
+            eta = self.draws.linear_predictor(whitened[part], outside[part])
             mean[part] = eta.mean(axis=0)
             noise = np.mean(self.draws.noise_scale**2, axis=0)
             std[part] = np.sqrt(eta.var(axis=0) + noise)
@@ -241,7 +236,7 @@ class Posterior:
 
 
 def pool_labels(eta: FloatArray, target: Target, lapse: float, power: float) -> FloatArray:
-    """Pooled log probabilities from utilities (S, M, K): of classes, or of labels being on."""
+    """Pooled log probabilities of classes, or of labels being 1, from eta (S, M, K)."""
     if target == "multiclass":
         return pool(np.log(probit_choice.probabilities(eta, lapse)), power)
     both = np.stack([log_ndtr(eta), log_ndtr(-eta)], axis=-1)
@@ -253,42 +248,33 @@ def pool_labels(eta: FloatArray, target: Target, lapse: float, power: float) -> 
 class HierarchicalFit:
     """A fit to all training samples.
 
-    posterior
-        For prediction.
     draws
-        Parameters of all chains side by side, (C S, ...).
+        Parameters of all chains, stacked, (C S, ...).
     coordinates
-        Of the latent plane under all of these draws.
+        Identified latent coordinates, with maps of all draws.
     n_chains
         C.
-    engine
-        Inference method.
     log_likelihood
-        Of each draw, (C, S); None where not all samples are there any more.
+        Of each draw, (C, S); None for streams, which do not keep all samples.
     log_prior
-        The same in coordinates in which the prior is N(0, I); None if not known.
-    log_evidence
-        Of each chain, (C,); empty for engines that have none.
-    log_evidence_empty
-        Of the model without features.
+        Of each draw as standard normals, (C, S); None if unknown.
+    log_evidence, log_evidence_empty
+        Of each chain, (C,), empty if the engine has none; and of the model without features.
     by_components
-        Log evidence by number of components, where these were compared.
+        Log evidence by number of components, if these were compared.
     acceptance
-        Of each chain at temperature one, (C,).
+        Acceptance rate of each chain at temperature one, (C,).
     n_iter
         Temperatures of the longest chain, or draws of a chain.
     held_out
-        Log score per held-out sample, at the power of pooling that was chosen; NaN if none was
-        held out.
+        Held-out log score per sample at the selected power of pooling; NaN without held-out ones.
     r_hat, ess
         Largest R-hat and smallest bulk effective sample size of the log likelihood and of the
-        utilities of some training samples.
-    interrupted
-        Whether the user has stopped the fit.
+        linear predictor of some training samples.
     pareto_k
         Of the importance ratios of Laplace's approximation; NaN for other engines.
     sample_stats
-        What NUTS reports of itself, (C, S) each.
+        Sample statistics of NUTS, (C, S) each.
     """
 
     posterior: Posterior
@@ -312,7 +298,7 @@ class HierarchicalFit:
 
     @property
     def converged(self) -> bool:
-        """Whether a fit that ran to its end has a diagnostic, and that has nothing to object."""
+        """Whether the fit was completed and its diagnostic is below its limit."""
         if self.interrupted:
             return False
         if self.engine == "laplace":
@@ -326,47 +312,47 @@ class HierarchicalFit:
 
     @property
     def total_log_evidence(self) -> float:
-        """Log evidence of the model, in nats: that of the mean over chains; NaN if not known."""
+        """Log of the mean evidence over chains, in nats; NaN if unknown."""
         return mean_evidence(self.log_evidence)
 
     @property
     def log_bayes_factor(self) -> float:
-        """Log evidence over that of the model without features, in nats; NaN if not known."""
+        """Log Bayes factor against the model without features, in nats; NaN if unknown."""
         return self.total_log_evidence - self.log_evidence_empty
 
     @property
     def no_signal(self) -> bool:
-        """Whether there is next to no evidence that features tell anything of the targets."""
+        """Whether there is little evidence that the targets depend on the features."""
         return self.log_bayes_factor < NO_SIGNAL
 
     def attrs(self) -> dict[str, float | int | list[float] | list[int]]:
-        """What a tree says of the fit."""
-        said: dict[str, float | int | list[float] | list[int]] = {
+        """Attributes of the tree."""
+        attrs: dict[str, float | int | list[float] | list[int]] = {
             "interrupted": int(self.interrupted),
             "pooling_power": self.posterior.power,
             "lapse": self.posterior.lapse,
             "component_share": self.posterior.coordinates.share.tolist(),
         }
         if np.isfinite(self.pareto_k):
-            said["pareto_k"] = self.pareto_k
+            attrs["pareto_k"] = self.pareto_k
         if np.isfinite(self.r_hat):
-            said |= {"r_hat": self.r_hat, "ess_bulk": self.ess}
+            attrs |= {"r_hat": self.r_hat, "ess_bulk": self.ess}
         if self.log_evidence.size:
-            said |= {
+            attrs |= {
                 "log_evidence": self.total_log_evidence,
                 "log_evidence_chains": self.log_evidence.tolist(),
                 "log_bayes_factor": self.log_bayes_factor,
                 "acceptance_rate": self.acceptance.tolist(),
             }
         if self.by_components:
-            said["components_compared"] = [number for number, _ in self.by_components]
-            said["components_log_evidence"] = [value for _, value in self.by_components]
+            attrs["components_compared"] = [number for number, _ in self.by_components]
+            attrs["components_log_evidence"] = [value for _, value in self.by_components]
         if np.isfinite(self.held_out):
-            said["held_out_log_score"] = self.held_out
-        return said
+            attrs["held_out_log_score"] = self.held_out
+        return attrs
 
     def warn(self) -> None:
-        """Warn of no signal, and of chains that contradict each other."""
+        """Warn of no signal, an unreliable approximation, or stuck chains."""
         if self.no_signal:
             warnings.warn(no_signal(self.log_bayes_factor), UserWarning, stacklevel=5)
         if self.engine == "laplace" and not self.converged and not self.interrupted:
@@ -380,14 +366,14 @@ class HierarchicalFit:
         if self.r_hat > limit:
             warnings.warn(
                 f"R-hat of the identified quantities reaches {self.r_hat:.2f}: the chains are "
-                "stuck in different places; give more draws",
+                "stuck in different modes; give more draws",
                 ConvergenceWarning,
                 stacklevel=5,
             )
 
 
 def no_signal(log_bayes_factor: float) -> str:
-    """What a small Bayes factor means."""
+    """Message for a small Bayes factor."""
     return (
         "the targets are not predictable from X by this model: the Bayes factor against the model "
         f"without features is {np.exp(log_bayes_factor):.2g}"
@@ -395,36 +381,37 @@ def no_signal(log_bayes_factor: float) -> str:
 
 
 def mean_evidence(log_evidence: FloatArray) -> float:
-    """Log of the mean evidence of several populations; NaN if there are none."""
+    """Log of the mean evidence over populations; NaN if there are none."""
     if not log_evidence.size:
         return np.nan
     return float(logsumexp(log_evidence) - np.log(len(log_evidence)))
 
 
 def work(problem: Problem) -> float:
-    """Work of one evaluation of the log likelihood of a particle, in normal distribution functions.
+    """Cost of the log likelihood of a particle, in units of a normal distribution function.
 
-    About 25 ns each; some twenty products cost as much.
+    One takes about 25 ns, as some twenty multiplications do.
     """
     n, b = problem.X.shape
-    # A real output needs no distribution function.
+    # Regression needs no distribution function.
     each = 1.0 / 20.0 if problem.target == "regression" else 1.0
     return n * (each * problem.contrasts.shape[0] + b * problem.n_components / 20.0)
 
 
 def moves_for(problem: Problem, n_draws: int | None = None) -> Moves:
-    """How many particles a chain has, and how often they move.
+    """Numbers of particles and moves of a chain.
 
     Parameters
     ----------
-    problem : Problem
     n_draws : int, optional
-        Draws of a chain that are asked for; more states of each particle are then kept.
+        Requested draws of a chain.
     """
     load = max(work(problem), 1.0)
-    n_particles = int(np.clip(round(_MOST * np.sqrt(_FEW / load)), _LEAST, _MOST))
+    n_particles = int(
+        np.clip(round(_MAX_PARTICLES * np.sqrt(_FEW / load)), _MIN_PARTICLES, _MAX_PARTICLES)
+    )
     n_last = n_particles // 2
-    if problem.target == "regression":  # small noise makes ridges that few moves cannot follow
+    if problem.target == "regression":  # small noise makes narrow ridges, which need more moves
         return Moves(
             n_particles=n_particles,
             n_moves=6,
@@ -465,7 +452,7 @@ def fit(
     progressbar: bool = False,
     declare: Callable[[int], Any],
 ) -> HierarchicalFit:
-    """Draw from the posterior of the hierarchical model.
+    """Fit the hierarchical model.
 
     Parameters
     ----------
@@ -475,56 +462,47 @@ def fit(
         As in :class:`bsdr_models.data.Data`.
     engine : {"smc", "laplace", "nuts", "advi"}, optional
         Tempered sequential Monte Carlo, a normal approximation around the mode, or PyMC's engines.
-        None is the first, or the second where there is too much to sum up for the first.
+        None is ``"smc"``, or ``"laplace"`` for large problems.
     n_labels : int
         K.
     n_components : int or "auto"
-        R; at most the number of contrasts is used, K - 1 for classes and K otherwise. ``"auto"``
-        is the number with the largest evidence.
-    target : {"multiclass", "multilabel", "regression"}
-    priors : HierarchicalPriors
+        R; at most the number of contrasts, K - 1 for classes and K otherwise, is used. ``"auto"``
+        selects the number with the largest evidence.
     power : float, optional
-        Of pooling; None lets held-out samples choose.
-    n_chains : int
-        Independent populations or chains.
+        Power of pooling; None selects it by held-out samples.
+    n_chains, tune : int
+        Populations or chains, and warm-up of NUTS.
     n_draws : int, optional
-        Of each chain; None is sized by the problem.
-    tune : int
-        Warm-up of NUTS.
+        Draws of each chain; by default determined by the size of the problem.
     rng : numpy.random.Generator
-        Is spawned from; the result does not depend on ``n_jobs``.
+        Spawns streams, so that the result does not depend on ``n_jobs``.
     n_jobs : int, optional
-        Populations and folds side by side.
-    progressbar : bool
+        Parallel populations and folds.
     declare : callable
-        The PyMC model of a number of components.
-
-    Returns
-    -------
-    HierarchicalFit
+        Returns the PyMC model with a number of components.
 
     Raises
     ------
     KeyboardInterrupt
-        If the user stops the fit before one population has come to the posterior.
+        If the user stops the fit before a population has reached the posterior.
     """
     metric = Metric.learn(X)
     whitened = metric.whiten(X)
-    choice_rng, draw_rng, empty_rng, fold_rng, beside_rng = rng.spawn(5)
+    choice_rng, draw_rng, empty_rng, fold_rng, outside_rng = rng.spawn(5)
 
-    def pose(r: int) -> Problem:
-        return Problem.pose(
+    def build(r: int) -> Problem:
+        return Problem.build(
             whitened, y, n_labels=n_labels, n_components=r, target=target, priors=priors
         )
 
     largest = min(len(make_contrasts(n_labels, target)), whitened.shape[1])
     by_components: tuple[tuple[int, float], ...] = ()
     if n_components == "auto":
-        by_components = compare_components(pose, largest, rng=choice_rng, n_jobs=n_jobs)
+        by_components = compare_components(build, largest, rng=choice_rng, n_jobs=n_jobs)
         r = max(by_components, key=lambda pair: pair[1])[0]
     else:
         r = min(n_components, largest)
-    problem = pose(r)
+    problem = build(r)
     if engine is None:
         few = whitened.shape[1] * r <= MOST_LOADINGS
         engine = "laplace" if few and work(problem) > TOO_HEAVY else "smc"
@@ -541,7 +519,7 @@ def fit(
             progressbar=progressbar,
         )
         theta = np.concatenate([run.draws for run in runs])
-        draws = problem.parameters(theta, rng=beside_rng)
+        draws = problem.parameters(theta, rng=outside_rng)
         log_likelihood = np.stack([run.log_likelihood for run in runs])
         log_prior = (-0.5 * np.sum(theta**2, axis=1)).reshape(log_likelihood.shape)
         found: dict[str, Any] = {
@@ -551,20 +529,20 @@ def fit(
             "n_iter": max(len(run.temperatures) for run in runs),
         }
     elif engine == "laplace":
-        with searched(progressbar) as on_evaluation:
+        with search_progress(progressbar) as on_evaluation:
             normal = fit_laplace(
                 problem,
                 rng=draw_rng,
                 n_draws=N_LAPLACE if n_draws is None else n_draws,
                 on_evaluation=on_evaluation,
             )
-        return of_laplace(
+        return fit_from_laplace(
             normal,
             problem,
             metric,
             power=1.0 if power is None else power,
             log_evidence_empty=empty,
-            rng=beside_rng,
+            rng=outside_rng,
         )
     else:
         draws, shape, interrupted, stats = draw_with_pymc(
@@ -575,7 +553,7 @@ def fit(
             tune=tune,
             n_chains=n_chains,
             rng=draw_rng,
-            beside_rng=beside_rng,
+            outside_rng=outside_rng,
             progressbar=progressbar,
         )
         each = pointwise_log_likelihood(draws, whitened, y, target, priors.lapse)
@@ -595,7 +573,7 @@ def fit(
         if not interrupted and not mean_evidence(found["log_evidence"]) - empty < NO_SIGNAL:
             try:
                 power, held_out = choose_power(problem, rng=fold_rng, n_jobs=n_jobs)
-            except KeyboardInterrupt:  # the draws are there
+            except KeyboardInterrupt:  # the draws can still be used
                 interrupted = True
     return _assemble(
         problem,
@@ -612,7 +590,7 @@ def fit(
     )
 
 
-def of_laplace(
+def fit_from_laplace(
     normal: Laplace,
     problem: Problem,
     metric: Metric,
@@ -623,26 +601,22 @@ def of_laplace(
     n_evaluations_before: int = 0,
     rng: np.random.Generator,
 ) -> HierarchicalFit:
-    """A fit by Laplace's method.
-
-    Draws that agree, as they do given so many samples, need no pooling: none is chosen.
+    """A fit by Laplace's method, whose power of pooling is given.
 
     Parameters
     ----------
-    normal : Laplace
     problem : Problem
-        Of the samples from which the coordinates are learned: all, or some of them.
-    metric : Metric
+        Of all samples or a subsample, which determine the latent coordinates.
     power : float
         Of pooling.
     log_evidence_empty : float
         Of the model without features.
     log_evidence_before : float
-        Of samples that are known by their posterior alone, to which that of ``normal`` is added.
+        Of earlier samples of a stream, added to that of ``normal``.
     n_evaluations_before : int
-        Of the search among these.
+        Evaluations for earlier samples.
     rng : numpy.random.Generator
-        For what no training sample tells.
+        For the part of the projection outside the row space of the training samples.
     """
     return _assemble(
         problem,
@@ -672,7 +646,7 @@ def _assemble(
     held_out: float = np.nan,
     **found: Any,
 ) -> HierarchicalFit:
-    """Draws with their coordinates and diagnostics."""
+    """Fit from draws: coordinates, diagnostics, and thinned draws for predictions."""
     coordinates = Coordinates.learn(problem, draws)
     kept = draws.spaced(N_PREDICT)
     r_hat, ess = mixing(problem, draws, log_likelihood)
@@ -698,8 +672,8 @@ def _assemble(
 
 
 @contextmanager
-def searched(progressbar: bool) -> Iterator[Callable[[int, float], None]]:
-    """A bar that is told of each evaluation of a search, of which nobody knows how many come."""
+def search_progress(progressbar: bool) -> Iterator[Callable[[int, float], None]]:
+    """Progress bar of a search with an unknown number of evaluations."""
     with ProgressBar(_N_EVALUATIONS, "BSDR, mode", enabled=progressbar) as bar:
 
         def show(count: int, value: float) -> None:
@@ -757,17 +731,17 @@ def run_populations(
 
 
 def compare_components(
-    pose: Callable[[int], Problem],
+    build: Callable[[int], Problem],
     largest: int,
     *,
     rng: np.random.Generator,
     n_jobs: int | None = 1,
 ) -> tuple[tuple[int, float], ...]:
-    """Log evidence of one component, two, and so on, until it has fallen twice in a row."""
+    """Log evidence of 1, 2, ... components, until it has fallen twice in a row."""
     found: list[tuple[int, float]] = []
     best, falls = -np.inf, 0
     for r, stream in zip(range(1, largest + 1), rng.spawn(largest), strict=True):
-        problem = pose(r)
+        problem = build(r)
         moves = replace(moves_for(problem), n_warm_up=1, n_kept=1, n_between=1)
         runs, interrupted = run_populations(problem, moves, _N_COMPARED, rng=stream, n_jobs=n_jobs)
         if interrupted:
@@ -790,15 +764,15 @@ def draw_with_pymc(
     tune: int,
     n_chains: int,
     rng: np.random.Generator,
-    beside_rng: np.random.Generator,
+    outside_rng: np.random.Generator,
     progressbar: bool,
 ) -> tuple[Parameters, tuple[int, int], bool, dict[str, np.ndarray]]:
-    """Draws by NUTS or ADVI from the declared model, their number, whether it was stopped, stats.
+    """Draws by NUTS or ADVI, their shape, whether the run was interrupted, and sample statistics.
 
-    With more features than samples the projection has a part that no training sample shows; it
-    goes into predictions by its prior, as for the other engines.
+    As for the other engines, the part of the projection outside the row space of the training
+    samples enters predictions by its prior.
     """
-    # PyMC takes most of a second to load and is not needed by the other engine.
+    # PyMC takes most of a second to load.
     from bsdr_models.inference import engines
 
     tree = engines.run_pymc(
@@ -825,7 +799,7 @@ def draw_with_pymc(
         weights=stacked("weights"),
         bias=stacked("bias"),
         noise_scale=stacked("noise_scale") if "noise_scale" in posterior else None,
-        beside=beside_rng.standard_normal((len(Q), Q.shape[2])),
+        outside=outside_rng.standard_normal((len(Q), Q.shape[2])),
     )
     stats: dict[str, np.ndarray] = {}
     if "sample_stats" in tree.children:
@@ -835,7 +809,7 @@ def draw_with_pymc(
 
 
 def mixing(problem: Problem, draws: Parameters, log_likelihood: FloatArray) -> tuple[float, float]:
-    """Largest R-hat, smallest bulk ESS of the log likelihood and utilities of some samples.
+    """Largest R-hat, smallest bulk ESS of the log likelihood and linear predictor of some samples.
 
     NaN for one chain, or for too few draws.
     """
@@ -846,7 +820,7 @@ def mixing(problem: Problem, draws: Parameters, log_likelihood: FloatArray) -> t
 
     n = len(problem.X)
     some = np.unique(np.linspace(0, n - 1, min(n, _N_CHECKED)).astype(int))
-    eta = draws.utilities(problem.X[some], np.zeros(len(some)))
+    eta = draws.linear_predictor(problem.X[some], np.zeros(len(some)))
     values = np.concatenate([log_likelihood[..., None], eta.reshape(n_chains, n_draws, -1)], axis=2)
     r_hat = arviz_stats.rhat(values, chain_axis=0, draw_axis=1)
     ess = arviz_stats.ess(values, chain_axis=0, draw_axis=1)
@@ -861,9 +835,9 @@ def evidence_without_features(
     *,
     rng: np.random.Generator,
 ) -> float:
-    """Log evidence of the model with a projection of zero, in nats: biases and noise alone.
+    """Log evidence of the model without features, biases and noise only, in nats.
 
-    Samples enter by their number in each class, or by their moments.
+    Sufficient statistics are class counts, or moments of the outputs.
     """
     contrasts = make_contrasts(n_labels, target)
     n_bias = len(contrasts)
@@ -887,7 +861,7 @@ def evidence_without_features(
 def _normal_sums(
     y: FloatArray, mean: FloatArray, log_scale: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Log density of outputs (N, K) given means and log scales (S, K), and its slopes in both."""
+    """Log density of outputs (N, K) given means and log scales (S, K), and its gradients."""
     centre, spread = y.mean(axis=0), np.sum((y - y.mean(axis=0)) ** 2, axis=0)
     precision = np.exp(-2.0 * np.clip(log_scale, -_FAR, _FAR))
     gap = centre - mean
@@ -899,14 +873,14 @@ def _normal_sums(
 def _label_sums(
     y: np.ndarray, eta: FloatArray, target: Target, lapse: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Log probability of labels given the same utilities for all samples (S, K), and its slope."""
+    """Log probability of labels if all samples have the same eta (S, K), and its gradient."""
     s, k = eta.shape
     if target == "multiclass":
         present, counts = np.unique(y, return_counts=True)
         same = np.broadcast_to(eta[:, None], (s, len(present), k))
         each, slope = label_log_likelihood(same, present, target, lapse)
         return each @ counts, np.einsum("n,snk->sk", counts, slope)
-    # One label is a problem of its own, with two samples: on and off.
+    # Each label is a separate problem with two samples, 1 and 0.
     counts = np.stack([y.sum(axis=0), (~y.astype(bool)).sum(axis=0)])  # (2, K)
     both = np.broadcast_to(eta.reshape(s * k, 1, 1), (s * k, 2, 1))
     each, slope = label_log_likelihood(both, np.array([[True], [False]]), target, lapse)
@@ -915,10 +889,9 @@ def _label_sums(
 
 
 def fold_index(y: np.ndarray, target: Target, rng: np.random.Generator) -> IntArray:
-    """Fold of each sample, (N,), stratified by class; fewer folds where a class is small.
+    """Fold of each sample, (N,), stratified by class.
 
-    A class of a single sample cannot be held out and learnt from at once, so only classes of two
-    or more samples set the number of folds.
+    There are at most as many folds as samples in the smallest class with two or more.
     """
     n = len(y)
     if target != "multiclass":
@@ -938,15 +911,15 @@ def fold_index(y: np.ndarray, target: Target, rng: np.random.Generator) -> IntAr
 def choose_power(
     problem: Problem, *, rng: np.random.Generator, n_jobs: int | None = 1
 ) -> tuple[float, float]:
-    """Power of pooling from held-out samples, and their mean log score with it.
+    """Power of pooling from held-out samples, and their mean log score.
 
-    As many folds are held out in turn as it takes to have :data:`_ENOUGH` samples. Features are
-    whitened as for all samples, which asks nothing of the labels.
+    Folds are held out in turn until there are :data:`_ENOUGH` samples. Features are whitened as for
+    all samples, which does not use labels.
 
     Returns
     -------
     power, log_score : float
-        1 and NaN where no sample can be held out.
+        1 and NaN if no sample can be held out.
     """
     fold_rng, *streams = rng.spawn(1 + N_FOLDS)
     folds = fold_index(problem.y, problem.target, fold_rng)
@@ -956,10 +929,10 @@ def choose_power(
     sizes = np.cumsum(np.bincount(folds))
     held_out = range(min(int(np.searchsorted(sizes, _ENOUGH)) + 1, n_folds))
 
-    def score(fold: int) -> list[FloatArray]:
-        return _held_out_scores(problem, folds == fold, streams[fold])
+    def log_probabilities(fold: int) -> list[FloatArray]:
+        return _held_out_log_probabilities(problem, folds == fold, streams[fold])
 
-    outcome = run_tasks(score, held_out, n_jobs=n_jobs, what="folds")
+    outcome = run_tasks(log_probabilities, held_out, n_jobs=n_jobs, what="folds")
     if outcome.interrupted:
         raise KeyboardInterrupt("before the power of pooling was chosen")
     by_power = [np.concatenate(each) for each in zip(*outcome.results.values(), strict=True)]
@@ -968,7 +941,7 @@ def choose_power(
     return power, float(np.interp(power, POWERS[::-1], totals[::-1])) / len(by_power[0])
 
 
-def _held_out_scores(
+def _held_out_log_probabilities(
     problem: Problem, out: BoolArray, rng: np.random.Generator
 ) -> list[FloatArray]:
     """Log probability of each held-out label under each power."""
@@ -982,24 +955,24 @@ def _held_out_scores(
         align=others.align,
     )
     draws = others.parameters(found.draws, rng=rng)
-    eta = draws.utilities(problem.X[out], np.zeros(int(out.sum())))
+    eta = draws.linear_predictor(problem.X[out], np.zeros(int(out.sum())))
     y = problem.y[out]
-    scores = []
+    out_by_power = []
     for power in POWERS:
         log_p = pool_labels(eta, problem.target, problem.priors.lapse, power)
         if problem.target == "multiclass":
-            scores.append(log_p[np.arange(len(y)), y])
+            out_by_power.append(log_p[np.arange(len(y)), y])
         else:
             off = np.log(-np.expm1(np.minimum(log_p, -1e-15)))
-            scores.append(np.where(y, log_p, off).ravel())
-    return scores
+            out_by_power.append(np.where(y, log_p, off).ravel())
+    return out_by_power
 
 
 def pointwise_log_likelihood(
     draws: Parameters, whitened: FloatArray, y: np.ndarray, target: Target, lapse: float
 ) -> FloatArray:
     """Log likelihood of each training sample under each draw, (S, N)."""
-    eta = draws.utilities(whitened, np.zeros(len(whitened)))
+    eta = draws.linear_predictor(whitened, np.zeros(len(whitened)))
     if target == "regression":
         assert draws.noise_scale is not None
         return regression_log_likelihood(eta, y, draws.noise_scale)

@@ -1,25 +1,23 @@
-r"""The mean-field bound with Cov(Q) held and most factors maximised out, for L-BFGS.
+r"""Joint L-BFGS search of the mean-field bound, with Cov(Q) held fixed.
 
-The bound of :mod:`bsdr_models.bsdr.mean_field` is a function of all factors. Here only three
-means stay free,
+The bound of :mod:`bsdr_models.bsdr.mean_field` is maximised over three means,
 
 .. math:: A = E[Q], \qquad M = E[Z], \qquad B = E[b, W].
 
-The covariances S_s of the projection keep the values of the last sweep, which is legal, since any
-q has a bound; every other factor is put at its optimum. By the envelope theorem the gradient of
-the maximised bound is the partial derivative of the bound at that optimum, so an evaluation takes
-products with X and no factorisation. Sweeps between two climbs renew S_s.
+The covariances S_s of the projection are held fixed at the values of the last sweep; every other
+factor is profiled out. By the envelope theorem the gradient of the profiled bound is the partial
+derivative of the bound at that optimum, so an evaluation takes products with X and no
+factorisation. Sweeps between two searches update S_s.
 
-The climb is fast because the variables are close to independent and of unit scale. With
-v = latent_scale**2, S_z = Cov(z) and the scores held, the bound is quadratic in (A, M), and
-completing the square in M gives
+The preconditioned variables are close to independent and of unit scale. With v = latent_scale**2,
+S_z = Cov(z) and the utilities held fixed, the bound is quadratic in (A, M), and completing the
+square in M gives
 
 .. math:: M = X A S_z / v + E, \qquad
           -\nabla^2_A = \operatorname{diag}\phi + X^\top X \otimes (I / v - S_z / v^2),
 
-with no cross term between A and E. One decomposition of X for the whole run whitens A: the
-precisions phi_s of a component are replaced by their geometric mean, which makes the two terms
-diagonal together.
+with no cross term between A and E. One decomposition of X for the whole fit whitens A: with the
+precisions phi_s of a component replaced by their geometric mean, both terms are diagonal together.
 """
 
 from collections.abc import Callable
@@ -39,26 +37,24 @@ from bsdr_models.numerics.factors import NormalColumns, NormalRows
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.whitening import Whitener
 
-# Quadrature nodes while climbing; the sweeps that follow use more.
+# Quadrature nodes of a search; sweeps use more.
 N_NODES = 16
-# Rounds of the fixed point for the covariances, and the relative change that ends it sooner.
+# Iterations of the fixed point for the covariances, and the relative change that ends it.
 N_INNER, INNER_TOL = 30, 1e-6
-# Pairs of steps and gradients that L-BFGS remembers.
+# Memory of L-BFGS.
 MEMORY = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradient:
-    """Derivatives of the maximised bound.
+    """Derivatives of the profiled bound.
 
     projection
-        In E[Q] with X E[Q] held, (D, R).
+        In E[Q] with X E[Q] held fixed, (D, R).
     fitted
         In X E[Q], (N, R).
-    latent
-        In E[Z], (N, R).
-    weights
-        In E[b, W], (1 + R, K).
+    latent, weights
+        In E[Z], (N, R), and E[b, W], (1 + R, K).
     """
 
     projection: FloatArray
@@ -78,21 +74,18 @@ def complete(
     weights: FloatArray,
     n_nodes: int = N_NODES,
 ) -> State:
-    """The state with the given means, its own Cov(Q), and every other factor at its optimum.
+    """State with given means and the Cov(Q) of ``state``, all other factors at their optimum.
 
     Parameters
     ----------
     state : State
-        Where the fixed points start; not modified.
-    data : Data
-    priors : Priors
-    projection : (D, R)
-    fitted : (N, R)
-        X @ projection.
-    latent : (N, R)
-    weights : (1 + R, K)
+        Initial values of the fixed point.
+    projection, fitted : (D, R), (N, R)
+        E[Q] and X E[Q].
+    latent, weights : (N, R), (1 + R, K)
+        E[Z] and E[b, W].
     n_nodes : int
-        Quadrature nodes of the cone moments.
+        Quadrature nodes of the utilities.
     """
     tau = mean_field.noise_mean(state)
     noise = state.noise_precision
@@ -102,7 +95,7 @@ def complete(
         NormalRows(mean=latent, cov=np.zeros_like(state.latent.cov), log_det=0.0)
     )
     if noise is not None:
-        residual = np.sum((state.scores.mean - latent @ weights[1:] - weights[0]) ** 2, axis=0)
+        residual = np.sum((state.utilities.mean - latent @ weights[1:] - weights[0]) ** 2, axis=0)
         explained = np.einsum("pk,pq,qk->k", weights, fixed, weights)
     for _ in range(N_INNER):
         second = mean_field.second_moment(w)
@@ -130,14 +123,14 @@ def complete(
     )
     phi = mean_field.update_projection_precision(state, priors)
     state = replace(state, projection_precision=phi)
-    return replace(state, scores=mean_field.update_scores(state, data, n_nodes=n_nodes))
+    return replace(state, utilities=mean_field.update_utilities(state, data, n_nodes=n_nodes))
 
 
 def gradient(state: State, priors: Priors) -> Gradient:
     """Partial derivatives of the bound at a state made by :func:`complete`."""
     tau = mean_field.noise_mean(state)
     q, z, w = state.projection, state.latent, state.weights
-    slope = tau * (state.scores.mean - state.scores.origin)  # (N, K)
+    slope = tau * (state.utilities.mean - state.utilities.origin)  # (N, K)
     cov = np.einsum("k,kpq->pq", tau, w.cov)
     fitted = (z.mean - q.fitted) / priors.latent_scale**2
     latent = slope @ w.mean[1:].T - fitted - z.mean @ cov[1:, 1:] - cov[0, 1:]
@@ -156,27 +149,22 @@ def maximise(
     max_evaluations: int,
     on_step: Callable[[State, Info], bool | None] | None = None,
 ) -> tuple[State, Info]:
-    """Climb the bound by L-BFGS from a state, its Cov(Q) held.
+    """Maximise the bound by L-BFGS from a state, with Cov(Q) held fixed.
 
-    The variables are whitened at the starting state, so a long climb is best cut into several
-    calls, with a sweep before each.
+    The preconditioner is that of the initial state, so several short searches, with a sweep before
+    each, are faster than a long one.
 
     Parameters
     ----------
-    state : State
-    data : Data
-    priors : Priors
     max_evaluations : int
         Limit on evaluations of bound and gradient.
     on_step : callable, optional
-        Called with the state and its bound after every accepted step; a true value stops.
+        Called with the state and its bound after every step; a true value stops.
 
     Returns
     -------
-    state : State
-        The best one seen.
-    info : Info
-        Its exact bound, with all quadrature nodes.
+    state, info
+        The best state, and its exact bound with all quadrature nodes.
     """
     best = complete(
         state,
@@ -187,13 +175,13 @@ def maximise(
         latent=state.latent.mean,
         weights=state.weights.mean,
     )
-    frame = _Frame.at(best, data.design, priors)
+    preconditioner = _Preconditioner.at(best, data.design, priors)
     best_info = Info(elbo=-np.inf, terms={})
 
     def objective(x: FloatArray) -> tuple[float, FloatArray]:
         nonlocal best, best_info
-        projection, fitted, latent, weights = frame.unpack(x)
-        got = complete(
+        projection, fitted, latent, weights = preconditioner.unpack(x)
+        found = complete(
             best,
             data,
             priors,
@@ -202,10 +190,10 @@ def maximise(
             latent=latent,
             weights=weights,
         )
-        bound = mean_field.info(got, data, priors)
+        bound = mean_field.info(found, data, priors)
         if bound.elbo > best_info.elbo:
-            best, best_info = got, bound
-        return -bound.elbo, -frame.pull(gradient(got, priors))
+            best, best_info = found, bound
+        return -bound.elbo, -preconditioner.gradient(gradient(found, priors))
 
     def after_step(intermediate_result: object) -> None:
         if on_step is not None and on_step(best, best_info):
@@ -213,7 +201,7 @@ def maximise(
 
     minimize(
         objective,
-        frame.pack(),
+        preconditioner.pack(),
         jac=True,
         method="L-BFGS-B",
         callback=after_step,
@@ -225,41 +213,37 @@ def maximise(
             "gtol": 1e-6,
         },
     )
-    best = replace(best, scores=mean_field.update_scores(best, data))
+    best = replace(best, utilities=mean_field.update_utilities(best, data))
     return best, mean_field.info(best, data, priors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Frame:
-    """Coordinates in which the posterior of the free means is about spherical.
+class _Preconditioner:
+    """Linear map to variables in which the bound is nearly spherical.
 
     With phi_s the geometric mean of column s and g_j, u_j the eigenpairs of the R x R matrix
     phi^-1/2 (I / v - S_z / v^2) phi^-1/2, the projection is
 
         sum_j F_j theta_j (phi^-1/2 u_j)',   F_j F_j' = (I + g_j X'X)^-1.
 
-    start
-        The reference point.
-    whitener
-        F.
-    turn
-        Columns phi^-1/2 u_j, (R, R).
+    whitener, axes
+        F, and the columns phi^-1/2 u_j, (R, R).
     regression
-        S_z / v, (R, R): what a change of the fitted positions does to E[Z].
+        S_z / v, (R, R): regression of E[Z] on X E[Q].
     latent_factor, weights_factor
         Cholesky factors of Cov(z) (R, R) and Cov(b, w_c) (K, 1+R, 1+R).
     """
 
     start: State
     whitener: Whitener
-    turn: FloatArray
+    axes: FloatArray
     regression: FloatArray
     latent_factor: FloatArray
     weights_factor: FloatArray
 
     @classmethod
-    def at(cls, state: State, design: Design, priors: Priors) -> "_Frame":
-        """Frame at a state."""
+    def at(cls, state: State, design: Design, priors: Priors) -> "_Preconditioner":
+        """Preconditioner of a state."""
         v = priors.latent_scale**2
         r = state.latent.mean.shape[1]
         regression = state.latent.cov / v
@@ -269,37 +253,37 @@ class _Frame:
         return cls(
             start=state,
             whitener=design.whitener(np.maximum(value, 0.0)),
-            turn=scale[:, None] * vector,
+            axes=scale[:, None] * vector,
             regression=regression,
             latent_factor=cholesky(state.latent.cov, name="latent covariance"),
             weights_factor=cholesky(state.weights.cov, name="weight covariance"),
         )
 
     def pack(self) -> FloatArray:
-        """Coordinates of the reference point."""
+        """Variables of the initial state."""
         q = self.start.projection
-        theta = self.whitener.coordinates(np.linalg.solve(self.turn, q.mean.T).T)
+        theta = self.whitener.coordinates(np.linalg.solve(self.axes, q.mean.T).T)
         rest = self.start.latent.mean - q.fitted @ self.regression
         z = solve_triangular(self.latent_factor, rest.T, lower=True)
         w = np.linalg.solve(self.weights_factor, self.start.weights.mean.T[..., None])
         return np.concatenate([theta.ravel(), z.ravel(), w.ravel()])
 
     def unpack(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """E[Q], X E[Q], E[Z] and E[b, W] at coordinates x."""
+        """E[Q], X E[Q], E[Z] and E[b, W] of variables x."""
         d, r = self.start.projection.mean.shape
         n = self.start.latent.mean.shape[0]
         p, k = self.start.weights.mean.shape
         theta, z, w = np.split(x, [d * r, d * r + n * r])
         turned, turned_fit = self.whitener.unfold(theta.reshape(d, r))
-        projection, fitted = turned @ self.turn.T, turned_fit @ self.turn.T
+        projection, fitted = turned @ self.axes.T, turned_fit @ self.axes.T
         latent = fitted @ self.regression + (self.latent_factor @ z.reshape(r, n)).T
         weights = (self.weights_factor @ w.reshape(k, p, 1))[..., 0].T
         return projection, fitted, latent, weights
 
-    def pull(self, grad: Gradient) -> FloatArray:
-        """Gradient in the coordinates."""
+    def gradient(self, grad: Gradient) -> FloatArray:
+        """Gradient in the variables."""
         fitted = grad.fitted + grad.latent @ self.regression
-        theta = self.whitener.fold(grad.projection @ self.turn, fitted @ self.turn)
+        theta = self.whitener.fold(grad.projection @ self.axes, fitted @ self.axes)
         z = self.latent_factor.T @ grad.latent.T
         w = np.swapaxes(self.weights_factor, 1, 2) @ grad.weights.T[..., None]
         return np.concatenate([theta.ravel(), z.ravel(), w.ravel()])

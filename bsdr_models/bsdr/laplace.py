@@ -1,21 +1,18 @@
 """Laplace's method for the hierarchical model: a normal approximation for many samples.
 
-A normal distribution of projection, weights and scale would be of no use: the likelihood fixes a
-product of the three, and for many samples their posterior is a thin curved sheet. So what is
-normal here is what the likelihood sees, the loadings F and the weights V of
-:mod:`~bsdr_models.bsdr.laplace_sums`, the biases and the noise. Rotations, stretchings and the
-scale are integrated out of the prior and drawn given the rest
-(:mod:`~bsdr_models.bsdr.laplace_prior`): no direction is flat, and no orbit has a volume to account
-for.
+The likelihood depends only on a product of projection, weights and scale, so that for many samples
+their joint posterior is far from normal. The approximation is therefore of identified parameters:
+loadings F and weights V (:mod:`~bsdr_models.bsdr.laplace_sums`), biases and noise. Rotations,
+stretches and the scale are integrated out of the prior and drawn given the rest
+(:mod:`~bsdr_models.bsdr.laplace_prior`).
 
-The scale of loadings that are known from the prior alone must not be learned from their most
-probable value, which is zero, but from their expected square. So the mode is that of the density
-in which F'F has the spread of F added, and the spread is that of the normal distribution around
-this mode.
+The scale of loadings is estimated from their expected square, since the mode of loadings that the
+data do not determine is zero: in the density that is maximised, the spread of F (the sum of the
+covariances of its rows) is added to F'F, and the spread is that of the approximation at its mode.
 
-The mode is found by L-BFGS and ended by Newton steps, so that it does not depend on the order in
-which samples are added up. Each evaluation is one sum over samples: samples may be in memory, on
-disk, or on the workers of a cluster. Importance ratios of the draws say whether to trust it.
+The mode is found by L-BFGS and refined by Newton steps, so that it does not depend on the order of
+summation over samples. Each evaluation is one sum over samples, which may be in memory, on disk, or
+on the workers of a cluster. Importance ratios of the draws diagnose the approximation.
 """
 
 import math
@@ -33,13 +30,13 @@ from scipy.special import logsumexp, ndtri
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.laplace_prior import ProductPrior
 from bsdr_models.bsdr.laplace_sums import (
+    Coefficients,
     DataSums,
-    Point,
     Response,
-    sum_curvature,
     sum_data,
+    sum_gradient,
+    sum_hessian,
     sum_log_likelihood,
-    sum_slope,
 )
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
@@ -48,38 +45,32 @@ from bsdr_models.inference.sample_blocks import Block, InProcess, SampleBlocks
 from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.scaling import Scaler
 
-# Starts where the weights are of lower rank than the contrasts, and there may be several modes.
+# Initial values where the rank is below the number of contrasts, and there may be several modes.
 N_STARTS = 3
-# L-BFGS ends when an iteration gains less than this many nats, and begins again in new coordinates
-# after so many iterations; Newton steps end when another would gain less than this per parameter.
+# L-BFGS ends when an iteration gains less than this many nats, and restarts with a new basis after
+# so many iterations; Newton steps end when another would gain less than this per parameter.
 _GAIN, _ROUND, _LEAST_GAIN = 1e-3, 50, 1e-14
-# What rounding leaves where that cannot be had, and when the curvature at the mode is that of a
-# point before it.
-_ROUNDING, _SAME = 1e-8, 1e-10
+# Gain at which rounding errors end Newton steps, and gain per parameter since the last Hessian
+# below which it is not computed again.
+_ROUNDING, _UNCHANGED = 1e-8, 1e-10
 _MAX_ROUNDS, _MAX_CHORDS, _MAX_HALVINGS, _MEMORY = 40, 12, 30, 30
-# Below this share of the largest eigenvalue minus the curvature is none: not at a mode.
-_FLAT = 1e-10
-# Draws are mixed over the scale of the loadings where the prior has this share of the precision
-# somewhere, in so many sweeps, and unless so many loadings make them dear.
-_FELT, _N_SWEEPS, _MOST_MIXED = 0.05, 3, 1000
-# Loadings of a normal approximation, at most: its precision is a matrix of that width.
+# Eigenvalues of the precision are at least this share of the largest.
+_MIN_EIGENVALUE = 1e-10
+# Scales are sampled where the prior has this share of the precision in some direction, in so many
+# Gibbs sweeps, for at most so many loadings.
+_PRIOR_SHARE, _N_SWEEPS, _MAX_SAMPLED = 0.05, 3, 1000
+# Largest number of loadings, since their precision is a matrix of that width.
 MOST_LOADINGS = 10_000
-# Share of the mean variance that is added before whitening the features for the search.
+# Ridge for whitening the features, as a share of their mean variance.
 _RIDGE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normal:
-    """A normal distribution of (F, A, b, noise), and the basis that they are relative to.
+    """Normal distribution of (F, A, b, noise): mean (P,), precision (P, P), rank r.
 
     basis
         Rows of V_0, then of V_perp, (J, J).
-    mean
-        (P,).
-    precision
-        (P, P).
-    rank
-        r.
     """
 
     basis: FloatArray
@@ -90,29 +81,26 @@ class Normal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Laplace:
-    """A normal approximation of the posterior, and draws from it.
+    """Normal approximation of the posterior, and draws from it.
 
     mode
-        Parameters as of :class:`~bsdr_models.bsdr.posterior.Problem`, (P,), with a draw of what
-        the likelihood does not see.
-    draws
-        (S, P).
-    log_likelihood
-        Of the draws, (S,).
+        Parameters of :class:`~bsdr_models.bsdr.posterior.Problem`, (P,); those that are not
+        identified are a draw.
+    draws, log_likelihood
+        (S, P) and (S,).
     log_evidence
-        In nats, of the new samples alone if there was a ``previous``: the mean of the importance
-        ratios of the draws, which Laplace's formula takes for a constant.
+        In nats, of the new samples alone if there is a ``previous``: the mean of the importance
+        ratios of the draws.
     pareto_k
-        Of the ratios of the density to that which the draws come from: above .7 the approximation
-        is not to be trusted. Not a number with fewer than 25 draws.
+        Of the importance ratios, unreliable above 0.7; NaN with fewer than 25 draws.
     normal
-        The approximation itself, the ``previous`` of further samples.
+        The approximation, the ``previous`` of further samples.
     converged
-        Whether the search has ended at a mode.
+        Whether the search ended at a mode.
     n_evaluations
-        Sums over all samples that the search has made.
+        Sums over all samples.
     interrupted
-        Whether the user stopped the search; it is the best point until then.
+        Whether the user stopped the search; results are those of its best parameters.
     """
 
     mode: FloatArray
@@ -128,14 +116,10 @@ class Laplace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What is known of all samples before the search.
+    """Response, metric and sufficient statistics of scaled samples, for the search.
 
-    response
-        Kind of the targets, priors, and how the samples of a block enter.
     metric
-        Whitens scaled samples; None if they are whitened.
-    sums
-        Over scaled samples.
+        None if samples are whitened.
     """
 
     response: Response
@@ -154,9 +138,6 @@ def fit_laplace(
 
     Parameters
     ----------
-    problem : Problem
-    rng : numpy.random.Generator
-    n_draws : int
     **options
         Of :func:`fit_laplace_blocks`.
     """
@@ -183,22 +164,15 @@ def prepare(
     target: Target,
     priors: HierarchicalPriors,
 ) -> Prepared:
-    """Read all samples once, for the metric of the features and the start of the search.
+    """Read all samples once, for the metric of the features and the initial values.
 
     Parameters
     ----------
     blocks : SampleBlocks
-        With targets as in :class:`~bsdr_models.bsdr.posterior.Problem`; a class may be -1 where
-        there is no label, and such samples are not looked at.
+        With targets as in :class:`~bsdr_models.bsdr.posterior.Problem`; samples of class -1 have
+        no label and are ignored.
     scaler : Scaler, optional
-        Centre and scale of the samples; None for samples that need none.
-    n_labels : int
-    target : {"multiclass", "multilabel", "regression"}
-    priors : HierarchicalPriors
-
-    Returns
-    -------
-    Prepared
+        None for samples that are already scaled.
     """
     response = Response(target=target, n_labels=n_labels, priors=priors, scaler=scaler)
     _, sums = blocks.visit(sum_data, shared=response)
@@ -224,38 +198,32 @@ def fit_laplace_blocks(
 
     Parameters
     ----------
-    blocks : SampleBlocks
     prepared : Prepared
-        Of these samples; with ``previous`` of those that it was first fitted to.
+        Of these samples; with ``previous``, of the first ones.
     n_components : int
         R.
     rng : numpy.random.Generator
-        Of the starts beyond the first, and of the draws.
+        For random initial values and draws.
     n_draws : int
-        S. Their log likelihood is one more visit, that costs as much as S evaluations without
-        their slopes.
+        S. Their log likelihood costs S evaluations without gradients.
     n_starts : int, optional
-        The first is by least squares, the others have random weights. If None there is one where
-        the rank is full or the fit has a checkpoint, else :data:`N_STARTS`.
+        Number of initial values: least squares first, then random weights. Default one if the rank
+        is full or there is a checkpoint, else :data:`N_STARTS`.
     max_iter : int
-        Iterations of L-BFGS per start.
+        Iterations of L-BFGS per initial value.
     previous : Normal, optional
-        The posterior of other samples, in place of the prior.
+        Posterior of other samples, in place of the prior.
     checkpoint : path, optional
-        Folder to which the best point is written, and from which the search goes on.
+        Folder to which the best parameters are written, and from which the search resumes.
     every : int
-        Evaluations from one writing to the next.
+        Evaluations between two writes.
     on_evaluation : callable
-        Called with the number of evaluations and the log posterior density reached.
-
-    Returns
-    -------
-    Laplace
+        Called with the number of evaluations and the highest log posterior density.
 
     Raises
     ------
     ValueError
-        If there are fewer features than the rank of the weights, more loadings than
+        If there are fewer features than the rank of the weights, or more loadings than
         :data:`MOST_LOADINGS`, or the checkpoint is of another fit.
     KeyboardInterrupt
         If the user stops the search before its first evaluation.
@@ -269,39 +237,38 @@ def fit_laplace_blocks(
             "previous": None if previous is None else float(np.sum(previous.mean)),
         }
         search.saved = SavedPoint(checkpoint, blocks, every=every, settings=settings)
-    of_starts, of_draws = rng.spawn(2)  # draws do not depend on where a search has begun
-    starts = _find_starts(search, prepared.sums, previous, n_starts, of_starts)
+    start_rng, draw_rng = rng.spawn(2)  # draws do not depend on the initial values
+    starts = _initial_states(search, prepared.sums, previous, n_starts, start_rng)
     interrupted = converged = False
     try:
         for start in starts:
-            search.begin(start)
+            search.move_to(start)
             search(search.at)
             if previous is None:
-                search.climb(max_iter)
-        search.begin(search.best)
-        converged = search.polish()
+                search.lbfgs(max_iter)
+        search.move_to(search.best)
+        converged = search.newton()
     except KeyboardInterrupt:
         if search.n_evaluations == 0:
             raise
         interrupted = True
-    search.begin(search.best)
+    search.move_to(search.best)
     if not converged:
-        search.curve()
-    return _finish(search, n_draws, of_draws, converged=converged, interrupted=interrupted)
+        search.update_hessian()
+    return _finish(search, n_draws, draw_rng, converged=converged, interrupted=interrupted)
 
 
 def check_size(n_features: int, rank: int) -> None:
-    """A ValueError if the precision of a normal approximation would not fit into memory."""
+    """Raise a ValueError if the precision matrix would be too large."""
     if n_features * rank > MOST_LOADINGS:
         raise ValueError(
-            f"Laplace's method holds a matrix as wide as {n_features} features times {rank} "
-            f"components, and at most {MOST_LOADINGS} are allowed: give fewer features or "
-            "components, or fit samples in memory by inference='smc'"
+            f"{n_features} features times {rank} components exceed {MOST_LOADINGS}, the limit of "
+            "Laplace's method: give fewer features or components, or use inference='smc'"
         )
 
 
-class Place(NamedTuple):
-    """Coordinates: a basis of contrasts, (F, A, b, noise) and the spread of F."""
+class SearchState(NamedTuple):
+    """Basis of contrasts, parameters (F, A, b, noise) and spread of F, as in a checkpoint."""
 
     basis: FloatArray
     at: FloatArray
@@ -309,7 +276,7 @@ class Place(NamedTuple):
 
 
 class _Search:
-    """The log posterior density in the coordinates of a basis of contrasts, and its best point."""
+    """Search for the mode of the log posterior density of (F, A, b, noise)."""
 
     def __init__(
         self,
@@ -330,36 +297,36 @@ class _Search:
         check_size(self.n_inside, self.rank)
         if self.n_inside < self.rank:
             raise ValueError(
-                f"there are {self.n_inside} features that vary independently, and "
-                f"{self.rank} components of the weights: at most as many can be fitted"
+                f"there are only {self.n_inside} features that vary independently, "
+                f"fewer than the {self.rank} components"
             )
         sizes = self.n_inside, n_components, self.n_contrasts, response.priors
         self.prior = ProductPrior(*sizes)
         self.on_evaluation = on_evaluation
         self.saved: SavedPoint | None = None
         self.n_evaluations = 0
-        # What the noise of so many samples is like, to begin with.
+        # Initially that of the noise of so many samples.
         self.spread = self.n_inside / max(sum(blocks.sizes), 1) * np.eye(self.rank)
         self.basis, self.at = np.eye(self.n_contrasts), np.zeros(0)
-        self.best, self.best_value = Place(self.basis, self.at, self.spread), -np.inf
-        self.second = self.precision = np.zeros((0, 0))
+        self.best, self.best_value = SearchState(self.basis, self.at, self.spread), -np.inf
+        self.hessian = self.precision = np.zeros((0, 0))
         self.gram = self.in_whitened(self.in_whitened(sums.gram).T) / sums.n_samples
         value, vector = np.linalg.eigh(self.gram)
         size = 1.0 / np.sqrt(np.maximum(value, 0.0) + _RIDGE * value.mean())
         self.whitener = (vector * size) @ vector.T
 
-    def begin(self, place: Place) -> None:
-        """Go on there."""
-        self.basis, self.at, self.spread = place.basis, place.at.copy(), place.spread
+    def move_to(self, state: SearchState) -> None:
+        """Continue the search from a state."""
+        self.basis, self.at, self.spread = state.basis, state.at.copy(), state.spread
 
     def in_features(self, inside: FloatArray) -> FloatArray:
-        """Columns over whitened features (B, r) as columns over scaled ones, (D, r)."""
+        """Loadings of scaled features (D, r) from those of whitened features (B, r)."""
         if self.metric is None:
             return inside
         return self.metric.axes @ (self.metric.size[:, None] * inside)
 
     def in_whitened(self, cross: FloatArray) -> FloatArray:
-        """Sums over scaled features (D, c) as sums over whitened ones, (B, c)."""
+        """Sums over whitened features (B, c) from those over scaled features (D, c)."""
         if self.metric is None:
             return cross
         return self.metric.size[:, None] * (self.metric.axes.T @ cross)
@@ -375,65 +342,68 @@ class _Search:
         """V, (r, J)."""
         return self.basis[: self.rank] + A @ self.basis[self.rank :]
 
-    def point(self, x: FloatArray) -> Point:
-        """What the likelihood sees."""
+    def parameters(self, x: FloatArray) -> Coefficients:
+        """Parameters of the likelihood."""
         F, A, b, noise = self.split(x)
-        return Point(loadings=self.in_features(F), weights=self.weights(A), bias=b, noise=noise)
+        return Coefficients(
+            loadings=self.in_features(F), weights=self.weights(A), bias=b, noise=noise
+        )
 
     def log_prior(self, x: FloatArray) -> tuple[float, FloatArray]:
-        """What the search adds to the log likelihood, and its slope."""
+        """Log prior of the search up to a constant, and its gradient."""
         if self.previous is not None:
             return self.density(x), self.previous.precision @ (self.previous.mean - x)
         F, A, b, noise = self.split(x)
-        value, by_f, by_a = self.prior.height(F, A, self.spread)
+        value, by_f, by_a = self.prior.log_kernel(F, A, self.spread)
         rest = np.concatenate([b, noise])
         value -= 0.5 * float(rest @ rest) + 0.5 * len(rest) * LOG_2PI
         return value, np.concatenate([by_f.ravel(), by_a.ravel(), -rest])
 
     def density(self, x: FloatArray) -> float:
-        """Log density before these samples."""
+        """Log prior density, or log density of ``previous``."""
         if self.previous is not None:
-            gap = x - self.previous.mean
+            difference = x - self.previous.mean
             log_det = float(np.linalg.slogdet(self.previous.precision)[1])
-            return 0.5 * float(log_det - len(x) * LOG_2PI - gap @ self.previous.precision @ gap)
+            square = difference @ self.previous.precision @ difference
+            return 0.5 * float(log_det - len(x) * LOG_2PI - square)
         F, A, b, noise = self.split(x)
         rest = np.concatenate([b, noise])
         return self.prior.density(F, A) - 0.5 * float(rest @ rest) - 0.5 * len(rest) * LOG_2PI
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
-        """Log posterior density up to the evidence, and its slope: one visit."""
-        _, found = self.blocks.visit(sum_slope, shared=(self.response, self.point(x)))
+        """Unnormalised log posterior density and its gradient, by one visit of all samples."""
+        _, found = self.blocks.visit(sum_gradient, shared=(self.response, self.parameters(x)))
         by_a = found.weights @ self.basis[self.rank :].T
         slope = [self.in_whitened(found.loadings).ravel(), by_a.ravel(), found.bias, found.noise]
         value, prior_slope = self.log_prior(x)
         value += found.value
         self.n_evaluations += 1
         if value > self.best_value:
-            self.best, self.best_value = Place(self.basis, x.copy(), self.spread), value
+            self.best, self.best_value = SearchState(self.basis, x.copy(), self.spread), value
         if self.saved is not None:
             self.saved.offer(self.best._asdict())
         self.on_evaluation(self.n_evaluations, self.best_value)
         return value, np.concatenate(slope) + prior_slope
 
-    def curve(self) -> None:
-        """Second derivatives of the log likelihood at the point: one visit."""
+    def update_hessian(self) -> None:
+        """Hessian of the log likelihood at the current parameters, by one visit of all samples."""
         self.recentre()
-        shared = (self.response, self.point(self.at), self.basis[self.rank :])
-        _, second = self.blocks.visit(sum_curvature, shared=shared)
-        # Columns of the loadings, then rows.
+        shared = (self.response, self.parameters(self.at), self.basis[self.rank :])
+        _, second = self.blocks.visit(sum_hessian, shared=shared)
+        # Whiten the columns of the loadings, then the rows.
         d, r = self.blocks.n_features, self.rank
         for _ in range(2):
             inside = self.in_whitened(second[: d * r].reshape(d, -1))
             second = np.concatenate([inside.reshape(self.n_inside * r, -1), second[d * r :]]).T
-        self.second = second
-        self.curve_prior()
+        self.hessian = second
+        self.update_precision()
 
-    def curve_prior(self) -> None:
-        """Minus the second derivatives with those of the prior."""
+    def update_precision(self) -> None:
+        """Precision: minus the Hessian of the log posterior density."""
         if self.previous is not None:
-            self.precision = self.previous.precision - self.second
+            self.precision = self.previous.precision - self.hessian
         else:
-            self.precision = -self.second
+            self.precision = -self.hessian
             n = self.n_inside * self.rank + self.rank * (self.n_contrasts - self.rank)
             F = self.split(self.at)[0]
             self.precision[:n, :n] -= self.prior.curvature(F, self.spread)
@@ -441,18 +411,18 @@ class _Search:
             self.precision[rest, rest] += 1.0
         self.precision = 0.5 * (self.precision + self.precision.T)
 
-    def renew_spread(self) -> None:
-        """The spread of F that the curvature says."""
+    def update_spread(self) -> None:
+        """Spread of F given the precision."""
         size = self.n_inside * self.rank
         cov = _inverse(self.precision)[:size, :size]
         shape = self.n_inside, self.rank
         self.spread = np.einsum("bibj->ij", cov.reshape(*shape, *shape))
-        self.best_value = -np.inf  # values are of one spread
+        self.best_value = -np.inf  # values of different spreads do not compare
 
     def recentre(self) -> None:
-        """Make the weights part of the basis, A = 0, and F'F diagonal; the value is the same.
+        """Change the basis so that A = 0 and F'F is diagonal, with the same density.
 
-        Not relative to a ``previous``, which has a basis of its own.
+        With a ``previous`` its basis is used.
         """
         r, j = self.rank, self.n_contrasts
         if self.previous is not None or r == j:
@@ -471,8 +441,8 @@ class _Search:
         F = left[:, :r] * (size[:r] * sign)
         self.at = np.concatenate([F.ravel(), np.zeros(r * (j - r)), b, noise])
 
-    def climb(self, max_iter: int) -> None:
-        """L-BFGS from the point, with features whitened; new coordinates now and then."""
+    def lbfgs(self, max_iter: int) -> None:
+        """L-BFGS with whitened features, and a new basis every :data:`_ROUND` iterations."""
         n = self.n_inside * self.rank
 
         def scaled(x: FloatArray, by: FloatArray) -> FloatArray:
@@ -503,31 +473,33 @@ class _Search:
             if found.status != 1 and done > found.nit:
                 break
 
-    def polish(self) -> bool:
-        """Newton steps, most with a curvature of before, to the mode; whether one was found."""
+    def newton(self) -> bool:
+        """Newton steps, several for each Hessian; whether a mode was found."""
         least = _LEAST_GAIN * len(self.at)
         moved = np.inf
         for _ in range(_MAX_ROUNDS):
-            if moved > _SAME * len(self.at):
-                self.curve()
+            if moved > _UNCHANGED * len(self.at):
+                self.update_hessian()
                 moved = 0.0
             else:
-                self.curve_prior()
+                self.update_precision()
             proper = _is_positive(self.precision)
             if not proper:
-                self.precision = _made_positive(self.precision)
+                self.precision = _with_positive_eigenvalues(self.precision)
             elif self.previous is None:
-                self.renew_spread()
-                self.curve_prior()
+                self.update_spread()
+                self.update_precision()
                 proper = _is_positive(self.precision)
-            factor = cho_factor(self.precision if proper else _made_positive(self.precision))
+            factor = cho_factor(
+                self.precision if proper else _with_positive_eigenvalues(self.precision)
+            )
             value, slope = self(self.at)
             before = np.inf
             for count in range(_MAX_CHORDS):
                 step = cho_solve(factor, slope)
                 gain = float(slope @ step)
                 if proper and (gain < least or (gain > 0.5 * before and gain < _ROUNDING)):
-                    if count == 0 and moved <= _SAME * len(self.at):
+                    if count == 0 and moved <= _UNCHANGED * len(self.at):
                         return True
                     break
                 if count and (gain > 0.25 * before or not proper):
@@ -545,7 +517,7 @@ class _Search:
     def _advance(
         self, step: FloatArray, value: float, gain: float
     ) -> tuple[float, FloatArray, float] | None:
-        """Go along a step as far as the value rises: value and slope there, and how far that is."""
+        """Backtracking line search along a step: value, gradient and step length."""
         origin, length = self.at, 1.0
         for _ in range(_MAX_HALVINGS):
             found, slope = self(origin + length * step)
@@ -556,23 +528,23 @@ class _Search:
         return None
 
 
-def _find_starts(
+def _initial_states(
     search: _Search,
     sums: DataSums,
     previous: Normal | None,
     n_starts: int | None,
     rng: np.random.Generator,
-) -> list[Place]:
-    """Places: a checkpoint, the mean so far, or least squares and random weights."""
+) -> list[SearchState]:
+    """From a checkpoint, the mean of ``previous``, or least squares and random weights."""
     saved = None if search.saved is None else search.saved.read()
     if saved is not None:
-        return [Place(**saved)]
+        return [SearchState(**saved)]
     if previous is not None:
-        return [Place(previous.basis, previous.mean, search.spread)]
+        return [SearchState(previous.basis, previous.mean, search.spread)]
     j, r = search.n_contrasts, search.rank
     M, b, noise = _least_squares(search, sums)
     if r == j:
-        return [Place(np.eye(j), np.concatenate([M.ravel(), b, noise]), search.spread)]
+        return [SearchState(np.eye(j), np.concatenate([M.ravel(), b, noise]), search.spread)]
     if n_starts is None:
         n_starts = N_STARTS if search.saved is None else 1
     basis = np.linalg.svd(np.linalg.solve(search.whitener, M))[2]
@@ -580,7 +552,7 @@ def _find_starts(
     for _ in range(n_starts):
         F = M @ basis[:r].T
         at = np.concatenate([F.ravel(), np.zeros(r * (j - r)), b, noise])
-        starts.append(Place(basis, at, search.spread))
+        starts.append(SearchState(basis, at, search.spread))
         basis = np.linalg.qr(rng.standard_normal((j, j)))[0]
     return starts
 
@@ -596,7 +568,7 @@ def _least_squares(search: _Search, sums: DataSums) -> tuple[FloatArray, FloatAr
         variance = np.maximum(sums.target_square / n - mean**2 - fitted, 1e-6)
         noise = (0.5 * np.log(variance) - priors.noise_location) / priors.noise_width
         return slope, mean / priors.bias_scale, noise
-    # A unit of utility moves a probability by at most .4.
+    # A unit of the linear predictor changes a probability by at most .4.
     share = (sums.target_total + 1.0) / (n + 2.0)
     bias = response.contrasts @ ndtri(share) / priors.bias_scale
     return 2.5 * slope @ response.contrasts.T, bias, np.zeros(0)
@@ -610,28 +582,28 @@ def _finish(
     converged: bool,
     interrupted: bool,
 ) -> Laplace:
-    """Draws around the point of the search, and what their ratios say."""
+    """Draws around the mode, and their importance ratios."""
     at, precision = search.at, search.precision.copy()
-    if search.previous is None:  # of the density, at the maximum of what does not need the basis
+    if search.previous is None:  # the search leaves out the power of |E| in the density
         begin = search.n_inside * search.rank
         aside = begin + np.arange(search.rank * (search.n_contrasts - search.rank))
-        precision[aside, aside] -= 2.0 * search.prior.measure
+        precision[aside, aside] -= 2.0 * search.prior.det_power
     if not _is_positive(precision):
-        precision, converged = _made_positive(precision), False
+        precision, converged = _with_positive_eigenvalues(precision), False
     root = np.linalg.cholesky(precision)
     half_log_det = float(np.sum(np.log(np.diag(root))))
     normal = rng.standard_normal((n_draws, len(at)))
     inside = at + solve_triangular(root.T, normal.T).T
-    points = [search.point(x) for x in inside]
-    _, log_likelihood = search.blocks.visit(sum_log_likelihood, shared=(search.response, points))
+    draws = [search.parameters(x) for x in inside]
+    _, log_likelihood = search.blocks.visit(sum_log_likelihood, shared=(search.response, draws))
     density = log_likelihood + [search.density(x) for x in inside]
     ratio = density + 0.5 * np.sum(normal**2, axis=1) + 0.5 * len(at) * LOG_2PI - half_log_det
     log_evidence = float(logsumexp(ratio)) - math.log(n_draws)
-    if converged and search.previous is None and _is_prior_felt(search, precision):
-        # No draws are mixed where the likelihood itself is no normal density.
+    if converged and search.previous is None and _is_prior_influential(search, precision):
+        # Skipped where the likelihood alone has no positive definite precision.
         with suppress(np.linalg.LinAlgError):
-            inside, expected = _mix(search, inside, precision, rng)
-            shared = search.response, [search.point(x) for x in inside]
+            inside, expected = _sample_scales(search, inside, precision, rng)
+            shared = search.response, [search.parameters(x) for x in inside]
             _, log_likelihood = search.blocks.visit(sum_log_likelihood, shared=shared)
             ratio = log_likelihood - expected
     return Laplace(
@@ -647,37 +619,38 @@ def _finish(
     )
 
 
-def _is_prior_felt(search: _Search, precision: FloatArray) -> bool:
-    """Whether it gives some direction of the loadings a share of the precision that counts."""
+def _is_prior_influential(search: _Search, precision: FloatArray) -> bool:
+    """Whether its share of the precision exceeds :data:`_PRIOR_SHARE` in some direction."""
     size = search.n_inside * search.rank
-    if size > _MOST_MIXED:
+    if size > _MAX_SAMPLED:
         return False
     prior = search.prior.precision(search.split(search.at)[0], search.spread)
     root = np.kron(np.eye(search.n_inside), np.linalg.cholesky(prior))
-    return bool(np.linalg.eigvalsh(root.T @ _inverse(precision)[:size, :size] @ root)[-1] > _FELT)
+    return bool(
+        np.linalg.eigvalsh(root.T @ _inverse(precision)[:size, :size] @ root)[-1] > _PRIOR_SHARE
+    )
 
 
-def _mix(
+def _sample_scales(
     search: _Search, inside: FloatArray, precision: FloatArray, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    """Draws under the prior itself and a normal likelihood, and what that says of each.
+    """Draws under the exact prior of the loadings and a normal likelihood.
 
-    Given T loadings are normal a priori, and given loadings T is drawn as in
-    :meth:`~bsdr_models.bsdr.laplace_prior.ProductPrior.draw_scale`: a few sweeps of both from the
-    draws of the normal distribution. Directions that the samples hardly tell get the heavier
-    tails of a scale that is not known.
+    A few Gibbs sweeps alternate between loadings, which are normal given T, and T given loadings
+    (:meth:`~bsdr_models.bsdr.laplace_prior.ProductPrior.draw_scale`). Directions that the data
+    hardly determine get heavier tails.
 
     Returns
     -------
     inside : (S, P)
     expected : (S,)
-        Log likelihood up to a constant, with what the prior of A differs from a normal one.
+        Normal log likelihood up to a constant, corrected for the prior of A.
     """
     at, r, size = search.at, search.rank, search.n_inside * search.rank
     F, A, b, noise = search.split(at)
     mean_precision = search.prior.precision(F, search.spread)
     base = precision.copy()
-    base[:size, :size] = -search.second[:size, :size]
+    base[:size, :size] = -search.hessian[:size, :size]
     own = np.arange(search.n_inside)
     out = np.empty_like(inside)
     for s, x in enumerate(inside):
@@ -688,17 +661,18 @@ def _mix(
             given = base.copy()
             given[:size, :size].reshape(len(own), r, len(own), r)[own, :, own] += by_prior
             root = np.linalg.cholesky(given)
-            push = np.zeros(len(at))
-            push[:size] = (F @ (mean_precision - by_prior)).ravel()
-            half = solve_triangular(root, push, lower=True) + rng.standard_normal(len(at))
+            linear = np.zeros(len(at))
+            linear[:size] = (F @ (mean_precision - by_prior)).ravel()
+            half = solve_triangular(root, linear, lower=True) + rng.standard_normal(len(at))
             x = at + solve_triangular(root.T, half)
         out[s] = x
-    gap = out - at
+    difference = out - at
     slope = np.concatenate([(F @ mean_precision).ravel(), np.zeros(A.size), b, noise])
-    expected = gap @ slope + 0.5 * np.sum((gap @ search.second) * gap, axis=1)
+    square = np.sum((difference @ search.hessian) * difference, axis=1)
+    expected = difference @ slope + 0.5 * square
     if A.size:
         aside = slice(size, size + A.size)
-        normal = -(precision + search.second)[aside, aside]
+        normal = -(precision + search.hessian)[aside, aside]
         for s, x in enumerate(out):
             own_f, own_a, _, _ = search.split(x)
             exact = search.prior.density(own_f, own_a) - search.prior.density(own_f, 0.0 * own_a)
@@ -707,21 +681,21 @@ def _mix(
 
 
 def _complete(search: _Search, x: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Parameters of the model, (P,), with a draw of what the likelihood does not see."""
+    """Parameters of the model, (P,), with a draw of those that are not identified."""
     F, A, b, noise = search.split(x)
     projection, weights, log_scale = search.prior.complete(F, A, search.weights(A), rng=rng)
     return np.concatenate([projection.ravel(), weights.ravel(), b, [log_scale], noise])
 
 
 def _pareto_k(log_ratio: FloatArray) -> float:
-    """Shape of the tail of importance ratios."""
+    """Pareto k of importance ratios."""
     from arviz_stats.base import array_stats
 
     if len(log_ratio) < 25:
         return np.nan
     if not np.isfinite(log_ratio).all():
         return np.inf
-    # As for leave-one-out weights, what goes in are negative log ratios.
+    # As for leave-one-out weights, psislw takes negative log ratios.
     return float(np.asarray(array_stats.psislw(-log_ratio, r_eff=1.0, axis=-1)[1]))
 
 
@@ -738,9 +712,9 @@ def _inverse(precision: FloatArray) -> FloatArray:
     return inverse
 
 
-def _made_positive(precision: FloatArray) -> FloatArray:
-    """The matrix with eigenvalues of its own size that are positive."""
+def _with_positive_eigenvalues(precision: FloatArray) -> FloatArray:
+    """The matrix with its eigenvalues replaced by their absolute values."""
     value, vector = np.linalg.eigh(precision)
-    value = np.maximum(np.abs(value), _FLAT * np.abs(value).max())
-    made: FloatArray = (vector * value) @ vector.T
-    return made
+    value = np.maximum(np.abs(value), _MIN_EIGENVALUE * np.abs(value).max())
+    positive: FloatArray = (vector * value) @ vector.T
+    return positive

@@ -1,9 +1,8 @@
-"""The hierarchical model for samples in blocks and in streams: by Laplace's method.
+"""Laplace's method of the hierarchical model for samples in blocks and streams.
 
-Every evaluation of the posterior density is one sum over samples, so that these may be on disk or
-on the workers of a cluster (:func:`fit_blocks`), or come a batch at a time (:class:`Stream`).
-Some samples are kept in memory besides: the coordinates of the latent plane are learned from their
-class means, and they are what trees and plots show.
+Every evaluation of the posterior density is one sum over samples, which may be on disk or on the
+workers of a cluster (:func:`fit_blocks`), or arrive in batches (:class:`Stream`). A subsample is
+kept in memory, for the coordinates of the latent space, trees and plots.
 """
 
 import os
@@ -30,22 +29,20 @@ from bsdr_models.checks import check_variation
 from bsdr_models.inference.sample_blocks import Block, InProcess, SampleBlocks
 from bsdr_models.numerics.scaling import Scaler
 
-# Samples of a stream that are learned from at a time, and that are kept in memory.
-CHUNK = N_KEPT = 2000
-# Chunks that the first may take, to have samples of every class.
+# Samples of one update of a stream, and of the subsample.
+CHUNK = N_SUBSAMPLE = 2000
+# Chunks that the first update may take, to have samples of every class.
 _LONGEST = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """What a fit is asked for.
+    """Settings of a fit.
 
     n_components
         R; at most K - 1 are used.
     power
-        Of pooling.
-    n_draws
-        Of the normal approximation.
+        Power of pooling.
     """
 
     n_labels: int
@@ -55,7 +52,7 @@ class Model:
     n_draws: int = N_LAPLACE
 
     def check(self, n_features: int) -> None:
-        """A ValueError if so many features are too many."""
+        """Raise a ValueError for too many features."""
         check_size(n_features, min(self.n_components, self.n_labels - 1))
 
     def prepare(self, blocks: SampleBlocks, scaler: Scaler) -> Prepared:
@@ -65,12 +62,12 @@ class Model:
         )
 
     def width(self, metric: Metric) -> int:
-        """Components that are used."""
+        """Number of components that are used."""
         return min(self.n_components, self.n_labels - 1, len(metric.size))
 
-    def pose(self, metric: Metric, X: FloatArray, y: IntArray) -> Problem:
-        """The model on some samples, scaled, (M, D)."""
-        return Problem.pose(
+    def problem(self, metric: Metric, X: FloatArray, y: IntArray) -> Problem:
+        """The problem of some scaled samples (M, D)."""
+        return Problem.build(
             metric.whiten(X),
             y,
             n_labels=self.n_labels,
@@ -80,7 +77,7 @@ class Model:
         )
 
     def evidence_without_features(self, counts: IntArray, rng: np.random.Generator) -> float:
-        """Log evidence of the frequencies of the classes alone."""
+        """Log evidence of the class frequencies alone."""
         y = np.repeat(np.arange(self.n_labels), counts)
         return hierarchical.evidence_without_features(
             y, self.n_labels, "multiclass", self.priors, rng=rng
@@ -90,7 +87,7 @@ class Model:
 def fit_blocks(
     blocks: SampleBlocks,
     scaler: Scaler,
-    kept: tuple[FloatArray, IntArray],
+    subsample: tuple[FloatArray, IntArray],
     counts: IntArray,
     model: Model,
     *,
@@ -103,21 +100,13 @@ def fit_blocks(
     Parameters
     ----------
     blocks : SampleBlocks
-        Their targets are indices of classes.
-    scaler : Scaler
-    kept : (M, D), (M,)
-        Some samples, scaled, with the indices of their classes.
+        With class indices as targets.
+    subsample : (M, D), (M,)
+        Scaled samples and their class indices.
     counts : (K,)
         Samples of each class.
-    model : Model
-    rng : numpy.random.Generator
     checkpoint : path, optional
-        Folder to which the search is written as it goes, and from which it goes on.
-    progressbar : bool
-
-    Returns
-    -------
-    HierarchicalFit
+        Folder to which the search is written, and from which it resumes.
 
     Raises
     ------
@@ -127,10 +116,10 @@ def fit_blocks(
         If the user stops the fit before its first evaluation.
     """
     model.check(blocks.n_features)
-    draw_rng, empty_rng, beside_rng = rng.spawn(3)
+    draw_rng, empty_rng, outside_rng = rng.spawn(3)
     prepared = model.prepare(blocks, scaler)
     assert prepared.metric is not None
-    with hierarchical.searched(progressbar) as on_evaluation:
+    with hierarchical.search_progress(progressbar) as on_evaluation:
         normal = fit_laplace_blocks(
             blocks,
             prepared,
@@ -140,30 +129,28 @@ def fit_blocks(
             checkpoint=checkpoint,
             on_evaluation=on_evaluation,
         )
-    return hierarchical.of_laplace(
+    return hierarchical.fit_from_laplace(
         normal,
-        model.pose(prepared.metric, *kept),
+        model.problem(prepared.metric, *subsample),
         prepared.metric,
         power=model.power,
         log_evidence_empty=model.evidence_without_features(counts, empty_rng),
-        rng=beside_rng,
+        rng=outside_rng,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What is known of samples of a stream that are no longer needed.
+    """Posterior given the samples of a stream that have been processed.
 
     scaler, prepared
-        Of the samples that were learned from first.
+        Of the first update.
     normal
-        Posterior given all samples so far, the prior of those to come.
-    log_evidence
-        Of these samples.
-    n_evaluations
-        Sums over samples until now.
+        Posterior, the prior of further samples.
+    log_evidence, n_evaluations
+        Totals over updates.
     converged
-        Whether a mode was found each time.
+        Whether every update found a mode.
     """
 
     scaler: Scaler
@@ -176,27 +163,25 @@ class Learned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """Samples that come a batch at a time, each of which is met once.
+    """Samples that arrive in batches, each of which is processed once.
 
-    Samples wait until there are :data:`CHUNK` of them; the first, from which scales are learned, if
-    need be for up to five times as many, until there is one of every class. Then Laplace's method
-    turns the posterior so far, which is the prior at first, and these samples into the posterior
-    from which the next ones go on. So what is learned does not depend on how the stream was cut
-    into batches, nor on when it was asked for an answer.
+    Samples are queued until there are :data:`CHUNK` of them (the first, which give the scales, up
+    to five times as many, until every class is present). Laplace's method then updates the
+    posterior with them. So the result depends neither on how the stream was cut into batches, nor
+    on when it was read.
 
     standardize
         Whether features are scaled by the standard deviations of the first samples.
     seed
-        Of everything random.
+        Of all random numbers.
     counts
         Samples of each class so far, (K,).
     X, y
-        Samples that wait, unscaled, (M, D), and the indices of their classes.
-    kept_X, kept_y, kept_key
-        A random choice of those that were learned from, and the random number of each: of all
-        samples those with the lowest are kept.
+        Queued samples, unscaled, (M, D), and their class indices.
+    subsample_X, subsample_y, subsample_key
+        Random subsample of the processed samples: those with the lowest random keys.
     learned
-        None while all samples wait.
+        None before the first update.
     """
 
     model: Model
@@ -205,9 +190,9 @@ class Stream:
     counts: IntArray
     X: FloatArray
     y: IntArray
-    kept_X: FloatArray
-    kept_y: IntArray
-    kept_key: FloatArray
+    subsample_X: FloatArray
+    subsample_y: IntArray
+    subsample_key: FloatArray
     learned: Learned | None = None
 
     @classmethod
@@ -221,13 +206,13 @@ class Stream:
             counts=np.zeros(model.n_labels, dtype=np.int64),
             X=np.empty((0, n_features)),
             y=np.empty(0, dtype=np.int64),
-            kept_X=np.empty((0, n_features)),
-            kept_y=np.empty(0, dtype=np.int64),
-            kept_key=np.empty(0),
+            subsample_X=np.empty((0, n_features)),
+            subsample_y=np.empty(0, dtype=np.int64),
+            subsample_key=np.empty(0),
         )
 
     def add(self, X: FloatArray, y: IntArray) -> "Stream":
-        """With further samples (M, D) and the indices of their classes."""
+        """The stream with further samples (M, D) and their class indices."""
         stream = replace(
             self,
             counts=self.counts + np.bincount(y, minlength=self.model.n_labels),
@@ -239,7 +224,7 @@ class Stream:
         return stream
 
     def _n_ready(self) -> int:
-        """Samples to learn from now. The last always wait: an answer needs some to sum over."""
+        """Number of samples of the next update, 0 if too few are queued; some always remain."""
         if self.learned is not None or len(self.X) <= CHUNK:
             return CHUNK if len(self.X) > CHUNK else 0
         for size in range(CHUNK, _LONGEST * CHUNK + 1, CHUNK):
@@ -249,8 +234,8 @@ class Stream:
                 return size
         missing = np.flatnonzero(np.bincount(self.y[:size], minlength=self.model.n_labels) == 0)
         warnings.warn(
-            f"the first {size} samples have none of {len(missing)} classes: what is learned of "
-            "these later may be poor; shuffle the samples if you can",
+            f"the first {size} samples have none of {len(missing)} classes, which may be fitted "
+            "poorly: shuffle the samples if you can",
             UserWarning,
             stacklevel=4,
         )
@@ -258,11 +243,11 @@ class Stream:
 
     @property
     def n_samples(self) -> int:
-        """All so far."""
+        """Number of samples so far."""
         return int(self.counts.sum())
 
     def _learn(self, size: int) -> "Stream":
-        """Learn from the first of those that wait."""
+        """Update the posterior with the first queued samples."""
         X, y = self.X[:size], self.y[:size]
         rng = np.random.default_rng([self.seed, self._n_learned])
         learned = self.learned
@@ -274,7 +259,7 @@ class Stream:
             scaler, prepared = learned.scaler, learned.prepared
         found = self._search(X, y, prepared, n_draws=N_LAPLACE, rng=rng)
         if found.interrupted:
-            raise KeyboardInterrupt("before these samples were learned from")
+            raise KeyboardInterrupt("before the posterior was updated with these samples")
         learned = Learned(
             scaler=scaler,
             prepared=prepared,
@@ -283,14 +268,14 @@ class Stream:
             n_evaluations=found.n_evaluations + (learned.n_evaluations if learned else 0),
             converged=found.converged and (learned is None or learned.converged),
         )
-        kept_X, kept_y, kept_key = self._choose(X, y)
+        subsample_X, subsample_y, subsample_key = self._draw_subsample(X, y)
         return replace(
             self,
             X=self.X[size:],
             y=self.y[size:],
-            kept_X=kept_X,
-            kept_y=kept_y,
-            kept_key=kept_key,
+            subsample_X=subsample_X,
+            subsample_y=subsample_y,
+            subsample_key=subsample_key,
             learned=learned,
         )
 
@@ -298,13 +283,15 @@ class Stream:
     def _n_learned(self) -> int:
         return self.n_samples - len(self.X)
 
-    def _choose(self, X: FloatArray, y: IntArray) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Samples to keep of those that are kept and of the next ones, and their numbers."""
+    def _draw_subsample(
+        self, X: FloatArray, y: IntArray
+    ) -> tuple[FloatArray, IntArray, FloatArray]:
+        """The subsample after these samples, and its keys."""
         of_chunk = np.random.default_rng([self.seed, self._n_learned, 1]).random(len(X))
-        key = np.concatenate([self.kept_key, of_chunk])
-        kept = np.sort(np.argsort(key)[:N_KEPT])
-        X, y = np.concatenate([self.kept_X, X]), np.concatenate([self.kept_y, y])
-        return X[kept], y[kept], key[kept]
+        key = np.concatenate([self.subsample_key, of_chunk])
+        chosen = np.sort(np.argsort(key)[:N_SUBSAMPLE])
+        X, y = np.concatenate([self.subsample_X, X]), np.concatenate([self.subsample_y, y])
+        return X[chosen], y[chosen], key[chosen]
 
     def _search(
         self,
@@ -315,7 +302,7 @@ class Stream:
         n_draws: int,
         rng: np.random.Generator,
     ) -> Laplace:
-        """The posterior so far with some more samples."""
+        """Laplace's method on some samples, with the posterior so far as their prior."""
         assert prepared.metric is not None
         return fit_laplace_blocks(
             InProcess([Block(X=X, y=y, begin=0)]),
@@ -327,31 +314,31 @@ class Stream:
         )
 
     def fit(self) -> HierarchicalFit:
-        """What is known of all samples so far, once some were learned from."""
+        """The fit to all samples so far, after at least one update."""
         learned, model = self.learned, self.model
         assert learned is not None
         rng = np.random.default_rng([self.seed, self.n_samples, 2])
-        draw_rng, empty_rng, beside_rng = rng.spawn(3)
+        draw_rng, empty_rng, outside_rng = rng.spawn(3)
         normal = self._search(self.X, self.y, learned.prepared, n_draws=model.n_draws, rng=draw_rng)
         if normal.interrupted:
-            raise KeyboardInterrupt("before the samples that came last were learned from")
+            raise KeyboardInterrupt("before the posterior was updated with the last samples")
         normal = replace(normal, converged=normal.converged and learned.converged)
         metric = learned.prepared.metric
         assert metric is not None
-        fit = hierarchical.of_laplace(
+        fit = hierarchical.fit_from_laplace(
             normal,
-            model.pose(metric, *self.kept()),
+            model.problem(metric, *self.subsample()),
             metric,
             power=model.power,
             log_evidence_empty=model.evidence_without_features(self.counts, empty_rng),
             log_evidence_before=learned.log_evidence,
             n_evaluations_before=learned.n_evaluations,
-            rng=beside_rng,
+            rng=outside_rng,
         )
-        return replace(fit, log_likelihood=None)  # that of the last samples alone
+        return replace(fit, log_likelihood=None)  # that of the queued samples alone
 
-    def kept(self) -> tuple[FloatArray, IntArray]:
-        """Samples to look at, scaled, and the indices of their classes."""
+    def subsample(self) -> tuple[FloatArray, IntArray]:
+        """Scaled subsample and its class indices."""
         assert self.learned is not None
-        X, y, _ = self._choose(self.X, self.y)
+        X, y, _ = self._draw_subsample(self.X, self.y)
         return self.learned.scaler.transform(X), y

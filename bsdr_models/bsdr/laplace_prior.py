@@ -1,10 +1,10 @@
-r"""The prior of the product of projection and weights, with what the likelihood does not see out.
+r"""Prior of the product of projection and weights, with unidentified parameters integrated out.
 
 For Q (R, B), W (R, J) and tau of the hierarchical model let :math:`M = \tau Q^\top W`, of rank
 r = min(R, J), and :math:`M = F V` with :math:`V = V_0 + A V_\perp`
-(:mod:`~bsdr_models.bsdr.laplace_sums`). Given W and tau the rows of F are normal, and integrating
-both out leaves a function of the singular values of M. With m = max(R, J), :math:`E = I + A A^\top`
-and :math:`S = E^{1/2} F^\top F E^{1/2}`,
+(:mod:`~bsdr_models.bsdr.laplace_sums`). Given W and tau the rows of F are normal; with both
+integrated out the density depends on the singular values of M. With m = max(R, J),
+:math:`E = I + A A^\top` and :math:`S = E^{1/2} F^\top F E^{1/2}`,
 
 .. math::
     p(F, A) = |E|^{(B - J) / 2} h(S), \qquad
@@ -13,10 +13,10 @@ and :math:`S = E^{1/2} F^\top F E^{1/2}`,
     g(t) = \int p(\tau) \, \tau^{-r m} e^{-t / 2 \tau^2} \, d\tau,
 
 where T, (r, r), is tau squared times the Gram matrix of the weights in the coordinates of F, and
-:math:`\nu = B - m` (for R > J there is no A, and E = I). But for g this is an inverse Wishart
-distribution. A fixed sample of it, with its scale carried along by S, turns the integral into a
-smooth function of the eigenvalues of S; and the same sample, weighted, gives draws of T, of tau
-given T, and so of weights and projection given what the likelihood sees.
+:math:`\nu = B - m` (for R > J there is no A, and E = I). Without g this is an inverse Wishart
+distribution. A fixed sample of it, scaled by S, makes the integral a smooth function of the
+eigenvalues of S; importance weights give draws of T, then of tau given T, and so of weights and
+projection given M.
 """
 
 import math
@@ -28,22 +28,21 @@ from scipy.special import logsumexp, multigammaln
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.priors import HierarchicalPriors
 
-# Draws of the inverse Wishart distribution, and the seed of them.
+# Draws of the inverse Wishart distribution, and their seed.
 _N_SAMPLE, _SEED = 1000, 20
-# Degrees of freedom beyond the rank that the sample has at least.
+# Minimum degrees of freedom of the sample beyond the rank.
 _LEAST_FREEDOM = 3.0
-# The log of tr T is tabulated between these, the log of tau within so many standard deviations.
+# Range of the table of log tr T; range of log tau in standard deviations, and its nodes.
 _LOG_T, _WIDE, _N_NODES = (-60.0, 60.0), 9.0, 400
 
 
 class ProductPrior:
-    """Density of F and A, and draws of what they leave open.
+    """Density of F and A, and draws of projection, weights and scale given these.
 
     Parameters
     ----------
     n_features, n_components, n_contrasts : int
         B, R, J; B must be r at least.
-    priors : HierarchicalPriors
     """
 
     def __init__(
@@ -81,33 +80,31 @@ class ProductPrior:
         )
 
     @property
-    def measure(self) -> float:
-        """Half of B - J: the power of E in the density."""
+    def det_power(self) -> float:
+        """Power of ``|E|`` in the density, (B - J) / 2."""
         return 0.5 * (self.n_features - self.n_contrasts)
 
     def density(self, F: FloatArray, A: FloatArray) -> float:
         """Log density of F (B, r) and A (r, J - r)."""
         E = np.eye(self.rank) + A @ A.T
-        power = self.measure if A.size else 0.0
+        power = self.det_power if A.size else 0.0
         return self._log_h(F.T @ F, E)[0] + power * float(np.linalg.slogdet(E)[1])
 
-    def height(
+    def log_kernel(
         self, F: FloatArray, A: FloatArray, spread: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
-        """Log of h with its slopes in F and A, for F that is known with some uncertainty.
+        """Log of h with its gradients in F and A, for uncertain F.
 
         Parameters
         ----------
-        F, A : ndarray
         spread : (r, r)
-            Sum of the covariances of the rows of F, which is added to F'F: the expectation is what
-            tells T where many loadings are known from the prior alone, and it takes the place of
-            the pole that h has where F is of lower rank.
+            Sum of the covariances of the rows of F, added to F'F. This expectation determines T
+            where the data determine few loadings, and removes the pole of h at F of lower rank.
 
         Notes
         -----
-        A function of the product F V, whatever the basis that A is relative to. The density is
-        not: it has no maximum where a basis is far off.
+        Independent of the basis of A, unlike the density, which may have no maximum in a poor
+        basis.
         """
         gram, E = F.T @ F + spread, np.eye(self.rank) + A @ A.T
         value, by_gram = self._log_h(gram, E)
@@ -116,11 +113,11 @@ class ProductPrior:
         return value, 2.0 * F @ by_gram, by_a
 
     def curvature(self, F: FloatArray, spread: FloatArray) -> FloatArray:
-        """Second derivatives of the log of h in (F, A), raveled, at A = 0: (P, P)."""
+        """Hessian of the log of h in (F, A), raveled, at A = 0: (P, P)."""
         b, r, aside = self.n_features, self.rank, self.n_contrasts - self.rank
         gram, eye = F.T @ F + spread, np.eye(r)
         _, by_gram = self._log_h(gram, eye)
-        # Slopes in F'F change along each symmetric direction; how F moves F'F.
+        # Derivatives of the gradient in F'F along symmetric directions; Jacobian of F'F in F.
         change = np.zeros((r, r, r, r))
         step = 1e-4 * np.sqrt(np.outer(np.diag(gram), np.diag(gram)))
         for i in range(r):
@@ -146,8 +143,7 @@ class ProductPrior:
     ) -> tuple[FloatArray, FloatArray, float]:
         """A draw of projection (R, B), weights (R, J) and the standard log scale given M = F V.
 
-        Rotations of the components do not matter to anything; the one taken leaves the components
-        where they are in F.
+        The components, which are arbitrary up to a rotation, are those of F.
         """
         r, extra = self.rank, self.n_components - self.rank
         value, vector = np.linalg.eigh(np.eye(r) + A @ A.T)
@@ -186,7 +182,7 @@ class ProductPrior:
         return exponent
 
     def _log_h(self, gram: FloatArray, E: FloatArray) -> tuple[float, FloatArray]:
-        """Log of h at the eigenvalues of ``gram @ E``, and its slope in ``gram``."""
+        """Log of h at the eigenvalues of ``gram @ E``, and its gradient in ``gram``."""
         root = np.linalg.cholesky(E)
         eigen, axes = np.linalg.eigh(root.T @ gram @ root)
         eigen = np.maximum(eigen, np.finfo(float).tiny)

@@ -1,15 +1,15 @@
-r"""Sums over samples that Laplace's method needs: log likelihood, slope, curvature, and a start.
+r"""Sums over samples for Laplace's method: log likelihood, gradient, Hessian, initial statistics.
 
-Of projection, weights and scale the likelihood sees one product only,
+The likelihood depends on projection, weights and scale by their product only,
 
 .. math::
     \eta_n = C^\top (V^\top F^\top x_n + s_b b), \qquad V = V_0 + A V_\perp,
 
 with F (D, r) and V (r, J) of full rank. The rows of :math:`V_0` and :math:`V_\perp` are an
-orthonormal basis of contrasts, so that F and A number the matrices F V of rank r once: no rotation
-or stretching of the components is left. Where r = J, V is the identity and there is no A.
+orthonormal basis of contrasts, so that F and A are identified by the matrix F V of rank r. Where
+r = J, V is the identity and there is no A.
 
-Every function is a visit of blocks of samples: it reads a block once and returns a sum.
+Every function reads a block of samples once and returns a sum.
 
 Letters: n samples of a block, D features, r rank, K classes, J contrasts.
 """
@@ -23,7 +23,7 @@ import numpy as np
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.posterior import (
     LOG_SQRT_2PI,
-    label_curvature,
+    label_derivatives,
     label_log_likelihood,
     make_contrasts,
 )
@@ -32,12 +32,12 @@ from bsdr_models.inference.sample_blocks import Block
 from bsdr_models.numerics.scaled_samples import Rows, scaled_samples
 from bsdr_models.numerics.scaling import Scaler
 
-# Samples that are worked on at once.
+# Samples processed at once.
 _CHUNK = 8192
 
 
-class _Summed:
-    """Fields that are added one by one."""
+class _Additive:
+    """Dataclass whose fields are added one by one."""
 
     def __add__(self, other: Any) -> Any:
         pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}  # type: ignore[arg-type]
@@ -46,12 +46,10 @@ class _Summed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What is known of targets and features before any parameter.
+    """Type of the targets, priors, and scaler of the samples.
 
-    target, n_labels, priors
-        Of the model.
     scaler
-        How the samples of a block enter; None as they are.
+        Scales the samples of a block; None if they are scaled.
     """
 
     target: Target
@@ -65,9 +63,9 @@ class Response:
         return make_contrasts(self.n_labels, self.target)
 
     def chunks(self, block: Block, *, dense: bool = False) -> Iterator[tuple[Rows, np.ndarray]]:
-        """Scaled samples and their targets, some at a time; those without a label are left out.
+        """Chunks of scaled samples with a label, and their targets.
 
-        Scaled in advance if ``dense``, which pays where many Gram matrices are made of them.
+        ``dense`` scales them in advance, which is faster for many Gram matrices.
         """
         X, y = block.X, block.y
         assert y is not None
@@ -84,17 +82,13 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """Parameters that the likelihood sees.
+class Coefficients:
+    """Identified parameters of the likelihood.
 
-    loadings
-        F over scaled features, (D, r).
-    weights
-        V, (r, J).
-    bias
-        b, (J,), standard normal a priori.
-    noise
-        Of log sigma, (K,), standard normal a priori; empty but for real outputs.
+    loadings, weights
+        F for scaled features, (D, r), and V, (r, J).
+    bias, noise
+        Standard normal a priori: b, (J,), and log sigma, (K,), empty except for regression.
     """
 
     loadings: FloatArray
@@ -104,8 +98,8 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slope(_Summed):
-    """Log likelihood of some samples, and its slope in the fields of a :class:`Point`."""
+class Gradient(_Additive):
+    """Log likelihood of some samples, and its gradient in the fields of a :class:`Coefficients`."""
 
     value: float
     loadings: FloatArray
@@ -115,21 +109,13 @@ class Slope(_Summed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataSums(_Summed):
-    """Sums over scaled samples x and targets y as columns of numbers: what a fit begins with.
+class DataSums(_Additive):
+    """Sufficient statistics of scaled samples x and targets y (classes as indicators).
 
-    n_samples
-        N.
-    gram
-        Of x x', (D, D).
-    fourth
-        Of |x|^4.
-    cross
-        Of x y', (D, K).
-    total
-        Of x, (D,).
+    gram, cross, total, fourth
+        Sums of x x', (D, D), x y', (D, K), x, (D,), and |x|^4.
     target_total, target_square
-        Of y and y^2, (K,).
+        Sums of y and y^2, (K,).
     """
 
     n_samples: int
@@ -142,7 +128,7 @@ class DataSums(_Summed):
 
 
 def sum_data(block: Block, response: Response) -> tuple[None, DataSums]:
-    """Sums over a block."""
+    """Sufficient statistics of a block."""
     d, k = block.X.shape[1], response.n_labels
     zero = np.zeros
     out = DataSums(
@@ -154,57 +140,59 @@ def sum_data(block: Block, response: Response) -> tuple[None, DataSums]:
         target_total=zero(k),
         target_square=zero(k),
     )
-    for rows, y in response.chunks(block):
+    for samples, y in response.chunks(block):
         if response.target == "multiclass":
             columns = np.equal.outer(y, np.arange(k)).astype(np.float64)
         else:
             columns = np.asarray(y, dtype=np.float64)
         out += DataSums(
             n_samples=len(y),
-            gram=rows.gram(),
-            fourth=float(np.sum(rows.square_lengths() ** 2)),
-            cross=rows.back(columns),
-            total=rows.total(),
+            gram=samples.gram(),
+            fourth=float(np.sum(samples.square_lengths() ** 2)),
+            cross=samples.back(columns),
+            total=samples.total(),
             target_total=columns.sum(axis=0),
             target_square=np.sum(columns**2, axis=0),
         )
     return None, out
 
 
-def sum_log_likelihood(block: Block, shared: tuple[Response, list[Point]]) -> tuple[None, Any]:
-    """Log likelihood at several points, (S,)."""
-    response, points = shared
-    s, r = len(points), points[0].loadings.shape[1]
-    flat = np.concatenate([p.loadings for p in points], axis=1)
-    W = np.stack([p.weights for p in points]) @ response.contrasts
-    b = response.priors.bias_scale * np.stack([p.bias for p in points]) @ response.contrasts
+def sum_log_likelihood(
+    block: Block, shared: tuple[Response, list[Coefficients]]
+) -> tuple[None, Any]:
+    """Log likelihood of several draws, (S,)."""
+    response, draws = shared
+    s, r = len(draws), draws[0].loadings.shape[1]
+    flat = np.concatenate([p.loadings for p in draws], axis=1)
+    W = np.stack([p.weights for p in draws]) @ response.contrasts
+    b = response.priors.bias_scale * np.stack([p.bias for p in draws]) @ response.contrasts
     total = np.zeros(s)
-    for rows, y in response.chunks(block):
-        z = rows.project(flat).reshape(-1, s, r)
-        for i, point in enumerate(points):
+    for samples, y in response.chunks(block):
+        z = samples.project(flat).reshape(-1, s, r)
+        for i, parameters in enumerate(draws):
             eta = z[:, i] @ W[i] + b[i]
-            total[i] += _respond(response, eta, y, point.noise)[0]
+            total[i] += _log_likelihood(response, eta, y, parameters.noise)[0]
     return None, total
 
 
-def sum_slope(block: Block, shared: tuple[Response, Point]) -> tuple[None, Slope]:
-    """Log likelihood and its slope."""
-    response, point = shared
-    C, F = response.contrasts, point.loadings
-    W = point.weights @ C
-    b = response.priors.bias_scale * point.bias @ C
+def sum_gradient(block: Block, shared: tuple[Response, Coefficients]) -> tuple[None, Gradient]:
+    """Log likelihood and its gradient."""
+    response, parameters = shared
+    C, F = response.contrasts, parameters.loadings
+    W = parameters.weights @ C
+    b = response.priors.bias_scale * parameters.bias @ C
     value, back = 0.0, np.zeros_like(F)
     weights, bias = np.zeros_like(W), np.zeros(len(b))
-    noise = np.zeros_like(point.noise)
-    for rows, y in response.chunks(block):
-        z = rows.project(F)
-        own, slope, of_noise = _respond(response, z @ W + b, y, point.noise)
+    noise = np.zeros_like(parameters.noise)
+    for samples, y in response.chunks(block):
+        z = samples.project(F)
+        own, slope, of_noise = _log_likelihood(response, z @ W + b, y, parameters.noise)
         value += own
         noise += of_noise
-        back += rows.back(slope @ W.T)
+        back += samples.back(slope @ W.T)
         weights += z.T @ slope
         bias += slope.sum(axis=0)
-    return None, Slope(
+    return None, Gradient(
         value=value,
         loadings=back,
         weights=weights @ C.T,
@@ -213,40 +201,38 @@ def sum_slope(block: Block, shared: tuple[Response, Point]) -> tuple[None, Slope
     )
 
 
-def sum_curvature(
-    block: Block, shared: tuple[Response, Point, FloatArray]
+def sum_hessian(
+    block: Block, shared: tuple[Response, Coefficients, FloatArray]
 ) -> tuple[None, FloatArray]:
-    """Second derivatives of the log likelihood in (F, A, b, noise), raveled: (P, P).
+    """Hessian of the log likelihood in (F, A, b, noise), raveled: (P, P).
 
     Parameters
     ----------
-    block : Block
-    shared : (Response, Point, ndarray)
-        With the rows of V_perp, (J - r, J).
+    shared : (Response, Coefficients, ndarray)
+        The last is V_perp, (J - r, J).
 
     Notes
     -----
-    Utilities are linear in the parameters but for the products of F and A. With H the second
-    derivatives of a sample's log likelihood in its contrasts (and its noise), and g the slope,
-    those in F are x x' times V H V', those in F and A are x times V H (z V_perp)' + g V_perp'.
+    With H the Hessian of a sample's log likelihood in its contrasts (and noise) and g the
+    gradient, it is x x' times V H V' in F, and x times V H (z V_perp)' + g V_perp' in F and A.
     """
-    response, point, aside = shared
-    C, F = response.contrasts, point.loadings
-    r, j = point.weights.shape
-    k = len(point.noise)
-    W, b = point.weights @ C, response.priors.bias_scale * point.bias @ C
-    V = np.concatenate([point.weights, np.zeros((r, k))], axis=1)  # noise is no contrast
+    response, parameters, aside = shared
+    C, F = response.contrasts, parameters.loadings
+    r, j = parameters.weights.shape
+    k = len(parameters.noise)
+    W, b = parameters.weights @ C, response.priors.bias_scale * parameters.bias @ C
+    V = np.concatenate([parameters.weights, np.zeros((r, k))], axis=1)  # zero for the noise
     n_aside = r * len(aside)
     n_other = n_aside + j + k
     d = len(F)
     inside = np.zeros((r, d, r, d))
     across = np.zeros((d, r, n_other))
     other = np.zeros((n_other, n_other))
-    for rows, y in response.chunks(block, dense=True):
-        z = rows.project(F)
-        slope, second = _curve(response, z @ W + b, y, point.noise)
+    for samples, y in response.chunks(block, dense=True):
+        z = samples.project(F)
+        slope, second = _derivatives(response, z @ W + b, y, parameters.noise)
         n = len(z)
-        # How (A, b, noise) move the contrasts of a sample, (n, n_other, J + K).
+        # Jacobian of contrasts and noise in (A, b, noise), (n, n_other, J + K).
         motion = np.zeros((n, n_other, j + k))
         motion[:, :n_aside, :j] = (z[:, :, None, None] * aside).reshape(n, n_aside, j)
         motion[:, n_aside : n_aside + j, :j] = response.priors.bias_scale * np.eye(j)
@@ -254,18 +240,18 @@ def sum_curvature(
         by_other = motion @ second  # (n, n_other, J + K)
         other += np.tensordot(by_other, motion, axes=([0, 2], [0, 2]))
         mixed = np.swapaxes(by_other @ V.T, 1, 2)  # (n, r, n_other)
-        # F and A multiply each other: z_i moves with x, and so does what A_i adds.
-        push = slope[:, :j] @ aside.T  # (n, J - r)
+        # Second derivatives of the products of F and A.
+        by_product = slope[:, :j] @ aside.T  # (n, J - r)
         for i in range(r):
-            mixed[:, i, i * len(aside) : (i + 1) * len(aside)] += push
-        across += rows.back(mixed.reshape(n, -1)).reshape(d, r, n_other)
+            mixed[:, i, i * len(aside) : (i + 1) * len(aside)] += by_product
+        across += samples.back(mixed.reshape(n, -1)).reshape(d, r, n_other)
         by_loadings = np.einsum("ij,njl,ml->nim", V, second, V, optimize=True)
         for i in range(r):
             for m in range(i + 1):
-                inside[i, :, m] += rows.gram(by_loadings[:, i, m])
-    size = point.loadings.size
+                inside[i, :, m] += samples.gram(by_loadings[:, i, m])
+    size = parameters.loadings.size
     out = np.zeros((size + n_other, size + n_other))
-    blocks = out[:size, :size].reshape(len(point.loadings), r, len(point.loadings), r)
+    blocks = out[:size, :size].reshape(len(parameters.loadings), r, len(parameters.loadings), r)
     for i in range(r):
         for m in range(i + 1):
             blocks[:, i, :, m] = inside[i, :, m]
@@ -277,34 +263,34 @@ def sum_curvature(
     return None, out
 
 
-def _respond(
+def _log_likelihood(
     response: Response, eta: FloatArray, y: np.ndarray, noise: FloatArray
 ) -> tuple[float, FloatArray, FloatArray]:
-    """Log likelihood of samples, its slope in the utilities (n, K), and in the noise (K,)."""
+    """Log likelihood of samples, its gradients in eta (n, K) and in the noise (K,)."""
     if response.target != "regression":
         each, slope = label_log_likelihood(eta[None], y, response.target, response.priors.lapse)
         return float(each.sum()), slope[0], np.zeros(0)
     log_sigma = response.log_noise(noise)
-    gap = (y - eta) * np.exp(-log_sigma)
-    value = -0.5 * np.sum(gap**2) - len(y) * np.sum(log_sigma + LOG_SQRT_2PI)
-    of_noise = response.priors.noise_width * (np.sum(gap**2, axis=0) - len(y))
-    return float(value), gap * np.exp(-log_sigma), of_noise
+    residual = (y - eta) * np.exp(-log_sigma)
+    value = -0.5 * np.sum(residual**2) - len(y) * np.sum(log_sigma + LOG_SQRT_2PI)
+    of_noise = response.priors.noise_width * (np.sum(residual**2, axis=0) - len(y))
+    return float(value), residual * np.exp(-log_sigma), of_noise
 
 
-def _curve(
+def _derivatives(
     response: Response, eta: FloatArray, y: np.ndarray, noise: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Slope in contrasts (n, J), second derivatives in contrasts and noise (n, J + K, J + K)."""
+    """Gradient in contrasts (n, J), Hessian in contrasts and noise (n, J + K, J + K)."""
     C = response.contrasts
     if response.target != "regression":
-        slope, second = label_curvature(eta, y, response.target, response.priors.lapse)
+        slope, second = label_derivatives(eta, y, response.target, response.priors.lapse)
         return slope @ C.T, C @ second @ C.T
     k, width = len(C), response.priors.noise_width
     precision = np.exp(-response.log_noise(noise))
-    gap = (y - eta) * precision
+    residual = (y - eta) * precision
     second = np.zeros((len(y), 2 * k, 2 * k))
     own, of_noise = np.arange(k), k + np.arange(k)
     second[:, own, own] = -(precision**2)
-    second[:, own, of_noise] = second[:, of_noise, own] = -2.0 * width * gap * precision
-    second[:, of_noise, of_noise] = -2.0 * width**2 * gap**2
-    return gap * precision, second
+    second[:, own, of_noise] = second[:, of_noise, own] = -2.0 * width * residual * precision
+    second[:, of_noise, of_noise] = -2.0 * width**2 * residual**2
+    return residual * precision, second

@@ -1,7 +1,7 @@
-r"""Log densities of draws: of the prior, and of the draws of mean field under their own q.
+r"""Log densities of draws under the prior and under the q of mean field.
 
-Both are densities of the same parameters, projection, weights, bias and noise precision, with
-all other variables integrated out. A group x of n entries with one precision is, without it,
+Both are densities of projection, weights, bias and noise precision, with all other variables
+integrated out. A group x of n entries with a common precision has the density
 
 .. math::
     p(x) = \int \mathrm{Ga}(\phi; a, b) \prod_i N(x_i; 0, \phi^{-1}) \, d\phi
@@ -9,11 +9,11 @@ all other variables integrated out. A group x of n entries with one precision is
       \Bigl(b + \tfrac12 |x|^2\Bigr)^{-(a + n/2)} ,
 
 a multivariate Student-t. With the pointwise log likelihoods of
-:func:`bsdr_models.bsdr.predict.log_likelihood` that is the log joint density, so that draws of an
-approximation q can be weighted by p / q (Yao et al. 2018, Magnusson et al. 2019).
+:func:`bsdr_models.bsdr.predict.log_likelihood` it gives the log joint density, so that draws from q
+can be weighted by p / q (Yao et al. 2018, Magnusson et al. 2019).
 
-Letters: S draws, D features (of the design: with more features than rows, of its row space,
-outside of which the prior is untouched and drops out of p / q), R components, K labels.
+Letters: S draws, D features (with more features than samples, coordinates of the row space of X,
+outside of which p and q are equal), R components, K labels.
 """
 
 import numpy as np
@@ -36,8 +36,6 @@ def log_prior(
     ----------
     draws : DrawPosterior
         Its projection in the coordinates of the design.
-    priors : Priors
-    projection_prior : {"entrywise", "columnwise", "rowwise"}
     """
     tied: tuple[int, ...] = {"entrywise": (), "columnwise": (1,), "rowwise": (2,)}[projection_prior]
     out = _scale_mixture(draws.projection, tied, priors.projection_shape, priors.projection_rate)
@@ -49,15 +47,14 @@ def log_prior(
 
 
 def log_q(draws: DrawPosterior, state: State, data: Data, latent_scale: float) -> FloatArray:
-    """Log density of each draw under the factors of mean field that it was drawn from: (S,).
+    """Log density of each draw under the factors of mean field: (S,).
 
     Parameters
     ----------
     draws : DrawPosterior
         Its projection in the coordinates of the design.
-    state : State
     data : Data
-        The training rows.
+        Training samples.
     latent_scale : float
         sigma_z.
     """

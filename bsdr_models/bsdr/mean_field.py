@@ -1,12 +1,12 @@
 r"""Mean-field variational inference for BSDR.
 
 q factorises as q(projection_precision) q(projection) q(latent) q(weight_precision)
-q(weights, bias) q(scores), and q(noise_precision) for regression targets. Every ``update_*``
-returns the optimal factor with the others held fixed; ``step`` runs them once, in the order of
-the paper; ``elbo_terms`` is the exact bound, all constants included. NumPy and SciPy only.
+q(weights, bias) q(utilities), and q(noise_precision) for regression. Every ``update_*`` returns the
+optimal factor with the others held fixed; ``step`` runs them once, in the order of the paper;
+``elbo_terms`` is the exact bound, with all constants.
 
-Letters: Q projection, Z latent, W and b weights and bias, T scores, Phi, Psi, lambda their
-precisions, v = latent_scale**2. The paper stores observations in columns; here X is (N, D).
+Letters: Q projection, Z latent coordinates, W and b weights and bias, T latent utilities, Phi, Psi,
+lambda the precisions, v = latent_scale**2. The paper has samples in columns; here X is (N, D).
 
 References
 ----------
@@ -29,22 +29,20 @@ from bsdr_models.numerics.linalg import inv_spd
 
 Start = Literal["discriminant", "pca", "random"]
 
-# Quadrature nodes of the cone moments: enough that the bound is exact to rounding.
+# Quadrature nodes of the moments of an argmax region: the bound is exact to rounding.
 N_NODES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
-    """q(T): N(origin_n, I) truncated to the label of row n; a point mass at y for regression.
+class Utilities:
+    """q(T): N(origin_n, I) truncated to the label of sample n; a point mass at y for regression.
 
-    mean
-        E[T], (N, K).
-    origin
-        (N, K), the untruncated means with which ``mean`` was computed.
+    mean, origin
+        E[T] and the untruncated means, (N, K).
     log_prob
-        Sum over rows of the log probability of the truncation under N(origin_n, I).
+        Log probability of the truncations under N(origin_n, I), summed over samples.
     mode
-        Where the cone quadrature was centred, (N,), to start the next one.
+        Centres of the quadrature, (N,), initial values of the next one.
     """
 
     mean: FloatArray
@@ -55,23 +53,23 @@ class Scores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All factors of q. N observations, D features, R components, K labels.
+    """All factors of q. N samples, D features, R components, K labels.
 
     projection_precision
         Phi, Gammas of shape (D, R) entrywise, (1, R) columnwise, (D, 1) rowwise; in units of
         1 / projection**2.
     projection
-        Q, one normal per component, (D, R), by its summaries.
+        Q, one normal per component, (D, R).
     latent
-        Z, one normal per observation: mean (N, R), cov (R, R) shared by all rows.
+        Z, one normal per sample: mean (N, R), cov (R, R) shared by all.
     weight_precision
         Gammas, (1 + R, K). Row 0 is lambda, of the bias; the rest is Psi.
     weights
         [b; W] jointly per label: mean (1 + R, K), cov (K, 1 + R, 1 + R). Row 0 is the bias.
-    scores
-        T, (N, K), on the unit-noise scale of the probit.
+    utilities
+        T, (N, K), in units of the probit noise.
     noise_precision
-        tau, Gammas (K,); None unless the targets are real.
+        tau, Gammas (K,); None except for regression.
     """
 
     projection_precision: Gamma
@@ -79,31 +77,25 @@ class State:
     latent: NormalRows
     weight_precision: Gamma
     weights: NormalColumns
-    scores: Scores
+    utilities: Utilities
     noise_precision: Gamma | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentStatistics:
-    """Sums over samples of the latent coordinates z_n and the scores t_n, made once a sweep.
+    """Sufficient statistics of the latent coordinates z_n and utilities t_n: sums over samples.
 
-    total
-        Sum of E[z_n], (R,).
-    second
-        Sum of E[z_n] E[z_n]', (R, R).
-    score_total
-        Sum of E[t_n], (K,).
-    score_cross
-        Sum of E[z_n] E[t_n]', (R, K).
-    score_square
-        Sum of E[t_nc]^2, (K,).
+    total, second
+        Of E[z_n], (R,), and E[z_n] E[z_n]', (R, R).
+    utility_total, utility_cross, utility_square
+        Of E[t_n], (K,), E[z_n] E[t_n]', (R, K), and E[t_nc]^2, (K,).
     """
 
     total: FloatArray
     second: FloatArray
-    score_total: FloatArray
-    score_cross: FloatArray
-    score_square: FloatArray
+    utility_total: FloatArray
+    utility_cross: FloatArray
+    utility_square: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,29 +115,25 @@ def init(
     rng: np.random.Generator,
     start: Start = "discriminant",
 ) -> State:
-    """State to start from: latent positions from ``start``, vague weights.
+    """Initial state: latent coordinates by ``start``, vague weights.
 
-    Components for which the start has no direction left are small random numbers.
+    Components beyond the number of directions of ``start`` are small random numbers.
 
     Parameters
     ----------
-    data : Data
-    priors : Priors
     n_components : int
         R.
-    projection_prior : {"entrywise", "columnwise", "rowwise"}
-    rng : numpy.random.Generator
     start : {"discriminant", "pca", "random"}
         Shrunken discriminant directions, principal axes, or standard normals.
     """
     mean = _start_coordinates(data, n_components, rng, start)
     precision = vague_precision(data.n_features, n_components, projection_prior, priors)
     projection = data.design.ridge(mean, precision.mean, priors.latent_scale**2)
-    return begin(mean, precision, projection, data)
+    return initial_state(mean, precision, projection, data)
 
 
 def _start_coordinates(data: Data, r: int, rng: np.random.Generator, start: Start) -> FloatArray:
-    """Latent positions to start from, (N, R)."""
+    """Initial latent coordinates, (N, R)."""
     mean = 0.1 * rng.standard_normal((data.n_samples, r))
     if start == "random":
         return 10.0 * mean
@@ -162,7 +150,7 @@ def _start_coordinates(data: Data, r: int, rng: np.random.Generator, start: Star
 def vague_precision(
     n_features: int, n_components: int, projection_prior: ProjectionPrior, priors: Priors
 ) -> Gamma:
-    """Precisions of a projection that nothing is known of."""
+    """Initial precisions of the projection."""
     d, r = n_features, n_components
     shape = {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}[projection_prior]
     return Gamma(
@@ -171,8 +159,10 @@ def vague_precision(
     )
 
 
-def begin(latent: FloatArray, precision: Gamma, projection: RidgeColumns, data: Data) -> State:
-    """State with given positions (n, R) and their projection, vague weights, and scores to fit."""
+def initial_state(
+    latent: FloatArray, precision: Gamma, projection: RidgeColumns, data: Data
+) -> State:
+    """State with given latent coordinates (n, R) and projection, vague weights, and utilities."""
     (n, r), k = latent.shape, data.n_labels
     eye = np.eye(1 + r)
     state = State(
@@ -185,16 +175,16 @@ def begin(latent: FloatArray, precision: Gamma, projection: RidgeColumns, data: 
             cov=np.tile(0.01 * eye, (k, 1, 1)),
             log_det=np.full(k, (1 + r) * np.log(0.01)),
         ),
-        scores=Scores(mean=np.zeros((n, k)), origin=np.zeros((n, k)), log_prob=0.0),
+        utilities=Utilities(mean=np.zeros((n, k)), origin=np.zeros((n, k)), log_prob=0.0),
         noise_precision=Gamma(shape=np.ones(k), rate=np.ones(k))
         if data.target == "regression"
         else None,
     )
-    return replace(state, scores=update_scores(state, data))
+    return replace(state, utilities=update_utilities(state, data))
 
 
 def _target_matrix(data: Data) -> FloatArray:
-    """Targets as real columns, for a discriminant start: (N, K)."""
+    """Targets as real columns, for discriminant directions: (N, K)."""
     if data.target == "multiclass":
         return scatter.label_indicators(data.y, data.n_labels)
     return scatter.standardise(data.y.astype(np.float64))
@@ -236,20 +226,20 @@ def update_latent(state: State, priors: Priors) -> NormalRows:
         \mu_n = \Sigma_z \{E[Q]^\top x_n / v
                 + \sum_c E[\tau_c] (E[w_c] E[t_{nc}] - E[w_c b_c])\}
 
-    The noise precisions tau are 1 for labels. E[w_c b_c] holds the covariance of weights and
-    bias, which the paper's compact notation is easily read to leave out.
+    The noise precisions tau are 1 for labels. E[w_c b_c] includes the covariance of weights and
+    bias.
     """
     tau = noise_mean(state)
     second = second_moment(state.weights)  # (K, 1 + R, 1 + R)
     cov, log_det = latent_cov(second, tau, priors)
     linear_term = state.projection.fitted / priors.latent_scale**2
-    linear_term = linear_term + (state.scores.mean * tau) @ state.weights.mean[1:].T
+    linear_term = linear_term + (state.utilities.mean * tau) @ state.weights.mean[1:].T
     linear_term = linear_term - np.einsum("k,kr->r", tau, second[:, 1:, 0])
     return NormalRows(mean=linear_term @ cov, cov=cov, log_det=log_det)
 
 
 def latent_cov(second: FloatArray, tau: FloatArray, priors: Priors) -> tuple[FloatArray, float]:
-    """Covariance of every latent row and its log determinant, given E[b~ b~'] (K, 1+R, 1+R)."""
+    """Covariance of each z_n and its log determinant, given E[b~ b~'] (K, 1+R, 1+R)."""
     r = second.shape[1] - 1
     precision = np.eye(r) / priors.latent_scale**2 + np.einsum("k,krs->rs", tau, second[:, 1:, 1:])
     cov, log_det = inv_spd(precision, name="latent precision")
@@ -271,14 +261,14 @@ def weight_gamma(square: FloatArray, priors: Priors) -> Gamma:
 
 
 def latent_statistics(state: State) -> LatentStatistics:
-    """What the updates of weights and noise, and the bound, read of the samples."""
-    z, t = state.latent.mean, state.scores.mean
+    """Statistics of the samples for the updates of weights and noise and for the bound."""
+    z, t = state.latent.mean, state.utilities.mean
     return LatentStatistics(
         total=z.sum(axis=0),
         second=z.T @ z,
-        score_total=t.sum(axis=0),
-        score_cross=z.T @ t,
-        score_square=np.einsum("nk,nk->k", t, t),
+        utility_total=t.sum(axis=0),
+        utility_cross=z.T @ t,
+        utility_square=np.einsum("nk,nk->k", t, t),
     )
 
 
@@ -287,7 +277,7 @@ def update_weights(state: State, sums: LatentStatistics | None = None) -> Normal
     sums = sums or latent_statistics(state)
     tau = noise_mean(state)
     cov, log_det = weights_cov(latent_moment(state.latent, sums), state.weight_precision, tau)
-    linear_term = np.vstack([sums.score_total, sums.score_cross])
+    linear_term = np.vstack([sums.utility_total, sums.utility_cross])
     return NormalColumns(
         mean=np.einsum("kpq,qk->pk", cov, linear_term * tau), cov=cov, log_det=log_det
     )
@@ -302,28 +292,29 @@ def weights_cov(
     return inv_spd(full, name="weight precision")
 
 
-def update_scores(state: State, data: Data, *, n_nodes: int = N_NODES) -> Scores:
-    """Optimal q(T) [1]_, Eq. (10), with exact moments in place of the paper's naive sampling."""
-    return make_scores(score_mean(state), data, start=state.scores.mode, n_nodes=n_nodes)
+def update_utilities(state: State, data: Data, *, n_nodes: int = N_NODES) -> Utilities:
+    """Optimal q(T) [1]_, Eq. (10), with exact moments instead of the paper's Monte Carlo."""
+    return make_utilities(
+        linear_predictor_mean(state), data, start=state.utilities.mode, n_nodes=n_nodes
+    )
 
 
-def make_scores(
+def make_utilities(
     origin: FloatArray,
     data: Data,
     *,
     start: FloatArray | None = None,
     n_nodes: int = N_NODES,
-) -> Scores:
+) -> Utilities:
     """q(T) for given untruncated means, (N, K)."""
     if data.target == "multiclass":
-        cone = orthant.moments(origin, data.y, n_nodes=n_nodes, start=start)
-        return Scores(
-            mean=cone.mean, origin=origin, log_prob=float(cone.log_prob.sum()), mode=cone.mode
-        )
+        found = orthant.moments(origin, data.y, n_nodes=n_nodes, start=start)
+        total = float(found.log_prob.sum())
+        return Utilities(mean=found.mean, origin=origin, log_prob=total, mode=found.mode)
     if data.target == "multilabel":
         log_prob, mean = normal_tail.positive_probit_moments(origin, np.where(data.y, 1.0, -1.0))
-        return Scores(mean=mean, origin=origin, log_prob=float(log_prob.sum()))
-    return Scores(mean=data.y, origin=origin, log_prob=0.0)
+        return Utilities(mean=mean, origin=origin, log_prob=float(log_prob.sum()))
+    return Utilities(mean=data.y, origin=origin, log_prob=0.0)
 
 
 def update_noise_precision(
@@ -343,7 +334,7 @@ def noise_gamma(residual: FloatArray, n_samples: int, priors: Priors) -> Gamma:
 
 
 def step(state: State, data: Data, priors: Priors, *, n_nodes: int = N_NODES) -> tuple[State, Info]:
-    """One sweep of coordinate ascent. The bound never falls; the input is not modified."""
+    """One sweep of coordinate ascent, which never lowers the bound."""
     state = replace(state, projection_precision=update_projection_precision(state, priors))
     state = replace(state, projection=update_projection(state, data, priors))
     state = replace(state, latent=update_latent(state, priors))
@@ -351,7 +342,7 @@ def step(state: State, data: Data, priors: Priors, *, n_nodes: int = N_NODES) ->
     state = replace(state, weight_precision=update_weight_precision(state, priors))
     state = replace(state, weights=update_weights(state, sums))
     state = replace(state, noise_precision=update_noise_precision(state, priors, sums))
-    state = replace(state, scores=update_scores(state, data, n_nodes=n_nodes))
+    state = replace(state, utilities=update_utilities(state, data, n_nodes=n_nodes))
     return state, info(state, data, priors, sums=sums)
 
 
@@ -370,7 +361,7 @@ def elbo_terms(
 ) -> dict[str, float]:
     r"""Terms of the bound [1]_, Eq. (3): for each factor E[log p(it | parents)] plus entropy.
 
-    The scores and the labels share a term. With m the origin of q(T) and mu = E[eta],
+    Utilities and labels share a term. With m the origin of q(T) and mu = E[eta],
 
     .. math::
         \sum_n \{\log Z(m_n) + E[t_n]^\top (\mu_n - m_n) + \tfrac12 |m_n|^2
@@ -378,11 +369,8 @@ def elbo_terms(
 
     Parameters
     ----------
-    state : State
-    data : Data
-    priors : Priors
     sums : LatentStatistics, optional
-        Of the state, if they are there.
+        Of the state; computed if None.
 
     Returns
     -------
@@ -407,34 +395,36 @@ def elbo_terms(
         "projection": 0.5 * float((phi.mean_log - LOG_2PI - phi.mean * q.mean_square).sum())
         + q.entropy(),
         "latent": -0.5 * (n * r * (LOG_2PI + np.log(v)) + distance / v) + n * z.row_entropy,
-        "bias_precision": _gamma_term(psi, slice(0, 1), priors.bias_shape, priors.bias_rate),
-        "weight_precision": _gamma_term(
+        "bias_precision": gamma_term(psi, slice(0, 1), priors.bias_shape, priors.bias_rate),
+        "weight_precision": gamma_term(
             psi, slice(1, None), priors.weight_shape, priors.weight_rate
         ),
         "weights": float(weight_log_prior) + w.entropy(),
     }
     if state.noise_precision is None:
-        t = state.scores
-        terms["scores"] = t.log_prob + float(np.vdot(t.mean, score_mean(state) - t.origin))
-        terms["scores"] += 0.5 * float(np.vdot(t.origin, t.origin))
-        terms["scores"] -= 0.5 * float(expected_square(state, sums).sum())
+        t = state.utilities
+        terms["utilities"] = t.log_prob + float(
+            np.vdot(t.mean, linear_predictor_mean(state) - t.origin)
+        )
+        terms["utilities"] += 0.5 * float(np.vdot(t.origin, t.origin))
+        terms["utilities"] -= 0.5 * float(expected_square(state, sums).sum())
     else:
         tau = state.noise_precision
         each = n * (tau.mean_log - LOG_2PI) - tau.mean * squared_residual(state, sums)
-        terms["scores"] = 0.5 * float(each.sum())
+        terms["utilities"] = 0.5 * float(each.sum())
         terms["noise_precision"] = (
             tau.expected_log_prior(priors.noise_shape, priors.noise_rate) + tau.entropy()
         )
     return terms
 
 
-def _gamma_term(factor: Gamma, rows: slice, shape: float, rate: float) -> float:
+def gamma_term(factor: Gamma, rows: slice, shape: float, rate: float) -> float:
     """E[log prior] plus entropy of some rows of a Gamma factor."""
     part = Gamma(shape=factor.shape[rows], rate=factor.rate[rows])
     return part.expected_log_prior(shape, rate) + part.entropy()
 
 
-def score_mean(state: State) -> FloatArray:
+def linear_predictor_mean(state: State) -> FloatArray:
     """E[eta] = E[Z] E[W] + E[b], (N, K)."""
     return state.latent.mean @ state.weights.mean[1:] + state.weights.mean[0]
 
@@ -445,7 +435,7 @@ def second_moment(weights: NormalColumns) -> FloatArray:
 
 
 def latent_moment(latent: NormalRows, sums: LatentStatistics | None = None) -> FloatArray:
-    """Sum over rows of E[z~ z~'] with z~ = [1; z], (1+R, 1+R)."""
+    """Sum over samples of E[z~ z~'] with z~ = [1; z], (1+R, 1+R)."""
     z = latent.mean
     if sums is None:
         n, total, second = len(z), z.sum(axis=0), z.T @ z
@@ -467,8 +457,8 @@ def expected_square(state: State, sums: LatentStatistics) -> FloatArray:
 def squared_residual(state: State, sums: LatentStatistics) -> FloatArray:
     """E sum_n (y_nc - eta_nc)**2 of real targets, (K,)."""
     w = state.weights.mean
-    cross = w[0] * sums.score_total + np.einsum("rk,rk->k", w[1:], sums.score_cross)
-    return sums.score_square - 2.0 * cross + expected_square(state, sums)
+    cross = w[0] * sums.utility_total + np.einsum("rk,rk->k", w[1:], sums.utility_cross)
+    return sums.utility_square - 2.0 * cross + expected_square(state, sums)
 
 
 def noise_mean(state: State) -> FloatArray:

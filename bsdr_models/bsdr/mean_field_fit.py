@@ -1,4 +1,4 @@
-"""A mean-field fit: the model's steps handed to the driver of coordinate ascent."""
+"""Mean-field fits of the paper's model by coordinate ascent and joint L-BFGS searches."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,9 +12,9 @@ from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data import Data
 from bsdr_models.inference.coordinate_ascent import FitResult, run_coordinate_ascent
 
-# Evaluations of the first climb; each climb is twice as long as the one before, since the
-# coordinates that it takes from its start are poor while the start is.
-FIRST_ASCENT = 20
+# Evaluations of the first joint search. Each search is twice as long as the one before, since its
+# preconditioner, taken at its initial state, is poor at first.
+FIRST_SEARCH = 20
 
 
 def fit_mean_field(
@@ -32,35 +32,24 @@ def fit_mean_field(
     n_jobs: int | None = 1,
     on_restart: Callable[[FitResult[State]], object] = lambda result: None,
 ) -> FitResult[State]:
-    """Maximise the bound of BSDR: sweeps, and L-BFGS on most of the variables before each.
-
-    The second is :mod:`bsdr_models.bsdr.joint_lbfgs`.
+    """Maximise the bound by sweeps, each after a search by :mod:`bsdr_models.bsdr.joint_lbfgs`.
 
     Parameters
     ----------
-    data : Data
-    priors : Priors
     n_components : int
         R.
-    projection_prior : {"entrywise", "columnwise", "rowwise"}
-    rng : numpy.random.Generator
     start : {"discriminant", "pca", "random"}
-        Of the first restart; further ones are random.
-    n_restarts : int
+        Initialisation of the first restart; further ones are random.
     max_iter : int
         Sweeps and quasi-Newton steps per restart.
     tol : float
-        Gain of the bound per round, in nats, that counts as none.
+        The fit stops when a round gains less than this many nats.
     callbacks : sequence of callables
         Called with (iteration, state, info).
     n_jobs : int, optional
-        Restarts side by side.
+        Parallel restarts.
     on_restart : callable
-        Called with each restart as it ends.
-
-    Returns
-    -------
-    FitResult
+        Called with the result of each restart.
     """
 
     def init(stream: np.random.Generator, restart: int) -> State:
@@ -76,7 +65,7 @@ def fit_mean_field(
     def joint_search(
         state: State, number: int, budget: int, on_step: Any
     ) -> tuple[State, mean_field.Info]:
-        budget = min(budget, FIRST_ASCENT << number)
+        budget = min(budget, FIRST_SEARCH << number)
         return joint_lbfgs.maximise(state, data, priors, max_evaluations=budget, on_step=on_step)
 
     return run_coordinate_ascent(

@@ -4,8 +4,8 @@ r"""Multinomial probit without a projection, the baseline of the paper, by mean 
     w_{fc} \sim N(0, 1/\psi_{fc}), \quad b_c \sim N(0, 1/\lambda_c), \quad
     t_n \sim N(W^\top x_n + b, I), \quad y_n = \operatorname{argmax}_c t_{nc},
 
-Gammas on psi and lambda. q factorises as q(psi, lambda) q(b, W) q(T): BSDR's with the features
-themselves as latent positions, and its updates are used where they apply.
+Gammas on psi and lambda. q factorises as q(psi, lambda) q(b, W) q(T), with the updates of BSDR for
+features as latent coordinates.
 
 References
 ----------
@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from bsdr_models import summary
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr import mean_field
-from bsdr_models.bsdr.mean_field import Info, Scores
+from bsdr_models.bsdr.mean_field import Info, Utilities
 from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.checks import (
@@ -55,23 +55,23 @@ from bsdr_models.unlabeled import read_labels
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All factors of q. N rows, D features, K labels.
+    """All factors of q. N samples, D features, K labels.
 
     weight_precision
         Gammas, (1 + D, K). Row 0 is lambda, of the bias; the rest is Psi.
     weights
-        [b; W], one normal per label, (1 + D, K), by its summaries.
-    scores
+        [b; W], one normal per label, (1 + D, K).
+    utilities
         T, (N, K).
     """
 
     weight_precision: Gamma
     weights: RidgeColumns
-    scores: Scores
+    utilities: Utilities
 
 
 def make_data(X: FloatArray, y: np.ndarray, *, n_labels: int) -> Data:
-    """Rows (N, D) with a column of ones in front, and labels (N,)."""
+    """Samples (N, D) with a leading column of ones, and labels (N,)."""
     return Data(design=DenseDesign(_with_ones(X)), y=y, n_labels=n_labels)
 
 
@@ -80,14 +80,14 @@ def _with_ones(X: FloatArray) -> FloatArray:
 
 
 def init(data: Data) -> State:
-    """Unit precisions, and weights that fit the scores at origin 0."""
+    """Unit precisions, and weights that fit the utilities at origin 0."""
     d, k = data.n_features, data.n_labels
-    scores = mean_field.make_scores(np.zeros((data.n_samples, k)), data)
+    utilities = mean_field.make_utilities(np.zeros((data.n_samples, k)), data)
     ones = np.ones((d, k))
     return State(
         weight_precision=Gamma(shape=ones, rate=ones),
-        weights=data.design.ridge(scores.mean, ones, 1.0),
-        scores=scores,
+        weights=data.design.ridge(utilities.mean, ones, 1.0),
+        utilities=utilities,
     )
 
 
@@ -97,70 +97,66 @@ def update_weight_precision(state: State, priors: Priors) -> Gamma:
 
 
 def update_weights(state: State, data: Data) -> RidgeColumns:
-    """Optimal q(b, W): a ridge regression of each score, its precisions those of psi."""
-    return data.design.ridge(state.scores.mean, state.weight_precision.mean, 1.0)
+    """Optimal q(b, W): a ridge regression of each utility with the precisions psi."""
+    return data.design.ridge(state.utilities.mean, state.weight_precision.mean, 1.0)
 
 
-def update_scores(state: State, data: Data) -> Scores:
-    """Optimal q(T), truncated to the cones of the labels."""
-    return mean_field.make_scores(state.weights.fitted, data, start=state.scores.mode)
+def update_utilities(state: State, data: Data) -> Utilities:
+    """Optimal q(T), truncated to the argmax regions of the labels."""
+    return mean_field.make_utilities(state.weights.fitted, data, start=state.utilities.mode)
 
 
 def step(state: State, data: Data, priors: Priors) -> tuple[State, Info]:
-    """One sweep of coordinate ascent. The bound never falls; the input is not modified."""
+    """One sweep of coordinate ascent, which never lowers the bound."""
     state = replace(state, weight_precision=update_weight_precision(state, priors))
     state = replace(state, weights=update_weights(state, data))
-    state = replace(state, scores=update_scores(state, data))
+    state = replace(state, utilities=update_utilities(state, data))
     terms = elbo_terms(state, priors)
     return state, Info(elbo=sum(terms.values()), terms=terms)
 
 
 def elbo_terms(state: State, priors: Priors) -> dict[str, float]:
     """Terms of the exact bound in nats, as :func:`bsdr_models.bsdr.mean_field.elbo_terms`."""
-    psi, w, t = state.weight_precision, state.weights, state.scores
+    psi, w, t = state.weight_precision, state.weights, state.utilities
     log_prior = np.sum(psi.mean_log - LOG_2PI - psi.mean * w.mean_square)
-    scores = t.log_prob + float(np.vdot(t.mean, w.fitted - t.origin))
-    scores += 0.5 * float(np.vdot(t.origin, t.origin) - np.vdot(w.fitted, w.fitted))
+    utilities = t.log_prob + float(np.vdot(t.mean, w.fitted - t.origin))
+    utilities += 0.5 * float(np.vdot(t.origin, t.origin) - np.vdot(w.fitted, w.fitted))
     return {
-        "bias_precision": _gamma_term(psi, slice(0, 1), priors.bias_shape, priors.bias_rate),
-        "weight_precision": _gamma_term(
+        "bias_precision": mean_field.gamma_term(
+            psi, slice(0, 1), priors.bias_shape, priors.bias_rate
+        ),
+        "weight_precision": mean_field.gamma_term(
             psi, slice(1, None), priors.weight_shape, priors.weight_rate
         ),
         "weights": 0.5 * float(log_prior) + w.entropy(),
-        "scores": scores - 0.5 * float(w.gram_trace.sum()),
+        "utilities": utilities - 0.5 * float(w.gram_trace.sum()),
     }
 
 
-def _gamma_term(factor: Gamma, rows: slice, shape: float, rate: float) -> float:
-    """E[log prior] plus entropy of some rows of a Gamma factor."""
-    part = Gamma(shape=factor.shape[rows], rate=factor.rate[rows])
-    return part.expected_log_prior(shape, rate) + part.entropy()
-
-
 def pack(state: State) -> FloatArray:
-    """What the next sweep reads, as a vector, for extrapolation."""
-    return np.concatenate([np.log(state.weights.mean_square).ravel(), state.scores.mean.ravel()])
+    """Vector of the values that the next sweep needs, for extrapolation."""
+    return np.concatenate([np.log(state.weights.mean_square).ravel(), state.utilities.mean.ravel()])
 
 
 def unpack(vector: FloatArray, state: State) -> State:
-    """State like the given one with the values of :func:`pack`; a sweep makes it consistent."""
+    """State with the values of :func:`pack`, consistent after the next sweep."""
     shape = state.weights.mean.shape
-    log_square, scores = np.split(vector, [state.weights.mean.size])
+    log_square, utilities = np.split(vector, [state.weights.mean.size])
     square = np.exp(log_square).reshape(shape)
     return replace(
         state,
         weights=replace(state.weights, mean=np.zeros(shape), variance=square),
-        scores=replace(state.scores, mean=scores.reshape(state.scores.mean.shape)),
+        utilities=replace(state.utilities, mean=utilities.reshape(state.utilities.mean.shape)),
     )
 
 
 class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
-    """Multinomial probit on all features: what BSDR must beat to be worth its projection.
+    """Multinomial probit on all features: the baseline of BSDR, without a projection.
 
     Parameters
     ----------
     priors : Priors, optional
-        Of weights and biases; the paper's by default. What it says of a projection is not used.
+        Of weights and biases; the paper's by default. Those of the projection are ignored.
     max_iter : int, default=500
         Iterations of mean field.
     tol : float, default=1e-3
@@ -182,12 +178,12 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
     n_iter_ : int
     converged_ : bool
     interrupted_ : bool
-        Whether the fit was stopped by the user; it is usable all the same.
+        Whether the fit was stopped by the user; it can still be used.
 
     Notes
     -----
-    A fit is deterministic. A sweep takes one factorisation per class, of the features or of the
-    rows, whichever are fewer.
+    A fit is deterministic. A sweep takes one factorisation per class, of the smaller of the number
+    of features and samples.
 
     References
     ----------
@@ -221,7 +217,7 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         self.progressbar = progressbar
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn the weights.
+        """Fit the weights.
 
         Parameters
         ----------
@@ -252,8 +248,8 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         self.classes_, index = encode_labels(y)
         self._scaler = fit_scaler(X, standardize=self.standardize)
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
-        rows = self._scaler.transform(X)
-        data = make_data(rows, index, n_labels=len(self.classes_))
+        scaled = self._scaler.transform(X)
+        data = make_data(scaled, index, n_labels=len(self.classes_))
         self._counts = np.bincount(index)
         bar = ascent_progress(
             "MNP, mean field",
@@ -262,7 +258,7 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
             n_jobs=1,
             enabled=self.progressbar,
         )
-        units = units_of_samples(rows, standardize=self.standardize)
+        units = units_of_samples(scaled, standardize=self.standardize)
         with one_thread(), self._fitting(X.shape), units:
             with bar as watched:
                 result = run_coordinate_ascent(
@@ -280,7 +276,6 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         return self
 
     def _set_fitted(self, result: FitResult[State], data: Data) -> None:
-        """Take the results of a fit, and name them."""
         weights = result.state.weights.mean
         self._state, self._design = result.state, data.design
         self.intercept_, self.coef_ = weights[0], weights[1:].T
@@ -288,7 +283,6 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         self.converged_, self.interrupted_ = result.converged, result.interrupted
 
     def _reset(self) -> None:
-        """Be unfitted until the fit that begins has succeeded."""
         reset_fit(self, ("_state", "_design", "_scaler", "_counts"))
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -298,7 +292,7 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         scaling = "each scaled to unit variance" if self.standardize else "centred"
         return summary.SummaryParts(
             sections={
-                "model": [("variant", "the classifier alone, without a projection")],
+                "model": [("variant", "the classifier without a projection")],
                 "data": [
                     *summary.data_lines(
                         (int(self._counts.sum()), self.n_features_in_),
@@ -324,8 +318,8 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return _with_ones(self._scaler.transform(validate_samples(self, X, reset=False)))
 
-    def _log_proba(self, rows: FloatArray) -> FloatArray:
-        """Weights integrated out."""
+    def _log_proba(self, X: FloatArray) -> FloatArray:
+        """Log probabilities of classes, with weights integrated out."""
         w, precision = self._state.weights, self._state.weight_precision.mean
-        variance = self._design.row_variance(rows, precision, 1.0, precision.shape[1])
-        return orthant.label_log_probs(rows @ w.mean, np.sqrt(1.0 + variance))
+        variance = self._design.row_variance(X, precision, 1.0, precision.shape[1])
+        return orthant.label_log_probs(X @ w.mean, np.sqrt(1.0 + variance))

@@ -1,4 +1,4 @@
-r"""BSDR as declarative PyMC models: the specification.
+r"""PyMC models of BSDR.
 
 The *hierarchical* model, the default. For each sample n = 1..N with features :math:`x_n` (D,), R
 components and K classes,
@@ -9,11 +9,11 @@ components and K classes,
     z_n = Q^\top x_n, \qquad
     \eta_n = C^\top (W^\top z_n + b), \quad w \sim N(0, 1), \; b \sim N(0, s_b^2),
 
-where one scale :math:`\tau` rules the whole projection, columns of the projection have a covariance
-in proportion to the square root of the shrunk covariance of the features
-(:class:`bsdr_models.bsdr.posterior.Metric`), and the rows of C are orthonormal contrasts of the
-classes, of whose utilities only differences count. With a probability :math:`\epsilon`, the lapse,
-a label has nothing to do with the features.
+where :math:`\tau` scales the projection, the prior covariance of its columns is proportional to
+the square root of the shrunk covariance of the features
+(:class:`bsdr_models.bsdr.posterior.Metric`), and the rows of C are orthonormal contrasts, since
+only differences between classes matter. With a probability :math:`\epsilon`, the lapse, a label is
+independent of the features.
 
 The model of the *paper* [1]_:
 
@@ -31,9 +31,9 @@ with Gamma priors (shape, rate) on :math:`\psi` and :math:`\lambda` and one prec
 * ``regression``: :math:`y_{nc} \sim N(\eta_{nc}, \tau_c^{-1})`, :math:`\tau_c` a Gamma; in the
   hierarchical model :math:`N(\eta_{nc}, \sigma_c^2)`, :math:`\log \sigma_c` normal.
 
-The model of the paper can be *augmented*: it then keeps every variable of the paper, so that a
-conjugate sampler can drive it. Otherwise the utilities t and the entry-wise precisions are
-integrated out, and the latent coordinates written as offsets, for NUTS and ADVI.
+The *augmented* parametrisation of the paper's model has every variable of the paper, for conjugate
+samplers. The *marginal* one, for NUTS and ADVI, integrates out the latent utilities t and the
+entry-wise precisions, and writes the latent coordinates as offsets.
 
 References
 ----------
@@ -63,12 +63,12 @@ from bsdr_models.inputs import check_features, column_names, encode_classes
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
 
-# Worst error of the log probability over K = 3, 10, 30 and scores of standard deviation 0.5 to
-# 100: 7e-7 nats. Three Newton steps from the start below are within 1e-2 of the mode.
+# Largest error of the log probability over K = 3, 10, 30 and eta of standard deviation 0.5 to 100:
+# 7e-7 nats. Three Newton steps from the initial value below end within 1e-2 of the mode.
 N_NODES = 16
 N_NEWTON = 3
 
-SCORE_DIMS = (dims.OBS, dims.LABEL)
+RESPONSE_DIMS = (dims.OBS, dims.LABEL)
 
 
 def build_model(
@@ -96,27 +96,26 @@ def build_model(
         R, between 1 and D.
     variant : {"hierarchical", "paper"}
     projection_prior : {"entrywise", "columnwise", "rowwise"}, optional
-        Of the paper's model: one precision per entry of Q, which is the default, per component, or
-        per feature.
+        Paper's model: one precision per entry of Q (default), per component, or per feature.
     priors : HierarchicalPriors or Priors, optional
-        Of the variant; its defaults if None.
+        Hyper-parameters of the variant; None are its defaults.
     target : {"multiclass", "multilabel", "regression"}
     augmented : bool
-        Of the paper's model: keep the scores T and all precisions, without transforms. The
-        indicator of :math:`y = \arg\max t` makes this face unfit for gradient-based samplers.
+        Paper's model: include the latent utilities T and all precisions, without transforms. The
+        indicator of :math:`y = \arg\max t` rules out gradient-based samplers.
 
     Returns
     -------
     pymc.Model
         Variables of the hierarchical model: ``scale``, ``projection``, ``weights`` and ``bias``
-        (centred over classes), ``latent``, ``coef``, for ``regression`` ``noise_scale``; it samples
-        standard normals of which these are functions.
-        Free variables of the augmented face: ``projection``, ``latent``, ``weights``, ``bias``,
-        ``scores`` (not for regression), ``*_precision``. Of the marginal face: ``projection``,
-        ``latent_offset``, ``weights``, ``bias``, ``noise_precision`` (regression) and
-        ``projection_precision`` (columnwise, rowwise); ``latent`` is deterministic there.
-        In both, ``coef`` (feature, outcome) is Q W and, for ``multiclass``, centred over labels
-        together with ``bias_centered`` (outcome,): the likelihood sees differences of labels only.
+        (centred over classes), ``latent``, ``coef``, for ``regression`` ``noise_scale``, all
+        functions of standard normals, which are sampled.
+        Free variables of the augmented parametrisation: ``projection``, ``latent``, ``weights``,
+        ``bias``, ``utilities`` (not for regression), ``*_precision``. Of the marginal one:
+        ``projection``, ``latent_offset``, ``weights``, ``bias``, ``noise_precision`` (regression)
+        and ``projection_precision`` (columnwise, rowwise); ``latent`` is deterministic.
+        In both, ``coef`` (feature, outcome) is Q W; for ``multiclass`` it is centred over labels,
+        as is ``bias_centered`` (outcome,), since only differences between labels are identified.
 
     Raises
     ------
@@ -125,9 +124,8 @@ def build_model(
 
     Notes
     -----
-    ``pm.compute_log_likelihood`` gives :math:`\log p(y_n \mid z_n, W, b)`, conditional on the
-    latent position of the row. It is not the quantity that leave-one-out needs: each row has a
-    latent of its own, which has to be integrated out first.
+    ``pm.compute_log_likelihood`` gives :math:`\log p(y_n \mid z_n, W, b)`. Leave-one-out
+    cross-validation needs the likelihood with :math:`z_n` integrated out.
     """
     _check_choice("variant", variant, ("hierarchical", "paper"))
     _check_choice("target", target, get_args(Target))
@@ -151,7 +149,7 @@ def build_model(
     }
     with pm.Model(coords=coords) as model:
         X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
-        y_data = pm.Data("y_data", y_array, dims=SCORE_DIMS[: y_array.ndim])
+        y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
 
         Q = _projection(projection_prior, priors, augmented=augmented)
         Z = _latent(X_data @ Q, priors.latent_scale, augmented=augmented)
@@ -191,7 +189,6 @@ def build_model(
 def _hierarchical(
     X: Any, y: Any, n_components: int, priors: HierarchicalPriors, target: Target
 ) -> pm.Model:
-    """The hierarchical model."""
     X_array, features = check_features(X, n_components)
     y_array, labels = _check_target(y, target, n_samples=len(X_array))
     metric, contrasts = Metric.learn(X_array), make_contrasts(len(labels), target)
@@ -204,14 +201,14 @@ def _hierarchical(
     }
     with pm.Model(coords=coords) as model:
         X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
-        y_data = pm.Data("y_data", y_array, dims=SCORE_DIMS[: y_array.ndim])
+        y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
 
         scale = pm.LogNormal("scale", priors.scale_location, priors.scale_width)
         offset = pm.Normal("projection_offset", 0.0, 1.0, dims=(dims.FEATURE, dims.COMPONENT))
-        # Lambda^(1/2) times the offsets, without a matrix of D x D.
+        # Lambda^(1/2) times the offsets, without a D x D matrix.
         inside = metric.axes.T @ offset
-        beside = metric.outside * metric.used[:, None] * (offset - metric.axes @ inside)
-        Q = scale * (metric.axes @ (metric.size[:, None] * inside) + beside)
+        outside = metric.outside * metric.used[:, None] * (offset - metric.axes @ inside)
+        Q = scale * (metric.axes @ (metric.size[:, None] * inside) + outside)
         Q = pm.Deterministic("projection", Q, dims=(dims.FEATURE, dims.COMPONENT))
         Z = pm.Deterministic("latent", X_data @ Q, dims=(dims.OBS, dims.COMPONENT))
 
@@ -222,7 +219,7 @@ def _hierarchical(
         pm.Deterministic("coef", Q @ W, dims=(dims.FEATURE, dims.LABEL))
 
         eta = Z @ W + b
-        observed = {"observed": y_data, "dims": SCORE_DIMS[: y_array.ndim]}
+        observed = {"observed": y_data, "dims": RESPONSE_DIMS[: y_array.ndim]}
         if target == "regression":
             location, width = priors.noise_location, priors.noise_width
             sigma = pm.LogNormal("noise_scale", location, width, dims=dims.LABEL)
@@ -251,8 +248,8 @@ def _with_lapse(
     eta: Tensor,
 ) -> Tensor:
     """Log of (1 - lapse) p + lapse / k."""
-    kept = math.log1p(-lapse) + log_probability(y, eta)
-    return pt.logaddexp(kept, math.log(lapse / k))
+    log_p = math.log1p(-lapse) + log_probability(y, eta)
+    return pt.logaddexp(log_p, math.log(lapse / k))
 
 
 def _draw_choice_with_lapse(lapse: float, k: int, eta: Tensor, size: Any) -> Tensor:
@@ -291,7 +288,7 @@ def _scale_mixture(
 def _precision(
     name: str, shape: float, rate: float, dims: tuple[str, ...], *, augmented: bool
 ) -> Tensor:
-    """Gamma (shape, rate), on its own scale where a conjugate sampler sets its value."""
+    """Gamma (shape, rate), untransformed for conjugate samplers."""
     options = {"default_transform": None} if augmented else {}
     return pm.Gamma(name, alpha=shape, beta=rate, dims=dims, **options)
 
@@ -311,7 +308,7 @@ def _projection(kind: ProjectionPrior, priors: Priors, *, augmented: bool) -> Te
 
 
 def _latent(mean: Tensor, scale: float, *, augmented: bool) -> Tensor:
-    """Z (obs, component) ~ N(mean, scale^2), centred where conjugate, else by offsets."""
+    """Z (obs, component) ~ N(mean, scale^2), centred if augmented, else by offsets."""
     both = (dims.OBS, dims.COMPONENT)
     if augmented:
         return pm.Normal("latent", mean, sigma=scale, dims=both)
@@ -330,11 +327,10 @@ def _choice(
     n_labels: int,
     augmented: bool,
 ) -> None:
-    """y (obs,) = argmax of scores N(eta, I)."""
+    """y (obs,) = argmax of utilities N(eta, I)."""
     options = {"signature": "(k)->()", "dtype": "int64", "observed": y_data, "dims": dims.OBS}
     if augmented:
-        start = np.eye(n_labels)[y]
-        T = pm.Normal("scores", eta, 1.0, dims=SCORE_DIMS, initval=start)
+        T = pm.Normal("utilities", eta, 1.0, dims=RESPONSE_DIMS, initval=np.eye(n_labels)[y])
         pm.CustomDist("y", T, dist=_largest, logp=_is_largest, **options)
     else:
         logp = partial(log_choice_probability, n_labels=n_labels)
@@ -342,10 +338,10 @@ def _choice(
 
 
 def _label_set(eta: Tensor, y_data: Tensor, y: np.ndarray, *, augmented: bool) -> None:
-    """y (obs, outcome) = 1 where the score N(eta, 1) is positive."""
-    options = {"signature": "()->()", "dtype": "int64", "observed": y_data, "dims": SCORE_DIMS}
+    """y (obs, outcome) = 1 where the utility N(eta, 1) is positive."""
+    options = {"signature": "()->()", "dtype": "int64", "observed": y_data, "dims": RESPONSE_DIMS}
     if augmented:
-        T = pm.Normal("scores", eta, 1.0, dims=SCORE_DIMS, initval=2.0 * y - 1.0)
+        T = pm.Normal("utilities", eta, 1.0, dims=RESPONSE_DIMS, initval=2.0 * y - 1.0)
         pm.CustomDist("y", T, dist=_positive, logp=_is_sign, **options)
     else:
         pm.CustomDist("y", eta, dist=_draw_sign, logp=_log_sign_probability, **options)
@@ -360,27 +356,27 @@ def _outputs(eta: Tensor, y_data: Tensor, priors: Priors, *, augmented: bool) ->
         (dims.LABEL,),
         augmented=augmented,
     )
-    pm.Normal("y", eta, tau=tau, observed=y_data, dims=SCORE_DIMS)
+    pm.Normal("y", eta, tau=tau, observed=y_data, dims=RESPONSE_DIMS)
 
 
-def _largest(scores: Tensor, size: Any) -> Tensor:
-    return pt.argmax(scores, axis=-1)
+def _largest(utilities: Tensor, size: Any) -> Tensor:
+    return pt.argmax(utilities, axis=-1)
 
 
-def _is_largest(y: Tensor, scores: Tensor) -> Tensor:
-    return pt.switch(pt.eq(pt.argmax(scores, axis=-1), y), 0.0, -np.inf)
+def _is_largest(y: Tensor, utilities: Tensor) -> Tensor:
+    return pt.switch(pt.eq(pt.argmax(utilities, axis=-1), y), 0.0, -np.inf)
 
 
 def _draw_choice(eta: Tensor, size: Any) -> Tensor:
     return pt.argmax(eta + pm.Normal.dist(0.0, 1.0, shape=eta.shape), axis=-1)
 
 
-def _positive(scores: Tensor, size: Any) -> Tensor:
-    return pt.gt(scores, 0.0).astype("int64")
+def _positive(utilities: Tensor, size: Any) -> Tensor:
+    return pt.gt(utilities, 0.0).astype("int64")
 
 
-def _is_sign(y: Tensor, scores: Tensor) -> Tensor:
-    return pt.switch(pt.eq(pt.gt(scores, 0.0), pt.gt(y, 0)), 0.0, -np.inf)
+def _is_sign(y: Tensor, utilities: Tensor) -> Tensor:
+    return pt.switch(pt.eq(pt.gt(utilities, 0.0), pt.gt(y, 0)), 0.0, -np.inf)
 
 
 def _draw_sign(eta: Tensor, size: Any) -> Tensor:
@@ -397,8 +393,8 @@ def _log_sign_probability(y: Tensor, eta: Tensor) -> Tensor:
 def log_phi(x: Tensor) -> Tensor:
     """Log of the standard normal distribution function, with finite gradients in both tails.
 
-    Both branches are evaluated at arguments where they are finite, because the gradient of a
-    ``switch`` multiplies the branch not taken by zero.
+    Both branches get finite arguments, since the gradient of a ``switch`` multiplies the branch not
+    taken by zero.
     """
     left, right = pt.minimum(x, -1.0), pt.maximum(x, -1.0)
     return pt.switch(
@@ -409,22 +405,22 @@ def log_phi(x: Tensor) -> Tensor:
 
 
 def log_choice_probability(y: Tensor, eta: Tensor, *, n_labels: int) -> Tensor:
-    r"""Log probability that the score ``y`` is the largest of N(eta, I).
+    r"""Log probability that utility ``y`` is the largest of N(eta, I).
 
     .. math::
         p(y = c \mid \eta) = \int N(u; 0, 1) \prod_{j \ne c} \Phi(u + \eta_c - \eta_j)\, du
         = \int e^{f(u)} du
 
     The log integrand f is concave with :math:`-f'' \in [1, K]`. The Gauss-Hermite rule is centred
-    at its mode, scaled by :math:`(-f'')^{-1/2}` there; the integral does not depend on either, so
-    they are held constant under the gradient.
+    at its mode and scaled by :math:`(-f'')^{-1/2}` there, both constant under the gradient, since
+    the integral does not depend on them.
 
     Parameters
     ----------
     y : (...,) of int
     eta : (..., K)
     n_labels : int
-        K, static so that no shape of the graph depends on data.
+        K, a constant so that the shapes of the graph are static.
 
     Returns
     -------
@@ -448,8 +444,9 @@ def _centre(margin: Tensor, *, n_rivals: int) -> tuple[Tensor, Tensor]:
     r"""Mode of f and :math:`(-f'')^{-1/2}` there, by Newton's method.
 
     With h the normal hazard, :math:`f'(u) = -u + \sum_j h(u + d_j)`, and h(x) > max(0, -x): the
-    root of the piecewise linear bound, :math:`\max_k -\sum_{j \le k} d_{(j)} / (1 + k)`, is a start
-    from below, from where Newton steps on a convex decreasing function never overshoot.
+    root of the piecewise linear bound, :math:`\max_k -\sum_{j \le k} d_{(j)} / (1 + k)`, is an
+    initial value from below, from which Newton steps on a convex decreasing function never
+    overshoot.
     """
     falls = -pt.cumsum(sort(margin, axis=-1), axis=-1) / (1.0 + np.arange(1, n_rivals + 1))
     u = pt.maximum(falls.max(axis=-1), 0.0)
@@ -475,10 +472,10 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _check_target(y: Any, target: Target, *, n_samples: int) -> tuple[np.ndarray, list[Any]]:
-    """Encode y, (N,) of label index or (N, K), and the names of the labels or outputs."""
+    """Encoded y, (N,) of label indices or (N, K), and names of labels or outputs."""
     array = np.asarray(y)
     if len(array) != n_samples:
-        raise ValueError(f"X has {n_samples} rows and y has {len(array)}")
+        raise ValueError(f"X has {n_samples} samples and y has {len(array)}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ValueError("y contains NaN or infinity")
     if target == "multiclass":

@@ -1,4 +1,4 @@
-"""A classifier that learns from a stream, whose answers are made when one is first asked for."""
+"""Incremental fits of BSDR, whose fitted attributes are computed on first access."""
 
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
@@ -17,8 +17,8 @@ from bsdr_models.frames import require_targets, validate_samples
 from bsdr_models.rng import as_generator
 from bsdr_models.unlabeled import read_labels
 
-# What is known of a stream, made of it when one of these is first asked for after new samples.
-ANSWERS = frozenset(
+# Fitted attributes that are computed on first access after new samples.
+LAZY_ATTRIBUTES = frozenset(
     {
         "_context",
         "_hierarchical",
@@ -54,16 +54,16 @@ class PartialFit(BaseBSDR):
 
     @available_if(_may_be_laplace)
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn from further samples, each of which is met once.
+        """Update the fit with further samples, each of which is read once.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Any number of samples.
         y : array-like of shape (n_samples,)
-            One label each.
+            Labels.
         classes : array-like of shape (n_classes,), optional
-            All labels that may come. Needed in the first call; after :meth:`fit` those of the fit.
+            All classes. Required in the first call, unless it follows :meth:`fit`.
 
         Returns
         -------
@@ -72,17 +72,17 @@ class PartialFit(BaseBSDR):
         Raises
         ------
         ValueError
-            As :meth:`fit`; or if ``classes`` is missing in the first call, another one later, or a
-            label is none of them.
+            As for :meth:`fit`; or if ``classes`` is missing in the first call or differs later, or
+            does not contain a label.
 
         Notes
         -----
-        Of the hierarchical model, with ``inference=None`` or ``"laplace"``. Up to 2000 samples are
-        kept, and what is known of them is their :meth:`fit`, made when a prediction or an attribute
-        is first asked for. From there on every 2000 samples are learned from by Laplace's method,
-        the posterior so far being their prior, so that the result does not depend on how the stream
-        was cut. Features are scaled as the first 2000 samples have them; a random choice of 2000
-        is what ``idata_`` shows. After :meth:`fit` a new stream begins.
+        For the hierarchical model with ``inference=None`` or ``"laplace"``. Up to 2000 samples are
+        fitted as by :meth:`fit`, when a prediction or an attribute is first requested. Beyond,
+        every 2000 samples update the posterior by Laplace's method, with the posterior so far as
+        their prior, so that the result does not depend on how the stream was cut into batches.
+        Features are scaled as in the first 2000 samples; ``idata_`` contains a random subsample of
+        2000. The first call after :meth:`fit` starts a new stream.
         """
         require_targets(self, y)
         stream: Stream | None = getattr(self, "_stream", None)
@@ -90,7 +90,7 @@ class PartialFit(BaseBSDR):
             classes = getattr(self, "classes_", None) if classes is None else classes
             self._reset()
         self._check_arguments()
-        priors = self._check_by_laplace("partial_fit")
+        priors = self._check_laplace_only("partial_fit")
         if stream is None and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit")
         X = validate_samples(self, X, reset=stream is None)
@@ -103,7 +103,7 @@ class PartialFit(BaseBSDR):
             self._check_width(X.shape[1])
             seed = int(as_generator(self.random_state).integers(2**31))
             stream = Stream.begin(
-                self._model_by_laplace(priors, len(known)),
+                self._laplace_model(priors, len(known)),
                 X.shape[1],
                 standardize=self.standardize,
                 seed=seed,
@@ -120,13 +120,13 @@ class PartialFit(BaseBSDR):
             )
         with one_thread():
             stream = stream.add(X, np.searchsorted(known, y))
-        for name in ANSWERS & vars(self).keys():
+        for name in LAZY_ATTRIBUTES & vars(self).keys():
             delattr(self, name)
         self._stream, self.classes_ = stream, known
         return self
 
-    def _check_by_laplace(self, what: str) -> HierarchicalPriors:
-        """Priors of a fit that can only be by Laplace's method."""
+    def _check_laplace_only(self, what: str) -> HierarchicalPriors:
+        """Priors of a fit that needs Laplace's method."""
         if self.variant != "hierarchical":
             raise ValueError(f"{what} needs variant='hierarchical'")
         if self.inference not in (None, "laplace"):
@@ -135,7 +135,7 @@ class PartialFit(BaseBSDR):
             raise ValueError(f"{what} needs a number of components, got n_components='auto'")
         return self._hierarchical_priors()
 
-    def _model_by_laplace(self, priors: HierarchicalPriors, n_labels: int) -> Model:
+    def _laplace_model(self, priors: HierarchicalPriors, n_labels: int) -> Model:
         power = as_power(self.pooling)
         return Model(
             n_labels=n_labels,
@@ -145,32 +145,32 @@ class PartialFit(BaseBSDR):
             n_draws=N_LAPLACE if self.draws is None else self.draws,
         )
 
-    if not TYPE_CHECKING:  # which would otherwise believe in every name
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
-            if name in ANSWERS and "_stream" in vars(self):
-                vars(self).update(self._answers())
+            if name in LAZY_ATTRIBUTES and "_stream" in vars(self):
+                vars(self).update(self._lazy_attributes())
             return super().__getattribute__(name)
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_stream" in vars(self) or super().__sklearn_is_fitted__()
 
-    def _answers(self) -> dict[str, Any]:
-        """What is known of the stream, by the names of a fit."""
-        twin, stream = copy(self), self._stream
-        del twin._stream
-        twin.random_state = stream.seed
+    def _lazy_attributes(self) -> dict[str, Any]:
+        """Fitted attributes of the stream, by name."""
+        model, stream = copy(self), self._stream
+        del model._stream
+        model.random_state = stream.seed
         if stream.learned is None:
-            twin._fit_hierarchical(stream.X, stream.y, target="multiclass", labels=self.classes_)
+            model._fit_hierarchical(stream.X, stream.y, target="multiclass", labels=self.classes_)
         else:
-            twin._set_fitted_stream(stream)
-        return {name: value for name, value in vars(twin).items() if name in ANSWERS}
+            model._set_fitted_stream(stream)
+        return {name: value for name, value in vars(model).items() if name in LAZY_ATTRIBUTES}
 
     def _set_fitted_stream(self, stream: Stream) -> None:
         assert stream.learned is not None
         self._scaler = stream.learned.scaler
-        X, y = stream.kept()
-        self._note(
+        X, y = stream.subsample()
+        self._set_context(
             X,
             y,
             target="multiclass",

@@ -4,12 +4,11 @@ r"""Class probabilities of one sample pooled over the draws of a posterior.
     p_a(k \mid x) \propto \Bigl\{ \frac1S \sum_s p_s(k \mid x)^a \Bigr\}^{1/a},
     \qquad p_0(k \mid x) \propto \exp \frac1S \sum_s \log p_s(k \mid x).
 
-With a = 1 (linear pooling) this is the posterior predictive distribution, and what is right if the
-model is. With a = 0 (logarithmic pooling, Genest & Zidek [1]_) classes on which the draws disagree
-are not averaged to a flat distribution. On real data the draws of a linear projection disagree more
-than the data warrant, and a power below one is better calibrated; on data from the model itself it
-is overconfident. It corrects a prediction for a model that is not quite true, and changes nothing
-of the posterior.
+With a = 1 (linear pooling) this is the posterior predictive distribution, which is correct if the
+model is. With a = 0 (logarithmic pooling, Genest & Zidek [1]_) disagreement between draws flattens
+the distribution less. On real data the draws of a linear projection disagree more than the data
+justify, and a power below one is better calibrated; on data from the model it is overconfident. The
+power affects predictions only, not the posterior.
 
 References
 ----------
@@ -28,7 +27,7 @@ from bsdr_models.arrays import FloatArray
 
 type Pooling = Literal["auto", "linear", "log"] | float
 
-# Powers among which held-out samples weigh.
+# Powers that are weighted by held-out samples.
 POWERS = (1.0, 0.5, 0.25, 0.0)
 
 
@@ -62,8 +61,7 @@ def weigh_powers(log_scores: Sequence[float]) -> float:
     Returns
     -------
     float
-        Where few samples were held out, or all powers do as well, between the best ones: a choice
-        of the best alone would be left to chance.
+        An average over powers that held-out samples hardly distinguish.
     """
     scores = np.asarray(log_scores)
     weights = np.exp(scores - logsumexp(scores))
@@ -71,12 +69,12 @@ def weigh_powers(log_scores: Sequence[float]) -> float:
 
 
 def as_power(pooling: Pooling) -> float | None:
-    """Power that a setting stands for; None if held-out samples are to choose.
+    """Power of a setting; None if it is chosen by held-out samples.
 
     Raises
     ------
     ValueError
-        If it is neither a known word nor a number from 0 to 1.
+        If it is neither a name of a pooling nor a number from 0 to 1.
     """
     known = {"auto": None, "linear": 1.0, "log": 0.0}
     if isinstance(pooling, str):

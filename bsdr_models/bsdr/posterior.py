@@ -1,4 +1,4 @@
-r"""The posterior of the hierarchical model of BSDR, with utilities and noise integrated out.
+r"""Log likelihood of the hierarchical model of BSDR, with latent utilities integrated out.
 
 For samples :math:`x_n` (D,) that are centred and scaled, R components and K classes,
 
@@ -8,19 +8,19 @@ For samples :math:`x_n` (D,) that are centred and scaled, R components and K cla
     W \sim N(0, 1), \quad b \sim N(0, s_b^2), \qquad
     \eta_n = C^\top (W^\top Q^\top x_n + b),
 
-where the rows of C are K - 1 orthonormal contrasts of the classes (the identity for labels that do
-not exclude each other and for real outputs), and :math:`\Lambda` is proportional to the square root
-of the shrunk covariance of the features (:class:`Metric`). The response is
+where the rows of C are K - 1 orthonormal contrasts of the classes (the identity for multi-label and
+real targets), and :math:`\Lambda` is proportional to the square root of the shrunk covariance of
+the features (:class:`Metric`). The response is
 
 * ``multiclass``: the probit of the paper, :math:`y_n = \arg\max_k t_{nk}`,
-  :math:`t_n \sim N(\eta_n, I)`, but with a small probability :math:`\epsilon` any class at all;
+  :math:`t_n \sim N(\eta_n, I)`, but with a small probability :math:`\epsilon` a uniform class;
 * ``multilabel``: :math:`P(y_{nk} = 1) = (1 - \epsilon) \Phi(\eta_{nk}) + \epsilon / 2`;
 * ``regression``: :math:`y_{nk} \sim N(\eta_{nk}, \sigma_k^2)`,
   :math:`\log \sigma_k \sim N(m_\sigma, s_\sigma^2)`.
 
-Every parameter is a function of one that is standard normal a priori, and the samplers move in
-those. Only :math:`X \Lambda^{1/2}` enters the likelihood, so that with more features than samples
-the directions that no sample has need no parameters: their prior is known (:class:`Metric`).
+All parameters are functions of standard normals, which are sampled. Only :math:`X \Lambda^{1/2}`
+enters the likelihood, so that directions outside the row space of X need no parameters: their
+posterior is the prior (:class:`Metric`).
 
 Letters: N samples, D features, B of them after whitening (at most N - 1), S particles, R
 components, K classes or outputs, J contrasts.
@@ -39,39 +39,38 @@ from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.numerics import probit_choice
 from bsdr_models.numerics.factors import LOG_2PI
 
-# Directions of the features with less than this share of the largest variance are none, and so is
-# what is left of a sample beside them with less than this share of its square.
+# Directions with less than this share of the largest variance are dropped, and so are residuals of
+# samples with less than this share of the squared norm.
 _NO_VARIANCE = 1e-12
-# Standard deviations that the log scales are held within: exp does not overflow.
+# Log scales are clipped to this many standard deviations, so that exp does not overflow.
 _FARTHEST = 15.0
-# Standard deviation of the log of the factor of utilities in `Problem.rescale`.
+# Standard deviation of the log factor of the linear predictor in `Problem.rescale`.
 _OVERALL = 1.0
-# Rounds in which particles are turned towards their mean.
+# Iterations of the Procrustes alignment of particles.
 _N_ROUNDS = 3
-# A particle with an entry beyond this has no prior density in double precision. Nothing overflows
-# within.
+# Particles with an entry beyond this have zero prior density in double precision.
 _IMPOSSIBLE = 1e6
-# Utilities beyond this decide whether a label is on; the lapse rules the rest.
+# Linear predictors of labels are clipped to this; probabilities beyond are those of the lapse.
 _DECIDED = 30.0
 LOG_SQRT_2PI = 0.5 * LOG_2PI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    r"""Prior covariance of a column of the projection, and the coordinates that it gives.
+    r"""Prior covariance of a column of the projection, and the whitening that it gives.
 
-    With S the covariance of the features and Shat the estimate of Ledoit and Wolf [1]_, which is S
-    moved by a share rho towards a multiple mu of the identity, the covariance is
+    With S the covariance of the features and Shat the estimate of Ledoit and Wolf [1]_, S shrunk by
+    a share rho towards a multiple mu of the identity, the covariance is
     :math:`\Lambda / D`, :math:`\Lambda = c^2 \hat S^{1/2}`, with c such that
-    :math:`\operatorname{tr}(\Lambda S) = \operatorname{tr} S`. Directions in which features vary
-    together get larger loadings a priori, by the fourth root of their variance.
+    :math:`\operatorname{tr}(\Lambda S) = \operatorname{tr} S`. The prior scale of loadings along a
+    direction is the fourth root of its variance.
 
     axes
-        Eigenvectors of S with variance, (D, B).
+        Eigenvectors of S with nonzero eigenvalues, (D, B).
     size
         Square roots of the eigenvalues of Lambda / D along them, (B,).
     outside
-        The same in every direction beside them.
+        The same in every direction orthogonal to the axes.
 
     References
     ----------
@@ -85,8 +84,8 @@ class Metric:
 
     @classmethod
     def learn(cls, X: FloatArray) -> "Metric":
-        """From centred samples (N, D); features that are zero throughout get no loadings."""
-        X = X / np.abs(X).max()  # no unit matters, and no square overflows
+        """From centred samples (N, D); constant features get no loadings."""
+        X = X / np.abs(X).max()  # so that no square overflows
         n, d = X.shape
         fourth = float(np.sum(np.sum(X**2, axis=1) ** 2))
         if d <= n:
@@ -99,7 +98,7 @@ class Metric:
 
     @classmethod
     def from_sums(cls, gram: FloatArray, fourth: float, n_samples: int) -> "Metric":
-        """From sums over centred samples x: of x x', (D, D), and of ``|x|**4``."""
+        """From sums over centred samples of x x', (D, D), and of ``|x|**4``."""
         value, vector = np.linalg.eigh(gram / n_samples)
         kept = value > _NO_VARIANCE * value[-1]
         used = np.diag(gram) > 0.0
@@ -109,7 +108,7 @@ class Metric:
     def _shrunk(
         cls, axes: FloatArray, value: FloatArray, fourth: float, n_samples: int, used: BoolArray
     ) -> "Metric":
-        """From eigenvectors and eigenvalues of S, and which features vary."""
+        """From eigenvectors and eigenvalues of S, and the mask of features that vary."""
         axes, d = np.where(used[:, None], axes, 0.0), int(used.sum())
         mu = value.sum() / d
         distance = np.sum(value**2) - d * mu**2  # of S from mu I, squared
@@ -129,46 +128,44 @@ class Metric:
         return np.asarray(self.axes.any(axis=1))
 
     def whiten(self, X: FloatArray) -> FloatArray:
-        """Coordinates of samples (M, D) in which loadings are standard normal a priori: (M, B)."""
+        """Whitened samples (M, B), whose loadings are standard normal a priori."""
         return (X @ self.axes) * self.size
 
-    def beside(self, X: FloatArray) -> FloatArray:
-        """Prior standard deviation of x'q, for tau = 1, from directions without variance, (M,)."""
-        whole = np.sum(X**2, axis=1)
-        square = whole - np.sum((X @ self.axes) ** 2, axis=1)
-        # A difference of rounding has a root that is not small.
-        return self.outside * np.sqrt(np.where(square > _NO_VARIANCE * whole, square, 0.0))
+    def outside_sd(self, X: FloatArray) -> FloatArray:
+        """Prior standard deviation of x'q for tau = 1 from directions outside the axes, (M,)."""
+        norm = np.sum(X**2, axis=1)
+        square = norm - np.sum((X @ self.axes) ** 2, axis=1)
+        # The root of a rounding error is not small.
+        return self.outside * np.sqrt(np.where(square > _NO_VARIANCE * norm, square, 0.0))
 
-    def loadings(self, inside: FloatArray, beside: FloatArray) -> FloatArray:
-        """Projection over features from standard normals, (..., B) and (..., D): (..., D).
+    def loadings(self, inside: FloatArray, outside: FloatArray) -> FloatArray:
+        """Projection of features (..., D) from standard normals along and outside the axes.
 
         Parameters
         ----------
-        inside, beside : ndarray
-            Coordinates along the axes, and normals of which only what is beside the axes is used.
+        inside, outside : (..., B), (..., D)
+            Of ``outside`` the part orthogonal to the axes is used.
         """
-        beside = beside - (beside @ self.axes) @ self.axes.T
-        beside *= self.used
-        return (inside * self.size) @ self.axes.T + self.outside * beside
+        outside = outside - (outside @ self.axes) @ self.axes.T
+        outside *= self.used
+        return (inside * self.size) @ self.axes.T + self.outside * outside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """Draws of what predicts: S draws.
+    """S draws of the parameters that predictions need.
 
     projection
-        Loadings of whitened features times the scale, (S, R, B).
+        Loadings of whitened features, (S, R, B).
     scale
         tau, (S,).
-    weights
-        W C, (S, R, K): centred over classes.
-    bias
-        C'b, (S, K).
+    weights, bias
+        W C, (S, R, K), and C'b, (S, K), centred over classes.
     noise_scale
         sigma, (S, K); None but for real outputs.
-    beside
-        Standard normals by which a latent coordinate moves per unit of tau and of `Metric.beside`,
-        (S, R): what the prior says of directions that no training sample has.
+    outside
+        Standard normals (S, R); times tau and `Metric.outside_sd` they are the part of the latent
+        coordinates from outside the axes.
     """
 
     projection: FloatArray
@@ -176,48 +173,46 @@ class Parameters:
     weights: FloatArray
     bias: FloatArray
     noise_scale: FloatArray | None
-    beside: FloatArray
+    outside: FloatArray
 
     def spaced(self, n_draws: int) -> IntArray:
-        """At most so many draws, evenly spaced, by their place."""
+        """Indices of at most so many draws, evenly spaced."""
         total = len(self.scale)
         return np.unique(np.linspace(0, total - 1, min(n_draws, total)).round().astype(np.int64))
 
-    def take(self, kept: IntArray | slice) -> "Parameters":
-        """Some of the draws."""
+    def take(self, index: IntArray | slice) -> "Parameters":
+        """A subset of the draws."""
         return Parameters(
-            projection=self.projection[kept],
-            scale=self.scale[kept],
-            weights=self.weights[kept],
-            bias=self.bias[kept],
-            noise_scale=None if self.noise_scale is None else self.noise_scale[kept],
-            beside=self.beside[kept],
+            projection=self.projection[index],
+            scale=self.scale[index],
+            weights=self.weights[index],
+            bias=self.bias[index],
+            noise_scale=None if self.noise_scale is None else self.noise_scale[index],
+            outside=self.outside[index],
         )
 
-    def latent(self, whitened: FloatArray, beside: FloatArray) -> FloatArray:
+    def latent(self, whitened: FloatArray, outside: FloatArray) -> FloatArray:
         """Latent coordinates of samples, (S, M, R)."""
         flat = self.projection.reshape(-1, self.projection.shape[2])
         z = (whitened @ flat.T).reshape(len(whitened), *self.projection.shape[:2])
-        z += beside[:, None, None] * (self.scale[:, None] * self.beside)
+        z += outside[:, None, None] * (self.scale[:, None] * self.outside)
         return np.swapaxes(z, 0, 1)
 
-    def utilities(self, whitened: FloatArray, beside: FloatArray) -> FloatArray:
+    def linear_predictor(self, whitened: FloatArray, outside: FloatArray) -> FloatArray:
         """eta of samples, (S, M, K)."""
-        return self.latent(whitened, beside) @ self.weights + self.bias[:, None]
+        return self.latent(whitened, outside) @ self.weights + self.bias[:, None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """The log likelihood as a function of parameters that are standard normal a priori.
+    """Log likelihood as a function of standard normal parameters.
 
-    X
-        Whitened features, (N, B).
-    y
-        As in :class:`bsdr_models.data.Data`.
+    X, y
+        Whitened features, (N, B), and targets as in :class:`bsdr_models.data.Data`.
     contrasts
         C, (J, K).
     layout
-        Where each block of a vector of parameters begins and ends, and its shape, in their order.
+        Begin, end and shape of each block of the parameter vector, in order.
     """
 
     X: FloatArray
@@ -229,7 +224,7 @@ class Problem:
     priors: HierarchicalPriors
 
     @classmethod
-    def pose(
+    def build(
         cls,
         X: FloatArray,
         y: np.ndarray,
@@ -270,7 +265,7 @@ class Problem:
         return max(end for _, end, _ in self.layout.values())
 
     def split(self, theta: FloatArray) -> dict[str, FloatArray]:
-        """Blocks of parameters (S, P), as views."""
+        """Blocks of parameter vectors (S, P), as views."""
         return {
             name: theta[:, begin:end].reshape(len(theta), *shape)
             for name, (begin, end, shape) in self.layout.items()
@@ -288,7 +283,7 @@ class Problem:
         return np.exp(self.priors.noise_location + self.priors.noise_width * u)
 
     def parameters(self, theta: FloatArray, *, rng: np.random.Generator) -> Parameters:
-        """Draws under the names of the model; ``rng`` is for what no training sample tells."""
+        """Draws of the named parameters; ``rng`` draws the part outside the axes."""
         blocks, tau = self.split(theta), self.scale(theta)
         return Parameters(
             projection=tau[:, None, None] * blocks["projection"],
@@ -296,14 +291,14 @@ class Problem:
             weights=blocks["weights"] @ self.contrasts,
             bias=self.priors.bias_scale * blocks["bias"] @ self.contrasts,
             noise_scale=self.noise_scale(theta) if self.target == "regression" else None,
-            beside=rng.standard_normal((len(theta), self.n_components)),
+            outside=rng.standard_normal((len(theta), self.n_components)),
         )
 
     def rescale(self, theta: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Proposals that multiply utilities by a number, and change what each block adds to it.
+        """Proposals that rescale the linear predictor, and divide the scale anew between blocks.
 
-        The overall scale of nearly separable classes is known to a factor of several, and how
-        projection, weights and tau share it is up to the prior: trajectories are slow there.
+        For nearly separable classes the overall scale is weakly identified, and how projection,
+        weights and tau share it is determined by the prior only: trajectories mix slowly there.
 
         Returns
         -------
@@ -332,10 +327,10 @@ class Problem:
         return flat, log_jacobian
 
     def align(self, theta: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Turn the components of all particles (S, P) towards each other, and gradients (S, P).
+        """Rotate the components of particles (S, P) and their gradients (S, P) to a common frame.
 
-        Projection and weights may be turned by the same orthogonal matrix. Each particle gets the
-        one that brings both closest to the mean of the particles (orthogonal Procrustes problem).
+        A rotation of projection and weights leaves the density unchanged. Each particle gets the
+        one that is closest to the mean of the particles (orthogonal Procrustes problem).
         """
         names = ("projection", "weights")
 
@@ -362,8 +357,8 @@ class Problem:
     def log_likelihood(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Log likelihood of particles (S, P), in nats, and its gradient: (S,), (S, P).
 
-        Minus infinity, with a gradient of zeros, where a particle is not finite or so far out that
-        its prior density is zero.
+        Minus infinity with a zero gradient for particles that are not finite or have zero prior
+        density.
         """
         finite = (np.abs(theta) < _IMPOSSIBLE).all(axis=1)
         if not finite.all():
@@ -401,7 +396,7 @@ class Problem:
 
 
 def make_contrasts(n_labels: int, target: Target) -> FloatArray:
-    """C, (J, K): orthonormal contrasts of classes, which no order of the classes prefers."""
+    """C, (J, K): orthonormal contrasts of classes, else the identity."""
     if target == "multiclass":
         return np.ascontiguousarray(helmert(n_labels))
     return np.eye(n_labels)
@@ -420,42 +415,17 @@ def regression_log_likelihood(
 def label_log_likelihood(
     eta: FloatArray, y: np.ndarray, target: Target, lapse: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Log probability of what was observed, lapses included, and its slope in eta.
-
-    Parameters
-    ----------
-    eta : (S, N, K)
-    y : (N,) of int or (N, K) of bool
-    target : {"multiclass", "multilabel"}
-    lapse : float
-
-    Returns
-    -------
-    log_likelihood : (S, N)
-    slope : (S, N, K)
-    """
+    """Log probability (S, N) of labels, including lapses, and its gradient in eta (S, N, K)."""
     if target == "multiclass":
         return probit_choice.log_likelihood(eta, y, lapse)
     _, total, slope = _label_probability(eta, y, lapse)
     return np.log(total).sum(axis=2), slope
 
 
-def label_curvature(
+def label_derivatives(
     eta: FloatArray, y: np.ndarray, target: Target, lapse: float
 ) -> tuple[FloatArray, FloatArray]:
-    """First and second derivatives of the log probability of what was observed.
-
-    Parameters
-    ----------
-    eta : (N, K)
-    y, target, lapse
-        As for :func:`label_log_likelihood`.
-
-    Returns
-    -------
-    slope : (N, K)
-    curvature : (N, K, K)
-    """
+    """Gradient (N, K) and Hessian (N, K, K) of the log probability of labels in eta (N, K)."""
     if target == "multiclass":
         return probit_choice.curvature(eta, y, lapse)[1:]
     margin, _, slope = _label_probability(eta, y, lapse)
@@ -469,7 +439,7 @@ def label_curvature(
 def _label_probability(
     eta: FloatArray, y: BoolArray, lapse: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Utility on the side of what was observed, its probability, slope of its logarithm in eta."""
+    """Signed linear predictor, probability of the label, and gradient of its log in eta."""
     sign = 2.0 * y - 1.0
     margin = np.clip(sign * eta, -_DECIDED, _DECIDED)
     total = (1.0 - lapse) * ndtr(margin) + 0.5 * lapse

@@ -1,22 +1,20 @@
-r"""Prediction for new rows: positions with their uncertainty, scores, label probabilities.
+r"""Predictions of the paper's model for new samples: embedding, label probabilities, outputs.
 
-Everything here works row by row, so that a row's result does not depend on its batch, and costs
-time linear in the number of rows. Scores of one row share its latent position and are therefore
-correlated; the position is integrated by a fixed set of quasi-random normals, the same for all
-rows, and the scores given the position in closed form or by one-dimensional quadrature [1]_.
-The likelihood of a row under a single draw has a rule of its own, in the coordinates of the scores
-(:mod:`bsdr_models.numerics.probit_product`): there nothing averages an error of the points away.
-Real targets need no points: given the parameters they are normal, with a covariance of low rank
-beyond the noise.
+The prediction of a sample does not depend on its batch. Utilities of a sample are correlated
+through its latent coordinates, which are integrated by a fixed set of quasi-random normal nodes;
+given these, utilities are integrated in closed form or by one-dimensional quadrature [1]_. The
+likelihood under a single draw, where errors of such nodes would not average out, has a quadrature
+over the utilities (:mod:`bsdr_models.numerics.probit_product`). Real targets given the parameters
+are normal, with a covariance of low rank besides the noise.
 
-Letters: M new rows, S points over which the position (and the draw of the parameters) is
-averaged, R components, K labels.
+Letters: M new samples, S nodes of the latent coordinates (times draws of the parameters), R
+components, K labels.
 
 References
 ----------
 .. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
-       IEEE Transactions on Cybernetics 43(6), Section II-B3. The score variances printed there
-       as scales are squared: the integral over u needs standard deviations.
+       IEEE Transactions on Cybernetics 43(6), Section II-B3. What is printed there as scales of
+       the utilities are variances: the integral over u needs standard deviations.
 """
 
 from collections.abc import Iterator
@@ -33,22 +31,22 @@ from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 from bsdr_models.numerics.probit_product import log_mean, normal_points
 
-# Quasi-random points over a latent position; per draw of a sampler at least, and over all draws.
+# Quasi-random nodes of the latent coordinates; minimum per draw of a sampler, and over all draws.
 N_POINTS, N_POINTS_PER_DRAW, N_POINTS_ALL_DRAWS = 32, 4, 1024
-# Scores held at once: blocks of rows keep memory flat.
+# Utilities held in memory at once.
 BLOCK = 1 << 19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """Predictive distribution of real targets: for each row a mixture of S normals.
+    """Predictive distribution of real targets: a mixture of S normals for each sample.
 
     mean
         (M, S, K).
     noise
-        Variances of independent parts, (M or 1, S, K).
+        Independent variances, (M or 1, S, K).
     loadings
-        L, (M or 1, S, R, K), of what the outputs share: L' L is added to the covariance.
+        L, (M or 1, S, R, K), of the shared part of the covariance, L' L.
     """
 
     mean: FloatArray
@@ -56,7 +54,7 @@ class Outputs:
     loadings: FloatArray
 
     def log_density(self, y: FloatArray) -> FloatArray:
-        """Log densities of the parts of each mixture at y, (M, K): (M, S)."""
+        """Log densities of the mixture components at y, (M, K): (M, S)."""
         gap = y[:, None] - self.mean
         half = self.loadings / np.sqrt(self.noise)[..., None, :]
         inner = half @ np.swapaxes(half, -1, -2) + np.eye(half.shape[-2])  # (M or 1, S, R, R)
@@ -74,14 +72,10 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanFieldPosterior:
-    """What prediction needs of a mean-field fit.
+    """Posterior of a mean-field fit, for predictions.
 
-    state
-        Factors of q.
     data
-        The training rows, through whose coordinates new rows enter, and their targets.
-    latent_scale
-        sigma_z.
+        Training samples, whose design transforms new samples, and targets.
     """
 
     state: State
@@ -90,50 +84,50 @@ class MeanFieldPosterior:
 
     @property
     def target(self) -> Target:
-        """Kind of response."""
+        """Type of the targets."""
         return self.data.target
 
-    def embed(self, rows: FloatArray) -> LatentCoordinates:
-        """Latent coordinates of new samples under q, in which they are far too sure."""
-        mean, variance = self._moments(rows)
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Latent coordinates of new samples under q, which underestimates their covariance."""
+        mean, variance = self._moments(X)
         return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
 
-    def _moments(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and marginal variance of the latent coordinates under q, each (M, R)."""
         design = self.data.design
-        inside = design.coordinates(rows)
+        inside = design.coordinates(X)
         mean = inside @ self.state.projection.mean
         precision = self.state.projection_precision.mean
         variance = design.row_variance(inside, precision, self.latent_scale**2, mean.shape[1])
-        # Directions that no training sample has keep their prior variance.
-        variance = variance + design.outside(rows)[:, None] / precision.mean(axis=0)
+        # Directions outside the row space of the training samples have their prior variance.
+        variance = variance + design.outside(X)[:, None] / precision.mean(axis=0)
         return mean, variance + self.latent_scale**2
 
-    def scores(
-        self, rows: FloatArray, *, integrate_latent: bool = True
+    def utilities(
+        self, X: FloatArray, *, integrate_latent: bool = True
     ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Means and standard deviations of the scores at the points, by blocks of rows.
+        """Means and standard deviations of the utilities at the nodes, by blocks of samples.
 
         Yields
         ------
         mean, std : (m, S, K)
-            With the unit-variance noise of the probit included.
+            With the unit noise of the probit.
         """
-        mean, variance = self._moments(rows)
+        mean, variance = self._moments(X)
         weights = self.state.weights
         r = mean.shape[1]
-        points = normal_points(r, N_POINTS) if integrate_latent else np.zeros((1, r))
-        size = max(1, BLOCK // (points.shape[0] * weights.mean.shape[1]))
+        nodes = normal_points(r, N_POINTS) if integrate_latent else np.zeros((1, r))
+        size = max(1, BLOCK // (nodes.shape[0] * weights.mean.shape[1]))
         for begin in range(0, mean.shape[0], size):
             part = slice(begin, begin + size)
-            z = mean[part, None, :] + np.sqrt(variance[part, None, :]) * points
+            z = mean[part, None, :] + np.sqrt(variance[part, None, :]) * nodes
             full = np.concatenate([np.ones((*z.shape[:-1], 1)), z], axis=-1)  # (m, S, 1 + R)
             spread = np.einsum("msp,kpq,msq->msk", full, weights.cov, full, optimize=True)
             yield full @ weights.mean, np.sqrt(1.0 + spread)
 
-    def outputs(self, rows: FloatArray, *, integrate_latent: bool = True) -> Iterator[Outputs]:
-        """Real targets of new rows, by blocks: normal, with the exact moments under q."""
-        mean, variance = self._moments(rows)
+    def outputs(self, X: FloatArray, *, integrate_latent: bool = True) -> Iterator[Outputs]:
+        """Real targets of new samples, by blocks: normal, with the exact moments under q."""
+        mean, variance = self._moments(X)
         if not integrate_latent:
             variance = np.zeros_like(variance)
         weights, tau = self.state.weights, self.state.noise_precision
@@ -150,15 +144,15 @@ class MeanFieldPosterior:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawPosterior:
-    """What prediction needs of a sampler: draws, chains already stacked.
+    """Posterior draws of a sampler, with stacked chains, for predictions.
 
     projection, weights, bias
         (S, D, R), (S, R, K), (S, K).
     noise_precision
         (S, K), or None for labels.
     lapse
-        Probability that a label has nothing to do with the features; 0 in the model of the paper.
-        Read by draws of targets only.
+        Probability that a label is independent of the features, 0 in the paper's model; used for
+        replicated targets only.
     """
 
     projection: FloatArray
@@ -182,78 +176,75 @@ class DrawPosterior:
             noise_precision=None if tau is None else tau[kept],
         )
 
-    def embed(self, rows: FloatArray) -> LatentCoordinates:
-        """Mean and covariance of z* over draws and latent noise; draws must be aligned."""
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Mean and covariance of z over draws and latent noise; draws must be aligned."""
         r = self.projection.shape[2]
-        mean = rows @ self.projection.mean(axis=0)
+        mean = X @ self.projection.mean(axis=0)
         centred = self.projection - self.projection.mean(axis=0)
-        cov = np.empty((rows.shape[0], r, r))
+        cov = np.empty((X.shape[0], r, r))
         size = max(1, BLOCK // (self.projection.shape[0] * r))
-        for begin in range(0, rows.shape[0], size):
+        for begin in range(0, X.shape[0], size):
             part = slice(begin, begin + size)
-            z = np.einsum("md,sdr->msr", rows[part], centred, optimize=True)
+            z = np.einsum("md,sdr->msr", X[part], centred, optimize=True)
             cov[part] = np.einsum("msr,msq->mrq", z, z, optimize=True) / len(centred)
         return LatentCoordinates(mean=mean, cov=cov + self.latent_scale**2 * np.eye(r))
 
-    def scores(
-        self, rows: FloatArray, *, integrate_latent: bool = True
+    def utilities(
+        self, X: FloatArray, *, integrate_latent: bool = True
     ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Means and standard deviations of the scores at the points, by blocks of rows.
+        """Means and standard deviations of the utilities at the nodes, by blocks of samples.
 
-        Every draw of the parameters has points of its own, so that together they cover the
-        latent position densely.
+        Each draw of the parameters has its own nodes.
         """
         n_draws, r, k = self.weights.shape
-        points = np.zeros((n_draws, 1, r))
+        nodes = np.zeros((n_draws, 1, r))
         if integrate_latent:
             each = max(N_POINTS_PER_DRAW, -(-N_POINTS_ALL_DRAWS // n_draws))
-            points = normal_points(r, n_draws * each).reshape(n_draws, each, r)
-        offset = self.latent_scale * (points @ self.weights) + self.bias[:, None, :]
-        for _, linear in self._linear(rows, offset.size):
+            nodes = normal_points(r, n_draws * each).reshape(n_draws, each, r)
+        offset = self.latent_scale * (nodes @ self.weights) + self.bias[:, None, :]
+        for _, linear in self._linear(X, offset.size):
             mean = (linear[:, :, None] + offset).reshape(len(linear), -1, k)
             yield mean, np.ones_like(mean)
 
-    def outputs(self, rows: FloatArray, *, integrate_latent: bool = True) -> Iterator[Outputs]:
-        """Real targets of new rows, by blocks: one normal for every draw, exactly."""
+    def outputs(self, X: FloatArray, *, integrate_latent: bool = True) -> Iterator[Outputs]:
+        """Real targets of new samples, by blocks: one normal for each draw."""
         assert self.noise_precision is not None
         scale = self.latent_scale if integrate_latent else 0.0
-        for _, linear in self._linear(rows, self.weights.size):
+        for _, linear in self._linear(X, self.weights.size):
             yield Outputs(
                 mean=linear + self.bias,
                 noise=1.0 / self.noise_precision[None],
                 loadings=scale * self.weights[None],
             )
 
-    def _linear(self, rows: FloatArray, size_per_row: int) -> Iterator[tuple[slice, FloatArray]]:
-        """Blocks of rows and their X Q W, (m, S, K), so many that memory stays flat."""
+    def _linear(self, X: FloatArray, sample_size: int) -> Iterator[tuple[slice, FloatArray]]:
+        """Blocks of samples and their X Q W, (m, S, K)."""
         coef = self.projection @ self.weights  # (S, D, K)
-        size = max(1, BLOCK // size_per_row)
-        for begin in range(0, len(rows), size):
+        size = max(1, BLOCK // sample_size)
+        for begin in range(0, len(X), size):
             part = slice(begin, begin + size)
-            yield part, np.einsum("md,sdk->msk", rows[part], coef, optimize=True)
+            yield part, np.einsum("md,sdk->msk", X[part], coef, optimize=True)
 
 
 type Posterior = MeanFieldPosterior | DrawPosterior
 
 
 def label_log_probabilities(
-    posterior: Posterior, rows: FloatArray, *, integrate_latent: bool = True
+    posterior: Posterior, X: FloatArray, *, integrate_latent: bool = True
 ) -> FloatArray:
-    """Log probabilities of the labels of new rows, (M, K).
+    """Log probabilities of the labels of new samples, (M, K).
 
-    For ``"multiclass"`` rows of the result are normalised; for ``"multilabel"`` each entry is
-    the log probability that the label is on.
+    Normalised for ``"multiclass"``; for ``"multilabel"`` of each label being 1.
 
     Parameters
     ----------
-    posterior : MeanFieldPosterior or DrawPosterior
-    rows : (M, P)
-        Features, scaled as the training rows were.
+    X : (M, P)
+        Features, scaled as for the fit.
     integrate_latent : bool
-        Average over the latent position; otherwise it is put at its mean (plug-in).
+        Average over the latent coordinates; otherwise plug in their mean.
     """
     out = []
-    for mean, std in posterior.scores(rows, integrate_latent=integrate_latent):
+    for mean, std in posterior.utilities(X, integrate_latent=integrate_latent):
         if posterior.target == "multilabel":
             log_p = log_ndtr(mean / std)
         else:
@@ -265,49 +256,48 @@ def label_log_probabilities(
 
 
 def log_predictive(
-    posterior: Posterior, rows: FloatArray, y: np.ndarray, *, integrate_latent: bool = True
+    posterior: Posterior, X: FloatArray, y: np.ndarray, *, integrate_latent: bool = True
 ) -> FloatArray:
-    """Log predictive probability (or density) of the targets of new rows, (M,).
+    """Log predictive probability (or density) of the targets of new samples, (M,).
 
     Parameters
     ----------
-    posterior : MeanFieldPosterior or DrawPosterior
-    rows : (M, P)
+    X : (M, P)
     y : (M,) of int, (M, K) of bool or (M, K) of float
         As in :class:`bsdr_models.data.Data`.
     integrate_latent : bool
-        Average over the latent position; otherwise it is put at its mean (plug-in).
+        Average over the latent coordinates; otherwise plug in their mean.
     """
     if posterior.target == "multiclass":
-        log_p = label_log_probabilities(posterior, rows, integrate_latent=integrate_latent)
+        log_p = label_log_probabilities(posterior, X, integrate_latent=integrate_latent)
         return log_p[np.arange(len(y)), y]
     out, begin = [], 0
     if posterior.target == "regression":
-        for part in posterior.outputs(rows, integrate_latent=integrate_latent):
+        for part in posterior.outputs(X, integrate_latent=integrate_latent):
             out.append(_log_mean(part.log_density(y[begin : begin + len(part.mean)])))
             begin += len(part.mean)
         return np.concatenate(out)
-    for mean, std in posterior.scores(rows, integrate_latent=integrate_latent):
+    for mean, std in posterior.utilities(X, integrate_latent=integrate_latent):
         sign = np.where(y[begin : begin + len(mean), None], 1.0, -1.0)
         begin += len(mean)
         out.append(_log_mean(log_ndtr(sign * mean / std).sum(axis=2)))
     return np.concatenate(out)
 
 
-def log_likelihood(posterior: DrawPosterior, rows: FloatArray, y: np.ndarray) -> FloatArray:
-    """Log p(y_n | x_n, draw) with the latent and the scores integrated out: (S, M)."""
+def log_likelihood(posterior: DrawPosterior, X: FloatArray, y: np.ndarray) -> FloatArray:
+    """Log p(y_n | x_n, draw) with latent coordinates and utilities integrated out: (S, M)."""
     if posterior.target == "regression":
         parts, begin = [], 0
-        for outputs in posterior.outputs(rows):
+        for outputs in posterior.outputs(X):
             parts.append(outputs.log_density(y[begin : begin + len(outputs.mean)]).T)
             begin += len(outputs.mean)
         return np.concatenate(parts, axis=1)
-    # Rows of one label, or of one set of labels, share their loadings and come one after the other.
+    # Samples with the same labels share their loadings.
     kinds, kind = np.unique(y, axis=0, return_inverse=True)
     order = np.argsort(kind, kind="stable")
     n_draws, r, k = posterior.weights.shape
     out = np.empty((n_draws, len(y)))
-    for part, linear in posterior._linear(rows[order], n_draws * k * (1 + r)):
+    for part, linear in posterior._linear(X[order], n_draws * k * (1 + r)):
         eta = np.swapaxes(linear + posterior.bias, 0, 1)  # (S, m, K)
         members = kind[order[part]]
         for i in np.unique(members):
@@ -324,19 +314,19 @@ def _log_label(posterior: DrawPosterior, eta: FloatArray, label: np.ndarray) -> 
         return log_mean(sign[:, None] * loadings, sign * eta)
     own, others = int(label), np.delete(np.arange(eta.shape[2]), label)
     contrast = loadings[:, [own]] - loadings[:, others]
-    shared = np.ones((*contrast.shape[:2], 1))  # what the noise of the own score adds to all
+    shared = np.ones((*contrast.shape[:2], 1))  # of the noise of the own utility
     return log_mean(np.concatenate([shared, contrast], axis=2), eta[..., [own]] - eta[..., others])
 
 
-def score_moments(
-    posterior: Posterior, rows: FloatArray, *, integrate_latent: bool = True
+def output_moments(
+    posterior: Posterior, X: FloatArray, *, integrate_latent: bool = True
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and standard deviation of the real targets of new rows, each (M, K)."""
-    parts = posterior.outputs(rows, integrate_latent=integrate_latent)
+    """Mean and standard deviation of the real targets of new samples, each (M, K)."""
+    parts = posterior.outputs(X, integrate_latent=integrate_latent)
     means, stds = zip(*(part.moments() for part in parts), strict=True)
     return np.concatenate(means), np.concatenate(stds)
 
 
 def _log_mean(log_p: FloatArray) -> FloatArray:
-    """Log of the mean over points, (m, S, ...) -> (m, ...)."""
+    """Log of the mean over nodes, (m, S, ...) -> (m, ...)."""
     return logsumexp(log_p, axis=1) - np.log(log_p.shape[1])

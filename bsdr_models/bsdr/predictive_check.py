@@ -1,7 +1,6 @@
-"""Targets that the fitted model would have produced, beside those it was fitted to.
+"""Posterior predictive checks: replicated targets of the training samples.
 
-If the two look different, the model is wrong in what they differ in. The latent position of
-every row is drawn anew: with the one that the row's own target has shaped, any model would pass.
+Latent coordinates are drawn given the features only: given the targets, any model would pass.
 """
 
 import numpy as np
@@ -14,31 +13,30 @@ from bsdr_models.dims import CHAIN, DRAW, LABEL, OBS
 
 
 def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataTree:
-    """Replicated targets of the training rows, one set for each draw.
+    """Replicated targets of the training samples, one set for each draw.
 
     For :func:`bsdr_models.plots.plot_predictive_check` and ``arviz.plot_ppc_*``.
 
     Parameters
     ----------
     tree : xarray.DataTree
-        Of any engine, in ``idata_`` of an estimator of BSDR.
-    rng : numpy.random.Generator
+        ``idata_`` of a BSDR estimator.
 
     Returns
     -------
     xarray.DataTree
         Groups ``posterior_predictive`` (chain, draw, obs) and ``observed_data`` (obs) with ``y``:
-        classes by their position in the coordinate ``outcome``, which ArviZ's plots can count;
-        labels and real targets with a last axis ``outcome``.
+        classes by their index in the coordinate ``outcome``, labels and real targets with a last
+        axis ``outcome``.
 
     Raises
     ------
     ValueError
-        If the tree is of a fit so large that it holds no features.
+        If the tree has no features, as of a large fit.
 
     Notes
     -----
-    Before any data, with the PyMC model of the same estimator:
+    Prior predictive checks use the PyMC model of the estimator:
     ``pymc.sample_prior_predictive(model=estimator.model_)`` and
     ``arviz.plot_ppc_rootogram(found, group="prior_predictive")``.
 
@@ -58,7 +56,7 @@ def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataT
         raise ValueError("the tree has no group 'constant_data', hence no features")
     target = tree.attrs["target"]
     posterior = tree["posterior"].to_dataset()
-    # The hierarchical model has no noise of the latent coordinates.
+    # Latent coordinates of the hierarchical model have no noise.
     draws = draw_posterior(
         posterior,
         latent_scale=tree.attrs.get("latent_scale", 0.0),
@@ -72,15 +70,15 @@ def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataT
     seen = xr.Dataset({"y": observed.drop_attrs()}).transpose(*axes)
     drawn = {name: posterior.coords[name] for name in (CHAIN, DRAW)}
     replicated = xr.Dataset({"y": ((CHAIN, DRAW, *axes), values)}, coords={**seen.coords, **drawn})
-    said = {name: tree.attrs[name] for name in ("model", "inference_method", "target")}
-    said["labels"] = [str(name) for name in posterior.coords[LABEL].values]
+    attrs = {name: tree.attrs[name] for name in ("model", "inference_method", "target")}
+    attrs["labels"] = [str(name) for name in posterior.coords[LABEL].values]
     return xr.DataTree.from_dict(
-        {"/": xr.Dataset(attrs=said), "posterior_predictive": replicated, "observed_data": seen}
+        {"/": xr.Dataset(attrs=attrs), "posterior_predictive": replicated, "observed_data": seen}
     )
 
 
-def draw_targets(draws: DrawPosterior, rows: FloatArray, *, rng: np.random.Generator) -> np.ndarray:
-    """Targets of rows (M, P) from every draw of the parameters, latent positions included.
+def draw_targets(draws: DrawPosterior, X: FloatArray, *, rng: np.random.Generator) -> np.ndarray:
+    """Targets of samples (M, P) from every draw of the parameters.
 
     Returns
     -------
@@ -90,8 +88,8 @@ def draw_targets(draws: DrawPosterior, rows: FloatArray, *, rng: np.random.Gener
     out = []
     for s in range(len(draws.bias)):
         Q, W, b = draws.projection[s], draws.weights[s], draws.bias[s]
-        z = rows @ Q + draws.latent_scale * rng.standard_normal((len(rows), Q.shape[1]))
-        noise = rng.standard_normal((len(rows), len(b)))
+        z = X @ Q + draws.latent_scale * rng.standard_normal((len(X), Q.shape[1]))
+        noise = rng.standard_normal((len(X), len(b)))
         if draws.noise_precision is not None:
             noise /= np.sqrt(draws.noise_precision[s])
         t = z @ W + b + noise
@@ -104,7 +102,7 @@ def draw_targets(draws: DrawPosterior, rows: FloatArray, *, rng: np.random.Gener
 
 
 def _lapsed(labels: np.ndarray, lapse: float, k: int, rng: np.random.Generator) -> np.ndarray:
-    """Labels of which a share is drawn at random from k."""
+    """Labels, of which a share is replaced by uniform draws from k."""
     if lapse == 0.0:
         return labels
     return np.where(rng.random(labels.shape) < lapse, rng.integers(0, k, labels.shape), labels)

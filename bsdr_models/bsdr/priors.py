@@ -1,4 +1,4 @@
-"""Hyper-parameters of BSDR, validated once."""
+"""Hyper-parameters of BSDR."""
 
 from dataclasses import dataclass, fields
 
@@ -7,9 +7,9 @@ from bsdr_models.inputs import check_number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priors:
-    """Hyper-parameters of the model; every Gamma is given by shape and **rate**.
+    """Hyper-parameters of the paper's model; every Gamma has a shape and a **rate**.
 
-    The paper states shape and scale [1]_, Section II; a rate is one over a scale.
+    The paper has shape and scale [1]_, Section II; a rate is one over a scale.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ class Priors:
     noise_shape, noise_rate : float
         Gamma prior of the noise precisions of regression outputs, tau.
     latent_scale : float
-        Standard deviation sigma_z of the latent position given the features. 1 in the paper.
+        Standard deviation sigma_z of the latent coordinates given the features; 1 in the paper.
 
     Raises
     ------
@@ -57,16 +57,15 @@ class HierarchicalPriors:
     Parameters
     ----------
     scale_location, scale_width : float
-        Mean and standard deviation of the log of tau, the scale of the projection. There is mass
-        near zero, so that data without signal are met by a model without signal, and far up, so
-        that classes may be nearly separable.
+        Mean and standard deviation of the log of tau, the scale of the projection. The wide prior
+        allows for no signal (near zero) and for nearly separable classes (large).
     bias_scale : float
         Standard deviation of the biases, in units of the probit noise or of an output.
     noise_location, noise_width : float
         Mean and standard deviation of the log noise scale of real outputs of unit variance.
     lapse : float
-        Probability that a label has nothing to do with the features: no sample, however far on the
-        wrong side, costs more than ``log(K / lapse)`` nats.
+        Probability that a label is independent of the features, which bounds the loss of any sample
+        by ``log(K / lapse)`` nats.
 
     Raises
     ------
@@ -85,8 +84,8 @@ class HierarchicalPriors:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            anywhere = field.name.endswith("location")
-            check_number(field.name, value, sign="any" if anywhere else "positive")
+            any_sign = field.name.endswith("location")
+            check_number(field.name, value, sign="any" if any_sign else "positive")
         if self.lapse >= 1.0:
             raise ValueError(f"lapse must be below 1, got {self.lapse!r}")
 
@@ -107,7 +106,7 @@ SAMPLING = Priors(
 )
 """Default for samplers.
 
-With the precisions integrated out each entry is Student-t with 10 degrees of freedom and
-scale 1. Under :data:`PAPER` it has 2, hence infinite variance, and on separable classes no
-sampler that moves one entry at a time explores such a tail.
+With the precisions integrated out each entry is Student-t with 10 degrees of freedom and scale 1.
+Under :data:`PAPER` it has 2, hence infinite variance, and samplers that move one entry at a time do
+not explore its tails on separable classes.
 """

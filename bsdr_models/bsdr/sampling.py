@@ -1,4 +1,4 @@
-"""Samplers of BSDR from data to tree: the package's own, and NUTS and ADVI through PyMC."""
+"""Trees of the paper's model by Gibbs sampling, and by NUTS and ADVI through PyMC."""
 
 from typing import Any
 
@@ -32,27 +32,10 @@ def sample(
     rng: np.random.Generator,
     progressbar: bool,
 ) -> xr.DataTree:
-    """Posterior of BSDR by a sampler, or by ADVI.
-
-    Parameters
-    ----------
-    engine : {"gibbs", "nuts", "advi"}
-    context : Context
-        Data and names.
-    priors : Priors
-    n_components : int
-    draws, tune, chains : int
-        Kept draws and warm-up per chain; ADVI returns ``draws`` draws in one chain.
-    rng : numpy.random.Generator
-    progressbar : bool
-
-    Returns
-    -------
-    xarray.DataTree
-    """
+    """Tree of a fit by ``engine``: "gibbs", "nuts" or "advi"; ADVI has a single chain."""
     if engine == "gibbs":
         return _gibbs(context, priors, n_components, draws, tune, chains, rng, progressbar)
-    # PyMC takes most of a second to load and is not needed by the other engines.
+    # PyMC takes most of a second to load.
     from bsdr_models.inference import engines
 
     model = declare(context, priors, n_components=n_components)
@@ -94,13 +77,13 @@ def _gibbs(
         target=context.target,
     )
     prior = context.projection_prior
-    left_out = {"scores"}
+    excluded = {"utilities"}
     if chains * draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
-        left_out.add("latent")
+        excluded.add("latent")
 
     def record(state: gibbs.State) -> dict[str, FloatArray]:
         values = gibbs.to_variables(state, prior)
-        return {name: value for name, value in values.items() if name not in left_out}
+        return {name: value for name, value in values.items() if name not in excluded}
 
     result = run_gibbs(
         lambda stream: gibbs.init(
@@ -128,7 +111,7 @@ def _gibbs(
 
 
 def declare(context: Context, priors: Priors | HierarchicalPriors, *, n_components: int) -> Any:
-    """The PyMC model on the training rows of a fit."""
+    """The PyMC model on the training samples of a fit."""
     from bsdr_models.bsdr.model import build_model
 
     return build_model(
@@ -143,12 +126,12 @@ def declare(context: Context, priors: Priors | HierarchicalPriors, *, n_componen
 
 
 def warn_unless_converged(tree: xr.DataTree) -> bool:
-    """Whether R-hat of the identified quantities is small; a warning with a remedy if not."""
+    """Whether R-hat of identified quantities is small; warns with a remedy if not."""
     return warn_unless_mixed(tree, identified_names(tree), remedy=_remedy(tree), stacklevel=6)
 
 
 def _remedy(tree: xr.DataTree) -> str:
-    """What may mix better than the sampler that made a tree."""
+    """Advice on better mixing, given the sampler of a tree."""
     remedy = "draw more, or tighten the priors (a larger shape)"
     if tree.attrs["inference_method"] == "nuts":
         return remedy
@@ -156,9 +139,9 @@ def _remedy(tree: xr.DataTree) -> str:
 
 
 def identified_names(tree: xr.DataTree) -> list[str]:
-    """Variables of a tree of which diagnostics mean something."""
+    """Identified variables of a tree, for diagnostics."""
     posterior = tree["posterior"].dataset
     names = [name for name in SPEC.identified if name in posterior]
-    if "bias_centered" not in names:  # without classes the bias is identified as it is
+    if "bias_centered" not in names:  # except for classes the bias is identified
         names.append("bias")
     return names

@@ -1,4 +1,4 @@
-"""What the arguments of an estimator stand for that are left at None."""
+"""Defaults of arguments given as None."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ Variant = Literal["hierarchical", "paper"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What ``None`` stands for in the arguments of an estimator."""
+    """Defaults of arguments of the estimators, for the paper's model."""
 
     projection_prior: ProjectionPrior
     latent_scale: float
@@ -22,15 +22,15 @@ class Settings:
     tol: float
 
 
-# Draws of a chain, of samplers that are not sized by the problem.
+# Draws of a chain, except for "smc" and "laplace".
 N_DRAWS = 1000
-# Engines of each model; the first is its default.
+# Inference methods of each model, the default first.
 ENGINES: dict[Variant, tuple[Inference, ...]] = {
     "hierarchical": ("smc", "laplace", "nuts", "advi"),
     "paper": ("mean_field", "gibbs", "nuts", "advi"),
 }
-# Arguments that only the model of the paper has, with the values that leave them alone.
-OF_THE_PAPER = {
+# Arguments of the paper's model only, with their defaults.
+PAPER_ONLY = {
     "projection_prior": None,
     "latent_scale": None,
     "start": None,

@@ -14,7 +14,7 @@ PROJECTION_PRECISION_DIMS: Mapping[ProjectionPrior, tuple[str, ...]] = MappingPr
         "rowwise": (FEATURE,),
     }
 )
-"""Dims of ``projection_precision`` under each prior; the card lists the paper's, entrywise."""
+"""Dims of ``projection_precision`` by prior; the specification has those of the paper's."""
 
 SPEC = ModelSpec(
     name="bsdr",
@@ -37,19 +37,19 @@ SPEC = ModelSpec(
                 dims=(OBS, FEATURE),
                 symbol="X",
                 equation="given",
-                description="Features as the model sees them, rows are observations.",
+                description="Scaled features, one row per sample.",
             ),
             "y": Variable(
                 dims=(OBS, LABEL),
                 symbol="y",
                 equation="y_n = argmax_c t_nc",
-                description="Targets; one label per row, or one value per row and label.",
+                description="Targets: a label per sample, or a value per sample and label.",
             ),
             "projection_precision": Variable(
                 dims=PROJECTION_PRECISION_DIMS["entrywise"],
                 symbol="Phi",
                 equation="phi_fs ~ Ga(projection_shape, projection_rate)",
-                description="Precision of the projection: large where it is shrunk to zero.",
+                description="Precision of the projection; large values shrink it to zero.",
             ),
             "projection": Variable(
                 dims=(FEATURE, COMPONENT),
@@ -61,7 +61,7 @@ SPEC = ModelSpec(
                 dims=(OBS, COMPONENT),
                 symbol="Z",
                 equation="z_n ~ N(Q' x_n, latent_scale^2 I)",
-                description="Position of each row in the latent space.",
+                description="Latent coordinates of each sample.",
             ),
             "weight_precision": Variable(
                 dims=(COMPONENT, LABEL),
@@ -85,19 +85,19 @@ SPEC = ModelSpec(
                 dims=(LABEL,),
                 symbol="b",
                 equation="b_c ~ N(0, 1 / lambda_c)",
-                description="Score of each label at the origin of the latent space.",
+                description="Linear predictor of each label at the origin of the latent space.",
             ),
-            "scores": Variable(
+            "utilities": Variable(
                 dims=(OBS, LABEL),
                 symbol="T",
                 equation="t_nc ~ N(w_c' z_n + b_c, 1)",
-                description="Latent scores; the largest gives the label.",
+                description="Latent utilities; the largest gives the label.",
             ),
             "scale": Variable(
                 dims=(),
                 symbol="tau",
                 equation="log tau ~ N(scale_location, scale_width^2)",
-                description="Scale of the projection in the hierarchical model; near 0, no signal.",
+                description="Scale of the projection in the hierarchical model; near 0: no signal.",
             ),
             "noise_scale": Variable(
                 dims=(LABEL,),
@@ -115,7 +115,7 @@ SPEC = ModelSpec(
                 dims=(FEATURE, LABEL),
                 symbol="Q W",
                 equation="Q (W - mean_c w_c)",
-                description="Linear effect of a feature on a score, centred over labels.",
+                description="Linear effect of a feature on a utility, centred over labels.",
             ),
             "bias_centered": Variable(
                 dims=(LABEL,),

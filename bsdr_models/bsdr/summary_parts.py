@@ -1,4 +1,4 @@
-"""What a fit of BSDR has to say for itself, in its own words."""
+"""Summaries of fitted BSDR estimators."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from bsdr_models import summary
 from bsdr_models.bsdr.hierarchical import no_signal
 
 
-def facts(model: Any) -> summary.SummaryParts:
-    """SummaryParts of a fitted estimator with a projection."""
+def summary_parts(model: Any) -> summary.SummaryParts:
+    """Summary of a fitted estimator."""
     context = model._context
     scaling = "each scaled to unit variance" if context.config["standardize"] else "centred"
     shape = (context.n_samples or len(context.X), context.X.shape[1])
     data = summary.data_lines(shape, scaler=model._scaler, scaling=scaling)
     if context.kept is not None:
-        data.append(("in memory", f"{len(context.kept)} rows, to look at"))
+        data.append(("in memory", f"a subsample of {len(context.kept)}"))
     elif context.target == "multiclass":
         counts = np.bincount(context.targets, minlength=len(context.labels))
         data.append(summary.class_line(context.labels, counts))
@@ -28,7 +28,7 @@ def facts(model: Any) -> summary.SummaryParts:
         "data": data,
         "fit": [],
         "latent space": [
-            summary.component_line(model.relevance_, "the variance of the scores"),
+            summary.component_line(model.relevance_, "the variance of the linear predictor"),
             ("latent scale", f"{model.latent_scale_:g}"),
         ],
     }
@@ -46,10 +46,9 @@ def facts(model: Any) -> summary.SummaryParts:
 
 
 def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
-    """SummaryParts of a fit of the hierarchical model."""
     fit, config = model._hierarchical, model._context.config
     posterior, n_draws = fit.posterior, fit.n_draws
-    what = "class means" if posterior.target == "multiclass" else "the predictor"
+    what = "class means" if posterior.target == "multiclass" else "the linear predictor"
     lines = [("engine", summary.ENGINES[fit.engine])]
     approximate = fit.engine in ("advi", "laplace")
     if approximate:
@@ -59,8 +58,8 @@ def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
     if np.isfinite(fit.pareto_k):
         lines.append(("Pareto k", f"{fit.pareto_k:.2f} of the importance ratios; good below 0.7"))
     if np.isfinite(fit.r_hat) and not approximate:
-        mixing = f"R-hat at most {fit.r_hat:.3g}, bulk ESS at least {fit.ess:.0f} (utilities)"
-        lines.append(("mixing", mixing))
+        mixing = f"R-hat at most {fit.r_hat:.3g}, bulk ESS at least {fit.ess:.0f}"
+        lines.append(("mixing", f"{mixing} (linear predictor)"))
     if fit.log_evidence.size:
         spread = f", {np.std(fit.log_evidence):.1f} between chains" if fit.n_chains > 1 else ""
         lines.append(("log evidence", f"{fit.total_log_evidence:.1f} nats{spread}"))

@@ -1,4 +1,4 @@
-"""Fits of BSDR as one kind of ``xarray.DataTree``, whichever engine made them."""
+"""Fits of BSDR as ``xarray.DataTree``, in one format for all inference methods."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,14 +26,14 @@ from bsdr_models.numerics.relevance import feature_relevance, relevance
 
 # Draws of a mean-field fit.
 N_DRAWS = 500
-# Nats by which log likelihoods of labels are set apart at random. Of a sample that every draw is
-# certain of all are the same, that of no lapse, and Pareto smoothing fails on such a tail.
+# Random perturbation of log likelihoods of labels, in nats. They are equal for all draws that are
+# certain of a sample, and Pareto smoothing fails on ties.
 TIE = 1e-9
 
 LIKELIHOOD_NOTE = (
-    "Of each row given the parameters, its latent position and scores integrated out, as "
-    "leave-one-out needs it. Pareto k is large or NaN for rows of which every draw is certain; "
-    "they add next to nothing to the sum: read k beside elpd_i."
+    "Of each sample given the parameters, latent coordinates and utilities integrated out, as "
+    "needed by leave-one-out cross-validation. Pareto k is large or NaN for samples of which all "
+    "draws are certain; their elpd_i is negligible."
 )
 MEAN_FIELD_NOTE = (
     " The draws are from q: use arviz.loo_approximate_posterior, with log_p and log_q of the group "
@@ -43,12 +43,12 @@ MEAN_FIELD_NOTE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context(datatree.Context):
-    """The same as for the other models, and what BSDR has of its own.
+    """Data and settings of a fit of BSDR.
 
     targets
         As in :class:`bsdr_models.data.Data`.
     variant, projection_prior
-        Of the model; there are several projection priors for that of the paper only.
+        The model; the projection prior is of the paper's model.
     """
 
     targets: np.ndarray
@@ -57,11 +57,11 @@ class Context(datatree.Context):
 
     @property
     def priors(self) -> Priors | None:
-        """Hyper-parameters, if the fit has put them on record."""
+        """Hyper-parameters, if the fit has stored them."""
         return Priors(**self.config["priors"]) if "priors" in self.config else None
 
     def priors_at(self, attrs: Mapping[str, Any]) -> Priors | HierarchicalPriors:
-        """Hyper-parameters of a fit, with what its tree says in the attributes."""
+        """Hyper-parameters of a fit, given the attributes of its tree."""
         if self.variant == "hierarchical":
             return HierarchicalPriors(**self.config["priors"])
         return replace(Priors(**self.config["priors"]), latent_scale=attrs["latent_scale"])
@@ -76,7 +76,7 @@ class Context(datatree.Context):
         attrs: Mapping[str, Any] | None = None,
         coords: Mapping[str, Sequence[Any]] | None = None,
     ) -> xr.DataTree:
-        """Tree of a fit, with what the model is among its attributes."""
+        """Tree of a fit, with the model in its attributes."""
         precision_dims = PROJECTION_PRECISION_DIMS[self.projection_prior]
         model: dict[str, Any] = {"variant": self.variant}
         if self.variant == "paper":
@@ -112,18 +112,9 @@ def mean_field_tree(
     rng: np.random.Generator,
     attrs: Mapping[str, Any] | None = None,
 ) -> xr.DataTree:
-    """Tree of one mean-field fit: draws from q, and the variational parameters in ``fit``.
+    """Tree of a mean-field fit: draws from q, and the variational parameters in ``fit``.
 
-    Parameters
-    ----------
-    posterior : MeanFieldPosterior
-    result : FitResult
-        Of the driver: bound, restarts, convergence.
-    context : Context
-    rng : numpy.random.Generator
-        For the draws from q.
-    attrs : mapping, optional
-        More root attributes.
+    ``attrs`` are further root attributes.
     """
     state, design = posterior.state, posterior.data.design
     n, r = state.latent.mean.shape
@@ -191,17 +182,9 @@ def hierarchical_tree(
 ) -> xr.DataTree:
     """Tree of a fit of the hierarchical model.
 
-    Draws are in the coordinates of the latent plane, in which those of different draws can be
-    compared: an affine map of each that leaves utilities, and hence all predictions, as they were.
-
-    Parameters
-    ----------
-    fit : HierarchicalFit
-    context : Context
-    rng : numpy.random.Generator
-        For the part of the projection that no training sample shows.
-    attrs : mapping, optional
-        More root attributes.
+    Draws are mapped to identified latent coordinates, by an affine map of each draw that leaves the
+    linear predictor, and hence all predictions, unchanged. The part of the projection outside the
+    row space of the training samples is drawn by ``rng``. ``attrs`` are further root attributes.
     """
     posterior, draws = fit.posterior, fit.draws
     p, (total, r, _) = context.X.shape[1], draws.projection.shape
@@ -213,9 +196,9 @@ def hierarchical_tree(
     raw = draws.take(kept)
     aligned = fit.coordinates.thin(kept).align(raw)
     maps = fit.coordinates.maps[kept, 1:]  # (S, R, R)
-    beside = raw.scale[:, None, None] * rng.standard_normal((len(kept), r, p))
-    beside = np.swapaxes(maps, 1, 2) @ beside
-    loadings = np.swapaxes(posterior.metric.loadings(aligned.projection, beside), 1, 2)
+    outside = raw.scale[:, None, None] * rng.standard_normal((len(kept), r, p))
+    outside = np.swapaxes(maps, 1, 2) @ outside
+    loadings = np.swapaxes(posterior.metric.loadings(aligned.projection, outside), 1, 2)
     variables = {
         "projection": loadings,
         "weights": aligned.weights,
@@ -229,7 +212,7 @@ def hierarchical_tree(
         variables["noise_scale"] = raw.noise_scale
     whitened = posterior.metric.whiten(context.X)
     components = posterior.components().T
-    places = posterior.embed(context.X)
+    latent = posterior.embed(context.X)
     contrast = posterior.coordinates.axes.T
     groups: dict[str, dict[str, Any]] = {
         "posterior": {
@@ -237,8 +220,8 @@ def hierarchical_tree(
         },
         "sample_stats": {name: each[:, one] for name, each in fit.sample_stats.items()},
         "fit": {
-            "latent_mean": places.mean,
-            "latent_cov": places.cov,
+            "latent_mean": latent.mean,
+            "latent_cov": latent.cov,
             "projection_mean": components,
             "projection_sd": loadings.std(axis=0),
             "relevance": posterior.coordinates.share,
@@ -254,7 +237,7 @@ def hierarchical_tree(
         groups["log_prior"] = {"parameters": fit.log_prior[:, one]}
     if not groups["sample_stats"]:
         del groups["sample_stats"]
-    # Of some samples a sum says nothing.
+    # The pointwise log likelihood of a subsample would be misleading.
     if context.kept is None and len(kept) * len(context.X) <= datatree.MAX_NUMBERS:
         each = pointwise_log_likelihood(
             raw, whitened, context.targets, context.target, posterior.lapse
@@ -282,7 +265,7 @@ def _draw_projection(
 
 
 def _drop_tied(values: FloatArray, projection_prior: ProjectionPrior) -> FloatArray:
-    """Precisions (S, D, R), (S, 1, R) or (S, D, 1) without the axis that is shared."""
+    """Precisions (S, D, R), (S, 1, R) or (S, D, 1) without the shared axis."""
     if projection_prior == "columnwise":
         return values[:, 0]
     return values[:, :, 0] if projection_prior == "rowwise" else values
@@ -299,7 +282,7 @@ def _with_identified(draws: dict[str, FloatArray], context: Context) -> dict[str
 def _densities(
     draws: Mapping[str, FloatArray], posterior: MeanFieldPosterior, context: Context
 ) -> dict[str, dict[str, FloatArray]]:
-    """Groups of log densities of draws from q: of each row, of the joint, and of q itself."""
+    """Groups of log densities of draws from q: pointwise likelihood, joint density, and q."""
     scale, target = posterior.latent_scale, context.target
     groups = log_likelihood_group(draws, context, latent_scale=scale, target=target)
     if groups and (priors := context.priors) is not None:
@@ -319,10 +302,10 @@ def _densities(
 def log_prior_group(
     draws: Mapping[str, FloatArray], context: Context, *, latent_scale: float
 ) -> dict[str, dict[str, FloatArray]]:
-    """log p(parameters) with their precisions integrated out, (chain, draw).
+    """log p(parameters) with precisions integrated out, (chain, draw).
 
-    For ``arviz.psense_summary``, which asks what a stronger or weaker prior would change. Draws
-    of an approximation that is too narrow would answer "nothing", and get no such group.
+    For the prior sensitivity of ``arviz.psense_summary``, which approximations that underestimate
+    the posterior variance would understate.
     """
     if (priors := context.priors) is None:
         return {}
@@ -334,10 +317,9 @@ def log_prior_group(
 def log_likelihood_group(
     draws: Mapping[str, FloatArray], context: Context, *, latent_scale: float, target: Target
 ) -> dict[str, dict[str, FloatArray]]:
-    """log p(y_n | x_n, draw) with latent and scores integrated out, (chain, draw, obs).
+    """log p(y_n | x_n, draw), latent coordinates and utilities integrated out: (chain, draw, obs).
 
-    The conditional likelihood, given each row's own latent, is not what cross-validation by
-    importance sampling may be built on.
+    Importance-sampling cross-validation must not use the likelihood given latent coordinates.
     """
     chains, n_draws = draws["bias"].shape[:2]
     if chains * n_draws * len(context.X) > datatree.MAX_NUMBERS:
@@ -354,10 +336,10 @@ def draw_posterior(
     target: Target,
     lapse: float = 0.0,
 ) -> DrawPosterior:
-    """Chains stacked, ready to predict: from arrays (chain, draw, ...) or a posterior group."""
+    """Posterior with stacked chains, from arrays (chain, draw, ...) or a posterior group."""
 
     def stacked(name: str) -> FloatArray:
-        values = np.ascontiguousarray(draws[name])  # as a saved model has it
+        values = np.ascontiguousarray(draws[name])  # as in a saved model
         return values.reshape(-1, *values.shape[2:])
 
     noise_precision = None
@@ -376,18 +358,14 @@ def draw_posterior(
     )
 
 
-# Axis that counts components in each variable of a sampler's draws (chain and draw included).
+# Component axis of each variable of draws (chain, draw, ...).
 COMPONENT_AXES = {"projection": 3, "weights": 2, "weight_precision": 2, "latent": 3}
 
 
 def align_components(
     draws: dict[str, FloatArray], projection_prior: ProjectionPrior
 ) -> dict[str, FloatArray]:
-    """Relabel the components of every draw so that all speak of the same ones.
-
-    Components may permute and flip without changing anything that is identified; each draw is
-    brought to its nearest signed permutation, under which Q W is unchanged.
-    """
+    """Align the components of all draws by signed permutations, which leave Q W unchanged."""
     chains, n_draws, _, r = draws["projection"].shape
     stacked = np.concatenate([draws["projection"], np.swapaxes(draws["weights"], 2, 3)], axis=2)
     order, sign = align.align(stacked.reshape(chains * n_draws, -1, r))
@@ -422,15 +400,10 @@ def draws_tree(
     Parameters
     ----------
     draws : dict
-        Must hold projection, weights and bias; without latent, positions come from the
+        With projection, weights and bias; without latent, latent coordinates are computed from the
         projection and the latent scale.
-    context : Context
-    inference_method : str
-    latent_scale : float
-    sample_stats, fit : mapping, optional
-        Added to those groups.
-    attrs : mapping, optional
-        More root attributes.
+    sample_stats, fit, attrs : mapping, optional
+        Further variables of these groups, and root attributes.
     """
     draws = align_components(draws, context.projection_prior)
     projection, weights = draws["projection"], draws["weights"]
@@ -439,23 +412,23 @@ def draws_tree(
         z = draws["latent"].reshape(-1, *draws["latent"].shape[2:])
         centred = z - z.mean(axis=0)
         cov = np.einsum("snr,snq->nrq", centred, centred, optimize=True) / len(z)
-        positions = LatentCoordinates(mean=z.mean(axis=0), cov=cov)
+        latent = LatentCoordinates(mean=z.mean(axis=0), cov=cov)
         if draws["latent"].size > datatree.MAX_NUMBERS:
             del draws["latent"]
     else:
         posterior = draw_posterior(draws, latent_scale=latent_scale, target=context.target)
-        positions = posterior.embed(context.X)
+        latent = posterior.embed(context.X)
     contrast = context.contrast(weights.mean(axis=(0, 1)))
     loadings = projection.mean(axis=(0, 1))
-    unusual, reference = _outliers(context.X, loadings)
+    outliers, reference = _outliers(context.X, loadings)
     group = {
-        "latent_mean": positions.mean,
-        "latent_cov": positions.cov,
+        "latent_mean": latent.mean,
+        "latent_cov": latent.cov,
         "projection_mean": loadings,
         "projection_sd": projection.std(axis=(0, 1)),
-        "relevance": relevance(positions.mean, contrast),
+        "relevance": relevance(latent.mean, contrast),
         "feature_relevance": feature_relevance(loadings, contrast),
-        **unusual,
+        **outliers,
         **(fit or {}),
     }
     if "projection_precision" in draws:
@@ -479,8 +452,8 @@ def draws_tree(
 
 
 def _outliers(
-    rows: FloatArray, loadings: FloatArray
+    X: FloatArray, loadings: FloatArray
 ) -> tuple[dict[str, FloatArray], dict[str, float]]:
-    """How unusual each training row is among the others, and the attributes that say so."""
-    learned = Reference.learn(rows, loadings)
+    """Outlier statistics of the training samples, and the attributes of their reference."""
+    learned = Reference.learn(X, loadings)
     return ({}, {}) if learned is None else (learned[1].by_name(), learned[0].attrs())

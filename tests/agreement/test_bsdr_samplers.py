@@ -1,7 +1,7 @@
 """Three samplers of one posterior: both Gibbs sweeps, and NUTS.
 
 The classes overlap, so that every one of them mixes. NUTS works on another representation: the
-scores and the precisions are integrated out and the latent positions are offsets. Compared are
+utilities and the precisions are integrated out and the latent positions are offsets. Compared are
 means and mean squares of what is identified, within 4 Monte Carlo standard errors.
 """
 
@@ -25,7 +25,7 @@ NAMES = ["coef", "bias_centered"]
 
 
 def problem(kind):
-    """Overlapping classes: the scores have as much noise as signal."""
+    """Overlapping classes: the utilities have as much noise as signal."""
     rng = np.random.default_rng(61)
     X = rng.standard_normal((N, D))
     y = (X @ rng.standard_normal((D, K)) + 1.5 * rng.standard_normal((N, K))).argmax(axis=1)

@@ -1,9 +1,9 @@
 """Toy problems for BSDR, an independent joint density, and the three checks of a mean field.
 
 Nothing here uses the algebra of the package: the projection carries its full covariance, the
-joint is written with SciPy densities, and what is needed of the cones of the scores comes from
-fine plain grids. The checks take the module as an argument, so that
-they can be turned on copies with a planted fault. ``lab`` hands all of this to the tests.
+joint is written with SciPy densities, and moments of truncated utilities come from fine grids. The
+checks take the module as an argument, so that they apply to copies with a planted fault. The
+fixture ``lab`` has all of this.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from bsdr_models.data import Data
 from bsdr_models.numerics.design import DenseDesign, SpectralDesign
 from bsdr_models.numerics.factors import Gamma, NormalColumns, NormalRows, RidgeColumns
 
-# No two hyper-parameters agree, and none is its own inverse.
+# All hyper-parameters differ, and none is its own inverse.
 PRIORS = Priors(
     projection_shape=2.5,
     projection_rate=0.7,
@@ -32,7 +32,7 @@ PRIORS = Priors(
     noise_rate=2.9,
     latent_scale=0.6,
 )
-# N, D, R, K; with R + 1 all different. The wide ones take the N x N route of the ridge.
+# N, D, R, K; with R + 1 all different. Wide problems use the N x N form of the ridge.
 SIZES = {"tall": (11, 5, 2, 4), "wide": (5, 13, 3, 2), "binary": (12, 6, 3, 2)}
 
 
@@ -57,7 +57,7 @@ class Problem:
 
 
 def make_problem(kind, target, size="tall", *, spectral=False, priors=PRIORS, seed=0):
-    """Rows in general position, targets of every kind, all labels present."""
+    """Random samples, targets of every type, all labels present."""
     n, d, r, k = SIZES[size]
     assert len({n, d, r, r + 1, k}) == 5
     rng = np.random.default_rng([17, seed])
@@ -80,7 +80,7 @@ def log_joint(problem, draws):
     """Log density of y and of all unknowns, (S,), from the definition of the model."""
     p, X, y = problem.priors, problem.X, problem.data.y
     phi, Q, Z = draws["projection_precision"], draws["projection"], draws["latent"]
-    psi, W, T = draws["weight_precision"], draws["weights"], draws["scores"]
+    psi, W, T = draws["weight_precision"], draws["weights"], draws["utilities"]
 
     def gamma(x, shape, rate):
         return stats.gamma.logpdf(x, shape, scale=1.0 / rate)
@@ -117,7 +117,7 @@ def draw_q(problem, state, cov, *, size, rng):
         return each.reshape(size, -1).sum(axis=1)
 
     def normals(means, covs):
-        """Rows of ``means`` (M, P) with covariances (M, P, P)."""
+        """Draws with ``means`` (M, P) and covariances (M, P, P)."""
         factor = np.linalg.cholesky(covs)
         noise = rng.standard_normal((size, *means.shape))
         log_det = np.log(np.einsum("mpp->mp", factor)).sum()
@@ -133,22 +133,22 @@ def draw_q(problem, state, cov, *, size, rng):
     log_q += each
     rows, each = normals(state.weights.mean.T, state.weights.cov)
     draws["weights"], log_q = rows.swapaxes(1, 2), log_q + each
-    draws["scores"] = None
+    draws["utilities"] = None
     if problem.target == "regression":
         log_q += gamma("noise_precision", state.noise_precision)
     else:
-        origin = state.scores.origin
-        draws["scores"] = draw_scores(origin, problem, size=size, rng=rng)
-        log_q += stats.norm.logpdf(draws["scores"], origin).sum(axis=(1, 2))
-        log_q -= cone_truth(origin, problem)[0].sum()
+        origin = state.utilities.origin
+        draws["utilities"] = draw_utilities(origin, problem, size=size, rng=rng)
+        log_q += stats.norm.logpdf(draws["utilities"], origin).sum(axis=(1, 2))
+        log_q -= truncated_moments(origin, problem)[0].sum()
     return draws, log_q
 
 
-def draw_scores(origin, problem, *, size, rng):
+def draw_utilities(origin, problem, *, size, rng):
     """N(origin, I) given the targets, (S, N, K), by inverting distribution functions.
 
     For a class, first u = t_y - origin_y from its marginal, which has density proportional to
-    phi(u) prod_j Phi(u + origin_y - origin_j); the other scores are then normals below t_y.
+    phi(u) prod_j Phi(u + origin_y - origin_j); the other utilities are then normals below t_y.
     """
     y = problem.data.y
     below = np.log(1.0 - rng.random((size, *origin.shape)))
@@ -167,7 +167,7 @@ def draw_scores(origin, problem, *, size, rng):
     return out
 
 
-def cone_truth(origin, problem):
+def truncated_moments(origin, problem):
     """Log probability (N,) and mean (N, K) of N(origin, I) given the targets.
 
     The trapezoidal rule on smooth integrands that vanish at both ends is exact to rounding.
@@ -179,12 +179,12 @@ def cone_truth(origin, problem):
         return log_prob.sum(axis=1), origin + sign * np.exp(stats.norm.logpdf(origin) - log_prob)
     u = np.linspace(-14.0, 14.0, 561)
     rows = np.arange(len(y))
-    gap = u[:, None, None] + origin[rows, y][:, None] - origin  # (U, N, K)
-    log_cdf = log_ndtr(gap)
+    difference = u[:, None, None] + origin[rows, y][:, None] - origin  # (U, N, K)
+    log_cdf = log_ndtr(difference)
     log_cdf[:, rows, y] = 0.0
     log_f = stats.norm.logpdf(u)[:, None] + log_cdf.sum(axis=2) + np.log(u[1] - u[0])
     log_prob = logsumexp(log_f, axis=0)
-    hazard = np.exp(stats.norm.logpdf(gap) - log_ndtr(gap))
+    hazard = np.exp(stats.norm.logpdf(difference) - log_ndtr(difference))
     hazard[:, rows, y] = 0.0
     shift = -np.einsum("un,unk->nk", np.exp(log_f - log_prob), hazard)
     shift[rows, y] = -shift.sum(axis=1)
@@ -195,7 +195,7 @@ def cone_truth(origin, problem):
 
 
 def summaries(mean, cov, X):
-    """What the package keeps of normals with full covariances (R, D, D)."""
+    """`RidgeColumns` of normals with full covariances (R, D, D)."""
     return RidgeColumns(
         mean=mean,
         variance=np.einsum("rdd->dr", cov).copy(),
@@ -214,7 +214,7 @@ def updates(mf, problem):
         "latent": lambda s: mf.update_latent(s, priors),
         "weight_precision": lambda s: mf.update_weight_precision(s, priors),
         "weights": lambda s: mf.update_weights(s),
-        "scores": lambda s: mf.update_scores(s, data),
+        "utilities": lambda s: mf.update_utilities(s, data),
     }
     if problem.target == "regression":
         table["noise_precision"] = lambda s: mf.update_noise_precision(s, priors)
@@ -234,7 +234,7 @@ def ridge_cov(problem, state):
 
 
 def scrambled(mf, problem, rng):
-    """A state of random factors, none of which fits another; and Cov(Q)."""
+    """A state of random, mutually inconsistent factors; and Cov(Q)."""
     n, d = problem.X.shape
     r, k = problem.n_components, problem.data.n_labels
 
@@ -265,7 +265,7 @@ def scrambled(mf, problem, rng):
         weights=NormalColumns(
             mean=rng.standard_normal((1 + r, k)), cov=cov_w, log_det=np.linalg.slogdet(cov_w)[1]
         ),
-        scores=mf.make_scores(0.7 * rng.standard_normal((n, k)), problem.data),
+        utilities=mf.make_utilities(0.7 * rng.standard_normal((n, k)), problem.data),
     )
     if problem.target == "regression":
         state = replace(state, noise_precision=gammas(k))
@@ -273,10 +273,9 @@ def scrambled(mf, problem, rng):
 
 
 def unfinished(mf, problem, rng):
-    """A state in the middle of a fit, its factors updated in no order; and Cov(Q).
+    """A state in the middle of a fit, with factors updated in random order; and Cov(Q).
 
-    Every factor was updated once, and others after it: the scores, for one, have an origin that
-    is no longer their present mean.
+    Factors were updated at different states: the origin of the utilities, for one, is not E[eta].
     """
     state, cov = scrambled(mf, problem, rng)
     for name in rng.permutation(2 * list(updates(mf, problem))):
@@ -294,11 +293,11 @@ def check_monte_carlo(mf, problem, *, seed, size=12_000, max_error=0.1):
     rng = np.random.default_rng([23, seed])
     state, cov = unfinished(mf, problem, rng)
     draws, log_q = draw_q(problem, state, cov, size=size, rng=rng)
-    gaps = log_joint(problem, draws) - log_q
-    error = gaps.std() / np.sqrt(size)
+    log_ratio = log_joint(problem, draws) - log_q
+    error = log_ratio.std() / np.sqrt(size)
     assert error < max_error, error
     bound = problem.bound(mf, state)
-    assert abs(gaps.mean() - bound) < 4.0 * error, (bound, gaps.mean(), error)
+    assert abs(log_ratio.mean() - bound) < 4.0 * error, (bound, log_ratio.mean(), error)
 
 
 def check_monotone(mf, problem, *, seed, n_updates=30):
@@ -313,7 +312,7 @@ def check_monotone(mf, problem, *, seed, n_updates=30):
 
 
 def check_stationary(mf, problem, *, seed, factors=None):
-    """No parameter of a factor that was just updated can be moved to a higher bound."""
+    """No change of an updated factor increases the bound."""
     rng = np.random.default_rng([31, seed])
     state, _ = unfinished(mf, problem, rng)
     for name in factors or updates(mf, problem):
@@ -336,7 +335,7 @@ def check_stationary(mf, problem, *, seed, factors=None):
 
 
 def parameters(problem, name):
-    """Shapes of the coordinates in which :func:`moved` moves a factor."""
+    """Shapes of the arguments of :func:`moved` for a factor."""
     n, d = problem.X.shape
     r, k = problem.n_components, problem.data.n_labels
     gammas = {
@@ -350,7 +349,7 @@ def parameters(problem, name):
         "projection": {"mean": (d, r), "root": (r, d, d)},
         "latent": {"mean": (n, r), "root": (r, r)},
         "weights": {"mean": (1 + r, k), "root": (k, 1 + r, 1 + r)},
-        "scores": {} if problem.target == "regression" else {"origin": (n, k)},
+        "utilities": {} if problem.target == "regression" else {"origin": (n, k)},
     }[name]
 
 
@@ -365,7 +364,7 @@ def moved(problem, state, cov, name, field, step):
         new = replace(factor, **{field: getattr(factor, field) * (1.0 + step)})
     elif field == "origin":
         origin = factor.origin + step
-        log_prob, mean = cone_truth(origin, problem)
+        log_prob, mean = truncated_moments(origin, problem)
         new = replace(factor, origin=origin, mean=mean, log_prob=log_prob.sum())
     elif name == "projection":
         mean = factor.mean + step if field == "mean" else factor.mean

@@ -1,4 +1,4 @@
-"""Dirt that only BSDR can meet; tests/contract/test_bad_input.py has what all can."""
+"""Bad input specific to BSDR; see also tests/contract/test_bad_input.py."""
 
 import numpy as np
 import pytest
@@ -25,32 +25,32 @@ JOINT_DRAWS = {
 
 @pytest.fixture(scope="module")
 def iris():
-    """15 rows of each class."""
+    """15 samples of each class."""
     X, y = load_iris(return_X_y=True)
     rows = np.r_[0:15, 50:65, 100:115]
     return X[rows], y[rows]
 
 
-# ------------------------------------------------------------------------- refused, and why
+# ------------------------------------------------------------------------- errors
 
 
-def test_a_label_that_never_changes_is_refused_by_number(iris):
+def test_constant_label_raises_with_its_index(iris):
     X, y = iris
     on = np.column_stack([y == 0, y == 1, y >= 0]).astype(int)
-    with pytest.raises(ValueError, match="label 2 of y is the same in every row"):
+    with pytest.raises(ValueError, match="label 2 of y is the same in every sample"):
         BSDRClassifier().fit(X, on)
 
 
 @pytest.mark.parametrize("latent_scale", ["stack", 0.0, -1.0, np.inf, True])
-def test_the_latent_scale_is_a_positive_number(iris, latent_scale):
+def test_latent_scale_must_be_a_positive_number(iris, latent_scale):
     with pytest.raises(ValueError, match="latent_scale must be a positive finite number"):
         BSDRClassifier(variant="paper", latent_scale=latent_scale).fit(*iris)
 
 
-# --------------------------------------------------------------------- accepted, and finite
+# --------------------------------------------------------------------- valid input
 
 
-def test_sparse_indicators_are_read(iris):
+def test_sparse_indicators_are_accepted(iris):
     X, y = iris
     on = np.column_stack([y == 0, y > 0]).astype(int)
     dense = BSDRClassifier(draws=20, chains=2, random_state=0).fit(X, on)
@@ -70,21 +70,21 @@ def test_real_targets_keep_their_shape(iris, shape):
     assert mean.shape == std.shape == ((45,) if shape == (45,) else shape)
 
 
-# ----------------------------------------------------------------- the same, and interrupted
+# ----------------------------------------------------------------- interrupts
 
 
 @pytest.mark.parametrize("n_draws", [1, 2, 12])
-def test_an_interrupt_while_sampling_keeps_the_draws(iris, monkeypatch, n_draws):
+def test_interrupted_sampling_returns_its_draws(iris, monkeypatch, n_draws):
     X, y = iris
     step, calls = sampling.gibbs.step_joint, []
 
-    def tired(*args, **kwargs):
+    def interrupting(*args, **kwargs):
         calls.append(1)
         if len(calls) > 30 + n_draws:
             raise KeyboardInterrupt
         return step(*args, **kwargs)
 
-    monkeypatch.setattr(sampling.gibbs, "step_joint", tired)
+    monkeypatch.setattr(sampling.gibbs, "step_joint", interrupting)
     model = BSDRClassifier(**JOINT_DRAWS, random_state=0).fit(X, y)
     assert model.interrupted_
     assert not model.converged_
@@ -98,12 +98,12 @@ def test_an_interrupt_while_sampling_keeps_the_draws(iris, monkeypatch, n_draws)
     assert np.linalg.eigvalsh(cov).min() > 0.0
 
 
-def test_an_interrupt_before_the_first_draw_leaves_an_unfitted_model(iris, monkeypatch):
-    def tired(*args, **kwargs):
+def test_interrupt_before_the_first_draw_leaves_the_model_unfitted(iris, monkeypatch):
+    def interrupting(*args, **kwargs):
         raise KeyboardInterrupt
 
     model = BSDRClassifier(**JOINT_DRAWS, random_state=0).fit(*iris)
-    monkeypatch.setattr(sampling.gibbs, "step_joint", tired)
+    monkeypatch.setattr(sampling.gibbs, "step_joint", interrupting)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*iris)
     with pytest.raises(NotFittedError):

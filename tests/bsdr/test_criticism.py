@@ -34,15 +34,17 @@ PRIORS = Priors(
 )
 KINDS = ("entrywise", "columnwise", "rowwise")
 TARGETS = ("multiclass", "multilabel", "regression")
-# Trapezoids over the log of a precision: exact to rounding for integrands that fade at both ends.
+# Trapezoidal rule over the log of a precision: exact to rounding for decaying integrands.
 LOG_PHI = np.arange(-12.0, 6.0, 0.5)
 ONE_SCALE = {"variant": "paper", "projection_prior": "columnwise", "latent_scale": 0.6}
 
 
 def toy(target):
     rng = np.random.default_rng(7)
-    X, scores = rng.standard_normal((N, D)), rng.standard_normal((N, K))
-    y = {"multiclass": np.arange(N) % K, "multilabel": scores > 0.0, "regression": scores}[target]
+    X, utilities = rng.standard_normal((N, D)), rng.standard_normal((N, K))
+    y = {"multiclass": np.arange(N) % K, "multilabel": utilities > 0.0, "regression": utilities}[
+        target
+    ]
     return X, y
 
 
@@ -64,7 +66,7 @@ def compiled(model, names, **options):
 
 
 def points(draws):
-    """Values of the model's free variables at each draw; latent offsets and precisions to fill."""
+    """Values of the model's free variables at each draw, without latent offsets and precisions."""
     for s in range(S):
         point = {
             "projection": draws.projection[s],
@@ -112,7 +114,7 @@ def test_log_prior_is_that_of_the_model(kind, target):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_log_likelihood_is_that_of_the_model(target):
-    """Latent offsets by a product Gauss-Hermite rule of 24 x 24 nodes, all rows at once.
+    """Latent offsets by a product Gauss-Hermite rule of 24 x 24 nodes, all samples at once.
 
     The package's own rule has a root mean square error of 0.02 by row, as it says.
     """
@@ -181,14 +183,18 @@ CONFIGURATIONS = {
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_draws_of_a_tree_give_at_least_the_bound(name, target, wide):
-    """E_q log p / q without latents, scores and precisions is the bound without their gaps.
+    """E_q log p / q is at least the bound with latents, utilities and precisions integrated out.
 
     That holds for many features too, where the design has the coordinates of the row space.
     """
     rng = np.random.default_rng(2)
     X = rng.standard_normal((30, 60 if wide else 5))
-    scores = X @ rng.standard_normal((X.shape[1], K)) + 3.0 * rng.standard_normal((30, K))
-    y = {"multiclass": scores.argmax(axis=1), "multilabel": scores > 0, "regression": scores}
+    utilities = X @ rng.standard_normal((X.shape[1], K)) + 3.0 * rng.standard_normal((30, K))
+    y = {
+        "multiclass": utilities.argmax(axis=1),
+        "multilabel": utilities > 0,
+        "regression": utilities,
+    }
     kind = BSDRRegressor if target == "regression" else BSDRClassifier
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="the targets are not predictable")
@@ -214,8 +220,8 @@ def test_log_p_is_prior_and_likelihood_of_the_stored_draws():
 
 
 @pytest.mark.slow
-def test_saved_trees_leave_one_out_and_say_where_mean_field_is_too_far_off(tmp_path):
-    """Overlapping classes: q is so narrow that no weights correct it, and Pareto k says so."""
+def test_leave_one_out_of_saved_trees_has_a_large_pareto_k_for_mean_field(tmp_path):
+    """Overlapping classes: q is too narrow for importance weights."""
     X, y = np.random.default_rng(5).standard_normal((40, 4)), np.arange(40) % 2
     X[:, 0] += y
     options = {"latent_scale": 1.0, "priors": SAMPLING, "projection_prior": "entrywise"}
@@ -265,8 +271,8 @@ def test_replicated_targets_have_the_density_of_the_likelihood(target):
     if target == "regression":
         W, size = draws.weights[0], np.sqrt(copies)
         cov = draws.latent_scale**2 * W.T @ W + np.diag(1.0 / tau[0])
-        gap = got.mean(axis=0) - (X @ draws.projection[0] @ W + draws.bias[0])
-        assert np.all(np.abs(gap) < 4.5 * np.sqrt(np.diag(cov)) / size)
+        difference = got.mean(axis=0) - (X @ draws.projection[0] @ W + draws.bias[0])
+        assert np.all(np.abs(difference) < 4.5 * np.sqrt(np.diag(cov)) / size)
         scale = np.sqrt(np.diag(cov)[:, None] * np.diag(cov))
         assert np.all(np.abs(np.cov(got[:, 0].T) - cov) < 4.5 * np.sqrt(2.0) * scale / size)
         return

@@ -1,4 +1,4 @@
-"""The estimators as their users meet them: what they promise, and that they are any good."""
+"""Estimators of BSDR: accuracy, calibration, attributes, arguments and predictions."""
 
 import json
 
@@ -42,7 +42,7 @@ SHORT = {"draws": 64, "chains": 2, "random_state": 0}
 
 @pytest.fixture(scope="module")
 def wine():
-    """Train and test rows: 60 and 118."""
+    """60 training and 118 test samples."""
     X, y = load_wine(return_X_y=True)
     return train_test_split(X, y, train_size=60, stratify=y, random_state=0)
 
@@ -64,8 +64,8 @@ def overlapping():
 # ------------------------------------------------------------------------------------- wine
 
 
-def test_wine_by_the_default(wine, wine_model):
-    """As accurate as shrinkage LDA, and better calibrated than a map by LDA."""
+def test_default_on_wine(wine, wine_model):
+    """As accurate as shrinkage LDA, and calibrated."""
     train, test, y_train, y_test = wine
     lda = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.1))
     lda.fit(train, y_train)
@@ -80,7 +80,7 @@ def test_wine_by_the_default(wine, wine_model):
 @quick
 @pytest.mark.parametrize("prior", ["entrywise", "columnwise", "rowwise"])
 @pytest.mark.parametrize("latent_scale", [0.1, 1.0])
-def test_wine_by_one_scale(wine, prior, latent_scale):
+def test_mean_field_on_wine(wine, prior, latent_scale):
     train, test, y_train, y_test = wine
     model = BSDRClassifier(
         variant="paper", projection_prior=prior, latent_scale=latent_scale, random_state=0
@@ -94,7 +94,7 @@ def test_wine_by_one_scale(wine, prior, latent_scale):
 
 
 @short_chains
-def test_wine_by_gibbs(wine):
+def test_gibbs_on_wine(wine):
     train, test, y_train, y_test = wine
     model = BSDRClassifier(**GIBBS)
     model.fit(train, y_train)
@@ -104,7 +104,6 @@ def test_wine_by_gibbs(wine):
 
 @short_chains
 def test_gibbs_and_mean_field_agree_where_mean_field_is_good(overlapping):
-    """Same model, same priors; mean field is the surer of the two."""
     X, y = overlapping
     common = {
         "variant": "paper",
@@ -116,17 +115,16 @@ def test_gibbs_and_mean_field_agree_where_mean_field_is_good(overlapping):
         inference="gibbs", draws=100, tune=100, chains=4, random_state=0, **common
     ).fit(X, y)
     mean_field = BSDRClassifier(random_state=0, **common).fit(X, y)
-    gap = np.abs(gibbs.predict_proba(X) - mean_field.predict_proba(X))
-    assert gap.max() < 0.25
-    assert gap.mean() < 0.05
+    difference = np.abs(gibbs.predict_proba(X) - mean_field.predict_proba(X))
+    assert difference.max() < 0.25
+    assert difference.mean() < 0.05
     assert np.mean(gibbs.predict(X) == mean_field.predict(X)) > 0.9
 
 
-def test_the_map_keeps_what_the_labels_need(wine, wine_model):
-    """Two columns are as good as all thirteen."""
+def test_two_latent_coordinates_separate_the_classes(wine, wine_model):
     train, test, y_train, y_test = wine
-    on_map = LogisticRegression().fit(wine_model.transform(train), y_train)
-    assert on_map.score(wine_model.transform(test), y_test) > 0.95
+    classifier = LogisticRegression().fit(wine_model.transform(train), y_train)
+    assert classifier.score(wine_model.transform(test), y_test) > 0.95
 
 
 # ------------------------------------------------------------------------------- attributes
@@ -163,7 +161,7 @@ def test_fitted_attributes_of_mean_field(overlapping):
     assert (np.linalg.eigvalsh(cov)[:, 0] > model.latent_scale_**2).all()
 
 
-def test_positions_are_a_linear_map_of_scaled_features(wine, wine_model):
+def test_embedding_is_linear_in_scaled_features(wine, wine_model):
     test = wine[1]
     scaled = (test - wine_model.mean_) / wine_model.scale_
     mean, cov = wine_model.transform(test, return_cov=True)
@@ -180,7 +178,7 @@ def train_far(wine):
 
 
 @short_chains
-def test_positions_of_draws_are_a_linear_map_too(overlapping):
+def test_embedding_by_draws_is_linear_in_scaled_features(overlapping):
     X, y = overlapping
     model = BSDRClassifier(**GIBBS)
     model.fit(X, y)
@@ -190,14 +188,14 @@ def test_positions_of_draws_are_a_linear_map_too(overlapping):
     assert model.lower_bounds_.size == 0
 
 
-def test_centring_alone(overlapping):
+def test_centring_without_scaling(overlapping):
     X, y = overlapping
     model = BSDRClassifier(standardize=False, **SHORT).fit(X, y)
     np.testing.assert_array_equal(model.scale_, 1.0)
     np.testing.assert_allclose(model.transform(X), (X - X.mean(axis=0)) @ model.components_.T)
 
 
-def test_the_declared_model_has_the_rows_and_priors_of_the_fit(overlapping):
+def test_pymc_model_has_the_samples_and_priors_of_the_fit(overlapping):
     X, y = overlapping
     model = BSDRClassifier(**SHORT).fit(X, y)
     declared = model.model_
@@ -210,8 +208,7 @@ def test_the_declared_model_has_the_rows_and_priors_of_the_fit(overlapping):
 # -------------------------------------------------------------------------------- arguments
 
 
-def test_the_settings_of_the_paper():
-    """Those of Gönen (2013), whatever the engine."""
+def test_default_settings_are_those_of_the_paper():
     for inference in ("mean_field", "gibbs"):
         settings = BSDRClassifier(variant="paper", inference=inference)._settings()
         assert settings.projection_prior == "entrywise"
@@ -220,7 +217,7 @@ def test_the_settings_of_the_paper():
 
 
 @quick
-def test_arguments_overrule_the_paper(overlapping):
+def test_arguments_override_the_defaults_of_the_paper(overlapping):
     X, y = overlapping
     priors = Priors(weight_rate=2.0, latent_scale=7.0)
     model = BSDRClassifier(
@@ -241,7 +238,7 @@ def test_arguments_overrule_the_paper(overlapping):
     assert "random_state" not in config
 
 
-def test_parallel_keep_the_highest_bound(overlapping):
+def test_restart_with_the_highest_bound_is_selected(overlapping):
     X, y = overlapping
     model = BSDRClassifier(**ONE_SCALE, start="random", n_restarts=3, max_iter=200).fit(X, y)
     finals = model.idata_["fit/restarts"].values
@@ -249,7 +246,7 @@ def test_parallel_keep_the_highest_bound(overlapping):
     assert model.lower_bounds_[-1] == finals.max()
 
 
-def test_starts_differ_and_the_discriminant_one_is_good(overlapping):
+def test_initialisations_differ_and_the_discriminant_one_is_best(overlapping):
     X, y = overlapping
     first = {}
     for start in ("discriminant", "pca", "random"):
@@ -263,7 +260,7 @@ def test_starts_differ_and_the_discriminant_one_is_good(overlapping):
     ("name", "arguments"),
     [("tempering", SHORT), ("mean field", {**ONE_SCALE, "max_iter": 60, "tol": 1.0})],
 )
-def test_progress_is_shown_on_demand(overlapping, capsys, name, arguments):
+def test_progress_bar_is_optional(overlapping, capsys, name, arguments):
     X, y = overlapping
     quiet = BSDRClassifier(**arguments).fit(X, y)
     assert capsys.readouterr().out == ""
@@ -272,7 +269,7 @@ def test_progress_is_shown_on_demand(overlapping, capsys, name, arguments):
     np.testing.assert_array_equal(shown.predict_proba(X), quiet.predict_proba(X))
 
 
-def test_noise_is_reported():
+def test_absence_of_signal_warns():
     rng = np.random.default_rng(92)
     X, y = rng.standard_normal((60, 6)), rng.permutation(np.arange(60) % 2)
     with pytest.warns(UserWarning, match="not predictable from X.*Bayes factor"):
@@ -286,7 +283,7 @@ def test_noise_is_reported():
 # ------------------------------------------------------------------------------ predictions
 
 
-def test_ways_of_saying_the_same(wine, wine_model):
+def test_predictions_are_consistent(wine, wine_model):
     test = wine[1]
     log_p = wine_model.predict_log_proba(test)
     np.testing.assert_allclose(np.exp(log_p), wine_model.predict_proba(test))
@@ -295,7 +292,7 @@ def test_ways_of_saying_the_same(wine, wine_model):
     np.testing.assert_array_equal(wine_model.decision_function(test), log_p)
 
 
-def test_two_classes_decide_by_log_odds(overlapping):
+def test_decision_function_of_two_classes_is_the_log_odds(overlapping):
     X, y = overlapping
     labels = np.where(y == 0, "yes", "no")
     model = BSDRClassifier(1, **SHORT).fit(X, labels)
@@ -306,18 +303,18 @@ def test_two_classes_decide_by_log_odds(overlapping):
     np.testing.assert_array_equal(model.predict(X), np.where(p[:, 1] > 0.5, "yes", "no"))
 
 
-def test_integrating_the_position_makes_predictions_less_sure(overlapping):
+def test_integrating_latent_coordinates_makes_predictions_less_certain(overlapping):
     X, y = overlapping
     arguments = {"variant": "paper", "projection_prior": "columnwise", "random_state": 0}
     integrated = BSDRClassifier(**arguments).fit(X, y)
     plug_in = BSDRClassifier(**arguments, integrate_latent=False).fit(X, y)
     np.testing.assert_array_equal(integrated.transform(X), plug_in.transform(X))
-    sure = plug_in.predict_proba(X).max(axis=1).mean()
-    assert integrated.predict_proba(X).max(axis=1).mean() < sure
+    certainty = plug_in.predict_proba(X).max(axis=1).mean()
+    assert integrated.predict_proba(X).max(axis=1).mean() < certainty
 
 
 def test_probabilities_are_calibrated():
-    """Labels drawn from the model: of what has probability p, a share p is so."""
+    """Labels from the model: events of probability p have a frequency of p."""
     rng = np.random.default_rng(93)
     X = rng.standard_normal((1200, 4))
     eta = X @ rng.standard_normal((4, 2)) @ rng.standard_normal((2, 3))
@@ -335,7 +332,7 @@ def test_probabilities_are_calibrated():
 # ------------------------------------------------------------------------------- multi-label
 
 
-def test_labels_that_do_not_exclude_each_other():
+def test_multilabel_predictions():
     rng = np.random.default_rng(94)
     X = rng.standard_normal((200, 6))
     eta = 2.0 * X @ rng.standard_normal((6, 2)) @ rng.standard_normal((2, 4))
@@ -348,8 +345,8 @@ def test_labels_that_do_not_exclude_each_other():
     assert not np.allclose(p.sum(axis=1), 1.0)
     np.testing.assert_array_equal(model.predict(X[120:]), p > 0.5)
     odds = model.decision_function(X[120:])
-    unsure = np.abs(p - 0.5) < 0.4999
-    np.testing.assert_allclose(odds[unsure], logit(p[unsure]), rtol=1e-6, atol=1e-9)
+    uncertain = np.abs(p - 0.5) < 0.4999
+    np.testing.assert_allclose(odds[uncertain], logit(p[uncertain]), rtol=1e-6, atol=1e-9)
     all_right = ((p > 0.5) == Y[120:]).all(axis=1)
     assert model.score(X[120:], Y[120:]) == all_right.mean()
 
@@ -367,7 +364,7 @@ def test_certain_labels_have_finite_odds():
 
 
 def test_reduced_rank_regression():
-    """Five outputs that share two directions: better than outputs on their own with few rows."""
+    """Better than least squares for five outputs that share two directions and few samples."""
     rng = np.random.default_rng(95)
     X = rng.standard_normal((330, 12))
     clean = 5.0 + X @ rng.standard_normal((12, 2)) @ rng.standard_normal((2, 5))
@@ -383,7 +380,7 @@ def test_reduced_rank_regression():
 
 @short_chains
 @pytest.mark.parametrize("options", [{}, ONE_SCALE, GIBBS | {"draws": 200, "tune": 200}])
-def test_intervals_of_real_targets_cover(options):
+def test_predictive_intervals_have_their_coverage(options):
     rng = np.random.default_rng(96)
     X = rng.standard_normal((660, 5))
     y = 100.0 + 10.0 * (X @ rng.standard_normal(5) + rng.standard_normal(660))
@@ -403,7 +400,7 @@ def test_diabetes():
     assert model.score(test, y_test) > least_squares - 0.03
 
 
-def test_the_density_of_a_real_target_integrates_to_one():
+def test_predictive_density_of_a_real_target_integrates_to_one():
     rng = np.random.default_rng(97)
     X = rng.standard_normal((40, 3))
     y = X @ rng.standard_normal(3) + rng.standard_normal(40)

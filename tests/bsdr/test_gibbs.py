@@ -1,9 +1,9 @@
 """Every full conditional of the Gibbs sampler against the joint density.
 
-A normal block is an affine map of the normals it consumes. ``Probe`` hands out zeros to chain 0
-and a unit vector to each other chain, so that one call reveals the mean and a root of the
-covariance, both exactly; the shape and rate of Gamma blocks are recorded. The log ratio of the
-conditional at two points then has to equal that of the joint, which knows no conditionals.
+A normal block is an affine map of standard normals. ``Probe`` returns zeros for chain 0 and a unit
+vector for each other chain, so that one call gives the exact mean and a root of the covariance; the
+shape and rate of Gamma blocks are recorded. The log ratio of the conditional at two points then has
+to equal that of the joint.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ SIZES = ("tall", "wide")
 
 
 class Probe:
-    """Stands for a generator: unit vectors for normals, the mean for Gammas, which it records."""
+    """Mock generator: unit vectors for normals; Gammas are their mean, and are recorded."""
 
     def __init__(self, n_chains):
         self.n_chains, self.used, self.gammas = n_chains, 0, []
@@ -54,7 +54,7 @@ def tile(state, n_chains):
 
 
 def some_state(problem, *, n_chains=1, seed=0, sweeps=2):
-    """A state that is consistent with y and in no special position."""
+    """A generic state that is consistent with y."""
     rng = np.random.default_rng([41, seed])
     state = gibbs.init(
         problem.data,
@@ -81,7 +81,7 @@ def log_joint(lab, problem, state):
                 [state.bias_precision[:, None], state.weight_precision], axis=1
             ),
             "weights": np.concatenate([state.bias[:, None], state.weights], axis=1),
-            "scores": state.scores,
+            "utilities": state.utilities,
             "noise_precision": state.noise_precision,
         },
     )
@@ -111,7 +111,7 @@ def problem(request, lab):
     return lab.make_problem(kind, target, size)
 
 
-def test_latent_inference(lab, problem):
+def test_projection(lab, problem):
     state = some_state(problem)
     n, d = problem.X.shape
     r = problem.n_components
@@ -181,18 +181,18 @@ def test_precisions(lab, problem):
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
-def test_scores(lab, target):
-    """Monte Carlo: means of the draws against quadrature over the cone, 4.5 standard errors."""
+def test_utilities(lab, target):
+    """Monte Carlo: means of the draws against quadrature, 4.5 standard errors."""
     problem = lab.make_problem("entrywise", target)
     state = tile(some_state(problem), 20_000)
-    T = gibbs.sample_scores(state, problem.data, rng=np.random.default_rng(45))
+    T = gibbs.sample_utilities(state, problem.data, rng=np.random.default_rng(45))
     eta = state.latent[0] @ state.weights[0] + state.bias[0]
     error = T.std(axis=0) / np.sqrt(len(T))
-    _, expected = lab.cone_truth(eta, problem)
+    _, expected = lab.truncated_moments(eta, problem)
     np.testing.assert_array_less(np.abs(T.mean(axis=0) - expected), 4.5 * error)
 
 
-def test_collapsed_projection_keeps_its_marginal(lab, problem):
+def test_collapsed_projection_leaves_its_marginal_invariant(lab, problem):
     """One pass over the columns, Q -> A Q + c + B e, maps N(m, V) onto itself.
 
     N(m, V) is the posterior of Q given T with Z integrated out, from dense matrices: T is normal
@@ -204,7 +204,7 @@ def test_collapsed_projection_keeps_its_marginal(lab, problem):
     size, n_noise = d * r, d * r + n * r
 
     W, phi = state.weights[0], np.broadcast_to(state.projection_precision[0], (d, r))
-    T = problem.data.y if state.scores is None else state.scores[0]
+    T = problem.data.y if state.utilities is None else state.utilities[0]
     noise = np.ones(k) if state.noise_precision is None else 1.0 / state.noise_precision[0]
     cov = np.diag(noise) + problem.priors.latent_scale**2 * W.T @ W
     J = np.einsum("nd,rk->nkdr", problem.X, W).reshape(n, k, size)
@@ -245,26 +245,26 @@ def test_scale_move_follows_the_joint_along_its_orbit(lab, target):
     ((shape, rate),) = probe.gammas
     factor = moved.bias / state.bias
     np.testing.assert_allclose(factor, np.sqrt(shape / rate)[:, None] * np.ones_like(factor))
-    np.testing.assert_allclose(moved.scores / state.scores, factor[0, 0])
+    np.testing.assert_allclose(moved.utilities / state.utilities, factor[0, 0])
     np.testing.assert_allclose(moved.weights / state.weights, factor[0, 0])
 
     g = np.array([0.3, 0.8, 1.1, 2.0])
     many = tile(state, 4)
     orbit = replace(
         many,
-        scores=g[:, None, None] * many.scores,
+        utilities=g[:, None, None] * many.utilities,
         weights=g[:, None, None] * many.weights,
         bias=g[:, None] * many.bias,
     )
-    d = state.scores.size + state.weights.size + state.bias.size
+    d = state.utilities.size + state.weights.size + state.bias.size
     expected = log_joint(lab, problem, orbit) + (d - 1) * np.log(g)
     got = stats.gamma.logpdf(g**2, shape, scale=1.0 / rate) + np.log(2.0 * g)
     np.testing.assert_allclose(np.diff(got), np.diff(expected), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(("kind", "target"), list(zip(KINDS, TARGETS, strict=True)))
-def test_variables_are_those_of_the_declared_model(lab, kind, target):
-    """The compiled augmented model takes them, and its log density moves like the joint."""
+def test_variables_are_those_of_the_augmented_pymc_model(lab, kind, target):
+    """Differences of its log density are those of the joint."""
     problem = lab.make_problem(kind, target)
     state = some_state(problem, n_chains=3)
     values = gibbs.to_variables(state, kind)
@@ -286,7 +286,7 @@ def test_variables_are_those_of_the_declared_model(lab, kind, target):
 
 
 @pytest.mark.parametrize("sweep", [gibbs.step, gibbs.step_joint])
-def test_sweeps_do_not_touch_their_input_and_agree_with_y(lab, sweep):
+def test_sweeps_do_not_modify_their_input_and_agree_with_y(lab, sweep):
     problem = lab.make_problem("rowwise", "multiclass")
     state = some_state(problem, n_chains=3)
     copy = {k: v.copy() for k, v in gibbs.to_variables(state, "rowwise").items()}
@@ -294,10 +294,10 @@ def test_sweeps_do_not_touch_their_input_and_agree_with_y(lab, sweep):
     for name, value in gibbs.to_variables(state, "rowwise").items():
         np.testing.assert_array_equal(value, copy[name])
         assert np.all(gibbs.to_variables(new, "rowwise")[name] != value), name
-    np.testing.assert_array_equal(new.scores.argmax(axis=2), np.tile(problem.data.y, (3, 1)))
+    np.testing.assert_array_equal(new.utilities.argmax(axis=2), np.tile(problem.data.y, (3, 1)))
 
 
-def test_a_design_in_other_coordinates_is_refused(lab):
+def test_spectral_design_raises(lab):
     problem = lab.make_problem("columnwise", "multiclass", spectral=True)
     assert isinstance(problem.data, Data)
     assert isinstance(problem.data.design, SpectralDesign)
@@ -305,7 +305,7 @@ def test_a_design_in_other_coordinates_is_refused(lab):
         some_state(problem)
 
 
-def test_constant_features_do_not_upset_the_start(lab):
+def test_initial_state_with_constant_features(lab):
     problem = lab.make_problem("entrywise", "multiclass")
     problem.data.design.X[:] = 0.0
     values = gibbs.to_variables(some_state(problem, sweeps=0), "entrywise")

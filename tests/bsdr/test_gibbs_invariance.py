@@ -1,4 +1,4 @@
-"""Geweke's question [1]_, asked of both sweeps: do they leave the joint distribution alone?
+"""Geweke's test [1]_ of both sweeps: the joint distribution is invariant.
 
 Unknowns and y are drawn from the joint exactly, one independent pair for each chain. Sweeps given
 y must not change the distribution of any function of unknowns and y, so its mean difference
@@ -31,7 +31,7 @@ PRIORS = Priors(
     latent_scale=0.7,
 )
 R, K = 2, 3
-# N, D: the ridge by features and by rows.
+# N, D: primal and dual ridge.
 SIZES = {"tall": (5, 3), "wide": (3, 5)}
 KINDS = ("entrywise", "columnwise", "rowwise")
 TARGETS = ("multiclass", "multilabel", "regression")
@@ -65,7 +65,7 @@ def draw_joint(kind, target, size, *, n_chains, rng):
         weights=W,
         bias_precision=lam,
         bias=b,
-        scores=None if regression else T,
+        utilities=None if regression else T,
         noise_precision=tau if regression else None,
     )
     return state, Data(design=DenseDesign(X), y=y, n_labels=K, target=target)
@@ -97,8 +97,8 @@ def functions(state, data):
         "|q1|^2 < |q2|^2": (Q[:, :, 0] ** 2).sum(axis=1) < (Q[:, :, 1] ** 2).sum(axis=1),
         "q1 w1 y2": Q[:, 0, :1] * W[:, 0, :1] * y[:, 0, 1:2],
     }
-    if state.scores is not None:
-        T = state.scores
+    if state.utilities is not None:
+        T = state.utilities
         found |= {
             "t^2": T**2,
             "t eta": T * (Z @ W + b[:, None]),
@@ -140,8 +140,8 @@ def worst(drift):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sweep", SWEEPS)
-def test_sweep_keeps_the_joint(sweep, kind, target, size):
-    # A factorisation for each column of a chain: five times as long.
+def test_joint_is_invariant(sweep, kind, target, size):
+    # One factorisation per column and chain: five times slower.
     n_chains = 4000 if size == "wide" and kind != "columnwise" else 20_000
     drift = drifts(SWEEPS[sweep], kind, target, size, n_chains=n_chains, n_sweeps=12, seed=1)
     assert abs(worst(drift)[1]) < BOUND, worst(drift)
@@ -154,7 +154,7 @@ FAST = {
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)
-def test_sweep_keeps_the_joint_in_a_short_run(sweep):
+def test_joint_is_invariant_in_a_short_run(sweep):
     drift = drifts(SWEEPS[sweep], *FAST[sweep], n_chains=4000, n_sweeps=6, seed=2)
     assert abs(worst(drift)[1]) < BOUND, worst(drift)
 
@@ -175,7 +175,7 @@ def a_whole_degree_of_freedom(monkeypatch):
 
 
 def latent_from_an_old_projection(monkeypatch):
-    """Z is not drawn after the collapsed draw of Q, but before it."""
+    """Z is drawn before the collapsed draw of Q, not after it."""
     sample = gibbs.sample_projection_collapsed
     old = {}
 
@@ -201,7 +201,7 @@ def scale_without_its_measure(monkeypatch):
 
 
 def variance_for_scale(monkeypatch):
-    """T given too wide a latent: latent_scale taken for its square."""
+    """latent_scale in place of its square."""
     sample = gibbs.sample_latent
     wrong = Priors(latent_scale=PRIORS.latent_scale**0.5)
     monkeypatch.setattr(
@@ -212,7 +212,7 @@ def variance_for_scale(monkeypatch):
 
 
 def bias_apart_from_weights(monkeypatch):
-    """b kept from one block draw and W from another: their covariance is lost."""
+    """b from one draw and W from another, without their covariance."""
     sample = gibbs.sample_weights
 
     def draw(state, data, *, rng):

@@ -1,4 +1,4 @@
-"""Estimators on the hierarchical model: draws, coordinates, pooled predictions, summaries."""
+"""Estimators of the hierarchical model: draws, coordinates, pooling, summaries."""
 
 import warnings
 
@@ -18,16 +18,16 @@ from bsdr_models.bsdr.hierarchical import Posterior, choose_power, fold_index
 from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.pooling import POWERS, as_power, pool, weigh_powers
 from bsdr_models.bsdr.posterior import Metric, Problem
-from bsdr_models.bsdr.settings import OF_THE_PAPER
+from bsdr_models.bsdr.settings import PAPER_ONLY
 
 N, D, K = 36, 4, 3
 TARGETS = ("multiclass", "multilabel", "regression")
-# Of which most tests need no more: they ask what is so of any draws.
+# Sufficient for tests of properties of any draws.
 FEW = {"draws": 64, "chains": 2, "pooling": "linear", "random_state": 0}
 
 
 def toy(target, *, n=N, d=D, k=K, seed=0, noise=1.0):
-    """Targets of any kind from K utilities in two dimensions, most of them predictable."""
+    """Targets of any type from K linear predictors in two latent dimensions."""
     rng = np.random.default_rng([17, seed])
     z = rng.standard_normal((n, min(d, 4)))
     X = z @ rng.standard_normal((z.shape[1], d)) + 0.1 * rng.standard_normal((n, d))
@@ -46,7 +46,7 @@ def estimator(target, r=2, **more):
 
 @pytest.fixture(scope="module")
 def fitted():
-    """A fit with more samples than features, or fewer, of each target: made once."""
+    """Cached fits of each target, with more or fewer samples than features."""
     cache = {}
 
     def fit(target, *, wide=False):
@@ -63,7 +63,7 @@ def answers(model, X):
 
 
 def flat(variable):
-    """Draws of all chains side by side."""
+    """Draws of all chains, stacked."""
     return variable.values.reshape(-1, *variable.shape[2:])
 
 
@@ -72,7 +72,7 @@ def flat(variable):
 
 @pytest.mark.parametrize("wide", [False, True], ids=["many samples", "many features"])
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_target_is_fitted(fitted, target, wide):
+def test_every_target_can_be_fitted(fitted, target, wide):
     model, X, y = fitted(target, wide=wide)
     d = X.shape[1]
     assert model.variant_ == "hierarchical"
@@ -112,7 +112,7 @@ def test_every_target_is_fitted(fitted, target, wide):
         ("regression", 3, 1, 1),
     ],
 )
-def test_no_more_components_than_the_targets_have_directions(target, k, asked, expected):
+def test_number_of_components_is_at_most_that_of_the_contrasts(target, k, asked, expected):
     X, y = toy(target, k=k)
     model = estimator(target, asked).fit(X, y)
     assert model.n_components_ == expected
@@ -122,20 +122,20 @@ def test_no_more_components_than_the_targets_have_directions(target, k, asked, e
     assert model.get_feature_names_out().shape == (expected,)
 
 
-def test_more_components_than_features_are_refused():
+def test_more_components_than_features_raise():
     with pytest.raises(ValueError, match="n_components=5 must be at most n_features=4"):
         estimator("multiclass", 5).fit(*toy("multiclass"))
 
 
-def test_far_from_all_samples_less_is_known(fitted):
-    """Beside the samples, where there are fewer of them than features, only the prior is known."""
+def test_uncertainty_grows_with_distance_from_the_training_samples(fitted):
+    """Outside the row space of the training samples the posterior is the prior."""
     for wide in (False, True):
         model, X, _ = fitted("multiclass", wide=wide)
         rng = np.random.default_rng(1)
-        beside = rng.standard_normal((20, X.shape[1]))
+        outside = rng.standard_normal((20, X.shape[1]))
         spread = [
             np.einsum("nrr->n", model.transform(rows, return_cov=True)[1]).mean()
-            for rows in (X, beside, 10.0 * beside)
+            for rows in (X, outside, 10.0 * outside)
         ]
         assert spread[2] > 20.0 * spread[1]
         assert not wide or spread[1] > spread[0]
@@ -145,7 +145,7 @@ def test_moments_are_those_of_the_mixture_over_draws(fitted):
     model, X, _ = fitted("regression")
     posterior = model._hierarchical.posterior
     scaled = (X - model.mean_) / model.scale_
-    eta = posterior.draws.utilities(posterior.metric.whiten(scaled), np.zeros(N))
+    eta = posterior.draws.linear_predictor(posterior.metric.whiten(scaled), np.zeros(N))
     sigma = posterior.draws.noise_scale
     mean, std = model.predict(X, return_std=True)
     np.testing.assert_allclose(mean, eta.mean(axis=0) * model.y_scale_ + model.y_mean_, atol=1e-6)
@@ -168,26 +168,26 @@ def test_the_number_of_components_is_that_of_the_largest_evidence():
         model = estimator("multiclass", "auto").fit(X, labels)
         found = dict(model._hierarchical.by_components)
         assert model.n_components_ == max(found, key=found.get)
-        assert found[expected] > max(found.values()) - 4.0  # populations differ by some nats
+        assert found[expected] > max(found.values()) - 4.0  # populations differ by a few nats
         assert list(found) == list(range(1, len(found) + 1))
         assert len(found) <= len(np.unique(labels)) - 1
         assert model.idata_.attrs["components_compared"] == list(found)
         np.testing.assert_array_equal(
             model.idata_.attrs["components_log_evidence"], list(found.values())
         )
-        said = dict(model.summary().sections["latent space"])["log evidence of"]
-        assert said.startswith(f"{found[1]:.1f} for 1, {found[2]:.1f} for 2")
+        line = dict(model.summary().sections["latent space"])["log evidence of"]
+        assert line.startswith(f"{found[1]:.1f} for 1, {found[2]:.1f} for 2")
     assert found[2] > found[1]
 
 
-def test_of_two_classes_there_is_nothing_to_compare():
+def test_two_classes_have_one_component():
     X, y = toy("multiclass", k=2)
     model = estimator("multiclass", "auto").fit(X, y)
     assert model.n_components_ == 1
     assert [number for number, _ in model._hierarchical.by_components] == [1]
 
 
-def test_an_engine_without_an_evidence_cannot_choose():
+def test_auto_components_need_an_evidence():
     with pytest.raises(ValueError, match="n_components='auto' needs inference='smc'"):
         BSDRClassifier("auto", inference="nuts").fit(*toy("multiclass"))
 
@@ -212,15 +212,15 @@ def test_pooling_is_the_mean_of_powers():
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
-def test_words_and_numbers_pool_as_they_say(target):
-    """The draws are the same, whatever the pooling."""
+def test_named_and_numeric_poolings(target):
+    """The draws do not depend on the pooling."""
     X, y = toy(target)
     found = {
         pooling: estimator(target, pooling=pooling).fit(X, y) for pooling in ("linear", 0.5, "log")
     }
     posterior = found["linear"]._hierarchical.posterior
     scaled = (X - X.mean(axis=0)) / X.std(axis=0)
-    eta = posterior.draws.utilities(posterior.metric.whiten(scaled), np.zeros(N))
+    eta = posterior.draws.linear_predictor(posterior.metric.whiten(scaled), np.zeros(N))
     if target == "multilabel":
         p = 0.997 * norm.cdf(eta) + 0.0015
         log_p = np.log(np.stack([p, 1.0 - p], axis=-1))
@@ -233,18 +233,18 @@ def test_words_and_numbers_pool_as_they_say(target):
     for pooling, power in (("linear", 1.0), (0.5, 0.5), ("log", 0.0)):
         assert found[pooling].pooling_power_ == power
         np.testing.assert_allclose(found[pooling].predict_proba(X), expected[power], rtol=1e-5)
-    # Draws that disagree make a flat mean.
-    sure = [np.abs(found[a].predict_proba(X) - 0.5).mean() for a in ("linear", 0.5, "log")]
-    assert sure == sorted(sure)
+    # Disagreement between draws flattens the mean.
+    certainty = [np.abs(found[a].predict_proba(X) - 0.5).mean() for a in ("linear", 0.5, "log")]
+    assert certainty == sorted(certainty)
 
 
 @pytest.mark.parametrize("pooling", ["geometric", -0.1, 1.5, np.nan, True, None])
-def test_what_is_no_pooling_is_refused(pooling):
+def test_invalid_pooling_raises(pooling):
     with pytest.raises(ValueError, match="pooling must be 'auto', 'linear', 'log' or a number"):
         estimator("multiclass", pooling=pooling).fit(*toy("multiclass"))
 
 
-def test_powers_are_weighed_by_the_likelihood_of_what_was_held_out():
+def test_powers_are_weighted_by_the_held_out_likelihood():
     assert as_power("auto") is None
     assert as_power(1) == as_power("linear") == 1.0
     assert as_power(0) == as_power("log") == 0.0
@@ -254,7 +254,7 @@ def test_powers_are_weighed_by_the_likelihood_of_what_was_held_out():
     assert with_odds == pytest.approx(0.25 * POWERS[0] + 0.75 * POWERS[3])
 
 
-def test_held_out_samples_choose_the_power():
+def test_power_is_selected_by_held_out_samples():
     X, y = toy("multiclass")
     model = estimator("multiclass", pooling="auto").fit(X, y)
     assert 0.0 <= model.pooling_power_ <= 1.0
@@ -271,13 +271,13 @@ def test_folds_are_stratified_and_leave_no_class_out():
     fold = fold_index(y, "multiclass", rng)
     counts = np.array([np.bincount(y[fold == f], minlength=3)[:2] for f in range(5)])
     assert np.ptp(counts, axis=0).max() <= 1
-    assert fold_index(np.arange(4), "multiclass", rng).max() == 0  # one of each: none to hold out
+    assert fold_index(np.arange(4), "multiclass", rng).max() == 0  # a single sample of each class
     for target in ("multilabel", "regression"):
         assert np.ptp(np.bincount(fold_index(np.zeros((12, 2)), target, rng))) <= 1
 
 
-def test_classes_of_one_sample_leave_nothing_to_hold_out():
-    problem = Problem.pose(
+def test_classes_of_one_sample_cannot_be_held_out():
+    problem = Problem.build(
         np.random.default_rng(0).standard_normal((3, 2)),
         np.arange(3),
         n_labels=3,
@@ -285,16 +285,16 @@ def test_classes_of_one_sample_leave_nothing_to_hold_out():
         target="multiclass",
         priors=HierarchicalPriors(),
     )
-    power, score = choose_power(problem, rng=np.random.default_rng(0))
+    power, log_score = choose_power(problem, rng=np.random.default_rng(0))
     assert power == 1.0
-    assert np.isnan(score)
+    assert np.isnan(log_score)
 
 
 # --------------------------------------------------------------------------------- invariance
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_same_seed_same_bits(target):
+def test_fits_are_reproducible(target):
     X, y = toy(target)
     first, second = (estimator(target).fit(X, y) for _ in range(2))
     np.testing.assert_array_equal(answers(first, X), answers(second, X))
@@ -304,7 +304,7 @@ def test_same_seed_same_bits(target):
     assert not np.array_equal(answers(other, X), answers(first, X))
 
 
-def test_workers_change_no_bit():
+def test_result_does_not_depend_on_n_jobs():
     X, y = toy("multiclass")
     alone, together = (
         estimator("multiclass", pooling="auto", n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 2)
@@ -315,8 +315,8 @@ def test_workers_change_no_bit():
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_names_and_orders_move_answers_by_monte_carlo_error_alone(target):
-    """Of classes, samples and features, and signs of features, all at once."""
+def test_permutations_change_predictions_by_monte_carlo_error_only(target):
+    """Permutations of classes, samples and features, and signs of features."""
     X, y = toy(target)
     rng = np.random.default_rng(6)
     classes, features, samples = (rng.permutation(size) for size in (K, D, N))
@@ -330,10 +330,10 @@ def test_names_and_orders_move_answers_by_monte_carlo_error_alone(target):
 
     before = fit(X, y, X, range(5))
     after = fit(X_new[samples], y_new[samples], X_new, range(5, 10))[..., classes]
-    gap = after.mean(axis=0) - before.mean(axis=0)
+    difference = after.mean(axis=0) - before.mean(axis=0)
     error = (after.var(axis=0, ddof=1) + before.var(axis=0, ddof=1)) / 5.0
-    # Answers of one fit vary together; were they independent, the ratio would be 1.
-    assert np.sqrt(np.mean(gap**2) / np.mean(error)) < 2.5
+    # Predictions of a fit are correlated; for independent ones the ratio would be 1.
+    assert np.sqrt(np.mean(difference**2) / np.mean(error)) < 2.5
     assert np.sqrt(np.mean(error)) < 0.05
 
 
@@ -342,17 +342,17 @@ def test_names_and_orders_move_answers_by_monte_carlo_error_alone(target):
 
 @pytest.mark.parametrize("wide", [False, True], ids=["many samples", "many features"])
 @pytest.mark.parametrize("target", TARGETS)
-def test_aligned_draws_have_the_utilities_of_raw_ones(fitted, target, wide):
+def test_alignment_keeps_the_linear_predictor(fitted, target, wide):
     model, X, _ = fitted(target, wide=wide)
     fit = model._hierarchical
     scaled = (X - model.mean_) / model.scale_
     whitened, none = fit.posterior.metric.whiten(scaled), np.zeros(N)
-    raw = fit.draws.utilities(whitened, none)
+    raw = fit.draws.linear_predictor(whitened, none)
     aligned = fit.coordinates.align(fit.draws)
     size = np.abs(raw).max()
-    np.testing.assert_allclose(aligned.utilities(whitened, none), raw, atol=1e-8 * size)
+    np.testing.assert_allclose(aligned.linear_predictor(whitened, none), raw, atol=1e-8 * size)
     np.testing.assert_array_equal(aligned.noise_scale, fit.draws.noise_scale)
-    # And so have those of the tree, over features.
+    # The same for the draws of the tree.
     posterior = model.idata_["posterior"]
     Q, W, b, coef = (flat(posterior[name]) for name in ("projection", "weights", "bias", "coef"))
     np.testing.assert_allclose(scaled @ Q @ W + b[:, None], raw, atol=1e-8 * size)
@@ -363,7 +363,7 @@ def test_aligned_draws_have_the_utilities_of_raw_ones(fitted, target, wide):
 
 @pytest.mark.parametrize("wide", [False, True], ids=["many samples", "many features"])
 @pytest.mark.parametrize("target", TARGETS)
-def test_positions_are_a_linear_map_of_scaled_features(fitted, target, wide):
+def test_embedding_is_linear_in_scaled_features(fitted, target, wide):
     model, X, _ = fitted(target, wide=wide)
     new = np.random.default_rng(7).standard_normal((5, X.shape[1]))
     for rows in (X, new):
@@ -375,12 +375,12 @@ def test_positions_are_a_linear_map_of_scaled_features(fitted, target, wide):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_coordinates_are_those_of_the_mean_utilities(fitted, target):
-    """Canonical variates: distances in the plane are those between mean utilities."""
+def test_coordinates_are_canonical_variates_of_the_mean_linear_predictor(fitted, target):
+    """Distances between embedded samples are those between their mean linear predictors."""
     model, X, y = fitted(target)
     fit = model._hierarchical
     scaled = (X - model.mean_) / model.scale_
-    eta = fit.draws.utilities(fit.posterior.metric.whiten(scaled), np.zeros(N))
+    eta = fit.draws.linear_predictor(fit.posterior.metric.whiten(scaled), np.zeros(N))
     mean = eta.mean(axis=0) - eta.mean(axis=(0, 1))
     u = model.transform(X)
     axes = fit.coordinates.axes
@@ -399,7 +399,7 @@ def test_coordinates_are_those_of_the_mean_utilities(fitted, target):
 # --------------------------------------------------------------------------------- evidence
 
 
-def test_noise_is_called_noise():
+def test_absence_of_signal_warns():
     rng = np.random.default_rng(8)
     X, y = rng.standard_normal((60, 6)), np.arange(60) % 3
     with pytest.warns(UserWarning, match="not predictable from X.*Bayes factor"):
@@ -416,7 +416,7 @@ def wine():
     return estimator("multiclass", draws=200).fit(*load_wine(return_X_y=True))
 
 
-def test_wine_has_a_signal(wine):  # and no warning, which would be an error
+def test_wine_has_a_signal(wine):  # a warning would be an error
     model = wine
     assert model.log_bayes_factor_ > 50.0
     assert model.idata_.attrs["log_bayes_factor"] == model.log_bayes_factor_
@@ -431,15 +431,15 @@ def test_few_samples_converge_by_default():
     assert model.idata_.attrs["ess_bulk"] > 500
 
 
-def test_evidence_of_a_model_without_features_is_known():
-    """Of two classes with a bias alone, by quadrature."""
+def test_evidence_without_features_against_quadrature():
+    """Two classes with a bias only."""
     y = np.repeat([0, 1], [12, 5])
     priors = HierarchicalPriors()
     found = hierarchical.evidence_without_features(
         y, 2, "multiclass", priors, rng=np.random.default_rng(9)
     )
     b = np.linspace(-60.0, 60.0, 20_001)
-    # Utilities differ by sqrt(2) b, and the difference of two noises has a variance of two.
+    # The predictors differ by sqrt(2) b, and the difference of two noises has a variance of two.
     log_p = [np.log(0.997 * norm.cdf(sign * b) + 0.0015) for sign in (1.0, -1.0)]
     density = 12.0 * log_p[0] + 5.0 * log_p[1] + norm.logpdf(b, scale=priors.bias_scale)
     assert found == pytest.approx(logsumexp(density) + np.log(b[1] - b[0]), abs=0.3)
@@ -454,7 +454,7 @@ def test_arviz_reads_the_tree(fitted, target):
     model = fitted(target)[0]
     tree = model.idata_
     assert tree.attrs["inference_method"] == "smc"
-    assert "note" not in tree["posterior"].attrs  # nothing exact is called approximate
+    assert "note" not in tree["posterior"].attrs  # not approximate
     stats = tree["sample_stats"]
     total = tree["log_likelihood/y"].sum("obs")
     np.testing.assert_allclose(total, stats["log_likelihood"], rtol=1e-6)
@@ -468,7 +468,7 @@ def test_arviz_reads_the_tree(fitted, target):
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
-def test_leave_one_out_takes_samples_of_which_every_draw_is_certain(wine):
+def test_leave_one_out_of_samples_of_which_all_draws_are_certain(wine):
     values = wine.idata_["log_likelihood/y"].stack(s=("chain", "draw"))
     certain = (values.max("s") - values.min("s")) < 1e-5
     assert certain.any()
@@ -479,7 +479,7 @@ def test_leave_one_out_takes_samples_of_which_every_draw_is_certain(wine):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_file_gives_the_same_answers(fitted, target, tmp_path):
+def test_saved_models_predict_the_same(fitted, target, tmp_path):
     model, X, _ = fitted(target, wide=True)
     model.save(tmp_path / "model.skops")
     back = load(tmp_path / "model.skops")
@@ -492,7 +492,7 @@ def test_a_file_gives_the_same_answers(fitted, target, tmp_path):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_summary_says_what_the_fit_is(fitted, target):
+def test_summary_describes_the_fit(fitted, target):
     model, _, _ = fitted(target)
     said = str(model.summary())
     fit = dict(model.summary().sections["fit"])
@@ -508,20 +508,20 @@ def test_a_summary_says_what_the_fit_is(fitted, target):
 
 
 def interrupt_at(monkeypatch, number):
-    """At which run of particles; the first is of the model without features."""
+    """Interrupt a run of particles; the first is of the model without features."""
     run, calls = hierarchical.run_tempering, []
 
-    def tired(*args, **kwargs):
+    def interrupting(*args, **kwargs):
         calls.append(1)
         if len(calls) == number:
             raise KeyboardInterrupt
         return run(*args, **kwargs)
 
-    monkeypatch.setattr(hierarchical, "run_tempering", tired)
+    monkeypatch.setattr(hierarchical, "run_tempering", interrupting)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_interrupt_keeps_the_populations_that_are_there(target, monkeypatch):
+def test_interrupted_fit_keeps_finished_populations(target, monkeypatch):
     X, y = toy(target)
     interrupt_at(monkeypatch, 3)
     model = estimator(target, chains=3, pooling="auto").fit(X, y)
@@ -535,7 +535,7 @@ def test_an_interrupt_keeps_the_populations_that_are_there(target, monkeypatch):
     assert "stopped the fit" in str(model.summary())
 
 
-def test_an_interrupt_before_the_posterior_leaves_an_unfitted_model(monkeypatch):
+def test_interrupt_before_the_posterior_leaves_the_model_unfitted(monkeypatch):
     X, y = toy("multiclass")
     model = estimator("multiclass").fit(X, y)
     interrupt_at(monkeypatch, 2)
@@ -545,7 +545,7 @@ def test_an_interrupt_before_the_posterior_leaves_an_unfitted_model(monkeypatch)
         model.predict(X)
 
 
-def test_an_interrupt_of_the_folds_keeps_the_draws(monkeypatch):
+def test_interrupted_folds_keep_the_draws(monkeypatch):
     X, y = toy("multiclass")
     whole = estimator("multiclass").fit(X, y)
     interrupt_at(monkeypatch, 5)  # after two populations and a fold
@@ -570,8 +570,8 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", sorted(OTHERS))
-def test_arguments_of_the_other_model_are_refused(name):
-    assert OTHERS.keys() == OF_THE_PAPER.keys()
+def test_arguments_of_the_other_model_raise(name):
+    assert OTHERS.keys() == PAPER_ONLY.keys()
     with pytest.raises(ValueError, match=f"^{name}=.* is for variant='paper'"):
         estimator("multiclass", **{name: OTHERS[name]}).fit(*toy("multiclass"))
 
@@ -592,7 +592,7 @@ def test_arguments_of_the_other_model_are_refused(name):
         ({"chains": 0}, "chains"),
     ],
 )
-def test_arguments_that_do_not_go_together_say_why(arguments, message):
+def test_incompatible_arguments_raise(arguments, message):
     model = BSDRClassifier(**arguments)
     with pytest.raises(ValueError, match=message):
         model.fit(*toy("multiclass"))
@@ -603,7 +603,7 @@ def test_arguments_that_do_not_go_together_say_why(arguments, message):
 
 
 def density_of(target, *, wide):
-    """The declared model's log density, and that which the sampler moves in, at random points."""
+    """Log densities of the PyMC model and of the sampler at random parameters."""
     n, d, r = 8, 14 if wide else 3, 2
     X, y = toy(target, n=n, d=d, seed=2)
     X = X - X.mean(axis=0)
@@ -615,7 +615,7 @@ def density_of(target, *, wide):
     model = build_model(X, y, n_components=r, priors=priors, target=target)
     logp = model.compile_logp(mode="FAST_COMPILE")
     metric = Metric.learn(X)
-    problem = Problem.pose(
+    problem = Problem.build(
         metric.whiten(X),
         y > 0 if target == "multilabel" else y,
         n_labels=K,
@@ -625,15 +625,15 @@ def density_of(target, *, wide):
     )
     rng = np.random.default_rng(10)
     theta = rng.standard_normal((6, problem.n_parameters))
-    beside = rng.standard_normal((6, d, r))
-    beside -= metric.axes @ (metric.axes.T @ beside)
+    outside = rng.standard_normal((6, d, r))
+    outside -= metric.axes @ (metric.axes.T @ outside)
     blocks = problem.split(theta)
-    assert np.abs(beside).max() > 0.1 or not wide
+    assert np.abs(outside).max() > 0.1 or not wide
     declared = []
     for s in range(6):
         point = {
             "scale_log__": np.log(problem.scale(theta)[s]),
-            "projection_offset": metric.axes @ blocks["projection"][s].T + beside[s],
+            "projection_offset": metric.axes @ blocks["projection"][s].T + outside[s],
             "weight_contrasts": blocks["weights"][s],
             "bias_contrasts": priors.bias_scale * blocks["bias"][s],
         }
@@ -642,18 +642,18 @@ def density_of(target, *, wide):
         assert point.keys() == {variable.name for variable in model.value_vars}
         declared.append(float(logp(point)))
     sampled = problem.log_likelihood(theta)[0] - 0.5 * np.sum(theta**2, axis=1)
-    return np.array(declared), sampled - 0.5 * np.sum(beside**2, axis=(1, 2))
+    return np.array(declared), sampled - 0.5 * np.sum(outside**2, axis=(1, 2))
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["many samples", "many features"])
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_declared_model_has_the_density_that_is_sampled(target, wide):
+def test_pymc_model_has_the_density_that_is_sampled(target, wide):
     declared, sampled = density_of(target, wide=wide)
     assert np.ptp(sampled) > 3.0
     np.testing.assert_allclose(np.diff(declared), np.diff(sampled), rtol=1e-5, atol=1e-4)
 
 
-def test_the_declared_model_is_that_of_the_fit(fitted):
+def test_pymc_model_is_that_of_the_fit(fitted):
     for target in TARGETS:
         model, X, _ = fitted(target)
         declared = model.model_
@@ -665,7 +665,7 @@ def test_the_declared_model_is_that_of_the_fit(fitted):
         )
 
 
-def test_labels_of_the_declared_model_are_exchangeable():
+def test_labels_of_the_pymc_model_are_exchangeable():
     X, y = toy("multiclass")
     model = build_model(X - X.mean(axis=0), y, n_components=2)
     found = pm.sample_prior_predictive(
@@ -679,8 +679,8 @@ def test_labels_of_the_declared_model_are_exchangeable():
 
 @pytest.mark.slow
 def test_nuts_agrees_with_tempering(monkeypatch):
-    """Means of what is identified on classes of Iris that overlap, within 4 standard errors."""
-    monkeypatch.setattr(hierarchical, "N_PREDICT", 4096)  # of 256, .05 is Monte Carlo error
+    """Means of identified quantities on overlapping classes of Iris, within 4 standard errors."""
+    monkeypatch.setattr(hierarchical, "N_PREDICT", 4096)  # Monte Carlo error of 256 is .05
     X, y = load_iris(return_X_y=True)
     X, y = X[1::5, :2], y[1::5]
     trees, probabilities = {}, {}
@@ -701,14 +701,14 @@ def test_nuts_agrees_with_tempering(monkeypatch):
             np.moveaxis(tree[name].values.reshape(*tree[name].shape[:2], -1), 2, 0)
             for tree in trees.values()
         )
-        gap = first.mean(axis=(1, 2)) - second.mean(axis=(1, 2))
+        difference = first.mean(axis=(1, 2)) - second.mean(axis=(1, 2))
         errors = [[array_stats.mcse(values) for values in each] for each in (first, second)]
-        z.append(gap / np.hypot(*errors))
+        z.append(difference / np.hypot(*errors))
     assert np.abs(np.concatenate(z)).max() < 4.0
     assert np.abs(probabilities["smc"] - probabilities["nuts"]).max() < 0.05
 
 
-def test_a_prediction_uses_no_more_draws_than_it_says():
+def test_predictions_use_at_most_n_predict_draws():
     model = estimator("multiclass", draws=256).fit(*toy("multiclass"))
     assert len(model._hierarchical.draws.scale) == 512
     posterior: Posterior = model._hierarchical.posterior

@@ -1,4 +1,4 @@
-"""Laplace's method for the hierarchical model: its derivatives, its prior, and exact sampling."""
+"""Laplace's method for the hierarchical model: derivatives, prior, agreement with sampling."""
 
 import os
 
@@ -20,7 +20,7 @@ from bsdr_models.inference.tempering import Moves, run_tempering
 from bsdr_models.numerics.scaling import Scaler
 
 PRIORS = HierarchicalPriors()
-# Target, labels, components: weights of full rank, of lower rank, and with components to spare.
+# Target, labels, components: weights of full and lower rank, and more components than contrasts.
 SHAPES = (
     ("multiclass", 3, 2),
     ("multiclass", 4, 2),
@@ -46,7 +46,7 @@ def make_problem(target, n, d, k, r, **options):
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     if target == "regression":
         y = (y - y.mean(axis=0)) / y.std(axis=0)
-    return Problem.pose(
+    return Problem.build(
         Metric.learn(X).whiten(X), y, n_labels=k, n_components=r, target=target, priors=PRIORS
     )
 
@@ -61,12 +61,12 @@ def make_search(problem, basis, at):
     search = laplace._Search(
         blocks, prepared, problem.n_components, None, lambda count, value: None
     )
-    search.begin(laplace.Place(basis, at, search.spread))
+    search.move_to(laplace.SearchState(basis, at, search.spread))
     return search
 
 
 def coefficients(problem, theta):
-    """What the likelihood sees, flattened: (S, B K + K)."""
+    """Coefficients and biases, flattened: (S, B K + K)."""
     found = problem.parameters(theta, rng=np.random.default_rng(0))
     coef = np.einsum("srb,srk->sbk", found.projection, found.weights).reshape(len(theta), -1)
     return np.concatenate([coef, found.bias], axis=1)
@@ -76,7 +76,7 @@ def coefficients(problem, theta):
 
 
 @every_shape
-def test_slope_and_curvature_are_those_of_the_density(target, k, r):
+def test_gradient_and_hessian_against_finite_differences(target, k, r):
     problem = make_problem(target, 80, 5, k, max(r, 1))
     rng = np.random.default_rng(1)
     j, b = len(problem.contrasts), problem.X.shape[1]
@@ -97,11 +97,11 @@ def test_slope_and_curvature_are_those_of_the_density(target, k, r):
     assert search(search.at)[0] == pytest.approx(value, rel=1e-10)  # the same product
     slope, curvature = change(search.at)
     np.testing.assert_allclose(search(search.at)[1], slope, rtol=1e-5, atol=1e-4)
-    search.curve()
+    search.update_hessian()
     np.testing.assert_allclose(-search.precision, curvature, rtol=1e-4, atol=2e-2)
 
 
-def test_the_likelihood_is_that_of_the_problem():
+def test_log_likelihood_is_that_of_the_problem():
     for target, k, r in SHAPES:
         problem = make_problem(target, 60, 5, k, r)
         found = fit_laplace(problem, rng=np.random.default_rng(0), n_draws=30)
@@ -113,7 +113,7 @@ def test_the_likelihood_is_that_of_the_problem():
 
 
 @pytest.mark.parametrize(("b", "r", "j"), [(10, 2, 2), (12, 3, 1), (8, 1, 1)])
-def test_the_density_of_the_product_is_a_mean_over_weights_and_scale(b, r, j):
+def test_density_of_the_product_is_a_mean_over_weights_and_scale(b, r, j):
     rng = np.random.default_rng(0)
     F = rng.standard_normal((b, min(r, j)))
     W = rng.standard_normal((200_000, r, j))
@@ -126,8 +126,8 @@ def test_the_density_of_the_product_is_a_mean_over_weights_and_scale(b, r, j):
 
 
 @pytest.mark.parametrize(("b", "r", "j"), [(6, 1, 3), (10, 2, 2), (9, 3, 2), (10, 2, 4), (4, 2, 3)])
-def test_what_a_product_leaves_open_is_drawn_from_the_prior(b, r, j):
-    """Parameters from the prior, their product, and parameters given that: the same law again."""
+def test_unidentified_parameters_are_drawn_from_the_prior(b, r, j):
+    """Parameters drawn given the product of a prior draw are distributed as the prior."""
     rng = np.random.default_rng(b)
     prior, rank = ProductPrior(b, r, j, PRIORS), min(r, j)
     first, again = [], []
@@ -166,34 +166,34 @@ def check_against_sampling(problem, moves, *, widest=0.1, evidence=0.5):
     ratio = widths[0] / widths[1]
     np.testing.assert_allclose(ratio, 1.0, atol=2.0 * widest)
     assert np.sqrt(np.mean((ratio - 1.0) ** 2)) < widest
-    gap = (ours.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)
-    assert np.abs(gap).max() < 0.25
+    difference = (ours.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)
+    assert np.abs(difference).max() < 0.25
 
 
 @pytest.mark.slow
-def test_regression_is_that_of_exact_sampling():
+def test_regression_agrees_with_sampling():
     moves = Moves(n_particles=1000, n_moves=4, n_warm_up=8, n_kept=3, n_between=3)
     check_against_sampling(make_problem("regression", 1000, 5, 1, 1), moves)
 
 
 @pytest.mark.slow
-def test_classes_of_many_samples_are_those_of_exact_sampling():
-    # Short trajectories do not reach the ends of what the prior alone tells: 20 % too narrow.
+def test_classes_of_many_samples_agree_with_sampling():
+    # With short trajectories directions known from the prior only are 20 % too narrow.
     moves = Moves(n_particles=100, n_moves=3, n_warm_up=8, n_kept=15, n_last=40, last_steps=64)
     check_against_sampling(make_problem("multiclass", 5000, 10, 3, 2), moves, evidence=1.5)
 
 
 @pytest.mark.slow
-def test_weights_of_lower_rank_are_those_of_exact_sampling():
+def test_weights_of_lower_rank_agree_with_sampling():
     moves = Moves(n_particles=200, n_moves=4, n_warm_up=10, n_kept=4, n_between=4)
     check_against_sampling(make_problem("multiclass", 1000, 6, 4, 2), moves, widest=0.15)
 
 
-def test_few_separable_samples_are_not_to_be_trusted():
+def test_pareto_k_is_large_for_few_separable_samples():
     X, y = load_wine(return_X_y=True)
     X, y = X[::8], y[::8]
     X = (X - X.mean(axis=0)) / X.std(axis=0)
-    problem = Problem.pose(
+    problem = Problem.build(
         Metric.learn(X).whiten(X),
         y,
         n_labels=3,
@@ -204,13 +204,13 @@ def test_few_separable_samples_are_not_to_be_trusted():
     assert fit_laplace(problem, rng=np.random.default_rng(0)).pareto_k > 0.7
 
 
-def test_the_order_of_classes_and_of_samples_does_not_matter():
+def test_mode_is_invariant_to_permutations_of_classes_and_samples():
     problem = make_problem("multiclass", 600, 5, 4, 2)
-    turn = np.array([2, 0, 3, 1])
+    classes = np.array([2, 0, 3, 1])
     order = np.random.default_rng(0).permutation(600)
-    other = Problem.pose(
+    other = Problem.build(
         problem.X[order],
-        turn[problem.y[order]],
+        classes[problem.y[order]],
         n_labels=4,
         n_components=2,
         target="multiclass",
@@ -220,12 +220,14 @@ def test_the_order_of_classes_and_of_samples_does_not_matter():
         fit_laplace(each, rng=np.random.default_rng(0), n_draws=400) for each in (problem, other)
     )
     assert ours.log_evidence == pytest.approx(theirs.log_evidence, abs=0.1)
-    mode, turned = (coefficients(p, f.mode[None])[0] for p, f in ((problem, ours), (other, theirs)))
-    turned = turned.reshape(-1, 4)[:, turn].ravel()
-    np.testing.assert_allclose(mode, turned, atol=1e-5)
+    mode, permuted = (
+        coefficients(p, f.mode[None])[0] for p, f in ((problem, ours), (other, theirs))
+    )
+    permuted = permuted.reshape(-1, 4)[:, classes].ravel()
+    np.testing.assert_allclose(mode, permuted, atol=1e-5)
 
 
-def test_an_interrupted_search_keeps_its_best_point():
+def test_interrupted_search_returns_its_best_parameters():
     problem = make_problem("multiclass", 300, 5, 3, 2)
 
     def stop(count, value):
@@ -238,9 +240,9 @@ def test_an_interrupted_search_keeps_its_best_point():
     assert np.isfinite(found.draws).all()
 
 
-def test_fewer_features_than_components_are_refused():
+def test_fewer_features_than_components_raise():
     problem = make_problem("multiclass", 100, 2, 5, 2)
-    wider = Problem.pose(
+    wider = Problem.build(
         problem.X, problem.y, n_labels=5, n_components=3, target="multiclass", priors=PRIORS
     )
     with pytest.raises(ValueError, match="2 features that vary independently"):
@@ -251,7 +253,7 @@ def test_fewer_features_than_components_are_refused():
 
 
 class OnDisk(Unread):
-    """Samples that are read when they are asked for."""
+    """Samples that are read on demand."""
 
     def __init__(self, rows):
         self._samples = rows
@@ -273,9 +275,9 @@ def fit_in_blocks(blocks, scaler, target, k, r, **options):
 
 def same(found, expected):
     sd = np.sqrt(np.diag(np.linalg.inv(expected.normal.precision)))
-    gap = found.normal.mean - expected.normal.mean
-    assert np.abs(gap).max() < 1e-6
-    assert np.abs(gap / sd).max() < 1e-4
+    difference = found.normal.mean - expected.normal.mean
+    assert np.abs(difference).max() < 1e-6
+    assert np.abs(difference / sd).max() < 1e-4
     ours, theirs = (np.linalg.inv(each.normal.precision) for each in (found, expected))
     np.testing.assert_allclose(ours, theirs, atol=1e-4 * np.abs(theirs).max())
     assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-4)
@@ -283,11 +285,11 @@ def same(found, expected):
 
 
 @every_shape
-def test_blocks_come_to_the_mode_of_memory(target, k, r):
+def test_blocks_have_the_mode_of_samples_in_memory(target, k, r):
     X, y = make_rows(target, 400, 5, k, r)
     scaler = Scaler.fit(X)
     Z = scaler.transform(X)
-    problem = Problem.pose(
+    problem = Problem.build(
         Metric.learn(Z).whiten(Z), y, n_labels=k, n_components=r, target=target, priors=PRIORS
     )
     expected = fit_laplace(problem, rng=np.random.default_rng(0), n_draws=40, n_starts=1)
@@ -298,7 +300,7 @@ def test_blocks_come_to_the_mode_of_memory(target, k, r):
         same(fit_in_blocks(blocks, scaler, target, k, r)[0], expected)
 
 
-def test_samples_without_a_label_are_left_out():
+def test_samples_without_a_label_are_ignored():
     X, y = make_rows("multiclass", 300, 4, 3, 2)
     unlabelled = np.where(np.arange(300) % 3 == 0, -1, y)
     kept = unlabelled >= 0
@@ -310,7 +312,7 @@ def test_samples_without_a_label_are_left_out():
     np.testing.assert_allclose(found.normal.mean, expected.normal.mean, atol=1e-6)
 
 
-def test_workers_come_to_the_mode_of_one_process(threads_cluster):
+def test_workers_have_the_mode_of_one_process(threads_cluster):
     X, y = make_rows("multiclass", 900, 6, 4, 2)
     scaler = Scaler.fit(X)
     found, expected = (
@@ -322,7 +324,7 @@ def test_workers_come_to_the_mode_of_one_process(threads_cluster):
     same(found, expected)
 
 
-def test_a_search_goes_on_from_its_checkpoint(tmp_path):
+def test_search_resumes_from_its_checkpoint(tmp_path):
     X, y = make_rows("multiclass", 500, 6, 4, 2)
     scaler, blocks = Scaler.fit(X), make_blocks(X, y, block_size=130)
     expected, _ = fit_in_blocks(blocks, scaler, "multiclass", 4, 2)
@@ -342,7 +344,7 @@ def test_a_search_goes_on_from_its_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize(("target", "k", "r"), SHAPES[:4])
-def test_the_posterior_so_far_is_the_prior_of_further_samples(target, k, r):
+def test_posterior_is_the_prior_of_further_samples(target, k, r):
     n = 3000
     X, y = make_rows(target, n, 5, k, r)
     scaler = Scaler.fit(X)
@@ -360,7 +362,7 @@ def test_the_posterior_so_far_is_the_prior_of_further_samples(target, k, r):
         )
         assert found.converged
         evidence += found.log_evidence
-    problem = Problem.pose(
+    problem = Problem.build(
         np.zeros((1, 5)), y[:1], n_labels=k, n_components=r, target=target, priors=PRIORS
     )
     rng = np.random.default_rng(0)
@@ -372,14 +374,14 @@ def test_the_posterior_so_far_is_the_prior_of_further_samples(target, k, r):
         n_starts=1,
     )
     ours, theirs = (coefficients(problem, each.draws) for each in (found, whole))
-    gap = (ours.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)
-    assert np.sqrt(np.mean(gap**2)) < 0.3
+    difference = (ours.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)
+    assert np.sqrt(np.mean(difference**2)) < 0.3
     np.testing.assert_allclose(ours.std(axis=0) / theirs.std(axis=0), 1.0, atol=0.35)
     assert evidence == pytest.approx(whole.log_evidence, abs=1.0)
 
 
 @pytest.mark.slow
-def test_a_killed_worker_changes_nothing():
+def test_a_killed_worker_does_not_change_the_result():
     distributed = pytest.importorskip("distributed")
     X, y = make_rows("multiclass", 900, 6, 4, 2)
     scaler = Scaler.fit(X)

@@ -1,4 +1,4 @@
-"""Samples in blocks and in streams: the posterior of memory, wherever they are."""
+"""Laplace's method for samples in blocks and streams."""
 
 import copy
 import pickle
@@ -18,7 +18,7 @@ R = 2
 
 @pytest.fixture(scope="module")
 def data():
-    """Three classes that overlap, in 13 features on several scales."""
+    """Three overlapping classes in 13 features on several scales."""
     rng = np.random.default_rng(5)
     scale = 10.0 ** rng.uniform(-2, 2, 13)
     standard = rng.standard_normal((400, 13))
@@ -47,7 +47,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_wherever_samples_are_the_fit_is_the_same(put, name, data, whole, tmp_path):
+def test_fit_does_not_depend_on_the_source_of_the_samples(put, name, data, whole, tmp_path):
     model = fit(put[name](data[0], tmp_path), data[1], **SOURCES[name])
     assert model.log_evidence_ == pytest.approx(whole.log_evidence_, abs=1e-6)
     np.testing.assert_allclose(
@@ -58,21 +58,21 @@ def test_wherever_samples_are_the_fit_is_the_same(put, name, data, whole, tmp_pa
         np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
-def test_it_is_the_posterior_of_memory(data, whole):
+def test_posterior_is_that_of_samples_in_memory(data, whole):
     memory = fit(*data, inference="laplace")
     assert whole.idata_.attrs["inference_method"] == "laplace"
     assert whole.log_evidence_ == pytest.approx(memory.log_evidence_, abs=0.3)
     assert whole.log_bayes_factor_ == pytest.approx(memory.log_bayes_factor_, abs=0.5)
-    gap = whole.predict_proba(data[0]) - memory.predict_proba(data[0])
-    assert np.abs(gap).max() < 0.05  # 200 draws each
-    assert np.sqrt(np.mean(gap**2)) < 0.012
+    difference = whole.predict_proba(data[0]) - memory.predict_proba(data[0])
+    assert np.abs(difference).max() < 0.05  # 200 draws each
+    assert np.sqrt(np.mean(difference**2)) < 0.012
 
 
 @pytest.mark.parametrize("name", ["dask", "zarr"])
 @pytest.mark.parametrize(
     "method", ["transform", "predict", "predict_proba", "predict_log_proba", "decision_function"]
 )
-def test_answers_come_by_blocks(put, name, method, data, whole, tmp_path):
+def test_predictions_by_blocks(put, name, method, data, whole, tmp_path):
     rows = put[name](data[0], tmp_path)
     answer = getattr(whole, method)(rows)
     assert (type(answer) is np.ndarray) == (name == "zarr")
@@ -85,7 +85,7 @@ def test_answers_come_by_blocks(put, name, method, data, whole, tmp_path):
         np.testing.assert_allclose(np.asarray(answer), expected, rtol=1e-9, atol=1e-12)
 
 
-def test_two_classes_have_one_score_a_sample(put, data, tmp_path):
+def test_decision_function_of_two_classes_has_one_axis(put, data, tmp_path):
     X, y = data[0][data[1] != "c"], data[1][data[1] != "c"]
     model = fit(put["dask"](X, tmp_path), y)
     scores = model.decision_function(put["dask"](X, tmp_path))
@@ -94,7 +94,7 @@ def test_two_classes_have_one_score_a_sample(put, data, tmp_path):
     np.testing.assert_allclose(np.asarray(scores), model.decision_function(X), rtol=1e-9)
 
 
-def test_covariances_of_a_dask_array_are_asked_for_one_block_at_a_time(put, data, whole, tmp_path):
+def test_covariances_need_one_block_of_a_dask_array_at_a_time(put, data, whole, tmp_path):
     expected = whole.transform(data[0], return_cov=True)
     model = deepcopy(whole).set_params(block_size=33)
     found = model.transform(csr_array(data[0]), return_cov=True)
@@ -108,31 +108,31 @@ def test_covariances_of_a_dask_array_are_asked_for_one_block_at_a_time(put, data
         whole.transform(put["dask"](data[0][:, :12], tmp_path))
 
 
-def test_some_samples_are_kept_to_look_at(data, monkeypatch):
+def test_trees_have_a_subsample(data, monkeypatch):
     monkeypatch.setattr("bsdr_models.subsample.N_KEPT", 60)
     model = fit(*data, block_size=33)
     tree = model.idata_
     kept = tree["fit"]["obs"].to_numpy()
     assert (len(kept), kept[0], kept[-1]) == (60, 0, len(data[1]) - 1)
     assert list(tree["observed_data"]["y"].to_numpy()) == list(data[1][kept])
-    assert "log_likelihood" not in tree.children  # a sum over some of the samples says nothing
+    assert "log_likelihood" not in tree.children  # that of a subsample would be misleading
     shown = tree["fit"]["latent_mean"].to_numpy()
     np.testing.assert_allclose(shown, model.transform(data[0][kept]), rtol=1e-9, atol=1e-12)
     plots.plot_map(tree)
     assert "400" in str(model.summary())
-    assert "60 rows, to look at" in str(model.summary())
+    assert "a subsample of 60" in str(model.summary())
     with pytest.raises(AttributeError, match="in memory"):
         _ = model.model_
 
 
-def test_it_is_saved_as_others_are(data, whole, tmp_path):
+def test_fit_in_blocks_can_be_saved(data, whole, tmp_path):
     whole.save(tmp_path / "model.skops")
     again = load(tmp_path / "model.skops")
     np.testing.assert_array_equal(again.predict_proba(data[0]), whole.predict_proba(data[0]))
     assert again.idata_.identical(whole.idata_)
 
 
-def test_a_fit_goes_on_from_its_checkpoint(data, tmp_path, monkeypatch):
+def test_fit_resumes_from_its_checkpoint(data, tmp_path, monkeypatch):
     more = {"block_size": 33, "checkpoint": tmp_path / "fit"}
     visited = {"n": 0}
     visit = InProcess.visit
@@ -146,13 +146,13 @@ def test_a_fit_goes_on_from_its_checkpoint(data, tmp_path, monkeypatch):
     whole = fit(*data, block_size=33)
     with monkeypatch.context() as patch:
         patch.setattr(InProcess, "visit", stop)
-        begun = fit(*data, **more)
-    assert begun.interrupted_
-    assert not begun.converged_
-    ended = fit(*data, **more)
-    assert ended.n_iter_ < whole.n_iter_
+        interrupted = fit(*data, **more)
+    assert interrupted.interrupted_
+    assert not interrupted.converged_
+    resumed = fit(*data, **more)
+    assert resumed.n_iter_ < whole.n_iter_
     np.testing.assert_allclose(
-        ended.predict_proba(data[0]), whole.predict_proba(data[0]), atol=1e-5
+        resumed.predict_proba(data[0]), whole.predict_proba(data[0]), atol=1e-5
     )
     with pytest.raises(ValueError, match="another fit: n_components was 2 and is 1"):
         fit(*data, **more, n_components=1)
@@ -160,9 +160,9 @@ def test_a_fit_goes_on_from_its_checkpoint(data, tmp_path, monkeypatch):
         fit(*data, checkpoint=tmp_path)
 
 
-def spoiled(X, place):
+def spoiled(X, row):
     X = X.copy()
-    X[place, 3] = np.nan
+    X[row, 3] = np.nan
     return X
 
 
@@ -179,7 +179,7 @@ def spoiled(X, place):
         (lambda X, y: (X, y, {"variant": "paper"}), "samples in blocks needs variant='hier"),
     ],
 )
-def test_what_cannot_be_fitted_says_why(change, message, data):
+def test_invalid_input_of_fits_in_blocks_raises(change, message, data):
     X, y, more = change(*data)
     model = BSDRClassifier(**{"block_size": 33, **more})
     with pytest.raises(ValueError, match=message):
@@ -187,7 +187,7 @@ def test_what_cannot_be_fitted_says_why(change, message, data):
     assert not model.__sklearn_is_fitted__()
 
 
-def test_more_features_than_a_matrix_has_room_for_are_refused_before_the_fit(data, monkeypatch):
+def test_too_many_loadings_raise_before_the_fit(data, monkeypatch):
     monkeypatch.setattr(laplace, "MOST_LOADINGS", 20)
     with pytest.raises(ValueError, match="13 features times 2 components"):
         fit(*data, block_size=33)
@@ -195,7 +195,7 @@ def test_more_features_than_a_matrix_has_room_for_are_refused_before_the_fit(dat
         BSDRClassifier(2).partial_fit(*data, classes=["a", "b", "c"])
 
 
-def test_real_targets_are_fitted_in_memory(data):
+def test_real_targets_in_blocks_raise(data):
     with pytest.raises(ValueError, match="block_size is for BSDRClassifier"):
         BSDRRegressor(block_size=10).fit(data[0], data[0][:, 0])
 
@@ -205,16 +205,16 @@ def test_real_targets_are_fitted_in_memory(data):
 
 @pytest.fixture
 def chunk(monkeypatch):
-    """How many samples are learned from at a time, and kept."""
+    """Sets the number of samples of an update and of the subsample."""
 
     def set_to(n):
         monkeypatch.setattr(laplace_blocks, "CHUNK", n)
-        monkeypatch.setattr(laplace_blocks, "N_KEPT", n)
+        monkeypatch.setattr(laplace_blocks, "N_SUBSAMPLE", n)
 
     return set_to
 
 
-def learned_from(X, y, *, sizes, ask=lambda model: None, **more):
+def fit_stream(X, y, *, sizes, ask=lambda model: None, **more):
     options = {"random_state": 0, "draws": 200, "inference": "laplace", **more}
     model = BSDRClassifier(R, **options)
     for part in np.split(np.arange(len(y)), np.cumsum(sizes)[:-1]):
@@ -224,12 +224,12 @@ def learned_from(X, y, *, sizes, ask=lambda model: None, **more):
 
 
 @pytest.mark.parametrize("n", [150, 100])
-def test_a_stream_ends_at_the_posterior_of_all_samples(n, data, whole, chunk):
+def test_stream_has_the_posterior_of_all_samples(n, data, whole, chunk):
     chunk(n)
-    model = learned_from(*data, sizes=(400,))
+    model = fit_stream(*data, sizes=(400,))
     assert model.log_evidence_ == pytest.approx(whole.log_evidence_, abs=3.0)
-    gap = model.predict_proba(data[0]) - whole.predict_proba(data[0])
-    assert np.sqrt(np.mean(gap**2)) < 0.03
+    difference = model.predict_proba(data[0]) - whole.predict_proba(data[0])
+    assert np.sqrt(np.mean(difference**2)) < 0.03
     widths = [
         np.trace(m.transform(data[0], return_cov=True)[1].mean(axis=0)) for m in (model, whole)
     ]
@@ -239,27 +239,27 @@ def test_a_stream_ends_at_the_posterior_of_all_samples(n, data, whole, chunk):
 
 @pytest.mark.parametrize("n", [2000, 90])
 @pytest.mark.parametrize("sizes", [(1,) * 3 + (17, 380), (250, 1, 149)])
-def test_how_a_stream_was_cut_changes_nothing(n, sizes, data, chunk):
+def test_stream_does_not_depend_on_its_batches(n, sizes, data, chunk):
     chunk(n)
-    cut, once = (learned_from(*data, sizes=each) for each in (sizes, (400,)))
+    cut, once = (fit_stream(*data, sizes=each) for each in (sizes, (400,)))
     np.testing.assert_array_equal(cut.predict_proba(data[0]), once.predict_proba(data[0]))
     assert cut.idata_["fit"].identical(once.idata_["fit"])
 
 
 @pytest.mark.filterwarnings("ignore:Laplace's approximation is not to be trusted")
 @pytest.mark.parametrize("n", [2000, 90])
-def test_to_ask_changes_nothing(n, data, chunk):
+def test_reading_attributes_does_not_change_the_stream(n, data, chunk):
     chunk(n)
     found = [
-        learned_from(*data, sizes=(160, 60, 180), ask=ask).predict_proba(data[0])
+        fit_stream(*data, sizes=(160, 60, 180), ask=ask).predict_proba(data[0])
         for ask in (lambda model: None, lambda model: model.idata_)
     ]
     np.testing.assert_array_equal(*found)
 
 
-def test_while_few_samples_came_a_stream_is_their_fit(data):
+def test_stream_of_few_samples_is_their_fit(data):
     sizes, more = (60, 60, 280), {"inference": None, "chains": 2, "draws": 32, "pooling": 0.5}
-    model = learned_from(*data, sizes=sizes, **more)
+    model = fit_stream(*data, sizes=sizes, **more)
     fitted = BSDRClassifier(R, random_state=model._stream.seed, **more).fit(*data)
     assert model.idata_.attrs["inference_method"] == "smc"
     np.testing.assert_array_equal(model.predict_proba(data[0]), fitted.predict_proba(data[0]))
@@ -270,16 +270,16 @@ def test_one_class_first(n, data, whole, chunk):
     chunk(n)
     order = np.argsort(data[1], kind="stable")
     X, y = data[0][order], data[1][order]
-    if n == 15:  # of 75 samples none is of another class
+    if n == 15:  # all of the first 75 samples are of one class
         with pytest.warns(UserWarning, match="first 75 samples have none of 2 classes"):
-            model = learned_from(X, y, sizes=(400,))
+            model = fit_stream(X, y, sizes=(400,))
     else:
-        model = learned_from(X, y, sizes=(100, 100, 100, 100))
+        model = fit_stream(X, y, sizes=(100, 100, 100, 100))
         assert model.score(*data) > whole.score(*data) - 0.03
     assert np.isfinite(model.predict_log_proba(X)).all()
 
 
-def test_few_samples_are_kept_and_each_with_the_same_chance(chunk):
+def test_subsample_of_a_stream_is_uniform(chunk):
     chunk(40)
     model = laplace_blocks.Model(
         n_labels=2, n_components=1, priors=laplace_blocks.HierarchicalPriors()
@@ -289,11 +289,13 @@ def test_few_samples_are_kept_and_each_with_the_same_chance(chunk):
         stream = laplace_blocks.Stream.begin(model, 1, standardize=True, seed=seed)
         for begin in range(0, 200, 40):
             number = np.arange(begin, begin + 40)
-            X, y, key = stream._choose(number[:, None].astype(float), number)
-            counts_of = laplace_blocks.replace(stream, kept_X=X, kept_y=y, kept_key=key)
+            X, y, key = stream._draw_subsample(number[:, None].astype(float), number)
+            counts_of = laplace_blocks.replace(
+                stream, subsample_X=X, subsample_y=y, subsample_key=key
+            )
             stream = laplace_blocks.replace(counts_of, counts=np.array([begin + 40, 0]))
-        np.testing.assert_array_equal(stream.kept_X[:, 0], stream.kept_y)
-        counts[stream.kept_y] += 1.0
+        np.testing.assert_array_equal(stream.subsample_X[:, 0], stream.subsample_y)
+        counts[stream.subsample_y] += 1.0
     # 40 of 200 in each of 200 runs: 40 expected, standard deviation 5.7.
     assert counts.sum() == 40 * 200
     assert abs(counts[:100].mean() - 40.0) < 3.0
@@ -303,16 +305,16 @@ def test_few_samples_are_kept_and_each_with_the_same_chance(chunk):
 
 @pytest.fixture
 def fits(monkeypatch):
-    """How often the answers were made."""
-    calls, made = [], partial_fit.PartialFit._answers
+    """Records each computation of the lazy attributes."""
+    calls, made = [], partial_fit.PartialFit._lazy_attributes
     monkeypatch.setattr(
-        partial_fit.PartialFit, "_answers", lambda self: calls.append(1) or made(self)
+        partial_fit.PartialFit, "_lazy_attributes", lambda self: calls.append(1) or made(self)
     )
     return calls
 
 
-def test_nothing_is_made_before_it_is_asked_for_and_nothing_twice(data, fits):
-    model = learned_from(*data, sizes=(60, 60, 280))
+def test_lazy_attributes_are_computed_once_on_first_access(data, fits):
+    model = fit_stream(*data, sizes=(60, 60, 280))
     assert model.n_features_in_ == 13
     assert list(model.classes_) == ["a", "b", "c"]
     assert model.__sklearn_is_fitted__()
@@ -327,30 +329,30 @@ def test_nothing_is_made_before_it_is_asked_for_and_nothing_twice(data, fits):
 
 
 @pytest.mark.parametrize("n", [2000, 300])
-def test_every_answer_can_be_the_first(n, data, chunk, fits):
+def test_every_lazy_attribute_can_be_read_first(n, data, chunk, fits):
     chunk(n)
-    model = learned_from(*data, sizes=(200, 200))
-    for name in sorted(partial_fit.ANSWERS):
+    model = fit_stream(*data, sizes=(200, 200))
+    for name in sorted(partial_fit.LAZY_ATTRIBUTES):
         asked = copy.copy(model)
         assert name not in vars(asked)
         getattr(asked, name)
-        assert vars(asked).keys() >= partial_fit.ANSWERS
+        assert vars(asked).keys() >= partial_fit.LAZY_ATTRIBUTES
     asked.partial_fit(data[0][:1], data[1][:1])
-    assert not partial_fit.ANSWERS & vars(asked).keys()
+    assert not partial_fit.LAZY_ATTRIBUTES & vars(asked).keys()
 
 
-def test_answers_are_all_that_a_fit_leaves_but_what_is_known_at_once(data):
+def test_all_other_fitted_attributes_are_lazy(data):
     fitted = fit(*data, inference="laplace")
     left = vars(fitted).keys() - fitted.get_params().keys()
-    assert left == partial_fit.ANSWERS | {"classes_", "n_features_in_"}
+    assert left == partial_fit.LAZY_ATTRIBUTES | {"classes_", "n_features_in_"}
 
 
 @pytest.mark.parametrize(
     "store", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))]
 )
-def test_a_copy_knows_the_same_whether_it_was_asked_before(store, data, chunk):
+def test_copies_before_and_after_reading_attributes_are_equal(store, data, chunk):
     chunk(150)
-    model = learned_from(data[0][:300], data[1][:300], sizes=(160, 140))
+    model = fit_stream(data[0][:300], data[1][:300], sizes=(160, 140))
     before = store(model)
     answer = model.predict_proba(data[0])
     after = store(model)
@@ -361,9 +363,9 @@ def test_a_copy_knows_the_same_whether_it_was_asked_before(store, data, chunk):
 
 
 @pytest.mark.parametrize("n", [2000, 150])
-def test_a_stream_is_saved_and_goes_on(n, data, chunk, tmp_path):
+def test_saved_stream_can_be_continued(n, data, chunk, tmp_path):
     chunk(n)
-    model = learned_from(data[0][:300], data[1][:300], sizes=(300,))
+    model = fit_stream(data[0][:300], data[1][:300], sizes=(300,))
     model.save(tmp_path / "model.skops")
     again = load(tmp_path / "model.skops")
     for each in (model, again):
@@ -371,11 +373,11 @@ def test_a_stream_is_saved_and_goes_on(n, data, chunk, tmp_path):
     np.testing.assert_array_equal(again.predict_proba(data[0]), model.predict_proba(data[0]))
 
 
-def test_a_fit_ends_the_stream(data):
-    model = learned_from(*data, sizes=(400,))
+def test_fit_ends_the_stream(data):
+    model = fit_stream(*data, sizes=(400,))
     model.fit(*data)
     assert not hasattr(model, "_stream")
-    model.partial_fit(*data)  # its classes are known
+    model.partial_fit(*data)  # with the classes of the fit
     assert model._stream.n_samples == 400
 
 
@@ -389,7 +391,7 @@ def test_a_fit_ends_the_stream(data):
         (lambda X, y: (X, y[:-1], ["a", "b", "c"]), "inconsistent numbers"),
     ],
 )
-def test_what_no_stream_begins_with_says_why(change, message, data):
+def test_invalid_input_of_a_first_batch_raises(change, message, data):
     X, y, classes = change(*data)
     model = BSDRClassifier(2)
     with pytest.raises(ValueError, match=message):
@@ -400,18 +402,18 @@ def test_what_no_stream_begins_with_says_why(change, message, data):
 @pytest.mark.parametrize(
     "arguments", [{"variant": "paper"}, {"inference": "smc"}, {"inference": "nuts"}]
 )
-def test_only_laplace_goes_on_from_a_posterior(arguments):
+def test_partial_fit_needs_laplace(arguments):
     assert not hasattr(BSDRClassifier(**arguments), "partial_fit")
 
 
-def test_a_number_of_components_is_needed(data):
+def test_partial_fit_needs_a_number_of_components(data):
     with pytest.raises(ValueError, match=re.escape("partial_fit needs a number of components")):
         BSDRClassifier("auto").partial_fit(*data, classes=["a", "b", "c"])
 
 
-def test_a_stream_keeps_its_classes_and_columns(data):
+def test_later_batches_with_other_classes_or_columns_raise(data):
     X, y = data
-    model = learned_from(X, y, sizes=(400,))
+    model = fit_stream(X, y, sizes=(400,))
     before = model.predict_proba(X)
     with pytest.raises(ValueError, match="classes are"):
         model.partial_fit(X, y, classes=["a", "b"])

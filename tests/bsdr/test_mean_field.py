@@ -1,4 +1,4 @@
-"""The mean field of BSDR: complete, monotone, stationary, exact where it can be, symmetric."""
+"""Mean field of BSDR: exact bound, monotone and stationary updates, special cases, symmetries."""
 
 from dataclasses import fields, is_dataclass, replace
 
@@ -29,14 +29,14 @@ every_problem = pytest.mark.parametrize(
 # -------------------------------------------------------------------- the three general checks
 
 
-def test_the_wide_problem_takes_the_row_route(lab):
+def test_wide_problem_uses_the_dual_ridge(lab):
     assert lab.make_problem("entrywise", "multiclass", "wide").data.design.prefers_rows
     assert not lab.make_problem("entrywise", "multiclass", "tall").data.design.prefers_rows
 
 
 @every_problem
 def test_bound_is_the_monte_carlo_expectation(lab, kind, spectral, target, size):
-    """48 comparisons at 4 standard errors: a chance of 0.3 % for a false alarm at other seeds."""
+    """48 comparisons at 4 standard errors: 0.3 % false alarms at other seeds."""
     problem = lab.make_problem(kind, target, size, spectral=spectral)
     lab.check_monte_carlo(mf, problem, seed=0)
     if size == "tall":
@@ -62,7 +62,7 @@ def test_no_single_update_lowers_the_bound(lab, kind, spectral, target, size):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("latent_scale", [0.1, 1.0])
 def test_no_single_update_lowers_the_bound_under_sparse_priors(lab, kind, seed, latent_scale):
-    """Precisions run over many orders of magnitude here."""
+    """Precisions span many orders of magnitude."""
     priors = Priors(projection_shape=1e-3, projection_rate=1e-3, latent_scale=latent_scale)
     size = SIZES[seed % 3]
     problem = lab.make_problem(kind, "multiclass", size, priors=priors, seed=seed)
@@ -76,8 +76,8 @@ def test_every_update_is_stationary(lab, kind, spectral, target, size):
 
 # -------------------------------------------------------------- exact posteriors and evidences
 #
-# A factor that is known is a point: no variance, and a Gamma of shape 1e9 for a precision. Its
-# own terms of the bound are then left out, and the rest must be the log evidence given it.
+# A known factor has no variance, and a known precision is a Gamma of shape 1e9. Without its own
+# terms, the bound must be the log evidence given the factor.
 
 
 def known_gamma(value):
@@ -105,9 +105,7 @@ def gaussian_evidence(y, prior_cov, design, noise_cov):
 
 @pytest.mark.parametrize("size", ["tall", "wide"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_latent_inference_is_the_exact_posterior_when_latent_and_precisions_are_known(
-    lab, kind, size
-):
+def test_projection_is_the_exact_posterior_when_latent_and_precisions_are_known(lab, kind, size):
     problem = lab.make_problem(kind, "multiclass", size)
     rng = np.random.default_rng(3)
     state, _ = lab.scrambled(mf, problem, rng)
@@ -161,7 +159,7 @@ def test_latent_is_the_exact_posterior_when_projection_and_weights_are_known(lab
         np.testing.assert_allclose(state.latent.mean[n], prior_mean + shift, rtol=1e-8)
         np.testing.assert_allclose(state.latent.cov, cov, rtol=1e-8, atol=1e-12)
     terms = mf.elbo_terms(state, problem.data, problem.priors)
-    np.testing.assert_allclose(terms["latent"] + terms["scores"], evidence, rtol=1e-7)
+    np.testing.assert_allclose(terms["latent"] + terms["utilities"], evidence, rtol=1e-7)
 
 
 def test_weights_are_the_exact_posterior_when_latent_and_precisions_are_known(lab):
@@ -187,14 +185,14 @@ def test_weights_are_the_exact_posterior_when_latent_and_precisions_are_known(la
         np.testing.assert_allclose(state.weights.mean[:, c], mean, rtol=1e-8)
         np.testing.assert_allclose(state.weights.cov[c], cov, rtol=1e-8, atol=1e-12)
     terms = mf.elbo_terms(state, problem.data, problem.priors)
-    np.testing.assert_allclose(terms["weights"] + terms["scores"], evidence, rtol=1e-7)
+    np.testing.assert_allclose(terms["weights"] + terms["utilities"], evidence, rtol=1e-7)
 
 
 @pytest.mark.parametrize("size", ["tall", "wide"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_bound_is_the_evidence_when_the_weights_vanish(lab, target, kind, size):
-    """Weights and biases held at zero cut y off from Z and Q.
+    """With zero weights and biases y is independent of Z and Q.
 
     log p(y) is then -N log K, -N K log 2, or that of normals with one Gamma precision per
     output; and q(Z) q(Q) misses the prior of (Z, Q) by half the log of the product of the
@@ -244,17 +242,17 @@ def test_bound_is_the_evidence_when_the_weights_vanish(lab, target, kind, size):
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
-def test_scores_term_is_the_evidence_when_the_scores_have_known_means(lab, target):
+def test_utilities_term_is_the_evidence_given_the_linear_predictor(lab, target):
     problem = lab.make_problem("entrywise", target)
     state, _ = lab.scrambled(mf, problem, np.random.default_rng(7))
     state = replace(
         state, latent=known_rows(state.latent.mean), weights=known_columns(state.weights.mean)
     )
-    state = lab.updated(mf, problem, state, "scores")
-    log_prob, mean = lab.cone_truth(mf.score_mean(state), problem)
-    np.testing.assert_allclose(state.scores.mean, mean, rtol=1e-9, atol=1e-11)
+    state = lab.updated(mf, problem, state, "utilities")
+    log_prob, mean = lab.truncated_moments(mf.linear_predictor_mean(state), problem)
+    np.testing.assert_allclose(state.utilities.mean, mean, rtol=1e-9, atol=1e-11)
     terms = mf.elbo_terms(state, problem.data, problem.priors)
-    np.testing.assert_allclose(terms["scores"], log_prob.sum(), rtol=1e-10)
+    np.testing.assert_allclose(terms["utilities"], log_prob.sum(), rtol=1e-10)
 
 
 # --------------------------------------------------------------------------------- symmetries
@@ -267,7 +265,7 @@ def run(state, data, priors, n_steps=6):
 
 
 def take(array, axes):
-    """Reorder along the given axes; an axis of length one is tied and stays."""
+    """Reorder along the given axes, except for those of length one."""
     for axis, order in axes.items():
         if array.shape[axis] > 1:
             array = array.take(order, axis=axis)
@@ -275,9 +273,9 @@ def take(array, axes):
 
 
 def reorder(state, rows, features, components, labels):
-    """The same state under new numbers of everything."""
+    """The same state with permuted indices."""
     weight_rows = np.append(0, 1 + components)
-    q, z, w, t = state.projection, state.latent, state.weights, state.scores
+    q, z, w, t = state.projection, state.latent, state.weights, state.utilities
 
     def gamma(factor, axes):
         return Gamma(shape=take(factor.shape, axes), rate=take(factor.rate, axes))
@@ -300,7 +298,7 @@ def reorder(state, rows, features, components, labels):
             cov=take(w.cov, {0: labels, 1: weight_rows, 2: weight_rows}),
             log_det=w.log_det[labels],
         ),
-        scores=replace(
+        utilities=replace(
             t,
             mean=t.mean[rows][:, labels],
             origin=t.origin[rows][:, labels],
@@ -313,7 +311,7 @@ def reorder(state, rows, features, components, labels):
 
 
 def assert_same(state, other):
-    """Every number of two states, to rounding of some sweeps."""
+    """All arrays of two states are equal up to rounding."""
     for f in fields(state):
         value, expected = getattr(state, f.name), getattr(other, f.name)
         if is_dataclass(value):
@@ -325,7 +323,7 @@ def assert_same(state, other):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_numbering_of_rows_features_components_and_labels_means_nothing(lab, kind, size, target):
+def test_sweeps_are_equivariant_to_permutations_of_all_indices(lab, kind, size, target):
     problem = lab.make_problem(kind, target, size)
     (n, d), k = problem.X.shape, problem.data.n_labels
     rng = np.random.default_rng(8)
@@ -347,7 +345,7 @@ def test_numbering_of_rows_features_components_and_labels_means_nothing(lab, kin
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_columnwise_fit_is_the_same_in_features_and_in_spectral_coordinates(lab, target):
-    """More rows than features, full rank: the two models are rotations of each other."""
+    """More samples than features, full rank: the two models are rotations of each other."""
     dense = lab.make_problem("columnwise", target, "tall")
     spectral = lab.make_problem("columnwise", target, "tall", spectral=True)
     basis = spectral.data.design.basis
@@ -369,8 +367,7 @@ def test_columnwise_fit_is_the_same_in_features_and_in_spectral_coordinates(lab,
     )
 
 
-def test_integrating_out_the_directions_without_rows_tightens_the_bound(lab):
-    """N < D: dropping what no row meets loses no data and one approximation."""
+def test_integrating_out_directions_outside_the_row_space_tightens_the_bound(lab):
     dense = lab.make_problem("columnwise", "multiclass", "wide")
     spectral = lab.make_problem("columnwise", "multiclass", "wide", spectral=True)
     basis = spectral.data.design.basis
@@ -385,7 +382,7 @@ def test_integrating_out_the_directions_without_rows_tightens_the_bound(lab):
     assert info.elbo < reduced.elbo
 
 
-def test_rotating_the_features_changes_nothing_under_a_columnwise_prior(lab):
+def test_columnwise_prior_is_invariant_to_rotations_of_the_features(lab):
     problem = lab.make_problem("columnwise", "multiclass", "wide")
     rotation = stats.ortho_group.rvs(13, random_state=11)
     bounds = []
@@ -402,16 +399,16 @@ def test_rotating_the_features_changes_nothing_under_a_columnwise_prior(lab):
     assert bounds[0] == pytest.approx(bounds[1], rel=1e-9)
 
 
-# ------------------------------------------------------------------------- start, step, vector
+# ------------------------------------------------------------------- initialisation, step, fit
 
 
 @pytest.mark.parametrize("start", ["discriminant", "pca", "random"])
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("kind", "spectral"), DESIGNS)
-def test_init_makes_a_state_that_a_step_improves(lab, kind, spectral, target, start):
+def test_a_step_improves_the_initial_state(lab, kind, spectral, target, start):
     problem = lab.make_problem(kind, target, "binary", spectral=spectral)
     n, d = problem.X.shape
-    r, k = 6, problem.data.n_labels  # more components than any start has directions
+    r, k = 6, problem.data.n_labels  # more components than directions
     state = mf.init(
         problem.data,
         problem.priors,
@@ -424,29 +421,29 @@ def test_init_makes_a_state_that_a_step_improves(lab, kind, spectral, target, st
     assert state.projection_precision.mean.shape == shape
     assert state.latent.mean.shape == (n, r)
     assert np.abs(state.latent.mean).max(axis=0).min() > 0.0
-    assert state.scores.mean.shape == (n, k)
+    assert state.utilities.mean.shape == (n, k)
     before = problem.bound(mf, state)
     _, info = mf.step(state, problem.data, problem.priors)
     assert before < info.elbo < 0.0
     assert info.elbo == pytest.approx(sum(info.terms.values()), rel=1e-14)
 
 
-def test_discriminant_start_separates_what_a_principal_axis_does_not():
+def test_discriminant_initialisation_separates_classes_that_a_principal_axis_does_not():
     rng = np.random.default_rng(14)
     y = np.arange(60) % 2
     X = np.column_stack([2.0 * rng.standard_normal(60), 0.3 * rng.standard_normal(60) + y])
     data = make_data(X - X.mean(axis=0), y, n_labels=2)
-    score = {
+    latent = {
         start: mf.init(
             data, Priors(), n_components=1, projection_prior="entrywise", rng=rng, start=start
         ).latent.mean[:, 0]
         for start in ("discriminant", "pca")
     }
-    correlation = {start: abs(np.corrcoef(z, y)[0, 1]) for start, z in score.items()}
+    correlation = {start: abs(np.corrcoef(z, y)[0, 1]) for start, z in latent.items()}
     assert correlation["discriminant"] > 0.8 > 0.3 > correlation["pca"]
 
 
-def test_init_repeats_with_its_stream(lab):
+def test_init_is_reproducible(lab):
     problem = lab.make_problem("rowwise", "multiclass")
     states = [
         mf.init(
@@ -463,7 +460,9 @@ def test_init_repeats_with_its_stream(lab):
 
 
 @every_problem
-def test_step_is_its_updates_in_order_and_leaves_its_input_alone(lab, kind, spectral, target, size):
+def test_step_is_its_updates_in_order_and_does_not_modify_its_input(
+    lab, kind, spectral, target, size
+):
     problem = lab.make_problem(kind, target, size, spectral=spectral)
     state, _ = lab.unfinished(mf, problem, np.random.default_rng(15))
     copy = reorder(
@@ -473,14 +472,14 @@ def test_step_is_its_updates_in_order_and_leaves_its_input_alone(lab, kind, spec
     end, info = mf.step(state, problem.data, problem.priors)
     assert_same(state, copy)
     order = ["projection_precision", "projection", "latent", "weight_precision", "weights"]
-    for name in [*order, *(["noise_precision"] if target == "regression" else []), "scores"]:
+    for name in [*order, *(["noise_precision"] if target == "regression" else []), "utilities"]:
         state = lab.updated(mf, problem, state, name)
     assert_same(end, state)
     assert info.elbo == pytest.approx(problem.bound(mf, state), rel=1e-12)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_accelerated_fit_gets_as_far_as_many_plain_sweeps(lab, target):
+def test_fit_reaches_the_bound_of_many_sweeps(lab, target):
     problem = lab.make_problem("rowwise", target, "tall")
     settings = {"n_components": problem.n_components, "projection_prior": "rowwise"}
     result = fit_mean_field(
@@ -493,7 +492,7 @@ def test_an_accelerated_fit_gets_as_far_as_many_plain_sweeps(lab, target):
     assert result.converged
     assert np.diff(result.elbo).min() > -1e-6
     assert result.elbo[-1] == pytest.approx(problem.bound(mf, result.state), abs=1e-6)
-    # The driver gives its first restart the first child of the stream.
+    # The first restart gets the first child of the generator.
     stream = np.random.default_rng(19).spawn(1)[0]
     state = mf.init(problem.data, problem.priors, **settings, rng=stream)
     _, info = run(state, problem.data, problem.priors, n_steps=1_000)
@@ -501,15 +500,15 @@ def test_an_accelerated_fit_gets_as_far_as_many_plain_sweeps(lab, target):
     assert result.elbo[-1] > info.elbo - 1e-3
 
 
-def test_fewer_nodes_are_enough_for_climbing(lab):
+def test_fewer_nodes_suffice_for_joint_searches(lab):
     problem = lab.make_problem("entrywise", "multiclass")
     state, _ = lab.unfinished(mf, problem, np.random.default_rng(18))
-    exact = mf.update_scores(state, problem.data)
-    coarse = mf.update_scores(state, problem.data, n_nodes=16)
+    exact = mf.update_utilities(state, problem.data)
+    coarse = mf.update_utilities(state, problem.data, n_nodes=16)
     assert coarse.log_prob == pytest.approx(exact.log_prob, abs=1e-6)
 
 
-def test_spectral_design_is_what_a_columnwise_prior_gets():
+def test_columnwise_prior_gets_a_spectral_design():
     X, y = np.eye(4), np.array([0, 1, 0, 1])
     assert isinstance(
         make_data(X, y, n_labels=2, projection_prior="columnwise").design, SpectralDesign

@@ -1,9 +1,8 @@
-"""The checks of the mean field see: each catches faults planted in copies of the code.
+"""Power of the checks of the mean field: each detects faults planted in copies of the code.
 
-A fault is one edit of a source file. ``check`` names what must fail on it: ``monte_carlo`` (the
-bound is wrong) or ``stationary`` (an update is not the best). ``blind`` names checks that pass
-all the same, which is why there is more than one. At the same problems and seeds the code
-itself passes, in test_mean_field.
+A fault is one edit of a source file. ``check`` is the check that must fail: ``monte_carlo`` (wrong
+bound) or ``stationary`` (an update is not optimal). ``blind`` are checks that pass nevertheless.
+The code passes for the same problems and seeds, in test_mean_field.
 """
 
 from dataclasses import dataclass, field
@@ -83,27 +82,27 @@ FAULTS = [
         check="monte_carlo",
     ),
     Fault(
-        name="bias missing from the scores",
+        name="bias missing from the utilities",
         old="state.weights.mean[1:] + state.weights.mean[0]",
         new="state.weights.mean[1:]",
         check="monte_carlo",
     ),
     Fault(
         name="plain instead of truncated entropy of T",
-        old='terms["scores"] = t.log_prob + ',
-        new='terms["scores"] = ',
+        old='terms["utilities"] = t.log_prob + ',
+        new='terms["utilities"] = ',
         check="monte_carlo",
     ),
     Fault(
         name="plain instead of truncated entropy of T, two-sided labels",
-        old='terms["scores"] = t.log_prob + ',
-        new='terms["scores"] = ',
+        old='terms["utilities"] = t.log_prob + ',
+        new='terms["utilities"] = ',
         problem={"kind": "rowwise", "target": "multilabel", "size": "wide"},
         check="monte_carlo",
     ),
     Fault(
         name="origin of T taken to be its present mean",
-        old="np.vdot(t.mean, score_mean(state) - t.origin)",
+        old="np.vdot(t.mean, linear_predictor_mean(state) - t.origin)",
         new="np.vdot(t.mean, 0.0 * t.origin)",
         check="monte_carlo",
     ),
@@ -114,7 +113,7 @@ FAULTS = [
         check="monte_carlo",
     ),
     Fault(
-        name="covariance of the weights dropped from the square of the scores",
+        name="covariance of the weights dropped from the square of the utilities",
         old="second_moment(state.weights), moment",
         new="second_moment(replace(state.weights, cov=0 * state.weights.cov)), moment",
         check="monte_carlo",
@@ -172,7 +171,7 @@ FAULTS = [
     # ---------------------------------------------------------------------------- the updates
     Fault(
         name="untruncated T",
-        old="mean=cone.mean, origin=origin",
+        old="mean=found.mean, origin=origin",
         new="mean=origin, origin=origin",
         check="monte_carlo",
         blind=("monotone", "stationary"),
@@ -266,8 +265,8 @@ FAULTS = [
     ),
     Fault(
         name="noise precision missing from the update of Z",
-        old="(state.scores.mean * tau) @ state.weights.mean[1:].T",
-        new="state.scores.mean @ state.weights.mean[1:].T",
+        old="(state.utilities.mean * tau) @ state.weights.mean[1:].T",
+        new="state.utilities.mean @ state.weights.mean[1:].T",
         problem={"kind": "entrywise", "target": "regression"},
         check="stationary",
         blind=("monte_carlo",),
@@ -276,7 +275,7 @@ FAULTS = [
 
 
 def plant(lab, fault, monkeypatch):
-    """A copy of mean_field that has the fault, or uses a class that has it."""
+    """A copy of mean_field with the fault, or that uses a class with it."""
     copy = lab.planted(fault.module, fault.old, fault.new)
     if fault.owner is None:
         return copy

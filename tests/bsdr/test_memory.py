@@ -1,4 +1,4 @@
-"""No array of D x D x R in a fit, none of N x N in prediction."""
+"""No D x D x R array in a fit, no N x N array in prediction."""
 
 import tracemalloc
 
@@ -15,7 +15,7 @@ FLOAT = 8
 
 
 def peak(work):
-    """Bytes that a call had at most, above what was there."""
+    """Peak memory of a call in bytes."""
     tracemalloc.start()
     try:
         work()
@@ -26,7 +26,7 @@ def peak(work):
 
 @pytest.mark.parametrize("shape", [(320, 300), (150, 1200)])
 @pytest.mark.parametrize("kind", ["entrywise", "columnwise", "rowwise"])
-def test_sweeps_and_climbs_hold_a_few_matrices_whatever_the_number_of_components(kind, shape):
+def test_memory_of_a_fit_is_that_of_a_few_matrices_for_any_number_of_components(kind, shape):
     rng, r = np.random.default_rng(0), 24
     X, y = rng.standard_normal(shape), rng.permutation(np.arange(shape[0]) % 3)
 
@@ -39,19 +39,19 @@ def test_sweeps_and_climbs_hold_a_few_matrices_whatever_the_number_of_components
 
     fit()  # compiles
     n, d = shape
-    vectors = (2 * joint_lbfgs.MEMORY + 20) * r * (n + d)  # of L-BFGS, and what a state holds
+    vectors = (2 * joint_lbfgs.MEMORY + 20) * r * (n + d)  # of L-BFGS and the state
     limit = FLOAT * (vectors + 6 * n * d)
     one_matrix_for_each_component = FLOAT * r * min(n, d) * d
     assert limit < 0.8 * one_matrix_for_each_component
     assert peak(fit) < limit
 
 
-def test_prediction_needs_memory_in_proportion_to_the_rows():
+def test_memory_of_prediction_is_linear_in_the_number_of_samples():
     rng = np.random.default_rng(1)
     X = rng.standard_normal((60, 4))
     model = BSDRClassifier(variant="paper", latent_scale=0.5, max_iter=60, random_state=0)
     model.fit(X, (X[:, 0] > 0.0).astype(int))
-    rows = rng.standard_normal((8000, 4))
-    model.predict_proba(rows)
-    assert peak(lambda: model.predict_proba(rows)) < FLOAT * len(rows) ** 2 / 8
-    assert peak(lambda: model.transform(rows)) < FLOAT * len(rows) ** 2 / 8
+    X_new = rng.standard_normal((8000, 4))
+    model.predict_proba(X_new)
+    assert peak(lambda: model.predict_proba(X_new)) < FLOAT * len(X_new) ** 2 / 8
+    assert peak(lambda: model.transform(X_new)) < FLOAT * len(X_new) ** 2 / 8

@@ -1,4 +1,4 @@
-"""The multinomial probit without projection: its bound, its updates, its predictions."""
+"""Multinomial probit without a projection: bound, updates, predictions."""
 
 import tracemalloc
 from dataclasses import replace
@@ -17,19 +17,19 @@ from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import MNPClassifier, Priors
 from bsdr_models.bsdr import mnp
-from bsdr_models.bsdr.mean_field import make_scores
+from bsdr_models.bsdr.mean_field import make_utilities
 from bsdr_models.bsdr.priors import PAPER
 from bsdr_models.numerics.factors import Gamma
 
-# No two hyper-parameters agree.
+# All hyper-parameters differ.
 PRIORS = Priors(weight_shape=1.6, weight_rate=2.2, bias_shape=3.1, bias_rate=0.4)
-# N, D, K; the wide one takes the route through the rows.
+# N, D, K; the wide one uses the dual ridge.
 SIZES = {"tall": (11, 5, 4), "wide": (6, 14, 3)}
 every_size = pytest.mark.parametrize("size", SIZES)
 UPDATES = {
     "weight_precision": lambda s, data: mnp.update_weight_precision(s, PRIORS),
     "weights": lambda s, data: mnp.update_weights(s, data),
-    "scores": lambda s, data: mnp.update_scores(s, data),
+    "utilities": lambda s, data: mnp.update_utilities(s, data),
 }
 
 
@@ -57,7 +57,7 @@ def weight_cov(state, data):
 
 
 def unfinished(lab, data, rng):
-    """A state whose factors were updated in no order from random ones; and Cov(b, W)."""
+    """A state whose factors were updated in random order; and Cov(b, W)."""
     k, p = data.n_labels, data.n_features
     root = rng.standard_normal((k, p, p)) / np.sqrt(p)
     cov = 0.3 * root @ root.swapaxes(1, 2) + 0.1 * np.eye(p)
@@ -66,9 +66,9 @@ def unfinished(lab, data, rng):
             shape=rng.uniform(1.0, 4.0, (p, k)), rate=rng.uniform(0.5, 3.0, (p, k))
         ),
         weights=lab.summaries(0.5 * rng.standard_normal((p, k)), cov, data.design.X),
-        scores=make_scores(0.7 * rng.standard_normal((data.n_samples, k)), data),
+        utilities=make_utilities(0.7 * rng.standard_normal((data.n_samples, k)), data),
     )
-    for name in [*rng.permutation(2 * list(UPDATES)), "scores", "weight_precision"]:
+    for name in [*rng.permutation(2 * list(UPDATES)), "utilities", "weight_precision"]:
         if name == "weights":
             cov = weight_cov(state, data)
         state = updated(state, data, name)
@@ -90,10 +90,11 @@ def test_bound_is_the_monte_carlo_expectation(lab, size):
         normal = stats.multivariate_normal(state.weights.mean[:, c], cov[c])
         w[:, :, c] = normal.rvs(n_draws, random_state=rng)
         log_q += normal.logpdf(w[:, :, c])
-    origin = state.scores.origin
-    t = lab.draw_scores(origin, problem, size=n_draws, rng=rng)
+    origin = state.utilities.origin
+    t = lab.draw_utilities(origin, problem, size=n_draws, rng=rng)
     log_q += (
-        stats.norm.logpdf(t, origin).sum(axis=(1, 2)) - lab.cone_truth(origin, problem)[0].sum()
+        stats.norm.logpdf(t, origin).sum(axis=(1, 2))
+        - lab.truncated_moments(origin, problem)[0].sum()
     )
     assert (t.argmax(axis=2) == data.y).all()
     shape = np.r_[PRIORS.bias_shape, np.full(p - 1, PRIORS.weight_shape)][:, None]
@@ -103,10 +104,10 @@ def test_bound_is_the_monte_carlo_expectation(lab, size):
         + stats.norm.logpdf(w, 0.0, psi**-0.5).sum(axis=(1, 2))
         + stats.norm.logpdf(t, data.design.X @ w).sum(axis=(1, 2))
     )
-    gaps = log_joint - log_q
-    error = gaps.std() / np.sqrt(n_draws)
+    log_ratio = log_joint - log_q
+    error = log_ratio.std() / np.sqrt(n_draws)
     assert error < 0.1
-    assert abs(gaps.mean() - bound(state)) < 4.0 * error
+    assert abs(log_ratio.mean() - bound(state)) < 4.0 * error
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -123,7 +124,7 @@ def test_no_single_update_lowers_the_bound(lab, size, seed):
 
 @every_size
 def test_every_update_is_stationary(lab, size):
-    """Nothing that was just updated can be moved to a higher bound."""
+    """No change of an updated factor increases the bound."""
     data, rng = toy(size)
     state, _ = unfinished(lab, data, rng)
     X, eps = data.design.X, 1e-4
@@ -169,7 +170,7 @@ def test_every_update_is_stationary(lab, size):
         assert abs(slope(moved)) < 1e-5
 
 
-def test_a_sweep_makes_an_unpacked_state_what_it_was():
+def test_unpacked_state_is_restored_by_a_sweep():
     data, _ = toy("tall")
     state = mnp.init(data)
     for _ in range(4):
@@ -184,7 +185,7 @@ def test_a_sweep_makes_an_unpacked_state_what_it_was():
 
 
 def test_probabilities_are_frequencies_under_q():
-    """Weights integrated in closed form: draws of weights and scores, counted."""
+    """Closed form against frequencies over draws of weights and utilities."""
     X, y = load_wine(return_X_y=True)
     X = X[:, :4]
     model = MNPClassifier().fit(X[::3], y[::3])
@@ -249,8 +250,8 @@ def test_decision_function():
     np.testing.assert_array_equal(binary.decision_function(X) > 0.0, binary.predict(X))
 
 
-def test_many_features_are_never_squared():
-    """D = 5000: no array of D x D, which would take 200 MB."""
+def test_memory_is_linear_in_the_number_of_features():
+    """D = 5000: no D x D array, which would take 200 MB."""
     rng = np.random.default_rng(53)
     X, y = rng.standard_normal((12, 5000)), np.arange(12) % 3
     X[:, :20] += y[:, None]
@@ -274,17 +275,17 @@ def test_max_iter_warns_and_the_result_is_usable():
     assert model.score(X, y) > 0.9
 
 
-def test_interrupt_keeps_what_was_reached(monkeypatch):
+def test_interrupted_fit_can_be_used(monkeypatch):
     X, y = load_wine(return_X_y=True)
     step, calls = mnp.step, []
 
-    def tired(state, data, priors):
+    def interrupting(state, data, priors):
         calls.append(1)
         if len(calls) == 6:
             raise KeyboardInterrupt
         return step(state, data, priors)
 
-    monkeypatch.setattr(mnp, "step", tired)
+    monkeypatch.setattr(mnp, "step", interrupting)
     model = MNPClassifier().fit(X, y)
     assert model.interrupted_
     assert not model.converged_
@@ -296,14 +297,14 @@ def test_interrupt_keeps_what_was_reached(monkeypatch):
     ("name", "value"),
     [("max_iter", 0), ("max_iter", 2.5), ("tol", -1.0), ("tol", np.nan), ("priors", {"a": 1})],
 )
-def test_bad_arguments_are_named_at_fit(name, value):
+def test_bad_arguments_raise_at_fit(name, value):
     X, y = load_wine(return_X_y=True)
     model = MNPClassifier(**{name: value})
     with pytest.raises(ValueError, match=name):
         model.fit(X, y)
 
 
-def test_priors_matter_and_the_default_is_the_papers():
+def test_priors_change_the_fit_and_default_to_the_papers():
     X, y = load_wine(return_X_y=True)
     default = MNPClassifier().fit(X, y).coef_
     np.testing.assert_array_equal(default, MNPClassifier(priors=PAPER).fit(X, y).coef_)

@@ -1,4 +1,4 @@
-"""The declarative model against plain SciPy densities."""
+"""PyMC model against SciPy densities."""
 
 import math
 
@@ -44,7 +44,7 @@ def toy(target, rng):
 
 
 def random_point(kind, target, *, augmented, y, rng):
-    """Values of every free variable of one face, on the scale of the model."""
+    """Values of all free variables of one parametrisation, untransformed."""
     point = {
         "projection": rng.normal(size=(D, R)),
         "weights": rng.normal(size=(R, K)),
@@ -59,11 +59,11 @@ def random_point(kind, target, *, augmented, y, rng):
     if target == "regression":
         point["noise_precision"] = rng.gamma(3.0, size=K)
     if augmented and target == "multiclass":
-        scores = rng.normal(size=(N, K))
-        scores[np.arange(N), y] = scores.max(axis=1) + rng.random(N)
-        point["scores"] = scores
+        utilities = rng.normal(size=(N, K))
+        utilities[np.arange(N), y] = utilities.max(axis=1) + rng.random(N)
+        point["utilities"] = utilities
     if augmented and target == "multilabel":
-        point["scores"] = np.abs(rng.normal(size=(N, K))) * (2 * y - 1)
+        point["utilities"] = np.abs(rng.normal(size=(N, K))) * (2 * y - 1)
     return point
 
 
@@ -80,7 +80,7 @@ def student_log_density(value, shape, rate):
 
 
 def adaptive_log_choice(eta, label):
-    """Log P(argmax = label) by adaptive quadrature over the winning score."""
+    """Log P(argmax = label) by adaptive quadrature over the largest utility."""
     rivals = np.delete(eta, label)
 
     def integrand(t):
@@ -117,7 +117,7 @@ def joint_log_density(point, X, y, kind, target, *, augmented, priors):
         total += gamma_log_density(tau, priors.noise_shape, priors.noise_rate)
         return total + normal_log_density(y, eta, tau)
     if augmented:
-        return total + normal_log_density(point["scores"], eta, 1.0)
+        return total + normal_log_density(point["utilities"], eta, 1.0)
     if target == "multilabel":
         return total + stats.norm.logcdf(np.where(y == 1, eta, -eta)).sum()
     return total + sum(adaptive_log_choice(eta[n], y[n]) for n in range(N))
@@ -143,7 +143,7 @@ def test_log_density_is_the_joint(kind, target, augmented):
     for _ in range(3):
         point = random_point(kind, target, augmented=augmented, y=y, rng=rng)
         expected = joint_log_density(point, X, y, kind, target, augmented=augmented, priors=PRIORS)
-        # In the marginal face PyMC samples precisions on the log scale.
+        # In the marginal parametrisation PyMC samples log precisions.
         values = {
             name: np.log(point[name[: -len("_log__")]]) if name.endswith("_log__") else point[name]
             for name in (variable.name for variable in model.continuous_value_vars)
@@ -152,17 +152,17 @@ def test_log_density_is_the_joint(kind, target, augmented):
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
-def test_scores_outside_the_cone_have_no_density(target):
+def test_utilities_outside_the_argmax_region_have_no_density(target):
     X, y = toy(target, np.random.default_rng(3))
     model = build_model(X, y, n_components=R, variant="paper", target=target, augmented=True)
     log_density = model.compile_logp(**FAST)
     start = model.initial_point()
     assert np.isfinite(log_density(start))
-    assert log_density(start | {"scores": -start["scores"]}) == -np.inf
+    assert log_density(start | {"utilities": -start["utilities"]}) == -np.inf
 
 
 def test_integrating_the_precision_gives_the_student_form():
-    """The two faces are one model: the prior of a weight, its precision integrated out."""
+    """Both parametrisations have the same prior of a weight."""
     shape, rate, w = PRIORS.weight_shape, PRIORS.weight_rate, 1.3
 
     def integrand(precision):
@@ -182,7 +182,7 @@ def compiled_choice(n_labels):
 
 
 def dense_log_choice(eta, label):
-    """Log P(argmax = label) from 20 001 points in log space around the largest integrand."""
+    """Log P(argmax = label) from 20 001 nodes in log space around the largest integrand."""
     margin = eta[label] - np.delete(eta, label)
     coarse = np.linspace(-5.0, 5.0 + max(0.0, -margin.min()), 4001)
     height = -0.5 * coarse**2 + log_ndtr(coarse[:, None] + margin).sum(axis=1)
@@ -193,7 +193,7 @@ def dense_log_choice(eta, label):
 
 @pytest.mark.parametrize("n_labels", [2, 3, 10])
 def test_choice_probability_in_the_tails(n_labels):
-    """Scores spread up to +-40 and beyond; the grid is exact to rounding."""
+    """Linear predictors of standard deviation up to 40; the grid is exact to rounding."""
     rng = np.random.default_rng(n_labels)
     evaluate = compiled_choice(n_labels)
     eta = np.concatenate([rng.normal(scale=s, size=(15, n_labels)) for s in (0.5, 5.0, 40.0)])
@@ -205,7 +205,7 @@ def test_choice_probability_in_the_tails(n_labels):
 
 
 def test_choice_probability_against_high_precision():
-    """A row at +-40, by mpmath with 30 digits."""
+    """A sample at +-40, by mpmath with 30 digits."""
     # mpmath.quad stops at an absolute error, so the integrand is raised to order one.
     with mpmath.workdps(30):
         integral = mpmath.quad(
@@ -240,14 +240,14 @@ def test_choice_gradient_is_the_difference_quotient():
 
 
 @pytest.mark.parametrize("n_labels", [2, 3, 5])
-def test_gradients_are_finite_at_extreme_scores(n_labels):
+def test_gradients_are_finite_at_extreme_linear_predictors(n_labels):
     rng = np.random.default_rng(2)
     eta = rng.choice([-1000.0, 0.0, 1000.0], size=(40, n_labels))
     y = rng.integers(0, n_labels, size=40)
     log_prob, gradient = compiled_choice(n_labels)(y, eta)
     assert np.isfinite(log_prob).all()
     assert np.isfinite(gradient).all()
-    # The winning score pays about gap^2 / 4 against one rival, so its pull is at most the gap.
+    # The loss against one rival is about d^2 / 4 at a difference d, so the gradient is at most d.
     assert np.abs(gradient).max() < 2001
 
 
@@ -284,7 +284,7 @@ def test_prior_predictive_labels_are_exchangeable():
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
 def test_predictive_and_log_likelihood_groups(target):
-    """Any draws will do for the plumbing: those of the prior, as if they were a posterior."""
+    """Prior draws in place of posterior draws."""
     X, y = toy(target, np.random.default_rng(7))
     model = build_model(X, y, n_components=R, variant="paper", priors=PRIORS, target=target)
     prior = pm.sample_prior_predictive(4, model=model, random_seed=3, compile_kwargs=FAST)
@@ -309,15 +309,15 @@ def test_predictive_and_log_likelihood_groups(target):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_augmented_face_draws_targets_from_its_scores(target):
+def test_augmented_parametrisation_draws_targets_from_its_utilities(target):
     X, y = toy(target, np.random.default_rng(6))
     model = build_model(X, y, n_components=R, variant="paper", target=target, augmented=True)
     drawn = pm.sample_prior_predictive(30, model=model, random_seed=2, compile_kwargs=FAST)
     values = drawn.prior_predictive["y"].values
     if target == "multiclass":
-        np.testing.assert_array_equal(values, drawn.prior["scores"].values.argmax(axis=-1))
+        np.testing.assert_array_equal(values, drawn.prior["utilities"].values.argmax(axis=-1))
     elif target == "multilabel":
-        np.testing.assert_array_equal(values, drawn.prior["scores"].values > 0)
+        np.testing.assert_array_equal(values, drawn.prior["utilities"].values > 0)
     else:
         assert values.shape == (1, 30, N, K)
 
@@ -339,7 +339,7 @@ def test_names_dims_and_coordinates():
     [
         ({"X": np.ones(5)}, "matrix"),
         ({"X": np.full((3, 2), np.nan)}, "NaN"),
-        ({"y": [0, 1]}, "rows"),
+        ({"y": [0, 1]}, "samples and y has"),
         ({"y": [0, 0, 0]}, "two classes"),
         ({"y": [0.0, np.inf, 1.0]}, "NaN or infinity"),
         ({"y": [[0], [1], [2]]}, "vector"),
@@ -357,7 +357,7 @@ def test_names_dims_and_coordinates():
         ({"target": "ordinal"}, "target"),
     ],
 )
-def test_bad_input_is_named(change, message):
+def test_bad_input_raises(change, message):
     good = {"X": np.eye(3, 2), "y": [0, 1, 1], "n_components": 1}
     arguments = good | change
     X, y = arguments.pop("X"), arguments.pop("y")

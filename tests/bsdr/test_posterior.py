@@ -1,4 +1,4 @@
-"""The density of the hierarchical model against formulas written another way."""
+"""Density of the hierarchical model against independent formulas."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.numerics import orthant
 
-# No two agree, and none is neutral.
+# All differ, and none is neutral.
 PRIORS = HierarchicalPriors(
     scale_location=-0.4,
     scale_width=1.3,
@@ -37,11 +37,11 @@ def problem(target="multiclass", k=4, r=2, *, n=9, b=5, seed=0):
         "regression": rng.standard_normal((n, k)),
     }[target]
     X = rng.standard_normal((n, b)) / np.sqrt(b)
-    return Problem.pose(X, y, n_labels=k, n_components=r, target=target, priors=PRIORS)
+    return Problem.build(X, y, n_labels=k, n_components=r, target=target, priors=PRIORS)
 
 
 def correlated(n, d, seed=0):
-    """Centred samples (N, D) whose features differ in scale and vary together."""
+    """Centred samples (N, D) with correlated features of different scales."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, 3)) @ rng.standard_normal((3, d)) + rng.standard_normal((n, d))
     X *= np.linspace(0.5, 2.0, d)
@@ -56,7 +56,7 @@ def dense(X):
     return root * np.trace(S) / np.trace(root @ S)
 
 
-def utilities(this, theta):
+def linear_predictor(this, theta):
     """eta (S, N, K) from the definition of the model, one particle at a time."""
     r, b, (j, _) = this.n_components, this.X.shape[1], this.contrasts.shape
     out = []
@@ -70,8 +70,8 @@ def utilities(this, theta):
 
 
 def log_likelihood(this, theta):
-    """(S,), from SciPy's distributions and the adaptive rule of the cone."""
-    eta, eps = utilities(this, theta), PRIORS.lapse
+    """(S,), from SciPy's distributions and adaptive quadrature of the probit."""
+    eta, eps = linear_predictor(this, theta), PRIORS.lapse
     k = eta.shape[2]
     if this.target == "multiclass":
         p = np.exp([orthant.log_prob(each, this.y, n_nodes=64) for each in eta])
@@ -84,7 +84,7 @@ def log_likelihood(this, theta):
 
 
 # ------------------------------------------------------------------------------------ checks
-# Functions, so that they can be turned on planted faults.
+# Functions, so that they apply to planted faults.
 
 
 def check_value(target, k, r):
@@ -94,7 +94,7 @@ def check_value(target, k, r):
 
 
 def check_gradient(target, k, r):
-    """Off the ends of the pieces of the normal distribution function, where p jumps by 1e-11."""
+    """Away from the knots of the normal distribution function, where p jumps by 1e-11."""
     this = problem(target, k, r)
     theta = np.random.default_rng(2).standard_normal((4, this.n_parameters))
     value, gradient = this.log_likelihood(theta)
@@ -108,7 +108,7 @@ def check_gradient(target, k, r):
 
 
 def check_total(target, k):
-    """Probabilities of all responses that there are sum to one."""
+    """Probabilities of all responses sum to one."""
     n = 3
     if target == "multiclass":
         every = np.indices((k,) * n).reshape(n, -1).T
@@ -121,17 +121,17 @@ def check_total(target, k):
 
 
 def check_parameters(target, k, r):
-    """What predicts has the utilities and the noise of the density."""
+    """Parameters have the linear predictor and the noise of the density."""
     this = problem(target, k, r)
     theta = np.random.default_rng(4).standard_normal((6, this.n_parameters))
     draws = this.parameters(theta, rng=np.random.default_rng(0))
-    expected = utilities(this, theta)
+    expected = linear_predictor(this, theta)
     n = len(this.X)
-    assert_allclose(draws.utilities(this.X, np.zeros(n)), expected, rtol=1e-10, atol=1e-12)
-    beside = np.linspace(0.0, 2.0, n)
+    assert_allclose(draws.linear_predictor(this.X, np.zeros(n)), expected, rtol=1e-10, atol=1e-12)
+    outside = np.linspace(0.0, 2.0, n)
     z = np.einsum("nb,srb->snr", this.X, draws.projection)
-    z += beside[:, None] * draws.scale[:, None, None] * draws.beside[:, None]
-    assert_allclose(draws.latent(this.X, beside), z, rtol=1e-10, atol=1e-12)
+    z += outside[:, None] * draws.scale[:, None, None] * draws.outside[:, None]
+    assert_allclose(draws.latent(this.X, outside), z, rtol=1e-10, atol=1e-12)
     tau = np.exp(PRIORS.scale_location + PRIORS.scale_width * this.split(theta)["log_scale"])
     assert_allclose(draws.scale, tau)
     if target == "regression":
@@ -142,7 +142,7 @@ def check_parameters(target, k, r):
 
 
 def check_prior(target, k):
-    """Of weights and biases over classes: no class is special, and no constant is spent."""
+    """Prior of weights and biases is exchangeable over classes, and sums to zero."""
     this = problem(target, k, 1)
     theta = np.random.default_rng(5).standard_normal((20_000, this.n_parameters))
     draws = this.parameters(theta, rng=np.random.default_rng(0))
@@ -158,11 +158,11 @@ def check_prior(target, k):
 
 
 def check_rescale(target):
-    """Affine in the parameters with the Jacobian that it says, and its inverse is as likely."""
+    """Affine in the parameters, with the given Jacobian and a symmetric proposal."""
     this = problem(target)
     theta = np.random.default_rng(13).standard_normal((4000, this.n_parameters))
     there, log_jacobian = this.rescale(theta, np.random.default_rng(0))
-    # With the same random numbers it is the same map.
+    # The same random numbers give the same map.
     slope = this.rescale(theta + 1.0, np.random.default_rng(0))[0] - there
     assert_allclose(np.log(slope).sum(axis=1), log_jacobian, atol=1e-9)
     assert_allclose(this.rescale(2.0 * theta, np.random.default_rng(0))[1], log_jacobian)
@@ -171,7 +171,7 @@ def check_rescale(target):
         other[:, i] += 1.0
         moved = this.rescale(other, np.random.default_rng(0))[0] - there
         assert not np.delete(moved, i, axis=1).any()
-    eta, factor = utilities(this, theta[:50]), utilities(this, there[:50])
+    eta, factor = linear_predictor(this, theta[:50]), linear_predictor(this, there[:50])
     factor = factor / eta
     assert_allclose(factor, factor[:, :1, :1] * np.ones_like(eta), rtol=1e-8)
     change = np.hstack([np.log(slope), there - slope * theta])
@@ -180,7 +180,7 @@ def check_rescale(target):
 
 
 def check_align(target, r):
-    """An orthogonal map of each particle that keeps its likelihood, and finds turned copies."""
+    """Orthogonal maps that keep the likelihood and align rotated copies."""
     this = problem(target, 4, r)
     rng = np.random.default_rng(14)
     theta = rng.standard_normal((6, this.n_parameters))
@@ -203,20 +203,20 @@ def check_align(target, r):
 
 
 def check_metric(n, d):
-    """Variance of x'q and covariances of two samples, of these and of new samples."""
+    """Variances and covariances of x'q of training and new samples."""
     X, new = correlated(n, d), correlated(30, d, seed=1)
     metric, full = Metric.learn(X), dense(X)
     assert np.trace(full @ X.T @ X) == pytest.approx(np.sum(X**2))
     inside = metric.whiten(new)
-    variance = np.sum(inside**2, axis=1) + metric.beside(new) ** 2
+    variance = np.sum(inside**2, axis=1) + metric.outside_sd(new) ** 2
     assert_allclose(variance, np.einsum("nd,de,ne->n", new, full, new) / d, rtol=1e-8)
     assert_allclose(metric.whiten(X) @ inside.T, X @ full @ new.T / d, atol=1e-8 * d)
-    assert_allclose(metric.beside(X), 0.0, atol=1e-6)
+    assert_allclose(metric.outside_sd(X), 0.0, atol=1e-6)
     assert metric.axes.shape == (d, min(d, n - 1))
 
 
 def check_loadings(n, d):
-    """Their covariance, and that they give the latent coordinates."""
+    """Covariance of the loadings, and their latent coordinates."""
     X, new = correlated(n, d), correlated(30, d, seed=1)
     metric, full = Metric.learn(X), dense(X)
     b = metric.axes.shape[1]
@@ -248,7 +248,7 @@ def test_gradient(target, k, r):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("r", [1, 2, 3])
-def test_components_are_turned_towards_each_other(target, r):
+def test_components_are_aligned(target, r):
     check_align(target, r)
 
 
@@ -289,7 +289,7 @@ def test_particles_that_are_not_finite(target):
     expected, slope = this.log_likelihood(theta)
     bad = theta.copy()
     bad[1, 0], bad[3, -1], bad[4, 7] = np.nan, np.inf, -np.inf
-    bad[5] *= 1e200  # finite, but its utilities would not be
+    bad[5] *= 1e200  # finite, but its linear predictor would not be
     value, gradient = this.log_likelihood(bad)
     lost = [1, 3, 4, 5]
     assert np.isneginf(value[lost]).all()
@@ -313,23 +313,23 @@ def test_log_scales_far_out_do_not_overflow(target):
 
 
 @pytest.mark.parametrize(("n", "d"), [(40, 6), (9, 40)])
-def test_metric_turns_with_the_features(n, d):
+def test_metric_is_equivariant_to_rotations_of_the_features(n, d):
     X, new = correlated(n, d), correlated(30, d, seed=1)
     turn = stats.ortho_group.rvs(d, random_state=0)
     a, b = Metric.learn(X), Metric.learn(X @ turn)
     assert_allclose(a.whiten(new) @ a.whiten(X).T, b.whiten(new @ turn) @ b.whiten(X @ turn).T)
-    assert_allclose(a.beside(new), b.beside(new @ turn), atol=1e-6)
+    assert_allclose(a.outside_sd(new), b.outside_sd(new @ turn), atol=1e-6)
     assert b.outside == pytest.approx(a.outside)
 
 
 @pytest.mark.parametrize(("n", "d"), [(40, 6), (9, 40)])
-def test_constant_features_change_nothing(n, d):
+def test_constant_features_do_not_change_the_metric(n, d):
     X, new = correlated(n, d), correlated(30, d, seed=1)
     place = np.array([0, 2, 2, d])
     wide, wide_new = (np.insert(each, place, 0.0, axis=1) for each in (X, new))
     a, b = Metric.learn(X), Metric.learn(wide)
     assert_allclose(b.whiten(wide_new) @ b.whiten(wide).T, a.whiten(new) @ a.whiten(X).T)
-    assert_allclose(b.beside(wide_new), a.beside(new), atol=1e-6)
+    assert_allclose(b.outside_sd(wide_new), a.outside_sd(new), atol=1e-6)
     rng = np.random.default_rng(9)
     q = b.loadings(rng.standard_normal((5, b.axes.shape[1])), rng.standard_normal((5, d + 4)))
     constant = ~wide.any(axis=0)
@@ -340,7 +340,7 @@ def test_constant_features_change_nothing(n, d):
 
 @pytest.mark.parametrize(("n", "d"), [(40, 6), (9, 40)])
 @pytest.mark.parametrize("unit", [1e-160, 1e-5, 1e120])
-def test_metric_knows_no_unit(n, d, unit):
+def test_metric_is_invariant_to_units(n, d, unit):
     X = correlated(n, d)
     a, b = Metric.learn(X), Metric.learn(unit * X)
     assert_allclose(b.size, a.size)
@@ -348,33 +348,36 @@ def test_metric_knows_no_unit(n, d, unit):
     assert_allclose(b.axes @ b.axes.T, a.axes @ a.axes.T, atol=1e-9)
 
 
-def test_some_of_the_draws():
+def test_subset_of_draws():
     this = problem("regression")
     theta = np.random.default_rng(14).standard_normal((10, this.n_parameters))
     draws = this.parameters(theta, rng=np.random.default_rng(0))
     assert draws.spaced(4).tolist() == [0, 3, 6, 9]
     assert draws.spaced(99).tolist() == list(range(10))
     some = draws.take(draws.spaced(4))
-    beside = np.ones(len(this.X))
-    assert_allclose(some.utilities(this.X, beside), draws.utilities(this.X, beside)[[0, 3, 6, 9]])
+    outside = np.ones(len(this.X))
+    assert_allclose(
+        some.linear_predictor(this.X, outside),
+        draws.linear_predictor(this.X, outside)[[0, 3, 6, 9]],
+    )
     assert_allclose(some.noise_scale, draws.noise_scale[[0, 3, 6, 9]])
 
 
 def test_copied_features_and_samples():
-    """Directions without variance: fewer axes, and the rest is beside them."""
+    """Directions without variance are outside the axes."""
     X = correlated(20, 4)
     metric = Metric.learn(np.hstack([X, X]))
     assert metric.axes.shape == (8, 4)
     new = np.zeros((1, 8))
     new[0, [0, 4]] = 1.0, -1.0
     assert_allclose(metric.whiten(new), 0.0, atol=1e-8)
-    assert metric.beside(new)[0] == pytest.approx(np.sqrt(2.0) * metric.outside)
+    assert metric.outside_sd(new)[0] == pytest.approx(np.sqrt(2.0) * metric.outside)
     again = Metric.learn(np.vstack([X, X]))
     assert again.axes.shape == (4, 4)
 
 
-def test_names_of_classes_do_not_matter():
-    """An orthogonal change of the contrasts' coordinates turns one naming into another."""
+def test_density_is_invariant_to_permutations_of_classes():
+    """A permutation is an orthogonal map of the contrasts."""
     this, order = problem(), np.array([2, 0, 3, 1])
     other = dataclasses.replace(this, y=np.argsort(order)[this.y])
     theta = np.random.default_rng(10).standard_normal((5, this.n_parameters))
@@ -389,7 +392,7 @@ def test_names_of_classes_do_not_matter():
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_components_may_turn_and_samples_change_places(target):
+def test_density_is_invariant_to_rotations_of_components_and_order_of_samples(target):
     this = problem(target)
     theta = np.random.default_rng(11).standard_normal((5, this.n_parameters))
     turn = stats.ortho_group.rvs(2, random_state=1)
@@ -412,11 +415,11 @@ def test_components_may_turn_and_samples_change_places(target):
 
 
 def change_density(patch, change):
-    """Have the density return ``change(problem, theta, value, blocks of the gradient)``."""
-    sound = Problem.log_likelihood
+    """Patch the density to return ``change(problem, theta, value, blocks of the gradient)``."""
+    original = Problem.log_likelihood
 
     def faulty(self, theta):
-        value, gradient = sound(self, theta)
+        value, gradient = original(self, theta)
         gradient = gradient.copy()
         return change(self, theta, value, self.split(gradient)), gradient
 
@@ -424,11 +427,11 @@ def change_density(patch, change):
 
 
 def change_draws(patch, **change):
-    """Have blocks of the draws replaced by functions of them and of the problem."""
-    sound = Problem.parameters
+    """Patch blocks of the draws by functions of them and of the problem."""
+    original = Problem.parameters
 
     def faulty(self, theta, *, rng):
-        draws = sound(self, theta, rng=rng)
+        draws = original(self, theta, rng=rng)
         new = {name: f(draws, self) for name, f in change.items()}
         return dataclasses.replace(draws, **new)
 
@@ -436,30 +439,30 @@ def change_draws(patch, **change):
 
 
 def change_metric(patch, **change):
-    sound = Metric.learn
+    original = Metric.learn
     patch.setattr(
         Metric,
         "learn",
         lambda X: dataclasses.replace(
-            sound(X), **{name: f(sound(X), X) for name, f in change.items()}
+            original(X), **{name: f(original(X), X) for name, f in change.items()}
         ),
     )
 
 
 def no_lapse(patch):
-    sound = posterior.label_log_likelihood
+    original = posterior.label_log_likelihood
     patch.setattr(
-        posterior, "label_log_likelihood", lambda eta, y, target, _: sound(eta, y, target, 1e-12)
+        posterior, "label_log_likelihood", lambda eta, y, target, _: original(eta, y, target, 1e-12)
     )
 
 
 def lapse_over_classes_for_label_sets(patch):
-    sound = posterior._label_probability
+    original = posterior._label_probability
     patch.setattr(
         posterior,
         "_label_probability",
         lambda eta, y, lapse: tuple(
-            part - 0.25 * lapse * (i == 1) for i, part in enumerate(sound(eta, y, lapse))
+            part - 0.25 * lapse * (i == 1) for i, part in enumerate(original(eta, y, lapse))
         ),
     )
 
@@ -508,20 +511,20 @@ def precision_for_scale(patch):
 
 
 def rescaling_without_jacobian(patch):
-    sound = Problem.rescale
+    original = Problem.rescale
 
     def faulty(self, theta, rng):
-        there, log_jacobian = sound(self, theta, rng)
+        there, log_jacobian = original(self, theta, rng)
         return there, np.zeros_like(log_jacobian)
 
     patch.setattr(Problem, "rescale", faulty)
 
 
 def weights_left_as_they_are(patch):
-    sound = Problem.align
+    original = Problem.align
 
     def faulty(self, theta, slope):
-        there, turned = (each.copy() for each in sound(self, theta, slope))
+        there, turned = (each.copy() for each in original(self, theta, slope))
         begin, end, _ = self.layout["weights"]
         there[:, begin:end], turned[:, begin:end] = theta[:, begin:end], slope[:, begin:end]
         return there, turned
@@ -530,9 +533,9 @@ def weights_left_as_they_are(patch):
 
 
 def gradient_left_behind(patch):
-    sound = Problem.align
+    original = Problem.align
     patch.setattr(
-        Problem, "align", lambda self, theta, slope: (sound(self, theta, slope)[0], slope)
+        Problem, "align", lambda self, theta, slope: (original(self, theta, slope)[0], slope)
     )
 
 
@@ -545,16 +548,16 @@ def first_class_as_reference(patch):
 
 
 def covariance_for_its_root(patch):
-    def size(sound, X):
-        value = np.sum((X @ sound.axes) ** 2, axis=0) / len(X)
-        wrong = sound.size**4
+    def size(original, X):
+        value = np.sum((X @ original.axes) ** 2, axis=0) / len(X)
+        wrong = original.size**4
         wrong *= value.sum() / np.sum(wrong * value) / X.shape[1]
         return np.sqrt(wrong)
 
     change_metric(patch, size=size)
 
 
-def nothing_beside(patch):
+def nothing_outside(patch):
     change_metric(patch, outside=lambda *_: 0.0)
 
 
@@ -562,14 +565,14 @@ def loadings_not_centred_on_the_axes(patch):
     patch.setattr(
         Metric,
         "loadings",
-        lambda self, inside, beside: (inside * self.size) @ self.axes.T + self.outside * beside,
+        lambda self, inside, outside: (inside * self.size) @ self.axes.T + self.outside * outside,
     )
 
 
 CLASSES, SETS, OUTPUTS = (("multiclass", 4, 2), ("multilabel", 4, 2), ("regression", 4, 2))
 FAULTS = {
-    "lapse forgotten": (no_lapse, check_value, CLASSES),
-    "lapse forgotten, label sets": (no_lapse, check_value, SETS),
+    "no lapse": (no_lapse, check_value, CLASSES),
+    "no lapse, label sets": (no_lapse, check_value, SETS),
     "lapse over classes for label sets": (
         lapse_over_classes_for_label_sets,
         check_total,
@@ -587,12 +590,12 @@ FAULTS = {
     "projection without its scale": (projection_without_scale, check_parameters, CLASSES),
     "precision for scale": (precision_for_scale, check_parameters, OUTPUTS),
     "rescaling without Jacobian": (rescaling_without_jacobian, check_rescale, ("multiclass",)),
-    "weights not turned": (weights_left_as_they_are, check_align, ("multiclass", 2)),
-    "gradient not turned": (gradient_left_behind, check_align, ("multiclass", 2)),
+    "weights not rotated": (weights_left_as_they_are, check_align, ("multiclass", 2)),
+    "gradient not rotated": (gradient_left_behind, check_align, ("multiclass", 2)),
     "as many contrasts as classes": (identity_for_contrasts, check_prior, ("multiclass", 4)),
     "a class of reference": (first_class_as_reference, check_prior, ("multiclass", 4)),
     "covariance for its root": (covariance_for_its_root, check_metric, (40, 6)),
-    "nothing beside the axes": (nothing_beside, check_metric, (9, 40)),
+    "nothing outside the axes": (nothing_outside, check_metric, (9, 40)),
     "loadings along the axes twice": (loadings_not_centred_on_the_axes, check_loadings, (9, 40)),
 }
 

@@ -1,8 +1,8 @@
 """Simulation-based calibration [1]_ of the draws from the hierarchical posterior.
 
-Parameters and labels are drawn from the model as it is written, with NumPy and SciPy alone. The
-rank of a true value among draws from the posterior of its labels is then uniform. Data sets with
-labels of one class only are kept: the density knows how many classes there are.
+Parameters and labels are drawn from the model with NumPy and SciPy. The rank of a true value among
+draws from the posterior given its labels is then uniform. Data sets with labels of a single class
+are included.
 
 References
 ----------
@@ -27,9 +27,8 @@ R, K = 2, 3
 # N, D: with fewer and with more features than samples.
 SIZES = {"tall": (40, 6), "wide": (15, 25)}
 MOVES = Moves(n_particles=200, n_moves=5, n_warm_up=10, n_kept=1, n_between=1)
-# Fixed before any run: the level of all tests of a run together, equal bins of the ranks, and how
-# far the share of 90 % intervals that hold the truth, over all quantities, may be off with 500 data
-# sets. That is three standard deviations.
+# Fixed before any run: joint level of all tests of a run, bins of the ranks, and tolerance of the
+# coverage of 90 % intervals over all quantities with 500 data sets, three standard deviations.
 LEVEL, N_BINS, MARGIN = 0.01, 10, 0.02
 # Values closer than this are ties.
 TIE = 1e-9
@@ -37,7 +36,7 @@ N_NEW = 2
 
 
 def features(n, d, rng):
-    """Centred samples that vary together, (N, D), and new ones."""
+    """Centred samples with correlated features, (N, D), and new ones."""
     mix, size = rng.standard_normal((3, d)), np.linspace(0.5, 1.5, d)
     X = (rng.standard_normal((n + N_NEW, 3)) @ mix + rng.standard_normal((n + N_NEW, d))) * size
     X = X - X[:n].mean(axis=0)
@@ -62,7 +61,7 @@ def draw_truth(X, new, rng):
 
 
 def quantities(coef, bias, log_scale, X, new, y):
-    """Of draws (S, D, K), (S, K) and (S,): each (S,)."""
+    """Quantities (S,) of draws (S, D, K), (S, K) and (S,)."""
     coef, bias = (each - each.mean(axis=-1, keepdims=True) for each in (coef, bias))
     eta = X @ coef + bias[:, None]
     ahead = new @ coef + bias[:, None]
@@ -76,60 +75,60 @@ def quantities(coef, bias, log_scale, X, new, y):
         "eta[0, 0]": eta[:, 0, 0],
         "eta[9, 1]": eta[:, 9, 1],
         "eta of a new sample": ahead[:, 0, 0],
-        "gap of another": ahead[:, 1, 1] - ahead[:, 1, 2],
+        "difference of another": ahead[:, 1, 1] - ahead[:, 1, 2],
         "log likelihood": label_log_likelihood(eta, y, "multiclass", PRIORS.lapse)[0].sum(axis=1),
         "log scale": log_scale,
     }
 
 
 def run(n_sets, size="tall", moves=MOVES, priors=PRIORS, seed=0):
-    """Places in (0, 1) of true values among draws, (C,), by quantity."""
+    """Normalised ranks of true values among draws, (C,), by quantity."""
     found = []
     for rng in np.random.default_rng(seed).spawn(n_sets):
         X, new = features(*SIZES[size], rng)
         y, truth = draw_truth(X, new, rng)
         metric = Metric.learn(X)
-        problem = Problem.pose(
+        problem = Problem.build(
             metric.whiten(X), y, n_labels=K, n_components=R, target="multiclass", priors=priors
         )
         result = run_tempering(
             problem.log_likelihood, problem.n_parameters, moves, rng=rng, jump=problem.rescale
         )
         draws = problem.parameters(result.draws, rng=rng)
-        beside = rng.standard_normal((len(draws.scale), R, X.shape[1]))
-        loadings = metric.loadings(draws.projection / draws.scale[:, None, None], beside)
+        outside = rng.standard_normal((len(draws.scale), R, X.shape[1]))
+        loadings = metric.loadings(draws.projection / draws.scale[:, None, None], outside)
         coef = np.swapaxes(draws.scale[:, None, None] * loadings, 1, 2) @ draws.weights
         values = quantities(coef, draws.bias, np.log(draws.scale), X, new, y)
-        found.append({name: place(truth[name], each, rng) for name, each in values.items()})
+        found.append({name: rank(truth[name], each, rng) for name, each in values.items()})
     return {name: np.array([each[name] for each in found]) for name in found[0]}
 
 
-def place(true, draws, rng):
-    """Where the truth (1,) lies among draws (S,), in (0, 1); by chance among ties.
+def rank(true, draws, rng):
+    """Normalised rank of the truth (1,) among draws (S,), with random order of ties.
 
-    The log likelihood of classes that are far apart is the same for many parameters.
+    The log likelihood of well separated classes has ties.
     """
-    gap = draws - true
-    below, tied = np.sum(gap < -TIE), np.sum(np.abs(gap) <= TIE)
+    difference = draws - true
+    below, tied = np.sum(difference < -TIE), np.sum(np.abs(difference) <= TIE)
     return (below + (1 + tied) * rng.random()) / (len(draws) + 1)
 
 
-def judge(places):
+def judge(ranks):
     """P-values of Pearson's chi-square by quantity, and the share inside 90 % intervals."""
     bins = (0.0, 1.0)
     p = {
         name: float(chisquare(np.histogram(each, N_BINS, bins)[0]).pvalue)
-        for name, each in places.items()
+        for name, each in ranks.items()
     }
-    inside = np.mean([np.abs(each - 0.5) < 0.45 for each in places.values()])
+    inside = np.mean([np.abs(each - 0.5) < 0.45 for each in ranks.values()])
     return p, float(inside)
 
 
-def assert_calibrated(places):
-    """At the level and within the margin that are fixed above."""
-    p, inside = judge(places)
+def assert_calibrated(ranks):
+    """At the level and tolerance above."""
+    p, inside = judge(ranks)
     assert min(p.values()) > LEVEL / len(p), p
-    n_sets = len(places["log scale"])
+    n_sets = len(ranks["log scale"])
     assert abs(inside - 0.9) < MARGIN * np.sqrt(500 / n_sets), inside
 
 
@@ -147,11 +146,11 @@ def another_prior_of_the_scale(patch):
 
 
 def jacobian_of_the_scale(patch):
-    """As if tau, not its logarithm, had a normal distribution."""
-    sound = Problem.log_likelihood
+    """A normal prior of tau in place of log tau."""
+    original = Problem.log_likelihood
 
     def faulty(self, theta):
-        value, slope = sound(self, theta)
+        value, slope = original(self, theta)
         slope = slope.copy()
         self.split(slope)["log_scale"][...] += self.priors.scale_width
         return value + self.priors.scale_width * self.split(theta)["log_scale"], slope
@@ -161,9 +160,9 @@ def jacobian_of_the_scale(patch):
 
 
 def square_of_the_likelihood(patch):
-    sound = Problem.log_likelihood
+    original = Problem.log_likelihood
     patch.setattr(
-        Problem, "log_likelihood", lambda self, theta: tuple(2.0 * x for x in sound(self, theta))
+        Problem, "log_likelihood", lambda self, theta: tuple(2.0 * x for x in original(self, theta))
     )
     return {}
 
@@ -173,14 +172,14 @@ SHORT = {"n_sets": 80, "moves": dataclasses.replace(MOVES, n_moves=2)}
 
 
 @pytest.mark.slow
-def test_fewer_sets_and_moves_pass_as_well():
+def test_fewer_sets_and_moves_pass():
     assert_calibrated(run(**SHORT))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", FAULTS)
 def test_planted_faults_are_caught(plant, monkeypatch):
-    """At the sizes of the test above."""
+    """With the sizes of the test above."""
     changes = plant(monkeypatch)
     with pytest.raises(AssertionError):
         assert_calibrated(run(**SHORT, **changes))

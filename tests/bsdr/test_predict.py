@@ -1,4 +1,4 @@
-"""Predictions against brute force: draws of everything from the posterior, and counting.
+"""Predictions against frequencies over draws from the posterior.
 
 Monte Carlo comparisons are at 4 standard errors plus the stated error of the quadrature.
 """
@@ -55,8 +55,8 @@ def projection_moments(X, posterior):
     return mean, cov
 
 
-def draw_scores(X, posterior, row, rng, size=N_DRAWS):
-    """LatentCoordinates (S, R) and linear predictors (S, K) of a new row, by draws from q."""
+def draw_linear_predictors(X, posterior, row, rng, size=N_DRAWS):
+    """Latent coordinates (S, R) and linear predictors (S, K) of a new sample, drawn from q."""
     mean, cov = projection_moments(X, posterior)
     Q = np.stack(
         [rng.multivariate_normal(m, c, size=size) for m, c in zip(mean.T, cov, strict=True)], 2
@@ -72,7 +72,7 @@ def draw_scores(X, posterior, row, rng, size=N_DRAWS):
 
 
 def random_draws(target, *, size=30, d=4, r=2, k=3, latent_scale=0.8, seed=0):
-    """A posterior of draws that scatter about one value."""
+    """A posterior of random draws around one value."""
     rng = np.random.default_rng([43, seed])
     return DrawPosterior(
         projection=0.7 * rng.standard_normal((d, r)) + 0.2 * rng.standard_normal((size, d, r)),
@@ -84,8 +84,8 @@ def random_draws(target, *, size=30, d=4, r=2, k=3, latent_scale=0.8, seed=0):
     )
 
 
-def scores_of_draws(posterior, row, rng, size):
-    """Linear predictors (S', K) at ``size`` random latents of every draw, and their draw (S',)."""
+def linear_predictors_of_draws(posterior, row, rng, size):
+    """Linear predictors (S', K), ``size`` for every draw, and the indices of the draws (S',)."""
     n_draws, r, _ = posterior.weights.shape
     index = np.repeat(np.arange(n_draws), size)
     z = np.einsum("d,sdr->sr", row, posterior.projection)[index]
@@ -110,39 +110,39 @@ def hermite(n_dims, n_nodes=40):
 def test_label_probabilities_are_frequencies_under_q(prior, latent_scale):
     X, posterior = mean_field("multiclass", prior=prior, latent_scale=latent_scale)
     rng = np.random.default_rng(1)
-    rows = 1.5 * rng.standard_normal((3, 4))
-    got = np.exp(predict.label_log_probabilities(posterior, rows))
+    X_new = 1.5 * rng.standard_normal((3, 4))
+    got = np.exp(predict.label_log_probabilities(posterior, X_new))
     np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
-    for row, probability in zip(rows, got, strict=True):
-        _, eta = draw_scores(X, posterior, row, rng)
+    for row, probability in zip(X_new, got, strict=True):
+        _, eta = draw_linear_predictors(X, posterior, row, rng)
         label = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
         frequency = np.bincount(label, minlength=3) / N_DRAWS
         np.testing.assert_allclose(probability, frequency, atol=4 * 0.5 / N_DRAWS**0.5 + 4e-3)
 
 
-def test_fewer_rows_than_features_leave_their_prior_variance_outside():
+def test_directions_outside_the_row_space_have_their_prior_variance():
     """Row-space coordinates against dense algebra over all features."""
     X, posterior = mean_field("multiclass", prior="columnwise", n=9, d=20, latent_scale=0.5)
     rng = np.random.default_rng(2)
     row = rng.standard_normal(20)
-    z, eta = draw_scores(X, posterior, row, rng, size=50_000)
+    z, eta = draw_linear_predictors(X, posterior, row, rng, size=50_000)
     label = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
     frequency = np.bincount(label, minlength=3) / len(label)
     got = np.exp(predict.label_log_probabilities(posterior, row[None]))[0]
     np.testing.assert_allclose(got, frequency, atol=4 * 0.5 / len(label) ** 0.5 + 4e-3)
 
-    positions = posterior.embed(row[None])
+    latent = posterior.embed(row[None])
     np.testing.assert_allclose(
-        positions.mean[0], z.mean(axis=0), atol=4 * z.std(axis=0).max() / len(z) ** 0.5
+        latent.mean[0], z.mean(axis=0), atol=4 * z.std(axis=0).max() / len(z) ** 0.5
     )
 
 
 def test_multilabel_predictions_are_frequencies_under_q():
-    """Marginally by `label_log_probabilities`, jointly by `log_predictive`."""
+    """Marginal ones by `label_log_probabilities`, joint ones by `log_predictive`."""
     X, posterior = mean_field("multilabel")
     rng = np.random.default_rng(3)
     row = rng.standard_normal(4)
-    _, eta = draw_scores(X, posterior, row, rng)
+    _, eta = draw_linear_predictors(X, posterior, row, rng)
     on = eta + rng.standard_normal(eta.shape) > 0.0
     got = np.exp(predict.label_log_probabilities(posterior, row[None]))[0]
     tolerance = 4 * 0.5 / N_DRAWS**0.5 + 4e-3
@@ -156,25 +156,25 @@ def test_regression_moments_are_those_of_draws_from_q():
     X, posterior = mean_field("regression")
     rng = np.random.default_rng(4)
     row = rng.standard_normal(4)
-    _, eta = draw_scores(X, posterior, row, rng)
+    _, eta = draw_linear_predictors(X, posterior, row, rng)
     tau = posterior.state.noise_precision
     noise = rng.gamma(tau.shape, 1.0 / tau.rate, size=eta.shape) ** -0.5
     y = eta + noise * rng.standard_normal(eta.shape)
-    mean, std = predict.score_moments(posterior, row[None])
+    mean, std = predict.output_moments(posterior, row[None])
     np.testing.assert_allclose(mean[0], y.mean(axis=0), atol=4 * y.std() / N_DRAWS**0.5)
     np.testing.assert_allclose(std[0], y.std(axis=0), rtol=0.015)
 
-    mean, std = predict.score_moments(posterior, row[None], integrate_latent=False)
+    mean, std = predict.output_moments(posterior, row[None], integrate_latent=False)
     plug_in = posterior.embed(row[None]).mean @ posterior.state.weights.mean[1:]
     np.testing.assert_allclose(mean[0], plug_in[0] + posterior.state.weights.mean[0])
     assert (std < y.std(axis=0)).all()
 
 
 def test_regression_density_has_these_moments():
-    """The joint density of the outputs integrates to one, with the moments reported."""
+    """The joint density of the outputs integrates to one and has the same moments."""
     _, posterior = mean_field("regression")
     row = np.random.default_rng(5).standard_normal((1, 4))
-    mean, std = predict.score_moments(posterior, row)
+    mean, std = predict.output_moments(posterior, row)
     nodes, weights = hermite(3, 24)
     y = mean + 1.3 * std * nodes
     log_q = norm.logpdf(y, mean, 1.3 * std).sum(axis=1)
@@ -184,20 +184,20 @@ def test_regression_density_has_these_moments():
     np.testing.assert_allclose(np.sqrt(each @ (y - mean) ** 2), std[0], rtol=2e-3)
 
 
-def test_plug_in_puts_the_position_at_its_mean():
+def test_plug_in_uses_the_mean_of_latent_coordinates():
     _, posterior = mean_field("multiclass")
-    rows = np.random.default_rng(6).standard_normal((5, 4))
-    z, w = posterior.embed(rows).mean, posterior.state.weights
+    X_new = np.random.default_rng(6).standard_normal((5, 4))
+    z, w = posterior.embed(X_new).mean, posterior.state.weights
     full = np.column_stack([np.ones(5), z])
     variance = 1.0 + np.einsum("mp,kpq,mq->mk", full, w.cov, full)
     rng = np.random.default_rng(7)
-    got = np.exp(predict.label_log_probabilities(posterior, rows, integrate_latent=False))
+    got = np.exp(predict.label_log_probabilities(posterior, X_new, integrate_latent=False))
     for mean, var, probability in zip(full @ w.mean, variance, got, strict=True):
         label = (mean + np.sqrt(var) * rng.standard_normal((N_DRAWS, 3))).argmax(axis=1)
         frequency = np.bincount(label, minlength=3) / N_DRAWS
         np.testing.assert_allclose(probability, frequency, atol=4 * 0.5 / N_DRAWS**0.5)
-    integrated = np.exp(predict.label_log_probabilities(posterior, rows))
-    assert integrated.max(axis=1).mean() < got.max(axis=1).mean()  # it is less sure
+    integrated = np.exp(predict.label_log_probabilities(posterior, X_new))
+    assert integrated.max(axis=1).mean() < got.max(axis=1).mean()  # it is less certain
 
 
 # ------------------------------------------------------------------------------------- draws
@@ -207,11 +207,11 @@ def test_plug_in_puts_the_position_at_its_mean():
 def test_draws_give_label_frequencies(r):
     posterior = random_draws("multiclass", r=r)
     rng = np.random.default_rng(8)
-    rows = rng.standard_normal((3, 4))
-    got = np.exp(predict.label_log_probabilities(posterior, rows))
+    X_new = rng.standard_normal((3, 4))
+    got = np.exp(predict.label_log_probabilities(posterior, X_new))
     np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
-    for row, probability in zip(rows, got, strict=True):
-        eta, _ = scores_of_draws(posterior, row, rng, 6000)
+    for row, probability in zip(X_new, got, strict=True):
+        eta, _ = linear_predictors_of_draws(posterior, row, rng, 6000)
         label = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
         frequency = np.bincount(label, minlength=3) / len(label)
         np.testing.assert_allclose(probability, frequency, atol=4 * 0.5 / len(label) ** 0.5 + 6e-3)
@@ -221,7 +221,7 @@ def test_draws_give_joint_frequencies_of_labels():
     posterior = random_draws("multilabel")
     rng = np.random.default_rng(9)
     row = rng.standard_normal(4)
-    eta, _ = scores_of_draws(posterior, row, rng, 6000)
+    eta, _ = linear_predictors_of_draws(posterior, row, rng, 6000)
     on = eta + rng.standard_normal(eta.shape) > 0.0
     tolerance = 4 * 0.5 / len(on) ** 0.5 + 6e-3
     got = np.exp(predict.label_log_probabilities(posterior, row[None]))[0]
@@ -231,12 +231,12 @@ def test_draws_give_joint_frequencies_of_labels():
         np.testing.assert_allclose(joint, (on == y).all(axis=1).mean(), atol=tolerance)
 
 
-def test_positions_of_draws_have_their_moments():
+def test_embedding_by_draws_has_their_moments():
     posterior = random_draws("multiclass", size=400)
     rng = np.random.default_rng(10)
-    rows = rng.standard_normal((3, 4))
-    z = np.einsum("md,sdr->msr", rows, posterior.projection)
-    got = posterior.embed(rows)
+    X_new = rng.standard_normal((3, 4))
+    z = np.einsum("md,sdr->msr", X_new, posterior.projection)
+    got = posterior.embed(X_new)
     np.testing.assert_allclose(got.mean, z.mean(axis=1), rtol=1e-10)
     for cov, each in zip(got.cov, z, strict=True):
         expected = np.cov(each.T, bias=True) + 0.8**2 * np.eye(2)
@@ -245,17 +245,17 @@ def test_positions_of_draws_have_their_moments():
 
 
 def test_log_likelihood_of_labels_is_the_integral_over_the_latent():
-    """Draw by draw, by tensor quadrature over position and score; improbable labels included."""
+    """By tensor quadrature over latent coordinates and utilities, for each draw."""
     posterior = random_draws("multiclass", size=12)
     rng = np.random.default_rng(11)
-    rows, y = 1.5 * rng.standard_normal((10, 4)), np.arange(10) % 3
-    got = predict.log_likelihood(posterior, rows, y)
+    X_new, y = 1.5 * rng.standard_normal((10, 4)), np.arange(10) % 3
+    got = predict.log_likelihood(posterior, X_new, y)
     assert got.shape == (12, 10)
     nodes, weights = hermite(3, 30)
     expected = np.empty((12, 10))
     for s in range(12):
         for n in range(10):
-            z = rows[n] @ posterior.projection[s] + 0.8 * nodes[:, :2]
+            z = X_new[n] @ posterior.projection[s] + 0.8 * nodes[:, :2]
             eta = z @ posterior.weights[s] + posterior.bias[s]
             top = eta[:, y[n]] + nodes[:, 2]
             others = np.delete(eta, y[n], axis=1)
@@ -268,22 +268,22 @@ def test_log_likelihood_of_labels_is_the_integral_over_the_latent():
 def test_log_likelihood_of_label_sets_is_the_integral_over_the_latent():
     posterior = random_draws("multilabel", size=12)
     rng = np.random.default_rng(12)
-    rows, y = 1.5 * rng.standard_normal((10, 4)), rng.random((10, 3)) < 0.5
+    X_new, y = 1.5 * rng.standard_normal((10, 4)), rng.random((10, 3)) < 0.5
     nodes, weights = hermite(2, 60)
-    z = np.einsum("md,sdr->smr", rows, posterior.projection)[:, :, None] + 0.8 * nodes
+    z = np.einsum("md,sdr->smr", X_new, posterior.projection)[:, :, None] + 0.8 * nodes
     eta = np.einsum("smgr,srk->smgk", z, posterior.weights) + posterior.bias[:, None, None]
     sign = np.where(y, 1.0, -1.0)[:, None]
     expected = logsumexp(log_ndtr(sign * eta).sum(axis=-1), b=weights, axis=-1)
-    np.testing.assert_allclose(predict.log_likelihood(posterior, rows, y), expected, atol=1e-4)
+    np.testing.assert_allclose(predict.log_likelihood(posterior, X_new, y), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
 @pytest.mark.parametrize("r", [1, 2, 4])
-def test_log_likelihood_does_not_see_signs_and_order_of_components(r, target):
-    """Nor the translation of all classes, which no likelihood of a class sees."""
+def test_log_likelihood_is_invariant_to_signs_and_order_of_components(r, target):
+    """And to a constant added to all classes."""
     posterior = random_draws(target, size=20, r=r, k=4)
     rng = np.random.default_rng(17)
-    rows, y = rng.standard_normal((9, 4)), np.arange(9) % 4
+    X_new, y = rng.standard_normal((9, 4)), np.arange(9) % 4
     if target == "multilabel":
         y = rng.random((9, 4)) < 0.5
     sign, order = rng.choice([-1.0, 1.0], size=(20, 1, r)), rng.permutation(r)
@@ -294,38 +294,38 @@ def test_log_likelihood_does_not_see_signs_and_order_of_components(r, target):
     )
     if target == "multiclass":
         turned = replace(turned, weights=turned.weights + 0.3, bias=turned.bias - 2.0)
-    got = predict.log_likelihood(turned, rows, y)
-    # Beyond three dimensions points are not symmetric, and axes of equal weight may turn.
-    np.testing.assert_allclose(got, predict.log_likelihood(posterior, rows, y), rtol=1e-7)
+    got = predict.log_likelihood(turned, X_new, y)
+    # Beyond three dimensions nodes are not symmetric, and axes of equal weight may rotate.
+    np.testing.assert_allclose(got, predict.log_likelihood(posterior, X_new, y), rtol=1e-7)
 
 
 def test_log_likelihood_of_two_labels_is_a_probit():
     posterior = random_draws("multiclass", size=20, k=2)
     rng = np.random.default_rng(13)
-    rows, y = rng.standard_normal((6, 4)), np.arange(6) % 2
-    gap = posterior.weights[..., 1] - posterior.weights[..., 0]  # (S, R)
-    mean = np.einsum("md,sdr,sr->sm", rows, posterior.projection, gap)
+    X_new, y = rng.standard_normal((6, 4)), np.arange(6) % 2
+    contrast = posterior.weights[..., 1] - posterior.weights[..., 0]  # (S, R)
+    mean = np.einsum("md,sdr,sr->sm", X_new, posterior.projection, contrast)
     mean = mean + (posterior.bias[:, 1] - posterior.bias[:, 0])[:, None]
-    scale = np.sqrt(2.0 + 0.8**2 * np.sum(gap**2, axis=1))[:, None]
+    scale = np.sqrt(2.0 + 0.8**2 * np.sum(contrast**2, axis=1))[:, None]
     expected = norm.logcdf(np.where(y == 1, mean, -mean) / scale)
-    np.testing.assert_allclose(predict.log_likelihood(posterior, rows, y), expected, rtol=1e-10)
+    np.testing.assert_allclose(predict.log_likelihood(posterior, X_new, y), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_log_likelihood_of_real_targets_is_the_multivariate_normal(k):
     posterior = random_draws("regression", size=7, k=k)
     rng = np.random.default_rng(14)
-    rows, y = rng.standard_normal((5, 4)), rng.standard_normal((5, k))
-    got = predict.log_likelihood(posterior, rows, y)
+    X_new, y = rng.standard_normal((5, 4)), rng.standard_normal((5, k))
+    got = predict.log_likelihood(posterior, X_new, y)
     for s in range(7):
         W = posterior.weights[s]
         cov = np.diag(1.0 / posterior.noise_precision[s]) + 0.8**2 * W.T @ W
         for n in range(5):
-            mean = rows[n] @ posterior.projection[s] @ W + posterior.bias[s]
+            mean = X_new[n] @ posterior.projection[s] @ W + posterior.bias[s]
             expected = multivariate_normal(mean, cov).logpdf(y[n])
             np.testing.assert_allclose(got[s, n], expected, rtol=1e-10)
     np.testing.assert_allclose(
-        predict.log_predictive(posterior, rows, y), logsumexp(got, axis=0) - np.log(7), rtol=1e-10
+        predict.log_predictive(posterior, X_new, y), logsumexp(got, axis=0) - np.log(7), rtol=1e-10
     )
 
 
@@ -333,17 +333,17 @@ def test_regression_moments_of_draws():
     posterior = random_draws("regression")
     rng = np.random.default_rng(15)
     row = rng.standard_normal(4)
-    eta, index = scores_of_draws(posterior, row, rng, 6000)
+    eta, index = linear_predictors_of_draws(posterior, row, rng, 6000)
     y = eta + posterior.noise_precision[index] ** -0.5 * rng.standard_normal(eta.shape)
-    mean, std = predict.score_moments(posterior, row[None])
+    mean, std = predict.output_moments(posterior, row[None])
     np.testing.assert_allclose(mean[0], y.mean(axis=0), atol=4 * y.std() / len(y) ** 0.5)
     np.testing.assert_allclose(std[0], y.std(axis=0), rtol=0.01)
-    plug_in, narrow = predict.score_moments(posterior, row[None], integrate_latent=False)
+    plug_in, narrow = predict.output_moments(posterior, row[None], integrate_latent=False)
     np.testing.assert_allclose(plug_in, mean, rtol=1e-12)
     assert (narrow < std).all()
 
 
-def test_thinning_keeps_draws_evenly():
+def test_thinned_draws_are_evenly_spaced():
     posterior = random_draws("regression", size=30)
     thin = posterior.thin(4)
     for name in ("projection", "weights", "bias", "noise_precision"):
@@ -356,22 +356,22 @@ def test_thinning_keeps_draws_evenly():
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", ["mean_field", "draws"])
-def test_a_row_does_not_depend_on_its_batch(kind, target, monkeypatch):
-    """Also across the blocks into which rows are cut."""
+def test_predictions_do_not_depend_on_the_batch(kind, target, monkeypatch):
+    """Also across blocks of samples."""
     X, y = toy(target)
     posterior = {
         "mean_field": lambda: mean_field(target, n_iter=5)[1],
         "draws": lambda: random_draws(target),
     }[kind]()
 
-    def outputs(rows, targets):
+    def outputs(X_new, targets):
         if target == "regression":
-            yield from predict.score_moments(posterior, rows)
+            yield from predict.output_moments(posterior, X_new)
         else:
-            yield predict.label_log_probabilities(posterior, rows)
-        yield predict.log_predictive(posterior, rows, targets)
+            yield predict.label_log_probabilities(posterior, X_new)
+        yield predict.log_predictive(posterior, X_new, targets)
         if kind == "draws":
-            yield predict.log_likelihood(posterior, rows, targets).T
+            yield predict.log_likelihood(posterior, X_new, targets).T
 
     together = list(outputs(X, y))
     alone = [list(outputs(X[n : n + 1], y[n : n + 1])) for n in range(len(X))]

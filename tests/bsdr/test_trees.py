@@ -1,4 +1,4 @@
-"""The trees that fits become: names, axes, contents, files, ArviZ and every plot."""
+"""Trees of fits: names, axes, contents, files, ArviZ and plots."""
 
 import json
 import warnings
@@ -40,18 +40,18 @@ every_target = pytest.mark.parametrize("target", TARGETS)
 def toy(target):
     rng = np.random.default_rng(61)
     X = 10.0 + 3.0 * rng.standard_normal((N, D))
-    scores = (X - 10.0) @ rng.standard_normal((D, K)) + 4.0 * rng.standard_normal((N, K))
+    utilities = (X - 10.0) @ rng.standard_normal((D, K)) + 4.0 * rng.standard_normal((N, K))
     y = {
-        "multiclass": np.array(["ham", "spam", "tofu"], dtype=object)[scores.argmax(axis=1)],
-        "multilabel": (scores > 0.0).astype(int),
-        "regression": scores,
+        "multiclass": np.array(["ham", "spam", "tofu"], dtype=object)[utilities.argmax(axis=1)],
+        "multilabel": (utilities > 0.0).astype(int),
+        "regression": utilities,
     }[target]
     return pd.DataFrame(X, columns=FEATURES), y
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    """Estimator by engine and target, each fitted once."""
+    """Cached estimators by engine and target."""
     cache = {}
 
     def fit(engine, target):
@@ -102,7 +102,7 @@ def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
         dims = {"scale": ()} | {name: axes for name, axes in dims.items() if name in names}
     else:
         dims.pop("noise_scale", None)
-    if target != "multiclass":  # each outcome stands for itself
+    if target != "multiclass":  # outcomes are not exclusive
         del dims["bias_centered"]
     if engine in SLOW:
         dims = {name: axes for name, axes in dims.items() if name in posterior}
@@ -128,7 +128,7 @@ def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
         assert np.isfinite(fit[name]).all(), name
     assert ("y_index" in fit) == (target == "multiclass")
     np.testing.assert_allclose(fit["feature_relevance"].sum(), 1.0)
-    if engine == "smc":  # of the mean utilities, which fill more than the latent plane
+    if engine == "smc":  # of the mean linear predictor, of higher rank than the latent space
         assert 0.9 < float(fit["relevance"].sum()) < 1.0 + 1e-9
     else:
         np.testing.assert_allclose(fit["relevance"].sum(), 1.0)
@@ -143,10 +143,10 @@ def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
 
 @every_target
 @every_engine
-def test_what_a_tree_says_of_itself(fitted, engine, target):
+def test_attributes_of_a_tree(fitted, engine, target):
     model = fitted(engine, target)
     tree = model.idata_
-    assert tree is model.idata_  # made once
+    assert tree is model.idata_  # cached
     assert tree.attrs["inference_method"] == engine
     assert tree.attrs["model"] == "bsdr"
     assert tree.attrs["target"] == target
@@ -173,7 +173,7 @@ def test_what_a_tree_says_of_itself(fitted, engine, target):
 
 @every_target
 @pytest.mark.parametrize("engine", FAST)
-def test_the_data_are_kept_as_the_model_saw_them(fitted, engine, target):
+def test_trees_have_the_scaled_data(fitted, engine, target):
     X, y = toy(target)
     model = fitted(engine, target)
     observed = model.idata_["observed_data/y"]
@@ -189,7 +189,7 @@ def test_the_data_are_kept_as_the_model_saw_them(fitted, engine, target):
 
 @every_target
 @pytest.mark.parametrize("engine", FAST)
-def test_identified_quantities_and_likelihoods_belong_to_the_draws(fitted, engine, target):
+def test_identified_quantities_and_likelihoods_are_those_of_the_draws(fitted, engine, target):
     tree = fitted(engine, target).idata_
     posterior = tree["posterior"].dataset
     coef = xr.dot(posterior["projection"], posterior["weights"], dim="component")
@@ -228,11 +228,11 @@ def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
     assert n >= 100
     for name, centre in (("projection", "projection_mean"), ("latent", "latent_mean")):
         error = posterior[name].std("draw") / np.sqrt(n)
-        gap = posterior[name].mean(("chain", "draw")) - fit[centre]
-        assert float((np.abs(gap) / error).max()) < 4.5
+        difference = posterior[name].mean(("chain", "draw")) - fit[centre]
+        assert float((np.abs(difference) / error).max()) < 4.5
 
 
-def test_fewer_rows_than_features():
+def test_fewer_samples_than_features():
     rng = np.random.default_rng(62)
     X, y = rng.standard_normal((10, 60)), np.arange(10) % 2
     X[:, :10] += 2.0 * y[:, None]
@@ -241,11 +241,11 @@ def test_fewer_rows_than_features():
     assert posterior["projection"].shape == (1, posterior.sizes["draw"], 60, 1)
     spread = posterior["projection"].std(("chain", "draw"))
     prior = float(model.idata_["fit/projection_precision_mean"][0]) ** -0.5
-    assert 0.5 * prior < spread.median() < 1.5 * prior  # 50 of 60 directions have their prior
+    assert 0.5 * prior < spread.median() < 1.5 * prior  # 50 of 60 directions have the prior
 
 
 @pytest.mark.parametrize(("missing", "limit"), [("log_likelihood", 10_000), ("constant_data", 150)])
-def test_what_is_too_large_is_left_out(monkeypatch, missing, limit):
+def test_large_variables_are_left_out(monkeypatch, missing, limit):
     monkeypatch.setattr(datatree, "MAX_NUMBERS", limit)
     model = BSDRClassifier(R, variant="paper", latent_scale=0.3, max_iter=30, tol=10.0)
     model.fit(*toy("multiclass"))
@@ -287,7 +287,7 @@ def test_alignment_undoes_permutations_and_flips():
     np.testing.assert_allclose(
         got["latent"] @ got["weights"], draws["latent"] @ draws["weights"], rtol=1e-10
     )
-    # A precision goes with the entry that it belongs to.
+    # Precisions are permuted as their entries are.
     pairs = np.sort((got["projection"] ** 2 * got["projection_precision"]).sum(axis=(2, 3)))
     expected = np.sort((draws["projection"] ** 2 * draws["projection_precision"]).sum(axis=(2, 3)))
     np.testing.assert_allclose(pairs, expected, rtol=1e-10)
@@ -300,7 +300,7 @@ def test_alignment_undoes_permutations_and_flips():
 @every_target
 @pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize("kind", ["netcdf", "zarr"])
-def test_files_give_the_tree_back(fitted, engine, target, kind, tmp_path):
+def test_trees_can_be_saved_and_loaded(fitted, engine, target, kind, tmp_path):
     model = fitted(engine, target)
     X, y = toy(target)
     for i, tree in enumerate((model.idata_, model.predict_idata(X, y))):
@@ -333,8 +333,8 @@ def test_arviz_summarises_the_posterior(fitted, engine, target):
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
 @every_target
 @pytest.mark.parametrize("engine", FAST)
-def test_leave_one_out_runs_on_every_row(fitted, engine, target):
-    """Rows count once, whatever the number of outcomes."""
+def test_leave_one_out_runs_on_every_sample(fitted, engine, target):
+    """Samples count once for any number of outcomes."""
     tree = fitted(engine, target).idata_
     result = az.loo(tree, pointwise=True)
     assert result.n_data_points == N

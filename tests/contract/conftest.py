@@ -63,7 +63,7 @@ KINDS = {
 }
 # A population of the hierarchical model, here as in every other file but that of scikit-learn's
 # checks, whose worker processes know nothing of it.
-FEW_PARTICLES = {"_MOST": 16, "_FOLD_PARTICLES": 8, "_EMPTY_PARTICLES": 64}
+FEW_PARTICLES = {"_MAX_PARTICLES": 16, "_FOLD_PARTICLES": 8, "_EMPTY_PARTICLES": 64}
 # Takes most of a second.
 SLOW = {"bm2pca_gibbs"}
 
