@@ -110,7 +110,7 @@ def test_names_of_crowded_points_never_overlap_and_those_left_out_are_counted():
     assert 10 < len(placed) < 60
     assert not any(a.overlaps(b) for a, b in itertools.combinations(placed, 2))
     assert all(inside.contains(*box.min) and inside.contains(*box.max) for box in placed)
-    assert names.left.get_text() == f"{60 - len(placed)} names found no room"
+    assert names.left.get_text() == f"{60 - len(placed)} names not shown"
 
 
 def test_names_follow_their_points():

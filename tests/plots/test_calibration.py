@@ -25,7 +25,7 @@ def test_confusion_counts_rows_of_true_and_columns_of_predicted_classes():
     probability = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]]
     ax = plot_confusion(tree_of(probability, "abbb"))
     np.testing.assert_array_equal(ax.images[0].get_array(), [[1, 0], [2, 1]])
-    assert "2 of 4 rows right" in ax.texts[-1].get_text()
+    assert "2 of 4 correct" in ax.texts[-1].get_text()
 
 
 def test_a_label_that_was_never_learnt_is_named():
@@ -133,7 +133,7 @@ def test_certainty_runs_from_the_surest_row_to_the_least_sure(make_predictions, 
 
 @pytest.mark.parametrize("rows", [[], [80], [-1]])
 def test_rows_out_of_range_are_refused(rows, wine_predictions):
-    with pytest.raises(ValueError, match=r"positions in 0\.\.79"):
+    with pytest.raises(ValueError, match=r"indices in 0\.\.79"):
         plot_certainty(wine_predictions, rows=rows)
 
 

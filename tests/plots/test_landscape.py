@@ -89,7 +89,7 @@ def test_dims_may_come_in_any_order(plane):
 def test_training_rows_are_full_and_wear_their_class(n_components, make_fit):
     tree = add_landscape(make_fit(n_components=n_components))
     ax = plot_landscape(tree)
-    at, found = drawn(ax, "training-rows")
+    at, found = drawn(ax, "training-samples")
     latent, index = tree["fit/latent_mean"].values, tree["fit/y_index"].values
     assert len(at) == len(latent)
     for c, points in enumerate(found):
@@ -100,32 +100,32 @@ def test_training_rows_are_full_and_wear_their_class(n_components, make_fit):
         assert to_hex(points.get_edgecolors()[0]) == INK
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert names == ["barolo", "grignolino", "barbera"]
-    assert "training rows" in ax.texts[0].get_text().replace("\n", " ")
+    assert "training samples" in ax.texts[0].get_text().replace("\n", " ")
 
 
 def test_new_rows_are_hollow_and_may_come_from_another_tree(plane, wine_predictions):
     ax = plot_landscape(plane, show="both", predictions=wine_predictions)
-    at, found = drawn(ax, "new-rows")
+    at, found = drawn(ax, "new-samples")
     expected = wine_predictions["predictions/latent_mean"].values
     np.testing.assert_allclose(sorted_rows(at), sorted_rows(expected))
     for points in found:
         assert to_hex(points.get_facecolors()[0]) == "#ffffff"
-    assert len(drawn(ax, "training-rows")[0]) == plane["fit"].sizes["obs"]
+    assert len(drawn(ax, "training-samples")[0]) == plane["fit"].sizes["obs"]
     assert len(ax.get_legend().get_texts()) == 3  # once each
     assert len({text.get_text() for text in ax.get_legend().get_texts()}) == 3
 
     whole = plane.copy()
     whole["predictions"] = wine_predictions["predictions"].copy()
     alone = plot_landscape(whole, show="predictions")
-    assert not [item for item in alone.collections if item.get_gid() == "training-rows"]
-    assert len(drawn(alone, "new-rows")[0]) == 80
+    assert not [item for item in alone.collections if item.get_gid() == "training-samples"]
+    assert len(drawn(alone, "new-samples")[0]) == 80
     assert len(alone.get_legend().get_texts()) == 3
 
 
 def test_predicted_classes_are_called_so(plane, wine, make_predictions):
     new = make_predictions(wine, labels_known=False)
     ax = plot_landscape(plane, show="both", predictions=new)
-    assert "by their predicted class" in ax.texts[0].get_text().replace("\n", " ")
+    assert "by predicted class" in ax.texts[0].get_text().replace("\n", " ")
 
 
 def test_rows_outside_are_counted(plane, wine_predictions):
@@ -144,7 +144,7 @@ def test_rows_outside_are_counted(plane, wine_predictions):
     ).sum()
     assert far >= 3
     ax = plot_landscape(plane, show="predictions", predictions=new)
-    assert f"{far} rows lie outside" in ax.texts[0].get_text().replace("\n", " ")
+    assert f"{far} samples lie outside" in ax.texts[0].get_text().replace("\n", " ")
     np.testing.assert_allclose(ax.get_xlim(), plane["landscape/grid_x"].values[[0, -1]])
     np.testing.assert_allclose(ax.get_ylim(), plane["landscape/grid_y"].values[[0, -1]])
 
@@ -172,7 +172,7 @@ def test_one_component_is_a_curve_over_strips(line):
     np.testing.assert_allclose(curve.get_xdata(), line["landscape/grid_x"].values)
     np.testing.assert_allclose(curve.get_ydata(), precision - precision.max())
     low = (precision - precision.max()).min()
-    at, found = drawn(ax, "training-rows")
+    at, found = drawn(ax, "training-samples")
     assert at[:, 1].max() < low
     bottoms = [points.get_offsets()[:, 1].min() for points in found]
     tops = [points.get_offsets()[:, 1].max() for points in found]
@@ -200,7 +200,7 @@ def test_rows_without_labels_and_a_class_of_one(make_fit):
         index[np.nonzero(index == 1)[0][:9]] = -1
         tree["fit"] = tree["fit"].to_dataset().assign(y_index=("obs", index))
         ax = plot_landscape(tree)
-        sizes = sorted(len(item.get_offsets()) for item in drawn(ax, "training-rows")[1])
+        sizes = sorted(len(item.get_offsets()) for item in drawn(ax, "training-samples")[1])
         assert sizes == [1, 9, 11, 20]
         names = {text.get_text() for text in ax.get_legend().get_texts()}
         assert names == {"barolo", "grignolino", "barbera", "no label"}
@@ -245,5 +245,5 @@ def test_what_is_missing_or_wrong_is_named(plane, wine, line):
         plot_landscape(plane, show="rows")
     mixed = plane.copy()
     mixed["landscape"] = line["landscape"].copy()
-    with pytest.raises(ValueError, match=r"1 axes, the rows of group 'fit' have 2 components"):
+    with pytest.raises(ValueError, match=r"1 axes, the samples of group 'fit' have 2 components"):
         plot_landscape(mixed)

@@ -94,7 +94,7 @@ def test_a_class_without_rows_is_left_out_and_counted():
     tree = predictions(p, np.array(["a", "b", "b"]), ["a", "b", "c"])
     assert "Not drawn: 1" in note_of(plot_roc(tree))
     assert plots.roc_table(tree)["outcome"].values.tolist() == ["a", "b"]
-    with pytest.raises(ValueError, match="rows of the class and rows of the rest"):
+    with pytest.raises(ValueError, match="samples of the class and samples of the rest"):
         plot_roc(tree, label="c")
     with pytest.raises(ValueError, match="label must be one of"):
         plot_roc(tree, label="d")
@@ -104,7 +104,7 @@ def test_labels_of_a_multilabel_fit_have_a_curve_each():
     rng = np.random.default_rng(0)
     p = rng.random((50, 2))
     ax = plot_roc(predictions(p, rng.random((50, 2)) < p, ["red", "dry"]))
-    assert ax.get_title(loc="left") == "Each label"
+    assert ax.get_title(loc="left") == "ROC curves of the labels"
     assert len(ax.lines) == 3
 
 
@@ -133,7 +133,7 @@ def test_limits_are_those_of_the_reference(iris, group):
     assert lines["q-limit"].get_ydata()[0] == q_end
     found = iris[group]
     beyond = int(((found["t2"] > t2_end) | (found["q_residual"] > q_end)).sum())
-    assert f"{beyond} of 75 rows beyond" in note_of(ax)
+    assert f"{beyond} of 75 samples beyond" in note_of(ax)
 
 
 def test_a_tree_that_lost_its_reference_is_told_so(iris):
@@ -173,7 +173,7 @@ def test_rings_mark_rows_below_the_tail(iris):
         assert expected[3]
         chosen = iris["predictions/latent_mean"].values[expected, 0]
         np.testing.assert_allclose(rings.get_offsets()[:, 0], chosen)
-        assert f"Rings: {expected.sum()} of 75 rows" in note_of(ax)
+        assert f"Rings: {expected.sum()} of 75 samples" in note_of(ax)
 
 
 def test_rings_need_the_tail(wine):

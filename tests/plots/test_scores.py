@@ -107,7 +107,7 @@ def test_many_rows_are_thinned_over_all_classes(make_fit):
     index = tree["fit/y_index"].values
     kept = np.bincount(index[spread_samples(index, 60)], minlength=3) / 60.0
     np.testing.assert_allclose(kept, np.bincount(index) / 900.0, atol=1.0 / 60.0)
-    assert "60 of 900 rows" in ax.texts[0].get_text().replace("\n", " ")
+    assert "60 of 900 samples" in ax.texts[0].get_text().replace("\n", " ")
 
 
 @pytest.mark.parametrize(

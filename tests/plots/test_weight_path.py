@@ -86,7 +86,7 @@ def test_ways_of_classifying_are_told_apart_without_colour():
     np.testing.assert_allclose(second.get_ydata(), path["log_loss"].values[1:-1, 1])
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert names == ["Laplace", "EP"]
-    assert "log loss (nats per row)" in ax.get_ylabel()
+    assert "log loss (nats/sample)" in ax.get_ylabel()
     assert not [item for item in ax.collections if item.get_gid() == "band"]
 
 
