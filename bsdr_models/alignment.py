@@ -35,7 +35,7 @@ def align_draws(
 ) -> xr.DataTree:
     r"""Align the order, sign and optionally rotation of components over all draws and chains.
 
-    For loadings :math:`Q_s` and weights :math:`W_s` of draw s, find orthogonal :math:`O_s` that make
+    For loadings :math:`Q_s` and weights :math:`W_s` of draw s, find orthogonal :math:`O_s` by which
     all :math:`[Q_s; W_s^\top] O_s` agree as well as possible; this preserves
     :math:`Q_s W_s = (Q_s O_s) (O_s^\top W_s)`. For matching, loadings and weights of each draw are
     scaled to equal norms, since only their product is identified, and rows to equal sizes.
@@ -178,8 +178,8 @@ def _component_dim(
         return COMPONENT
     if weights is None:
         raise ValueError(
-            f"the component dim of {loadings!r} is unknown, its dims are {own}: give component=..., "
-            "or weights that share it"
+            f"the component dim of {loadings!r} is unknown, its dims are {own}: give "
+            "component=..., or weights that share it"
         )
     shared = [dim for dim in own if dim in dataset[weights].dims]
     if len(shared) == 1:
@@ -214,8 +214,8 @@ def _check_finite(flat: dict[str, FloatArray], group: str) -> None:
         bad = ~np.isfinite(values).all(axis=(1, 2))
         if bad.any():
             raise ValueError(
-                f"{group}/{name}: {int(bad.sum())} of {len(bad)} draws are not finite: remove them, "
-                "or their chain, before alignment"
+                f"{group}/{name}: {int(bad.sum())} of {len(bad)} draws are not finite: remove "
+                "them, or their chain, before alignment"
             )
 
 

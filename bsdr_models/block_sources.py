@@ -92,7 +92,7 @@ def make_blocks(
         return blocks_of_dask(X, _read_all(y), block_size=block_size, client=client)
     y, n = None if y is None else np.asarray(_read_all(y)), X.shape[0]
     if y is not None and len(y) != n:
-        raise ValueError(f"X has {n} rows, and y has {len(y)}")
+        raise ValueError(f"X has {n} samples, and y has {len(y)}")
     pieces = list(_pieces(X, _samples_of_block(X, block_size)))
     return InProcess(
         [

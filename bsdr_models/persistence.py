@@ -31,7 +31,7 @@ OTHERS = ("scipy.sparse._csr.csr_array",)
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to a file, see :meth:`bsdr_models.estimator_mixin.EstimatorMixin.save`."""
+    """Write a fitted estimator to a file, see `EstimatorMixin.save`."""
     kind = f"{type(estimator).__module__}.{type(estimator).__qualname__}"
     if not isinstance(estimator, EstimatorMixin) or _fields(kind) is None:
         raise TypeError(f"a {kind} cannot be saved, only estimators of bsdr_models")

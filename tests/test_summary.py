@@ -70,7 +70,7 @@ def test_a_summary_says_what_the_fit_has_left(name):
     rows = 60
     assert summary.title == type(model).__name__
     assert line(summary, "model", "paper") in model._spec.paper
-    assert line(summary, "data", "rows") == str(rows)
+    assert line(summary, "data", "samples") == str(rows)
     assert line(summary, "data", "features").startswith(str(model.n_features_in_))
     if "real" in name:
         assert line(summary, "data", "outputs").startswith("1,")
@@ -161,7 +161,7 @@ def test_scores_of_held_out_rows():
     left_out = model._learned.posterior.classifier.loo_log_probabilities()
     own = left_out[np.arange(len(X)), np.searchsorted(model.classes_, y)]
     said = line(model.summary(), "held-out rows", "log score")
-    assert said == f"{own.mean():.3f} nats per row"
+    assert said == f"{own.mean():.3f} nats per sample"
 
 
 def test_gaps_constant_features_and_rows_without_a_label_are_counted():
@@ -172,7 +172,7 @@ def test_gaps_constant_features_and_rows_without_a_label_are_counted():
     model = bsdr_models.BM2PCAClassifier(unlabeled="?", random_state=0)
     with pytest.warns(UserWarning, match="constant"):
         summary = model.fit(dirty, labels).summary()
-    assert line(summary, "data", "rows") == "60, 12 of them without a target"
+    assert line(summary, "data", "samples") == "60, 12 of them without a target"
     assert line(summary, "data", "features").endswith("; 1 constant and ignored")
     share = 6 / (60 * 14)
     assert line(summary, "data", "missing") == f"{share:.2g} of the entries"

@@ -164,7 +164,7 @@ def fit_laplace(
         target=problem.target, n_labels=problem.contrasts.shape[1], priors=problem.priors
     )
     blocks = InProcess([Block(X=problem.X, y=problem.y, begin=0)])
-    _, sums = blocks.visit(sum_data, shared=response)
+    sums = blocks.reduce(sum_data, shared=response)
     return fit_laplace_blocks(
         blocks,
         Prepared(response=response, metric=None, sums=sums),
@@ -201,7 +201,7 @@ def prepare(
     Prepared
     """
     response = Response(target=target, n_labels=n_labels, priors=priors, scaler=scaler)
-    _, sums = blocks.visit(sum_data, shared=response)
+    sums = blocks.reduce(sum_data, shared=response)
     metric = Metric.from_sums(sums.gram, sums.fourth, sums.n_samples)
     return Prepared(response=response, metric=metric, sums=sums)
 
@@ -402,7 +402,7 @@ class _Search:
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
         """Log posterior density up to the evidence, and its slope: one visit."""
-        _, found = self.blocks.visit(sum_slope, shared=(self.response, self.point(x)))
+        found = self.blocks.reduce(sum_slope, shared=(self.response, self.point(x)))
         by_a = found.weights @ self.basis[self.rank :].T
         slope = [self.in_whitened(found.loadings).ravel(), by_a.ravel(), found.bias, found.noise]
         value, prior_slope = self.log_prior(x)
@@ -419,7 +419,7 @@ class _Search:
         """Second derivatives of the log likelihood at the point: one visit."""
         self.recentre()
         shared = (self.response, self.point(self.at), self.basis[self.rank :])
-        _, second = self.blocks.visit(sum_curvature, shared=shared)
+        second = self.blocks.reduce(sum_curvature, shared=shared)
         # Columns of the loadings, then rows.
         d, r = self.blocks.n_features, self.rank
         for _ in range(2):
@@ -623,7 +623,7 @@ def _finish(
     normal = rng.standard_normal((n_draws, len(at)))
     inside = at + solve_triangular(root.T, normal.T).T
     points = [search.point(x) for x in inside]
-    _, log_likelihood = search.blocks.visit(sum_log_likelihood, shared=(search.response, points))
+    log_likelihood = search.blocks.reduce(sum_log_likelihood, shared=(search.response, points))
     density = log_likelihood + [search.density(x) for x in inside]
     ratio = density + 0.5 * np.sum(normal**2, axis=1) + 0.5 * len(at) * LOG_2PI - half_log_det
     log_evidence = float(logsumexp(ratio)) - math.log(n_draws)
@@ -632,7 +632,7 @@ def _finish(
         with suppress(np.linalg.LinAlgError):
             inside, expected = _mix(search, inside, precision, rng)
             shared = search.response, [search.point(x) for x in inside]
-            _, log_likelihood = search.blocks.visit(sum_log_likelihood, shared=shared)
+            log_likelihood = search.blocks.reduce(sum_log_likelihood, shared=shared)
             ratio = log_likelihood - expected
     return Laplace(
         mode=_complete(search, at, rng),

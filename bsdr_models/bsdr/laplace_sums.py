@@ -141,7 +141,7 @@ class DataSums(_Summed):
     target_square: FloatArray
 
 
-def sum_data(block: Block, response: Response) -> tuple[None, DataSums]:
+def sum_data(block: Block, response: Response) -> DataSums:
     """Sums over a block."""
     d, k = block.X.shape[1], response.n_labels
     zero = np.zeros
@@ -168,10 +168,10 @@ def sum_data(block: Block, response: Response) -> tuple[None, DataSums]:
             target_total=columns.sum(axis=0),
             target_square=np.sum(columns**2, axis=0),
         )
-    return None, out
+    return out
 
 
-def sum_log_likelihood(block: Block, shared: tuple[Response, list[Point]]) -> tuple[None, Any]:
+def sum_log_likelihood(block: Block, shared: tuple[Response, list[Point]]) -> Any:
     """Log likelihood at several points, (S,)."""
     response, points = shared
     s, r = len(points), points[0].loadings.shape[1]
@@ -184,10 +184,10 @@ def sum_log_likelihood(block: Block, shared: tuple[Response, list[Point]]) -> tu
         for i, point in enumerate(points):
             eta = z[:, i] @ W[i] + b[i]
             total[i] += _respond(response, eta, y, point.noise)[0]
-    return None, total
+    return total
 
 
-def sum_slope(block: Block, shared: tuple[Response, Point]) -> tuple[None, Slope]:
+def sum_slope(block: Block, shared: tuple[Response, Point]) -> Slope:
     """Log likelihood and its slope."""
     response, point = shared
     C, F = response.contrasts, point.loadings
@@ -204,7 +204,7 @@ def sum_slope(block: Block, shared: tuple[Response, Point]) -> tuple[None, Slope
         back += rows.back(slope @ W.T)
         weights += z.T @ slope
         bias += slope.sum(axis=0)
-    return None, Slope(
+    return Slope(
         value=value,
         loadings=back,
         weights=weights @ C.T,
@@ -213,9 +213,7 @@ def sum_slope(block: Block, shared: tuple[Response, Point]) -> tuple[None, Slope
     )
 
 
-def sum_curvature(
-    block: Block, shared: tuple[Response, Point, FloatArray]
-) -> tuple[None, FloatArray]:
+def sum_curvature(block: Block, shared: tuple[Response, Point, FloatArray]) -> FloatArray:
     """Second derivatives of the log likelihood in (F, A, b, noise), raveled: (P, P).
 
     Parameters
@@ -274,7 +272,7 @@ def sum_curvature(
     out[:size, size:] = across.reshape(size, n_other)
     out[size:, :size] = out[:size, size:].T
     out[size:, size:] = other
-    return None, out
+    return out
 
 
 def _respond(

@@ -100,9 +100,9 @@ def test_covariances_of_a_dask_array_are_asked_for_one_block_at_a_time(put, data
     found = model.transform(csr_array(data[0]), return_cov=True)
     for answer, each in zip(found, expected, strict=True):
         np.testing.assert_allclose(answer, each, rtol=1e-9, atol=1e-12)
-    with pytest.raises(ValueError, match="X has no rows"):
+    with pytest.raises(ValueError, match="X has no samples"):
         model.transform(csr_array(data[0])[:0])
-    with pytest.raises(ValueError, match="one block of rows at a time"):
+    with pytest.raises(ValueError, match="one block at a time"):
         whole.transform(put["dask"](data[0], tmp_path), return_cov=True)
     with pytest.raises(ValueError, match="12 features"):
         whole.transform(put["dask"](data[0][:, :12], tmp_path))

@@ -71,7 +71,7 @@ SLOW = {"bm2pca_gibbs"}
 # for that of constant features.
 EXPLAINED = (
     "the targets are not predictable from X",
-    "class .* has a single row",
+    "class .* has a single sample",
     "mean field stopped after max_iter",
     "R-hat of the identified quantities",
     "no row can be held out",

@@ -77,10 +77,13 @@ ROWS_REFUSED = {
     ),
     "ragged": (lambda X: [row[: 1 + i % 4].tolist() for i, row in enumerate(X)], "as a matrix"),
     "records": (lambda X: np.zeros(len(X), dtype=[("a", float)]), "array of records"),
-    "dict": (lambda X: dict(enumerate(X.T)), "X must be a matrix of rows and features, got dict"),
-    "path": (lambda X: "data.csv", "X must be a matrix of rows and features, got str"),
-    "none": (lambda X: None, "X must be a matrix of rows and features, got NoneType"),
-    "sparse": (sparse.csr_matrix, "(?s)Sparse data .* takes dense rows only: .*BM2PCAClassifier"),
+    "dict": (
+        lambda X: dict(enumerate(X.T)),
+        "X must be a matrix of samples and features, got dict",
+    ),
+    "path": (lambda X: "data.csv", "X must be a matrix of samples and features, got str"),
+    "none": (lambda X: None, "X must be a matrix of samples and features, got NoneType"),
+    "sparse": (sparse.csr_matrix, "(?s)Sparse data .* takes dense arrays only: .*BM2PCAClassifier"),
     "same_names": (
         lambda X: pd.DataFrame(X, columns=["a", "b", "a", "c"]),
         "2 columns of X are named 'a'",
@@ -142,7 +145,7 @@ BLOCKS_REFUSED = {
     "text": (lambda X, y: (X.astype(str), y), "block 0, rows 0 to 6: X is of type <U"),
     "label_missing": (lambda X, y: (X, with_label(y, np.nan)), "block 2, row 17: y is nan"),
     "label_real": (lambda X, y: (X, with_label(y, 0.5)), "block 2, row 17: y is 0.5"),
-    "label_for_some": (lambda X, y: (X, y[:-1]), "rows"),
+    "label_for_some": (lambda X, y: (X, y[:-1]), "samples"),
 }
 
 
@@ -219,7 +222,7 @@ def test_a_constant_column_is_ignored_with_one_warning(zoo, name):
         warnings.simplefilter("always")
         model = zoo.make(name).fit(constant, y)
     messages = [str(w.message) for w in caught if "constant" in str(w.message)]
-    assert messages == ["1 of 5 features are constant in the training rows and are ignored"]
+    assert messages == ["1 of 5 features are constant in the training samples and are ignored"]
     zoo.assert_finite(model, constant)
     elsewhere = np.insert(X, 2, 1e8, axis=1)  # what it is in new rows cannot matter
     np.testing.assert_array_equal(model.predict(elsewhere), model.predict(constant))
@@ -408,7 +411,7 @@ def test_labels_in_a_column_are_read_with_a_warning(zoo, classifier):
 
 def test_a_class_of_one_row_is_kept_with_a_warning(zoo, classifier):
     X, y = zoo.X, np.append(zoo.y[:-1], 7)
-    with pytest.warns(UserWarning, match="class 7 has a single row"):
+    with pytest.warns(UserWarning, match="class 7 has a single sample"):
         model = zoo.fit(zoo.make(classifier), X, y, zoo.explained[2:])
     assert model.classes_.tolist() == [0, 1, 2, 7]
     zoo.assert_finite(model, X)

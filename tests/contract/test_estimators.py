@@ -35,7 +35,7 @@ from bsdr_models.bsdr.priors import HierarchicalPriors
 # draws to converge, a limit of iterations that was set to be reached.
 EXPLAINED = [
     "ignore:the targets are not predictable from X",
-    "ignore:class .* has a single row",
+    "ignore:class .* has a single sample",
     "ignore:.* features are constant in the training rows",
     "ignore:mean field stopped after max_iter",
     "ignore:R-hat of the identified quantities",

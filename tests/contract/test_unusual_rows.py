@@ -107,7 +107,7 @@ def test_sparse_rows_are_compared_as_dense_ones():
 
 
 @pytest.mark.filterwarnings("ignore:the targets are not predictable from X")
-@pytest.mark.filterwarnings("ignore:class 1 has a single row")
+@pytest.mark.filterwarnings("ignore:class 1 has a single sample")
 def test_too_few_rows_say_nothing():
     X, y = np.random.default_rng(0).standard_normal((3, 3)), [0, 1, 0]
     model = BSDRClassifier(chains=1, random_state=0).fit(X, y)

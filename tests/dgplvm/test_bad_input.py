@@ -34,7 +34,7 @@ each_variant = pytest.mark.parametrize("name", ["default", "paper"])
 # What dirt is told about besides: labels without signal, one row of a class, a short search.
 EXPLAINED = (
     "the map does not predict the classes",
-    "class .* has a single row",
+    "class .* has a single sample",
     "every class has collapsed to a point",
     "the positions explain next to nothing",
     "the search stopped after max_iter",
@@ -311,7 +311,7 @@ def test_classes_of_one_row_each_are_on_points_and_not_told_off_for_it(iris):
         warnings.simplefilter("always")
         make().fit(iris[0][[0, 20, 40]], [0, 1, 2])
     said = [str(w.message) for w in caught]
-    assert any("has a single row" in message for message in said)
+    assert any("has a single sample" in message for message in said)
     assert not any("collapsed" in message for message in said)
 
 

@@ -41,9 +41,9 @@ def test_a_search_goes_on_from_what_was_written_last(X, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rows": 59}, "it has 60 rows, these are 59"),
-        ({"features": 2}, "it has 1 features, these rows 2"),
-        ({"size": 30}, "its blocks are of other sizes"),
+        ({"rows": 59}, "it has 60 samples, X has 59"),
+        ({"features": 2}, "it has 1 features, X has 2"),
+        ({"size": 30}, "its blocks have other sizes"),
         ({"settings": {"n_components": 3}}, "n_components was 2 and is 3"),
         ({"settings": {}}, "n_components was 2 and is None"),
     ],

@@ -422,7 +422,7 @@ def stale_value_after_acceptance(patch):
 
 def stale_after_resampling(name):
     def plant(patch):
-        class Cloud(tempering._Cloud):
+        class Cloud(tempering._Particles):
             moving = True
 
             def __setattr__(self, key, value):
@@ -444,7 +444,7 @@ def stale_after_resampling(name):
             return cloud
 
         patch.setattr(tempering, "_move", move)
-        patch.setattr(tempering, "_Cloud", start)
+        patch.setattr(tempering, "_Particles", start)
 
     return plant
 

@@ -59,7 +59,7 @@ def test_the_circle_names_the_strongest(tree):
     assert sorted(circle.radius for circle in ax.patches) == [0.5, 1.0]
     assert ax.get_aspect() == 1.0
     z = tree["fit/latent_mean"].values
-    said = f"correlate by {np.corrcoef(z[:, 0], z[:, 1])[0, 1]:.2f}"
+    said = f"Correlation of the two components: {np.corrcoef(z[:, 0], z[:, 1])[0, 1]:.2f}"
     assert said in ax.texts[-1].get_text().replace("\n", " ")
 
 
@@ -95,7 +95,7 @@ def test_a_component_that_is_switched_off_is_named(tree):
     tree["fit/latent_mean"][:, 1] *= 1e-6
     tree["fit/projection_mean"][:, 1] *= 1e-6
     note = plot_biplot(tree).texts[-1].get_text().replace("\n", " ")
-    assert "All but switched off: component 1." in note
+    assert "Nearly switched off: component 1." in note
 
 
 def test_names_of_crowded_points_never_overlap_and_those_left_out_are_counted():

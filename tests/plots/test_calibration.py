@@ -29,7 +29,7 @@ def test_confusion_counts_rows_of_true_and_columns_of_predicted_classes():
 
 
 def test_a_label_that_was_never_learnt_is_named():
-    with pytest.raises(ValueError, match=r"does not know: \['c'\]"):
+    with pytest.raises(ValueError, match=r"unknown to the model: \['c'\]"):
         plot_confusion(tree_of([[0.9, 0.1]], "c"))
 
 
@@ -139,7 +139,7 @@ def test_rows_out_of_range_are_refused(rows, wine_predictions):
 
 def test_certainty_is_for_classes(make_fit, make_predictions):
     tree = make_predictions(make_fit(target="multilabel"), target="multilabel")
-    with pytest.raises(ValueError, match="not over classes"):
+    with pytest.raises(ValueError, match="does not sum to one over classes"):
         plot_certainty(tree)
     with pytest.raises(ValueError, match="are not classes"):
         plot_confusion(tree)

@@ -147,7 +147,7 @@ def test_a_map_that_misses_nothing_has_no_limit_of_q():
     X, y = load_iris(return_X_y=True)
     model = BSDRClassifier(**EXACT).fit(X[:, :1].repeat(2, axis=1), y)
     ax = plot_outliers(model.idata_)
-    assert "the map leaves nothing out" in note_of(ax)
+    assert "no residual" in note_of(ax)
     assert [line.get_gid() for line in ax.lines] == ["t2-limit"]
 
 

@@ -206,7 +206,7 @@ def test_an_unknown_label_is_named(make_fit, make_predictions, wine):
     tree["predictions/y"] = (
         tree["predictions/y"].astype("U20").where(lambda y: y != "barolo", "merlot")
     )
-    with pytest.raises(ValueError, match=r"does not know: \['merlot'\]"):
+    with pytest.raises(ValueError, match=r"unknown to the model: \['merlot'\]"):
         plot_map(tree, group="predictions")
 
 

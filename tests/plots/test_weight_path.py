@@ -56,7 +56,7 @@ def test_points_bands_and_the_chosen_weight():
         np.testing.assert_allclose([heights.min(), heights.max()], [low, high])
     (mark,) = [item for item in ax.lines if item.get_gid() == "chosen"]
     assert mark.get_xdata()[0] == 10.0
-    assert "Dashed: the weight chosen, 10." in note(ax)
+    assert "Dashed: chosen weight, 10." in note(ax)
     assert "one standard deviation" in note(ax)
 
 
