@@ -288,8 +288,8 @@ def test_mean_field_of_bsdr(iris):
     )
     check_approximation(diagnose(tree))
     rows = check_approximation(diagnose(bare))
-    assert rows["optimum"].verdict == "ok: the bound came to rest"
-    assert rows["starts"].verdict.startswith("not applicable: one start")
+    assert rows["optimum"].verdict == "ok: the bound converged"
+    assert rows["restarts"].verdict.startswith("not applicable: one run")
     assert rows["k-hat"].verdict.endswith("sample_stats of the tree has no log_p and no log_q")
     assert "factors are independent" in rows["spread"].verdict
     tree.attrs["converged"] = 0
@@ -331,20 +331,20 @@ def test_a_mode_has_no_spread(iris):
     found = diagnose(tree)
     rows = rows_of(found)
     assert found.converged is None
-    assert rows["spread"].verdict == "not applicable: a mode is one point, it has no spread"
-    assert rows["optimum"].verdict == "ok: the search for the mode came to rest"
-    assert set(rows) == {"spread", "optimum", "starts"}
+    assert rows["spread"].verdict == "not applicable: a mode has no spread"
+    assert rows["optimum"].verdict == "ok: the search for the mode converged"
+    assert set(rows) == {"spread", "optimum", "restarts"}
 
 
 @pytest.mark.parametrize(
     ("ends", "verdict", "gap"),
     [
-        ([-5.0, -5.4, -9.0], "ok: 2 of 3 within 1 nats of the best; the last 4 nats below", 0.4),
+        ([-5.0, -5.4, -9.0], "ok: 2 of 3 within 1 nats of the best; the worst 4 nats below", 0.4),
         ([-5.0, -5.1], "ok: 2 of 2 within 1 nats of the best", 0.1),
         (
             [-9.0, -5.0, np.nan],
-            "not converged: only one of 2 ends at the best value, next 4 nats below; "
-            "the last 4 nats below",
+            "not converged: only one of 2 reaches the best value, the next is 4 nats below; "
+            "the worst 4 nats below",
             4.0,
         ),
     ],
@@ -352,7 +352,7 @@ def test_a_mode_has_no_spread(iris):
 def test_starts_are_compared(ends, verdict, gap):
     tree = foreign(np.random.default_rng(1), chains=1, inference_method="map")
     tree["fit"] = xr.Dataset({"restarts": ("restart", np.array(ends))})
-    row = rows_of(diagnose(tree))["starts"]
+    row = rows_of(diagnose(tree))["restarts"]
     assert row.verdict == verdict
     assert row.value == pytest.approx(gap)
 

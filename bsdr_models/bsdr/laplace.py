@@ -232,8 +232,8 @@ def fit_laplace_blocks(
     rng : numpy.random.Generator
         Of the starts beyond the first, and of the draws.
     n_draws : int
-        S. Their log likelihood is one more visit, that costs as much as S evaluations without
-        their slopes.
+        S. Their log likelihood is one more pass over the blocks, which costs as much as S
+        evaluations without their slopes.
     n_starts : int, optional
         The first is by least squares, the others have random weights. If None there is one where
         the rank is full or the fit has a checkpoint, else :data:`N_STARTS`.
@@ -401,7 +401,7 @@ class _Search:
         return self.prior.density(F, A) - 0.5 * float(rest @ rest) - 0.5 * len(rest) * LOG_2PI
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
-        """Log posterior density up to the evidence, and its slope: one visit."""
+        """Log posterior density up to the evidence, and its slope: one pass."""
         found = self.blocks.reduce(sum_slope, shared=(self.response, self.point(x)))
         by_a = found.weights @ self.basis[self.rank :].T
         slope = [self.in_whitened(found.loadings).ravel(), by_a.ravel(), found.bias, found.noise]
@@ -416,7 +416,7 @@ class _Search:
         return value, np.concatenate(slope) + prior_slope
 
     def curve(self) -> None:
-        """Second derivatives of the log likelihood at the point: one visit."""
+        """Second derivatives of the log likelihood at the point: one pass."""
         self.recentre()
         shared = (self.response, self.point(self.at), self.basis[self.rank :])
         second = self.blocks.reduce(sum_curvature, shared=shared)

@@ -9,7 +9,7 @@ with F (D, r) and V (r, J) of full rank. The rows of :math:`V_0` and :math:`V_\p
 orthonormal basis of contrasts, so that F and A number the matrices F V of rank r once: no rotation
 or stretching of the components is left. Where r = J, V is the identity and there is no A.
 
-Every function is a visit of blocks of samples: it reads a block once and returns a sum.
+Every function is reduced over blocks of samples: it reads a block once and returns a summand.
 
 Letters: n samples of a block, D features, r rank, K classes, J contrasts.
 """

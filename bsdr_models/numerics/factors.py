@@ -58,7 +58,7 @@ class Gamma:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormalRows:
-    """One normal per row, all with the same covariance.
+    """One normal per row (sample), all with the same covariance.
 
     mean
         (N, R).
@@ -111,9 +111,9 @@ class NormalColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RidgeColumns:
-    """One normal per column, of covariance S_s = (diag phi_s + X'X / v)^-1, known by summaries.
+    """Summaries of one normal per column, of covariance S_s = (diag phi_s + X'X / v)^-1.
 
-    Only these enter an update or the bound, so no (R, D, D) array is ever kept.
+    Updates and the bound need only these, so no (R, D, D) array is stored.
 
     mean
         (D, R).

@@ -134,18 +134,18 @@ def test_it_is_saved_as_others_are(data, whole, tmp_path):
 
 def test_a_fit_goes_on_from_its_checkpoint(data, tmp_path, monkeypatch):
     more = {"block_size": 33, "checkpoint": tmp_path / "fit"}
-    visited = {"n": 0}
-    visit = InProcess.visit
+    calls = {"n": 0}
+    reduce = InProcess.reduce
 
     def stop(self, *arguments, **options):
-        visited["n"] += 1
-        if visited["n"] == 25:
+        calls["n"] += 1
+        if calls["n"] == 25:
             raise KeyboardInterrupt
-        return visit(self, *arguments, **options)
+        return reduce(self, *arguments, **options)
 
     whole = fit(*data, block_size=33)
     with monkeypatch.context() as patch:
-        patch.setattr(InProcess, "visit", stop)
+        patch.setattr(InProcess, "reduce", stop)
         begun = fit(*data, **more)
     assert begun.interrupted_
     assert not begun.converged_

@@ -1,6 +1,7 @@
 """EM for a mixture of two normals, in a module that the processes of a cluster can import."""
 
 import os
+
 import numpy as np
 
 
