@@ -1,4 +1,4 @@
-"""Draws of any factor model are brought to one labelling, and no product changes."""
+"""Alignment of draws of factor models, which leaves products unchanged."""
 
 import re
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_other_variables_turn_with_the_loadings_and_sizes_only_permute():
     np.testing.assert_array_equal(new["latent"]["row"], tree["posterior"]["row"])
 
 
-def test_latent_positions_rotate_as_loadings_do_and_precisions_are_refused():
+def test_latent_coordinates_rotate_as_loadings_do_and_precisions_are_refused():
     rng = np.random.default_rng(4)
     loadings, weights = planted(rng, k=3)
     latent = rng.standard_normal((3, 6)) + 0.1 * rng.standard_normal((CHAINS, DRAWS, 3, 6))

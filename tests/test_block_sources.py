@@ -1,4 +1,4 @@
-"""Rows on disk, in pieces and elsewhere: the same blocks, and one error for what is bad in one."""
+"""Samples of any source give the same blocks, and one error for an invalid block."""
 
 import subprocess
 import sys
@@ -55,7 +55,7 @@ def look(block, shared):
 
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("block_size", [None, 1, 15, 1000])
-def test_every_source_gives_the_same_rows_in_order(arrays, tmp_path, kind, block_size):
+def test_every_source_gives_the_same_samples_in_order(arrays, tmp_path, kind, block_size):
     X, y = arrays
     blocks = make_blocks(MAKERS[kind](X, tmp_path), y, block_size=block_size)
     seen = blocks.reduce(look)
@@ -75,7 +75,7 @@ def test_what_is_somewhere_else_is_known_by_its_type(arrays, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["zarr", "memmap", "csr"])
-def test_rows_can_be_read_in_turn(arrays, tmp_path, kind):
+def test_samples_can_be_read_in_turn(arrays, tmp_path, kind):
     X, _ = arrays
     pieces = list(read_blocks(MAKERS[kind](X, tmp_path), block_size=15))
     dense = [piece.toarray() if sparse.issparse(piece) else piece for piece in pieces]
@@ -202,7 +202,7 @@ def test_bad_values_are_one_error_with_block_and_row(arrays, kind):
         check_blocks(pieces(change(X), y))
 
 
-def test_a_bad_value_of_sparse_rows_is_named(arrays):
+def test_a_bad_value_of_sparse_samples_is_named(arrays):
     X, y = arrays
     blocks = make_blocks(sparse.csr_array(with_value(X, (27, 2), np.nan)), y, block_size=20)
     with pytest.raises(ValueError, match=r"^block 1, row 27: X contains nan \(column 2\)"):

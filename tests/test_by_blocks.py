@@ -1,4 +1,4 @@
-"""Classifiers that are fitted in memory answer for rows that are elsewhere."""
+"""Predictions in blocks of classifiers that are fitted in memory."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The demo runs from its command line and leaves what it promises."""
+"""The demo runs from its command line and writes its files."""
 
 import matplotlib.image
 import numpy as np

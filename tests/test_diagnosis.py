@@ -193,7 +193,7 @@ def test_subspace_projector_is_that_of_its_definition(regression):
 
 
 def test_positions_of_dgplvm_are_judged_up_to_rotation():
-    """Planted positions, each chain turned: what turns nothing mixes, raw positions do not."""
+    """Planted latent coordinates, each chain rotated: invariants mix, raw coordinates do not."""
     rng = np.random.default_rng(12)
     latent = rng.standard_normal((8, 2)) + 0.1 * rng.standard_normal((CHAINS, DRAWS, 8, 2))
     turns = np.array([np.linalg.qr(rng.standard_normal((2, 2)))[0] for _ in range(CHAINS)])
@@ -458,7 +458,7 @@ def test_a_foreign_tree_names_its_quantities_and_may_bring_products():
     tree.attrs["inference_method"] = "pathfinder"
     with pytest.raises(ValueError, match=r"one of .*the tree has inference_method = 'pathfinder'"):
         diagnose(tree, quantities=["mu"])
-    # A card can be given in place of the attribute.
+    # A specification can be given in place of the attribute.
     named = xr.DataTree.from_dict(
         {"posterior": tree["posterior"].to_dataset().rename(mu="coef", tau="bias_centered")}
     )

@@ -1,4 +1,4 @@
-"""Summaries: every estimator of the zoo has one, it says what is so, and it shows it safely."""
+"""Summaries: every estimator of the package has one, it says what is so, and it shows it safely."""
 
 import re
 import subprocess
@@ -148,7 +148,7 @@ def test_noise_is_called_noise():
     assert any("not predictable from X" in remark for remark in model.summary().remarks)
 
 
-def test_scores_of_held_out_rows():
+def test_scores_of_held_out_samples():
     model = fitted("bm2pca")
     best = np.argmin(model.cv_results_["log_loss"])
     summary = model.summary()
@@ -164,7 +164,7 @@ def test_scores_of_held_out_rows():
     assert said == f"{own.mean():.3f} nats per sample"
 
 
-def test_gaps_constant_features_and_rows_without_a_label_are_counted():
+def test_missing_values_constant_features_and_samples_without_a_label_are_counted():
     dirty, labels = X.copy(), y.copy()
     dirty.iloc[:6, 2] = np.nan
     dirty["flat"] = 1.0
@@ -197,7 +197,7 @@ def test_what_a_reader_should_know():
     model.interrupted_ = True
     assert model.summary().remarks[0].startswith("The user stopped the fit")
     assert any("too narrow" in remark for remark in summary.remarks)
-    # The paper's variant ends after so many sweeps, where held-out rows want it to.
+    # The paper's variant ends after so many sweeps, where held-out samples want it to.
     early = fitted("bm2pca paper")
     assert not early.converged_
     assert not any("onverged" in remark for remark in early.summary().remarks)

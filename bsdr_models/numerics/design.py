@@ -391,7 +391,7 @@ class SpectralDesign:
     def _variance(self, precision: FloatArray, variance: float) -> FloatArray:
         """Diagonal of S_s in these coordinates, (D, R)."""
         if precision.shape[0] != 1:
-            raise ValueError("spectral coordinates serve a columnwise prior only")
+            raise ValueError("spectral coordinates require a columnwise prior")
         return 1.0 / (precision + self.eigenvalues[:, None] / variance)
 
     def draw(
@@ -416,7 +416,7 @@ class SpectralDesign:
     def draw_outside(
         self, precision: FloatArray, *, size: tuple[int, int], rng: np.random.Generator
     ) -> FloatArray | float:
-        """Prior draws, less their part in the row space."""
+        """Prior draws, projected onto the complement of the row space."""
         n_features, rank = self.basis.shape
         if rank == n_features:
             return 0.0
@@ -424,7 +424,7 @@ class SpectralDesign:
         return noise - self.basis @ (self.basis.T @ noise)
 
     def coordinates(self, rows: FloatArray) -> FloatArray:
-        """Rows in the basis of the row space."""
+        """Samples in the basis of the row space."""
         return rows @ self.basis
 
     def outside(self, rows: FloatArray) -> FloatArray:
@@ -437,13 +437,13 @@ class SpectralDesign:
         return self.basis @ projection
 
     def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
-        """Marginal variances over features; what lies outside the row space has its prior."""
+        """Marginal variances over features, with the prior outside the row space."""
         squares = self.basis**2
         return squares @ variance + (1.0 - squares.sum(axis=1))[:, None] / precision
 
 
 def row_space(X: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Non-zero singular values (r,) and right singular vectors (P, r), by the smaller side."""
+    """Non-zero singular values (r,) and right singular vectors (P, r)."""
     n, p = X.shape
     if n >= p:
         triangle = np.linalg.qr(X, mode="r")

@@ -1,7 +1,4 @@
-"""Variational factors: moments, entropies and expected log densities.
-
-A factor knows its own moments; it does not know which model it serves.
-"""
+"""Variational factors of any model: moments, entropies and expected log densities."""
 
 from dataclasses import dataclass
 

@@ -80,9 +80,9 @@ def log_mean(loadings: FloatArray, offsets: FloatArray) -> FloatArray:
 def principal_factors(loadings: FloatArray) -> tuple[FloatArray, FloatArray]:
     r"""Loadings c (G, J, Q) and scales s (G, J) with the same integrals at offsets d / s.
 
-    s s' (I + c c') is preserved. If P < J, c is rotated to principal axes. Otherwise the correlation
-    matrix is split into isotropic noise, as much as possible, and J - 1 factors. The largest entry
-    of each column is positive.
+    s s' (I + c c') is preserved. If P < J, c is rotated to principal axes. Otherwise the
+    correlation matrix is split into isotropic noise, as much as possible, and J - 1 factors. The
+    largest entry of each column is positive.
     """
     n_groups, j, p = loadings.shape
     if p < j:

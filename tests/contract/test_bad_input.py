@@ -1,7 +1,7 @@
-"""Ordinary dirt: an error that names the cause before any work, or a finite result. Never NaN.
+"""Bad input: an error that names the cause before any work, or a finite result; never NaN.
 
-Every estimator of the zoo gets every case; ``docs/bad_input.md`` has a line for each, and the last
-test compares the two. Warnings are errors, but for those that a case is meant to give.
+Every estimator gets every case; ``docs/bad_input.md`` has a line for each, and the last test
+compares the two. Warnings are errors, except those expected of a case.
 """
 
 import re
@@ -31,7 +31,7 @@ def with_value(X, value):
     return X
 
 
-# ------------------------------------------------------------------------------------- rows
+# ------------------------------------------------------------------------------------- samples
 
 ROWS_REFUSED = {
     "nan": (lambda X: with_value(X, np.nan), "Input X contains NaN"),
@@ -138,7 +138,7 @@ def with_label(y, value):
     return y
 
 
-# Of Dask arrays in blocks of seven rows.
+# Of Dask arrays in blocks of seven samples.
 BLOCKS_REFUSED = {
     "nan": (lambda X, y: (with_value(X, np.nan), y), "block 0, row 3: X contains nan .column 1"),
     "inf": (lambda X, y: (with_value(X, np.inf), y), "block 0, row 3: X contains inf .column 1"),
@@ -195,7 +195,7 @@ ROWS_TAKEN = {
     "nested_lists": lambda X: X.tolist(),
     "no_mask": lambda X: np.ma.masked_greater(X, 100.0),
 }
-# Rows of less information, or of units that only some of the models can do without.
+# Samples of less information, or of units that only some of the models can do without.
 HARD = {"bool", "one_feature", "wildly_mixed_scales"}
 
 
@@ -224,7 +224,7 @@ def test_a_constant_column_is_ignored_with_one_warning(zoo, name):
     messages = [str(w.message) for w in caught if "constant" in str(w.message)]
     assert messages == ["1 of 5 features are constant in the training samples and are ignored"]
     zoo.assert_finite(model, constant)
-    elsewhere = np.insert(X, 2, 1e8, axis=1)  # what it is in new rows cannot matter
+    elsewhere = np.insert(X, 2, 1e8, axis=1)  # what it is in new samples cannot matter
     np.testing.assert_array_equal(model.predict(elsewhere), model.predict(constant))
 
 

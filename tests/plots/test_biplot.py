@@ -76,7 +76,7 @@ def test_arrows_are_loadings_times_the_factor_that_the_note_gives(tree):
     assert ax.get_aspect() == 1.0  # directions are true
 
 
-def test_arrows_reach_nearly_as_far_as_the_rows(tree):
+def test_arrows_reach_nearly_as_far_as_the_samples(tree):
     begin, end = arrows(plot_biplot(tree))
     mean = tree["fit/latent_mean"].values[:, :2]
     far = np.quantile(np.hypot(*(mean - mean.mean(axis=0)).T), 0.95)

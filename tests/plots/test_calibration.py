@@ -121,7 +121,7 @@ def test_certainty_stacks_probabilities_to_one(wine_predictions):
     assert [text.get_text() for text in ax.get_yticklabels()] == ["4", "0", "7"]
 
 
-def test_certainty_runs_from_the_surest_row_to_the_least_sure(make_predictions, wine):
+def test_certainty_runs_from_the_surest_sample_to_the_least_sure(make_predictions, wine):
     tree = make_predictions(wine, n_obs=300)
     largest = tree["predictions/probability"].values.max(axis=1)
     rows = [int(text.get_text()) for text in plot_certainty(tree).get_yticklabels()]
@@ -132,7 +132,7 @@ def test_certainty_runs_from_the_surest_row_to_the_least_sure(make_predictions, 
 
 
 @pytest.mark.parametrize("rows", [[], [80], [-1]])
-def test_rows_out_of_range_are_refused(rows, wine_predictions):
+def test_samples_out_of_range_are_refused(rows, wine_predictions):
     with pytest.raises(ValueError, match=r"indices in 0\.\.79"):
         plot_certainty(wine_predictions, rows=rows)
 

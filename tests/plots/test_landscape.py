@@ -1,4 +1,4 @@
-"""The landscape shows what the tree holds: shades, borders, and every row in its place."""
+"""The landscape shows what the tree holds: shades, borders, and every sample in its place."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,7 +11,7 @@ from bsdr_models.plots._style import INK, color
 
 
 def add_landscape(tree, *, probability=True, seed=0):
-    """A copy of `tree` with the precision of a density around its rows, over an uneven range."""
+    """A copy of `tree` with the precision of a density around its samples, over an uneven range."""
     latent = tree["fit/latent_mean"].values
     R = latent.shape[1]
     low, high = latent.min(axis=0) - 1.0, latent.max(axis=0) + 1.0
@@ -48,7 +48,7 @@ def line(make_fit):
 
 
 def drawn(ax, gid):
-    """LatentCoordinates of the points with that name, (M, 2), and their collections."""
+    """Latent coordinates of the points with that name, (M, 2), and their collections."""
     found = [item for item in ax.collections if item.get_gid() == gid]
     return np.concatenate([item.get_offsets() for item in found]), found
 
@@ -86,7 +86,7 @@ def test_dims_may_come_in_any_order(plane):
 
 
 @pytest.mark.parametrize("n_components", [1, 2])
-def test_training_rows_are_full_and_wear_their_class(n_components, make_fit):
+def test_training_samples_are_filled_in_the_colour_of_their_class(n_components, make_fit):
     tree = add_landscape(make_fit(n_components=n_components))
     ax = plot_landscape(tree)
     at, found = drawn(ax, "training-samples")
@@ -103,7 +103,7 @@ def test_training_rows_are_full_and_wear_their_class(n_components, make_fit):
     assert "training samples" in ax.texts[0].get_text().replace("\n", " ")
 
 
-def test_new_rows_are_hollow_and_may_come_from_another_tree(plane, wine_predictions):
+def test_new_samples_are_hollow_and_may_come_from_another_tree(plane, wine_predictions):
     ax = plot_landscape(plane, show="both", predictions=wine_predictions)
     at, found = drawn(ax, "new-samples")
     expected = wine_predictions["predictions/latent_mean"].values
@@ -128,7 +128,7 @@ def test_predicted_classes_are_called_so(plane, wine, make_predictions):
     assert "by predicted class" in ax.texts[0].get_text().replace("\n", " ")
 
 
-def test_rows_outside_are_counted(plane, wine_predictions):
+def test_samples_outside_are_counted(plane, wine_predictions):
     new = wine_predictions.copy()
     new["predictions/latent_mean"].values[:3] += 100.0
     far = np.any(
@@ -189,8 +189,8 @@ def test_one_component_is_a_curve_over_strips(line):
         assert grid[i] < border < grid[i + 1]
 
 
-def test_rows_without_labels_and_a_class_of_one(make_fit):
-    """Unlabelled rows are grey; labels may come in any order and a class may have one row."""
+def test_samples_without_labels_and_a_class_of_one(make_fit):
+    """Unlabelled samples are grey; labels may come in any order and a class may have one sample."""
     for n_components in (1, 2):
         tree = make_fit(n_components=n_components, n_obs=41)
         rng = np.random.default_rng(0)

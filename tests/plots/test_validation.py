@@ -69,7 +69,7 @@ def test_several_scores_are_told_apart():
         cross_validation_table(found.cv_results_)
 
 
-def test_words_stand_side_by_side():
+def test_words_have_ticks_by_name():
     found = search({"pca__svd_solver": ["full", "randomized"]})
     ax = plot_cross_validation(found, "svd_solver")
     assert [t.get_text() for t in ax.get_xticklabels()] == ["full", "randomized"]
