@@ -209,7 +209,7 @@ def test_small_classes():
     with pytest.raises(ValueError, match="largest, 'a', has 15"):
         cross_validated_map(LinearDiscriminantAnalysis(), X, y, cv=16)
     y[-3:-1] = "b"
-    with pytest.raises(ValueError, match="all 1 rows of class 'c' are held out at once"):
+    with pytest.raises(ValueError, match="all 1 samples of class 'c' are held out at once"):
         cross_validated_map(LinearDiscriminantAnalysis(), X, y, cv=10, random_state=0)
 
 
@@ -219,12 +219,12 @@ def test_small_classes():
         (LogisticRegression(), 3, TypeError, "LogisticRegression has no transform"),
         (PCA(2), 3, ValueError, "y holds ['a', 'b', 'c']"),
         (LDA, RepeatedStratifiedKFold(n_splits=3, n_repeats=2), ValueError, "is held out 2 times"),
-        (LDA, [(np.arange(30), np.arange(30, 60))], ValueError, "row 0 is held out 0 times"),
+        (LDA, [(np.arange(30), np.arange(30, 60))], ValueError, "sample 0 is held out 0 times"),
         (
             make_pipeline(PCA(0.999), LogisticRegression()),  # of three samples: two axes at most
             [([0, 20, 40], np.setdiff1d(np.arange(60), [0, 20, 40])), (np.arange(60), [0, 20, 40])],
             ValueError,
-            "fold 0 has 2 components, that of all rows 5",
+            "fold 0 has 2 components, that of all samples 5",
         ),
     ],
 )
@@ -235,7 +235,7 @@ def test_bad_requests_say_why(classes, model, cv, error, message):
 
 def test_targets_that_are_no_classes():
     X = np.random.default_rng(2).standard_normal((20, 3))
-    with pytest.raises(ValueError, match="one class per row, got continuous"):
+    with pytest.raises(ValueError, match="one class per sample, got continuous"):
         cross_validated_map(LDA, X, X[:, 0])
 
 

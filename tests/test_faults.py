@@ -58,7 +58,7 @@ def assert_usable(model):
     np.testing.assert_allclose(probability.sum(axis=1), 1.0)
     assert np.isfinite(model.transform(X)).all()
     assert model.idata_.attrs["interrupted"] == 1
-    assert model.summary().remarks[0].startswith("The user stopped the fit")
+    assert model.summary().remarks[0].startswith("The user interrupted the fit")
 
 
 def assert_unfitted(model):
@@ -387,7 +387,7 @@ def test_fits_are_logged_and_nothing_is_printed(caplog, capfd):
     with caplog.at_level(logging.DEBUG, logger="bsdr_models"):
         model = BSDRClassifier(n_restarts=2, **PAPER).fit(X, y)
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
-    assert said[0] == ("INFO", "BSDRClassifier: fit to 50 rows of 4 features")
+    assert said[0] == ("INFO", "BSDRClassifier: fit to 50 samples of 4 features")
     assert said[-1][0] == "INFO"
     assert said[-1][1].startswith(f"BSDRClassifier: converged after {model.n_iter_} iterations, ")
     assert any(f"{model.lower_bounds_[-1]:.6g}" in text for level, text in said if level == "DEBUG")

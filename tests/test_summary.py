@@ -182,7 +182,7 @@ def test_many_classes_are_counted_and_long_names_cut():
     rng = np.random.default_rng(0)
     many = np.repeat(np.arange(12), 4)
     summary = bsdr_models.MNPClassifier().fit(rng.normal(size=(48, 3)) + many[:, None], many)
-    assert line(summary.summary(), "data", "classes") == "12, of 4 to 4 rows"
+    assert line(summary.summary(), "data", "classes") == "12, of 4 to 4 samples"
     long = np.array(["a" * 200, "b"])[np.arange(20) % 2]
     model = bsdr_models.MNPClassifier().fit(rng.normal(size=(20, 3)), long)
     assert "a" * 23 + "… (10)" in line(model.summary(), "data", "classes")
@@ -195,7 +195,7 @@ def test_what_a_reader_should_know():
     assert summary.remarks[0].startswith("Not converged: the fit stopped at max_iter")
     assert "not converged" in line(summary, "fit", "bound")
     model.interrupted_ = True
-    assert model.summary().remarks[0].startswith("The user stopped the fit")
+    assert model.summary().remarks[0].startswith("The user interrupted the fit")
     assert any("too narrow" in remark for remark in summary.remarks)
     # The paper's variant ends after so many sweeps, where held-out samples want it to.
     early = fitted("bm2pca paper")
