@@ -327,7 +327,7 @@ LABELS_REFUSED = {
     "three_axes": (lambda y: np.stack([y, y])[None].T, "dim 3|1d array"),
     "wrong_length": (lambda y: y[:-1], "inconsistent numbers of samples"),
     "no_labels": (lambda y: [], "y has no entries"),
-    "single_value": (lambda y: 3, "an entry for each row, got 3"),
+    "single_value": (lambda y: 3, "an entry for each sample, got 3"),
     "dict": (lambda y: dict(enumerate(y)), "got dict"),
     "ragged": (lambda y: [[0, 1], [2]] * 22 + [[1]], "y cannot be read as an array"),
     "none": (lambda y: None, "requires y to be passed"),
