@@ -36,7 +36,7 @@ from bsdr_models.bsdr.priors import HierarchicalPriors
 EXPLAINED = [
     "ignore:the targets are not predictable from X",
     "ignore:class .* has a single sample",
-    "ignore:.* features are constant in the training rows",
+    "ignore:.* features are constant in the training samples",
     "ignore:mean field stopped after max_iter",
     "ignore:R-hat of the identified quantities",
     "ignore:no row can be held out",

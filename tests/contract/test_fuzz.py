@@ -204,7 +204,7 @@ def check(zoo, kind, example):
         model.set_params(n_components=example.n_components)
     X, y = example.rows(), example.targets(real=kind.endswith("Regressor"))
     with warnings.catch_warnings():
-        for message in (*zoo.explained, ".* features are constant in the training rows"):
+        for message in (*zoo.explained, ".* features are constant in the training samples"):
             warnings.filterwarnings("ignore", message)
         try:
             model.fit(X, y)
