@@ -83,10 +83,10 @@ class Timed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._blocks, name)
 
-    def visit(self, function: Any, *parts: Any, shared: Any = None) -> Any:
-        """A pass over the blocks."""
+    def reduce(self, function: Any, *, shared: Any = None) -> Any:
+        """Sum over the blocks."""
         begin = time.perf_counter()
-        found = self._blocks.visit(function, *parts, shared=shared)
+        found = self._blocks.reduce(function, shared=shared)
         name = getattr(function, "func", function).__name__
         self.seconds[PARTS[name]].append(time.perf_counter() - begin)
         return found

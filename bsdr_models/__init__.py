@@ -1,17 +1,16 @@
 """Supervised Bayesian dimensionality reduction.
 
-Importing the package loads NumPy at most; estimators, models and plots are loaded when they are
-first asked for.
+Importing the package loads NumPy at most; estimators, models and plots are loaded on first use.
 
-What happens on the way (restarts, iterations, jitter, seconds) is logged below the name
-``bsdr_models``: ``logging.basicConfig(level="INFO")`` shows it, ``"DEBUG"`` shows more.
+Progress (restarts, iterations, jitter, seconds) is logged below the name ``bsdr_models``:
+``logging.basicConfig(level="INFO")`` shows it, ``"DEBUG"`` shows more.
 """
 
 import logging
 from importlib import import_module
 from typing import Any
 
-# Module of each public name, and what it is called there if not the same.
+# Module of each public name, with its name there if different.
 _PUBLIC = {
     "BM2PCAClassifier": "bsdr_models.bm2pca.estimator",
     "BM2PCAPriors": "bsdr_models.bm2pca.priors:Priors",
@@ -48,8 +47,7 @@ __all__ = [
     "load",
 ]
 
-
-# Silent unless the application says what to do with the messages.
+# Silent unless the application configures logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 

@@ -1,9 +1,9 @@
-r"""Posterior draws of any factor model brought to one labelling of their components.
+r"""Alignment of the components in posterior draws of factor models.
 
-Factor analysis, probabilistic PCA and their supervised kin are unchanged by permuting components
-and changing their signs, many also by rotating them. Chains, and draws within a chain, then speak
-of different components: averages of loadings mean nothing and R-hat fails where nothing is wrong.
-:func:`align_draws` repairs that after sampling, for trees of this package and of any other model.
+Factor analysis, probabilistic PCA and their supervised variants are invariant to permutations and
+sign flips of components, many also to rotations. Across draws, averages of loadings are then
+meaningless, and R-hat can be large although chains have converged. :func:`align_draws` resolves
+this after sampling, for trees of this package and of any other model.
 """
 
 from collections.abc import Sequence
@@ -33,44 +33,43 @@ def align_draws(
     method: Method = "signed_permutation",
     group: str = "posterior",
 ) -> xr.DataTree:
-    r"""Bring the components of all draws of all chains to one order, sign and, if asked, rotation.
+    r"""Align the order, sign and optionally rotation of components over all draws and chains.
 
-    With loadings :math:`Q_s` and weights :math:`W_s` of draw s, an orthogonal :math:`O_s` is found
-    that makes all :math:`[Q_s; W_s^\top] O_s` agree as well as they can, and
-    :math:`Q_s W_s = (Q_s O_s) (O_s^\top W_s)` is left as it was. Before matching, loadings and
-    weights of a draw are given the same size, so that what the one gains and the other loses
-    decides nothing, and rows are brought to one unit.
+    For loadings :math:`Q_s` and weights :math:`W_s` of draw s, find orthogonal :math:`O_s` by which
+    all :math:`[Q_s; W_s^\top] O_s` agree as well as possible; this preserves
+    :math:`Q_s W_s = (Q_s O_s) (O_s^\top W_s)`. For matching, loadings and weights of each draw are
+    scaled to equal norms, since only their product is identified, and rows to equal sizes.
 
     Parameters
     ----------
     tree : xarray.DataTree
         Of any model; the group needs the dims chain and draw.
     loadings : str
-        Variable with a component dim and any others.
+        Variable with a component dim.
     weights : str, optional
-        Variable that is multiplied with the loadings over the component dim: weights of a
-        classifier, or the scores of the rows. It helps to match, and turns with the loadings.
+        Variable multiplied with the loadings over the component dim: weights of a classifier, or
+        factor scores. It is used for matching, and transformed with the loadings.
     others : sequence of str, optional
-        Further variables with the component dim. They turn as the loadings do, without a say in
-        the match: latent positions, for example. One that is never negative (a precision, a
-        scale) has no sign: it is permuted only.
+        Further variables with the component dim, for example latent coordinates. They are
+        transformed but not used for matching. Non-negative ones (precisions, scales) are only
+        permuted.
     component : str, optional
-        Name of the component dim. By default ``"component"`` if the loadings have it, else the one
+        Name of the component dim. By default ``"component"`` if the loadings have it, else the only
         dim that loadings and weights share.
     method : {"signed_permutation", "procrustes"}
-        The symmetries of the model. A prior that treats entries or columns differently, or a
-        sparse one, leaves signed permutations; a spherical one leaves every rotation. Rotating a
-        model that is not free to rotate would hide part of its uncertainty.
+        Symmetry of the model: signed permutations for priors that are sparse or differ between
+        entries or columns, rotations for spherical priors. Rotating a model that is not invariant
+        to rotations would hide part of its uncertainty.
     group : str
-        Where the variables are.
+        Group of the variables.
 
     Returns
     -------
     xarray.DataTree
-        The tree with one group more, ``<group>_aligned``, which holds the aligned variables under
-        their own names. The raw draws stay as they are. Attributes of the new group:
-        ``alignment``, ``alignment_reference``, ``alignment_component``, ``alignment_matched_on``
-        and ``alignment_source``.
+        The tree with a further group ``<group>_aligned``, which holds the aligned variables under
+        their own names; the raw draws are unchanged. Its attributes are ``alignment``,
+        ``alignment_reference``, ``alignment_component``, ``alignment_matched_on`` and
+        ``alignment_source``.
 
     Raises
     ------
@@ -78,13 +77,12 @@ def align_draws(
         If `tree` is not a DataTree.
     ValueError
         If the group, a variable or the component dim is missing, draws are not finite, or a
-        variable that is never negative would have to be rotated. The message names it.
+        non-negative variable would be rotated.
 
     Notes
     -----
-    All components together may still be permuted, flipped or rotated: of that no draw says
-    anything. Signed permutations leave the order of a typical draw; rotations end in the principal
-    axes of the reference, largest first.
+    The common order, signs and rotation of all draws remain arbitrary. Signed permutations keep the
+    order of a typical draw; rotations end in the principal axes of the reference, largest first.
 
     References
     ----------
@@ -121,9 +119,8 @@ def align_draws(
     sizes = {name for name in others if flat[name].min(initial=0.0) >= 0.0}
     if sizes and method == "procrustes":
         raise ValueError(
-            f"{', '.join(sorted(sizes))} of {group} is never negative: a size for each component, "
-            "which means nothing once components are rotated; leave it out of others, or use "
-            "method='signed_permutation'"
+            f"{', '.join(sorted(sizes))} of {group} is never negative, and a size per component is "
+            "undefined after rotation: remove it from others, or use method='signed_permutation'"
         )
     stacked = _balanced(flat[loadings], None if weights is None else flat[weights])
     if method == "procrustes":
@@ -151,15 +148,7 @@ def align_draws(
 
 
 def read_draws(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
-    """Dataset of a group that has draws.
-
-    Raises
-    ------
-    TypeError
-        If `tree` is not a DataTree.
-    ValueError
-        If the group, its dims chain and draw, or one of the variables is missing.
-    """
+    """Dataset of a group, after checking its variables and their dims chain and draw."""
     if not isinstance(tree, xr.DataTree):
         raise TypeError(f"expected an xarray.DataTree, got {type(tree).__name__}")
     if group not in tree.children:
@@ -181,7 +170,7 @@ def read_draws(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
 def _component_dim(
     dataset: xr.Dataset, loadings: str, weights: str | None, component: str | None
 ) -> str:
-    """The dim that was named, or the only one that it can be."""
+    """The component dim, given or inferred."""
     if component is not None:
         return component
     own = [str(dim) for dim in dataset[loadings].dims if dim not in (CHAIN, DRAW)]
@@ -189,8 +178,8 @@ def _component_dim(
         return COMPONENT
     if weights is None:
         raise ValueError(
-            f"which dim of {loadings!r} counts components? Its dims are {own}: say component=..., "
-            "or name weights that share it"
+            f"the component dim of {loadings!r} is unknown, its dims are {own}: give "
+            "component=..., or weights that share it"
         )
     shared = [dim for dim in own if dim in dataset[weights].dims]
     if len(shared) == 1:
@@ -198,16 +187,16 @@ def _component_dim(
     of_weights = [str(dim) for dim in dataset[weights].dims if dim not in (CHAIN, DRAW)]
     if shared:
         raise ValueError(
-            f"{loadings!r} and {weights!r} share the dims {shared}; say component=... to pick one"
+            f"{loadings!r} and {weights!r} share the dims {shared}: choose one by component=..."
         )
     raise ValueError(
-        f"{loadings!r} with dims {own} and {weights!r} with dims {of_weights} share none; give "
-        "their component axes one name, as with dims= in the model, and say component=..."
+        f"{loadings!r} with dims {own} and {weights!r} with dims {of_weights} share none: give "
+        "their component axes one name, by dims= in the model, and pass component=..."
     )
 
 
 def _flat(array: xr.DataArray, component: str) -> FloatArray:
-    """Draws (S, P, R): chains one after the other, all dims but the components' in one."""
+    """Draws (S, P, R): chains concatenated, and all dims but the component dim flattened."""
     last = array.transpose(CHAIN, DRAW, ..., component)
     values = np.asarray(last.values, dtype=np.float64)
     return values.reshape(values.shape[0] * values.shape[1], -1, values.shape[-1])
@@ -225,16 +214,16 @@ def _check_finite(flat: dict[str, FloatArray], group: str) -> None:
         bad = ~np.isfinite(values).all(axis=(1, 2))
         if bad.any():
             raise ValueError(
-                f"{group}/{name}: {int(bad.sum())} of {len(bad)} draws hold values that are not "
-                "finite; drop those draws, or the chain they are in, before alignment"
+                f"{group}/{name}: {int(bad.sum())} of {len(bad)} draws are not finite: remove "
+                "them, or their chain, before alignment"
             )
 
 
 def _balanced(loadings: FloatArray, weights: FloatArray | None) -> FloatArray:
-    """Loadings over weights, (S, P + K, R), both of the same norm in every draw.
+    """Loadings and weights stacked, (S, P + K, R), scaled to equal norms in every draw.
 
-    The product fixes neither of the two norms. One factor for a whole draw commutes with
-    permutations and with rotations.
+    The product does not identify the norms; one factor per draw commutes with permutations and
+    rotations.
     """
     if weights is None:
         return loadings

@@ -1,7 +1,7 @@
-"""Array aliases, and the letters of every shape in the package.
+"""Array aliases, and the letters of shapes throughout the package.
 
-N rows (observations), D features, R components, K labels (or regression outputs),
-M new rows, C chains, S draws.
+N samples, D features, R components, K classes, labels or regression outputs, M new samples,
+C chains, S draws.
 """
 
 from typing import Literal

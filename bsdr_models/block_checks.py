@@ -1,4 +1,4 @@
-"""A look at every block before anything is computed from any: one error, with block and row."""
+"""Validation of blocks of samples; errors name block and row."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ from bsdr_models.numerics.scaled_samples import ColumnStatistics, column_statist
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """Blocks whose values a fit can use.
+    """Validated blocks.
 
     blocks
-        Their y is the index of each row's class.
+        With class indices as y.
     classes
         Sorted, (K,).
     counts
-        Rows of each class, (K,).
+        Samples per class, (K,).
     statistics
         Of the columns.
     """
@@ -33,7 +33,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What one visit finds; of two faults the first counts, and statistics say nothing then."""
+    """Summand of the validation: the first fault, or else statistics and labels."""
 
     fault: tuple[int, str] | None = None
     statistics: ColumnStatistics | None = None
@@ -50,30 +50,29 @@ class _Found:
         if (self.labels.dtype.kind in "OUS") != (other.labels.dtype.kind in "OUS"):
             return _Found(fault=(-1, "the labels of some blocks are text, and of others numbers"))
         both = np.concatenate([self.labels, other.labels])
-        labels, place = np.unique(both, return_inverse=True)
+        labels, index = np.unique(both, return_inverse=True)
         assert self.counts is not None
         assert other.counts is not None
         weights = np.concatenate([self.counts, other.counts])
-        counts = np.bincount(place, weights, len(labels)).astype(np.int64)
+        counts = np.bincount(index, weights, len(labels)).astype(np.int64)
         statistics = self.statistics + other.statistics
         return _Found(statistics=statistics, labels=labels, counts=counts)
 
 
 def check_blocks(blocks: SampleBlocks) -> Checked:
-    """Look at every value once, before anything is computed from any.
+    """Validate all values in one pass.
 
     Parameters
     ----------
     blocks : SampleBlocks
-        Their targets are labels, one for a row.
+        Their targets are labels, one per sample.
 
     Raises
     ------
     ValueError
-        If a block holds what is no finite number, has another number of features, or a label is
-        missing. The message names block and row.
+        If a value is not a finite number, numbers of features differ, or a label is missing.
     """
-    _, found = blocks.visit(_check_block, shared=blocks.n_features)
+    found = blocks.reduce(_check_block, shared=blocks.n_features)
     if found.fault is not None:
         row, message = found.fault
         ends = np.cumsum(blocks.sizes)
@@ -91,17 +90,17 @@ def check_blocks(blocks: SampleBlocks) -> Checked:
     )
 
 
-def _check_block(block: Block, n_features: int) -> tuple[None, _Found]:
+def _check_block(block: Block, n_features: int) -> _Found:
     try:
         statistics = _check_samples(block, n_features)
         labels, counts = _check_labels(block)
     except _FaultError as fault:
-        return None, _Found(fault=(fault.row, str(fault)))
-    return None, _Found(statistics=statistics, labels=labels, counts=counts)
+        return _Found(fault=(fault.row, str(fault)))
+    return _Found(statistics=statistics, labels=labels, counts=counts)
 
 
 class _FaultError(ValueError):
-    """Something in a block; it is named by the visitor, who knows the other blocks."""
+    """Invalid value in a block; `check_blocks` adds the number of the block."""
 
     def __init__(self, row: int, message: str) -> None:
         super().__init__(message)
@@ -112,9 +111,9 @@ def _check_samples(block: Block, n_features: int) -> ColumnStatistics:
     X, begin = block.X, block.begin
     rows = f"rows {begin} to {begin + X.shape[0] - 1}"
     if X.ndim != 2 or X.shape[1] != n_features:
-        raise _FaultError(begin, f"{rows}: X has shape {X.shape}, wanted are {n_features} features")
+        raise _FaultError(begin, f"{rows}: X has shape {X.shape}, expected {n_features} features")
     if X.dtype.kind not in "fiub":
-        raise _FaultError(begin, f"{rows}: X is of type {X.dtype}, wanted are real numbers")
+        raise _FaultError(begin, f"{rows}: X is of type {X.dtype}, expected real numbers")
     statistics = column_statistics(X, begin=begin)
     if statistics.bad is not None:
         row, column = statistics.bad
@@ -124,10 +123,10 @@ def _check_samples(block: Block, n_features: int) -> ColumnStatistics:
 
 
 def _check_labels(block: Block) -> tuple[np.ndarray, IntArray]:
-    """Labels and how often they occur."""
+    """Labels and their counts."""
     y, begin = np.asarray(block.y), block.begin
     if y.shape != (block.X.shape[0],):
-        message = f"y has shape {y.shape}, wanted is one label for each of {block.X.shape[0]} rows"
+        message = f"y has shape {y.shape}, expected one label for each of {block.X.shape[0]} rows"
         raise _FaultError(begin, f"rows from {begin}: {message}")
 
     def refuse(bad: BoolArray, problem: str) -> None:
@@ -147,7 +146,7 @@ def _check_labels(block: Block) -> tuple[np.ndarray, IntArray]:
 
 
 def _encode(block: Block, labels: np.ndarray) -> IntArray:
-    """Class of each row."""
+    """Class index of each sample."""
     return np.searchsorted(labels, plain_labels(np.asarray(block.y)))
 
 

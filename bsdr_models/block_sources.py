@@ -1,4 +1,4 @@
-"""What rows may be given as beside an array, and the blocks that a fit sees of them."""
+"""Samples in Dask, Zarr, memory-mapped and sparse arrays, read in blocks."""
 
 import mmap
 from collections.abc import Iterator
@@ -12,44 +12,40 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from bsdr_models.inference.sample_blocks import Block, InProcess, SampleBlocks, Unread
 from bsdr_models.unlabeled import read_labels
 
-# Size in memory, as float64, of a block of rows that are on disk.
+# Size in memory, as float64, of a block read from disk.
 BLOCK_BYTES = 64_000_000
 
 
 def is_dask(X: Any) -> bool:
-    """Whether this is a Dask array; without importing Dask."""
+    """Whether X is a Dask array; without importing Dask."""
     return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "chunks")
 
 
 def is_zarr(X: Any) -> bool:
-    """Whether this is a Zarr array; without importing Zarr."""
+    """Whether X is a Zarr array; without importing Zarr."""
     return type(X).__module__.partition(".")[0] == "zarr" and hasattr(X, "chunks")
 
 
 def is_block_source(X: Any) -> bool:
-    """Whether rows are somewhere else than in memory: a Dask or a Zarr array.
+    """Whether X is a Dask or a Zarr array.
 
-    A memory-mapped array is an array to NumPy, and is read block by block only where
-    :func:`make_blocks` is asked for it.
+    Memory-mapped arrays are NumPy arrays, and are read in blocks only by :func:`make_blocks`.
     """
     return is_dask(X) or is_zarr(X)
 
 
 def is_read_by_block(X: Any) -> bool:
-    """Whether rows that are fitted in blocks are cut as they are, not made an array first."""
+    """Whether X is split into blocks without conversion to an array."""
     return is_block_source(X) or isinstance(X, np.memmap) or sparse.issparse(X)
 
 
 def read_block_labels(X: Any, y: Any) -> Any:
-    """Labels of rows that are fitted in blocks.
-
-    Those in memory are read as all labels are; those of a Dask or Zarr array are looked at block
-    by block.
+    """Labels of a fit in blocks; Dask and Zarr arrays are validated later, block by block.
 
     Raises
     ------
     ValueError
-        As :func:`~bsdr_models.unlabeled.read_labels`; or if X and y are of different lengths.
+        As :func:`~bsdr_models.unlabeled.read_labels`; or if X and y have different lengths.
     """
     if is_block_source(y):
         return y
@@ -62,28 +58,28 @@ def read_block_labels(X: Any, y: Any) -> Any:
 def make_blocks(
     X: Any, y: Any = None, *, block_size: int | None = None, client: Any = None
 ) -> SampleBlocks:
-    """Rows in blocks.
+    """Split samples into blocks.
 
     Parameters
     ----------
     X : (N, P)
         A Dask array (dense, or of SciPy's CSR), a Zarr array, a memory-mapped or any other array,
-        or SciPy's CSR. What is on disk is read block by block, again in each visit that needs it.
-    y : array-like of N rows, optional
+        or SciPy's CSR. Arrays on disk are read block by block in every pass.
+    y : array-like of N entries, optional
     block_size : int, optional
-        Rows of a block. If None these are the chunks of a Dask array, chunks of a Zarr array up
-        to 64 MB, 64 MB of a memory-mapped array, and all rows of what is in memory.
+        Samples per block. By default the chunks of a Dask array, chunks of a Zarr array up to
+        64 MB, 64 MB of a memory-mapped array, and all samples of an array in memory.
     client : distributed.Client, optional
-        Where the blocks of a Dask array are to lie; None for the client that is active, if one
-        is. Other arrays go there only if it is given.
+        Holds the blocks of a Dask array; by default the active client, if any. Other arrays are
+        sent to a client only if it is given.
 
     Raises
     ------
     ValueError
-        If X is no matrix with rows, or X and y are of different lengths.
+        If X is not a non-empty matrix, or X and y have different lengths.
     """
     if len(X.shape) != 2 or 0 in X.shape:
-        raise ValueError(f"X must be a matrix (N, P) that is not empty, got shape {X.shape}")
+        raise ValueError(f"X must be a non-empty matrix (N, P), got shape {X.shape}")
     if block_size is not None and (block_size != int(block_size) or block_size < 1):
         raise ValueError(f"block_size must be a positive integer, got {block_size!r}")
     if client is not None and not is_dask(X):
@@ -96,7 +92,7 @@ def make_blocks(
         return blocks_of_dask(X, _read_all(y), block_size=block_size, client=client)
     y, n = None if y is None else np.asarray(_read_all(y)), X.shape[0]
     if y is not None and len(y) != n:
-        raise ValueError(f"X has {n} rows, and y has {len(y)}")
+        raise ValueError(f"X has {n} samples, and y has {len(y)}")
     pieces = list(_pieces(X, _samples_of_block(X, block_size)))
     return InProcess(
         [
@@ -107,14 +103,14 @@ def make_blocks(
 
 
 def read_blocks(X: Any, *, block_size: int | None = None) -> Iterator[Any]:
-    """Rows of anything but a Dask array, a block at a time."""
+    """Yield blocks of samples of an array other than Dask's."""
     for _, rows in _pieces(X, _samples_of_block(X, block_size)):
         yield rows.read() if isinstance(rows, Unread) else rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice(Unread):
-    """Rows ``begin`` to ``end`` of an array on disk."""
+    """Samples ``begin`` to ``end`` of an array on disk."""
 
     source: Any
     begin: int
@@ -122,16 +118,16 @@ class Slice(Unread):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and features."""
+        """Numbers of samples and features."""
         return self.end - self.begin, self.source.shape[1]
 
     def read(self) -> np.ndarray:
-        """A copy of the rows; what a memory map has read of the file is given back."""
-        rows = np.array(self.source[self.begin : self.end])
+        """Copy of the samples; pages of a memory map are released."""
+        samples = np.array(self.source[self.begin : self.end])
         pages = getattr(self.source, "_mmap", None)
         if pages is not None and self.source.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
             pages.madvise(mmap.MADV_DONTNEED)
-        return rows
+        return samples
 
 
 def _samples_of_block(X: Any, block_size: int | None) -> int:
@@ -145,7 +141,7 @@ def _samples_of_block(X: Any, block_size: int | None) -> int:
 
 
 def _pieces(X: Any, size: int) -> Iterator[tuple[int, Any]]:
-    """Number of the first row, and rows, of every block."""
+    """Yield the index of the first sample, and the samples, of every block."""
     n, p = X.shape
     rows = sparse.csr_array(X) if sparse.issparse(X) else X
     for begin in range(0, n, size):

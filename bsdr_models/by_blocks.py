@@ -1,4 +1,4 @@
-"""Questions to a fitted model about more rows than memory holds."""
+"""Predictions in blocks, for more samples than fit into memory."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -12,12 +12,11 @@ from bsdr_models.block_sources import is_block_source, is_dask, is_read_by_block
 
 
 def by_blocks[M: Callable[..., Any]](method: M) -> M:
-    """Let a method of rows take a Dask or Zarr array as well, a block of rows at a time.
+    """Let a method of X accept Dask and Zarr arrays, and call it block by block.
 
-    So it takes whatever a model with ``block_size`` is fitted to. For methods whose answer for a
-    row depends on that row alone. Of a Dask array the answer is a Dask array too, and one only:
-    nothing is computed until it is asked for, and then where the blocks lie. Of the others the
-    answer is in memory.
+    A model with ``block_size`` also reads memory-mapped and sparse arrays so. The result for a
+    sample must depend on that sample alone. For a Dask array the result is one lazy Dask array,
+    computed where its blocks are; for others it is in memory.
     """
 
     @wraps(method)
@@ -26,24 +25,24 @@ def by_blocks[M: Callable[..., Any]](method: M) -> M:
         if not (is_block_source(X) or (block_size is not None and is_read_by_block(X))):
             return method(model, X, **options)
         check_is_fitted(model)
-        answer = partial(_answer, method, model, options)
-        example = answer(np.zeros((1, X.shape[1])))  # a wrong number of columns is refused here
+        of_block = partial(_call, method, model, options)
+        example = of_block(np.zeros((1, X.shape[1])))  # also checks the number of columns
         if not is_dask(X):
             if X.shape[0] == 0:
-                raise ValueError("X has no rows: Found array with 0 sample(s)")
-            found = [answer(rows) for rows in read_blocks(X, block_size=block_size)]
+                raise ValueError("X has no samples: Found array with 0 sample(s)")
+            found = [of_block(block) for block in read_blocks(X, block_size=block_size)]
             if isinstance(example, np.ndarray):
                 return np.concatenate(found)
             return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
         if not isinstance(example, np.ndarray):
             raise ValueError(
-                f"{method.__name__} gives several arrays for these arguments, and takes a Dask "
-                "array only where it gives one: ask for one block of rows at a time"
+                f"{method.__name__} returns several arrays for these arguments, which is not "
+                "supported for a Dask array: call it on one block at a time"
             )
         X = X.rechunk({1: -1})
         columns = [(size,) for size in example.shape[1:]]
         return X.map_blocks(
-            answer,
+            of_block,
             dtype=example.dtype,
             chunks=(X.chunks[0], *columns),
             drop_axis=[1] if example.ndim == 1 else None,
@@ -53,8 +52,8 @@ def by_blocks[M: Callable[..., Any]](method: M) -> M:
     return cast(M, called)
 
 
-def _answer(method: Callable[..., Any], model: Any, options: dict[str, Any], rows: Any) -> Any:
-    rows = rows.toarray() if issparse(rows) else rows
-    if not len(rows):
-        return method(model, np.zeros((1, rows.shape[1])), **options)[:0]
-    return method(model, rows, **options)
+def _call(method: Callable[..., Any], model: Any, options: dict[str, Any], block: Any) -> Any:
+    block = block.toarray() if issparse(block) else block
+    if not len(block):
+        return method(model, np.zeros((1, block.shape[1])), **options)[:0]
+    return method(model, block, **options)

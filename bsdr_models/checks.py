@@ -1,4 +1,4 @@
-"""What the estimators ask of their input and of their fits: errors and warnings with the cause."""
+"""Validation of estimators' input and fits, with errors and warnings that name the cause."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,17 +16,17 @@ from threadpoolctl import threadpool_limits
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.scaling import Scaler
 
-# The matrices are small: more threads cost more than they bring, and change the rounding.
+# The matrices are small: more threads are slower, and change the rounding.
 one_thread = partial(threadpool_limits, limits=1, user_api="blas")
 
-# Size of rows in units of their own beyond which sums of fourth powers would overflow.
+# Absolute value of unscaled features beyond which sums of fourth powers would overflow.
 MAX_RAW = 1e60
-# Largest R-hat of an identified quantity that passes without a warning.
+# Largest R-hat of an identified quantity without a warning.
 R_HAT_LIMIT = 1.05
 
 
 def reset_fit(estimator: BaseEstimator, private: Sequence[str]) -> None:
-    """Delete what a fit has left: attributes that end in an underscore, and some private ones."""
+    """Delete fitted attributes: those that end in an underscore, and some private ones."""
     arguments = estimator.get_params(deep=False)
     for name in [name for name in vars(estimator) if name not in arguments]:
         if name.endswith("_") or name in private:
@@ -34,13 +34,13 @@ def reset_fit(estimator: BaseEstimator, private: Sequence[str]) -> None:
 
 
 def feature_names(estimator: Any) -> np.ndarray:
-    """Names of the columns of the fit, x0, x1 and so on where they had none."""
+    """Names of the training features, or else x0, x1, ..."""
     names = getattr(estimator, "feature_names_in_", None)
     return np.array([f"x{i}" for i in range(estimator.n_features_in_)]) if names is None else names
 
 
 def check_latent(Z: Any, n_components: int) -> FloatArray:
-    """Latent positions as a finite array (N, R); a ValueError if they are not."""
+    """Latent coordinates as a finite array (N, R), else ValueError."""
     Z = np.asarray(Z, dtype=np.float64)
     if Z.ndim != 2 or Z.shape[1] != n_components:
         raise ValueError(f"Z must have shape (n_samples, {n_components}), got {Z.shape}")
@@ -50,38 +50,30 @@ def check_latent(Z: Any, n_components: int) -> FloatArray:
 
 
 def plain_labels(y: np.ndarray) -> np.ndarray:
-    """Labels of an array of objects in their own type, text as objects.
+    """Convert labels of dtype object to numbers, unless they are text.
 
     Raises
     ------
     ValueError
-        If some are text and some are not, or some are neither text nor numbers.
+        If text and numbers are mixed, or labels are neither.
     """
     if y.dtype != object or all(isinstance(value, str) for value in y.ravel()):
         return y
     if all(isinstance(value, Real | np.bool_) for value in y.ravel()):
         return np.array(y.tolist())
     kinds = sorted({type(value).__name__ for value in y.ravel()})
-    raise ValueError(f"y has labels of type {', '.join(kinds)}: make all of them text, or numbers")
+    raise ValueError(f"y has labels of type {', '.join(kinds)}: give only text, or only numbers")
 
 
 def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
-    """Classes, sorted, and the index of each row's class, (N,).
-
-    Warns about a class with a single row.
-
-    Raises
-    ------
-    ValueError
-        If there is one class only.
-    """
+    """Sorted classes, and the class index of each sample, (N,); see `check_classes`."""
     classes, index = np.unique(y, return_inverse=True)
     check_classes(classes, np.bincount(index), stacklevel=4)
     return classes, index
 
 
 def check_classes(classes: np.ndarray, counts: IntArray, *, stacklevel: int = 3) -> None:
-    """Warn about a class with a single row.
+    """Warn about a class with a single sample.
 
     Raises
     ------
@@ -94,19 +86,11 @@ def check_classes(classes: np.ndarray, counts: IntArray, *, stacklevel: int = 3)
         )
     if counts.min() == 1:
         label = classes.tolist()[counts.argmin()]
-        warnings.warn(f"class {label!r} has a single row", UserWarning, stacklevel=stacklevel)
+        warnings.warn(f"class {label!r} has a single sample", UserWarning, stacklevel=stacklevel)
 
 
 def fit_scaler(X: FloatArray, *, standardize: bool) -> Scaler:
-    """Centre and scale of training rows, (N, P).
-
-    Warns about constant features.
-
-    Raises
-    ------
-    ValueError
-        If no feature varies.
-    """
+    """Centre and scale of training samples, (N, P); see `check_variation`."""
     scaler = Scaler.fit(X, standardize=standardize)
     check_variation(scaler, stacklevel=5)
     return scaler
@@ -125,33 +109,33 @@ def check_variation(scaler: Scaler, *, stacklevel: int = 3) -> None:
     if scaler.constant.any():
         warnings.warn(
             f"{int(scaler.constant.sum())} of {scaler.constant.size} features are constant in the "
-            "training rows and are ignored",
+            "training samples and are ignored",
             UserWarning,
             stacklevel=stacklevel,
         )
 
 
 @contextmanager
-def units_of_samples(rows: FloatArray, *, standardize: bool) -> Iterator[None]:
-    """A fit to rows (N, D) that are centred, and perhaps not scaled.
+def units_of_samples(X: FloatArray, *, standardize: bool) -> Iterator[None]:
+    """Context of a fit to centred X (N, D).
 
     Raises
     ------
     ValueError
-        If they are not scaled, and their size is the reason that nothing can be computed.
+        If X is not standardised, and its units make the computation fail.
     """
     if standardize:
         yield
         return
-    size = float(np.abs(rows).max())
+    size = float(np.abs(X).max())
     if not 1.0 / MAX_RAW <= size <= MAX_RAW:
         raise ValueError(
-            f"X is not standardised, and rows are {size:.3g} from their mean: give "
+            f"X is not standardised, and samples are {size:.3g} from their mean: give "
             "standardize=True, or other units"
         )
     try:
         yield
-    except (np.linalg.LinAlgError, RuntimeError) as error:  # nothing factorises, the bound falls
+    except (np.linalg.LinAlgError, RuntimeError) as error:  # no factorisation, or a falling bound
         raise ValueError(
             f"X is not standardised, and its units are too far from those of the priors ({error}): "
             "give standardize=True, or other units"
@@ -159,41 +143,41 @@ def units_of_samples(rows: FloatArray, *, standardize: bool) -> Iterator[None]:
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Raise a ValueError unless the argument is one of the choices."""
+    """Raise a ValueError unless `value` is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {choices}, got {value!r}")
 
 
 def check_count(name: str, value: Any) -> None:
-    """Raise a ValueError unless the argument is a positive integer."""
+    """Raise a ValueError unless `value` is a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be a positive integer, got {value!r}")
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Raise a ValueError unless the argument is a truth value."""
+    """Raise a ValueError unless `value` is a bool."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
 def check_jobs(n_jobs: Any) -> None:
-    """Raise a ValueError unless the argument is what joblib takes for a number of workers."""
+    """Raise a ValueError unless `n_jobs` is a number of workers in joblib's sense."""
     whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
     if n_jobs is not None and (not whole or n_jobs == 0):
         raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}")
 
 
 def check_tol(tol: Any) -> None:
-    """Raise a ValueError unless the tolerance is a number of nats that is not negative."""
+    """Raise a ValueError unless `tol` is a non-negative finite number."""
     if isinstance(tol, bool) or not isinstance(tol, Real) or not 0.0 <= float(tol) < np.inf:
         raise ValueError(f"tol must be a finite number of nats >= 0, got {tol!r}")
 
 
 def warn_not_converged(max_iter: int, tol: float, *, stacklevel: int = 3) -> None:
-    """Warn that mean field reached its limit of iterations."""
+    """Warn that mean field reached its maximum number of iterations."""
     warnings.warn(
-        f"mean field stopped after max_iter={max_iter} iterations before a round gained less "
-        f"than tol={tol:g} nats; the result is usable, a larger max_iter makes it exact",
+        f"mean field stopped after max_iter={max_iter} iterations before the bound rose by less "
+        f"than tol={tol:g} nats; the result is usable, a larger max_iter is more exact",
         ConvergenceWarning,
         stacklevel=stacklevel,
     )
@@ -206,10 +190,9 @@ def warn_unless_mixed(
     remedy: str = "draw more, tighten the priors (a larger shape), or use inference='nuts'",
     stacklevel: int = 3,
 ) -> bool:
-    """Whether R-hat of some variables is small; a warning with figure and remedy if not.
+    """Whether R-hat of some variables is small; warns with a remedy if not.
 
-    Always False for a single chain, of which nothing can be said. The figures are put on record
-    as ``r_hat`` and ``ess_bulk`` of the root.
+    Always False for a single chain. Stores ``r_hat`` and ``ess_bulk`` in the root attributes.
     """
     if tree["posterior"].sizes["chain"] < 2:
         return False
@@ -226,9 +209,9 @@ def warn_unless_mixed(
 
 
 def mixing(tree: xr.DataTree, names: Sequence[str]) -> tuple[float, float]:
-    """Largest R-hat and smallest bulk ESS of some variables of a tree; NaN counts as the worst.
+    """Largest R-hat and smallest bulk ESS of some variables of a tree; NaN counts as worst.
 
-    Entries that are zero by definition, as all of the first of two classes, have none.
+    Entries that are zero by definition, such as those of the first of two classes, are left out.
     """
     import arviz_stats
 

@@ -1,4 +1,4 @@
-"""Predictions of every classifier, from the log probabilities of its model."""
+"""Predictions of classifiers, from the log probabilities of their models."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,19 +11,16 @@ from bsdr_models.by_blocks import by_blocks
 
 
 class ProbabilisticClassifier(ClassifierMixin):
-    """A classifier says how samples enter its model, and their log probabilities."""
+    """Classifier methods for subclasses that define `_samples` and `_log_proba`."""
 
     classes_: np.ndarray
-    # Whether a sample belongs to one class only; otherwise each class is a label, on or off.
-    _exclusive = True
-
-    # Samples, validated and scaled; and log probabilities of these.
-    _samples: Callable[[Any], Any]
+    _exclusive = True  # False for multi-label problems
+    _samples: Callable[[Any], Any]  # validates and scales X
     _log_proba: Callable[[Any], FloatArray]
 
     @by_blocks
     def predict_log_proba(self, X: Any) -> FloatArray:
-        """Log probabilities of the classes, see `predict_proba`.
+        """Log probabilities of the classes; see `predict_proba`.
 
         Parameters
         ----------
@@ -37,7 +34,7 @@ class ProbabilisticClassifier(ClassifierMixin):
 
     @by_blocks
     def predict_proba(self, X: Any) -> FloatArray:
-        """Probabilities of the classes; with several labels, of each being on.
+        """Probabilities of the classes; for multi-label problems, of each label.
 
         Parameters
         ----------
@@ -51,7 +48,7 @@ class ProbabilisticClassifier(ClassifierMixin):
 
     @by_blocks
     def predict(self, X: Any) -> np.ndarray:
-        """Most probable class; with several labels, which are on.
+        """Most probable class; for multi-label problems, an indicator of each label.
 
         Parameters
         ----------
@@ -70,7 +67,7 @@ class ProbabilisticClassifier(ClassifierMixin):
 
     @by_blocks
     def decision_function(self, X: Any) -> FloatArray:
-        """Log odds for two classes or several labels, else log probabilities.
+        """Log odds for two classes or multi-label problems, else log probabilities.
 
         Parameters
         ----------

@@ -1,8 +1,8 @@
-"""A map in which every row lies where a model puts it that has never seen its label.
+"""Latent coordinates of held-out samples by cross-validation.
 
-A supervised map of its own training rows shows separation whether there is any or not: with more
-features than rows even arbitrary labels come apart. Held out, rows of arbitrary labels lie on
-top of each other.
+A supervised embedding of training samples can show separated classes where there are none: with
+more features than samples even arbitrary labels separate. Held-out samples with arbitrary labels
+overlap.
 """
 
 import warnings
@@ -36,65 +36,61 @@ def cross_validated_map(
     scale: bool = False,
     random_state: RandomState = None,
 ) -> xr.DataTree:
-    r"""LatentCoordinates and class probabilities of every row, by models that never saw its label.
+    r"""Embed every sample, and predict its class, by a model that was not trained on it.
 
-    The frame of a latent space is arbitrary, so that of each fold's model is brought to that of
-    the model of all rows by the rigid motion that agrees best on the rows from which both have
-    learnt, both placing them as new rows:
+    Coordinate systems of latent spaces are arbitrary, so each fold's model is aligned to the model
+    of all samples by the rigid motion that fits best on the fold's training samples, which both
+    embed as new samples:
 
     .. math::
         \min_{O^\top O = I,\, a} \sum_{n \in \text{train}} |O^\top z_n + a - z_n^{\text{all}}|^2 .
 
-    Rotations, reflections and shifts keep all distances. A scale factor would make folds look
-    alike that are not, so there is none by default; the one that fits best is reported. The
-    held-out rows have no say in the motion, and labels enter it through the models alone.
+    Rotations, reflections and shifts preserve distances. A scale factor could hide differences
+    between folds, so by default it is only reported. Held-out samples do not enter the alignment,
+    and labels only through the models.
 
     Parameters
     ----------
     estimator : classifier
-        Any of this package, or of scikit-learn if it has ``transform`` and ``predict_proba``, or
-        a ``Pipeline`` that ends in such a one or in a classifier of the positions. Cloned, never
-        fitted itself.
+        Of this package, or of scikit-learn if it has ``transform`` and ``predict_proba``, or a
+        ``Pipeline`` that ends in such a classifier or in one of the latent coordinates. It is
+        cloned, not fitted itself.
     X : array-like or data frame of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
         Classes.
     cv : int, splitter or iterable of (train, test), default=10
-        Number of stratified, shuffled folds, or a way to split that holds every row out once.
+        Number of stratified, shuffled folds, or a splitter that holds every sample out once.
     align : bool, default=True
-        Bring the folds to one frame.
+        Align the folds.
     scale : bool, default=False
-        Stretch them to one unit as well. For models that choose their unit in every fit, such
-        as one that tunes a metric: where ``fold_scale`` is far from 1 in some folds, their rows
-        lie too far out or in for no other reason.
+        Rescale them as well, for models whose unit differs between fits, such as one that tunes a
+        metric; ``fold_scale`` is then far from 1.
     random_state : int, RandomState, Generator or None
         Of the folds.
 
     Returns
     -------
     xarray.DataTree
-        The tree of the fit to all rows, whose group ``fit`` is the map of the training rows, with
-        a group ``predictions`` of all rows held out: ``latent_mean`` and ``latent_cov`` in the
-        frame of that fit, ``probability``, ``predicted``, ``y``, ``fold``; and ``fold_scale``
-        (cv_fold,), the best scale factor of each fold, 1 if the folds agree on the unit. A model
-        that states no uncertainty of a position has covariance zero. Interrupted by the keyboard
-        it holds the rows of the folds until then, and says so in the root attribute
-        ``interrupted``.
+        The tree of the fit to all samples, with a group ``predictions`` of all samples held out:
+        ``latent_mean`` and ``latent_cov``, aligned to that fit, ``probability``, ``predicted``,
+        ``y``, ``fold``; and ``fold_scale`` (cv_fold,), the best scale factor of each fold. The
+        covariance is zero for models without uncertainty of coordinates. After a keyboard interrupt
+        it holds the folds completed until then, and the root attribute ``interrupted``.
 
     Raises
     ------
     KeyboardInterrupt
-        If the user stops it before the end of the first fold.
+        If interrupted before the end of the first fold.
     TypeError
-        If the estimator cannot place rows or has no probabilities.
+        If the estimator has no ``transform`` or no ``predict_proba``.
     ValueError
-        If y holds no classes, the splits do not hold out every row once, a class would be absent
+        If y does not hold classes, the splits do not hold out every sample once, a class is absent
         from a training set, or the models differ in their number of components.
 
     Notes
     -----
-    Whether the classes come apart at all is a question for a permutation test, which
-    scikit-learn has: ``permutation_test_score(estimator, X, y, scoring="neg_log_loss")``, which
-    :func:`bsdr_models.plots.plot_permutation` draws.
+    Whether the classes separate at all is tested by scikit-learn's ``permutation_test_score`` with
+    ``scoring="neg_log_loss"``, drawn by :func:`bsdr_models.plots.plot_permutation`.
 
     Examples
     --------
@@ -103,8 +99,8 @@ def cross_validated_map(
     >>> X, y = load_wine(return_X_y=True)
     >>> model = BSDRClassifier(variant="paper", random_state=0)
     >>> tree = cross_validated_map(model, X, y, cv=5, random_state=0)
-    >>> shown = plots.plot_map(tree)  # what the labels were used for
-    >>> held_out = plots.plot_map(tree, group="predictions")  # what they are good for
+    >>> training = plots.plot_map(tree)
+    >>> held_out = plots.plot_map(tree, group="predictions")
     """
     check_consistent_length(X, y)
     y = _check_classes(y)
@@ -116,22 +112,22 @@ def cross_validated_map(
     scales: list[float] = []
     interrupted = False
     for number, (train, test) in enumerate(folds):
-        rows = _safe_indexing(X, train)
+        X_train = _safe_indexing(X, train)
         try:
-            model = _fitted(estimator, rows, y[train])
+            model = _fitted(estimator, X_train, y[train])
         except KeyboardInterrupt:
             if not parts:
                 raise
             interrupted = True
             break
-        placed = _coordinates(model, rows)
-        if placed.shape[1] != reference.shape[1]:
+        latent = _coordinates(model, X_train)
+        if latent.shape[1] != reference.shape[1]:
             raise ValueError(
-                f"the model of fold {number} has {placed.shape[1]} components, that of all rows "
+                f"the model of fold {number} has {latent.shape[1]} components, that of all samples "
                 f"{reference.shape[1]}: give a number of components"
             )
         part = _predictions(model, _safe_indexing(X, test), y[test])
-        rotation, shift, factor = motion(placed, reference[train], scale=scale)
+        rotation, shift, factor = motion(latent, reference[train], scale=scale)
         if align:
             part = _moved(part, rotation, shift)
         fold = xr.DataArray(np.full(len(test), number), dims=OBS)
@@ -140,13 +136,13 @@ def cross_validated_map(
     held_out = xr.concat(parts, dim=OBS, join="exact").sortby(OBS)
     held_out["fold_scale"] = ("cv_fold", np.array(scales))
     held_out.attrs["note"] = (
-        f"Every row is placed by one of {len(parts)} fits that have not seen its label."
+        f"Every sample is embedded by one of {len(parts)} fits that were not trained on it."
     )
     tree["predictions"] = xr.DataTree(held_out)
     if interrupted:
         tree.attrs["interrupted"] = 1
         warnings.warn(
-            f"interrupted after {len(parts)} of {len(folds)} folds: only their rows are there",
+            f"interrupted after {len(parts)} of {len(folds)} folds: only their samples are there",
             UserWarning,
             stacklevel=2,
         )
@@ -156,15 +152,15 @@ def cross_validated_map(
 def motion(
     source: FloatArray, target: FloatArray, *, scale: bool = False
 ) -> tuple[FloatArray, FloatArray, float]:
-    """Rotation O and shift a of source @ O + a nearest to the target, both (N, R).
+    """Rigid motion that brings source closest to target, both (N, R): source @ rotation + shift.
 
     Returns
     -------
     rotation : (R, R)
-        Orthogonal, reflections included; times the factor if it is to scale.
+        Orthogonal, possibly a reflection; times the factor if `scale`.
     shift : (R,)
     factor : float
-        Of the nearest scaled motion; 1 if the source is a single point.
+        Best scale factor; 1 if the source is a single point.
     """
     centre, aim = source.mean(axis=0), target.mean(axis=0)
     rotation, stretch = orthogonal_procrustes(source - centre, target - aim)
@@ -181,50 +177,50 @@ def motion(
 def _check_classes(y: Any) -> np.ndarray:
     kind = type_of_target(y, input_name="y")
     if kind not in ("binary", "multiclass"):
-        raise ValueError(f"y must hold one class per row, got {kind}")
+        raise ValueError(f"y must hold one class per sample, got {kind}")
     return column_or_1d(y)
 
 
 def _check_labels(model: Any, y: np.ndarray) -> None:
-    """Rows that the estimator takes for unlabelled have no label to hold out."""
+    """Refuse samples that the estimator treats as unlabelled."""
     known = np.asarray(getattr(model, "classes_", [])).tolist()
     unknown = sorted(set(y.tolist()) - set(known), key=str)
     if unknown:
         raise ValueError(
-            f"y holds {unknown}, which the fitted estimator does not know as classes: leave out "
-            "the rows without a label"
+            f"y holds {unknown}, which are not classes of the fitted estimator: leave out "
+            "unlabelled samples"
         )
 
 
 def _folds(X: Any, y: np.ndarray, cv: Any, random_state: RandomState) -> Iterator[Fold]:
-    """Pairs (train, test) that hold out every row once; every training set has every class."""
+    """Yield pairs (train, test) that hold out every sample once; all classes are in each train."""
     names, index, counts = np.unique(y, return_inverse=True, return_counts=True)
     if isinstance(cv, int | np.integer):
         if cv > counts.max():
             raise ValueError(
-                f"cv={cv} folds need a class of as many rows; the largest, "
+                f"cv={cv} folds need a class of as many samples; the largest, "
                 f"{names.tolist()[counts.argmax()]!r}, has {counts.max()}"
             )
         seed = int(as_generator(random_state).integers(2**31))
         cv = StratifiedKFold(int(cv), shuffle=True, random_state=seed)
     with warnings.catch_warnings():
-        # A class with fewer rows than folds is missing from some test sets, which does no harm.
+        # A class with fewer samples than folds is missing from some test sets, which is harmless.
         warnings.filterwarnings("ignore", message="The least populated class")
         splits = list(check_cv(cv, y, classifier=True).split(X, y))
     times = np.bincount(np.concatenate([test for _, test in splits]), minlength=len(y))
     if np.any(times != 1):
         row = int(np.argmax(times != 1))
         raise ValueError(
-            f"cv must hold every row out once; row {row} is held out {times[row]} times"
+            f"cv must hold every sample out once; sample {row} is held out {times[row]} times"
         )
     for train, test in splits:
         learnt = np.bincount(index[train], minlength=len(names))
         if not learnt.all():
             label = names.tolist()[learnt.argmin()]
-            rows = counts[learnt.argmin()]
+            count = counts[learnt.argmin()]
             raise ValueError(
-                f"all {rows} rows of class {label!r} are held out at once, so that no model could "
-                "know it: leave the class out, join it to another, or split differently"
+                f"all {count} samples of class {label!r} are held out at once: leave the class "
+                "out, join it to another, or split differently"
             )
         yield train, test
 
@@ -233,7 +229,7 @@ def _folds(X: Any, y: np.ndarray, cv: Any, random_state: RandomState) -> Iterato
 
 
 def _fitted(estimator: Any, X: Any, y: np.ndarray) -> Any:
-    """A fitted clone; a fit that the user has cut short is not one of these."""
+    """A fitted clone; an interrupted fit raises KeyboardInterrupt."""
     model = clone(estimator).fit(X, y)
     last, _ = _last_step(model, X)
     if getattr(last, "interrupted_", False):
@@ -242,7 +238,7 @@ def _fitted(estimator: Any, X: Any, y: np.ndarray) -> Any:
 
 
 def _last_step(model: Any, X: Any) -> tuple[Any, Any]:
-    """What places the rows in the end, and the rows as it gets them."""
+    """Final step of a model, and the samples as transformed for it."""
     model = getattr(model, "best_estimator_", model)
     if isinstance(model, Pipeline):
         return model[-1], model[:-1].transform(X) if len(model) > 1 else X
@@ -250,44 +246,44 @@ def _last_step(model: Any, X: Any) -> tuple[Any, Any]:
 
 
 def _coordinates(model: Any, X: Any) -> FloatArray:
-    """LatentCoordinates of rows, placed as new rows, (M, R)."""
-    last, rows = _last_step(model, X)
+    """Latent coordinates of new samples, (M, R)."""
+    last, X = _last_step(model, X)
     if hasattr(last, "transform"):
-        rows = last.transform(rows)
+        X = last.transform(X)
     elif last is getattr(model, "best_estimator_", model):
-        raise TypeError(f"{type(last).__name__} has no transform: it places no rows")
-    return np.asarray(rows, dtype=np.float64)
+        raise TypeError(f"{type(last).__name__} has no transform and cannot embed samples")
+    return np.asarray(X, dtype=np.float64)
 
 
 def _fit_tree(model: Any, X: Any, y: np.ndarray) -> xr.DataTree:
-    """Tree of the fit to all rows."""
+    """Tree of the fit to all samples."""
     last, _ = _last_step(model, X)
     if hasattr(last, "idata_"):
         return last.idata_.copy()
-    fit = _placed(_coordinates(model, X)).assign_coords({LABEL: last.classes_})
+    fit = _embedding(_coordinates(model, X)).assign_coords({LABEL: last.classes_})
     fit["y_index"] = OBS, np.searchsorted(last.classes_, y)
     root = xr.Dataset(attrs={"model": type(last).__name__})
     return xr.DataTree.from_dict({"/": root, "fit": fit})
 
 
 def _predictions(model: Any, X: Any, y: np.ndarray) -> xr.Dataset:
-    """Held-out rows as the model sees them."""
-    last, rows = _last_step(model, X)
+    """Coordinates and predictions of held-out samples."""
+    last, inner = _last_step(model, X)
     if hasattr(last, "predict_idata"):
-        return last.predict_idata(rows, y)["predictions"].to_dataset()
+        return last.predict_idata(inner, y)["predictions"].to_dataset()
     if not hasattr(last, "predict_proba"):
-        raise TypeError(f"{type(last).__name__} has no predict_proba: it gives no probabilities")
-    probability = last.predict_proba(rows)
-    placed = _placed(_coordinates(model, X)).assign_coords({LABEL: last.classes_})
-    return placed.assign(
+        raise TypeError(f"{type(last).__name__} has no predict_proba")
+    probability = last.predict_proba(inner)
+    embedding = _embedding(_coordinates(model, X)).assign_coords({LABEL: last.classes_})
+    return embedding.assign(
         probability=((OBS, LABEL), probability),
         predicted=(OBS, last.classes_[probability.argmax(axis=1)]),
         y=(OBS, y),
     )
 
 
-def _placed(mean: FloatArray) -> xr.Dataset:
-    """LatentCoordinates without a stated uncertainty."""
+def _embedding(mean: FloatArray) -> xr.Dataset:
+    """Latent coordinates with zero covariance."""
     m, r = mean.shape
     axes = {COMPONENT: np.arange(r), COMPONENT_AUX: np.arange(r)}
     return xr.Dataset(
@@ -300,7 +296,7 @@ def _placed(mean: FloatArray) -> xr.Dataset:
 
 
 def _moved(part: xr.Dataset, rotation: FloatArray, shift: FloatArray) -> xr.Dataset:
-    """LatentCoordinates and their covariances after a rigid motion."""
+    """Latent coordinates and their covariances after a rigid motion."""
     mean, cov = part["latent_mean"], part["latent_cov"]
     return part.assign(
         latent_mean=(mean.dims, mean.values @ rotation + shift),

@@ -1,4 +1,4 @@
-"""What an engine sees of a data set: the design operator and the targets, computed once."""
+"""Data as seen by an inference engine: design operator and targets."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ from bsdr_models.numerics.design import DenseDesign, Design, SpectralDesign
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Rows and targets.
+    """Samples and targets.
 
     design
-        X as a linear operator, (N, D); in working coordinates of its own for a columnwise prior.
+        X as a linear operator, (N, D); in rotated coordinates for a columnwise prior.
     y
-        Targets: label index (N,) of int for ``"multiclass"``, (N, K) of bool for
-        ``"multilabel"``, (N, K) of float for ``"regression"``.
+        Class indices (N,) for ``"multiclass"``, bool (N, K) for ``"multilabel"``, float (N, K) for
+        ``"regression"``.
     n_labels
         K.
     target
-        The kind of response.
+        Kind of target.
     """
 
     design: Design
@@ -35,7 +35,7 @@ class Data:
 
     @property
     def n_features(self) -> int:
-        """D in the working coordinates of the design."""
+        """D in the coordinates of the design."""
         return self.design.n_features
 
 
@@ -47,10 +47,10 @@ def make_data(
     target: Target = "multiclass",
     projection_prior: ProjectionPrior = "entrywise",
 ) -> Data:
-    """Wrap arrays that were already validated, with the design that suits the prior.
+    """Wrap validated arrays, with the design that suits the prior.
 
-    A columnwise prior is invariant to rotations of the features, so one decomposition of X
-    turns every later sweep into element-wise work.
+    A columnwise prior is invariant to rotations of the features, so after one decomposition of X
+    every sweep is element-wise.
     """
     design: Design = SpectralDesign(X) if projection_prior == "columnwise" else DenseDesign(X)
     return Data(design=design, y=y, n_labels=n_labels, target=target)

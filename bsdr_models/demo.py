@@ -1,8 +1,7 @@
-"""The main job on bundled data: ``python -m bsdr_models.demo``.
+"""Demonstration on bundled data: ``python -m bsdr_models.demo``.
 
-Wine, 20 samples of each class for training: BSDR, the same with the posterior predictive
-distribution, the model of its paper by mean field, BM2PCA and D-GPLVM, beside what a user would
-pick instead, with pictures and the posteriors written to a folder.
+Wine, 20 training samples per class: BSDR by SMC, with linear pooling, and by mean field as in its
+paper; BM2PCA; D-GPLVM; and baselines. Plots and posteriors are written to a folder.
 """
 
 import argparse
@@ -57,7 +56,7 @@ OTHERS: Mapping[str, Any] = {
 
 
 class PLSScores(PLSRegression):
-    """Scores of a partial least squares regression on class indicators (PLS-DA)."""
+    """Transformer by partial least squares regression on class indicators (PLS-DA)."""
 
     def fit(self, X: Any, y: Any) -> "PLSScores":
         """Fit to one-hot labels."""
@@ -65,12 +64,12 @@ class PLSScores(PLSRegression):
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> FloatArray:
-        """Fit, then the scores of X alone."""
+        """Fit, then transform X."""
         return self.fit(X, y).transform(X)
 
 
-def rivals() -> dict[str, Any]:
-    """What a user would pick instead, each with logistic regression on two scores."""
+def baselines() -> dict[str, Any]:
+    """Reductions to two components, each followed by logistic regression."""
     lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto", n_components=N_COMPONENTS)
     reducers = {
         "shrinkage LDA": lda,
@@ -86,7 +85,7 @@ def rivals() -> dict[str, Any]:
 
 
 def split(y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Training samples, the same number of each class, and the others."""
+    """Indices of training samples, equally many per class, and of the others."""
     train = np.concatenate(
         [rng.permutation(np.flatnonzero(y == label))[:N_TRAIN] for label in np.unique(y)]
     )
@@ -94,7 +93,7 @@ def split(y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarr
 
 
 def fit_variants(X: Any, y: np.ndarray, console: Console) -> dict[str, BSDRClassifier]:
-    """BSDR in several ways, with progress bars."""
+    """Fit variants of BSDR, with progress bars."""
     fitted: dict[str, BSDRClassifier] = {}
     for name, options in FITS.items():
         begin = time.perf_counter()
@@ -111,7 +110,7 @@ def fit_variants(X: Any, y: np.ndarray, console: Console) -> dict[str, BSDRClass
 
 
 def fit_others(X: Any, y: np.ndarray, console: Console) -> dict[str, Any]:
-    """The other models of the zoo with their defaults."""
+    """Fit the other models with their defaults."""
     fitted = {}
     for title, make in OTHERS.items():
         begin = time.perf_counter()
@@ -143,7 +142,7 @@ def identified_table(tree: xr.DataTree, title: str) -> Table:
 
 def score_table(y: np.ndarray, probabilities: Mapping[str, FloatArray]) -> Table:
     """Accuracy, log loss and calibration of every method on the held-out samples."""
-    table = Table(title=f"Wine, {N_TRAIN} samples per class to learn from, {len(y)} held out")
+    table = Table(title=f"Wine, {N_TRAIN} training samples per class, {len(y)} held out")
     table.add_column("method")
     for name in ("accuracy", "log loss", "calibration error"):
         table.add_column(name, justify="right")
@@ -158,16 +157,16 @@ def score_table(y: np.ndarray, probabilities: Mapping[str, FloatArray]) -> Table
 
 
 def certainty_table(
-    rows: np.ndarray, y: np.ndarray, names: np.ndarray, probabilities: Mapping[str, FloatArray]
+    samples: np.ndarray, y: np.ndarray, names: np.ndarray, probabilities: Mapping[str, FloatArray]
 ) -> Table:
-    """Probability of the true class that each method gives to a few samples."""
-    table = Table(title="How sure is each of the true class? Surest, typical, least sure samples")
+    """Probability of the true class of a few samples by each method."""
+    table = Table(title="Probability of the true class, from the most to the least certain sample")
     table.add_column("sample (true class)", no_wrap=True)
     for name in probabilities:
         table.add_column(name.replace(" + logistic", ""), justify="right")
-    for row in rows:
-        values = [f"{p[row, y[row]]:.3f}" for p in probabilities.values()]
-        table.add_row(f"{row} ({names[y[row]]})", *values)
+    for i in samples:
+        values = [f"{p[i, y[i]]:.3f}" for p in probabilities.values()]
+        table.add_row(f"{i} ({names[y[i]]})", *values)
     return table
 
 
@@ -178,7 +177,7 @@ def draw_pictures(
     y: np.ndarray,
     folder: Path,
 ) -> list[Path]:
-    """All pictures of the demo, as PNG files."""
+    """Draw all plots of the demo into PNG files."""
     import matplotlib.pyplot as plt
 
     main, margins, process = fitted["smc"], others["BM2PCA"], others["D-GPLVM"]
@@ -237,10 +236,9 @@ def main(arguments: list[str] | None = None) -> None:
 
     probabilities = {TITLES[name]: model.predict_proba(X_test) for name, model in fitted.items()}
     probabilities |= {title: model.predict_proba(X_test) for title, model in others.items()}
-    for name, rival in rivals().items():
-        probabilities[name] = rival.fit(X_train.to_numpy(), y_train).predict_proba(
-            X_test.to_numpy()
-        )
+    for name, baseline in baselines().items():
+        baseline.fit(X_train.to_numpy(), y_train)
+        probabilities[name] = baseline.predict_proba(X_test.to_numpy())
     console.print(score_table(y_test, probabilities))
     own = probabilities[TITLES["smc"]]
     order = np.argsort(-own[np.arange(len(y_test)), y_test])
@@ -254,7 +252,7 @@ def main(arguments: list[str] | None = None) -> None:
     for title, model in others.items():
         paths.append(folder / f"wine_{title.lower().replace('-', '')}.nc")
         model.idata_.to_netcdf(paths[-1], engine="h5netcdf")
-    console.print("\nLook at the pictures, then open a posterior with xarray.open_datatree:")
+    console.print("\nFiles written (open a posterior with xarray.open_datatree):")
     for path in paths:
         console.print(f"  {path}")
 

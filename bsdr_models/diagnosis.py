@@ -1,8 +1,7 @@
-"""One table on what the draws of a tree are worth, whichever model and engine made them.
+"""Convergence diagnostics for the draws of any model and engine, in one table.
 
-Of a Markov chain it asks whether its chains agree and how many independent draws theirs are worth,
-on quantities that mean something in every draw; of an approximation and of a mode it asks what
-they have to answer for, and never R-hat.
+For Markov chains: R-hat and effective sample sizes of identified quantities. For approximations and
+modes: convergence of the search, restarts and Pareto k, but never R-hat.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,22 +24,22 @@ type Engine = Literal["mcmc", "smc", "gibbs", "nuts", "mean_field", "advi", "lap
 ENGINES: tuple[str, ...] = get_args(Engine.__value__)
 MCMC = ("mcmc", "smc", "gibbs", "nuts")
 INDEPENDENT = (
-    "not applicable: the draws are independent by construction, R-hat and effective sample size "
-    "say nothing of the posterior"
+    "not applicable: the draws are independent by construction, so R-hat and effective sample size "
+    "do not measure the approximation"
 )
 NARROW = {
-    "mean_field": "the factors are independent of each other, so intervals are usually too narrow",
+    "mean_field": "the factors are independent, so intervals are usually too narrow",
     "advi": (
-        "the approximation is a product of normals on the unconstrained scale: it has no "
+        "the approximation is a product of normals on the unconstrained scale, without "
         "correlations, and intervals are usually too narrow"
     ),
-    "laplace": "a normal distribution around the mode: right for many samples, not for few",
+    "laplace": "a normal approximation at the mode: good for many samples, not for few",
 }
 HELD = (
-    "what the classifier stands on (metric, subspace) is held at its estimate: the draws are of "
-    "the classifier alone, and too narrow by the rest"
+    "metric and subspace are held fixed at their estimates: the draws are of the classifier alone, "
+    "and too narrow"
 )
-POINT = "not applicable: a mode is one point, it has no spread"
+POINT = "not applicable: a mode has no spread"
 
 
 def diagnose(
@@ -56,51 +55,50 @@ def diagnose(
     gap: float = 1.0,
     max_entries: int = 1000,
 ) -> Diagnosis:
-    """Say in words what the draws of a tree are worth.
+    """Diagnose the convergence of the draws of a tree.
 
     Parameters
     ----------
     tree : xarray.DataTree
         Of a model of this package or of any other.
-    card : ModelSpec, optional
-        By default that of the root attribute ``model``, where it names a model of this package.
+    spec : ModelSpec, optional
+        By default that of the model of this package named by the root attribute ``model``.
     quantities : sequence of str or mapping of str to DataArray, optional
-        What to look at: variables of the group, or arrays with the dims chain and draw, for
-        example a product of loadings and weights. By default those that the card calls identified,
-        and what follows from the tree: the subspace of the components, the log likelihood and the
-        probabilities of the observed classes. A tree without a card needs them. Of an
-        approximation or a mode nothing is said by quantity.
+        Variables of the group, or arrays with the dims chain and draw, for example a product of
+        loadings and weights. By default the identified variables of the specification, the subspace
+        of the components, the log likelihood and the probabilities of the observed classes.
+        Required without a specification; ignored for approximations and modes.
     engine : {"mcmc", "smc", "gibbs", "nuts", "mean_field", "advi", "laplace", "map"}, optional
-        By default the root attribute ``inference_method``, and ``"mcmc"`` without one.
+        By default the root attribute ``inference_method``, or else ``"mcmc"``.
     group : str
-        Where the draws are.
+        Group of the draws.
     r_hat, ess, bfmi : float
-        What passes: R-hat up to the first, effective sample sizes (bulk and tail, over all chains)
-        and energy BFMI from the others on.
+        Limits: largest R-hat, smallest effective sample size (bulk and tail, over all chains) and
+        smallest energy BFMI.
     gap : float
-        Values of a bound or of a log density that differ by less, in nats, count as the same.
+        Values of a bound or log density that differ by less, in nats, count as equal.
     max_entries : int
-        Entries of a quantity that are looked at, evenly spaced; the verdict says if there are more.
+        Largest number of entries checked per quantity, evenly spaced.
 
     Returns
     -------
     Diagnosis
-        Prints as a table; ``rows``, ``table`` (a Dataset) and ``converged`` hold the same.
+        Prints as a table; see also ``rows``, ``table`` (a Dataset) and ``converged``.
 
     Raises
     ------
     TypeError
         If `tree` is not a DataTree.
     ValueError
-        If the group or a quantity is missing, there is nothing known to be identified, or the
-        engine is not one of those above. The message names it.
+        If the group or a quantity is missing, no quantity is known to be identified, or the engine
+        is unknown.
 
     Notes
     -----
-    Loadings of this package's models are aligned first (:func:`~bsdr_models.align_draws`); if the
-    tree has a group ``<group>_aligned``, its variables are taken. R-hat is rank-normalised and
-    split, effective sample sizes are those of [1]_. A tree of an approximation that carries
-    ``log_p`` and ``log_q`` of its draws in ``sample_stats`` is judged by Pareto k [2]_.
+    Loadings of this package's models are aligned first (:func:`~bsdr_models.align_draws`), unless
+    the tree has a group ``<group>_aligned``. R-hat is rank-normalised and split, effective sample
+    sizes are those of [1]_. Approximations with ``log_p`` and ``log_q`` of their draws in
+    ``sample_stats`` are checked by Pareto k [2]_.
 
     References
     ----------
@@ -133,10 +131,10 @@ def diagnose(
         rows += aligned
         rows += _sampler(tree, method, limits)
         if tree.attrs.get("interrupted"):
-            remarks.append("The run was interrupted: these are its draws until then.")
+            remarks.append("The run was interrupted: these are the draws until then.")
         title = f"{name}, {method}: {chains} of {draws}"
     else:
-        if quantities is not None:  # nothing is said of them, but they have to be there
+        if quantities is not None:  # only validated
             identified(dataset, quantities, spec, tree, group)
         rows, remarks = _approximation(tree, method, limits), []
         title = f"{name}, {method}: {draws}"
@@ -159,21 +157,21 @@ def _spec(tree: xr.DataTree) -> ModelSpec | None:
 def _aligned(
     tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec | None, group: str, limits: Limits
 ) -> tuple[list[Row], list[str]]:
-    """Rows of what has been aligned, or is here, and a note that says how."""
+    """Rows of aligned variables, and a remark on how they were aligned."""
     if group + SUFFIX not in tree.children:
         options = dict(ALIGNMENT.get(spec.name, {})) if spec is not None else {}
         names = [options[key] for key in ("loadings", "weights") if key in options]
         if not names or any(name not in dataset for name in names):
             return [], []
         if dataset.sizes[CHAIN] < 2 or not all(np.isfinite(dataset[n]).all() for n in names):
-            found = {name: dataset[name] for name in names}  # said as of any other draws
+            found = {name: dataset[name] for name in names}  # `mixing` reports why
             return [
                 checks.mixing(n, array, limits, kind="aligned") for n, array in found.items()
             ], []
         if tree.attrs.get("alignment") == "affine":
             found = {f"{name}, aligned": dataset[name] for name in names}
             return [checks.mixing(n, each, limits, kind="aligned") for n, each in found.items()], [
-                "Draws are in common coordinates of the latent space, by an affine map of each."
+                "Each draw is mapped affinely into common coordinates of the latent space."
             ]
         tree = align_draws(tree, group=group, component=COMPONENT, **options)
     aligned = tree[group + SUFFIX].to_dataset()
@@ -186,7 +184,7 @@ def _aligned(
 
 
 def _sampler(tree: xr.DataTree, engine: str, limits: Limits) -> list[Row]:
-    """What NUTS reports of itself; other samplers have nothing of the kind."""
+    """Sampler statistics of NUTS."""
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
     rows = []
     if engine == "nuts" or "diverging" in stats:
@@ -197,7 +195,7 @@ def _sampler(tree: xr.DataTree, engine: str, limits: Limits) -> list[Row]:
 
 
 def _approximation(tree: xr.DataTree, engine: str, limits: Limits) -> list[Row]:
-    """What an approximation or a mode has to answer for."""
+    """Checks of an approximation or a mode."""
     fit = tree["fit"].to_dataset() if "fit" in tree.children else xr.Dataset()
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
     rows = [Row(quantity="draws", kind="approximation", verdict=INDEPENDENT)]
@@ -212,21 +210,21 @@ def _approximation(tree: xr.DataTree, engine: str, limits: Limits) -> list[Row]:
     if engine != "map":
         rows.append(checks.k_hat(stats))
         known = HELD if tree.attrs.get("variant") == "label_free" else NARROW[engine]
-        verdict = f"not applicable: known of the method, not measured here; {known}"
+        verdict = f"not applicable: a property of the method, not measured here; {known}"
         rows.append(Row(quantity="spread", kind="approximation", verdict=verdict))
     return rows
 
 
 def _search(tree: xr.DataTree, engine: str) -> Row:
-    """Whether the search for an optimum came to an end."""
+    """Whether the search for an optimum converged."""
     what = "the search for the mode" if engine in ("map", "laplace") else "the bound"
     converged = tree.attrs.get("converged")
     if tree.attrs.get("interrupted"):
         verdict = "not converged: interrupted"
     elif converged is None:
-        verdict = "not applicable: the tree does not say whether the search came to an end"
+        verdict = "not applicable: the tree does not say whether the search converged"
     elif converged:
-        verdict = f"ok: {what} came to rest"
+        verdict = f"ok: {what} converged"
     else:
-        verdict = f"not converged: {what} stopped before it came to rest"
+        verdict = f"not converged: {what} stopped early"
     return Row(quantity="optimum", kind="search", verdict=verdict)

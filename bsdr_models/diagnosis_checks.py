@@ -1,4 +1,4 @@
-"""Single checks of draws and searches; each makes one row of a diagnosis."""
+"""Checks of draws and searches, each of which returns a row of a diagnosis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ from bsdr_models.dims import CHAIN, DRAW
 
 APPROXIMATION: Kind = "approximation"
 SEARCH: Kind = "search"
-# Below this share of the largest entry the spread of an entry is rounding.
+# A spread below this fraction of the largest entry is rounding error.
 ROUNDING = 1e-13
-# Fewest draws of a chain that can be split, and of an approximation that show a tail.
+# Fewest draws of a chain for split R-hat, and of an approximation for Pareto k.
 MIN_DRAWS, MIN_DRAWS_TAIL = 4, 100
-# Probabilities of the quantiles whose effective sample size is that of the tails.
+# Quantiles of the tail effective sample size.
 TAILS = (0.05, 0.95)
-# Largest k-hat that any number of draws can make good.
+# Largest k-hat for which importance sampling is reliable.
 K_HAT_LIMIT = 0.7
-# A difference of two noisy bounds counts from this many standard errors on.
+# Number of standard errors from which a difference of two noisy bounds counts.
 STANDARD_ERRORS = 4.0
-# What stands before the labels of an entry in a verdict.
+# Text before the labels of an entry in a verdict.
 AT = " at "
-# R-hat of chains that stand still has no size.
+# R-hat beyond this, as of chains that do not move, is not printed.
 HUGE_R_HAT = 1e3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What passes.
+    """Limits of the checks.
 
     r_hat
         Largest R-hat.
@@ -41,9 +41,9 @@ class Limits:
     bfmi
         Smallest energy BFMI.
     gap
-        Largest difference in nats between values of a bound that count as the same.
+        Largest difference in nats between values of a bound that count as equal.
     max_entries
-        Entries of a quantity that are looked at, evenly spaced.
+        Largest number of entries checked per quantity.
     """
 
     r_hat: float
@@ -54,7 +54,7 @@ class Limits:
 
 
 def spaced(total: int, most: int) -> IntArray:
-    """LatentCoordinates of at most so many entries, evenly spaced."""
+    """Evenly spaced indices below `total`, at most `most`."""
     return np.unique(np.linspace(0, total - 1, min(total, most)).astype(np.int64))
 
 
@@ -69,9 +69,9 @@ def mixing(
     draws : (chain, draw, ...)
     limits : Limits
     kind : str
-        Of the row.
+        Kind of the row.
     total : int, optional
-        Entries that the quantity has, if only some were computed.
+        Number of entries of the quantity, if only some were computed.
     """
 
     def none(verdict: str) -> Row:
@@ -81,7 +81,7 @@ def mixing(
     values = np.asarray(ordered.values, dtype=np.float64)
     values = values.reshape(*values.shape[:2], -1)
     if values.shape[0] < 2:
-        return none("not applicable: one chain, which cannot show what it has missed")
+        return none("not applicable: one chain cannot show what it misses")
     if values.shape[1] < MIN_DRAWS:
         return none(f"not applicable: fewer than {MIN_DRAWS} draws in a chain")
     if values.shape[2] == 0:
@@ -105,9 +105,9 @@ def mixing(
 def _judged(
     name: str, values: FloatArray, label: Sequence[str], limits: Limits, kind: Kind, note: str
 ) -> Row:
-    """Row of entries that all vary, (C, S, P)."""
+    """Row of varying entries, (C, S, P)."""
     axes = {"chain_axis": 0, "draw_axis": 1}
-    with np.errstate(all="ignore"):  # a chain that stands still has no variance to divide by
+    with np.errstate(all="ignore"):  # a constant chain has zero variance
         r_hat = arviz_stats.rhat(values, method="rank", **axes)
         bulk = arviz_stats.ess(values, method="bulk", relative=False, **axes)
         tail = arviz_stats.ess(values, method="tail", relative=False, prob=TAILS, **axes)
@@ -138,7 +138,7 @@ def _judged(
 
 
 def _entry_label(draws: xr.DataArray, position: int) -> str:
-    """`` at [label, label]`` of an entry (chain and draw are the first two axes)."""
+    """Text `` at [label, label]`` of an entry (chain and draw are the first two axes)."""
     dims = draws.dims[2:]
     if not dims:
         return ""
@@ -151,7 +151,7 @@ def _entry_label(draws: xr.DataArray, position: int) -> str:
 
 
 def divergences(stats: xr.Dataset) -> Row:
-    """Transitions of NUTS that diverged."""
+    """Number of divergent transitions of NUTS."""
     name = "divergences"
     if "diverging" not in stats:
         return _absent(name, "sampler", "diverging")
@@ -160,14 +160,14 @@ def divergences(stats: xr.Dataset) -> Row:
     verdict = f"ok: none of {diverging.size} transitions"
     if n:
         verdict = (
-            f"not converged: {n} of {diverging.size} transitions diverged, the draws miss a part "
-            "of the posterior"
+            f"not converged: {n} of {diverging.size} transitions diverged, the draws miss part of "
+            "the posterior"
         )
     return Row(quantity=name, kind="sampler", verdict=verdict, value=n)
 
 
 def energy(stats: xr.Dataset, limits: Limits) -> Row:
-    """Energy BFMI: whether the momentum that NUTS draws can reach all energies."""
+    """Smallest energy BFMI of the chains of NUTS."""
     name = "energy BFMI"
     if "energy" not in stats:
         return _absent(name, "sampler", "energy")
@@ -178,7 +178,7 @@ def energy(stats: xr.Dataset, limits: Limits) -> Row:
     if not found[low] >= limits.bfmi:
         verdict = (
             f"not converged: BFMI {found[low]:.2g} of chain {low} is below {limits.bfmi:g}, "
-            "heavy tails are not reached"
+            "heavy tails are not explored"
         )
     return Row(quantity=name, kind="sampler", verdict=verdict, value=float(found[low]))
 
@@ -196,8 +196,8 @@ def k_hat(stats: xr.Dataset) -> Row:
     Parameters
     ----------
     stats : Dataset
-        With ``log_p``, the joint log density of the model up to a constant, and ``log_q``, that of
-        the approximation, both in the same parametrisation, (chain, draw).
+        With the joint log density ``log_p`` of the model, up to a constant, and that of the
+        approximation ``log_q``, in the same parametrisation, (chain, draw).
 
     References
     ----------
@@ -210,7 +210,7 @@ def k_hat(stats: xr.Dataset) -> Row:
         return _absent(name, kind, *missing)
     ratio = np.ravel(stats["log_p"].values - stats["log_q"].values).astype(np.float64)
     if len(ratio) < MIN_DRAWS_TAIL:
-        verdict = f"not applicable: {len(ratio)} draws show no tail, {MIN_DRAWS_TAIL} are needed"
+        verdict = f"not applicable: {len(ratio)} draws are too few, {MIN_DRAWS_TAIL} are needed"
         return Row(quantity=name, kind=kind, verdict=verdict)
     bad = int((~np.isfinite(ratio)).sum())
     if bad:
@@ -219,7 +219,7 @@ def k_hat(stats: xr.Dataset) -> Row:
     if np.ptp(ratio) == 0.0:
         verdict = "ok: the approximation is the posterior, up to a constant"
         return Row(quantity=name, kind=kind, verdict=verdict)
-    # As for leave-one-out weights, what goes in are negative log ratios.
+    # psislw expects negative log ratios, as for leave-one-out weights.
     k = float(np.asarray(array_stats.psislw(-ratio, r_eff=1.0, axis=-1)[1]))
     limit = min(1.0 - 1.0 / np.log10(len(ratio)), K_HAT_LIMIT)
     if k <= limit:
@@ -233,31 +233,31 @@ def k_hat(stats: xr.Dataset) -> Row:
 
 
 def restarts(values: FloatArray, limits: Limits) -> Row:
-    """Whether several starts end at the same value (higher is better), (n,) in nats."""
-    name, kind = "starts", SEARCH
+    """Whether several restarts reach the same value (higher is better), (n,) in nats."""
+    name, kind = "restarts", SEARCH
     found = np.sort(np.asarray(values, dtype=np.float64).ravel())
     found = found[np.isfinite(found)][::-1]
     if len(found) < 2:
-        verdict = "not applicable: one start, which cannot show a better optimum elsewhere"
+        verdict = "not applicable: one run cannot show whether there is a better optimum"
         return Row(quantity=name, kind=kind, verdict=verdict)
     gap, spread = found[0] - found[1], found[0] - found[-1]
     same = int((found[0] - found <= limits.gap).sum())
     if same > 1:
         verdict = f"ok: {same} of {len(found)} within {limits.gap:g} nats of the best"
     else:
-        verdict = f"not converged: only one of {len(found)} ends at the best value, next {gap:.3g}"
-        verdict += " nats below"
+        verdict = f"not converged: only one of {len(found)} reaches the best value, the next is "
+        verdict += f"{gap:.3g} nats below"
     if same < len(found):
-        verdict += f"; the last {spread:.3g} nats below"
+        verdict += f"; the worst {spread:.3g} nats below"
     return Row(quantity=name, kind=kind, verdict=verdict, value=float(gap))
 
 
 def bound_drift(elbo: FloatArray, limits: Limits) -> Row:
-    """Whether a noisy bound (n_steps,) still rises: its last tenth against the one before."""
+    """Whether a noisy bound (n_steps,) still rises from its second last to its last tenth."""
     name, kind = "bound", SEARCH
     tenth = len(elbo) // 10
     if tenth < 2:
-        verdict = "not applicable: too few steps to see whether the bound still rises"
+        verdict = "not applicable: too few steps to tell whether the bound still rises"
         return Row(quantity=name, kind=kind, verdict=verdict)
     last, before = elbo[-tenth:], elbo[-2 * tenth : -tenth]
     gain = float(last.mean() - before.mean())
@@ -268,5 +268,5 @@ def bound_drift(elbo: FloatArray, limits: Limits) -> Row:
     if gain > limits.gap and gain > STANDARD_ERRORS * error:
         verdict = f"not converged: still rose by {rose}"
     else:
-        verdict = f"ok: moved by {rose}"
+        verdict = f"ok: changed by {rose}"
     return Row(quantity=name, kind=kind, verdict=verdict, value=gain)

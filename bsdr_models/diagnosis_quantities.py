@@ -1,4 +1,4 @@
-"""Quantities that mean something in every draw: asked for, on a card, or computed from a tree."""
+"""Identified quantities: given by the user, by a specification, or derived from a tree."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from bsdr_models.diagnosis_report import Row
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.spec import ModelSpec
 
-# How the components of each model are aligned, and what spans its subspace.
+# Arguments of `align_draws` for each model; the loadings span its subspace.
 ALIGNMENT: Mapping[str, Mapping[str, Any]] = {
     "bsdr": {"loadings": "projection", "weights": "weights", "method": "signed_permutation"},
     "bm2pca": {"loadings": "loadings", "weights": "weights", "method": "procrustes"},
@@ -29,7 +29,7 @@ def identified(
     tree: xr.DataTree,
     group: str,
 ) -> dict[str, xr.DataArray]:
-    """Quantities that were asked for, or the identified variables of the card."""
+    """Quantities given by the user, or else the identified variables of the specification."""
     if isinstance(quantities, Mapping):
         for name, array in quantities.items():
             absent = [dim for dim in (CHAIN, DRAW) if dim not in array.dims]
@@ -42,13 +42,13 @@ def identified(
         return {name: dataset[name] for name in names}
     if spec is None:
         raise ValueError(
-            "the tree is of no model of this package: say quantities=..., variables of group "
-            f"{group!r} that permuting or rotating components does not change; it has "
+            "the tree is of no model of this package: give quantities=..., variables of group "
+            f"{group!r} that are invariant to permutation and rotation of components; it has "
             f"{sorted(map(str, dataset.data_vars))}"
         )
     names = list(spec.identified)
     if spec.name == "bsdr" and "bias_centered" not in dataset:
-        names += ["bias", "noise_precision"]  # without classes each output stands for itself
+        names += ["bias", "noise_precision"]  # identified for multi-label and real outputs
     found = {name: dataset[name] for name in names if name in dataset}
     if not found:
         raise ValueError(
@@ -59,7 +59,7 @@ def identified(
 
 
 def derived(tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec, limits: Limits) -> list[Row]:
-    """Identified quantities that the tree does not hold as variables."""
+    """Rows of the subspace, and of the log likelihood."""
     rows = []
     basis = ALIGNMENT[spec.name]["loadings"] if spec.name in ALIGNMENT else None
     if basis in dataset:
@@ -79,7 +79,7 @@ def derived(tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec, limits: Lim
 
 
 def _subspace(loadings: xr.DataArray, limits: Limits) -> Row:
-    """Entries of the projector on the span of the components, which nothing permutes or turns."""
+    """Row of the projector onto the span of the components, which is invariant to rotations."""
     name = "subspace projector"
     [row_dim] = [dim for dim in loadings.dims if dim not in (CHAIN, DRAW, COMPONENT)]
     ordered = loadings.transpose(CHAIN, DRAW, row_dim, COMPONENT)
@@ -101,22 +101,14 @@ def _subspace(loadings: xr.DataArray, limits: Limits) -> Row:
 
 
 def upper_pairs(n: int, at: IntArray) -> tuple[IntArray, IntArray]:
-    """Row and column of some entries of an upper triangle, without listing all n (n + 1) / 2.
-
-    Parameters
-    ----------
-    n : int
-        Side of the square.
-    at : (m,)
-        Indices in the triangle, row by row.
-    """
+    """Rows and columns of the entries `at` (m,) of an (n, n) upper triangle in row-major order."""
     ends = np.cumsum(n - np.arange(n))
     row = np.searchsorted(ends, at, side="right")
     return row, at - ends[row] + n
 
 
 def _products(basis: FloatArray, first: IntArray, second: IntArray) -> FloatArray:
-    """Inner products (C, S, n) of pairs of rows of (C, S, P, R), one component after the other."""
+    """Inner products (C, S, n) of pairs of rows of (C, S, P, R); loops over R to save memory."""
     found = np.zeros((*basis.shape[:2], len(first)))
     for component in range(basis.shape[3]):
         found += basis[:, :, first, component] * basis[:, :, second, component]

@@ -1,4 +1,4 @@
-"""What a diagnosis finds: rows with a verdict in words, readable in a terminal and a notebook."""
+"""Result of a diagnosis: rows with a verdict, printed as text or HTML."""
 
 from dataclasses import dataclass
 from html import escape
@@ -11,7 +11,7 @@ from bsdr_models.text_table import html_notes, html_row, text_notes, text_rows
 
 type Kind = Literal["identified", "aligned", "sampler", "approximation", "search"]
 
-# Numbers of a row: field, heading, how it is written.
+# Numbers of a row: field, heading, format.
 COLUMNS = (
     ("entries", "entries", "{:.0f}"),
     ("r_hat", "R-hat", "{:.4g}"),
@@ -24,17 +24,17 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of a diagnosis. A number that was not computed is NaN.
+    """One row of a diagnosis. Numbers that were not computed are NaN.
 
     quantity
-        What the line is about.
+        Name of the quantity.
     kind
-        ``identified``, ``aligned`` (components mean something after alignment only), ``sampler``,
+        ``identified``, ``aligned`` (meaningful only after alignment), ``sampler``,
         ``approximation`` or ``search`` (for a mode, or the optimum of a bound).
     verdict
         Begins with ``ok``, ``not converged:``, ``too few draws:`` or ``not applicable:``.
     entries
-        Entries that vary and were looked at.
+        Number of varying entries checked.
     r_hat
         Largest rank-normalised split R-hat of an entry.
     ess_bulk, ess_tail
@@ -42,9 +42,9 @@ class Row:
     mcse_mean
         Largest Monte Carlo standard error of the mean of an entry.
     worst
-        Entry with the largest R-hat, by name; empty if none was computed.
+        Name of the entry with the largest R-hat, or empty.
     value
-        The figure of a line without entries: divergences, BFMI, k-hat, gap in nats.
+        Value of a row without entries: divergences, BFMI, k-hat, difference in nats.
     """
 
     quantity: str
@@ -60,7 +60,7 @@ class Row:
 
     @property
     def ok(self) -> bool | None:
-        """Whether the line passes; None where it is not applicable."""
+        """Whether the row passes; None if not applicable."""
         if self.verdict.startswith("not applicable"):
             return None
         return self.verdict.startswith("ok")
@@ -68,14 +68,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What can be said of the draws of a tree, and what cannot.
+    """Result of `diagnose`.
 
     title
         Model, engine and number of draws.
     rows
         Identified quantities first.
     is_mcmc
-        Whether the draws are a Markov chain's.
+        Whether the draws are of Markov chains.
     remarks
         Sentences below the table.
     """
@@ -87,10 +87,9 @@ class Diagnosis:
 
     @property
     def converged(self) -> bool | None:
-        """Whether every line on identified quantities and on the sampler passes.
+        """Whether every row on identified quantities and on the sampler passes.
 
-        None where nothing can be said: for one chain, an approximation or a mode, none of which
-        shows what it has missed.
+        None if unknown: for one chain, an approximation or a mode.
         """
         if not self.is_mcmc:
             return None
@@ -102,7 +101,7 @@ class Diagnosis:
 
     @property
     def table(self) -> xr.Dataset:
-        """The rows as a Dataset over ``quantity``; ``to_dataframe`` makes a data frame of it."""
+        """The rows as a Dataset over ``quantity`` (see ``to_dataframe``)."""
         names = ("kind", "verdict", "worst", *(field for field, _, _ in COLUMNS))
         return xr.Dataset(
             {
@@ -114,7 +113,7 @@ class Diagnosis:
         )
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        """Headings and texts of the columns that hold a number somewhere; the verdict is last."""
+        """Headings and texts of the columns that are not all NaN, and the verdict."""
         shown = [
             column
             for column in COLUMNS

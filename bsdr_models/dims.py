@@ -1,4 +1,4 @@
-"""Names of every dimension that leaves the package, once."""
+"""Names of the dimensions of all trees and tables."""
 
 CHAIN = "chain"
 DRAW = "draw"

@@ -1,4 +1,4 @@
-"""What every estimator of the zoo offers beside scikit-learn's methods."""
+"""Methods of every estimator beyond those of scikit-learn."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class EstimatorMixin(ABC):
-    """Methods that ask nothing of the model but its card and its fitted attributes."""
+    """Methods that need only the model's specification and fitted attributes."""
 
     _spec: ClassVar[ModelSpec]
 
@@ -35,12 +35,12 @@ class EstimatorMixin(ABC):
         return cls._spec.citation_bibtex
 
     def summary(self) -> Summary:
-        """What can be said of the fit on one page: data, engine, diagnostics, components.
+        """Summary of the fit: data, engine, diagnostics, components.
 
         Returns
         -------
         Summary
-            ``print`` it, or let a notebook show it; ``to_frame`` makes a data frame of it.
+            Shown by ``print`` and by notebooks; ``to_frame`` makes a data frame.
 
         Raises
         ------
@@ -60,21 +60,21 @@ class EstimatorMixin(ABC):
 
     @abstractmethod
     def _summary_parts(self) -> SummaryParts:
-        """What the fit has to say for itself."""
+        """Sections and remarks of the summary."""
 
     def _repr_html_inner(self) -> str:
-        """Scikit-learn's diagram, and the summary of a fit below it."""
+        """Scikit-learn's diagram, and below it the summary of a fit."""
         return super()._repr_html_inner() + self._summary_html()  # type: ignore[misc]
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        """The same for a notebook; text alone if scikit-learn is set to that."""
+        """The same for notebooks; only text if scikit-learn is so configured."""
         bundle = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
         if "text/html" in bundle:
             bundle["text/html"] += self._summary_html()
         return bundle
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
-        """Attributes of the fit, for scikit-learn's diagram; no property is computed for it."""
+        """Fitted attributes for scikit-learn's diagram, without computing properties."""
         bare: Any = BaseEstimator()
         vars(bare).update(vars(self))
         shown = bare._get_fitted_attr_html(doc_link)
@@ -86,17 +86,17 @@ class EstimatorMixin(ABC):
 
     @abstractmethod
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether there is a fit."""
+        """Whether the estimator is fitted."""
 
     @abstractmethod
     def _reset(self) -> None:
-        """Be unfitted."""
+        """Delete the fit."""
 
     @contextmanager
     def _fitting(self, shape: tuple[int, int]) -> Iterator[None]:
-        """Log the fit inside; an error or interrupt leaves the estimator unfitted, not half so."""
+        """Log the fit, and reset the estimator after an error or interrupt."""
         name, begin = type(self).__name__, time.perf_counter()
-        logger.info("%s: fit to %d rows of %d features", name, *shape)
+        logger.info("%s: fit to %d samples of %d features", name, *shape)
         try:
             yield
         except BaseException:
@@ -118,25 +118,22 @@ class EstimatorMixin(ABC):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file, which :func:`bsdr_models.load` reads.
 
-        A file of skops, a zip archive without code. **It holds the training rows**, scaled:
-        `idata_`, `model_` and some predictions need them.
-
-        A file of that name is replaced once the new one is complete on disk; until then, and if
-        anything goes wrong, it stays as it is.
+        The file is a zip archive of skops, without code. **It holds the training samples**, scaled,
+        which `idata_`, `model_` and some predictions need. An existing file is replaced atomically.
 
         Parameters
         ----------
         path : str or path-like
-            By custom with the ending ``.skops``.
+            Usually with the extension ``.skops``.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
             Before `fit`.
         TypeError
-            If an argument of the estimator cannot be stored, as a function of one's own.
+            If an argument of the estimator cannot be stored, such as a user's function.
         OSError
-            If the file cannot be written; the message names it.
+            If the file cannot be written.
 
         Examples
         --------

@@ -1,8 +1,8 @@
-"""Tables and targets of any library, in the forms that scikit-learn's own checks understand.
+"""Conversion of tables and targets of any library for scikit-learn's validation.
 
-Those read arrays, frames of pandas and polars and SciPy's sparse matrices, and compare the names of
-columns. What they would misread, or refuse without a reason, is settled here first: labelled arrays
-of xarray, masked arrays, dates, text among numbers, columns of the same name.
+Scikit-learn reads arrays, frames of pandas and polars and sparse matrices, and compares column
+names. Handled here is what it would misread or refuse without a clear message: xarray, masked
+arrays, dates, text among numbers, duplicate column names.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from bsdr_models.arrays import FloatArray
 
-# Kinds of types that NumPy makes numbers of, though they are none.
+# Kinds of dtype that NumPy would convert to numbers.
 NO_NUMBERS = {"M": "dates", "m": "time differences"}
 
 
@@ -36,30 +36,30 @@ def validate_samples(
     missing: bool = False,
     least: int = 1,
 ) -> Any:
-    """Rows as a C-ordered float64 array (N, D), or in CSR format; names of columns compared.
+    """Samples as a C-ordered float64 array (N, D) or in CSR format; checks names of columns.
 
     Parameters
     ----------
     estimator : BaseEstimator
-        Learns ``n_features_in_`` and ``feature_names_in_`` if ``reset``, else has them.
+        ``n_features_in_`` and ``feature_names_in_`` are set if ``reset``, else compared.
     X : array, frame of pandas or polars, DataArray, or sparse matrix
     reset : bool
-        Whether these are the rows of a fit.
+        Whether this is a fit.
     sparse : bool
-        Whether sparse rows are taken.
+        Whether to accept sparse matrices.
     missing : bool
-        Whether NaN is.
+        Whether to accept NaN.
     least : int
-        Number of rows that are needed.
+        Smallest number of samples.
 
     Raises
     ------
     TypeError
-        If X is sparse and must not be, or no table.
+        If X is not a table, or sparse and not accepted.
     ValueError
-        If X is no finite matrix of numbers, or its columns are not those of the fit.
+        If X is not a finite matrix of numbers, or its columns are not those of the fit.
     """
-    with np.errstate(over="ignore"):  # what becomes infinite is refused with its cause
+    with np.errstate(over="ignore"):  # overflow becomes infinity, which is refused
         return validate_data(
             estimator,
             read_table(estimator, X, sparse=sparse),
@@ -73,23 +73,23 @@ def validate_samples(
 
 
 def read_table(estimator: BaseEstimator, X: Any, *, sparse: bool) -> Any:
-    """X, or the frame or array that says the same to scikit-learn.
+    """X in a form that scikit-learn reads.
 
-    A matrix of xarray becomes a frame, whose columns are named by the coordinate of its second
-    dim; masked entries become NaN.
+    A DataArray becomes a frame, with columns named by the coordinate of its second dim; masked
+    entries become NaN.
 
     Raises
     ------
     TypeError
-        If X is no table, or sparse and must not be.
+        If X is not a table, or sparse and not accepted.
     ValueError
-        If a column is not of numbers, or two have one name.
+        If a column is not numeric, or names are not unique.
     """
     name = type(estimator).__name__
     if isinstance(X, xr.Dataset | xr.DataTree):
         raise TypeError(
-            f"X is an xarray {type(X).__name__}, {name} takes a DataArray of two dims, rows and "
-            "features: give one variable, or dataset.to_dataarray('feature').T"
+            f"X is an xarray {type(X).__name__}, {name} takes a DataArray of two dims, samples "
+            "and features: give one variable, or dataset.to_dataarray('feature').T"
         )
     if isinstance(X, xr.DataArray):
         X = X.to_pandas() if X.ndim == 2 else X.values
@@ -98,8 +98,8 @@ def read_table(estimator: BaseEstimator, X: Any, *, sparse: bool) -> Any:
     if _is_sparse(X):
         if not sparse:
             raise TypeError(
-                f"Sparse data was passed for X, but {name} takes dense rows only: make it dense "
-                "if it fits into memory, or use BM2PCAClassifier, which takes it as it is"
+                f"Sparse data was passed for X, but {name} takes dense arrays only: make it dense "
+                "if it fits into memory, or use BM2PCAClassifier, which takes sparse data"
             )
         return X
     if _is_frame(X):
@@ -110,36 +110,36 @@ def read_table(estimator: BaseEstimator, X: Any, *, sparse: bool) -> Any:
 
 
 def read_targets(y: Any) -> np.ndarray:
-    """Targets as a dense array, (N,) or (N, K), of their own type.
+    """Targets as a dense array, (N,) or (N, K), of their own dtype.
 
     Raises
     ------
     TypeError
-        If y has no order, as a dict, or is an xarray Dataset.
+        If y is a dict, set or xarray Dataset.
     ValueError
-        If y is a single value, of unequal rows, or has masked entries.
+        If y is a single value, ragged, or has masked entries.
     """
     if issparse(y):
         return y.toarray()
     if isinstance(y, dict | set | xr.Dataset | xr.DataTree):
         raise TypeError(f"y must be an array, a list or a series, got {type(y).__name__}")
     if np.ma.is_masked(y):
-        raise ValueError("y has masked entries: leave out these rows, or fill them")
+        raise ValueError("y has masked entries: leave out these samples, or fill them")
     try:
         array = np.asarray(y)
     except ValueError as error:
         raise ValueError(f"y cannot be read as an array: {error}") from None
     if array.ndim == 1 and array.dtype.kind == "U" and not all(isinstance(v, str) for v in y):
-        array = np.asarray(y, dtype=object)  # or else NaN in a list of text is the text "nan"
+        array = np.asarray(y, dtype=object)  # else NaN in a list of text becomes "nan"
     if array.ndim == 0:
-        raise ValueError(f"y must be an array with an entry for each row, got {y!r}")
+        raise ValueError(f"y must be an array with an entry for each sample, got {y!r}")
     if not len(array):
         raise ValueError("y has no entries")
     return array
 
 
 def read_truth(y: Any, *, classes: bool) -> np.ndarray | None:
-    """Targets of rows that were predicted, if there are any; a column of classes as a vector."""
+    """True targets of predicted samples, or None; a column of classes becomes a vector."""
     if y is None:
         return None
     y = read_targets(y)
@@ -147,7 +147,7 @@ def read_truth(y: Any, *, classes: bool) -> np.ndarray | None:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN of any float type, or the NA of pandas."""
+    """Whether a value is None, NaN, or the NA of pandas."""
     if value is None or type(value).__name__ == "NAType":
         return True
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
@@ -159,7 +159,7 @@ def read_numbers(y: Any, *, missing: bool = False) -> FloatArray:
     Raises
     ------
     TypeError, ValueError
-        As for :func:`read_targets`; or if a target is no finite number. NaN passes if ``missing``.
+        As for :func:`read_targets`; or if a target is not finite. NaN passes if ``missing``.
     """
     y = read_targets(y)
     if y.dtype == object:
@@ -192,7 +192,7 @@ def _is_frame(X: Any) -> bool:
 
 
 def _read_frame(X: Any) -> Any:
-    """A frame of named columns of numbers, as it is; one without columns as an array."""
+    """Check the columns of a frame; a frame without columns becomes an array."""
     labels = list(X.columns)
     if not labels:
         return np.empty((len(X), 0))
@@ -207,13 +207,13 @@ def _read_frame(X: Any) -> Any:
 
 
 def _read_array(X: Any) -> Any:
-    """An array, or what is to become one, as it is."""
+    """Check an array-like, and return it unchanged."""
     try:
         array = np.asarray(X)
     except ValueError as error:
         raise ValueError(f"X cannot be read as a matrix: {error}") from None
     if array.ndim == 0 and array.dtype.kind in "OUS":
-        raise TypeError(f"X must be a matrix of rows and features, got {type(X).__name__}")
+        raise TypeError(f"X must be a matrix of samples and features, got {type(X).__name__}")
     if array.dtype.kind == "V":
         raise TypeError("X is an array of records: give a DataFrame of it")
     if array.ndim == 2 and array.dtype.kind in "OUSmM":
@@ -223,16 +223,16 @@ def _read_array(X: Any) -> Any:
 
 
 def _is_number(dtype: Any) -> bool:
-    """Whether a column of the type is of numbers, complex ones among them, or truth values."""
+    """Whether a dtype is numeric (complex included) or bool."""
     if hasattr(dtype, "is_numeric"):
         return bool(dtype.is_numeric())
     return getattr(dtype, "kind", "O") in "biufc"
 
 
 def _check_column(what: str, values: np.ndarray) -> None:
-    """Raise an error that names the column unless its values can be read as numbers."""
+    """Raise an error that names the column unless its values are convertible to float."""
     if values.dtype.kind in NO_NUMBERS:
-        raise ValueError(f"{what} holds {NO_NUMBERS[values.dtype.kind]}: make numbers of them")
+        raise ValueError(f"{what} holds {NO_NUMBERS[values.dtype.kind]}: convert them to numbers")
     try:
         for value in values.tolist():
             if value is not None:
@@ -243,7 +243,7 @@ def _check_column(what: str, values: np.ndarray) -> None:
 
 
 def _without_mask(X: np.ma.MaskedArray) -> np.ndarray:
-    """NaN where an entry is masked."""
+    """Array with NaN for masked entries."""
     if not np.ma.is_masked(X):
         return np.asarray(X)
     return np.where(np.ma.getmaskarray(X), np.nan, X.data)

@@ -1,4 +1,4 @@
-"""What the declarative models ask of their input; NumPy only."""
+"""Validation of input to the declarative models; NumPy only."""
 
 import math
 from numbers import Real
@@ -31,7 +31,7 @@ def check_features(X: Any, n_components: int) -> tuple[FloatArray, list[str]]:
 
 
 def column_names(table: Any, prefix: str, n_columns: int) -> list[str]:
-    """Names of the columns of a data frame, else the prefix and a number."""
+    """Names of the columns of a data frame, or else a prefix and a number."""
     columns = getattr(table, "columns", None)
     if columns is None:
         return [f"{prefix}{index}" for index in range(n_columns)]
@@ -39,7 +39,7 @@ def column_names(table: Any, prefix: str, n_columns: int) -> list[str]:
 
 
 def encode_classes(y: np.ndarray) -> tuple[IntArray, list[Any]]:
-    """Index of each row's class, (N,), and the classes in sorted order.
+    """Class index of each sample, (N,), and the sorted classes.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def check_number(
     infinite: bool = False,
     also: str = "",
 ) -> float:
-    """A finite number of the given sign as a float, or a ValueError that says what is allowed."""
+    """Number of the given sign as a float, else ValueError."""
     number = isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
     if number and sign != "any":
         number = value > 0 or (sign == "non-negative" and value == 0)

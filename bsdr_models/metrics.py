@@ -1,6 +1,6 @@
-"""How good class probabilities are, with the uncertainty of saying so from few rows.
+"""Log loss, Brier score, calibration error and AUC, with intervals for small samples.
 
-Averages over rows come with intervals from the Bayesian bootstrap [1]_: rows get random weights,
+Intervals of averages over samples are those of the Bayesian bootstrap [1]_: random weights that are
 independent exponentials divided by their sum.
 
 References
@@ -16,13 +16,13 @@ from numpy.typing import ArrayLike
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 
-# Random weights of rows: how many sets of them, and how many numbers are held at once.
+# Bootstrap replicates, and random numbers held in memory at once.
 N_RESAMPLES, BLOCK = 1000, 1 << 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What some rows give for a number, and an interval for what all rows would give."""
+    """An estimate with an interval."""
 
     value: float
     low: float
@@ -35,9 +35,9 @@ class Estimate:
 def expected_calibration_error(
     probability: ArrayLike, y_index: ArrayLike, *, n_bins: int = 10
 ) -> float:
-    """Mean gap between how sure the predictions are and how often they are right.
+    """Mean absolute difference between confidence and accuracy over bins.
 
-    Rows are put into bins of equal width by the probability of their most probable class.
+    Samples are put into bins of equal width by the probability of their most probable class.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ def expected_calibration_error(
     float
         Between 0 and 1.
     """
-    sure, right, bins = _most_probable(np.asarray(probability), np.asarray(y_index), n_bins)
-    gap = np.bincount(bins, weights=sure - right, minlength=n_bins)
-    return float(np.abs(gap).sum() / len(sure))
+    confidence, right, bins = _most_probable(np.asarray(probability), np.asarray(y_index), n_bins)
+    gap = np.bincount(bins, weights=confidence - right, minlength=n_bins)
+    return float(np.abs(gap).sum() / len(confidence))
 
 
 def score_probabilities(
@@ -66,8 +66,8 @@ def score_probabilities(
 ) -> dict[str, Estimate]:
     """Log loss, Brier score and calibration error of class probabilities, with intervals.
 
-    Smaller is better in all three. The first two are proper scores; the third alone does not
-    tell good probabilities from the frequencies of the classes.
+    Smaller is better. The first two are proper scores; a small calibration error is also reached by
+    predicting the class frequencies.
 
     Parameters
     ----------
@@ -77,9 +77,9 @@ def score_probabilities(
     n_bins : int
         Bins of equal width, for the calibration error.
     prob : float
-        Probability that an interval holds.
+        Probability of an interval.
     rng : numpy.random.Generator
-        Of the random weights.
+        For the bootstrap.
 
     Returns
     -------
@@ -87,29 +87,29 @@ def score_probabilities(
         ``log_loss`` (nats), ``brier`` and ``calibration_error``.
     """
     probability, y_index = np.asarray(probability, dtype=np.float64), np.asarray(y_index)
-    sure, right, bins = _most_probable(probability, y_index, n_bins)
+    confidence, right, bins = _most_probable(probability, y_index, n_bins)
     return {
         "log_loss": mean_of_samples(log_losses(probability, y_index), prob=prob, rng=rng),
         "brier": mean_of_samples(brier_scores(probability, y_index), prob=prob, rng=rng),
         "calibration_error": calibration_error(
-            sure[:, None], right[:, None], bins[:, None], prob=prob, rng=rng
+            confidence[:, None], right[:, None], bins[:, None], prob=prob, rng=rng
         ),
     }
 
 
 def log_losses(probability: FloatArray, y_index: IntArray) -> FloatArray:
-    """Minus the log probability of each row's class, (N,), in nats.
+    """Log loss of each sample, (N,), in nats.
 
-    As in scikit-learn's ``log_loss``, which is their mean, zero counts as the machine's precision.
+    As in scikit-learn's ``log_loss``, their mean, zero probabilities become the machine epsilon.
     """
     given = probability[np.arange(len(y_index)), y_index]
     return -np.log(np.maximum(given, np.finfo(np.float64).eps))
 
 
 def brier_scores(probability: FloatArray, y_index: IntArray) -> FloatArray:
-    """Squared distance of each row's probabilities from certainty of its class, (N,).
+    """Squared distance of the probabilities of each sample from its one-hot class, (N,).
 
-    For two classes half of it, as in scikit-learn's ``brier_score_loss``, which is their mean.
+    Halved for two classes, as in scikit-learn's ``brier_score_loss``, their mean.
     """
     k = probability.shape[1]
     square = np.sum((probability - np.eye(k)[y_index]) ** 2, axis=1)
@@ -117,7 +117,7 @@ def brier_scores(probability: FloatArray, y_index: IntArray) -> FloatArray:
 
 
 def mean_of_samples(values: FloatArray, *, prob: float, rng: np.random.Generator) -> Estimate:
-    """Mean of independent rows, (N,), between the quantiles of its resampled values."""
+    """Mean of the values of independent samples, (N,), with bootstrap quantiles."""
     low, high = np.quantile(_resampled_means(values[:, None], rng)[:, 0], _tails(prob))
     return Estimate(value=float(values.mean()), low=float(low), high=float(high))
 
@@ -130,21 +130,20 @@ def calibration_error(
     prob: float,
     rng: np.random.Generator,
 ) -> Estimate:
-    r"""Expected calibration error of J statements in each of N rows, with an interval.
+    r"""Expected calibration error of J predictions for each of N samples, with an interval.
 
-    Chance alone makes gaps, so that the error e which is seen is too large, and resampled ones
-    :math:`e^*` once more so: their quantiles would never hold the zero of perfect probabilities.
-    The interval is reflected below, from :math:`2e - e^*_{high}`, or from zero unless e is more
-    than perfect probabilities show by chance, for which the gap of a bin is taken as normal; and
-    it ends as far above e as resampled errors reach beyond their median. In simulations of 60 to
-    1000 rows, intervals asked to hold in 90 % of the cases held in 89 to 96 %.
+    The estimate e is biased upwards by chance, and bootstrapped ones :math:`e^*` even more, so
+    their quantiles would exclude zero for calibrated probabilities. The interval therefore begins
+    at :math:`2e - e^*_{high}` (reflection), or at zero if calibrated probabilities would show e by
+    chance (normal gaps per bin), and ends as far above e as :math:`e^*_{high}` is above the median.
+    In simulations of 60 to 1000 samples, 90 % intervals had a coverage of 89 to 96 %.
 
     Parameters
     ----------
     stated, happened, bins : (N, J)
-        Probabilities, outcomes, and the bin of each statement, from 0.
+        Predicted probabilities, outcomes, and the bin of each prediction, from 0.
     prob : float
-        Probability that the interval holds.
+        Probability of the interval.
     rng : numpy.random.Generator
     """
     n, j = stated.shape
@@ -164,10 +163,10 @@ def calibration_error(
 
 
 def area_under_curve(score: FloatArray, positive: BoolArray, *, prob: float) -> Estimate:
-    r"""Area under the ROC curve, with an interval that is wide even where the area is one.
+    r"""Area under the ROC curve, with an interval that has positive width even for an area of one.
 
-    The area A is the share of pairs of a positive and a negative row in which the positive one has
-    the larger score, ties counting one half. The interval are the A with
+    The area A is the share of pairs of a positive and a negative sample in which the positive one
+    has the larger score, ties counting one half. The interval holds the A with
     :math:`|A - \hat A| \le z \sqrt{V(A)}`,
 
     .. math::
@@ -181,9 +180,9 @@ def area_under_curve(score: FloatArray, positive: BoolArray, *, prob: float) -> 
     ----------
     score : (N,)
     positive : (N,)
-        Which rows are positive: m of them, n of the others, none of the two zero.
+        Which samples are positive: m of them, and n others, both at least one.
     prob : float
-        Probability that the interval holds.
+        Probability of the interval.
 
     References
     ----------
@@ -194,13 +193,13 @@ def area_under_curve(score: FloatArray, positive: BoolArray, *, prob: float) -> 
     above, below = score[positive], np.sort(score[~positive])
     m, n = len(above), len(below)
     if not m or not n:
-        raise ValueError(f"an area needs rows of both kinds, got {m} positive and {n} others")
+        raise ValueError(f"an area needs samples of both kinds, got {m} positive and {n} others")
     smaller = np.searchsorted(below, above, side="left") + np.searchsorted(below, above, "right")
     area = float(smaller.mean()) / (2.0 * n)
     z, mean_size = NormalDist().inv_cdf(0.5 + prob / 2.0), (m + n) / 2.0 - 1.0
 
     def beyond(a: float) -> bool:
-        """Whether an end at a would be too far out."""
+        """Whether a lies outside the interval."""
         extra = mean_size * ((1.0 - a) / (2.0 - a) + a / (1.0 + a))
         return (a - area) ** 2 > z**2 * a * (1.0 - a) * (1.0 + extra) / (m * n)
 
@@ -217,22 +216,22 @@ def area_under_curve(score: FloatArray, positive: BoolArray, *, prob: float) -> 
 def _most_probable(
     probability: FloatArray, y_index: IntArray, n_bins: int
 ) -> tuple[FloatArray, BoolArray, IntArray]:
-    """How sure each row's prediction is, whether it is right, and in which bin, (N,) each."""
-    sure = probability.max(axis=1)
-    bins = np.minimum((sure * n_bins).astype(np.int64), n_bins - 1)
-    return sure, probability.argmax(axis=1) == y_index, bins
+    """Confidence of each sample's prediction, whether it is right, and its bin, (N,) each."""
+    confidence = probability.max(axis=1)
+    bins = np.minimum((confidence * n_bins).astype(np.int64), n_bins - 1)
+    return confidence, probability.argmax(axis=1) == y_index, bins
 
 
 def _tails(prob: float) -> tuple[float, float]:
-    """Levels of the two quantiles between which that probability lies."""
+    """Levels of the quantiles that enclose a central interval."""
     return 0.5 - 0.5 * prob, 0.5 + 0.5 * prob
 
 
-def _resampled_means(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Means of the rows (N, C) under random weights, (S, C)."""
-    out = np.empty((N_RESAMPLES, rows.shape[1]))
-    size = max(1, BLOCK // len(rows))
+def _resampled_means(values: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Means of values (N, C) over the samples under random weights, (S, C)."""
+    out = np.empty((N_RESAMPLES, values.shape[1]))
+    size = max(1, BLOCK // len(values))
     for begin in range(0, N_RESAMPLES, size):
-        weights = rng.standard_exponential((min(size, N_RESAMPLES - begin), len(rows)))
-        out[begin : begin + size] = (weights @ rows) / weights.sum(axis=1, keepdims=True)
+        weights = rng.standard_exponential((min(size, N_RESAMPLES - begin), len(values)))
+        out[begin : begin + size] = (weights @ values) / weights.sum(axis=1, keepdims=True)
     return out

@@ -1,4 +1,4 @@
-"""Fitted estimators in files of skops, which hold no code; see ``docs/how_to/save.md``."""
+"""Saving and loading of fitted estimators by skops, without code; see ``docs/how_to/save.md``."""
 
 import errno
 import io
@@ -23,15 +23,15 @@ from bsdr_models.estimator_mixin import EstimatorMixin
 
 __all__ = ["load", "save"]
 
-# One more where fitted estimators have other attributes; the fields of dataclasses are compared.
+# To raise when fitted attributes change; fields of dataclasses are compared automatically.
 SCHEMA = 1
 HEADER = "bsdr_models.json"
-# Types of other packages, beside those that skops trusts.
+# Further trusted types of other packages.
 OTHERS = ("scipy.sparse._csr.csr_array",)
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to a file, see :meth:`bsdr_models.estimator_mixin.EstimatorMixin.save`."""
+    """Write a fitted estimator to a file, see `EstimatorMixin.save`."""
     kind = f"{type(estimator).__module__}.{type(estimator).__qualname__}"
     if not isinstance(estimator, EstimatorMixin) or _fields(kind) is None:
         raise TypeError(f"a {kind} cannot be saved, only estimators of bsdr_models")
@@ -40,9 +40,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read a fitted estimator that `save` has written.
-
-    Nothing in the file is executed: classes of this package are made of it, numbers and text.
+    """Read a fitted estimator that `save` has written. No code in the file is executed.
 
     Parameters
     ----------
@@ -52,23 +50,23 @@ def load(path: str | os.PathLike[str]) -> Any:
     -------
     BSDRClassifier, BSDRRegressor, MNPClassifier, BM2PCAClassifier, BM2PCARegressor or \
 DGPLVMClassifier
-        Fitted, with the numbers of the one that was saved: the same bits on the same platform
-        with the same versions of NumPy and SciPy.
+        Fitted; predictions are bitwise equal on the same platform with the same versions of NumPy
+        and SciPy.
 
     Raises
     ------
     OSError
-        If there is no such file, or it cannot be read.
+        If the file does not exist or cannot be read.
     ValueError
-        If it is no saved estimator, is cut short or damaged, holds objects of other packages, or
-        was written by a version whose estimators consist of other things.
+        If it is not a saved estimator, is truncated or damaged, holds objects of other packages, or
+        was written by a version with other attributes or classes.
     """
     path = Path(path)
     _check_regular(path)
     contents = path.read_bytes()
     try:
         return _unpack(contents)
-    except Exception as error:  # a file can be wrong in any way
+    except Exception as error:  # damaged files raise errors of any type
         raise ValueError(f"{path} cannot be loaded: {error}") from error
 
 
@@ -76,16 +74,16 @@ def _pack(estimator: EstimatorMixin) -> bytes:
     tree = getattr(estimator, "idata_", None)
     stored = copy(estimator)
     state = vars(stored)
-    if tree is not None:  # a class that skops does not know
+    if tree is not None:  # skops does not support DataTree
         state["_tree"] = {
             node.path: node.to_dataset(inherit=False).to_dict(data="array") for node in tree.subtree
         }
-    # The class of a path has another name on other platforms.
+    # Classes of paths depend on the platform.
     paths = [key for key, value in state.items() if isinstance(value, PurePath)]
     state.update({key: str(state[key]) for key in paths})
     try:
         contents = skops.io.dumps(stored, compression=ZIP_DEFLATED, compresslevel=1)
-    except Exception as error:  # what a user has given can be anything
+    except Exception as error:  # arguments of the user may have any type
         raise TypeError(f"an argument or attribute cannot be saved: {error}") from error
     classes = {name: _fields(name) for name in skops.io.get_untrusted_types(data=contents)}
     if foreign := [name for name in classes if classes[name] is None and name not in OTHERS]:
@@ -106,7 +104,7 @@ def _unpack(contents: bytes) -> EstimatorMixin:
     if header["schema"] != SCHEMA or classes != header["classes"]:
         raise ValueError(
             f"it was written by version {header['version']} of bsdr_models, whose estimators "
-            f"consist of other things than those of this version {_version()}"
+            f"have other attributes or classes than those of this version {_version()}"
         )
     ours = [name for name in classes if classes[name] is not None]
     estimator: Any = skops.io.loads(contents, trusted=[*ours, *OTHERS])
@@ -121,9 +119,9 @@ def _unpack(contents: bytes) -> EstimatorMixin:
 
 
 def _fields(name: str) -> list[str] | None:
-    """Fields of a class of this package by its full name, if a dataclass; None for other names.
+    """Field names of a class of this package, by its full name; None for other names.
 
-    What a module of this package has imported is not a class of this package.
+    Classes of other packages that a module imports do not count.
     """
     module, _, attribute = name.rpartition(".")
     if not module.startswith("bsdr_models."):
@@ -145,7 +143,7 @@ def _check_regular(path: Path) -> None:
 
 
 def _write(path: Path, contents: bytes) -> None:
-    """Put contents in the place of a file, at once or not at all."""
+    """Write a file atomically."""
     _check_regular(path)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:

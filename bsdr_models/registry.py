@@ -1,4 +1,4 @@
-"""The models of the package, by their cards."""
+"""Specifications of the models of the package."""
 
 from bsdr_models.bm2pca.spec import SPEC as BM2PCA
 from bsdr_models.bsdr.spec import SPEC as BSDR

@@ -1,4 +1,4 @@
-"""One kind of random number generator inside, every kind that scikit-learn's users have outside."""
+"""Conversion of scikit-learn's kinds of `random_state` to a NumPy Generator."""
 
 import numpy as np
 
@@ -6,15 +6,7 @@ type RandomState = int | np.random.RandomState | np.random.Generator | None
 
 
 def as_generator(random_state: RandomState) -> np.random.Generator:
-    """Generator from a seed, a generator (used as it is, so that two fits differ), or None.
-
-    Raises
-    ------
-    TypeError
-        If it is none of these.
-    ValueError
-        If it is a negative int.
-    """
+    """Generator from a seed, a RandomState, a Generator (used itself, so fits differ), or None."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     if isinstance(random_state, np.random.RandomState):

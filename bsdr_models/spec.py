@@ -1,4 +1,4 @@
-"""What a paper folder says about its model: data only, one type for the whole zoo."""
+"""Specification of a model: one type for all paper folders."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """One quantity of a model.
+    """A variable of a model.
 
     dims
         Names of its axes, without chain and draw.
     symbol
-        The letter of the paper.
+        Symbol in the paper.
     equation
-        How it is distributed or computed, in plain text.
+        Distribution or formula, in plain text.
     description
         One line for a reader who has not read the paper.
     """
@@ -26,22 +26,22 @@ class Variable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """One model of the zoo.
+    """Specification of a model.
 
     name
-        Name of its folder, and of the root attribute ``model`` of its trees.
+        Name of its folder, and value of the root attribute ``model`` of its trees.
     paper
         Reference in one line.
     citation_bibtex
-        The same for a reference manager.
+        The same in BibTeX.
     variables
-        Every variable an engine may return, by its public name.
+        Variables that an engine may return, by public name.
     identified
-        Names of those on which diagnostics are meaningful: the others may permute or flip.
+        Names of the identified ones, for diagnostics; others may permute or flip.
     engines
-        Inference methods that exist for it.
+        Available inference methods.
     is_generative
-        Whether the targets can be drawn from the model.
+        Whether targets can be drawn from the model.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Some rows of all blocks, brought to memory: what settings are chosen on and plots show."""
+"""A subsample of all blocks in memory, for model selection and plots."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,20 +10,19 @@ from bsdr_models.arrays import IntArray
 from bsdr_models.block_checks import Checked
 from bsdr_models.inference.sample_blocks import Block
 
-# Rows that are kept.
-N_KEPT = 2000
+N_KEPT = 2000  # largest number of samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subsample:
-    """Some rows of all blocks, in their order.
+    """Samples of all blocks, in order.
 
     index
-        Which they are, (n,).
+        Their indices, (n,).
     X
-        As they were given, (n, P), or SciPy's CSR.
+        Features as given, (n, P), or SciPy's CSR.
     y
-        Index of the class, (n,).
+        Class indices, (n,).
     """
 
     index: IntArray
@@ -40,15 +39,14 @@ class Subsample:
 
 
 def take_subsample(checked: Checked) -> Subsample:
-    """At most `N_KEPT` rows, evenly spaced. Reads X once."""
+    """At most `N_KEPT` samples, evenly spaced. Reads X once."""
     ends = np.cumsum(checked.blocks.sizes)
     index = np.linspace(0, ends[-1] - 1, min(N_KEPT, ends[-1])).astype(np.int64)
-    _, kept = checked.blocks.visit(_keep, shared=index)
-    return kept
+    return checked.blocks.reduce(_select, shared=index)
 
 
-def _keep(block: Block, index: IntArray) -> tuple[None, Subsample]:
+def _select(block: Block, index: IntArray) -> Subsample:
     y = np.asarray(block.y)
     own = index[(index >= block.begin) & (index < block.begin + len(y))]
     inside = own - block.begin
-    return None, Subsample(index=own, X=block.X[inside], y=y[inside])
+    return Subsample(index=own, X=block.X[inside], y=y[inside])

@@ -1,7 +1,7 @@
-"""What can be said of a fitted estimator on one page, for a terminal and for a notebook.
+"""Summary of a fitted estimator, as text or HTML.
 
-Each paper states its facts in its own words (``_summary_parts`` of its estimators); what is the same for
-all, and how it is laid out, is here. Nothing is computed that a fit has not left behind.
+``_summary_parts`` of an estimator returns its own lines; common lines and the layout are here. Only
+fitted attributes are used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.text_table import html_notes, html_row, text_notes, text_rows
 
-# Classes that are named one by one, components likewise, and the longest name that is not cut.
+# Largest numbers of classes and of components that are listed, and the longest name.
 MAX_CLASSES, MAX_COMPONENTS, MAX_NAME = 8, 8, 24
 
 ENGINES = {
@@ -31,25 +31,25 @@ ENGINES = {
 }
 
 NARROW = (
-    "Mean field is an approximation: intervals and covariances drawn from it are too narrow, and "
-    "no diagnostic of it says by how much."
+    "Mean field is an approximation: intervals and covariances are too narrow, by an unknown "
+    "amount."
 )
 
 ADVI = (
-    "ADVI is an approximation, and nothing shows that it has converged: intervals drawn from it "
-    "are too narrow."
+    "ADVI is an approximation whose convergence cannot be checked: intervals drawn from it are too "
+    "narrow."
 )
 
 LAPLACE = (
-    "A normal approximation around the mode, of which the importance ratios say that it is not to "
-    "be trusted: use inference='smc'."
+    "Importance ratios show that the normal approximation at the mode is not reliable: use "
+    "inference='smc'."
 )
 
 ONE_CHAIN = "A single chain cannot show whether it has converged: sample with chains=4."
 
 STOPPED = "Not converged: the fit stopped at max_iter; it is usable, a larger max_iter is better."
 
-# Rules for a page of any colour: nothing is set that the page has a say in.
+# Colours are inherited from the page.
 _STYLE = """<style>
 .bsdr-summary { margin: 0.6em 0; line-height: 1.4; max-width: 60em; }
 .bsdr-summary table { border-collapse: collapse; background: none; color: inherit;
@@ -68,14 +68,14 @@ type Labels = Sequence[Any] | np.ndarray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryParts:
-    """What a paper's estimator says of its fit.
+    """The estimator's own parts of a summary.
 
     sections
         Lines (name, text) by heading.
     remarks
-        Sentences that a reader should not miss.
+        Warnings.
     if_not_converged
-        The sentence for a fit that has not; None if it was not meant to.
+        Remark on a fit that has not converged; None if it was not expected to.
     """
 
     sections: Mapping[str, Sequence[Line]]
@@ -85,14 +85,14 @@ class SummaryParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Summary:
-    """A fit on one page: ``print`` it, or let a notebook show it.
+    """Summary of a fit, shown by ``print`` and by notebooks.
 
     title
         Name of the estimator.
     sections
-        Lines (name, text) by heading: model, data, fit, latent space, held-out rows.
+        Lines (name, text) by heading: model, data, fit, latent space, held-out samples.
     remarks
-        Sentences that a reader should not miss; empty if there is nothing to say.
+        Warnings.
 
     Examples
     --------
@@ -100,8 +100,8 @@ class Summary:
     >>> from bsdr_models import BSDRClassifier
     >>> model = BSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True))
     >>> summary = model.summary()
-    >>> [line for line in str(summary).splitlines() if "rows" in line]
-    ['  rows              178']
+    >>> [line for line in str(summary).splitlines() if "samples" in line]
+    ['  samples           178']
     >>> summary.to_frame().columns.tolist()
     ['section', 'name', 'value']
     """
@@ -111,7 +111,7 @@ class Summary:
     remarks: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """The page as aligned text."""
+        """Aligned text."""
         width = max(len(name) for section in self.sections.values() for name, _ in section)
         lines = [self.title]
         for heading, section in self.sections.items():
@@ -149,20 +149,20 @@ class Summary:
 
 
 def summarise(estimator: Any, paper: str) -> Summary:
-    """Page of a fitted estimator: its own facts, and what is the same for all."""
-    facts: SummaryParts = estimator._summary_parts()
-    remarks = list(facts.remarks)
+    """Summary of a fitted estimator: its own parts, and the common ones."""
+    parts: SummaryParts = estimator._summary_parts()
+    remarks = list(parts.remarks)
     if estimator.interrupted_:
-        remarks.insert(0, "The user stopped the fit: it holds what was reached until then.")
-    elif not estimator.converged_ and facts.if_not_converged is not None:
-        remarks.insert(0, facts.if_not_converged)
-    sections = {heading: lines for heading, lines in facts.sections.items() if lines}
+        remarks.insert(0, "The user interrupted the fit: it holds the state until then.")
+    elif not estimator.converged_ and parts.if_not_converged is not None:
+        remarks.insert(0, parts.if_not_converged)
+    sections = {heading: lines for heading, lines in parts.sections.items() if lines}
     sections["model"] = [("paper", paper), *sections["model"]]
     return Summary(title=type(estimator).__name__, sections=sections, remarks=remarks)
 
 
 def not_mixed(tree: xr.DataTree) -> str:
-    """What it means that draws are not known to have converged."""
+    """Remark on draws that are not known to have converged."""
     if tree.attrs["inference_method"] == "advi":
         return ADVI
     if "r_hat" not in tree.attrs:
@@ -174,11 +174,8 @@ def not_mixed(tree: xr.DataTree) -> str:
 
 
 def sentence(remark: str) -> str:
-    """A warning as a sentence of its own."""
+    """Format a warning as a sentence."""
     return remark[0].upper() + remark[1:] + "."
-
-
-# Lines that several papers have
 
 
 def data_lines(
@@ -189,26 +186,26 @@ def data_lines(
     missing: float = 0.0,
     n_unlabeled: int = 0,
 ) -> list[Line]:
-    """Rows, features and gaps of the training data.
+    """Lines on samples, features and missing values of the training data.
 
     Parameters
     ----------
     shape : (N, P)
     scaler : Scaler or None
-        None where rows were not scaled.
+        None if features were not scaled.
     scaling : str
-        What was done to features.
+        Description of the scaling.
     missing : float
-        Share of the entries that are missing.
+        Fraction of missing values.
     n_unlabeled : int
-        Rows without a target.
+        Number of samples without a target.
     """
     n, p = shape
     features = f"{p}, {scaling}"
     if scaler is not None and scaler.constant.any():
         features += f"; {int(scaler.constant.sum())} constant and ignored"
     lines = [
-        ("rows", f"{n}, {n_unlabeled} of them without a target" if n_unlabeled else f"{n}"),
+        ("samples", f"{n}, {n_unlabeled} of them without a target" if n_unlabeled else f"{n}"),
         ("features", features),
     ]
     if missing > 0.0:
@@ -217,16 +214,16 @@ def data_lines(
 
 
 def class_line(labels: Labels, counts: IntArray) -> Line:
-    """Classes with the number of their rows."""
+    """Classes with their numbers of samples."""
     if len(labels) > MAX_CLASSES:
-        return "classes", f"{len(labels)}, of {min(counts)} to {max(counts)} rows"
+        return "classes", f"{len(labels)}, of {min(counts)} to {max(counts)} samples"
     named = zip(labels, counts, strict=True)
     each = ", ".join(f"{_short(label)} ({count})" for label, count in named)
     return "classes", f"{len(labels)}: {each}"
 
 
 def output_line(target: str, labels: Labels, y: np.ndarray) -> Line:
-    """Labels that do not exclude each other, with the rows that have them; or real outputs."""
+    """Labels of a multi-label problem with their numbers of samples; or real outputs."""
     if target == "regression":
         return "outputs", f"{len(labels)}, scaled to unit variance"
     on = (y > 0).sum(axis=0)
@@ -241,29 +238,29 @@ def _short(name: Any) -> str:
 def bound_line(
     name: str, bound: FloatArray, *, converged: bool, interrupted: bool, ends_early: bool = False
 ) -> Line:
-    """Where a climb has ended; of a bound in nats."""
+    """Final value of an optimisation; in nats unless it is an "objective"."""
     how = ", converged" if converged else ", not converged"
     if interrupted:
         how = ", interrupted"
     elif ends_early:
-        how = ", where it is meant to stop"
+        how = ", as intended"
     unit = "" if name == "objective" else " nats"
     return name, f"{bound[-1]:.6g}{unit} after {len(bound)} iterations{how}"
 
 
 def restart_line(ends: Sequence[float], *, best: float, name: str = "restarts") -> list[Line]:
-    """What several starts say of each other."""
+    """Spread of the values that restarts reach."""
     if len(ends) < 2:
         return []
     return [(name, f"{len(ends)}; the worst ends {best - min(ends):.3g} nats below the best")]
 
 
 def draw_lines(tree: xr.DataTree, *, tune: int) -> list[Line]:
-    """How many draws there are, and what diagnostics the fit has put on record."""
+    """Number of draws, and diagnostics stored in the tree."""
     posterior, attrs = tree["posterior"], tree.attrs
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
     if attrs["inference_method"] == "advi":
-        return [("draws", f"{draws}, independent, of an approximation")]
+        return [("draws", f"{draws}, independent, from an approximation")]
     which = f"each of {chains} chains" if chains > 1 else "one chain"
     lines = [("draws", f"{draws} from {which}, after {tune} of warm-up")]
     if "r_hat" in attrs:
@@ -281,7 +278,7 @@ def draw_lines(tree: xr.DataTree, *, tune: int) -> list[Line]:
 
 
 def component_line(relevance: FloatArray, what: str) -> Line:
-    """How many components are in use, and their shares."""
+    """Number of components in use, and their shares."""
     alive = int(np.count_nonzero(relevance >= ALIVE))
     shares = ", ".join(f"{share:.2f}" for share in np.sort(relevance)[::-1][:MAX_COMPONENTS])
     more = ", …" if len(relevance) > MAX_COMPONENTS else ""
@@ -289,8 +286,8 @@ def component_line(relevance: FloatArray, what: str) -> Line:
 
 
 def held_out_line(score: float, *, guess: float | None = None) -> Line:
-    """Mean log score of held-out rows, and that of a model without features."""
-    text = f"{score:.3f} nats per row"
+    """Mean held-out log score, and that of a model without features."""
+    text = f"{score:.3f} nats per sample"
     if guess is not None and np.isfinite(guess):
         text += f"; {guess:.3f} without the features"
     return "log score", text

@@ -1,26 +1,24 @@
-"""Rows of words and numbers in columns, for a terminal and for a notebook."""
+"""Tables of words and numbers, as text or HTML."""
 
 import textwrap
 from collections.abc import Sequence
 from html import escape
 
-# Longest line of a text form.
-WIDTH = 100
-# Narrowest column that the last cells are wrapped to.
-MIN_LAST = 30
+WIDTH = 100  # longest line
+MIN_LAST = 30  # smallest width of the last column
 
 type Row = Sequence[str]
 
 
 def text_rows(rows: Sequence[Row], *, indent: int = 0) -> list[str]:
-    """Lines of a table: the first column to the left, numbers to the right, the last wrapped.
+    """Lines of a table: first column left-aligned, numbers right-aligned, last column wrapped.
 
     Parameters
     ----------
     rows : sequence of rows
-        All of one length, two at least.
+        All of equal length, at least two.
     indent : int
-        Blanks in front of each line.
+        Number of leading blanks.
     """
     sizes = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     margin = indent + sum(sizes) + 2 * len(sizes)
@@ -36,20 +34,20 @@ def text_rows(rows: Sequence[Row], *, indent: int = 0) -> list[str]:
 
 
 def text_notes(notes: Sequence[str], *, indent: int = 0) -> list[str]:
-    """Lines of sentences below a table."""
+    """Wrapped lines of sentences."""
     lines = [line for note in notes for line in textwrap.wrap(note, WIDTH - indent)]
     return [" " * indent + line for line in lines]
 
 
 def html_row(row: Row, *, tags: Sequence[str]) -> str:
-    """A row of a table: words (first and last) to the left, numbers to the right.
+    """HTML row of a table: first and last cell left-aligned, others right-aligned.
 
     Parameters
     ----------
     row : sequence of str
-        Plain text; it is escaped here.
+        Plain text, escaped here.
     tags : sequence of str
-        ``th`` or ``td`` of each cell.
+        ``th`` or ``td`` for each cell.
     """
     sides = ["left", *["right"] * (len(row) - 2), "left"]
     inner = [
@@ -60,5 +58,5 @@ def html_row(row: Row, *, tags: Sequence[str]) -> str:
 
 
 def html_notes(notes: Sequence[str]) -> str:
-    """Sentences below a table."""
+    """HTML paragraphs of sentences."""
     return "".join(f"<p>{escape(note)}</p>" for note in notes)

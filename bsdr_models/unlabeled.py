@@ -1,4 +1,4 @@
-"""Labels of which some are missing: which entries those are, and the classes of the rest."""
+"""Validation and encoding of labels, some of which may be missing."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from bsdr_models.frames import is_missing, read_targets
 
 
 def read_labels(y: Any) -> np.ndarray:
-    """Labels of every row, (N,) or (N, K), none of them missing.
+    """Labels of all samples, (N,) or (N, K), none missing.
 
     Raises
     ------
@@ -27,18 +27,18 @@ def read_labels(y: Any) -> np.ndarray:
 
 
 def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
-    """Targets as an array, and where they are labels.
+    """Targets as an array, and a mask of the known ones.
 
     Parameters
     ----------
     y : array-like
     unlabeled : scalar, optional
-        Marks entries without a label; NaN marks every kind of missing value. None marks nothing.
+        Marks unlabelled entries; NaN marks every kind of missing value, None nothing.
 
     Raises
     ------
     ValueError
-        If a label is missing without being marked, or all are marked.
+        If a label is missing but not marked, or all are marked.
     """
     if np.ndim(unlabeled) != 0:
         raise ValueError(f"unlabeled must be a single value, got {unlabeled!r}")
@@ -49,19 +49,19 @@ def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
     if (lost := known & _missing(y)).any():
         raise ValueError(
             f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}: give "
-            "unlabeled=numpy.nan if these rows have no label"
+            "unlabeled=numpy.nan if these samples have no label"
         )
     check_array(y[known], ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")
     return y, known
 
 
 def encode_known(y: np.ndarray, known: BoolArray) -> tuple[np.ndarray, IntArray]:
-    """Classes, sorted, and the class of each row, (N,), -1 without a label.
+    """Sorted classes, and the class index of each sample, (N,), -1 if unlabelled.
 
     Raises
     ------
     ValueError
-        If y is no vector of at least two classes.
+        If y is not a vector with at least two classes.
     """
     y, known = column_or_1d(y, warn=True), known.ravel()
     labelled = y[known]
@@ -73,14 +73,14 @@ def encode_known(y: np.ndarray, known: BoolArray) -> tuple[np.ndarray, IntArray]
 
 
 def _check_classes(y: np.ndarray) -> np.ndarray:
-    """The same; a ValueError if these are real numbers."""
+    """Return y; ValueError if it is continuous."""
     with np.errstate(invalid="ignore"):  # scikit-learn compares them with integers
         check_classification_targets(y)
     return y
 
 
 def _marked(y: np.ndarray, marker: Any) -> BoolArray:
-    """Where y is the marker of entries without a label."""
+    """Mask of the entries equal to the marker."""
     if marker is None:
         return np.zeros(y.shape, dtype=bool)
     if is_missing(marker):
@@ -92,7 +92,7 @@ def _marked(y: np.ndarray, marker: Any) -> BoolArray:
 
 
 def _missing(y: np.ndarray) -> BoolArray:
-    """Where y is NaN, None or the like."""
+    """Mask of missing values."""
     if y.dtype == object:
         return np.array([is_missing(value) for value in y.ravel()], dtype=bool).reshape(y.shape)
     return np.isnan(y) if y.dtype.kind == "f" else np.zeros(y.shape, dtype=bool)

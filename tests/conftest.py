@@ -1,4 +1,4 @@
-"""Rows wherever they may be, and workers to hold them."""
+"""Fixtures: samples of every kind of source, and Dask workers."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def dask_array(X, folder):
 
 @pytest.fixture(scope="session")
 def put():
-    """By kind of source: a function of an array and a folder that puts its rows there."""
+    """By kind of source: a function of an array and a folder that puts its samples there."""
     return {
         "array": lambda X, folder: X,
         "sparse": lambda X, folder: csr_array(X),

@@ -1,4 +1,4 @@
-"""Draws of any factor model are brought to one labelling, and no product changes."""
+"""Alignment of draws of factor models, which leaves products unchanged."""
 
 import re
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_other_variables_turn_with_the_loadings_and_sizes_only_permute():
     np.testing.assert_array_equal(new["latent"]["row"], tree["posterior"]["row"])
 
 
-def test_latent_positions_rotate_as_loadings_do_and_precisions_are_refused():
+def test_latent_coordinates_rotate_as_loadings_do_and_precisions_are_refused():
     rng = np.random.default_rng(4)
     loadings, weights = planted(rng, k=3)
     latent = rng.standard_normal((3, 6)) + 0.1 * rng.standard_normal((CHAINS, DRAWS, 3, 6))
@@ -131,7 +131,7 @@ def test_latent_positions_rotate_as_loadings_do_and_precisions_are_refused():
     assert worst(new["latent"].values) < MIXED
     before, after = mixed @ moved, new["loadings"].values @ new["latent"].values
     np.testing.assert_allclose(after, before, rtol=0.0, atol=1e-12 * np.abs(before).max())
-    with pytest.raises(ValueError, match=r"precision of posterior is never negative.*rotated"):
+    with pytest.raises(ValueError, match=r"precision of posterior is never negative.*rotation"):
         align_draws(tree, others=("latent", "precision"), **options)
 
 
@@ -226,13 +226,13 @@ def test_what_is_no_tree_is_refused():
 def test_a_component_dim_that_cannot_be_told_is_asked_for():
     x = np.ones((2, 3, 4, 4))
     alone = tree_of({"L": ("a", "b")}, L=x)
-    with pytest.raises(ValueError, match=r"which dim of 'L' counts components.*'a', 'b'.*say comp"):
+    with pytest.raises(ValueError, match=r"component dim of 'L' is unknown.*'a', 'b'.*give comp"):
         align_draws(alone, loadings="L")
     both = tree_of({"L": ("a", "b"), "W": ("b", "a")}, L=x, W=x)
-    with pytest.raises(ValueError, match=r"share the dims \['a', 'b'\]; say component"):
+    with pytest.raises(ValueError, match=r"share the dims \['a', 'b'\]: choose one by component"):
         align_draws(both, loadings="L", weights="W")
     none = tree_of({"L": ("L_dim_0", "L_dim_1"), "W": ("W_dim_0", "W_dim_1")}, L=x, W=x)
-    with pytest.raises(ValueError, match=r"share none; give their component axes one name"):
+    with pytest.raises(ValueError, match=r"share none: give their component axes one name"):
         align_draws(none, loadings="L", weights="W")
 
 

@@ -1,4 +1,4 @@
-"""Rows on disk, in pieces and elsewhere: the same blocks, and one error for what is bad in one."""
+"""Samples of any source give the same blocks, and one error for an invalid block."""
 
 import subprocess
 import sys
@@ -50,15 +50,15 @@ MAKERS = {
 def look(block, shared):
     X = block.X.toarray() if sparse.issparse(block.X) else np.asarray(block.X)
     assert X.shape == (len(block.y), P)
-    return None, [(block.begin, X, block.y)]
+    return [(block.begin, X, block.y)]
 
 
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("block_size", [None, 1, 15, 1000])
-def test_every_source_gives_the_same_rows_in_order(arrays, tmp_path, kind, block_size):
+def test_every_source_gives_the_same_samples_in_order(arrays, tmp_path, kind, block_size):
     X, y = arrays
     blocks = make_blocks(MAKERS[kind](X, tmp_path), y, block_size=block_size)
-    _, seen = blocks.visit(look)
+    seen = blocks.reduce(look)
     assert blocks.n_features == P
     assert sum(blocks.sizes) == N
     if block_size is not None:
@@ -75,7 +75,7 @@ def test_what_is_somewhere_else_is_known_by_its_type(arrays, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["zarr", "memmap", "csr"])
-def test_rows_can_be_read_in_turn(arrays, tmp_path, kind):
+def test_samples_can_be_read_in_turn(arrays, tmp_path, kind):
     X, _ = arrays
     pieces = list(read_blocks(MAKERS[kind](X, tmp_path), block_size=15))
     dense = [piece.toarray() if sparse.issparse(piece) else piece for piece in pieces]
@@ -83,7 +83,7 @@ def test_rows_can_be_read_in_turn(arrays, tmp_path, kind):
     np.testing.assert_array_equal(np.concatenate(dense), X)
 
 
-def test_a_visit_reads_once_what_it_looks_at_and_keeps_nothing(arrays, tmp_path):
+def test_a_map_reads_X_once_if_it_is_accessed(arrays, tmp_path):
     X, y = arrays
     reads = []
 
@@ -99,9 +99,9 @@ def test_a_visit_reads_once_what_it_looks_at_and_keeps_nothing(arrays, tmp_path)
     Disk.__module__ = "zarr.counting"
     blocks = make_blocks(Disk(), y, block_size=20)
     assert not reads
-    blocks.visit(lambda block, shared: (None, block.X.sum() + block.X.shape[1]))
+    blocks.reduce(lambda block, shared: block.X.sum() + block.X.shape[1])
     assert reads == [slice(0, 20), slice(20, 40), slice(40, 50)]
-    blocks.visit(lambda block, shared: (None, block.y.sum()))
+    blocks.reduce(lambda block, shared: block.y.sum())
     assert len(reads) == 3
     blocks.map(lambda block, shared: len(block.X))
     assert len(reads) == 6
@@ -120,14 +120,14 @@ def test_small_chunks_are_read_together():
 @pytest.mark.parametrize("kind", MAKERS)
 def test_lengths_must_agree(arrays, tmp_path, kind):
     X, y = arrays
-    with pytest.raises(ValueError, match="X has 50 rows, and y has 49"):
+    with pytest.raises(ValueError, match="X has 50 samples, and y has 49"):
         make_blocks(MAKERS[kind](X, tmp_path), y[1:])
 
 
 def test_what_is_no_matrix_is_refused(arrays):
     X, y = arrays
     for bad in (X[:, 0], X[:0], X[:, :0]):
-        with pytest.raises(ValueError, match="X must be a matrix"):
+        with pytest.raises(ValueError, match="X must be a non-empty matrix"):
             make_blocks(bad, y)
     for block_size in (0, 2.5):
         with pytest.raises(ValueError, match="block_size must be"):
@@ -142,9 +142,9 @@ def test_memory_is_that_of_a_block(tmp_path):
 import resource, numpy as np
 from bsdr_models.block_sources import make_blocks
 blocks = make_blocks(np.load({str(tmp_path / "X.npy")!r}, mmap_mode="r"), block_size=20_000)
-def look(block, shared): return None, np.asarray(block.X).sum()
+def look(block, shared): return np.asarray(block.X).sum()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-assert blocks.visit(look)[1] == 0.0
+assert blocks.reduce(look) == 0.0
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -172,7 +172,7 @@ def test_sound_blocks_are_encoded_and_counted(arrays, labels):
     checked = check_blocks(pieces(X, labels[y]))
     np.testing.assert_array_equal(checked.classes, labels)
     np.testing.assert_array_equal(checked.counts, np.bincount(y))
-    _, encoded = checked.blocks.visit(lambda block, shared: (None, block.y.tolist()))
+    encoded = checked.blocks.reduce(lambda block, shared: block.y.tolist())
     assert encoded == y.tolist()
     scaler, whole = checked.statistics.scaler(), column_statistics(X).scaler()
     np.testing.assert_allclose(scaler.location, X.mean(axis=0), rtol=1e-12)
@@ -202,7 +202,7 @@ def test_bad_values_are_one_error_with_block_and_row(arrays, kind):
         check_blocks(pieces(change(X), y))
 
 
-def test_a_bad_value_of_sparse_rows_is_named(arrays):
+def test_a_bad_value_of_sparse_samples_is_named(arrays):
     X, y = arrays
     blocks = make_blocks(sparse.csr_array(with_value(X, (27, 2), np.nan)), y, block_size=20)
     with pytest.raises(ValueError, match=r"^block 1, row 27: X contains nan \(column 2\)"):
@@ -214,7 +214,7 @@ def test_another_number_of_features_is_named(arrays):
     blocks = InProcess(
         [Block(X=X[:20], y=y[:20], begin=0), Block(X=X[20:, :3], y=y[20:], begin=20)]
     )
-    with pytest.raises(ValueError, match=r"block 1, rows 20 to 49: .*\(30, 3\), wanted are 4"):
+    with pytest.raises(ValueError, match=r"block 1, rows 20 to 49: .*\(30, 3\), expected 4"):
         check_blocks(blocks)
 
 
@@ -248,7 +248,7 @@ def test_on_a_cluster_the_error_is_the_same(arrays, threads_cluster):
     for source in (X, sparse.csr_array(X)):
         checked = check_blocks(make_blocks(source, y, block_size=20, client=threads_cluster))
         assert checked.blocks.sizes == (20, 20, 10)
-        _, seen = checked.blocks.visit(look)
+        seen = checked.blocks.reduce(look)
         np.testing.assert_array_equal(np.concatenate([rows for _, rows, _ in seen]), X)
 
 

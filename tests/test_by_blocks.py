@@ -1,4 +1,4 @@
-"""Classifiers that are fitted in memory answer for rows that are elsewhere."""
+"""Predictions in blocks of classifiers that are fitted in memory."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_answers_of_several_arrays_come_by_blocks_where_they_are_made_at_once(
         return
     rows = place(X, tmp_path)
     if place is in_dask:
-        with pytest.raises(ValueError, match="one block of rows at a time"):
+        with pytest.raises(ValueError, match="one block at a time"):
             model.decision_function(rows, return_std=True)
         return
     answers = model.decision_function(rows, return_std=True)

@@ -1,4 +1,4 @@
-"""Held-out maps: no label leaks, no distance changes, and arbitrary labels do not come apart."""
+"""Held-out embeddings: no leaks of labels, distances kept, no separation of arbitrary labels."""
 
 import re
 
@@ -42,7 +42,7 @@ LDA = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis())
 
 @pytest.fixture(scope="module")
 def classes():
-    """Three overlapping classes, 60 rows of 5 features."""
+    """Three overlapping classes, 60 samples of 5 features."""
     rng = np.random.default_rng(3)
     y = np.repeat(["a", "b", "c"], 20)
     centres = 2.0 * rng.standard_normal((3, 5))
@@ -78,10 +78,10 @@ def test_probabilities_are_those_of_scikit_learn(classes):
 
 
 @pytest.mark.parametrize("model", [*OURS.values(), LDA], ids=[*OURS, "LDA"])
-def test_a_row_is_placed_without_its_label(classes, model):
-    """Held-out rows get other labels: neither they nor their frame may move.
+def test_a_sample_is_embedded_without_its_label(classes, model):
+    """Held-out samples get other labels: neither they nor their frame may move.
 
-    The model of all rows has seen the other labels too, so the folds are left in their frames.
+    The model of all samples has seen the other labels too, so the folds are left in their frames.
     """
     X, y = classes
     train, test = next(FOLDS.split(X, y))
@@ -118,7 +118,7 @@ def test_alignment_keeps_distances_and_takes_covariances_along(classes, model):
         np.testing.assert_allclose(*squares, rtol=1e-7)
 
 
-def test_folds_share_the_frame_of_the_fit():
+def test_folds_share_the_coordinates_of_the_fit():
     """Without labels to learn from every fold finds nearly the same axes, with either sign."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((90, 4)) * [9.0, 3.0, 0.3, 0.1]
@@ -126,13 +126,13 @@ def test_folds_share_the_frame_of_the_fit():
     model = make_pipeline(PCA(2, random_state=0), LogisticRegression())
     tree = cross_validated_map(model, X, y, cv=6, random_state=0)
     fitted, held_out = (tree[group]["latent_mean"].values for group in ("fit", "predictions"))
-    # Axes are off by about (3 / 9) / sqrt(75) = 0.04, and rows by that times their 9 units.
+    # Axes are off by about (3 / 9) / sqrt(75) = 0.04, and samples by that times their 9 units.
     assert np.abs(held_out - fitted).max() < 4 * 0.04 * 9.0
     assert np.abs(fitted).max() > 15.0
 
 
 class Unit(LinearDiscriminantAnalysis):
-    """LatentCoordinates in a unit that depends on the number of training rows."""
+    """Latent coordinates in a unit that depends on the number of training samples."""
 
     def fit(self, X, y):
         self.unit_ = len(X)
@@ -147,7 +147,7 @@ def test_units_differ_unless_scaled(classes):
     plain = cross_validated_map(LinearDiscriminantAnalysis(), X, y, cv=FOLDS)["predictions"]
     rigid = cross_validated_map(Unit(), X, y, cv=FOLDS)["predictions"]
     scaled = cross_validated_map(Unit(), X, y, cv=FOLDS, scale=True)["predictions"]
-    # Each fold has 45 of 60 rows, and so a unit that is 60 / 45 times too small.
+    # Each fold has 45 of 60 samples, and so a unit that is 60 / 45 times too small.
     ratio = rigid["fold_scale"].values / plain["fold_scale"].values
     np.testing.assert_allclose(ratio, 60 / 45, rtol=1e-9)
     expected = plain["fold_scale"].values[plain["fold"].values]
@@ -159,10 +159,10 @@ def test_units_differ_unless_scaled(classes):
 
 @pytest.mark.filterwarnings("ignore:the targets are not predictable from X")
 @pytest.mark.parametrize("name", ["BSDR", "BM2PCA"])
-def test_arbitrary_labels_come_apart_in_the_fit_alone(name):
-    """60 rows, 200 features: the fitted map separates, the held-out one is at chance, 1/3.
+def test_arbitrary_labels_separate_in_the_fit_alone(name):
+    """60 samples, 200 features: the fitted map separates, the held-out one is at chance, 1/3.
 
-    Its accuracy has a standard error of 0.061, and a held-out row is a little more often wrong
+    Its accuracy has a standard error of 0.061, and a held-out sample is a little more often wrong
     than right by chance, because its class is rarer in what was learnt.
     """
     X, y = np.random.default_rng(0).standard_normal((60, 200)), np.arange(60) % 3
@@ -209,7 +209,7 @@ def test_small_classes():
     with pytest.raises(ValueError, match="largest, 'a', has 15"):
         cross_validated_map(LinearDiscriminantAnalysis(), X, y, cv=16)
     y[-3:-1] = "b"
-    with pytest.raises(ValueError, match="all 1 rows of class 'c' are held out at once"):
+    with pytest.raises(ValueError, match="all 1 samples of class 'c' are held out at once"):
         cross_validated_map(LinearDiscriminantAnalysis(), X, y, cv=10, random_state=0)
 
 
@@ -219,12 +219,12 @@ def test_small_classes():
         (LogisticRegression(), 3, TypeError, "LogisticRegression has no transform"),
         (PCA(2), 3, ValueError, "y holds ['a', 'b', 'c']"),
         (LDA, RepeatedStratifiedKFold(n_splits=3, n_repeats=2), ValueError, "is held out 2 times"),
-        (LDA, [(np.arange(30), np.arange(30, 60))], ValueError, "row 0 is held out 0 times"),
+        (LDA, [(np.arange(30), np.arange(30, 60))], ValueError, "sample 0 is held out 0 times"),
         (
-            make_pipeline(PCA(0.999), LogisticRegression()),  # of three rows: two axes at most
+            make_pipeline(PCA(0.999), LogisticRegression()),  # of three samples: two axes at most
             [([0, 20, 40], np.setdiff1d(np.arange(60), [0, 20, 40])), (np.arange(60), [0, 20, 40])],
             ValueError,
-            "fold 0 has 2 components, that of all rows 5",
+            "fold 0 has 2 components, that of all samples 5",
         ),
     ],
 )
@@ -235,7 +235,7 @@ def test_bad_requests_say_why(classes, model, cv, error, message):
 
 def test_targets_that_are_no_classes():
     X = np.random.default_rng(2).standard_normal((20, 3))
-    with pytest.raises(ValueError, match="one class per row, got continuous"):
+    with pytest.raises(ValueError, match="one class per sample, got continuous"):
         cross_validated_map(LDA, X, X[:, 0])
 
 

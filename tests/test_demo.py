@@ -1,4 +1,4 @@
-"""The demo runs from its command line and leaves what it promises."""
+"""The demo runs from its command line and writes its files."""
 
 import matplotlib.image
 import numpy as np
@@ -18,7 +18,7 @@ def test_demo_writes_pictures_and_posteriors(tmp_path, monkeypatch, capsys):
 
     printed = capsys.readouterr().out
     assert "shrinkage LDA" in printed
-    assert "How sure" in printed
+    assert "Probability of the true class" in printed
     (row,) = [line for line in printed.splitlines() if line.startswith("│ BSDR  ")]
     accuracy, log_loss, _ = (float(cell) for cell in row.strip("│").split("│")[1:])
     assert accuracy > 0.9

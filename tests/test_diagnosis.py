@@ -193,7 +193,7 @@ def test_subspace_projector_is_that_of_its_definition(regression):
 
 
 def test_positions_of_dgplvm_are_judged_up_to_rotation():
-    """Planted positions, each chain turned: what turns nothing mixes, raw positions do not."""
+    """Planted latent coordinates, each chain rotated: invariants mix, raw coordinates do not."""
     rng = np.random.default_rng(12)
     latent = rng.standard_normal((8, 2)) + 0.1 * rng.standard_normal((CHAINS, DRAWS, 8, 2))
     turns = np.array([np.linalg.qr(rng.standard_normal((2, 2)))[0] for _ in range(CHAINS)])
@@ -237,7 +237,7 @@ def test_subspace_of_many_features_takes_little_room():
     row = rows_of(found)["subspace projector"]
     assert row.entries == 1000
     assert row.verdict.endswith("(1000 of 18003000 entries)")
-    assert found.remarks == ("The run was interrupted: these are its draws until then.",)
+    assert found.remarks == ("The run was interrupted: these are the draws until then.",)
 
 
 def test_a_single_chain_is_never_praised(regression):
@@ -288,8 +288,8 @@ def test_mean_field_of_bsdr(iris):
     )
     check_approximation(diagnose(tree))
     rows = check_approximation(diagnose(bare))
-    assert rows["optimum"].verdict == "ok: the bound came to rest"
-    assert rows["starts"].verdict.startswith("not applicable: one start")
+    assert rows["optimum"].verdict == "ok: the bound converged"
+    assert rows["restarts"].verdict.startswith("not applicable: one run")
     assert rows["k-hat"].verdict.endswith("sample_stats of the tree has no log_p and no log_q")
     assert "factors are independent" in rows["spread"].verdict
     tree.attrs["converged"] = 0
@@ -301,7 +301,7 @@ def test_mean_field_of_bsdr(iris):
 def test_mean_field_of_bm2pca_says_what_is_held(iris):
     tree = BM2PCAClassifier(random_state=0).fit(*iris).idata_
     rows = check_approximation(diagnose(tree))
-    assert "held at its estimate" in rows["spread"].verdict
+    assert "held fixed at their estimates" in rows["spread"].verdict
 
 
 def test_gibbs_of_bm2pca_is_aligned_by_rotation(iris):
@@ -331,20 +331,20 @@ def test_a_mode_has_no_spread(iris):
     found = diagnose(tree)
     rows = rows_of(found)
     assert found.converged is None
-    assert rows["spread"].verdict == "not applicable: a mode is one point, it has no spread"
-    assert rows["optimum"].verdict == "ok: the search for the mode came to rest"
-    assert set(rows) == {"spread", "optimum", "starts"}
+    assert rows["spread"].verdict == "not applicable: a mode has no spread"
+    assert rows["optimum"].verdict == "ok: the search for the mode converged"
+    assert set(rows) == {"spread", "optimum", "restarts"}
 
 
 @pytest.mark.parametrize(
     ("ends", "verdict", "gap"),
     [
-        ([-5.0, -5.4, -9.0], "ok: 2 of 3 within 1 nats of the best; the last 4 nats below", 0.4),
+        ([-5.0, -5.4, -9.0], "ok: 2 of 3 within 1 nats of the best; the worst 4 nats below", 0.4),
         ([-5.0, -5.1], "ok: 2 of 2 within 1 nats of the best", 0.1),
         (
             [-9.0, -5.0, np.nan],
-            "not converged: only one of 2 ends at the best value, next 4 nats below; "
-            "the last 4 nats below",
+            "not converged: only one of 2 reaches the best value, the next is 4 nats below; "
+            "the worst 4 nats below",
             4.0,
         ),
     ],
@@ -352,7 +352,7 @@ def test_a_mode_has_no_spread(iris):
 def test_starts_are_compared(ends, verdict, gap):
     tree = foreign(np.random.default_rng(1), chains=1, inference_method="map")
     tree["fit"] = xr.Dataset({"restarts": ("restart", np.array(ends))})
-    row = rows_of(diagnose(tree))["starts"]
+    row = rows_of(diagnose(tree))["restarts"]
     assert row.verdict == verdict
     assert row.value == pytest.approx(gap)
 
@@ -362,7 +362,7 @@ def test_advi_is_judged_by_the_drift_of_its_bound():
     tree = foreign(rng, chains=1)
     noise = rng.standard_normal(1000)
     for bound, verdict in (
-        (noise, "ok: moved by"),
+        (noise, "ok: changed by"),
         (noise + 0.1 * np.arange(1000.0), "not converged: still rose by 10 "),
         (np.full(1000, np.nan), "not converged: the bound is not finite"),
         (noise[:10], "not applicable: too few steps"),
@@ -405,7 +405,7 @@ def test_k_hat_that_cannot_be_computed_says_why():
     verdict = rows_of(diagnose(tree, engine="advi"))["k-hat"].verdict
     assert verdict == "not applicable: sample_stats of the tree has no log_p"
     tree = foreign(rng, chains=1, draws=50, stats={"log_q": zero, "log_p": zero})
-    assert "50 draws show no tail" in rows_of(diagnose(tree, engine="advi"))["k-hat"].verdict
+    assert "50 draws are too few" in rows_of(diagnose(tree, engine="advi"))["k-hat"].verdict
     bad = rng.standard_normal((1, 400))
     bad[0, 7] = np.nan
     tree = foreign(rng, chains=1, stats={"log_q": bad, "log_p": np.zeros((1, 400))})
@@ -451,14 +451,16 @@ def test_a_foreign_tree_names_its_quantities_and_may_bring_products():
     product = tree["posterior"]["mu"] * 2.0
     assert diagnose(tree, quantities={"twice mu": product}).converged is True
     assert diagnose(tree, quantities="tau").converged is False
-    with pytest.raises(ValueError, match=r"no model of this package: say quantities=.*'mu', 'tau'"):
+    with pytest.raises(
+        ValueError, match=r"no model of this package: give quantities=.*'mu', 'tau'"
+    ):
         diagnose(tree)
     with pytest.raises(ValueError, match=r"quantity 'flat' has no dim chain and no draw"):
         diagnose(tree, quantities={"flat": product[0, 0]})
     tree.attrs["inference_method"] = "pathfinder"
     with pytest.raises(ValueError, match=r"one of .*the tree has inference_method = 'pathfinder'"):
         diagnose(tree, quantities=["mu"])
-    # A card can be given in place of the attribute.
+    # A specification can be given in place of the attribute.
     named = xr.DataTree.from_dict(
         {"posterior": tree["posterior"].to_dataset().rename(mu="coef", tau="bias_centered")}
     )

@@ -58,7 +58,7 @@ def assert_usable(model):
     np.testing.assert_allclose(probability.sum(axis=1), 1.0)
     assert np.isfinite(model.transform(X)).all()
     assert model.idata_.attrs["interrupted"] == 1
-    assert model.summary().remarks[0].startswith("The user stopped the fit")
+    assert model.summary().remarks[0].startswith("The user interrupted the fit")
 
 
 def assert_unfitted(model):
@@ -88,7 +88,7 @@ def test_populations_that_are_done_are_kept(monkeypatch):
 
 
 @pytest.mark.parametrize("call", [3, 12])
-def test_the_climb_of_a_label_free_subspace(monkeypatch, call):
+def test_the_ascent_of_a_label_free_subspace(monkeypatch, call):
     interrupt(monkeypatch, subspace, "objective", call)
     model = BM2PCAClassifier(C=0.1, metric_scale=10.0, calibrate=False).fit(X, y)
     assert_usable(model)
@@ -99,7 +99,7 @@ def test_the_climb_of_a_label_free_subspace(monkeypatch, call):
     np.testing.assert_array_equal(whole.fit(X, y).lower_bounds_[:n], model.lower_bounds_)
 
 
-def test_the_climb_of_one_classifier_for_each_class(monkeypatch):
+def test_the_ascent_of_one_classifier_for_each_class(monkeypatch):
     settings = {"strategy": "one_vs_rest", "C": 1.0, "metric_scale": 10.0, "calibrate": False}
     whole = BM2PCAClassifier(**settings).fit(X, y)
     assert whole.n_iter_ > 5
@@ -123,7 +123,7 @@ def test_an_interrupt_of_the_first_population(monkeypatch, n_components):
 
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 def test_an_interrupt_while_settings_are_compared(monkeypatch, strategy):
-    """A climb that is cut short is no measure of its setting."""
+    """An interrupted ascent does not measure its setting."""
     module, name = (subspace, "objective") if strategy == "shared" else (one_vs_rest_fit, "step")
     calls = interrupt(monkeypatch, module, name, 7)
     model = BM2PCAClassifier(strategy=strategy)
@@ -225,7 +225,7 @@ def test_no_map_without_a_fold(last):
 
 
 def test_a_map_of_the_folds_until_an_interrupt():
-    Tired.fits, Tired.last = 0, 4  # all rows, two folds, and the one that is cut short
+    Tired.fits, Tired.last = 0, 4  # all samples, two folds, and the one that is cut short
     with pytest.warns(UserWarning, match="interrupted after 2 of 5 folds"):
         tree = cross_validated_map(Tired(variant="paper"), X, y, cv=5, random_state=0)
     whole = cross_validated_map(BSDRClassifier(variant="paper"), X, y, cv=5, random_state=0)
@@ -286,7 +286,7 @@ def test_ctrl_c():
     assert found.stdout.split() == ["True"] * 15
 
 
-# ------------------------------------------------------------------------------ side by side
+# ------------------------------------------------------------------------------ in parallel
 
 PARALLEL = {
     "populations and folds": BSDRClassifier("auto", chains=2, random_state=0),
@@ -315,7 +315,7 @@ def results(model, **where):
 
 
 @pytest.mark.parametrize("name", PARALLEL)
-def test_what_runs_side_by_side_changes_no_bit(name):
+def test_what_runs_in_parallel_changes_no_bit(name):
     alone = results(PARALLEL[name])
     for found, expected in zip(
         results(PARALLEL[name], backend="threading", n_jobs=2), alone, strict=True
@@ -387,7 +387,7 @@ def test_fits_are_logged_and_nothing_is_printed(caplog, capfd):
     with caplog.at_level(logging.DEBUG, logger="bsdr_models"):
         model = BSDRClassifier(n_restarts=2, **PAPER).fit(X, y)
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
-    assert said[0] == ("INFO", "BSDRClassifier: fit to 50 rows of 4 features")
+    assert said[0] == ("INFO", "BSDRClassifier: fit to 50 samples of 4 features")
     assert said[-1][0] == "INFO"
     assert said[-1][1].startswith(f"BSDRClassifier: converged after {model.n_iter_} iterations, ")
     assert any(f"{model.lower_bounds_[-1]:.6g}" in text for level, text in said if level == "DEBUG")

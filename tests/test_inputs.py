@@ -1,4 +1,4 @@
-"""Numbers that are asked for by name."""
+"""Validation of numeric arguments."""
 
 import numpy as np
 import pytest

@@ -17,7 +17,7 @@ from bsdr_models.rng import as_generator
 
 
 def test_calibration_error_is_the_weighted_gap_of_the_bins():
-    # Two rows said 0.9 and one was right: gap 0.4. Two said 0.6 and both were right: gap 0.4.
+    # Two samples said 0.9 and one was right: gap 0.4. Two said 0.6 and both were right: gap 0.4.
     # One said 1.0 and was right: no gap, though it shares the last bin with the first two.
     probability = np.array([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.6, 0.4], [1.0, 0.0]])
     y = [0, 1, 0, 0, 0]
@@ -69,7 +69,7 @@ def test_scores_agree_with_the_calibration_error_above():
 
 @pytest.mark.parametrize(("excess", "least"), [(0.0, 0.95 - 0.06), (0.1, 0.9 - 0.06)])
 def test_intervals_hold_the_calibration_error(excess, least):
-    """200 sets of 120 rows that state 0.5 to 0.9 and are right by `excess` less often.
+    """200 sets of 120 samples that state 0.5 to 0.9 and are right by `excess` less often.
 
     Every bin then has that error. Least: the 95 % of the test that decides about zero, or the
     90 % asked for, less four and three standard errors.
@@ -84,8 +84,8 @@ def test_intervals_hold_the_calibration_error(excess, least):
     assert holds / 200 > least
 
 
-def test_several_statements_of_a_row_are_resampled_together():
-    """Twice the same statement in every row is no more than once."""
+def test_several_statements_of_a_sample_are_resampled_together():
+    """Twice the same statement in every sample is no more than once."""
     rng = np.random.default_rng(5)
     stated = rng.random((200, 1))
     happened, bins = rng.random((200, 1)) < stated**2, (5 * stated).astype(int)
@@ -98,7 +98,7 @@ def test_several_statements_of_a_row_are_resampled_together():
     assert (once.value, once.high) == pytest.approx((twice.value, twice.high))
 
 
-def test_integer_seeds_repeat_and_generators_go_on():
+def test_integer_seeds_repeat_and_generators_continue():
     assert as_generator(3).random() == as_generator(3).random()
     assert as_generator(np.int64(3)).random() == as_generator(3).random()
     generator = np.random.default_rng(3)

@@ -1,4 +1,4 @@
-"""A loaded model does what the saved one did, to the bit; a file is whole or as it was before."""
+"""Loaded models equal saved ones bitwise; files are written atomically."""
 
 import errno
 import json
@@ -59,7 +59,7 @@ PAPER = {"variant": "paper", "C": 1.0, "n_sweeps": 4, "calibrate": False, "rando
 LABEL_FREE = {"C": 1.0, "metric_scale": 1.0, "calibrate": False, "random_state": 0}
 QUICK = {"map_width": 2.0, "map_noise": 0.1, "max_iter": 40, "random_state": 0}
 
-# Name: estimator, rows (see `features`), targets (see `targets`).
+# Name: estimator, samples (see `features`), targets (see `targets`).
 VARIANTS = {
     "bsdr": (BSDRClassifier(**DRAWS), "dense", "class"),
     "bsdr, any number": (
@@ -204,7 +204,7 @@ COMPILED = {
 
 
 def features(kind):
-    """Rows of a fit, 30 of iris; with 5 more features than rows where that is asked."""
+    """Samples of a fit, 30 of iris; with 5 more features than samples where that is asked."""
     X, _ = load_iris(return_X_y=True)
     rng = np.random.default_rng(0)
     X = X[::5].copy()
@@ -247,7 +247,7 @@ def targets(kind, n_samples):
 
 
 def fitted(estimator, rows, target):
-    """A model, and the rows of its fit."""
+    """A model, and the samples of its fit."""
     X = features(rows)
     y, keywords = targets(target, X.shape[0])
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
@@ -281,7 +281,7 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in COMPILED]
 
 
 def answers(model, X):
-    """What every method has to say of the rows."""
+    """Results of every method for the samples."""
     given = {}
     for name, keywords in METHODS.items():
         if name == "impute" and (not isinstance(X, np.ndarray) or X.ndim != 2):
@@ -318,7 +318,7 @@ def without_date(tree):
 
 @pytest.fixture(scope="module")
 def mnp():
-    """The smallest model, and the rows of its fit."""
+    """The smallest model, and the samples of its fit."""
     return fitted(*VARIANTS["mnp"])
 
 
@@ -367,7 +367,7 @@ def test_a_model_that_was_loaded_can_be_saved_and_fitted_again(tmp_path):
     assert_same(second.fit(X, y).predict_proba(X), model.fit(X, y).predict_proba(X))
 
 
-def test_a_stream_goes_on(tmp_path):
+def test_a_stream_continues(tmp_path):
     model, X = fitted(*VARIANTS["bsdr, stream"])
     model.save(tmp_path / "model.skops")
     back = bsdr_models.load(tmp_path / "model.skops")
@@ -379,7 +379,7 @@ def test_a_stream_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
-def test_the_random_state_goes_on(kind, mnp, tmp_path):
+def test_the_random_state_continues(kind, mnp, tmp_path):
     X, y = mnp[1], targets("real", 30)[0]
     model = BM2PCARegressor(2, random_state=kind(5)).fit(X, y)
     model.save(tmp_path / "model.skops")

@@ -1,4 +1,4 @@
-"""Summaries: every estimator of the zoo has one, it says what is so, and it shows it safely."""
+"""Summaries: every estimator of the package has one, it says what is so, and it shows it safely."""
 
 import re
 import subprocess
@@ -70,7 +70,7 @@ def test_a_summary_says_what_the_fit_has_left(name):
     rows = 60
     assert summary.title == type(model).__name__
     assert line(summary, "model", "paper") in model._spec.paper
-    assert line(summary, "data", "rows") == str(rows)
+    assert line(summary, "data", "samples") == str(rows)
     assert line(summary, "data", "features").startswith(str(model.n_features_in_))
     if "real" in name:
         assert line(summary, "data", "outputs").startswith("1,")
@@ -148,7 +148,7 @@ def test_noise_is_called_noise():
     assert any("not predictable from X" in remark for remark in model.summary().remarks)
 
 
-def test_scores_of_held_out_rows():
+def test_scores_of_held_out_samples():
     model = fitted("bm2pca")
     best = np.argmin(model.cv_results_["log_loss"])
     summary = model.summary()
@@ -161,10 +161,10 @@ def test_scores_of_held_out_rows():
     left_out = model._learned.posterior.classifier.loo_log_probabilities()
     own = left_out[np.arange(len(X)), np.searchsorted(model.classes_, y)]
     said = line(model.summary(), "held-out rows", "log score")
-    assert said == f"{own.mean():.3f} nats per row"
+    assert said == f"{own.mean():.3f} nats per sample"
 
 
-def test_gaps_constant_features_and_rows_without_a_label_are_counted():
+def test_missing_values_constant_features_and_samples_without_a_label_are_counted():
     dirty, labels = X.copy(), y.copy()
     dirty.iloc[:6, 2] = np.nan
     dirty["flat"] = 1.0
@@ -172,7 +172,7 @@ def test_gaps_constant_features_and_rows_without_a_label_are_counted():
     model = bsdr_models.BM2PCAClassifier(unlabeled="?", random_state=0)
     with pytest.warns(UserWarning, match="constant"):
         summary = model.fit(dirty, labels).summary()
-    assert line(summary, "data", "rows") == "60, 12 of them without a target"
+    assert line(summary, "data", "samples") == "60, 12 of them without a target"
     assert line(summary, "data", "features").endswith("; 1 constant and ignored")
     share = 6 / (60 * 14)
     assert line(summary, "data", "missing") == f"{share:.2g} of the entries"
@@ -182,7 +182,7 @@ def test_many_classes_are_counted_and_long_names_cut():
     rng = np.random.default_rng(0)
     many = np.repeat(np.arange(12), 4)
     summary = bsdr_models.MNPClassifier().fit(rng.normal(size=(48, 3)) + many[:, None], many)
-    assert line(summary.summary(), "data", "classes") == "12, of 4 to 4 rows"
+    assert line(summary.summary(), "data", "classes") == "12, of 4 to 4 samples"
     long = np.array(["a" * 200, "b"])[np.arange(20) % 2]
     model = bsdr_models.MNPClassifier().fit(rng.normal(size=(20, 3)), long)
     assert "a" * 23 + "… (10)" in line(model.summary(), "data", "classes")
@@ -195,9 +195,9 @@ def test_what_a_reader_should_know():
     assert summary.remarks[0].startswith("Not converged: the fit stopped at max_iter")
     assert "not converged" in line(summary, "fit", "bound")
     model.interrupted_ = True
-    assert model.summary().remarks[0].startswith("The user stopped the fit")
+    assert model.summary().remarks[0].startswith("The user interrupted the fit")
     assert any("too narrow" in remark for remark in summary.remarks)
-    # The paper's variant ends after so many sweeps, where held-out rows want it to.
+    # The paper's variant ends after so many sweeps, where held-out samples want it to.
     early = fitted("bm2pca paper")
     assert not early.converged_
     assert not any("onverged" in remark for remark in early.summary().remarks)

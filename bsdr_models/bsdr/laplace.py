@@ -145,7 +145,7 @@ def fit_laplace(
         target=problem.target, n_labels=problem.contrasts.shape[1], priors=problem.priors
     )
     blocks = InProcess([Block(X=problem.X, y=problem.y, begin=0)])
-    _, sums = blocks.visit(sum_data, shared=response)
+    sums = blocks.reduce(sum_data, shared=response)
     return fit_laplace_blocks(
         blocks,
         Prepared(response=response, metric=None, sums=sums),
@@ -175,7 +175,7 @@ def prepare(
         None for samples that are already scaled.
     """
     response = Response(target=target, n_labels=n_labels, priors=priors, scaler=scaler)
-    _, sums = blocks.visit(sum_data, shared=response)
+    sums = blocks.reduce(sum_data, shared=response)
     metric = Metric.from_sums(sums.gram, sums.fourth, sums.n_samples)
     return Prepared(response=response, metric=metric, sums=sums)
 
@@ -371,8 +371,8 @@ class _Search:
         return self.prior.density(F, A) - 0.5 * float(rest @ rest) - 0.5 * len(rest) * LOG_2PI
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
-        """Unnormalised log posterior density and its gradient, by one visit of all samples."""
-        _, found = self.blocks.visit(sum_gradient, shared=(self.response, self.parameters(x)))
+        """Unnormalised log posterior density and its gradient, by one pass over the samples."""
+        found = self.blocks.reduce(sum_gradient, shared=(self.response, self.parameters(x)))
         by_a = found.weights @ self.basis[self.rank :].T
         slope = [self.in_whitened(found.loadings).ravel(), by_a.ravel(), found.bias, found.noise]
         value, prior_slope = self.log_prior(x)
@@ -386,10 +386,10 @@ class _Search:
         return value, np.concatenate(slope) + prior_slope
 
     def update_hessian(self) -> None:
-        """Hessian of the log likelihood at the current parameters, by one visit of all samples."""
+        """Hessian of the log likelihood at the current parameters, by one pass over the samples."""
         self.recentre()
         shared = (self.response, self.parameters(self.at), self.basis[self.rank :])
-        _, second = self.blocks.visit(sum_hessian, shared=shared)
+        second = self.blocks.reduce(sum_hessian, shared=shared)
         # Whiten the columns of the loadings, then the rows.
         d, r = self.blocks.n_features, self.rank
         for _ in range(2):
@@ -595,7 +595,7 @@ def _finish(
     normal = rng.standard_normal((n_draws, len(at)))
     inside = at + solve_triangular(root.T, normal.T).T
     draws = [search.parameters(x) for x in inside]
-    _, log_likelihood = search.blocks.visit(sum_log_likelihood, shared=(search.response, draws))
+    log_likelihood = search.blocks.reduce(sum_log_likelihood, shared=(search.response, draws))
     density = log_likelihood + [search.density(x) for x in inside]
     ratio = density + 0.5 * np.sum(normal**2, axis=1) + 0.5 * len(at) * LOG_2PI - half_log_det
     log_evidence = float(logsumexp(ratio)) - math.log(n_draws)
@@ -604,7 +604,7 @@ def _finish(
         with suppress(np.linalg.LinAlgError):
             inside, expected = _sample_scales(search, inside, precision, rng)
             shared = search.response, [search.parameters(x) for x in inside]
-            _, log_likelihood = search.blocks.visit(sum_log_likelihood, shared=shared)
+            log_likelihood = search.blocks.reduce(sum_log_likelihood, shared=shared)
             ratio = log_likelihood - expected
     return Laplace(
         mode=_complete(search, at, rng),

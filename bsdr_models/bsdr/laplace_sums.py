@@ -127,7 +127,7 @@ class DataSums(_Additive):
     target_square: FloatArray
 
 
-def sum_data(block: Block, response: Response) -> tuple[None, DataSums]:
+def sum_data(block: Block, response: Response) -> DataSums:
     """Sufficient statistics of a block."""
     d, k = block.X.shape[1], response.n_labels
     zero = np.zeros
@@ -154,12 +154,10 @@ def sum_data(block: Block, response: Response) -> tuple[None, DataSums]:
             target_total=columns.sum(axis=0),
             target_square=np.sum(columns**2, axis=0),
         )
-    return None, out
+    return out
 
 
-def sum_log_likelihood(
-    block: Block, shared: tuple[Response, list[Coefficients]]
-) -> tuple[None, Any]:
+def sum_log_likelihood(block: Block, shared: tuple[Response, list[Coefficients]]) -> Any:
     """Log likelihood of several draws, (S,)."""
     response, draws = shared
     s, r = len(draws), draws[0].loadings.shape[1]
@@ -172,10 +170,10 @@ def sum_log_likelihood(
         for i, parameters in enumerate(draws):
             eta = z[:, i] @ W[i] + b[i]
             total[i] += _log_likelihood(response, eta, y, parameters.noise)[0]
-    return None, total
+    return total
 
 
-def sum_gradient(block: Block, shared: tuple[Response, Coefficients]) -> tuple[None, Gradient]:
+def sum_gradient(block: Block, shared: tuple[Response, Coefficients]) -> Gradient:
     """Log likelihood and its gradient."""
     response, parameters = shared
     C, F = response.contrasts, parameters.loadings
@@ -192,7 +190,7 @@ def sum_gradient(block: Block, shared: tuple[Response, Coefficients]) -> tuple[N
         back += samples.back(slope @ W.T)
         weights += z.T @ slope
         bias += slope.sum(axis=0)
-    return None, Gradient(
+    return Gradient(
         value=value,
         loadings=back,
         weights=weights @ C.T,
@@ -201,9 +199,7 @@ def sum_gradient(block: Block, shared: tuple[Response, Coefficients]) -> tuple[N
     )
 
 
-def sum_hessian(
-    block: Block, shared: tuple[Response, Coefficients, FloatArray]
-) -> tuple[None, FloatArray]:
+def sum_hessian(block: Block, shared: tuple[Response, Coefficients, FloatArray]) -> FloatArray:
     """Hessian of the log likelihood in (F, A, b, noise), raveled: (P, P).
 
     Parameters
@@ -260,7 +256,7 @@ def sum_hessian(
     out[:size, size:] = across.reshape(size, n_other)
     out[size:, :size] = out[:size, size:].T
     out[size:, size:] = other
-    return None, out
+    return out
 
 
 def _log_likelihood(

@@ -1,4 +1,4 @@
-"""Progress on the terminal, for any driver."""
+"""Progress bars in the terminal."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,19 +18,19 @@ from rich.progress import (
 
 from bsdr_models.inference.parallel import n_workers
 
-# Iterations take well under a millisecond: the display is told about them in bunches.
+# Iterations take well under a millisecond, so the display is not updated for each.
 _SECONDS_BETWEEN_UPDATES = 0.1
 
 
 class ProgressBar:
-    """A bar over a number of iterations; shows and costs nothing when disabled.
+    """A progress bar over iterations, without cost when disabled.
 
-    Inside another live display of an older rich, which can show only one, it shows nothing.
+    Shows nothing inside another live display, of which older versions of rich allow only one.
 
     Parameters
     ----------
     total : int
-        Number of iterations, or the most there can be. May be set anew on the way.
+        Largest number of iterations; may be changed later.
     description : str
     enabled : bool
 
@@ -94,7 +94,7 @@ class ProgressBar:
             self._flush()
 
     def end_stage(self, length: int) -> None:
-        """Take off the total what the stage that ends here, of ``length`` at most, did without."""
+        """Reduce the total by the iterations that a stage of at most ``length`` did not need."""
         self.total -= length - (self.count - self._stage)
         self._stage = self.count
 
@@ -111,9 +111,9 @@ class ProgressBar:
 def ascent_progress(
     description: str, *, n_restarts: int, max_iter: int, n_jobs: int | None, enabled: bool
 ) -> Iterator[dict[str, Any]]:
-    """Options of ``run_coordinate_ascent`` by which a bar shows it.
+    """Options by which ``run_coordinate_ascent`` shows a progress bar.
 
-    The bar counts iterations, or restarts where several run side by side.
+    It counts iterations, or restarts if these run in parallel.
 
     Examples
     --------

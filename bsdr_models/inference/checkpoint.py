@@ -1,8 +1,7 @@
-"""A search over blocks of rows that goes on where it was stopped.
+"""Checkpoints of an optimisation over blocks of samples.
 
-It keeps nothing with its rows, so that its best point is all there is to write. One that was
-stopped, or whose cluster is lost, begins there when it is run again. Files are arrays of NumPy,
-without pickle.
+A checkpoint holds the best point so far, from which the optimisation continues after an interrupt
+or the loss of its cluster. Files hold NumPy arrays, without pickle.
 """
 
 import json
@@ -20,18 +19,18 @@ POINTER = "latest.json"
 
 
 class SavedPoint:
-    """The best point of a search, written every so many times.
+    """The best point of an optimisation, written at intervals.
 
     Parameters
     ----------
     folder : path
-        Made if there is none. One fit has it for its own.
+        Created if missing; must not be shared between fits.
     blocks : SampleBlocks
     every : int
-        Offers from one writing to the next.
+        Number of offers per write.
     settings : mapping
-        What a search must share with the one that has written, as far as JSON can hold it:
-        options, priors, statistics of the data. Compared beside the sizes of the blocks.
+        Options, priors and statistics of the data, in JSON types. On reading they must be equal,
+        and so must the sizes of the blocks.
     """
 
     def __init__(
@@ -45,53 +44,50 @@ class SavedPoint:
         if isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1:
             raise ValueError(f"every must be a positive number of evaluations, got {every!r}")
         self._folder, self._every = Path(folder).absolute(), int(every)
-        self._summary_parts = _summary_parts(blocks, settings)
+        self._identity = _identity(blocks, settings)
         self._offers = 0
 
     def read(self) -> dict[str, np.ndarray] | None:
-        """What was written last, None if nothing was.
+        """Last written arrays, or None.
 
         Raises
         ------
         ValueError
-            If the folder holds a checkpoint of other data, or of other settings.
+            If the checkpoint is of other data or settings.
         """
         if not (self._folder / POINTER).exists():
             return None
-        saved = _read_pointer(self._folder, self._summary_parts)
+        saved = _read_pointer(self._folder, self._identity)
         with np.load(self._folder / saved["point"], allow_pickle=False) as arrays:
             return dict(arrays)
 
     def offer(self, arrays: Mapping[str, Any]) -> None:
-        """Count, and write if it is time."""
+        """Write every ``every``-th call."""
         self._offers += 1
         if self._offers % self._every:
             return
         _write_arrays(self._folder / "point.npz", arrays)
-        pointer = {"point": "point.npz", **self._summary_parts}
+        pointer = {"point": "point.npz", **self._identity}
         _replace(self._folder / POINTER, json.dumps(pointer, indent=1).encode())
 
 
-def _summary_parts(blocks: SampleBlocks, settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What is compared, as it comes back from a file."""
-    facts: dict[str, Any] = json.loads(
-        json.dumps(
-            {
-                "format": FORMAT,
-                "sizes": [int(size) for size in blocks.sizes],
-                "n_features": blocks.n_features,
-                "settings": dict(settings or {}),
-            }
-        )
-    )
-    return facts
+def _identity(blocks: SampleBlocks, settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Data and settings of a fit, after a round trip through JSON."""
+    identity = {
+        "format": FORMAT,
+        "sizes": [int(size) for size in blocks.sizes],
+        "n_features": blocks.n_features,
+        "settings": dict(settings or {}),
+    }
+    found: dict[str, Any] = json.loads(json.dumps(identity))
+    return found
 
 
-def _read_pointer(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _read_pointer(folder: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
     path = folder / POINTER
     try:
         saved: dict[str, Any] = json.loads(path.read_text())
-        different = _differences(saved, facts)
+        different = _differences(saved, identity)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no checkpoint: {error}") from error
     if different:
@@ -103,16 +99,16 @@ def _read_pointer(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What a checkpoint and a fit do not share, in words."""
+    """Differences between a checkpoint and a fit, in words."""
     found = []
     if saved.get("format") != now["format"]:
         return [f"it is of format {saved.get('format')}, this is {now['format']}"]
     if saved["n_features"] != now["n_features"]:
-        found.append(f"it has {saved['n_features']} features, these rows {now['n_features']}")
+        found.append(f"it has {saved['n_features']} features, X has {now['n_features']}")
     if sum(saved["sizes"]) != sum(now["sizes"]):
-        found.append(f"it has {sum(saved['sizes'])} rows, these are {sum(now['sizes'])}")
+        found.append(f"it has {sum(saved['sizes'])} samples, X has {sum(now['sizes'])}")
     elif saved["sizes"] != now["sizes"]:
-        found.append("its blocks are of other sizes")
+        found.append("its blocks have other sizes")
     for name in sorted({*saved["settings"], *now["settings"]}):
         was, wanted = saved["settings"].get(name), now["settings"].get(name)
         if was != wanted:
@@ -121,7 +117,7 @@ def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays to a file that is there in full or not at all."""
+    """Write arrays to a file atomically."""
     found: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
     if objects := [name for name, value in found.items() if value.dtype == object]:
         raise TypeError(f"{', '.join(objects)}: only arrays of numbers and text can be written")

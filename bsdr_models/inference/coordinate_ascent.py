@@ -1,8 +1,8 @@
 """Coordinate ascent on a variational bound: restarts, acceleration, convergence.
 
-The driver knows nothing of any model. It sees a ``step`` that never lowers the bound, and may be
-given an extrapolation (SQUAREM [1]_) and a ``leap`` (any optimiser of the same bound); whatever
-these propose is kept only if the exact bound after one more step is higher.
+For any model with a ``step`` that never lowers the bound. Optional accelerations are an
+extrapolation (SQUAREM [1]_) and a ``joint_search`` (another optimiser of the same bound), whose
+proposals are accepted only if they raise the exact bound.
 
 References
 ----------
@@ -23,15 +23,15 @@ from bsdr_models.inference.parallel import run_tasks
 
 logger = logging.getLogger(__name__)
 
-# A plain step that lowers the bound by more than this share of it is a fault of the model; less
-# can be rounding, where a small latent scale makes the row covariance ill-conditioned.
+# A relative decrease of the bound by more than this is an error in the model; less can be rounding,
+# where a small latent scale makes the row covariance ill-conditioned.
 FALL_TOL = 1e-6
-# Largest number of steps of a leap between two sweeps.
+# Largest number of evaluations of a joint search between two sweeps.
 JOINT_EVALUATIONS = 150
 
 
 class BoundInfo(Protocol):
-    """What a step reports."""
+    """Bound after a step."""
 
     @property
     def elbo(self) -> float:
@@ -39,11 +39,11 @@ class BoundInfo(Protocol):
 
     @property
     def terms(self) -> Mapping[str, float]:
-        """The bound by factor name."""
+        """Terms of the bound by factor name."""
 
 
 class FallingBoundError(RuntimeError):
-    """A step lowered the bound; the message names the terms that fell."""
+    """A step lowered the bound."""
 
 
 type Step[S] = Callable[[S], tuple[S, BoundInfo]]
@@ -53,12 +53,12 @@ type JointSearch[S] = Callable[[S, int, int, Callable[[S, BoundInfo], bool]], tu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extrapolation[S]:
-    """How a state becomes a vector and back, for SQUAREM.
+    """Conversion of a state to a vector and back, for SQUAREM.
 
     pack
-        State -> vector of what the next step reads.
+        State -> vector of the values that the next step reads.
     unpack
-        Vector, state -> state like the given one with these values.
+        Vector, state -> the state with these values.
     """
 
     pack: Callable[[S], FloatArray]
@@ -74,11 +74,11 @@ class FitResult[S]:
     elbo
         Bound after each iteration, (n_iter,).
     terms
-        The same by factor name.
+        Its terms by factor name.
     converged
         Whether the gain of a round fell below the tolerance.
     interrupted
-        Whether the user stopped the fit; the state is the best one until then.
+        Whether the user interrupted the fit; the state is the best one until then.
     restarts
         Final bound of every restart that was begun and not lost.
     """
@@ -93,7 +93,7 @@ class FitResult[S]:
 
 @dataclass(slots=True)
 class _Ascent[S]:
-    """One restart under way."""
+    """Progress of one restart."""
 
     step: Step[S]
     max_iter: int
@@ -111,7 +111,7 @@ class _Ascent[S]:
         return self.trace[-1].elbo if self.trace else -np.inf
 
     def accept(self, state: S, info: BoundInfo) -> bool:
-        """Take a state; True when a callback asks to stop."""
+        """Accept a state; True if a callback asks to stop."""
         self.state = state
         self.trace.append(info)
         for callback in self.callbacks:
@@ -119,7 +119,7 @@ class _Ascent[S]:
         return self.stopped
 
     def sweep(self) -> None:
-        """One plain step, which must not lower the bound."""
+        """One step, which must not lower the bound."""
         assert self.state is not None
         state, info = self.step(self.state)
         if not np.isfinite(info.elbo):
@@ -135,7 +135,7 @@ class _Ascent[S]:
         self.accept(state, info)
 
     def squarem(self, how: Extrapolation[S]) -> None:
-        """Two sweeps, an extrapolation along them, and a sweep from there if it pays."""
+        """Two sweeps, and a third from an extrapolated point, accepted if it raises the bound."""
         assert self.state is not None
         start = how.pack(self.state)
         self.sweep()
@@ -154,7 +154,7 @@ class _Ascent[S]:
         with np.errstate(all="ignore"):
             try:
                 proposed = how.unpack(proposal, self.state)
-                # Each holds as much as the state; a sweep needs that room for itself.
+                # Free memory for the step: each vector is as large as the state.
                 del start, first, second, change, curvature, proposal
                 state, info = self.step(proposed)
             except (np.linalg.LinAlgError, FloatingPointError, ValueError):
@@ -163,7 +163,7 @@ class _Ascent[S]:
             self.accept(state, info)
 
     def joint_search(self, joint_search: JointSearch[S], number: int) -> None:
-        """Let an optimiser run from here; keep where it ends if that is higher."""
+        """Run another optimiser; keep its result if it raises the bound."""
         assert self.state is not None
         start, before, length = self.state, self.elbo, len(self.trace)
 
@@ -192,37 +192,35 @@ def run_coordinate_ascent[S](
     n_jobs: int | None = 1,
     on_restart: Callable[[FitResult[S]], object] = lambda result: None,
 ) -> FitResult[S]:
-    """Climb from one or several starts and keep the highest bound.
+    """Maximise the bound from one or several initial states, and keep the best.
 
-    A restart is a sequence of rounds: a leap, if there is one, then three sweeps, the third
-    from an extrapolated point, if there is an extrapolation. It has converged when a whole round
-    gains less than ``tol`` nats: a log evidence, of any size of data, is not known better.
+    A round is a joint search, if given, then one sweep, or with an extrapolation three, the third
+    from an extrapolated point. A restart has converged when a round gains less than ``tol`` nats.
 
     Parameters
     ----------
     init : callable
-        ``init(rng, restart)`` makes a state; each restart has its own stream.
+        ``init(rng, restart)`` -> initial state; each restart has its own random stream.
     step : callable
         ``step(state)`` -> state and info; must not lower the bound.
     rng : numpy.random.Generator
     n_restarts : int
     max_iter : int
-        Limit of recorded iterations (sweeps and steps of a leap) per restart.
+        Limit of recorded iterations (sweeps and steps of a joint search) per restart.
     tol : float
         Gain of a round, in nats, below which a restart ends.
     extrapolation : Extrapolation, optional
-    leap : callable, optional
-        ``leap(state, number, budget, on_step)`` -> state and its exact bound; ``number`` counts
-        the leaps of a restart from 0. Makes at most ``budget`` evaluations and calls
-        ``on_step(state, info)`` as it climbs.
+    joint_search : callable, optional
+        ``joint_search(state, number, budget, on_step)`` -> state and its exact bound; ``number``
+        counts the searches of a restart from 0. Makes at most ``budget`` evaluations and calls
+        ``on_step(state, info)`` after each step.
     callbacks : sequence of callables
-        Each is called with (iteration, state, info); a true value ends the restart. They are
-        called where the restart runs: in its worker process, if there are several.
+        Called with (iteration, state, info) in the process of the restart; a true value ends it.
     n_jobs : int, optional
-        Restarts that run side by side, see :func:`~bsdr_models.inference.parallel.run_tasks`.
-        The result does not depend on it.
+        Number of parallel restarts, see :func:`~bsdr_models.inference.parallel.run_tasks`. The
+        result does not depend on it.
     on_restart : callable
-        Called in this process with each restart as it ends.
+        Called in this process with the result of each restart.
 
     Returns
     -------
@@ -231,38 +229,38 @@ def run_coordinate_ascent[S](
     Raises
     ------
     FallingBoundError
-        If a plain step lowers the bound beyond rounding.
+        If a step lowers the bound beyond rounding.
     FloatingPointError
         If the bound is not finite.
     KeyboardInterrupt
-        If the user stops the fit before a step was made.
+        If interrupted before the first step.
     ValueError
         If a count is not positive.
 
     Notes
     -----
-    An interrupt (Ctrl-C) ends the fit and keeps what was reached, once one step was made; of
-    restarts in worker processes it keeps those that had ended.
+    A later interrupt (Ctrl-C) ends the fit and keeps the best state; of restarts in worker
+    processes, those that had ended.
     """
     if n_restarts < 1 or max_iter < 1:
         raise ValueError(
             f"n_restarts and max_iter must be positive, got {n_restarts=}, {max_iter=}"
         )
 
-    def restart(start: tuple[int, np.random.Generator]) -> FitResult[S]:
-        index, stream = start
-        climb = _Ascent(step=step, max_iter=max_iter, callbacks=callbacks)
+    def restart(numbered: tuple[int, np.random.Generator]) -> FitResult[S]:
+        index, stream = numbered
+        ascent = _Ascent(step=step, max_iter=max_iter, callbacks=callbacks)
         converged = interrupted = False
         try:
-            climb.state = init(stream, index)
+            ascent.state = init(stream, index)
             converged = _ascend(
-                climb, tol=tol, extrapolation=extrapolation, joint_search=joint_search
+                ascent, tol=tol, extrapolation=extrapolation, joint_search=joint_search
             )
         except KeyboardInterrupt:
-            if not climb.trace:
+            if not ascent.trace:
                 raise
             interrupted = True
-        return _result(climb, converged=converged, interrupted=interrupted)
+        return _result(ascent, converged=converged, interrupted=interrupted)
 
     begin = time.perf_counter()
     outcome = run_tasks(
@@ -290,41 +288,40 @@ def run_coordinate_ascent[S](
     )
 
 
-def _result[S](climb: _Ascent[S], *, converged: bool, interrupted: bool) -> FitResult[S]:
-    """What is kept of one restart."""
-    assert climb.state is not None
+def _result[S](ascent: _Ascent[S], *, converged: bool, interrupted: bool) -> FitResult[S]:
+    assert ascent.state is not None
     return FitResult(
-        state=climb.state,
-        elbo=np.array([info.elbo for info in climb.trace]),
+        state=ascent.state,
+        elbo=np.array([info.elbo for info in ascent.trace]),
         terms={
-            name: np.array([info.terms[name] for info in climb.trace])
-            for name in climb.trace[-1].terms
+            name: np.array([info.terms[name] for info in ascent.trace])
+            for name in ascent.trace[-1].terms
         },
         converged=converged,
         interrupted=interrupted,
-        restarts=(climb.elbo,),
+        restarts=(ascent.elbo,),
     )
 
 
 def _ascend[S](
-    climb: _Ascent[S],
+    ascent: _Ascent[S],
     *,
     tol: float,
     extrapolation: Extrapolation[S] | None,
     joint_search: JointSearch[S] | None,
 ) -> bool:
     """Run rounds until convergence (True) or the limit (False)."""
-    climb.sweep()
+    ascent.sweep()
     number = 0
-    while climb.left > 0:
-        before = climb.elbo
+    while ascent.left > 0:
+        before = ascent.elbo
         if joint_search is not None:
-            climb.joint_search(joint_search, number)
-        if extrapolation is not None and climb.left > 0:
-            climb.squarem(extrapolation)
-        elif climb.left > 0:
-            climb.sweep()
-        if climb.left > 0 and climb.elbo - before < tol:
+            ascent.joint_search(joint_search, number)
+        if extrapolation is not None and ascent.left > 0:
+            ascent.squarem(extrapolation)
+        elif ascent.left > 0:
+            ascent.sweep()
+        if ascent.left > 0 and ascent.elbo - before < tol:
             return True
         number += 1
     return False

@@ -1,10 +1,9 @@
-"""Blocks that lie on the workers of a Dask cluster, or that Dask reads one after the other.
+"""Blocks on the workers of a Dask cluster, or read one by one from a Dask array.
 
-A visit is one task for every block. What it keeps stays where it was made; the summands come back
-and are added here, in the order of the blocks, so that the result does not depend on who was
-first. What all blocks share goes out with their tasks if these are few, and else as the result of
-one more: a worker that dies takes its blocks with it, and Dask then runs again, on the others, the
-tasks that had made them. A value that was scattered could not be made again.
+A map is one task per block, whose result stays on its worker; a reduce adds summands in this
+process, in the order of the blocks, so that the result is deterministic. The broadcast value is
+part of the tasks of few blocks, or else the result of a further task: when a worker dies, Dask
+recomputes the tasks of its blocks elsewhere, which it could not do for scattered values.
 """
 
 import uuid
@@ -16,41 +15,26 @@ from operator import add
 from typing import Any
 
 import numpy as np
-import scipy.linalg  # noqa: F401  brings the threads that a task is to do without
+import scipy.linalg  # noqa: F401  loads the thread pools that tasks limit
 from threadpoolctl import ThreadpoolController
 
-from bsdr_models.inference.sample_blocks import Block, InProcess, Parts, SampleBlocks, Unread, Visit
+from bsdr_models.inference.sample_blocks import Block, InProcess, Parts, SampleBlocks, Unread
 
-# Parameters of many features are larger than the graphs that Dask expects; they go out once.
-# And it need not look up for every message which line of source has sent it.
+# Graphs with parameters of many features are larger than Dask's warning threshold, and recording
+# the source line of every graph is slow.
 _CONFIG = {
     "distributed.admin.large-graph-warning-threshold": "1TB",
     "distributed.diagnostics.computations.nframes": 0,
 }
-# Up to so many blocks, each gets its own copy of what they share through the scheduler. Of more,
-# the workers hand it on, for which the blocks wait for a task and two messages.
+# Up to this number of blocks, the scheduler sends each a copy of the broadcast value. For more, it
+# is passed between workers, which costs a task and two messages.
 _FEW_BLOCKS = 8
-# A worker may hold this many times the rows of an even share before blocks are moved.
+# A worker may hold this multiple of an even share of the samples before blocks are moved.
 _UNEVEN = 1.25
 
 
 class ClusterLostError(ConnectionError):
-    """The scheduler is gone, and what the workers kept with it."""
-
-
-class _Held:
-    """What a worker keeps of a block.
-
-    future
-        Of what is kept, or of a pair of that and a summand.
-    paired
-        Which of the two.
-    """
-
-    __slots__ = ("future", "paired")
-
-    def __init__(self, future: Any, *, paired: bool) -> None:
-        self.future, self.paired = future, paired
+    """The scheduler is lost, and with it the data on the workers."""
 
 
 class OnDask:
@@ -60,51 +44,51 @@ class OnDask:
     ----------
     client : distributed.Client
     X : dask.array.Array
-        (N, P), of arrays or of SciPy's CSR; every chunk of rows becomes a block.
+        (N, P), of arrays or of SciPy's CSR; every chunk of samples becomes a block.
     y : ndarray or dask.array.Array, optional
         (N,) or (N, K).
 
     Raises
     ------
     ClusterLostError
-        By any method, if the scheduler does not answer.
+        By any method, if the scheduler does not respond.
     ValueError
-        If X and y are of different lengths.
+        If X and y have different lengths.
     """
 
     def __init__(self, client: Any, X: Any, y: Any = None) -> None:
         self._client = client
-        with self._watched():
+        with self._cluster_errors():
             columns = X.rechunk({1: -1})
-            rows = client.compute([chunk for (chunk,) in columns.to_delayed()])
-            shapes = client.gather(client.map(_shape, rows, pure=False))
+            chunks = client.compute([chunk for (chunk,) in columns.to_delayed()])
+            shapes = client.gather(client.map(_shape, chunks, pure=False))
             full = [number for number, shape in enumerate(shapes) if shape[0] > 0]
             if not full:
-                raise ValueError("X has no rows")
+                raise ValueError("X has no samples")
             sizes = tuple(int(shapes[number][0]) for number in full)
             self._sizes, self._n_features = sizes, int(shapes[0][1])
             targets = self._targets(y)
-            self._homes = self._find_homes([rows[number] for number in full])
+            self._workers = self._assign_workers([chunks[number] for number in full])
             begins = np.cumsum([0, *sizes[:-1]]).tolist()
             self._blocks = [
                 client.submit(
                     _block,
-                    rows[number],
+                    chunks[number],
                     target,
                     begin,
                     pure=False,
-                    workers=[self._homes[place]],
+                    workers=[worker],
                     allow_other_workers=True,
                 )
-                for place, (number, target, begin) in enumerate(
-                    zip(full, targets, begins, strict=True)
+                for number, target, begin, worker in zip(
+                    full, targets, begins, self._workers, strict=True
                 )
             ]
             client.gather(client.map(_nothing, self._blocks, pure=False))
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Rows of each block."""
+        """Samples of each block."""
         return self._sizes
 
     @property
@@ -112,110 +96,116 @@ class OnDask:
         """P."""
         return self._n_features
 
-    def visit[S](self, function: Visit[S], *parts: Parts, shared: Any = None) -> tuple[Parts, S]:
+    def reduce[S](self, function: Callable[..., S], *, shared: Any = None) -> S:
         """See :class:`SampleBlocks`."""
-        with self._watched():
-            kept, sums = self._submit(function, parts, shared, paired=True)
-            by_home = zip(self._at_home().values(), self._client.gather(sums), strict=True)
-        found = {i: each for numbers, own in by_home for i, each in zip(numbers, own, strict=True)}
-        total = reduce(add, (found[i] for i in range(len(found))))
-        return kept, total
+        with self._cluster_errors():
+            lists = self._client.gather(self._submit(function, shared, gathered=True))
+        by_worker = zip(self._blocks_of_workers().values(), lists, strict=True)
+        found = {
+            i: each for numbers, own in by_worker for i, each in zip(numbers, own, strict=True)
+        }
+        return reduce(add, (found[i] for i in range(len(found))))
 
-    def map(self, function: Callable[..., Any], *parts: Parts, shared: Any = None) -> Parts:
+    def map(self, function: Callable[..., Any], *, shared: Any = None) -> Parts:
         """See :class:`SampleBlocks`."""
-        with self._watched():
-            return self._submit(function, parts, shared, paired=False)[0]
+        with self._cluster_errors():
+            return tuple(self._submit(function, shared))
 
     def collect(self, parts: Parts) -> list[Any]:
         """See :class:`SampleBlocks`."""
-        with self._watched():
-            found = self._client.gather([held.future for held in parts])
-        return [
-            value[0] if held.paired else value for held, value in zip(parts, found, strict=True)
-        ]
+        with self._cluster_errors():
+            return list(self._client.gather(list(parts)))
 
     def with_targets(self, targets: Parts) -> "OnDask":
         """See :class:`SampleBlocks`."""
         other = OnDask.__new__(OnDask)
-        other._client, other._homes = self._client, self._homes
+        other._client, other._workers = self._client, self._workers
         other._sizes, other._n_features = self._sizes, self._n_features
-        with self._watched():
-            kept, _ = self._submit(_with_targets, (targets,), None, paired=False)
-        other._blocks = [held.future for held in kept]
+        with self._cluster_errors():
+            other._blocks = self._submit(_with_targets, None, targets=targets)
         return other
 
     def _submit(
-        self, function: Callable[..., Any], parts: Sequence[Parts], shared: Any, *, paired: bool
-    ) -> tuple[Parts, list[Any]]:
-        """One task for every block at the home of its rows, and one for the sums of each home.
+        self,
+        function: Callable[..., Any],
+        shared: Any,
+        *,
+        targets: Parts | None = None,
+        gathered: bool = False,
+    ) -> list[Any]:
+        """Submit one task per block; futures of its results, or of lists per worker if gathered.
 
-        All in one message: what a task costs beside its work is mostly the cost of messages.
+        All tasks go in one graph, since most of the overhead is that of messages. With `targets`,
+        they replace the y of each block.
         """
         import dask
 
-        token = uuid.uuid4().hex  # a task of a name that was used before would not be run
-        name = getattr(function, "__name__", "visit").strip("_")
+        token = uuid.uuid4().hex  # Dask would not run a task of a known name again
+        name = getattr(function, "__name__", "map").strip("_")
         names = [f"{name}-{token}-{i}" for i in range(len(self._blocks))]
-        homes = {name: [home] for name, home in zip(names, self._homes, strict=True)}
+        workers = {name: [worker] for name, worker in zip(names, self._workers, strict=True)}
         graph: dict[str, Any] = {}
         common: Any = _Common(function, shared, np.geterr())
         if len(names) > _FEW_BLOCKS:
             key = f"shared-{token}"
-            graph[key], common = (_given, common), key
-            # What depends on nothing may run anywhere. Tied to a worker, however loosely, it would
-            # wait for that one if at some moment all are gone, and what is new would stay idle.
-            homes[key] = []
+            graph[key], common = (_identity, common), key
+            # Without dependencies it may run anywhere. Even a loose restriction would make it wait
+            # for a lost worker if all were lost at some time, while new ones stay idle.
+            workers[key] = []
         for i, block in enumerate(self._blocks):
-            own = [part[i] for part in parts]
-            flags = tuple(held.paired for held in own)
-            graph[names[i]] = (_run, common, block, flags, *(held.future for held in own))
-        sums: list[str] = []
-        if paired:
-            for home, numbers in self._at_home().items():
-                sums.append(f"sum-{token}-{len(sums)}")
-                homes[sums[-1]] = [home]
-                graph[sums[-1]] = (_summands, *(names[i] for i in numbers))
-        with dask.annotate(workers=homes.__getitem__, allow_other_workers=True):
-            futures = self._client.get(graph, names + sums, sync=False)
-        n = len(names)
-        return tuple(_Held(future, paired=paired) for future in futures[:n]), futures[n:]
+            graph[names[i]] = (
+                _run,
+                common,
+                block,
+                *(() if targets is None else targets[i : i + 1]),
+            )
+        if gathered:
+            lists = [f"list-{token}-{i}" for i in range(len(self._blocks_of_workers()))]
+            for key, (worker, numbers) in zip(
+                lists, self._blocks_of_workers().items(), strict=True
+            ):
+                workers[key] = [worker]
+                graph[key] = (_list, *(names[i] for i in numbers))
+        with dask.annotate(workers=workers.__getitem__, allow_other_workers=True):
+            futures: list[Any] = self._client.get(graph, lists if gathered else names, sync=False)
+        return futures
 
-    def _at_home(self) -> dict[str, list[int]]:
-        """Numbers of the blocks of each worker."""
+    def _blocks_of_workers(self) -> dict[str, list[int]]:
+        """Indices of the blocks of each worker."""
         found: dict[str, list[int]] = {}
-        for number, home in enumerate(self._homes):
-            found.setdefault(home, []).append(number)
+        for number, worker in enumerate(self._workers):
+            found.setdefault(worker, []).append(number)
         return found
 
-    def _find_homes(self, rows: Sequence[Any]) -> list[str]:
-        """A worker for every block: the one that has it, unless they are unevenly spread."""
+    def _assign_workers(self, chunks: Sequence[Any]) -> list[str]:
+        """Worker of every block: the one that holds it, unless the load is uneven."""
         threads = dict(self._client.nthreads())
         if not threads:
             raise ClusterLostError("the cluster has no worker")
         share = sum(self._sizes) / sum(threads.values())
-        holders = self._client.who_has(rows)
-        where = [holders[future.key][0] for future in rows]
+        holders = self._client.who_has(chunks)
+        where = [holders[future.key][0] for future in chunks]
         load = dict.fromkeys(threads, 0.0)
-        for home, size in zip(where, self._sizes, strict=True):
-            load[home] = load.get(home, 0.0) + size
+        for worker, size in zip(where, self._sizes, strict=True):
+            load[worker] = load.get(worker, 0.0) + size
         largest = max(self._sizes)
         if all(load[w] <= max(_UNEVEN * share * n, largest) for w, n in threads.items()):
             return where
         load = dict.fromkeys(threads, 0.0)
-        homes = []
+        where = []
         for size in self._sizes:
-            homes.append(min(load, key=lambda worker: load[worker] / threads[worker]))
-            load[homes[-1]] += size
-        return homes
+            where.append(min(load, key=lambda worker: load[worker] / threads[worker]))
+            load[where[-1]] += size
+        return where
 
     def _targets(self, y: Any) -> Sequence[Any]:
-        """Targets of every block, as arrays or futures of them."""
+        """Targets of every block, as arrays or futures."""
         if y is None:
             return [None] * len(self._sizes)
         if hasattr(y, "chunks") and np.isnan(y.chunks[0]).any():
             y = self._client.persist(y).compute_chunk_sizes()
         if y.shape[0] != sum(self._sizes):
-            raise ValueError(f"X has {sum(self._sizes)} rows, and y has {y.shape[0]}")
+            raise ValueError(f"X has {sum(self._sizes)} samples, and y has {y.shape[0]}")
         if not hasattr(y, "chunks"):
             return np.split(np.asarray(y), np.cumsum(self._sizes)[:-1])
         y = y.rechunk((self._sizes, *((size,) for size in y.shape[1:])))
@@ -223,8 +213,8 @@ class OnDask:
         return futures
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Say what the loss of the scheduler means, or of worker after worker."""
+    def _cluster_errors(self) -> Iterator[None]:
+        """Explain the loss of the scheduler or of several workers."""
         import dask
         from distributed import KilledWorker
         from distributed.client import ClosedClientError
@@ -237,18 +227,18 @@ class OnDask:
                 yield
         except (CancelledError, ClosedClientError, CommClosedError) as error:
             raise ClusterLostError(
-                f"the Dask cluster is gone ({error}); a fit that wrote checkpoints goes on from "
-                "the last one when it is run again on a new cluster"
+                f"the Dask cluster is gone ({error}); a fit with checkpoints continues from the "
+                "last one when it is run again on a new cluster"
             ) from error
         except KilledWorker as error:
             raise RuntimeError(
-                f"one block has killed several workers, which may have run out of memory: make "
-                f"the blocks smaller, with block_size or the chunks of X ({error})"
+                f"a block has killed several workers, which may have run out of memory: make "
+                f"the blocks smaller, by block_size or the chunks of X ({error})"
             ) from error
 
 
 def as_dask(X: Any, block_size: int) -> Any:
-    """Any array, or SciPy's CSR, as a Dask array of chunks of so many rows."""
+    """Any array, or SciPy's CSR, as a Dask array with chunks of `block_size` samples."""
     import dask.array as da
 
     return da.from_array(X, chunks=(block_size, X.shape[1]), asarray=False)
@@ -265,10 +255,10 @@ def blocks_of_dask(
         (N, P).
     y : ndarray or dask.array.Array, optional
     block_size : int, optional
-        Rows of a block; None for the chunks of X.
+        Samples per block; by default the chunks of X.
     client : distributed.Client, optional
-        None for the one that is active, if there is one; without any, each visit computes one
-        block after the other in this process and keeps none.
+        By default the active one. Without any, every map computes one block after the other in this
+        process.
     """
     client = _active_client() if client is None else client
     if X.ndim != 2:
@@ -281,12 +271,12 @@ def blocks_of_dask(
     if client is not None:
         return OnDask(client, X, y)
     if X.shape[0] == 0:
-        raise ValueError("X has no rows")
+        raise ValueError("X has no samples")
     X = X.rechunk({1: -1})
     if y is not None:
         y = np.asarray(y.compute(scheduler="threads") if hasattr(y, "compute") else y)
         if len(y) != X.shape[0]:
-            raise ValueError(f"X has {X.shape[0]} rows, and y has {len(y)}")
+            raise ValueError(f"X has {X.shape[0]} samples, and y has {len(y)}")
     begins = np.cumsum([0, *X.chunks[0]]).tolist()
     return InProcess(
         [
@@ -327,7 +317,7 @@ def _active_client() -> Any:
 
 
 def _with_known_chunks(X: Any, client: Any) -> Any:
-    """X with the sizes of its chunks, which are counted where they are not known."""
+    """X with known sizes of its chunks."""
     import dask
 
     if not np.isnan(X.chunks[0]).any():
@@ -338,11 +328,11 @@ def _with_known_chunks(X: Any, client: Any) -> Any:
         return X.compute_chunk_sizes()
 
 
-# What a worker runs. Blocks travel as tuples, whose size in memory Dask can tell.
+# Functions run by workers. Blocks are tuples there, whose size in memory Dask can measure.
 
 
 class _Common:
-    """What a visit gives to all blocks; closed, so that Dask looks for no tasks in it."""
+    """What is broadcast to all blocks; a class, so that Dask does not search it for tasks."""
 
     __slots__ = ("errors", "function", "shared")
 
@@ -350,16 +340,16 @@ class _Common:
         self.function, self.shared, self.errors = function, shared, errors
 
 
-def _given(common: _Common) -> _Common:
+def _identity(common: _Common) -> _Common:
     return common
 
 
-def _run(common: _Common, block: tuple[Any, ...], paired: tuple[bool, ...], *own: Any) -> Any:
-    """Call what a visit calls, with one thread and what the client thinks of overflows."""
+def _run(common: _Common, block: tuple[Any, ...], *targets: Any) -> Any:
+    """Call the mapped function, with one thread and the client's floating-point error state."""
     X, y, begin = block
-    parts = (value[0] if pair else value for value, pair in zip(own, paired, strict=True))
+    y = targets[0] if targets else y
     with _controller().limit(limits=1, user_api="blas"), np.errstate(**common.errors):
-        return common.function(Block(X=X, y=y, begin=begin), *parts, common.shared)
+        return common.function(Block(X=X, y=y, begin=begin), common.shared)
 
 
 @cache
@@ -367,21 +357,21 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _summands(*pairs: tuple[Any, Any]) -> list[Any]:
-    return [summand for _, summand in pairs]
+def _list(*summands: Any) -> list[Any]:
+    return list(summands)
 
 
 def _block(X: Any, y: Any, begin: int) -> tuple[Any, ...]:
-    """A block of its own rows.
+    """A block that owns its samples.
 
-    What came in a message is a piece of it: not aligned, so that every product would copy it.
+    An array from a message is a view of it and not aligned, so that every product would copy it.
     """
     own = isinstance(X, np.ndarray) and X.flags.owndata and X.flags.aligned
     return X if own else X.copy(), y, begin
 
 
-def _with_targets(block: Block, y: Any, shared: Any) -> tuple[Any, ...]:
-    return block.X, y, block.begin
+def _with_targets(block: Block, shared: Any) -> tuple[Any, ...]:
+    return block.X, block.y, block.begin
 
 
 def _shape(X: Any) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""Draws and a card in, one ``xarray.DataTree`` out, whichever engine made the draws.
+"""Results of any engine as an ``xarray.DataTree``.
 
 Groups (each only if given): ``posterior``, ``sample_stats``, ``log_likelihood``, ``log_prior``,
-``posterior_predictive`` with axes (chain, draw, ...); ``fit`` and ``predictions`` of summaries
-per row, feature, component or iteration; ``observed_data`` and ``constant_data``.
+``posterior_predictive`` with axes (chain, draw, ...); ``fit`` and ``predictions`` with summaries
+per sample, feature, component or iteration; ``observed_data`` and ``constant_data``.
 """
 
 import json
@@ -34,7 +34,7 @@ from bsdr_models.spec import ModelSpec
 
 type InferenceMethod = Literal["smc", "mean_field", "gibbs", "nuts", "advi", "laplace", "map"]
 
-# The most numbers of one variable that a tree keeps.
+# Largest size of a variable in a tree.
 MAX_NUMBERS = 5_000_000
 
 SAMPLE_DIMS = (CHAIN, DRAW)
@@ -44,7 +44,7 @@ SAMPLE_GROUPS = frozenset(
 
 RESTART = "restart"
 
-# What every model reports in ``fit`` and ``predictions``, under the same names.
+# Dims of the variables that are common to all models, in ``fit`` and ``predictions``.
 SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
     "latent_mean": (OBS, COMPONENT),
     "latent_cov": (OBS, COMPONENT, COMPONENT_AUX),
@@ -65,32 +65,31 @@ SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
 }
 
 VARIATIONAL_NOTE = (
-    "Independent draws from an approximation, written as one chain: R-hat and effective sample "
-    "size say nothing about its quality."
+    "Independent draws from an approximation, stored as one chain: R-hat and effective sample "
+    "size do not measure its quality."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What every tree of a fit says about its data.
+    """Data and attributes shared by all trees of a fit.
 
     X
-        (N, D), scaled as the model sees it, NaN where an entry is missing; or sparse.
+        (N, D), scaled as for the model, with NaN for missing values; or sparse.
     y
-        Targets as the user gave them, (N,) or (N, K).
+        Targets as given by the user, (N,) or (N, K).
     index
-        Class of each sample, (N,), -1 without a label; None unless the targets are classes.
+        Class index of each sample, (N,), -1 if unlabelled; None unless targets are classes.
     feature_names, labels
-        Coordinates; labels are those of the classes or outputs.
+        Coordinates; labels of the classes or outputs.
     target
         Kind of targets.
     config
-        Arguments of the fit, for the record.
+        Arguments of the fit.
     attrs
-        Root attributes of every tree.
+        Root attributes.
     kept, n_samples
-        Where X is not all that a fit has seen: which of its samples these are, (N,), and how many
-        it has seen.
+        If X is a subsample: indices of its samples, (N,), and the number of all samples.
     """
 
     X: Any
@@ -105,9 +104,9 @@ class Context:
     n_samples: int | None = None
 
     def contrast(self, values: FloatArray) -> FloatArray:
-        """Centred over classes (last axis), of whose scores only differences are identified.
+        """Centre over classes (last axis), of which only differences are identified.
 
-        Each label of a multi-label problem, and each real output, stands for itself.
+        Values of labels (multi-label) and real outputs are returned unchanged.
         """
         if self.target == "multiclass":
             return values - values.mean(axis=-1, keepdims=True)
@@ -124,7 +123,7 @@ class Context:
         dims: Mapping[str, tuple[str, ...]] | None = None,
         coords: Mapping[str, Sequence[Any]] | None = None,
     ) -> xr.DataTree:
-        """Tree of a fit: groups of the model, and the data unless there are too many numbers."""
+        """Tree of a fit: groups of the model, and the data unless too large."""
         groups["observed_data"] = {"y": self.y}
         if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
             groups["constant_data"] = {"X": self.X}
@@ -150,27 +149,26 @@ class Context:
         inference_method: InferenceMethod,
         attrs: Mapping[str, Any] | None = None,
     ) -> xr.DataTree:
-        """Tree of predictions for new samples, which the plots read.
+        """Tree of predictions for new samples, for the plots.
 
         Parameters
         ----------
-        card : ModelSpec
-            Of the model.
+        spec : ModelSpec
         latent : LatentCoordinates
         values : mapping
-            What was predicted, by name.
+            Predictions by name.
         y : array-like, optional
             True targets.
         inference_method : str
             Of the fit.
         attrs : mapping, optional
-            More root attributes.
+            Further root attributes.
         """
         group = {"latent_mean": latent.mean, "latent_cov": latent.cov, **values}
         if y is not None:
             group["y"] = np.asarray(y)
             if len(group["y"]) != len(latent.mean):
-                raise ValueError(f"y has {len(group['y'])} rows, X has {len(latent.mean)}")
+                raise ValueError(f"y has {len(group['y'])} samples, X has {len(latent.mean)}")
         return self._build(
             {"predictions": group},
             spec,
@@ -218,25 +216,25 @@ def to_datatree(
     attrs: Mapping[str, Any] | None = None,
     dims: Mapping[str, tuple[str, ...]] | None = None,
 ) -> xr.DataTree:
-    """Name every axis, attach coordinates and say where the numbers come from.
+    """Build a tree with named axes, coordinates and provenance.
 
     Parameters
     ----------
     groups : mapping of group to mapping of variable to array
         In the sample groups every array begins with (chain, draw).
-    card : ModelSpec
+    spec : ModelSpec
         Gives the dims of the variables of the model.
     inference_method : str
-        Root attribute. Groups of an approximation are marked, so that nobody reads R-hat off
-        draws that are independent by construction.
+        Root attribute. The posterior of an approximation gets a note, since R-hat does not apply to
+        its independent draws.
     coords : mapping of dim to labels
-        Where absent, an axis is numbered from 0.
+        Other axes are numbered from 0.
     config : mapping, optional
         Arguments of the fit, stored as one JSON string: NetCDF has no nested attributes.
     attrs : mapping, optional
-        More root attributes: strings, numbers, or lists of these.
+        Further root attributes: strings, numbers, or lists of these.
     dims : mapping of variable to dims, optional
-        Overrides the card, for example for a precision shared by a column.
+        Overrides those of the specification, for example for a precision shared by a column.
 
     Returns
     -------
@@ -300,10 +298,10 @@ def _variable_dims(
     if group == "sample_stats":
         axes = known.get(name, ())
     elif name not in known:
-        raise ValueError(f"{group}/{name}: the dims are neither on the card nor given")
+        raise ValueError(f"{group}/{name}: the dims are neither in the specification nor given")
     else:
         axes = known[name]
-    if name == "y":  # (obs,) for labels and row-wise likelihoods, (obs, outcome) for vectors
+    if name == "y":  # (obs,) for labels and pointwise likelihoods, (obs, outcome) for vectors
         axes = axes[: ndim - len(leading)]
     if len(leading) + len(axes) != ndim:
         raise ValueError(f"{group}/{name} has {ndim} axes, expected {(*leading, *axes)}")
@@ -311,7 +309,7 @@ def _variable_dims(
 
 
 def _as_attribute(name: str, value: Any) -> Any:
-    """The value if NetCDF can store it as an attribute: str, number, or a list of these."""
+    """Value of an attribute, checked to be a str, a number, or a list of these, for NetCDF."""
     value = _as_json(value) if isinstance(value, np.generic | np.ndarray) else value
     items = value if isinstance(value, list) else [value]
     if any(isinstance(item, bool) or not isinstance(item, str | int | float) for item in items):

@@ -1,8 +1,8 @@
-"""PyMC's own engines: a declarative model in, the package's DataTree out.
+"""PyMC's engines for declarative models, with results as a DataTree.
 
-NUTS explores the posterior of the marginal face of a model; ADVI fits independent normals to it
-on the unconstrained scale [1]_. Both are generic and slower than the hand-written engines: they
-are the reference those are compared with.
+NUTS samples the posterior of the marginal parametrisation of a model; ADVI fits independent normals
+to it on the unconstrained scale [1]_. Both are generic and slower than the hand-written engines,
+for which they are the reference.
 
 References
 ----------
@@ -31,14 +31,14 @@ from bsdr_models.dims import LABEL, OBS
 from bsdr_models.inference.datatree import InferenceMethod, to_datatree
 from bsdr_models.spec import ModelSpec
 
-# The bound of one ADVI step is one draw; a start is judged by the mean of its last tenth.
+# The bound of an ADVI step is one draw; restarts are compared by its mean over the last tenth.
 TAIL_SHARE = 0.1
 
 
 def run_pymc(
     engine: str, model: pm.Model, spec: ModelSpec, *, tune: int, chains: int, **options: Any
 ) -> xr.DataTree:
-    """Draws by :func:`sample_nuts` or, if the engine is not ``"nuts"``, :func:`fit_advi`."""
+    """Run :func:`sample_nuts` or, if the engine is not ``"nuts"``, :func:`fit_advi`."""
     if engine == "nuts":
         return sample_nuts(model, spec=spec, tune=tune, chains=chains, **options)
     return fit_advi(model, spec=spec, **options)
@@ -62,32 +62,31 @@ def sample_nuts(
     config: Mapping[str, Any] | None = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> xr.DataTree:
-    """Draw from the posterior by NUTS: nutpie where it is installed, else PyMC's.
+    """Draw from the posterior by NUTS: by nutpie if installed, else by PyMC.
 
-    Interrupted by the keyboard it returns the chains and draws that are complete, and says so in
-    the root attribute ``interrupted``.
+    After a keyboard interrupt it returns the complete chains and draws, with the root attribute
+    ``interrupted``.
 
     Parameters
     ----------
     model : pymc.Model
-        Without latent scores: NUTS needs gradients.
-    card : ModelSpec
+        Without latent utilities: NUTS needs gradients.
+    spec : ModelSpec
     rng : numpy.random.Generator
     draws, tune, chains, cores : int
         As in ``pymc.sample``.
     target_accept : float
-        High by default; the posterior of separable classes has heavy tails.
+        High by default, since the posterior of separable classes has heavy tails.
     var_names : sequence of str, optional
-        Variables to keep. By default those of the card without a value per row, which would be
-        ``chains * draws * N`` numbers.
+        Variables to keep. By default those of the specification without a value per sample.
     covariance : (P, P), optional
-        Guess of the posterior covariance of the variables as NUTS sees them, unconstrained and in
-        the order of ``model.value_vars``. PyMC's sampler then measures distance by it, instead of
-        learning the variance of each variable in the warm-up, which only sets the step size.
+        Estimate of the posterior covariance of the unconstrained variables, in the order of
+        ``model.value_vars``, used as the fixed mass matrix of PyMC's sampler; warm-up then adapts
+        only the step size.
     starts : sequence of mapping, optional
-        Where each chain begins, by variable. By default PyMC's start with some jitter.
+        Initial values of each chain, by variable. By default PyMC's with jitter.
     mode : str, optional
-        How PyTensor compiles, for PyMC's sampler; its default if None.
+        PyTensor's compilation mode, for PyMC's sampler.
     progressbar : bool
     config, attrs : mapping, optional
         Passed to :func:`~bsdr_models.inference.datatree.to_datatree`.
@@ -100,7 +99,7 @@ def sample_nuts(
     Warns
     -----
     UserWarning
-        If a transition diverged: the draws then miss a part of the posterior.
+        If a transition diverged, so that the draws miss part of the posterior.
     """
     kept = _kept_names(model, spec, var_names)
     options: dict[str, Any] = {}
@@ -168,35 +167,34 @@ def fit_advi(
     config: Mapping[str, Any] | None = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> xr.DataTree:
-    """Fit independent normals by stochastic gradients (Adam), keep the best of several starts.
+    """Fit independent normals by stochastic gradients (Adam); keep the best of several restarts.
 
-    The first start is PyMC's, where all coefficients are zero; the others are drawn from the
-    prior, unless starts are given. Interrupted by the keyboard it returns the best start until
-    then.
+    By default the first initial values are PyMC's, with zero coefficients, and others are drawn
+    from the prior. After a keyboard interrupt it returns the best fit until then.
 
     Parameters
     ----------
     model : pymc.Model
-        Without latent scores.
-    card : ModelSpec
+        Without latent utilities.
+    spec : ModelSpec
     rng : numpy.random.Generator
     n_iterations, learning_rate
-        Of Adam. PyMC's default optimiser is far from converged after as many steps.
+        Of Adam, which needs far fewer steps than PyMC's default optimiser.
     n_starts : int
     draws : int
-        Independent draws from the approximation, written as one chain.
+        Independent draws from the approximation, stored as one chain.
     starts : sequence of mapping, optional
-        Where to begin, by variable, in place of the ``n_starts`` described above.
+        Initial values, by variable, in place of the default ones.
     mode : str, optional
-        How PyTensor compiles; its default if None.
+        PyTensor's compilation mode.
     var_names, progressbar, config, attrs
         As in :func:`sample_nuts`.
 
     Returns
     -------
     xarray.DataTree
-        ``posterior``, ``fit`` with the noisy bound of the best start (``elbo``) and the mean of
-        the last tenth of the bound of every start (``restarts``), ``observed_data``,
+        ``posterior``; ``fit`` with the noisy bound of the best restart (``elbo``) and the mean of
+        the last tenth of the bound of every restart (``restarts``); ``observed_data``;
         ``constant_data``.
     """
     kept = _kept_names(model, spec, var_names)
@@ -238,20 +236,19 @@ type HandWritten = Callable[..., tuple[Any, ...]]
 
 
 def hand_written(function: HandWritten) -> Callable[..., Any]:
-    """A NumPy function with its gradient, as a scalar of PyTensor.
+    """Wrap a NumPy function and its gradient as a scalar PyTensor Op, with first derivatives only.
 
-    For a density whose graph compiles or runs slowly; the graph remains its specification. It has
-    first derivatives only.
+    For densities whose graph compiles or runs slowly.
 
     Parameters
     ----------
     function : callable
-        Arrays in, the value and one gradient for each of them out.
+        Arrays -> the value and a gradient for each of them.
 
     Returns
     -------
     callable
-        From symbolic variables to the value.
+        Symbolic variables -> the value.
     """
     op = _HandWritten(function)
 
@@ -262,7 +259,7 @@ def hand_written(function: HandWritten) -> Callable[..., Any]:
 
 
 class _HandWritten(Op):
-    """Outputs the value and the gradients, so that one call gives both."""
+    """Op with the value and the gradients as outputs."""
 
     def __init__(self, function: HandWritten) -> None:
         self.function = function
@@ -282,9 +279,9 @@ class _HandWritten(Op):
 def _complete(
     posterior: dict[str, np.ndarray], stats: dict[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Chains and draws without gaps: interrupted, nutpie pads with NaN what it has not drawn.
+    """Complete chains and draws of an interrupted run, which nutpie pads with NaN.
 
-    Of k chains of at least m draws, those with the largest k m are kept.
+    Keeps the k chains of at least m draws with the largest k m.
     """
     drawn = np.logical_and.reduce(
         [np.isfinite(a).all(axis=tuple(range(2, a.ndim))) for a in posterior.values()]
@@ -308,7 +305,7 @@ def _complete(
 def _starts(
     model: pm.Model, n_starts: int, rng: np.random.Generator
 ) -> Iterator[dict[str, np.ndarray] | None]:
-    """PyMC's start, then draws from the prior."""
+    """Initial values: PyMC's, then draws from the prior."""
     if n_starts < 1:
         raise ValueError(f"n_starts must be at least 1, got {n_starts}")
     yield None
@@ -319,7 +316,7 @@ def _starts(
 
 
 def _advi_mode() -> Mode:
-    """PyTensor's default without a rewrite that Numba fails on where an axis has length one."""
+    """PyTensor's default without a rewrite that fails in Numba for axes of length one."""
     return get_default_mode().excluding("scalarize")
 
 
@@ -329,11 +326,11 @@ def _final_elbo(approximation: MeanField) -> float:
 
 
 def _kept_names(model: pm.Model, spec: ModelSpec, var_names: Sequence[str] | None) -> list[str]:
-    """Names to record: those asked for, else all of the card that have no axis ``obs``."""
+    """Names to record: `var_names`, or else all of the specification without the dim ``obs``."""
     available = [v.name for v in (*model.free_RVs, *model.deterministics)]
     if var_names is None:
-        row_wise = {name for name in available if OBS in model.named_vars_to_dims.get(name, ())}
-        return [name for name in available if name in spec.variables and name not in row_wise]
+        local = {name for name in available if OBS in model.named_vars_to_dims.get(name, ())}
+        return [name for name in available if name in spec.variables and name not in local]
     unknown = sorted(set(var_names) - set(available))
     if unknown:
         raise ValueError(f"the model has no variables {unknown}; it has {available}")
@@ -370,7 +367,7 @@ def _tree(
 
 
 def _decoded(variable: Any, model: pm.Model, coords: Mapping[str, Sequence[Any]]) -> np.ndarray:
-    """Observed values; a vector of integers is an index into the labels."""
+    """Observed values; integer vectors are class indices and become labels."""
     values: np.ndarray = model.rvs_to_values[variable].eval()
     if values.ndim == 1 and values.dtype.kind == "i":
         return np.asarray(coords[LABEL])[values]
@@ -379,7 +376,7 @@ def _decoded(variable: Any, model: pm.Model, coords: Mapping[str, Sequence[Any]]
 
 @contextmanager
 def _compiled(mode: str | None) -> Iterator[None]:
-    """Everything that PyMC compiles, in this mode; not all of it takes a mode as an argument."""
+    """Compile in this mode, also where PyMC does not accept it as an argument."""
     if mode is None:
         yield
         return
@@ -389,7 +386,7 @@ def _compiled(mode: str | None) -> Iterator[None]:
 
 @contextmanager
 def _quiet_pymc(quiet: bool) -> Iterator[None]:
-    """``pm.fit`` reports its loss through the logger even without a progress bar."""
+    """Silence the logger, to which ``pm.fit`` writes even without a progress bar."""
     logger = logging.getLogger("pymc")
     level = logger.level
     if quiet:

@@ -1,7 +1,6 @@
-"""The Gibbs driver: warm-up, thinning, storage; it knows nothing of any model.
+"""Gibbs sampling for any model: warm-up, thinning, storage.
 
-All chains live in one state, along the leading axis of every array, so that one pass of NumPy
-moves them all.
+The chains are the leading axis of every array of the state, so all are updated at once by NumPy.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,16 +20,16 @@ type Callback[S] = Callable[[int, S], bool | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GibbsResult[S]:
-    """What was drawn. C chains, S draws.
+    """Result of C chains with S draws.
 
     draws
         By name, (C, S, ...).
     n_draws
-        S: as many as were asked for, or fewer if the run was interrupted.
+        S: fewer than requested if the run was interrupted.
     interrupted
         Whether the user or a callback stopped the run.
     state
-        The last state, from which a run can go on.
+        The last state, from which a run can continue.
     """
 
     draws: Mapping[str, FloatArray]
@@ -56,18 +55,18 @@ def run_gibbs[S](
     Parameters
     ----------
     init : callable
-        ``init(rng)`` makes the state of all chains, a dataclass of arrays (C, ...).
+        ``init(rng)`` -> initial state of all chains, a dataclass of arrays (C, ...).
     step : callable
-        ``step(state, rng)`` makes the next one.
+        ``step(state, rng)`` -> next state.
     record : callable
-        ``record(state)`` picks what is kept, arrays (C, ...) by name.
+        ``record(state)`` -> values to store, arrays (C, ...) by name.
     draws, tune, thin : int
-        Kept draws per chain, warm-up sweeps before them, sweeps per kept draw.
+        Stored draws per chain, warm-up sweeps, sweeps per stored draw.
     rng : numpy.random.Generator
-        Is spawned from: start and sweeps have a stream each.
+        Spawns separate streams for initialisation and sweeps.
     progressbar : bool
     callbacks : tuple of callables
-        Each is called with (sweep, state) after every sweep; a true value ends the run.
+        Called with (sweep, state) after every sweep; a true value ends the run.
 
     Returns
     -------
@@ -76,7 +75,7 @@ def run_gibbs[S](
     Raises
     ------
     FloatingPointError
-        If a value is not finite; the message names the variables and the sweep.
+        If a value is not finite.
     RuntimeError
         If a callback ends the run before the first draw.
     ValueError
@@ -84,7 +83,7 @@ def run_gibbs[S](
 
     Notes
     -----
-    An interrupt (Ctrl-C) ends the run and keeps the draws so far, once there is one.
+    An interrupt (Ctrl-C) after the first draw ends the run and keeps the draws so far.
     """
     if draws < 1 or tune < 0 or thin < 1:
         raise ValueError(
@@ -122,7 +121,7 @@ def run_gibbs[S](
 def _write(
     store: dict[str, FloatArray], values: Mapping[str, FloatArray], index: int, draws: int
 ) -> None:
-    """Put one draw of every chain in its place; the first one makes the room."""
+    """Store one draw of every chain; the first call allocates."""
     for name, value in values.items():
         if name not in store:
             store[name] = np.empty((value.shape[0], draws, *value.shape[1:]), dtype=value.dtype)

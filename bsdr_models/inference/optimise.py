@@ -1,7 +1,6 @@
-"""Maximum a posteriori by L-BFGS from several starts, and what the starts say of each other.
+"""Maximum a posteriori by L-BFGS from several initial points, for any negative log density.
 
-The driver knows nothing of any model: it sees a negative log density with its gradient. A start
-that ends elsewhere is no nuisance but a finding, so the value of every one is kept.
+The final values of all restarts are returned, since differences between them are informative.
 """
 
 import logging
@@ -20,33 +19,33 @@ logger = logging.getLogger(__name__)
 
 type Objective = Callable[[FloatArray], tuple[float, FloatArray]]
 
-# Value of a start where the objective cannot be computed.
+# Value of an initial point at which the objective cannot be computed.
 _REFUSED = 1e300
-# What L-BFGS-B says when it has used up its iterations or evaluations.
+# Status of L-BFGS-B at its limit of iterations or evaluations.
 _AT_LIMIT = 1
-# Pairs that L-BFGS remembers.
+# Correction pairs of L-BFGS.
 _MEMORY = 20
-# Starts whose values differ by less, relative to 1 + |value|, have found the same optimum.
+# Restarts whose values differ by less, relative to 1 + |value|, count as the same optimum.
 AGREEMENT = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapResult:
-    """The lowest point that any start has reached.
+    """Best point over all restarts.
 
     x
         The point, (P,).
     value
         Negative log density there, in nats.
     values
-        Where each start has ended; those are left out at which the objective is not finite, and
-        those whose worker process died.
+        Final value of each restart, except those with a non-finite objective or whose worker
+        process died.
     trace
-        Value after each iteration of the best start.
+        Value after each iteration of the best restart.
     converged
-        Whether it has ended by itself, and not at the limit of iterations.
+        Whether it ended before the limit of iterations.
     interrupted
-        Whether the user stopped the search; the point is the best one until then.
+        Whether the user interrupted the search; the point is the best one until then.
     """
 
     x: FloatArray
@@ -58,12 +57,12 @@ class MapResult:
 
     @property
     def gap(self) -> float:
-        """Largest relative difference between a start and the best one."""
+        """Largest relative difference between a restart and the best one."""
         return (max(self.values) - self.value) / (1.0 + abs(self.value))
 
     @property
     def share_agreeing(self) -> float:
-        """Share of the starts that have ended at the value of the best one."""
+        """Share of the restarts that reach the value of the best one."""
         limit = self.value + AGREEMENT * (1.0 + abs(self.value))
         return sum(value <= limit for value in self.values) / len(self.values)
 
@@ -78,41 +77,42 @@ def run_map(
     progressbar: bool = False,
     n_jobs: int | None = 1,
 ) -> MapResult:
-    """Minimise from every start; the lowest end is the result.
+    """Minimise from every initial point, and keep the lowest value.
 
     Parameters
     ----------
     objective : callable
-        Point (P,) to its negative log density and gradient. May raise LinAlgError or return what
-        is not finite at a point too far out; the search then steps back.
+        Point (P,) -> negative log density and gradient. May raise LinAlgError or return non-finite
+        values far out; the search then steps back.
     starts : sequence of (P,)
+        Initial points.
     bounds : (P,) and (P,), optional
-        Lowest and highest coordinates; infinite where there is none.
+        Lower and upper bounds, or infinite.
     max_iter : int
-        Iterations per start.
+        Iterations per restart.
     tol : float
-        Converged when an iteration gains less than this many nats, as far as the value at the
-        start is a measure of the others.
+        A restart has converged when an iteration gains less than about this many nats (relative to
+        the initial value).
     progressbar : bool
-        Counts iterations, or starts where several run side by side.
+        Counts iterations, or restarts if these run in parallel.
     n_jobs : int, optional
-        Starts that run side by side, see :func:`~bsdr_models.inference.parallel.run_tasks`. The
+        Number of parallel restarts, see :func:`~bsdr_models.inference.parallel.run_tasks`. The
         result does not depend on it.
 
     Returns
     -------
     MapResult
-        Interrupted by the keyboard it holds the best point until then.
+        After a keyboard interrupt, the best point until then.
 
     Raises
     ------
     FloatingPointError
-        If the objective is not finite at any start.
+        If the objective is not finite at any initial point.
     KeyboardInterrupt
-        If there is no point yet.
+        If interrupted before the first point.
     """
     parallel = n_workers(n_jobs, len(starts)) > 1
-    total, title = (len(starts), "MAP, starts") if parallel else (max_iter * len(starts), "MAP")
+    total, title = (len(starts), "MAP, restarts") if parallel else (max_iter * len(starts), "MAP")
     begin = time.perf_counter()
     with ProgressBar(total, title, enabled=progressbar) as bar:
         watch = None if parallel else bar
@@ -130,7 +130,6 @@ def run_map(
             descend,
             starts,
             n_jobs=n_jobs,
-            what="starts",
             stopped=lambda found: found.interrupted,
             on_done=done,
         )
@@ -139,9 +138,9 @@ def run_map(
     if not np.isfinite(best.value):
         if outcome.interrupted:
             raise KeyboardInterrupt
-        raise FloatingPointError("the objective is not finite at any start")
+        raise FloatingPointError("the objective is not finite at any initial point")
     logger.debug(
-        "search for the mode: %.6g after %d iterations, %s; %d of %d starts in %.2f s",
+        "search for the mode: %.6g after %d iterations, %s; %d of %d restarts in %.2f s",
         best.value,
         len(best.trace),
         "converged" if best.converged else "not converged",
@@ -164,12 +163,12 @@ def _descend(
     tol: float,
     bar: ProgressBar | None,
 ) -> MapResult:
-    """L-BFGS from one start."""
+    """L-BFGS from one initial point."""
     best_x, best_value = np.array(start, dtype=np.float64), np.inf
     if bounds is not None:
         best_x = np.clip(best_x, *bounds)
     best_gradient = np.zeros_like(best_x)
-    origin = best_x, best_value, best_gradient  # of the line along which the search goes
+    origin = best_x, best_value, best_gradient  # of the current line search
     trace: list[float] = []
     interrupted = converged = False
 
@@ -226,11 +225,11 @@ def _descend(
 def _refuse(
     x: FloatArray, origin: FloatArray, value: float, gradient: FloatArray
 ) -> tuple[float, FloatArray]:
-    """Value and gradient in place of what cannot be computed at x.
+    """Substitute for value and gradient where the objective cannot be computed.
 
-    They belong to a parabola that is as steep here as at the origin of the line, the other way
-    round: the search then takes about a seventh of its step. A huge value would send it back to
-    the origin, which it would take for an optimum.
+    They are those of a parabola whose slope at x is opposite to that at the origin of the line, so
+    that the line search takes about a seventh of its step. After a huge value it would return to
+    the origin and stop there.
     """
     if not np.isfinite(value):
         return _REFUSED, np.zeros_like(x)

@@ -1,12 +1,10 @@
-"""Independent tasks side by side: restarts, folds, fits of a grid.
+"""Parallel independent tasks: restarts, folds, fits of a grid.
 
-Joblib decides where they run, as in scikit-learn: in worker processes, or in what a surrounding
-``joblib.parallel_config`` says. What a task returns depends on its argument alone, so that the
-results do not depend on the number of workers; no task draws from a stream that another one has.
+They run by joblib, in worker processes or as a surrounding ``joblib.parallel_config`` says. Tasks
+share no random stream, so results do not depend on the number of workers.
 
-A worker that dies (killed, or out of memory) takes its pool with it. What was finished until then
-is kept; the rest is run once more, each task in a pool of its own, so that only those are lost
-that kill their worker.
+A worker that dies (killed, or out of memory) breaks its pool. Finished results are kept, and every
+other task is run again in its own pool, so that only tasks that kill their worker are lost.
 """
 
 import logging
@@ -24,12 +22,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome[R]:
-    """What came back.
+    """Results of tasks.
 
     results
-        By the number of the task, in its order; a task that was lost or not begun is missing.
+        By index of the task, in order, without tasks that were lost or not begun.
     interrupted
-        Whether the user stopped the run.
+        Whether the user interrupted the run.
     """
 
     results: Mapping[int, R]
@@ -37,7 +35,7 @@ class Outcome[R]:
 
 
 def n_workers(n_jobs: int | None, n_tasks: int) -> int:
-    """How many tasks run side by side: 1 if they run in this process, one after the other."""
+    """Number of parallel tasks; 1 if they run sequentially in this process."""
     return 1 if n_tasks < 2 else min(int(effective_n_jobs(n_jobs)), n_tasks)
 
 
@@ -55,16 +53,16 @@ def run_tasks[A, R](
     Parameters
     ----------
     task : callable
-        One argument in, the result out. What it holds goes to the workers.
+        Function of one argument; it is pickled for the workers.
     arguments : sequence
     n_jobs : int, optional
         Workers; None is 1 unless a ``joblib.parallel_config`` says otherwise, -1 is all cores.
     what : str
-        What the tasks are, in the plural, for messages.
+        Plural name of the tasks, for messages.
     stopped : callable
-        Whether a result says that the user has stopped its task; no other is then begun.
+        Whether a result was interrupted by the user; no other task is then begun.
     on_done : callable
-        Called with each result, in this process, in the order in which they come.
+        Called in this process with each result, in order of completion.
 
     Returns
     -------
@@ -73,21 +71,21 @@ def run_tasks[A, R](
     Raises
     ------
     KeyboardInterrupt
-        If the user stops the run before there is a result.
+        If interrupted before the first result.
     RuntimeError
         If every task has killed its worker.
 
     Warns
     -----
     UserWarning
-        If some tasks have killed their worker; the message says how many.
+        If some tasks have killed their worker.
     """
     results: dict[int, R] = {}
     interrupted, lost = False, 0
     stream = (
         ((number, task(argument)) for number, argument in enumerate(arguments))
         if n_workers(n_jobs, len(arguments)) == 1
-        else _side_by_side(task, arguments, n_jobs, what)
+        else _parallel(task, arguments, n_jobs, what)
     )
     try:
         for number, result in stream:
@@ -111,18 +109,18 @@ def run_tasks[A, R](
         )
     if lost:
         warnings.warn(
-            f"{lost} of {len(arguments)} {what} were lost: their worker process died, twice each; "
-            "it may have run out of memory. The others are used",
+            f"{lost} of {len(arguments)} {what} were lost: their worker process died twice and may "
+            "have run out of memory. The others are used",
             UserWarning,
             stacklevel=3,
         )
     return Outcome(results=dict(sorted(results.items())), interrupted=interrupted)
 
 
-def _side_by_side[A, R](
+def _parallel[A, R](
     task: Callable[[A], R], arguments: Sequence[A], n_jobs: int | None, what: str
 ) -> Iterator[tuple[int, R | None]]:
-    """Numbers and results as they come; None for a task that has killed its worker."""
+    """Yield indices and results on completion; None for a task that has killed its worker."""
     left = dict(enumerate(arguments))
     try:
         for number, result in _pool(task, left, n_jobs):
@@ -132,7 +130,7 @@ def _side_by_side[A, R](
         logger.info("a worker died, %d %s are run again, one by one: %s", len(left), what, error)
     for number, argument in left.items():
         try:
-            # Two workers, for with one joblib would run the task in this process.
+            # Two workers, since with one joblib would run the task in this process.
             yield from _pool(task, {number: argument}, 2)
         except BrokenExecutor:
             logger.info("one of the %s has killed its worker twice", what)
@@ -150,6 +148,6 @@ def _pool[A, R](
 
 
 def _numbered[A, R](task: Callable[[A], R], number: int, argument: A) -> tuple[int, R]:
-    """Run a task; matrices are small, and more threads would change the rounding."""
+    """Run a task with one thread: matrices are small, and more would change the rounding."""
     with threadpool_limits(limits=1, user_api="blas"):
         return number, task(argument)

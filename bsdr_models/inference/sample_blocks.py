@@ -1,10 +1,8 @@
-"""Rows in blocks: what is done to each where it lies, and the sums that leave it.
+"""Map-reduce over blocks of samples.
 
-A fit touches rows in two ways: it makes what belongs to a row (the index of its class), and it
-adds something up over rows. So it needs one thing of whatever holds the rows: call a function on
-every block, keep there what it makes for the rows, and hand back the sum of the rest. Whether the
-blocks are slices of an array, are read from disk one after the other, or lie on the workers of a
-cluster, no model knows.
+A fit needs two operations on its samples: to map a function over the blocks, such as the encoding
+of labels, and to sum a function over them. It does not depend on whether blocks are slices of an
+array, are read from disk one by one, or lie on the workers of a cluster.
 """
 
 from abc import ABC, abstractmethod
@@ -18,28 +16,28 @@ import numpy as np
 
 
 class Unread(ABC):
-    """Rows that are somewhere else until they are asked for."""
+    """Samples that are not in memory."""
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int]:
-        """Rows and features."""
+        """Numbers of samples and features."""
 
     @abstractmethod
     def read(self) -> Any:
-        """The rows in memory: an array, or SciPy's CSR."""
+        """Samples in memory: an array, or SciPy's CSR."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Consecutive rows.
+    """Consecutive samples.
 
     X
-        (n, P): an array or SciPy's CSR; :class:`Unread` until a visit asks for it.
+        (n, P): an array or SciPy's CSR, or :class:`Unread` outside of a map.
     y
-        Targets of these rows, None where there are none.
+        Targets of these samples, or None.
     begin
-        Number of the first row.
+        Index of the first sample.
     """
 
     X: Any
@@ -47,18 +45,18 @@ class Block:
     begin: int
 
 
-class _OpenBlock(Block):
-    """A block during a visit: X is read when it is first asked for, and goes with the visit."""
+class _LazyBlock(Block):
+    """A block whose X is read on first access, and released with the block."""
 
     __slots__ = ("_samples", "_source")
     _samples: Any
-    _source: Any
+    _source: Unread
 
-    def __init__(self, *, X: Any, y: np.ndarray | None, begin: int) -> None:
+    def __init__(self, *, X: Unread, y: np.ndarray | None, begin: int) -> None:
         object.__setattr__(self, "y", y)
         object.__setattr__(self, "begin", begin)
         object.__setattr__(self, "_source", X)
-        object.__setattr__(self, "_samples", None if isinstance(X, Unread) else X)
+        object.__setattr__(self, "_samples", None)
 
     @property
     def X(self) -> Any:
@@ -67,66 +65,49 @@ class _OpenBlock(Block):
         return self._samples
 
 
-# What belongs to the rows of every block, one entry each, wherever it is held.
+# Results of a map, one per block, wherever they are held.
 type Parts = tuple[Any, ...]
-# function(block, *own, shared) -> what the block keeps, what is added up over blocks.
-type Visit[S] = Callable[..., tuple[Any, S]]
 
 
 class SampleBlocks(Protocol):
-    """All rows."""
+    """All samples, in blocks.
+
+    Mapped functions are called as ``function(block, shared)``, where `shared` is broadcast to all
+    blocks. They must be defined in a module (or a :func:`functools.partial` of such a function) and
+    must not change their arguments.
+    """
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Rows of each block."""
+        """Samples of each block."""
 
     @property
     def n_features(self) -> int:
         """P."""
 
-    def visit[S](self, function: Visit[S], *parts: Parts, shared: Any = None) -> tuple[Parts, S]:
-        """Call ``function(block, *own, shared)`` for every block, ``own`` being its parts.
+    def reduce[S](self, function: Callable[..., S], *, shared: Any = None) -> S:
+        """Map-reduce: sum of ``function(block, shared)`` in the order of the blocks."""
 
-        Parameters
-        ----------
-        function : callable
-            A module's function, or a :func:`functools.partial` of one; it changes nothing that it
-            is given. Returns a pair: what is kept with the block, and a summand with ``+``.
-        *parts : Parts
-            What earlier visits have kept.
-        shared : object
-            The same for all blocks.
+    def map(self, function: Callable[..., Any], *, shared: Any = None) -> Parts:
+        """Map ``function(block, shared)``; results remain with their blocks.
 
-        Returns
-        -------
-        parts : Parts
-            What was kept.
-        total : S
-            The summands, added in the order of the blocks.
-        """
-
-    def map(self, function: Callable[..., Any], *parts: Parts, shared: Any = None) -> Parts:
-        """A visit without a sum: ``function(block, *own, shared)`` is what is kept.
-
-        Nothing comes back, so that it need not be waited for; what it raises may be raised by
-        the visit that first needs it.
+        May return before it is computed; errors may then be raised by the next reduce.
         """
 
     def collect(self, parts: Parts) -> list[Any]:
-        """What the blocks have kept, brought here."""
+        """Bring the results of a map into this process."""
 
     def with_targets(self, targets: Parts) -> Self:
-        """The same rows with other ``y``: what a visit has kept for them."""
+        """The same samples with the results of a map as ``y``."""
 
 
 class InProcess:
-    """Blocks that this process visits one after the other.
+    """Blocks processed one after the other in this process.
 
     Parameters
     ----------
     blocks : sequence of Block
-        Those whose X is :class:`Unread` are read again by every visit that looks at it, and no
-        two are in memory at a time.
+        Those whose X is :class:`Unread` are read again by every map that accesses X, one at a time.
     """
 
     def __init__(self, blocks: Sequence[Block]) -> None:
@@ -134,7 +115,7 @@ class InProcess:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Rows of each block."""
+        """Samples of each block."""
         return tuple(block.X.shape[0] for block in self._blocks)
 
     @property
@@ -142,22 +123,13 @@ class InProcess:
         """P."""
         return int(self._blocks[0].X.shape[1])
 
-    def visit[S](self, function: Visit[S], *parts: Parts, shared: Any = None) -> tuple[Parts, S]:
+    def reduce[S](self, function: Callable[..., S], *, shared: Any = None) -> S:
         """See :class:`SampleBlocks`."""
-        kept: list[Any] = []
-        sums: list[S] = []
-        for number, block in enumerate(self._blocks):
-            own, summand = function(_opened(block), *(part[number] for part in parts), shared)
-            kept.append(own)
-            sums.append(summand)
-        return tuple(kept), reduce(add, sums)
+        return reduce(add, self.map(function, shared=shared))
 
-    def map(self, function: Callable[..., Any], *parts: Parts, shared: Any = None) -> Parts:
+    def map(self, function: Callable[..., Any], *, shared: Any = None) -> Parts:
         """See :class:`SampleBlocks`."""
-        return tuple(
-            function(_opened(block), *(part[number] for part in parts), shared)
-            for number, block in enumerate(self._blocks)
-        )
+        return tuple(function(_readable(block), shared) for block in self._blocks)
 
     def collect(self, parts: Parts) -> list[Any]:
         """See :class:`SampleBlocks`."""
@@ -170,8 +142,7 @@ class InProcess:
         )
 
 
-def _opened(block: Block) -> Block:
-    """The block itself if its rows are in memory."""
+def _readable(block: Block) -> Block:
     if not isinstance(block.X, Unread):
         return block
-    return _OpenBlock(X=block.X, y=block.y, begin=block.begin)
+    return _LazyBlock(X=block.X, y=block.y, begin=block.begin)

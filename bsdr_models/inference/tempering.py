@@ -1,6 +1,6 @@
-r"""Tempered sequential Monte Carlo: particles from the prior to the posterior, and its evidence.
+r"""Tempered sequential Monte Carlo for posterior draws and the evidence.
 
-Particles are drawn from the prior and carried through the densities
+Particles are drawn from the prior and moved through the densities
 
 .. math::
     \pi_\beta(\theta) \propto p(\theta) \, L(\theta)^\beta, \qquad
@@ -10,16 +10,15 @@ Each step takes the largest :math:`\beta` at which the weights
 :math:`L^{\beta_t - \beta_{t-1}}` keep a given effective sample size, resamples, and moves all
 particles by Hamiltonian Monte Carlo that leaves :math:`\pi_\beta` invariant [1]_. The product of
 the mean weights is an unbiased estimate of the evidence for fixed temperatures, and a consistent
-one for temperatures that the particles choose [2]_. At :math:`\beta = 1` every particle goes on as
-a Markov chain, of which some states are kept.
+one for adaptive temperatures [2]_. At :math:`\beta = 1` every particle continues as a Markov chain,
+of which some states are kept.
 
-The metric of the trajectories is the negative Hessian of :math:`\log \pi_\beta` at the mean of the
-particles; where the likelihood curves upwards, that of the prior. It is found by differences of
-gradients. Where there are so many parameters that this would add much to the cost of the moves,
-the variances of the particles take its place.
+The mass matrix is the negative Hessian of :math:`\log \pi_\beta` at the mean of the particles, by
+differences of gradients, without the positive curvature of the log likelihood. If there are too
+many parameters for this, it is the diagonal of inverse variances of the particles.
 
-Nothing here knows a model: it asks for the log likelihood of a batch of particles with its
-gradient, in coordinates in which the prior is N(0, I).
+The model is given by the log likelihood of a batch of particles with its gradient, in coordinates
+in which the prior is N(0, I).
 
 References
 ----------
@@ -37,57 +36,57 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 
-# Log likelihood (S,) and its gradient (S, P) at particles (S, P). Where the value is minus infinity
-# the gradient may be anything finite.
+# Log likelihood (S,) and its gradient (S, P) at particles (S, P). If the value is minus infinity,
+# the gradient may be any finite one.
 type LogLikelihood = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
-# Proposals for particles (S, P), (S, P), and the log of the Jacobian of the map to them, (S,), by a
-# map that is as likely to be chosen as its inverse.
+# Proposals (S, P) for particles (S, P), and the log Jacobian of the map to them, (S,). The map must
+# be as likely to be chosen as its inverse.
 type Jump = Callable[[FloatArray, np.random.Generator], tuple[FloatArray, FloatArray]]
 
-# Particles (S, P), turned towards each other by orthogonal maps that prior and likelihood do not
-# feel, and their gradients (S, P), turned with them.
+# Particles (S, P) and their gradients (S, P), aligned by orthogonal maps under which prior and
+# likelihood are invariant.
 type Align = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
-# Jumps that follow a trajectory.
+# Jumps per trajectory.
 _N_JUMPS = 2
-# Mean acceptance that the step size is moved to, where it begins, and its range.
+# Target acceptance, and initial value and range of the step size.
 ACCEPTANCE, FIRST_STEP, STEP_RANGE = 0.75, 0.3, (1e-3, 1.0)
 # Standard deviation of the log step size of a move.
 _JITTER = 0.3
-# A coordinate of which all particles agree still has this standard deviation in the metric.
+# Smallest standard deviation of a coordinate in the metric.
 _LEAST_SCALE = 0.03
-# Distance of the differences that make a Hessian, particles that a batch of them holds, and what
-# they may cost as a share of the moves at a temperature.
+# Hessian by differences: their distance, points per batch, and the largest cost as a fraction of
+# that of the moves at a temperature.
 _DISTANCE, _BATCH, _SHARE = 1e-4, 256, 0.25
-# Halvings of the interval in which the log of the next step of temperature lies, and its lower end.
+# Bisections for the log of the next temperature step, and the lower end of their interval.
 _N_HALVINGS, _LEAST_LOG_STEP = 50, -700.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves:
-    """How much work a run does.
+    """Numbers of particles and moves.
 
     n_particles
         S.
     n_moves
         Trajectories at each temperature below one.
     n_warm_up
-        Trajectories at temperature one before a state is kept.
+        Warm-up trajectories at temperature one.
     n_kept
-        States of each particle that are kept.
+        Stored states per particle.
     n_between
-        Trajectories from one state that is kept to the next.
+        Trajectories per stored state.
     max_steps
-        Leapfrogs of a trajectory below temperature one, drawn from 1 to this many.
+        Largest number of leapfrog steps of a trajectory below temperature one, drawn uniformly.
     last_steps
-        The same at temperature one, where particles are to forget their ancestors.
+        The same at temperature one, where particles should decorrelate from their ancestors.
     n_last
-        Particles that go on at temperature one, where long chains of few particles forget more than
-        short ones of many; None for all.
+        Particles at temperature one, where long chains of few particles decorrelate better than
+        short chains of many; None for all.
     kept_share
-        Share of the particles that the effective sample size of the weights is kept at: the larger
-        it is, the more temperatures there are.
+        Effective sample size of the weights over the number of particles; larger values give more
+        temperatures.
     """
 
     n_particles: int
@@ -106,8 +105,8 @@ class Tempered:
     """Draws from the posterior.
 
     draws
-        (n_last * n_kept, P): the states of one particle stand side by side, and so do particles
-        with a common ancestor, so that an autocorrelation along this axis sees both.
+        (n_last * n_kept, P), ordered such that states of a particle and particles with a common
+        ancestor are adjacent, for autocorrelations along this axis.
     log_likelihood
         (n_last * n_kept,).
     log_evidence
@@ -117,7 +116,7 @@ class Tempered:
     acceptance
         Mean acceptance of the moves at each temperature, (T,); the last of those after warm-up.
     interrupted
-        Whether the user stopped the run before all states were kept.
+        Whether the user interrupted the run before all states were stored.
     """
 
     draws: FloatArray
@@ -129,8 +128,8 @@ class Tempered:
 
 
 @dataclass(slots=True)
-class _Cloud:
-    """Particles with the log likelihood, its gradient, and the step size of their moves."""
+class _Particles:
+    """Particles with log likelihood, its gradient, and the step size of their moves."""
 
     at: FloatArray
     log_likelihood: FloatArray
@@ -148,7 +147,7 @@ def run_tempering(
     align: Align = lambda particles, slope: (particles, slope),
     on_step: Callable[[float], object] = lambda share: None,
 ) -> Tempered:
-    """Carry draws from the prior N(0, I) to the posterior.
+    """Move draws from the prior N(0, I) to the posterior.
 
     Parameters
     ----------
@@ -159,13 +158,11 @@ def run_tempering(
     moves : Moves
     rng : numpy.random.Generator
     jump : callable, optional
-        A move that trajectories are slow at, tried after each of them and accepted by the rule of
-        Metropolis and Hastings.
+        Metropolis-Hastings proposal for moves at which trajectories are slow, tried after each.
     align : callable, optional
-        Turns particles towards each other where the model has a symmetry, so that they share a
-        metric.
+        Aligns particles of a model with a symmetry, so that they share a metric.
     on_step : callable
-        Called after each temperature and each kept state with the share of the run that is done.
+        Called after each temperature and each stored state with the completed share of the run.
 
     Returns
     -------
@@ -174,10 +171,10 @@ def run_tempering(
     Raises
     ------
     KeyboardInterrupt
-        If the user stops the run before a state of the posterior was kept.
+        If interrupted before the first stored state.
     """
     particles = rng.standard_normal((moves.n_particles, n_parameters))
-    cloud = _Cloud(particles, *log_likelihood(particles), FIRST_STEP)
+    cloud = _Particles(particles, *log_likelihood(particles), FIRST_STEP)
 
     n_evaluations = moves.n_particles * moves.n_moves * (1 + moves.max_steps) / 2
     is_dense = 2 * n_parameters <= _SHARE * n_evaluations
@@ -189,7 +186,7 @@ def run_tempering(
         return np.maximum(cloud.at.std(axis=0), _LEAST_SCALE)
 
     def move(beta: float, root: FloatArray) -> float:
-        with np.errstate(over="ignore", invalid="ignore"):  # a trajectory may leave for infinity
+        with np.errstate(over="ignore", invalid="ignore"):  # trajectories may diverge
             longest = moves.max_steps if beta < 1.0 else moves.last_steps
             accepted = _move(cloud, log_likelihood, beta, root, longest, rng=rng)
             if jump is not None:
@@ -223,7 +220,7 @@ def run_tempering(
         for count in range(moves.n_kept):
             for _ in range(moves.n_between):
                 accepted.append(move(1.0, root))
-                cloud.step_size = step_size  # fixed, as invariance needs it
+                cloud.step_size = step_size  # fixed, for invariance
             kept.append((cloud.at, cloud.log_likelihood))
             on_step(0.8 + 0.2 * (count + 1) / moves.n_kept)
     except KeyboardInterrupt:
@@ -242,12 +239,12 @@ def run_tempering(
 
 
 def next_step(log_likelihood: FloatArray, longest: float, kept_share: float) -> float:
-    """How far the temperature may rise, at most ``longest``, for a given effective sample size.
+    """Largest temperature step, at most ``longest``, with a given effective sample size.
 
     Parameters
     ----------
     log_likelihood : (S,)
-        Minus infinity is allowed.
+        May be minus infinity.
     longest : float
     kept_share : float
         Effective sample size of the weights over the number of particles.
@@ -268,7 +265,7 @@ def next_step(log_likelihood: FloatArray, longest: float, kept_share: float) -> 
 
     if is_short_enough(longest):
         return longest
-    # Between logarithms: likelihoods may differ by any power of ten.
+    # On the log scale, since likelihoods may differ by any power of ten.
     low, high = _LEAST_LOG_STEP, math.log(longest)
     for _ in range(_N_HALVINGS):
         middle = 0.5 * (low + high)
@@ -280,8 +277,8 @@ def next_step(log_likelihood: FloatArray, longest: float, kept_share: float) -> 
 def inverse_root(log_likelihood: LogLikelihood, at: FloatArray, beta: float) -> FloatArray:
     """A root L (P, P) of the inverse metric, L L', at a point.
 
-    The metric is I - beta H, with H the Hessian of the log likelihood without its part that is
-    positive definite.
+    The metric is I - beta H, with H the negative semidefinite part of the Hessian of the log
+    likelihood.
 
     Parameters
     ----------
@@ -303,13 +300,13 @@ def inverse_root(log_likelihood: LogLikelihood, at: FloatArray, beta: float) -> 
 def resample(
     weight: FloatArray, number: int | None = None, *, rng: np.random.Generator
 ) -> IntArray:
-    """Which particles go on: systematic resampling, copies of a particle side by side.
+    """Indices by systematic resampling, with copies of a particle adjacent.
 
     Parameters
     ----------
     weight : (S,)
     number : int, optional
-        Of particles that go on; None for S.
+        Of particles drawn; None for S.
     rng : numpy.random.Generator
     """
     number = len(weight) if number is None else number
@@ -319,7 +316,7 @@ def resample(
 
 
 def _move(
-    cloud: _Cloud,
+    cloud: _Particles,
     log_likelihood: LogLikelihood,
     beta: float,
     root: FloatArray,
@@ -327,10 +324,10 @@ def _move(
     *,
     rng: np.random.Generator,
 ) -> float:
-    """One trajectory of every particle, accepted or not; its mean acceptance, to the step size.
+    """One HMC trajectory of every particle; returns the mean acceptance and adapts the step size.
 
-    Momenta are standard normal in coordinates u of the particles, x = L u, where L (P, P) is a root
-    of the inverse metric, or its diagonal.
+    Momenta are standard normal in coordinates u, x = L u, where L (P, P) is a root of the inverse
+    metric, or its diagonal.
     """
     size = cloud.step_size * math.exp(_JITTER * rng.standard_normal()) * root
     apply = np.matmul if root.ndim == 2 else np.multiply
@@ -352,19 +349,19 @@ def _move(
 
 
 def acceptance_probability(gain: FloatArray) -> FloatArray:
-    """Metropolis's rule for a gain in log density; zero where it is not a number."""
+    """Metropolis acceptance for a gain in log density; zero for NaN."""
     return np.exp(np.minimum(np.nan_to_num(gain, nan=-np.inf), 0.0))
 
 
 def _try_jump(
-    cloud: _Cloud,
+    cloud: _Particles,
     log_likelihood: LogLikelihood,
     beta: float,
     jump: Jump,
     *,
     rng: np.random.Generator,
 ) -> None:
-    """One jump of every particle, accepted or not."""
+    """One Metropolis-Hastings jump of every particle."""
     x, log_jacobian = jump(cloud.at, rng)
     value, slope = log_likelihood(x)
     still = np.zeros_like(x)
@@ -374,7 +371,7 @@ def _try_jump(
 
 
 def _accept(
-    cloud: _Cloud,
+    cloud: _Particles,
     probability: FloatArray,
     x: FloatArray,
     value: FloatArray,
@@ -382,7 +379,7 @@ def _accept(
     *,
     rng: np.random.Generator,
 ) -> None:
-    """Put proposals in the place of particles with given probabilities, (S,)."""
+    """Accept proposals with given probabilities, (S,)."""
     accepted = rng.random(len(x)) < probability
     cloud.at = np.where(accepted[:, None], x, cloud.at)
     cloud.slope = np.where(accepted[:, None], slope, cloud.slope)

@@ -1,6 +1,6 @@
 r"""Compiled integrals of a normal density times a product of normal distribution functions.
 
-Everything the argmax cone needs is of the form
+Every integral over the argmax region is of the form
 
 .. math::
     Z = \int e^{f(u)} \frac{du}{\sqrt{2\pi}}, \qquad
@@ -8,14 +8,13 @@ Everything the argmax cone needs is of the form
     E_f[h_j] = E_f[\phi(\beta_j u + d_j) / \Phi(\beta_j u + d_j)],
 
 with f concave and f'' <= -1. A Gauss-Hermite rule is centred at the mode of f and scaled with
-(-f'')^{-1/2}: a rule fixed at the origin misses the mass of rows whose observed class is unlikely.
-Where all beta are one (:mod:`bsdr_models.numerics._argmax_moments`) even steps take its place.
+(-f'')^{-1/2}: a rule fixed at the origin misses the mass of samples whose class is unlikely.
+If all beta are one, :mod:`bsdr_models.numerics._argmax_moments` uses the trapezoidal rule instead.
 
-Rows are worked through in blocks of ``BLOCK``. The inner loops run over the rows of a block; an
-element takes one division and one exponential, and the compiler makes SIMD code of it because
-calls are inlined and branches are selections. Nothing of the size rows x classes x nodes is ever
-stored, and no logarithm is taken at the nodes: the product of the factors relative to their values
-at the centre is of order one.
+The inner loops run over ``BLOCK`` samples; an element takes one division and one exponential, and
+the compiler vectorises them because calls are inlined and branches are selections. No array of size
+samples x classes x nodes is stored, and no logarithm is taken at the nodes: the product of the
+factors relative to their values at the centre is of order one.
 """
 
 from typing import Any
@@ -28,8 +27,8 @@ from numba.extending import intrinsic
 from bsdr_models.arrays import FloatArray
 
 BLOCK = 64
-# Reassociation must stay off (it would cancel the rounding trick of ``_exp``), infinities and
-# NaN never occur: the callers check their input.
+# Without reassociation, which would cancel the rounding trick of ``_exp``. Infinities and NaN never
+# occur: callers check their input.
 _FLAGS = {"contract", "nnan", "ninf", "nsz", "arcp"}
 _OPTIONS: dict[str, Any] = {"cache": True, "fastmath": _FLAGS, "error_model": "numpy"}
 
@@ -66,8 +65,8 @@ _LN2_HIGH = 0.693147180369123816490  # 32 leading bits: n * _LN2_HIGH is exact
 _LN2_LOW = 1.90821492927058770002e-10
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer in the low bits
 _MAX_NEWTON = 60
-# Where f bends from few to many active factors, a rule somewhat narrower than the curvature at the
-# mode converges five to forty times closer (K = 5, 10; 32 nodes) and costs a normal density little.
+# A rule narrower than the curvature at the mode has five to forty times smaller errors (K = 5, 10;
+# 32 nodes), since the curvature varies with the number of active factors.
 _NARROWING = 0.875
 _CENTRED = 0.05  # distance from the mode, in units of the scale, at which Newton may stop
 
@@ -155,9 +154,9 @@ def _factor(a: float) -> tuple[float, float, float]:
 def _centre(
     d: FloatArray, beta: FloatArray, u: FloatArray, inverse: FloatArray, work: FloatArray
 ) -> None:
-    """Newton's method for the modes, from ``u``: f' is convex and falls, so it always converges.
+    """Newton's method for the modes, from ``u``; it converges, as f' is convex and decreasing.
 
-    On return ``u`` is where f was last evaluated; ``inverse`` holds 1 / r of each factor there,
+    On return ``u`` is the last point of evaluation; ``inverse`` holds 1 / r of each factor there,
     and ``work`` f', f'', f without its logarithms, and the sum of log r.
     """
     n_others = d.shape[0]
@@ -173,12 +172,12 @@ def _centre(
                 r, log_part, h = _factor(a)
                 h *= _INV_SQRT_2PI
                 slope[b] += beta[j, b] * h
-                # 0 < h (a + h) < 1, but for a << 0 it is a difference of large numbers.
+                # 0 < h (a + h) < 1, but cancels for a << 0.
                 curvature[b] -= beta[j, b] * beta[j, b] * min(max(h * (a + h), 0.0), 1.0)
                 value[b] += log_part
                 inverse[j, b] = 1.0 / r
         moved = 0
-        for b in range(BLOCK):  # a centred row stays, so that no row depends on its block
+        for b in range(BLOCK):  # a centred sample stays, so that none depends on its block
             if slope[b] * slope[b] > -curvature[b] * _CENTRED**2:
                 u[b] -= slope[b] / curvature[b]
                 moved += 1
@@ -212,7 +211,7 @@ def _integrate(
     slope, curvature, value, log_r, product = work[0], work[1], work[2], work[3], work[4]
     scale, at, exponent, total = work[5], work[6], work[7], work[8]
     for b in range(BLOCK):
-        u[b] -= slope[b] / curvature[b]  # one step beyond the last evaluation costs nothing
+        u[b] -= slope[b] / curvature[b]  # a free Newton step from the last evaluation
         scale[b] = _NARROWING / np.sqrt(-curvature[b])
         total[b] = 0.0
     for q in range(nodes.shape[0]):
@@ -233,7 +232,7 @@ def _integrate(
 
 @njit(**_OPTIONS)
 def _start(d: FloatArray, beta: FloatArray, u: FloatArray) -> None:
-    """The mode if the worst class stood alone, far in its tail."""
+    """Initial values: the mode for the worst class alone, far in its tail."""
     for b in range(BLOCK):
         u[b] = 0.0
     for j in range(d.shape[0]):

@@ -1,23 +1,24 @@
-r"""Compiled moments of the argmax cone, by a rule of even steps.
+r"""Compiled moments over the argmax region, by the trapezoidal rule.
 
 The integrals of :mod:`bsdr_models.numerics._argmax_kernel` with all beta equal to one,
 
 .. math::
     f(u) = -u^2/2 + \sum_j \log \Phi(u + d_j),
 
-by the trapezoidal rule, which converges exponentially for entire integrands. Even steps make the
-exponentials of the nodes a recurrence: with :math:`e_q = \exp(-a_q^2/2)` and :math:`a_{q+1} = a_q +
+by the trapezoidal rule, which converges exponentially for entire integrands. On an equispaced grid
+the exponentials follow a recurrence: with :math:`e_q = \exp(-a_q^2/2)` and :math:`a_{q+1} = a_q +
 \delta`
 
 .. math::
     e_{q+1} = e_q g_q, \qquad g_{q+1} = g_q e^{-\delta^2}, \qquad
     g_0 = e^{-\delta (a_0 + \delta/2)},
 
-two products in the place of an exponential, at a rounding error of some 1e-14.
+two products instead of an exponential, with a rounding error of about 1e-14.
 
-The integrand is skewed: to the left of the mode all the factors fall, to the right none do. So the
-ends of the range are found apart, each where f is ``drop`` nats below its peak or further: on the
-left by the curvature at the mode, which grows from there, on the right by :math:`f(u) \le -u^2/2`.
+The integrand is skewed: to the left of the mode all factors decrease, to the right none. Each end
+of the range is therefore bounded separately, where f is at least ``drop`` nats below its peak: on
+the left by the curvature at the mode, which increases there, on the right by
+:math:`f(u) \le -u^2/2`.
 """
 
 import numpy as np
@@ -34,7 +35,7 @@ from bsdr_models.numerics._argmax_kernel import (
     _tail_ratio,
 )
 
-# Half a square beyond which an exponential is zero: steps from there never reach where it counts.
+# Half a square beyond which an exponential is set to zero: nodes that matter are out of reach.
 _GONE = 300.0
 
 
@@ -48,12 +49,12 @@ def _spread(
     ratio: FloatArray,
     work: FloatArray,
 ) -> None:
-    """The first node of each row, the step, and what the recurrences start from."""
+    """First node and step of each sample, and initial values of the recurrences."""
     slope, curvature, value, log_r = work[0], work[1], work[2], work[3]
     step, at, shrink = work[5], work[6], work[9]
     width = np.sqrt(2.0 * drop)
     for b in range(BLOCK):
-        u[b] -= slope[b] / curvature[b]  # one step beyond the last evaluation costs nothing
+        u[b] -= slope[b] / curvature[b]  # a free Newton step from the last evaluation
         left = width / np.sqrt(-curvature[b])
         end = np.sqrt(2.0 * max(drop - value[b] + log_r[b], 0.0))
         end = max(min(end, u[b] + width), u[b] + left)
@@ -80,7 +81,7 @@ def _integrate(
     ratio: FloatArray,
     work: FloatArray,
 ) -> None:
-    """One block: total weight of the nodes and, if asked, ``hazard`` = E_f[h] (K - 1, BLOCK)."""
+    """One block: total weight of the nodes and optionally ``hazard`` = E_f[h] (K - 1, BLOCK)."""
     n_others = d.shape[0]
     value, product, step, at = work[2], work[4], work[5], work[6]
     exponent, total, shrink = work[7], work[8], work[9]
@@ -130,7 +131,7 @@ def argmax_moments(
     mean: FloatArray,
     mode: FloatArray,
 ) -> None:
-    """Fill ``log_prob`` (N,), ``mean`` (N, K) if asked, ``mode`` (N,), read first if ``warm``."""
+    """Fill ``log_prob`` (N,), optionally ``mean`` (N, K), and ``mode`` (N,), read if ``warm``."""
     n_samples, n_labels = eta.shape
     n_others = n_labels - 1
     shape = (n_others, BLOCK)
@@ -139,7 +140,7 @@ def argmax_moments(
     bell, ratio, u = np.zeros(shape), np.zeros(shape), np.zeros(BLOCK)
     value, log_r, step, total = work[2], work[3], work[5], work[8]
     for first in range(0, n_samples, BLOCK):
-        size = min(BLOCK, n_samples - first)  # the rest of the last block repeats old rows
+        size = min(BLOCK, n_samples - first)  # the last block is padded with old samples
         for b in range(size):
             row = first + b
             for j in range(n_others):

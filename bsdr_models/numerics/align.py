@@ -1,8 +1,8 @@
-r"""Signed permutations and rotations that make draws of latent components comparable.
+r"""Alignment of draws of latent components by signed permutations or rotations.
 
-An entry-wise or column-wise prior leaves 2^R R! copies of every posterior: components may be
-permuted and change sign, and not be rotated. Averages over draws mean something only after each
-draw is brought to one copy. Any product over the component axis is unchanged by that.
+Under an entry-wise or column-wise prior the posterior has 2^R R! equivalent modes: components may
+be permuted and change sign, but not be rotated. Averages over draws are meaningful only after
+alignment, which leaves products over the component axis unchanged.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from bsdr_models.arrays import FloatArray, IntArray
 
 _N_STARTS = 4
 _MAX_ITER = 50
-# Relative gain in agreement below which rotations have settled.
+# Relative gain in agreement at which rotations have converged.
 _ROTATION_TOL = 1e-10
 
 
@@ -20,18 +20,18 @@ def align(stacked: FloatArray) -> tuple[IntArray, FloatArray]:
     r"""Order and sign of the components of each draw that agree best with all other draws.
 
     Minimises :math:`\sum_s \min_\pi |A_s \pi_s - M|^2` over signed permutations :math:`\pi_s` and
-    the reference M, by assignment problems in turn with means. Rows are divided by their median
-    size and each draw by its norm, so that no row and no draw of a heavy tail rules the others.
+    the reference M, alternating assignment problems and means. Rows are divided by their median
+    size and each draw by its norm, for robustness.
 
     Parameters
     ----------
     stacked : (S, P, R)
-        For each draw what carries a component axis, for example Q over W' (P = D + K).
+        Stacked variables with a component axis, for example Q over W' (P = D + K).
 
     Returns
     -------
     order : (S, R)
-        Component of the draw that takes each place.
+        Component of the draw for each component of the reference.
     sign : (S, R)
         1 or -1.
     """
@@ -69,7 +69,7 @@ def _iterate(scaled: FloatArray, reference: FloatArray) -> tuple[float, IntArray
     order = np.zeros((len(scaled), scaled.shape[2]), dtype=np.int64)
     sign = np.zeros(order.shape)
     for _ in range(_MAX_ITER):
-        inner = reference.T @ scaled  # (S, R, R): place, component
+        inner = reference.T @ scaled  # (S, R, R): component of the reference, of the draw
         last_order, last_sign = order, sign
         order = np.array([linear_sum_assignment(-each)[1] for each in np.abs(inner)])
         matched = np.take_along_axis(inner, order[:, :, None], axis=2)[:, :, 0]
@@ -83,15 +83,15 @@ def _iterate(scaled: FloatArray, reference: FloatArray) -> tuple[float, IntArray
 def rotations(stacked: FloatArray) -> FloatArray:
     r"""Orthogonal matrices under which the components of all draws agree best.
 
-    For models whose prior leaves every rotation free: minimises
-    :math:`\sum_s |A_s O_s - M|^2` over orthogonal :math:`O_s` and the reference M, by generalised
-    Procrustes analysis [1]_. Rows are divided by their root mean square over draws, of which no
-    rotation changes anything. M is left in its principal axes, largest first.
+    For models with a rotation-invariant prior: minimises :math:`\sum_s |A_s O_s - M|^2` over
+    orthogonal :math:`O_s` and the reference M, by generalised Procrustes analysis [1]_. Rows are
+    divided by their root mean square over draws, which rotations do not change. M ends in its
+    principal axes, largest first.
 
     Parameters
     ----------
     stacked : (S, P, R)
-        For each draw what carries a component axis, for example W over the classifier's weights.
+        Stacked variables with a component axis, for example W over the classifier's weights.
 
     Returns
     -------

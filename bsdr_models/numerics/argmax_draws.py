@@ -1,4 +1,4 @@
-r"""Exact draws of scores t ~ N(eta, I) given that label y has the largest of them.
+r"""Exact draws of latent utilities t ~ N(eta, I) given that t_y is the largest.
 
 With :math:`u = t_y - \eta_y` and the margins :math:`d_j = \eta_y - \eta_j`, the marginal density
 of u is proportional to
@@ -8,10 +8,10 @@ of u is proportional to
 
 g is concave, so it lies below its tangent at any centre c, and :math:`N(g'(c), 1)` is an envelope
 of the density: a draw u is accepted with probability
-:math:`\exp\{g(u) - g(c) - g'(c)(u - c)\}`. It is exact for every c; near the mode it accepts
-most, about :math:`(-f'')^{-1/2} \ge K^{-1/2}` of the draws for f the log density. Given u the
-other scores are independent normals cut at :math:`t_y`. A row of an unlikely label costs what any
-other row costs, where drawing until the argmax is right would never end.
+:math:`\exp\{g(u) - g(c) - g'(c)(u - c)\}`. This is exact for every c; near the mode the acceptance
+is largest, about :math:`(-f'')^{-1/2} \ge K^{-1/2}` for f the log density. Given u the other
+utilities are independent normals truncated at :math:`t_y`. The cost is the same for unlikely
+labels, for which rejection sampling of the argmax would not end.
 """
 
 import math
@@ -22,21 +22,21 @@ from numba import njit
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics._argmax_kernel import _factor
 
-# Newton's method for the mode stops when the mode is nearer than this, in standard deviations
-# of the density: the acceptance is then within a few per cent of that at the mode.
+# Tolerance of Newton's method for the mode, in standard deviations of the density: the acceptance
+# is then within a few per cent of that at the mode.
 _CENTRED = 0.3
 _MAX_NEWTON = 60
-# Rejections in a row that cannot happen for finite scores.
+# Number of consecutive rejections that cannot occur for finite means.
 _MAX_PROPOSALS = 1_000_000
-# Above this point cutting a whole normal accepts more often than the tail's own envelope.
+# Above this bound normal proposals are accepted more often than those of the tail envelope.
 _TAIL = -0.5
-# Below this point h (x + h), which tends to one, would be a difference of large numbers.
+# Below this point h (x + h), which tends to one, would cancel.
 _FAR = -1e4
 _INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 
 def draw(eta: FloatArray, y: IntArray, *, rng: np.random.Generator) -> FloatArray:
-    """One draw of t for each row.
+    """One draw of t for each sample.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def draw(eta: FloatArray, y: IntArray, *, rng: np.random.Generator) -> FloatArra
     Returns
     -------
     (..., N, K)
-        ``argmax`` along the last axis is y, without ties. NaN in rows whose means are not finite.
+        ``argmax`` along the last axis is y, without ties. NaN for samples with non-finite means.
     """
     flat = np.ascontiguousarray(eta).reshape(-1, eta.shape[-1])
     t = np.empty_like(flat)
@@ -103,10 +103,10 @@ def _draw_excess(
 
 @njit(cache=True, error_model="numpy")
 def _near_mode(margin: FloatArray, label: int, tangent: FloatArray) -> tuple[float, float]:
-    """Where g is touched: c, near the mode of f, and its slope; fills h and log r by margin.
+    """Centre c of the tangent, near the mode of f, and its slope; fills h and log r by margin.
 
-    The hazard h = g' of one margin exceeds max(0, -x), so the start lies below the mode; from
-    there Newton's steps on f', which is convex and falling, never pass it.
+    The hazard h = g' of one margin exceeds max(0, -x), so the initial value lies below the mode;
+    Newton's steps on f', which is convex and decreasing, never pass it.
     """
     u = 0.0
     for j in range(len(margin)):

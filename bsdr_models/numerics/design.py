@@ -1,8 +1,8 @@
 r"""The design matrix as a linear operator.
 
-The engines see X only through ``project`` (X @ B), ``back`` (X.T @ A) and the ridge normal
-N(S_s X' z_s / v, S_s) with S_s = (diag phi_s + X'X / v)^-1 of each component s. Which algebra
-serves the ridge is decided here, by counting flops, and nobody else knows it:
+The engines use X only through ``project`` (X @ B), ``back`` (X.T @ A) and the ridge normal
+N(S_s X' z_s / v, S_s) with S_s = (diag phi_s + X'X / v)^-1 of each component s. The algorithm of
+the ridge is chosen by its number of flops:
 
 ======================= =============================================================
 coordinates             flops per sweep
@@ -12,7 +12,7 @@ features, N small       Woodbury, 2 N^2 D + N^3 / 3 for each distinct phi_s
 spectral (columnwise)   r R, after one decomposition for the whole run
 ======================= =============================================================
 
-The working coordinates of a design need not be the features: ``coordinates`` maps rows into
+The working coordinates of a design may differ from the features: ``coordinates`` maps samples to
 them, ``loadings`` maps projections back.
 """
 
@@ -31,12 +31,12 @@ from bsdr_models.numerics.whitening import RotatedWhitener, RowSpaceWhitener, Wh
 # target (., R), phi (D,), v -> mean (D, R), diag S, log|S|, tr(X'X S).
 type Solve = Callable[[FloatArray, FloatArray, float], tuple[FloatArray, FloatArray, float, float]]
 
-# Directions in which the rows vary less than this share of their largest direction are absent.
+# Directions with a smaller singular value, relative to the largest, are left out.
 RANK_TOL = 1e-8
 
 
 class Design(Protocol):
-    """What every design offers. D counts working coordinates, P features."""
+    """Interface of designs with D working coordinates and P features."""
 
     @property
     def n_samples(self) -> int:
@@ -48,17 +48,17 @@ class Design(Protocol):
 
     @property
     def rows(self) -> FloatArray:
-        """Training rows in working coordinates, (N, D)."""
+        """Training samples in working coordinates, (N, D)."""
 
     @property
     def mean_eigenvalue(self) -> float:
         """tr(X'X) / D."""
 
     def whitener(self, strength: FloatArray) -> Whitener:
-        """Map that whitens columns of precision I + g_j X'X, for g (R,), not negative."""
+        """Map that whitens columns of precision I + g_j X'X, for non-negative g (R,)."""
 
     def principal_scores(self, n_scores: int) -> FloatArray:
-        """Rows along their leading principal axes: (N, min(n_scores, rank))."""
+        """Leading principal component scores, (N, min(n_scores, rank))."""
 
     def project(self, B: FloatArray) -> FloatArray:
         """X @ B: (D, R) -> (N, R)."""
@@ -67,12 +67,12 @@ class Design(Protocol):
         """X.T @ A: (N, R) -> (D, R)."""
 
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
-        """Ridge normals N(S_s X' z_s / v, S_s), by the summaries that enter a bound.
+        """Summaries of the ridge normals N(S_s X' z_s / v, S_s) for a bound.
 
         Parameters
         ----------
         target : (N, R)
-            z_s in its columns.
+            Columns z_s.
         precision : (D, R), (1, R), (D, 1) or (1, 1)
             phi.
         variance : float
@@ -92,18 +92,18 @@ class Design(Protocol):
     def row_variance(
         self, rows: FloatArray, precision: FloatArray, variance: float, n_components: int
     ) -> FloatArray:
-        """x' S_s x for rows in working coordinates: (M, D) -> (M, R)."""
+        """x' S_s x for samples in working coordinates: (M, D) -> (M, R)."""
 
     def draw_outside(
         self, precision: FloatArray, *, size: tuple[int, int], rng: np.random.Generator
     ) -> FloatArray | float:
-        """Draws (S, P, R) of what the coordinates miss, which has its prior; 0 if nothing."""
+        """Prior draws (S, P, R) in the complement of the working coordinates, or 0."""
 
     def coordinates(self, rows: FloatArray) -> FloatArray:
-        """Rows in working coordinates: (M, P) -> (M, D)."""
+        """Samples in working coordinates: (M, P) -> (M, D)."""
 
     def outside(self, rows: FloatArray) -> FloatArray:
-        """Squared length of the part of each row that the coordinates miss: (M, P) -> (M,)."""
+        """Squared length of each sample in the complement of the coordinates: (M, P) -> (M,)."""
 
     def loadings(self, projection: FloatArray) -> FloatArray:
         """Projection over features: (..., D, R) -> (..., P, R)."""
@@ -140,7 +140,7 @@ class DenseDesign:
 
     @cached_property
     def spectral(self) -> "SpectralDesign":
-        """The same rows in their row space."""
+        """The design in the row space of X."""
         return SpectralDesign(self.X)
 
     @property
@@ -160,7 +160,7 @@ class DenseDesign:
         return np.maximum(values, 0.0), vectors
 
     def whitener(self, strength: FloatArray) -> Whitener:
-        """Map that whitens columns; see :class:`Design`."""
+        """See :class:`Design`."""
         if self.n_features <= self.n_samples:
             values, basis = self._axes
             return RotatedWhitener(rows=self.X, basis=basis, gain=gains(values, strength))
@@ -169,7 +169,7 @@ class DenseDesign:
         return RowSpaceWhitener(scores=spectral.A, basis=spectral.basis, gain=gain)
 
     def principal_scores(self, n_scores: int) -> FloatArray:
-        """Rows along their leading principal axes."""
+        """Leading principal component scores."""
         return self.spectral.principal_scores(n_scores)
 
     @property
@@ -303,11 +303,11 @@ class DenseDesign:
     def draw_outside(
         self, precision: FloatArray, *, size: tuple[int, int], rng: np.random.Generator
     ) -> FloatArray | float:
-        """Nothing."""
+        """Zero."""
         return 0.0
 
     def coordinates(self, rows: FloatArray) -> FloatArray:
-        """The rows themselves."""
+        """The samples unchanged."""
         return rows
 
     def outside(self, rows: FloatArray) -> FloatArray:
@@ -315,20 +315,19 @@ class DenseDesign:
         return np.zeros(rows.shape[0])
 
     def loadings(self, projection: FloatArray) -> FloatArray:
-        """The projection itself."""
+        """The projection unchanged."""
         return projection
 
     def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
-        """The variances themselves."""
+        """The variances unchanged."""
         return variance
 
 
 class SpectralDesign:
-    """Row space of X, X = U S V', in which the Gram matrix is diagonal; working rows are U S.
+    """Row space of X = U S V', with working coordinates U S and a diagonal Gram matrix.
 
-    For a columnwise prior, which is the same in every rotation of the features. Directions
-    outside the row space meet the data nowhere: they are integrated out of the model exactly,
-    so D here is the rank r and not the number of features.
+    For a columnwise prior, which is invariant to rotations of the features. Directions outside the
+    row space are integrated out exactly, so D is the rank r instead of the number of features.
 
     Parameters
     ----------
@@ -356,7 +355,7 @@ class SpectralDesign:
         return RotatedWhitener(rows=self.A, basis=None, gain=gains(self.eigenvalues, strength))
 
     def principal_scores(self, n_scores: int) -> FloatArray:
-        """Rows along their leading principal axes."""
+        """Leading principal component scores."""
         return self.A[:, :n_scores]
 
     def project(self, B: FloatArray) -> FloatArray:
@@ -392,7 +391,7 @@ class SpectralDesign:
     def _variance(self, precision: FloatArray, variance: float) -> FloatArray:
         """Diagonal of S_s in these coordinates, (D, R)."""
         if precision.shape[0] != 1:
-            raise ValueError("spectral coordinates serve a columnwise prior only")
+            raise ValueError("spectral coordinates require a columnwise prior")
         return 1.0 / (precision + self.eigenvalues[:, None] / variance)
 
     def draw(
@@ -417,7 +416,7 @@ class SpectralDesign:
     def draw_outside(
         self, precision: FloatArray, *, size: tuple[int, int], rng: np.random.Generator
     ) -> FloatArray | float:
-        """Prior draws, less their part in the row space."""
+        """Prior draws, projected onto the complement of the row space."""
         n_features, rank = self.basis.shape
         if rank == n_features:
             return 0.0
@@ -425,7 +424,7 @@ class SpectralDesign:
         return noise - self.basis @ (self.basis.T @ noise)
 
     def coordinates(self, rows: FloatArray) -> FloatArray:
-        """Rows in the basis of the row space."""
+        """Samples in the basis of the row space."""
         return rows @ self.basis
 
     def outside(self, rows: FloatArray) -> FloatArray:
@@ -438,13 +437,13 @@ class SpectralDesign:
         return self.basis @ projection
 
     def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
-        """Marginal variances over features; what lies outside the row space has its prior."""
+        """Marginal variances over features, with the prior outside the row space."""
         squares = self.basis**2
         return squares @ variance + (1.0 - squares.sum(axis=1))[:, None] / precision
 
 
 def row_space(X: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Non-zero singular values (r,) and right singular vectors (P, r), by the smaller side."""
+    """Non-zero singular values (r,) and right singular vectors (P, r)."""
     n, p = X.shape
     if n >= p:
         triangle = np.linalg.qr(X, mode="r")

@@ -1,7 +1,4 @@
-"""Variational factors: moments, entropies and expected log densities.
-
-A factor knows its own moments; it does not know which model it serves.
-"""
+"""Variational factors of any model: moments, entropies and expected log densities."""
 
 from dataclasses import dataclass
 
@@ -58,7 +55,7 @@ class Gamma:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormalRows:
-    """One normal per row, all with the same covariance.
+    """One normal per row (sample), all with the same covariance.
 
     mean
         (N, R).
@@ -111,9 +108,9 @@ class NormalColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RidgeColumns:
-    """One normal per column, of covariance S_s = (diag phi_s + X'X / v)^-1, known by summaries.
+    """Summaries of one normal per column, of covariance S_s = (diag phi_s + X'X / v)^-1.
 
-    Only these enter an update or the bound, so no (R, D, D) array is ever kept.
+    Updates and the bound need only these, so no (R, D, D) array is stored.
 
     mean
         (D, R).

@@ -3,9 +3,9 @@ r"""The scale of a hinge: draws and moments of GIG(1/2, 1, s**2), for s from 0 t
 .. math::
     p(\lambda) = (2 \pi \lambda)^{-1/2} e^{s - (\lambda + s^2 / \lambda) / 2}
 
-is the law of a slack scale given u, s = abs(u), and the optimal factor of it in a mean field,
-s = sqrt(E[u**2]) [1]_. Its reciprocal is inverse Gaussian, of mean 1 / s and shape 1, so that
-E[1 / lambda] = 1 / s; and E[lambda] = s + 1, not the reciprocal of that.
+is the conditional of a slack scale given u, s = abs(u), and its optimal mean-field factor, s =
+sqrt(E[u**2]) [1]_. Its reciprocal is inverse Gaussian, of mean 1 / s and shape 1, so that
+E[1 / lambda] = 1 / s, while E[lambda] = s + 1.
 
 References
 ----------
@@ -21,9 +21,9 @@ from scipy.special import exp1, hyperu
 
 from bsdr_models.arrays import FloatArray
 
-# exp(x) E1(x) is a product up to here and Tricomi's U(1, 1, x) beyond, where exp overflows.
+# exp(x) E1(x) is computed as a product up to here, beyond as Tricomi's U(1, 1, x).
 _FAR = 50.0
-# Stands for 0 where a logarithm or a ratio has a limit there.
+# Replaces 0 where a logarithm or a ratio has a limit.
 _TINY = 1e-300
 
 
@@ -32,14 +32,13 @@ def draw(s: ArrayLike, *, rng: np.random.Generator) -> FloatArray:
 
     With Y a squared standard normal, lambda is one of the roots of
     :math:`\lambda + s^2 / \lambda = 2 s + Y`: the larger with probability
-    lambda / (lambda + s) [2]_. The larger one is a sum of positive terms and the smaller is
-    s**2 over it, so that neither loses digits; ``Generator.wald`` does, for the reciprocal, from
-    means of 1e8 on, and returns zeros from 1e16 on.
+    lambda / (lambda + s) [2]_. The larger root is a sum of positive terms and the smaller s**2 over
+    it, so neither loses digits, unlike ``Generator.wald`` for the reciprocal (means above 1e8).
 
     Parameters
     ----------
     s : array-like
-        Not negative; 0 is a squared normal.
+        Non-negative; 0 gives a squared normal.
     rng : numpy.random.Generator
     """
     s = np.asarray(s, dtype=np.float64)

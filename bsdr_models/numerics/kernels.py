@@ -1,9 +1,8 @@
-"""Squared distances between rows, the Gaussian kernel of them, and the slopes of that.
+"""Squared distances between rows, their Gaussian kernel, and its gradients.
 
-The kernel of many rows with themselves is symmetric, and LAPACK reads one triangle. Where it is
-computed again and again, :func:`rbf_triangle` fills that triangle only and :func:`rbf_slopes` takes
-a gradient with respect to the kernel back to the rows. The second computes the exponentials anew,
-which costs little and spares a second matrix.
+For repeated evaluation of a symmetric kernel matrix, :func:`rbf_triangle` fills the triangle that
+LAPACK reads, and :func:`rbf_slopes` backpropagates a gradient to the rows; it recomputes the
+exponentials to avoid a second matrix.
 """
 
 import numpy as np
@@ -12,29 +11,29 @@ from numba import njit
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics._argmax_kernel import _OPTIONS, _exp
 
-# Up to this many columns differences are taken one column after the other: as quick as a product
-# of matrices, and exactly zero between equal rows.
+# Up to this many columns differences are taken column by column: as fast as a matrix product, and
+# exactly zero between equal rows.
 _FEW_COLUMNS = 8
-# Exponents below minus this are set to it: exp(-700) is 1e-304.
+# Exponents are clipped at minus this: exp(-700) is 1e-304.
 _LARGEST = 700.0
 
 
 def squared_distances(A: FloatArray, B: FloatArray | None = None) -> FloatArray:
     """|a - b|**2 between rows.
 
-    With many columns the squares are expanded, about the mean of the rows, so that the error is of
-    the order of rounding times their scatter and not times their distance from the origin.
+    With many columns the squares are expanded about the mean of the rows, so that the rounding
+    error is proportional to their scatter, not to their distance from the origin.
 
     Parameters
     ----------
     A : (N, D)
     B : (M, D), optional
-        The rows of ``A`` themselves without it.
+        By default ``A``.
 
     Returns
     -------
     (N, M)
-        Never negative; symmetric with a diagonal of exact zeros without ``B``.
+        Non-negative; without ``B`` symmetric with an exactly zero diagonal.
     """
     if A.shape[1] <= _FEW_COLUMNS:
         return _by_differences(A, A if B is None else B)
@@ -44,7 +43,7 @@ def squared_distances(A: FloatArray, B: FloatArray | None = None) -> FloatArray:
     if B is None:
         distances: FloatArray = A @ A.T
         distances *= -2.0
-        distances += np.add.outer(squares, squares)  # in one go: two additions are not symmetric
+        distances += np.add.outer(squares, squares)  # one addition, for symmetry
         np.fill_diagonal(distances, 0.0)
     else:
         B = B - centre
@@ -64,7 +63,7 @@ def rbf(
     ----------
     A : (N, D)
     B : (M, D) or None
-        The rows of ``A`` themselves if None.
+        ``A`` if None.
     lengthscale : float
         In the units of the rows.
     amplitude : float
@@ -98,12 +97,11 @@ def rbf_triangle(
         With few columns.
     lengthscale, amplitude : float
     out : (N, N), Fortran order, optional
-        Where to put it.
 
     Returns
     -------
     (N, N), Fortran order
-        What is above the diagonal has no meaning.
+        Undefined above the diagonal.
     """
     kernel = np.empty((len(A), len(A)), order="F") if out is None else out
     _fill_triangle(np.ascontiguousarray(A.T), 0.5 / lengthscale**2, amplitude, kernel.T)
@@ -127,7 +125,7 @@ def rbf_slopes(
     -------
     total : float
     gradient : (N, R)
-        The weights held.
+        For fixed weights.
     """
     columns = np.ascontiguousarray(A.T)
     gradient, work = np.zeros(columns.shape), np.empty(len(A))
@@ -181,7 +179,7 @@ def _kernel_row(
 
 @njit(**_OPTIONS)
 def _fill_triangle(columns: FloatArray, rate: float, amplitude: float, out: FloatArray) -> None:
-    """Above and on the diagonal of ``out``, which is in C order."""
+    """Fill ``out``, in C order, on and above the diagonal."""
     for j in range(len(out)):
         _kernel_row(columns[:, j], columns[:, j:], rate, amplitude, out[j, j:])
 
@@ -204,7 +202,7 @@ def _add_slopes(
     gradient: FloatArray,
     work: FloatArray,
 ) -> float:
-    """Sum over all pairs; the sums of weight * kernel * difference go to ``gradient``, (R, N)."""
+    """Sum over all pairs; adds sums of weight * kernel * difference to ``gradient``, (R, N)."""
     total = 0.0
     for j in range(len(work)):
         row = work[j:]
@@ -226,7 +224,7 @@ def _add_cross_slopes(
     by_point: FloatArray,
     by_column: FloatArray,
 ) -> float:
-    """As above for two sets; the sums go to ``by_point``, (N, R), and ``by_column``, (R, M)."""
+    """The same for two sets; adds to ``by_point``, (N, R), and ``by_column``, (R, M)."""
     total = 0.0
     row = np.empty(columns.shape[1])
     for j in range(len(points)):
@@ -244,7 +242,7 @@ def _add_pairs(
     gradient: FloatArray,
     own: FloatArray,
 ) -> float:
-    """Pairs of one point with the others, whose gradients are added to, and its own as well.
+    """Sum over pairs of one point with others; adds to their gradients and its own.
 
     ``kernel`` is overwritten by its product with the weights.
     """
@@ -253,17 +251,17 @@ def _add_pairs(
         kernel[i] *= weight[i]
         total += kernel[i]
     for r in range(len(columns)):
-        here, pull = point[r], 0.0
+        here, summed = point[r], 0.0
         for i in range(len(kernel)):
             part = kernel[i] * (columns[r, i] - here)
             gradient[r, i] += part
-            pull += part
-        own[r] -= pull
+            summed += part
+        own[r] -= summed
     return total
 
 
 def _by_differences(A: FloatArray, B: FloatArray) -> FloatArray:
-    """One column after the other; the buffer is used again for each."""
+    """Sum over columns, with one buffer."""
     total = np.zeros((len(A), len(B)))
     difference = np.empty_like(total) if A.shape[1] > 1 else total
     for a, b in zip(A.T, B.T, strict=True):

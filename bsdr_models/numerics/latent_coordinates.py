@@ -1,4 +1,4 @@
-"""Latent coordinates of samples with their uncertainty, whichever model places them."""
+"""Latent coordinates of samples with their uncertainty."""
 
 from dataclasses import dataclass
 

@@ -10,21 +10,21 @@ from bsdr_models.arrays import FloatArray
 
 logger = logging.getLogger(__name__)
 
-# A matrix that fails to factorise is tried again with these multiples of its mean diagonal.
+# Multiples of the mean diagonal added, in turn, to a matrix that fails to factorise.
 JITTERS = (1e-12, 1e-10, 1e-8)
-# Up to this order plain compiled loops beat a call of LAPACK for every matrix of a stack.
+# Up to this order compiled loops are faster than LAPACK for a stack of matrices.
 _SMALL = 48
 
 
 def cholesky(matrix: FloatArray, *, name: str = "matrix") -> FloatArray:
-    """Lower Cholesky factor of one matrix or a stack of them, with a jitter ladder.
+    """Lower Cholesky factor of one matrix or a stack of them, with increasing jitter.
 
     Parameters
     ----------
     matrix : (..., P, P)
         Symmetric positive definite.
     name : str
-        What the matrix is, for the error message.
+        Name of the matrix, for the error message.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def inv_spd(matrix: FloatArray, *, name: str = "matrix") -> tuple[FloatArray, Fl
     ----------
     matrix : (..., P, P)
     name : str
-        What the matrix is, for the error message.
+        Name of the matrix, for the error message.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def inv_spd(matrix: FloatArray, *, name: str = "matrix") -> tuple[FloatArray, Fl
 
 @njit(cache=True, error_model="numpy")
 def _invert_stack(matrix: FloatArray, inverse: FloatArray, log_det: FloatArray) -> bool:
-    """Fill ``inverse`` (M, P, P) and ``log_det`` (M,); False at the first that has no factor."""
+    """Fill ``inverse`` (M, P, P) and ``log_det`` (M,); False if a matrix has no factor."""
     n_matrices, order, _ = matrix.shape
     half = np.empty((order, order))  # the lower factor, then its inverse
     for m in range(n_matrices):
@@ -121,7 +121,7 @@ def factorise_inplace(matrix: FloatArray, *, name: str) -> tuple[FloatArray, flo
     matrix : (P, P), Fortran order
         Only the lower triangle is read.
     name : str
-        What the matrix is, for the error message.
+        Name of the matrix, for the error message.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Draws of normals that are given by precision and linear term, stacked."""
+"""Stacked draws of normals given by precision and linear term."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def draw(
     linear : (..., p, m)
         l, a column for each draw.
     name : str
-        What P is, for the error message.
+        Name of P, for the error message.
     rng : numpy.random.Generator
 
     Returns

@@ -1,4 +1,4 @@
-r"""Ratios of the normal density to its tail, and the moments of a binary probit score."""
+r"""Inverse Mills ratio, and moments of a binary probit utility."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,7 +28,7 @@ def positive_mean(a: ArrayLike) -> FloatArray:
 
 
 def positive_probit_moments(eta: ArrayLike, sign: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    r"""Log probability and mean of t ~ N(eta, 1) on the side of zero that ``sign`` names.
+    r"""Log probability and mean of t ~ N(eta, 1) given its sign.
 
     .. math::
         \log P(s t > 0) = \log \Phi(s \eta), \qquad E[t \mid s t > 0] = \eta + s \, h(s \eta)

@@ -1,7 +1,7 @@
-r"""The argmax cone of N(eta, I): log probability and means; label probabilities.
+r"""Argmax regions of N(eta, I): log probabilities and means; label probabilities.
 
-With y the observed label, the scores t ~ N(eta, I) are cut to the cone {t_y > t_j for all j != y},
-whose probability is one integral over u = t_y - eta_y (Girolami & Rogers [1]_),
+With y the observed label, the latent utilities t ~ N(eta, I) are truncated to the region {t_y > t_j
+for all j != y}, whose probability is one integral over u = t_y - eta_y (Girolami & Rogers [1]_),
 
 .. math::
     P = \int \phi(u) \prod_{j \ne y} \Phi(u + d_j) \, du, \qquad d_j = \eta_y - \eta_j.
@@ -22,21 +22,21 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics import _argmax_kernel, _argmax_moments
 from bsdr_models.numerics.quadrature import gauss_hermite
 
-# Scores this many standard deviations below the best are as impossible as any: further out the
-# square of the distance swallows the digits that the quadrature needs.
+# Utilities are clipped this many standard deviations below the best, since the quadrature loses
+# digits further out.
 _FAR = 1e7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArgmaxMoments:
-    """Moments of t ~ N(eta, I) given that y is the argmax. N rows, K labels.
+    """Moments of t ~ N(eta, I) given that y is the argmax. N samples, K labels.
 
     log_prob
         log P(argmax = y), (N,).
     mean
-        E[t | argmax = y], (N, K). Its rows have the sums of the rows of eta.
+        E[t | argmax = y], (N, K); its rows have the same sums as those of eta.
     mode
-        Mode of u = t_y - eta_y, (N,), to a fraction of its spread: a start for the next call.
+        Approximate mode of u = t_y - eta_y, (N,): an initial value for the next call.
     """
 
     log_prob: FloatArray
@@ -45,7 +45,7 @@ class ArgmaxMoments:
 
 
 def log_prob(eta: ArrayLike, y: ArrayLike, *, n_nodes: int = 32) -> FloatArray:
-    """Log probability that label y has the largest of the scores t ~ N(eta, I).
+    """Log probability that label y has the largest of the utilities t ~ N(eta, I).
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def log_prob(eta: ArrayLike, y: ArrayLike, *, n_nodes: int = 32) -> FloatArray:
 def moments(
     eta: ArrayLike, y: ArrayLike, *, n_nodes: int = 32, start: FloatArray | None = None
 ) -> ArgmaxMoments:
-    r"""Log probability and mean of t ~ N(eta, I) cut to the cone where y is the argmax.
+    r"""Log probability and mean of t ~ N(eta, I) truncated to the region where y is the argmax.
 
     .. math::
         E[t_j] = \eta_j - E_f[h(u + d_j)], \qquad
@@ -84,10 +84,9 @@ def moments(
     y : array-like of int, shape (N,)
         Label in 0..K-1.
     n_nodes : int
-        Nodes of the trapezoidal rule, with a range for each row; at least two. The cost is
-        proportional.
+        Nodes of the trapezoidal rule, at least two. The cost is proportional.
     start : ndarray of shape (N,), optional
-        Modes of an earlier call at a similar eta, which saves about two nodes' worth of work.
+        Modes of an earlier call at a similar eta, which save the work of about two nodes.
 
     Returns
     -------
@@ -95,9 +94,9 @@ def moments(
 
     Notes
     -----
-    Largest error of a row, in log P and in E[t], over labels as likely as not, contradicted by
-    their scores, or tied with all others (the hardest case). Further out, up to the largest
-    differences of scores, the integrand is closer to a normal density and the rule better.
+    Largest error of a sample, in log P and in E[t], over likely labels, unlikely ones, and ties of
+    all labels (the hardest case). For larger differences of eta the integrand is closer to a normal
+    density and the errors are smaller.
 
     ======  ======  ======  ======  ======
     nodes   K = 3   K = 5   K = 10  K = 50
@@ -122,19 +121,19 @@ def moments(
 
 
 def label_log_probs(mean: ArrayLike, sd: ArrayLike, *, n_nodes: int = 16) -> FloatArray:
-    r"""Log probability of every label for independent scores t_c ~ N(mean_c, sd_c^2).
+    r"""Log probability of every label for independent utilities t_c ~ N(mean_c, sd_c^2).
 
     .. math::
         P(c) = \int \phi(u) \prod_{j \ne c} \Phi\{(s_c u + m_c - m_j) / s_j\} \, du
 
-    Each label has a rule centred at the mode of its own integrand, so that probabilities far below
-    the rounding unit keep their relative accuracy. Rows are normalised to sum to one.
+    Each label has a rule centred at the mode of its own integrand, so that tiny probabilities keep
+    their relative accuracy. Rows are normalised to sum to one.
 
     Parameters
     ----------
     mean, sd : array-like of shape (M, K)
     n_nodes : int
-        Nodes of the Gauss-Hermite rule. Errors of log P seen at 16: 2e-5 while the standard
+        Nodes of the Gauss-Hermite rule. Errors of log P observed at 16: 2e-5 if the standard
         deviations differ by a factor below two, 1e-3 at a factor of four, 1e-2 at ten.
 
     Returns
@@ -158,10 +157,10 @@ def label_log_probs(mean: ArrayLike, sd: ArrayLike, *, n_nodes: int = 16) -> Flo
 
 
 def _drop(n_nodes: int, n_labels: int) -> float:
-    """How many nats below its peak the integrand is cut.
+    """Nats below its peak at which the integrand is truncated.
 
-    A wider range would have steps too wide for the same nodes. The two errors are equal here in
-    the hardest cases of 3, 5, 10 and 50 labels with 12 to 32 nodes.
+    It balances the errors of truncation and of step size in the hardest cases of 3, 5, 10 and 50
+    labels with 12 to 32 nodes.
     """
     if n_nodes < 2:
         raise ValueError(f"n_nodes must be at least 2, got {n_nodes}")
@@ -170,7 +169,7 @@ def _drop(n_nodes: int, n_labels: int) -> float:
 
 @lru_cache(maxsize=32)
 def _centred_rule(n_nodes: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes v and log weights log w + v^2/2: the rule for exp(f) rather than exp(f + v^2/2)."""
+    """Nodes v and log weights log w + v^2/2, for integrands without the factor exp(-v^2/2)."""
     nodes, weights = gauss_hermite(n_nodes)
     return nodes, np.log(weights) + 0.5 * nodes**2
 
@@ -197,5 +196,5 @@ def _check_finite(name: str, values: FloatArray) -> None:
 
 
 def _writable(values: ArrayLike) -> FloatArray:
-    """C-contiguous and writable, so that the kernel is compiled for one layout only."""
+    """C-contiguous writable array, so that the kernel is compiled for one layout only."""
     return np.require(values, np.float64, ["C", "W"])

@@ -1,21 +1,21 @@
-r"""How unusual rows are for a linear map of the features: Hotelling's T2 and the Q residual.
+r"""Outlier measures of a linear map of the features: Hotelling's T2 and the Q residual.
 
-T2 is the distance within the map, Q what the map leaves out. With scores :math:`z = Q^\top x` of
-centred rows, S their covariance over N training rows, and B the least squares fit of the features
-on the scores (the loadings of partial least squares, [1]_),
+T2 is the squared distance within the latent space, Q the squared residual. With latent coordinates
+:math:`z = Q^\top x` of centred samples, S their covariance over N training samples, and B the least
+squares fit of the features on z (the loadings of partial least squares, [1]_),
 
 .. math::
     T^2 = (z - \bar z)^\top S^{-1} (z - \bar z), \qquad
     Q = |x - \bar x - B^\top (z - \bar z)|^2 .
 
-For a new row from the normal that the training rows came from, with A the rank of S,
+For a new sample from the normal distribution of the training samples, with A the rank of S,
 
 .. math::
     T^2 \frac{N (N - A)}{A (N^2 - 1)} \sim F(A, N - A), \qquad
     Q \approx g\, \chi^2_h, \quad g = \frac{v}{2 m}, \quad h = \frac{2 m^2}{v}
 
-[2]_, m and v the mean and the variance of Q over training rows, each left out of the mean, of S and
-of B. The directions of the map have still seen them.
+[2]_, m and v the mean and variance of Q over training samples, each left out of the mean, of S and
+of B, but not of the projection.
 
 References
 ----------
@@ -35,36 +35,36 @@ from scipy.stats import chi2, f
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.row_space import Rows, squared_distance, weighted_mean
 
-# Shares below which a direction of the scores, or a residual, is a rounding error.
+# Relative sizes below which a direction of z, or a residual, is rounding error.
 RANK_TOL, EXACT = 1e-10, 1e-12
 
 
 def t2_tail(t2: FloatArray, n_samples: int, rank: int) -> FloatArray:
-    """Probability that the T2 of a new row is larger, from so many training rows."""
+    """Probability that the T2 of a new sample is larger."""
     factor = n_samples * (n_samples - rank) / (rank * (n_samples**2 - 1.0))
     return np.asarray(f.sf(factor * t2, rank, n_samples - rank))
 
 
 def t2_limit(prob: float, n_samples: int, rank: int) -> float:
-    """T2 below which a new row lies with that probability."""
+    """Quantile of the T2 of a new sample."""
     factor = n_samples * (n_samples - rank) / (rank * (n_samples**2 - 1.0))
     return float(f.ppf(prob, rank, n_samples - rank) / factor)
 
 
 def q_limit(prob: float, scale: float, dof: float) -> float:
-    """Q below which a new row lies with that probability: a quantile of ``scale`` chi2(dof)."""
+    """Quantile of the Q of a new sample: that of ``scale`` chi2(dof)."""
     return float(scale * chi2.ppf(prob, dof))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutlierMeasures:
-    """How far out rows lie.
+    """Outlier measures of M samples.
 
     t2, q_residual
         (M,); Q in the squared units of the scaled features.
     tail_probability
-        Probability that a row like the training rows has either of the two so large, (M,):
-        twice the smaller one of their tail probabilities, at most 1.
+        Probability that a normal sample has either of the two so large, (M,): twice the smaller of
+        their tail probabilities, at most 1.
     """
 
     t2: FloatArray
@@ -82,20 +82,20 @@ class OutlierMeasures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What new rows are compared with. N training rows, D features, R scores, rank A.
+    """Reference distribution: N training samples, D features, R components, rank A.
 
     n_samples, rank
         N and A.
     mean
-        Of the training rows, (D,).
+        Of the training samples, (D,).
     projection
         Q, (D, R).
     whitening
-        V with V V' the pseudo-inverse of the scatter of the scores, (R, A).
+        V with V V' the pseudo-inverse of the scatter of z, (R, A).
     loadings
         Fit of the features on V' z, (A, D).
     q_scale, q_dof
-        g and h; 0 and 1 where the scores miss nothing of the features.
+        g and h; 0 and 1 if there is no residual.
     """
 
     n_samples: int
@@ -109,10 +109,10 @@ class Reference:
 
     @classmethod
     def learn(cls, rows: Rows, projection: FloatArray) -> tuple[Self, OutlierMeasures] | None:
-        """From training rows (N, D), complete, dense or sparse; and how unusual each of them is.
+        """From training samples (N, D), complete, dense or sparse; and their outlier measures.
 
-        A training row is compared with the others. None if there are too few rows, or if all lie
-        at one place.
+        A training sample is compared with the others. None if there are too few samples, or if all
+        have the same latent coordinates.
         """
         n = rows.shape[0]
         mean = weighted_mean(rows, np.ones(n))
@@ -138,7 +138,7 @@ class Reference:
             q_dof=1.0,
         )
         square, residual, length = bare._parts(rows)
-        # Without row n the mean moves by z_n / (N - 1), and the scatter loses a term of rank one.
+        # Without sample n the mean moves by z_n / (N - 1), and the scatter loses a rank-one term.
         left = np.maximum(1.0 - square * n / (n - 1.0), EXACT)
         t2 = (n - 2.0) * (n / (n - 1.0)) ** 2 * square / left
         q = residual / np.maximum(1.0 - 1.0 / n - square, EXACT) ** 2
@@ -150,12 +150,12 @@ class Reference:
         return reference, reference._judge(t2, q, n - 1)
 
     def compare(self, rows: Rows) -> OutlierMeasures:
-        """New rows (M, D), complete, dense or sparse."""
+        """Outlier measures of new samples (M, D), complete, dense or sparse."""
         square, residual, _ = self._parts(rows)
         return self._judge((self.n_samples - 1.0) * square, residual, self.n_samples)
 
     def attrs(self) -> dict[str, float]:
-        """What a plot needs to draw limits."""
+        """Root attributes from which plots compute limits."""
         return {
             "reference_rows": self.n_samples,
             "t2_rank": self.rank,
@@ -164,7 +164,7 @@ class Reference:
         }
 
     def _parts(self, rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Squared whitened scores, squared residual and squared length of centred rows, (M,)."""
+        """Squared lengths of whitened z, residual and centred sample, (M,) each."""
         white = (np.asarray(rows @ self.projection) - self.mean @ self.projection) @ self.whitening
         along = np.asarray(rows @ self.loadings.T) - self.loadings @ self.mean
         length = squared_distance(rows, self.mean)

@@ -1,7 +1,7 @@
-r"""Exact moves of a factor model along changes of its latent basis.
+r"""Parameter-expansion moves of a factor model along changes of its latent basis.
 
-With rows :math:`\tilde z = [1, z]`, columns T = [t, W] and weights E = [e_0; \eta], fitted
-features :math:`T \tilde z` and scores :math:`E^\top \tilde z` stay as they are when
+With :math:`\tilde z = [1, z]`, columns T = [t, W] and weights E = [e_0; \eta], the fitted features
+:math:`T \tilde z` and class scores :math:`E^\top \tilde z` are invariant to
 
 .. math::
     z_i \to g \,(z_i + \textstyle\sum_{j \ne i} a_j \tilde z_j), \qquad
@@ -9,9 +9,9 @@ features :math:`T \tilde z` and scores :math:`E^\top \tilde z` stay as they are 
     T_i \to T_i / g, \quad E_i \to E_i / g .
 
 Only the priors :math:`z \sim N(0, I)`, :math:`T_j \sim N(0, I / \rho_j)`,
-:math:`E_{jc} \sim N(0, 1 / \nu_c)`, :math:`\rho_i \sim Ga(a, b)` move: a is drawn from its normal,
-and g, with :math:`\rho_i \to g^2 \rho_i`, by a slice. Draws of latents given loadings, and of
-loadings given latents, creep along these directions the slower the less noise there is.
+:math:`E_{jc} \sim N(0, 1 / \nu_c)`, :math:`\rho_i \sim Ga(a, b)` change: a is drawn from its normal
+conditional, and g, with :math:`\rho_i \to g^2 \rho_i`, by slice sampling. Gibbs updates of latents
+and loadings alone mix slowly along these directions if there is little noise.
 """
 
 import numpy as np
@@ -40,11 +40,11 @@ def draw(
     latent : (C, N, 1 + k)
         Column 0 is one.
     loadings : (C, d, 1 + k)
-        T; column 0 is the offset.
+        T; column 0 is the intercept.
     weights : (C, 1 + k, K)
         E; row 0 is the bias.
     loading_precision : (C, 1 + k)
-        rho; that of the offset is constant.
+        rho; that of the intercept is constant.
     weight_precision : (C, K)
         nu.
     shape, rate : float

@@ -1,23 +1,22 @@
-r"""The multinomial probit with a lapse: log likelihood, slope, and probabilities of all classes.
+r"""The multinomial probit with a lapse rate: log likelihood, gradient, class probabilities.
 
-With utilities :math:`t \sim N(\eta, I)` the class k has the largest with probability
+With latent utilities :math:`t \sim N(\eta, I)`, class k has the largest with probability
 
 .. math::
     P_k = \int \phi(t - \eta_k) \prod_{j \ne k} \Phi(t - \eta_j) \, dt, \qquad
     \frac{\partial P_k}{\partial \eta_j}
         = - \int \phi(t - \eta_k) \phi(t - \eta_j) \prod_{i \ne j, k} \Phi(t - \eta_i) \, dt,
 
-and a label is drawn with probability :math:`p_k = (1 - \epsilon) P_k + \epsilon / K`: now and
-then it has nothing to do with the utilities. As :math:`p_k \ge \epsilon / K`, what counts is the
-absolute error of P, not the relative one, and the integral can be a trapezoidal sum over *fixed*
-nodes around :math:`\eta_k`: it converges exponentially for entire integrands, and no mode is
-searched for.
+and a label has probability :math:`p_k = (1 - \epsilon) P_k + \epsilon / K`, which allows for label
+noise. As :math:`p_k \ge \epsilon / K`, only the absolute error of P matters, and the integral can
+be a trapezoidal sum over *fixed* nodes around :math:`\eta_k`, which converges exponentially for
+entire integrands and needs no mode.
 
-The nodes stand at even steps, and so do the nodes of the piecewise polynomial that stands in for
-:math:`\Phi` (and, by its derivative, for :math:`\phi`). For one difference of utilities all nodes
-then lie at the same place of adjacent pieces: one polynomial is evaluated with coefficients that
-are read in sequence, which the compiler turns into SIMD code without a table look-up per node, an
-exponential or a division. Leaving one factor out of the product is done from both ends.
+The nodes are equispaced, and so are the pieces of the polynomial that approximates :math:`\Phi`
+(and, by its derivative, :math:`\phi`). For one difference of utilities all nodes then lie at the
+same relative position of adjacent pieces, so that the compiler vectorises the evaluation without
+table look-ups, exponentials or divisions. Products without one factor are those of the factors
+before and after it.
 """
 
 import math
@@ -32,13 +31,12 @@ from scipy.special import ndtr
 
 from bsdr_models.arrays import FloatArray, IntArray
 
-# Nodes: -4.7 to 5.65 at even steps. Beyond lie 1.3e-6 of a normal density on the side where the
-# product of the others is small as well, unless they are far behind, and 1e-8 on the other side.
+# Nodes -4.7 to 5.65. Outside lie 1.3e-6 of the normal density on the left, where the product of
+# the other factors is mostly small as well, and 1e-8 on the right.
 STEP, FIRST, N_NODES = 0.45, -4.7, 24
-# Pieces of the polynomial in a step, and its degree: errors of 5e-11 in Phi and 1e-8 in phi.
+# Pieces of the polynomial per step, and its degree: errors of 5e-11 in Phi and 1e-8 in phi.
 N_PARTS, _DEGREE = 8, 4
-# A difference of utilities beyond this decides between two classes: the other has a probability
-# below 1e-8, and no work is spent on it.
+# Classes whose utility is smaller by more than this are skipped: their probability is below 1e-8.
 _DECIDED = 8.0
 _OPTIONS: dict[str, Any] = {
     "cache": True,
@@ -49,7 +47,7 @@ _OPTIONS: dict[str, Any] = {
 
 
 def log_likelihood(eta: FloatArray, y: IntArray, lapse: float) -> tuple[FloatArray, FloatArray]:
-    """Log probability of each label, and its slope in the utilities.
+    """Log probability of each label, and its gradient in eta.
 
     Parameters
     ----------
@@ -69,9 +67,9 @@ def log_likelihood(eta: FloatArray, y: IntArray, lapse: float) -> tuple[FloatArr
 
     Notes
     -----
-    Largest absolute error seen of a probability p, and of p times the slope; with 20 and more
-    classes where many are tied for the first place, with fewer where one is far ahead. The error of
-    log p is that of p divided by p, which is at least lapse / K.
+    Largest observed absolute errors of a probability p, and of p times the slope: for 20 or more
+    classes if many are tied for the maximum, for fewer if one is far ahead. The error of log p is
+    that of p divided by p >= lapse / K.
 
     ========  ======  ======  ======  ======
     K         2-10    26      50      100
@@ -89,7 +87,7 @@ def log_likelihood(eta: FloatArray, y: IntArray, lapse: float) -> tuple[FloatArr
 def curvature(
     eta: FloatArray, y: IntArray, lapse: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Log probability of each label with its first and second derivatives in the utilities.
+    """Log probability of each label with its first and second derivatives in eta.
 
     Parameters
     ----------
@@ -128,8 +126,8 @@ def probabilities(eta: ArrayLike, lapse: float = 0.0) -> FloatArray:
     Returns
     -------
     (..., K)
-        Normalised. The nodes stand around the largest utility and serve all classes. Largest
-        absolute errors seen: 5e-8 with up to 10 classes, 4e-7 with 20, 2e-6 with 26, 6e-5 with 100.
+        Normalised. The nodes are those of the largest utility. Largest observed absolute errors:
+        5e-8 for up to 10 classes, 4e-7 for 20, 2e-6 for 26, 6e-5 for 100.
     """
     eta = np.ascontiguousarray(eta, dtype=np.float64)
     flat = eta.reshape(-1, eta.shape[-1])
@@ -141,7 +139,7 @@ def probabilities(eta: ArrayLike, lapse: float = 0.0) -> FloatArray:
 
 @cache
 def _tables() -> tuple[FloatArray, FloatArray]:
-    """Weights of the nodes, a normal density, (Q,); coefficients of the pieces (J, P, I).
+    """Weights of the nodes (normal density), (Q,); coefficients of the pieces (J, P, I).
 
     The piece (j, i) is of x = FIRST - FAR + STEP (i + (j + g + 1/2) / J), |g| <= 1/2.
     """
@@ -166,7 +164,7 @@ def _multiply(
     density: FloatArray,
     product: FloatArray,
 ) -> None:
-    """Phi and phi at all nodes moved by ``gap``, and the product of Phi and ``before``: (Q,)."""
+    """Phi and phi at all nodes shifted by ``gap``, and the product of Phi and ``before``: (Q,)."""
     at = (gap + _DECIDED) / STEP
     first = int(at)
     at = (at - first) * N_PARTS
@@ -225,7 +223,7 @@ def _log_likelihood(
             total = 0.0
             for q in range(N_NODES):
                 total += before[n_near, q]
-            # Far out the polynomials may be a rounding error below zero.
+            # The polynomials may be slightly negative far out.
             mixed = (1.0 - lapse) * max(total, 0.0) + lapse / k
             value[s, n] = math.log(mixed)
             for i in range(n_near - 1, -1, -1):
@@ -288,7 +286,7 @@ def _curvature(
             at, gap = near[i], eta[n, own] - eta[n, near[i]]
             first, twice = 0.0, 0.0
             for q in range(N_NODES):
-                # Without this class, times its density.
+                # Product without this class, times its density.
                 between[q] = before[i, q] * density[i, q]
                 part = between[q] * after[i + 1, q]
                 first -= part
@@ -302,7 +300,7 @@ def _curvature(
                     between[q] *= below[j, q]
                 second[n, at, near[j]] = share * mutual
                 second[n, near[j], at] = share * mutual
-        # The slope so far is of the probability; the logarithm takes the square of it off.
+        # Second derivative of the logarithm: subtract the square of the slope.
         for i in range(n_near):
             for j in range(n_near):
                 second[n, near[i], near[j]] -= slope[n, near[i]] * slope[n, near[j]]

@@ -1,8 +1,8 @@
 r"""Expectation propagation for binary Gaussian process classification with a probit link [1]_.
 
-The site of a row is set so that the posterior with the site has the mean and the variance of the
-posterior with the true factor. Rows are visited in turn, each with a rank-one change of the
-posterior covariance; the covariance is computed afresh after some sweeps.
+The site of a sample is set such that the posterior with the site has the same mean and variance as
+that with the true factor. Sites are updated sequentially, each with a rank-one update of the
+posterior covariance, which is recomputed after some sweeps.
 
 References
 ----------
@@ -20,19 +20,19 @@ from scipy.special import log_ndtr
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.probit_gp import Approximation, Posterior, Sites, solve_sites
 
-# Sums may be reordered, so that loops over rows are SIMD code; nothing is infinite or no number.
+# Sums may be reordered, so that loops are vectorised.
 _OPTIONS: dict[str, Any] = {
     "cache": True,
     "error_model": "numpy",
     "fastmath": {"contract", "reassoc", "nsz"},
 }
 
-# Sweeps between two fresh covariances: few enough that rounding does not build up.
+# Sweeps between recomputations of the covariance, few enough that rounding does not accumulate.
 _SWEEPS = 10
-# A sweep that changes sites by more than the one before it makes the next step shorter by this.
+# Damping of the next step after a sweep that changes sites by more than the one before it.
 _SHORTER = 0.5
 _LEAST_STEP = 0.1
-# Below it the hazard is a continued fraction, of which this many terms hold all digits.
+# Below it the hazard is a continued fraction of this many terms.
 _FAR, _TERMS = -5.0, 60
 
 
@@ -44,7 +44,7 @@ def expectation_propagation(
     tol: float = 1e-9,
     max_sweeps: int = 200,
 ) -> Approximation:
-    """Normal posterior whose sites match moments.
+    """Normal posterior with moment-matched sites.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def hazard(a: float) -> tuple[float, float]:
 
 @njit(**_OPTIONS)
 def _matched(sign: float, mean: float, variance: float, S: float, nu: float) -> tuple[float, float]:
-    """Precision and location of the site that matches moments, from marginal and old site."""
+    """Precision and location of the moment-matched site, from marginal and old site."""
     left = 1.0 - variance * S
     s2 = variance / left  # the cavity
     mu = (mean - variance * nu) / left
@@ -138,7 +138,7 @@ def _sweeps(
     tol: float,
     most: int,
 ) -> tuple[int, float, float]:
-    """Visit all rows up to ``most`` times; covariance, mean, S and nu change in place.
+    """Update all sites in up to ``most`` sweeps; covariance, mean, S and nu change in place.
 
     Returns
     -------
@@ -182,14 +182,14 @@ def sweep_weights(
     covariance: FloatArray,
     weights: FloatArray,
 ) -> float:
-    """Visit rows of features once, the posterior being one of M weights.
+    """Update the sites of some samples once, for a posterior of M weights.
 
     Parameters
     ----------
     features : (N, M)
     sign : (N,)
     index : (L,)
-        Rows to be visited.
+        Samples to update.
     S, nu : (N,)
         Sites, changed in place.
     covariance : (M, M)

@@ -1,14 +1,15 @@
-r"""Binary Gaussian process classification with a probit link: what its approximations share.
+r"""Binary Gaussian process classification with a probit link: common parts of approximations.
 
-The latent function has the values f ~ N(0, K) at N rows, and a sign :math:`z_i = \pm 1` has the
+The latent function has the values f ~ N(0, K) at N samples, and a sign :math:`z_i = \pm 1` has
 probability :math:`\Phi(z_i f_i)`. Both Laplace's method (`probit_laplace`) and expectation
 propagation (`probit_ep`) replace every factor by a normal *site* of precision S and location nu,
 
 .. math::
     q(f) \propto N(f; 0, K) \prod_i \exp(\nu_i f_i - S_i f_i^2 / 2),
 
-whose posterior has the mean m = K b with b = nu - S m. With
-:math:`B = I + S^{1/2} K S^{1/2} = L L^\top` the precision of a new row never divides by S [1]_:
+with the posterior mean m = K b, b = nu - S m. With
+:math:`B = I + S^{1/2} K S^{1/2} = L L^\top` predictions for a new sample need no division by S
+[1]_:
 
 .. math::
     E[f_*] = k_*^\top b, \qquad
@@ -32,10 +33,10 @@ from bsdr_models.numerics.linalg import factorise_inplace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sites:
-    """Normal factors that stand for the signs, on the natural scale.
+    """Normal factors that approximate those of the signs, by natural parameters.
 
     precision
-        S, (N,), not negative.
+        S, (N,), non-negative.
     location
         nu = precision times mean, (N,).
     """
@@ -46,7 +47,7 @@ class Sites:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """The normal posterior of N latent values that sites and a kernel matrix imply.
+    """The normal posterior of N latent values for given sites and kernel matrix.
 
     root
         L^-1 S^(1/2), (N, N), lower triangular.
@@ -57,9 +58,9 @@ class Posterior:
     mean, variance
         Of the latent values, (N,).
     cavity_mean, cavity_variance
-        The same without the site of the row itself, (N,).
+        The same without the sample's own site, (N,).
     covariance
-        (N, N), Fortran order, or None if it was not asked for.
+        (N, N), Fortran order, or None.
     """
 
     root: FloatArray
@@ -79,12 +80,12 @@ class Approximation:
     log_evidence
         log p(signs), in nats.
     sites
-        What the posterior was made of; a start for a similar kernel matrix.
+        Those of the posterior; initial values for a similar kernel matrix.
     posterior
         Normal posterior of the latent values.
     drift
-        (N,): change of the log evidence with the latent values, for unit changes of the prior
-        values they follow. Zero where the approximation is stationary in its sites (EP).
+        (N,): gradient of the log evidence through the mode, in the prior values. Zero if the
+        approximation is stationary in its sites (EP).
     converged
     n_iterations
         Newton steps, or sweeps.
@@ -104,7 +105,7 @@ class Approximation:
         .. math::
             G = \tfrac12 (b b^\top - S^{1/2} B^{-1} S^{1/2}) + \tfrac12 (u b^\top + b u^\top)
 
-        with u = ``drift``: a change dK adds the sum of G times dK.
+        with u = ``drift``.
         """
         b, u, root = self.posterior.weights, self.drift, self.posterior.root
         G = root.T @ root
@@ -114,14 +115,14 @@ class Approximation:
         return G
 
     def predict(self, cross: FloatArray, diagonal: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the latent function at M new rows, each (M,).
+        """Mean and variance of the latent function at M new samples, each (M,).
 
         Parameters
         ----------
         cross : (M, N)
-            Kernel between new rows and those of the fit.
+            Kernel between new and training samples.
         diagonal : (M,)
-            Kernel of every new row with itself.
+            Kernel of every new sample with itself.
         """
         explained = np.square(cross @ self.posterior.root.T).sum(axis=1)
         return cross @ self.posterior.weights, np.maximum(diagonal - explained, 0.0)
@@ -130,19 +131,19 @@ class Approximation:
 def solve_sites(kernel: FloatArray, sites: Sites, *, with_covariance: bool = False) -> Posterior:
     r"""Posterior of the latent values for given sites.
 
-    The cavity of row i follows from :math:`1 - \Sigma_{ii} S_i = (B^{-1})_{ii}`:
+    The cavity of sample i follows from :math:`1 - \Sigma_{ii} S_i = (B^{-1})_{ii}`:
 
     .. math::
         s_i^2 = \Sigma_{ii} / (B^{-1})_{ii}, \qquad \mu_i = m_i - s_i^2 b_i,
 
-    which holds its digits where the site carries nearly all that is known of the row.
+    which does not cancel if the site dominates the marginal.
 
     Parameters
     ----------
     kernel : (N, N)
     sites : Sites
     with_covariance : bool
-        Whether to return the covariance of all pairs of rows.
+        Whether to return the full covariance.
     """
     K, s = kernel, np.sqrt(sites.precision)
     B = np.asfortranarray(s[:, None] * K * s)
@@ -179,5 +180,5 @@ def log_probability(mean: FloatArray, variance: FloatArray) -> FloatArray:
 
 
 def loo_log_probability(posterior: Posterior) -> FloatArray:
-    """Log probability of the sign +1 at every row, as the other rows predict it, (N,)."""
+    """Leave-one-out log probability of the sign +1 at every sample, (N,)."""
     return log_probability(posterior.cavity_mean, posterior.cavity_variance)

@@ -1,14 +1,14 @@
-r"""Several latent functions with a probit link and one kernel: exact, or by inducing rows.
+r"""Several latent functions with a probit link and one kernel: exact, or by inducing samples.
 
-Each function belongs to one column of signs. The exact ones keep a matrix of all rows for each.
-For many rows the kernel is replaced by what a few *inducing* rows explain of it, and what they do
-not explain is left to each row as variance of its own (FITC [1]_),
+There is one function per column of signs. Exact functions store an N x N matrix each. For many
+samples the kernel is approximated by *inducing* samples, and the remaining variance is treated as
+independent (FITC [1]_),
 
 .. math::
     K \approx F F^\top + D, \qquad D_{ii} = k_{ii} - |F_i|^2.
 
-Variance of its own only blurs the sign of a row, :math:`\Phi(f / \sqrt{1 + D_{ii}})`, so that it
-goes into the features: :math:`F_i / \sqrt{1 + D_{ii}}`.
+The independent variance only rescales the probit, :math:`\Phi(f / \sqrt{1 + D_{ii}})`, and is
+absorbed into the features, :math:`F_i / \sqrt{1 + D_{ii}}`.
 
 References
 ----------
@@ -44,9 +44,9 @@ BY_FEATURES: dict[str, Callable[..., FeaturePosterior]] = {
     "laplace": laplace_by_features,
     "ep": ep_by_features,
 }
-# New rows whose covariances with the rows of the fit are held at a time.
+# New samples whose covariances are held in memory at a time.
 CHUNK = 4096
-# Of the generator that draws inducing rows: the same rows are explained by the same ones.
+# For the choice of inducing samples, which is deterministic.
 SEED = 0
 
 
@@ -54,17 +54,17 @@ class Functions(Protocol):
     """P latent functions."""
 
     def moments(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance at positions (M, R), each (M, P)."""
+        """Mean and variance at latent coordinates (M, R), each (M, P)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """Functions, and what the fit says of its own rows.
+    """Functions, and leave-one-out predictions of the training samples.
 
     functions
     left_out
-        Mean of every row over the standard deviation of its score, as the other rows predict
-        it, (N, P): the probability of the sign +1 is its normal distribution function.
+        Leave-one-out probits, (N, P): the probability of the sign +1 is their normal distribution
+        function.
     log_evidence
         Of each function, in nats, (P,).
     converged
@@ -78,11 +78,11 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactFunctions:
-    """All rows, and a matrix of them for every function.
+    """Exact functions.
 
     kernel
     latent
-        Rows, (N, R).
+        Training samples, (N, R).
     weights
         b, (P, N).
     roots
@@ -111,14 +111,14 @@ class ExactFunctions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InducedFunctions:
-    """A few inducing rows, and a matrix of them for every function.
+    """Functions by inducing samples.
 
     kernel
     inducing
-        Rows, (M, R).
+        Inducing samples, (M, R).
     factor
-        Lower triangular factor of their covariance, (M, M): the features of a row are its inverse
-        times the covariances with them.
+        Lower triangular factor of their covariance, (M, M). Features are its inverse times the
+        covariances with them.
     weights
         Means of the weights of the features, (P, M).
     roots
@@ -132,12 +132,12 @@ class InducedFunctions:
     roots: FloatArray
 
     def features(self, latent: FloatArray) -> FloatArray:
-        """Of rows, (L, R) -> (L, M)."""
+        """Features of samples, (L, R) -> (L, M)."""
         cross = self.kernel.cross(latent, self.inducing)
         return np.asarray(solve_triangular(self.factor, cross.T, lower=True).T)
 
     def moments(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance at positions (L, R), each (L, P)."""
+        """Mean and variance at latent coordinates (L, R), each (L, P)."""
         mean, variance = np.empty((2, len(latent), len(self.weights)))
         for start in range(0, len(latent), CHUNK):
             rows = slice(start, start + CHUNK)
@@ -150,7 +150,7 @@ class InducedFunctions:
 
 
 def fit_exact(kernel: Kernel, latent: FloatArray, signs: FloatArray, method: Method) -> Fitted:
-    """Functions of all rows.
+    """Fit exact functions.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def fit_exact(kernel: Kernel, latent: FloatArray, signs: FloatArray, method: Met
 def fit_induced(
     kernel: Kernel, latent: FloatArray, signs: FloatArray, method: Method, n_inducing: int
 ) -> Fitted:
-    """Functions of at most ``n_inducing`` rows, as many as it takes to explain the others.
+    """Fit functions by at most ``n_inducing`` inducing samples, fewer if these suffice.
 
     Parameters
     ----------

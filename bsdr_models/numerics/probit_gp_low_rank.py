@@ -1,14 +1,14 @@
-r"""Binary Gaussian process classification by features: cost and memory linear in the rows.
+r"""Binary Gaussian process classification by features: cost and memory linear in the samples.
 
-Where the kernel matrix of the rows is :math:`K = F F^\top` with M features, the latent values are
-:math:`f = F w` with w ~ N(0, I), and everything that `probit_gp` does with (N, N) matrices is done
-with the (M, M) matrix :math:`A = I + F^\top S F` instead:
+For a kernel matrix :math:`K = F F^\top` with M features, the latent values are :math:`f = F w` with
+w ~ N(0, I), and the (N, N) matrices of `probit_gp` are replaced by the (M, M) matrix
+:math:`A = I + F^\top S F`:
 
 .. math::
     q(w) = N(A^{-1} F^\top \nu, A^{-1}), \qquad |B| = |A|.
 
-The site of a row is read off its own mean and variance, all rows at once: by Laplace's method a
-Newton step of all rows at once, by expectation propagation row after row.
+Laplace's method updates all sites at once by Newton steps, expectation propagation updates them
+sequentially.
 """
 
 import math
@@ -26,17 +26,17 @@ from bsdr_models.numerics.probit_ep import sweep_weights
 from bsdr_models.numerics.probit_gp import Sites
 from bsdr_models.numerics.probit_laplace import derivatives
 
-# Rows whose features are multiplied at a time.
+# Samples whose features are multiplied at a time.
 CHUNK = 8192
-# A step shorter than this finds no better mode.
+# Smallest step of the line search.
 LEAST_STEP = 1e-6
-# Rows whose marginal would change by less than this share of the tolerance are passed over.
+# Sites whose marginal would change by less than this fraction of the tolerance are skipped.
 IDLE = 1e-2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeaturePosterior:
-    """Normal posterior of M weights, and of the latent values of N rows.
+    """Normal posterior of M weights, and of the latent values of N samples.
 
     weights
         Mean of w, (M,).
@@ -62,11 +62,11 @@ class FeaturePosterior:
 
     @property
     def cavity(self) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the latent values without the site of the row itself, (N,)."""
+        """Mean and variance of the latent values without the sample's own site, (N,)."""
         return _cavity(self.mean, self.variance, self.sites)
 
     def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the latent function at rows with features (L, M), each (L,)."""
+        """Mean and variance of the latent function at samples with features (L, M), each (L,)."""
         return features @ self.weights, _row_squares(features, self.root)
 
 
@@ -77,10 +77,10 @@ def pivoted_cholesky(
     rng: np.random.Generator,
     tol: float = 1e-10,
 ) -> tuple[FloatArray, IntArray]:
-    """Features whose products are a kernel matrix, as nearly as a few rows explain it.
+    """Features of a low-rank approximation of a kernel matrix.
 
-    The next row is drawn with a probability proportional to what the ones before do not explain
-    of it [1]_. To take the largest instead would take outliers.
+    Each pivot is drawn with probability proportional to the remaining diagonal [1]_; taking the
+    largest would choose outliers.
 
     Parameters
     ----------
@@ -90,14 +90,14 @@ def pivoted_cholesky(
     max_rank : int
     rng : numpy.random.Generator
     tol : float
-        A row that has no more than this share of the largest diagonal left counts as explained.
+        A sample with at most this fraction of the largest diagonal left is not chosen.
 
     Returns
     -------
     features : (N, M)
         M at most ``max_rank``.
     pivots : (M,)
-        Rows; the features of these are a lower triangular matrix.
+        Indices of samples, whose features are a lower triangular matrix.
 
     References
     ----------
@@ -174,10 +174,10 @@ def laplace_by_features(
 def ep_by_features(
     features: FloatArray, sign: FloatArray, *, tol: float = 1e-6, max_sweeps: int = 100
 ) -> FeaturePosterior:
-    """Normal posterior whose sites match moments, from the mode on.
+    """Normal posterior with moment-matched sites, initialised at the mode.
 
-    Rows are visited in turn, each with a rank-one change of the covariance of the weights. Those
-    that have nothing to change, such as rows far on their side, are passed over.
+    Sites are updated sequentially, each with a rank-one update of the covariance of the weights.
+    Converged sites are skipped.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def ep_by_features(
         +1 or -1.
     tol : float
         Largest change of a marginal in the last sweep: of its mean in standard deviations, and
-        of its variance as a share.
+        relative change of its variance.
     max_sweeps : int
     """
     near = laplace_by_features(features, sign)
@@ -228,7 +228,7 @@ def _weights(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray
 
 
 def _row_squares(features: FloatArray, root: FloatArray) -> FloatArray:
-    """Squared lengths of root times the features of every row, (N,)."""
+    """Squared lengths of root times the features of every sample, (N,)."""
     result = np.empty(len(features))
     for start in range(0, len(features), CHUNK):
         rows = slice(start, start + CHUNK)
@@ -238,7 +238,7 @@ def _row_squares(features: FloatArray, root: FloatArray) -> FloatArray:
 
 
 def _cavity(mean: FloatArray, variance: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray]:
-    """Marginals without the site of the row itself."""
+    """Marginals without the sample's own site."""
     left = 1.0 - variance * sites.precision
     return (mean - variance * sites.location) / left, variance / left
 
@@ -251,7 +251,7 @@ def _laplace_sites(sign: FloatArray, f: FloatArray) -> Sites:
 def _ep_changes(
     sign: FloatArray, sites: Sites, mean: FloatArray, variance: FloatArray
 ) -> FloatArray:
-    """Change of the marginal of every row if its site were to match moments now, (N,)."""
+    """Change of the marginal of every sample by a moment-matching update, (N,)."""
     mu, s2 = _cavity(mean, variance, sites)
     scale = 1.0 / np.sqrt(1.0 + s2)
     a = sign * mu * scale
@@ -266,7 +266,7 @@ def _ep_changes(
 
 
 def _ep_evidence(sign: FloatArray, sites: Sites, mean: FloatArray, variance: FloatArray) -> float:
-    """Log evidence but for - log |A| / 2, in cavity moments."""
+    """Log evidence without - log |A| / 2, in cavity moments."""
     S, nu = sites.precision, sites.location
     mu, s2 = _cavity(mean, variance, sites)
     gain = 1.0 + s2 * S

@@ -1,7 +1,7 @@
-"""Kernels of the latent functions of a classifier of positions.
+"""Kernels of the latent functions of a classifier in the latent space.
 
-Both have a smooth part, and a variance that every row has to itself, new or old. That part
-belongs to a row and not to its position: rows that coincide do not share it.
+Both have a smooth part and a variance independent between samples, which samples with equal latent
+coordinates do not share.
 """
 
 from dataclasses import dataclass
@@ -12,27 +12,27 @@ import numpy as np
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.kernels import squared_distances
 
-# What a row has to itself where nothing else is said; it keeps kernel matrices positive definite.
+# Default independent variance; it keeps kernel matrices positive definite.
 NUGGET = 1e-6
 
 
 class Kernel(Protocol):
-    """Covariances of a latent function at positions with R components."""
+    """Covariance function of latent coordinates with R components."""
 
     @property
     def own_variance(self) -> float:
-        """What a row has to itself."""
+        """Variance independent between samples."""
 
     def cross(self, new: FloatArray, latent: FloatArray) -> FloatArray:
-        """Between other rows, (M, R) and (N, R) -> (M, N)."""
+        """Covariances of different samples, (M, R) and (N, R) -> (M, N)."""
 
     def diagonal(self, new: FloatArray) -> FloatArray:
-        """Of rows with themselves, (M, R) -> (M,), with ``own_variance``."""
+        """Variances of samples, (M, R) -> (M,), with ``own_variance``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmoothLinearKernel:
-    r"""A smooth and a linear part, of positions in units of the distance between classes.
+    r"""A smooth and a linear part, of coordinates in units of the distance between classes.
 
     .. math::
         k(u, u') = e^{t_0} \exp(-|u - u'|^2 / 2 e^{2 t_1}) + e^{t_2} u^\top u'
@@ -59,7 +59,7 @@ class SmoothLinearKernel:
         return (latent - self.centre) / self.scale
 
     def cross(self, new: FloatArray, latent: FloatArray) -> FloatArray:
-        """Between other rows, (M, N)."""
+        """Covariances of different samples, (M, N)."""
         a, b = self.inputs(new), self.inputs(latent)
         signal, lengthscale, linear = np.exp(self.log_values)
         covariance = squared_distances(a, b)
@@ -70,7 +70,7 @@ class SmoothLinearKernel:
         return covariance
 
     def diagonal(self, new: FloatArray) -> FloatArray:
-        """Of rows with themselves, (M,)."""
+        """Variances of samples, (M,)."""
         u = self.inputs(new)
         signal, _, linear = np.exp(self.log_values)
         return np.asarray(signal + NUGGET + linear * np.einsum("mr,mr->m", u, u))
@@ -78,13 +78,13 @@ class SmoothLinearKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmoothBiasKernel:
-    """A smooth part, a constant and noise: the kernel of features given positions.
+    """A smooth part, a constant and noise: the kernel of features given latent coordinates.
 
     signal_variance
     lengthscale
     bias_variance
     noise_variance
-        What a row has to itself.
+        Independent between samples.
     """
 
     signal_variance: float
@@ -94,21 +94,21 @@ class SmoothBiasKernel:
 
     @property
     def own_variance(self) -> float:
-        """The noise, and a millionth."""
+        """Noise variance plus a millionth."""
         return self.noise_variance + NUGGET
 
     def cross(self, new: FloatArray, latent: FloatArray) -> FloatArray:
-        """Between other rows, (M, N)."""
+        """Covariances of different samples, (M, N)."""
         exponents = squared_distances(new, latent) / (-2.0 * self.lengthscale**2)
         return np.asarray(self.signal_variance * np.exp(exponents) + self.bias_variance)
 
     def diagonal(self, new: FloatArray) -> FloatArray:
-        """Of rows with themselves, (M,)."""
+        """Variances of samples, (M,)."""
         return np.full(len(new), self.signal_variance + self.bias_variance + self.own_variance)
 
 
 def kernel_matrix(kernel: Kernel, latent: FloatArray) -> FloatArray:
-    """Of rows (N, R), (N, N), with what they have to themselves."""
+    """Kernel matrix of samples (N, R), (N, N), with their independent variances."""
     K = kernel.cross(latent, latent)
     K[np.diag_indices_from(K)] = kernel.diagonal(latent)
     return K

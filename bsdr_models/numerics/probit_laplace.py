@@ -20,7 +20,7 @@ from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 from bsdr_models.numerics.probit_gp import Approximation, Sites, solve_sites
 
 _MAX_HALVINGS = 40
-# Relative loss of the objective that rounding can explain.
+# Relative decrease of the objective attributed to rounding.
 _ROUNDING = 1e-12
 
 
@@ -45,15 +45,15 @@ def laplace(
     start : Sites, optional
         Those of a similar kernel matrix.
     tol : float
-        A full step that moves no latent value further, relative to the largest, ends the search;
-        the error that is left is of the order of its square.
+        Largest change of a latent value, relative to the largest, in a full step that ends the
+        search; the error is of the order of its square.
     max_iter : int
-        Newton steps at most.
+        Largest number of Newton steps.
 
     Returns
     -------
     Approximation
-        Its ``drift`` holds the part of the gradient that comes from the move of the mode.
+        Its ``drift`` is the gradient through the mode.
     """
     K, z = kernel, sign
     b, f = _begin(K, start)
@@ -78,7 +78,7 @@ def derivatives(sign: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray
 
 
 def _begin(K: FloatArray, start: Sites | None) -> tuple[FloatArray, FloatArray]:
-    """Weights and latent values to begin with."""
+    """Initial weights and latent values."""
     if start is None:
         zero = np.zeros(len(K))
         return zero, zero
@@ -105,7 +105,7 @@ def _newton(K: FloatArray, z: FloatArray, f: FloatArray) -> FloatArray:
 def _line_search(
     K: FloatArray, z: FloatArray, b: FloatArray, f: FloatArray, value: float, step: FloatArray
 ) -> tuple[FloatArray, FloatArray, float, float, bool]:
-    """Halve the step until the objective does not fall: b, f, value, largest move, full step."""
+    """Halve the step until the objective does not fall: b, f, value, largest change, full step."""
     df = K @ step
     size = 1.0
     floor = value - _ROUNDING * (1.0 + abs(value))
@@ -125,7 +125,7 @@ def _at_mode(
     g, W, third = derivatives(z, f)
     sites = Sites(precision=W, location=W * f + g)
     posterior = solve_sites(K, sites)
-    # d log Z / d f at a fixed K, and what of it a change of the prior values carries to the mode.
+    # d log Z / d f at fixed K, and its product with the derivative of the mode in the prior values.
     slope = 0.5 * posterior.variance * third
     root = posterior.root
     drift = slope - root.T @ (root @ (K @ slope))

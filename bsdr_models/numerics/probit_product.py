@@ -1,15 +1,15 @@
-r"""The normal average of a product of probits.
+r"""Expectation of a product of probits under a normal distribution.
 
 .. math::
     I = \int N(a; 0, I_P) \prod_j \Phi(c_j^\top a + d_j) \, da
 
-is the probability of a label, or of a set of labels, once a latent position of P coordinates is
-integrated out; also that of the orthant :math:`x > 0` under :math:`x \sim N(d, I + c c^\top)`. It
-depends on :math:`c c^\top` alone, and so does what is computed here: the coordinates of a are
-first turned to axes that :math:`c c^\top` defines, and as many are left out as its rank allows.
+is the probability of a label, or of a set of labels, with P latent coordinates integrated out; also
+that of the orthant :math:`x > 0` under :math:`x \sim N(d, I + c c^\top)`. Both I and the computed
+value depend on :math:`c c^\top` alone: a is first rotated to axes defined by it, and reduced to its
+rank.
 
 The integrand is log-concave. In up to three dimensions a product of Gauss-Hermite rules is centred
-at its mode and scaled by its curvature there; in more, quasi-random normals are.
+at its mode and scaled by its curvature there; in more, quasi-random normals.
 """
 
 from functools import cache
@@ -30,18 +30,17 @@ from bsdr_models.numerics._argmax_kernel import (
 )
 from bsdr_models.numerics.quadrature import gauss_hermite
 
-# Nodes of the Gauss-Hermite rule in each of one, two and three dimensions; beyond, quasi-random
-# points.
+# Gauss-Hermite nodes per axis in one, two and three dimensions; quasi-random points beyond.
 N_NODES, N_POINTS = (48, 14, 8), 1024
-# Share of the curvature of the probits at the mode that narrows a rule, and its width relative to
+# Fraction of the curvature of the probits at the mode that scales a rule, and its width relative to
 # the normal density of that curvature. Where probits saturate the integrand falls off no faster
 # than N(0, I), so the full curvature would miss a tail.
 _SHARE_NODES, _WIDTH_NODES = 0.75, 0.875
 _SHARE_POINTS, _WIDTH_POINTS = 0.5, 1.15
 _MAX_NEWTON, _MAX_HALVINGS, _CENTRED = 60, 40, 1e-2
-# Nodes that are worked through side by side, and factors of a product that stays within the range.
+# Nodes per vectorised loop, and factors of a product that cannot underflow.
 BLOCK, _IN_A_PRODUCT = 64, 16
-# Below this much probability of the other labels it is what is integrated.
+# If the other labels have less probability than this, it is integrated instead.
 _NEARLY_CERTAIN = 0.1
 
 
@@ -53,7 +52,7 @@ def log_mean(loadings: FloatArray, offsets: FloatArray) -> FloatArray:
     loadings : (G, J, P)
         c of each group.
     offsets : (G, M, J)
-        d of the M integrals of each group.
+        d of M integrals per group.
 
     Returns
     -------
@@ -61,11 +60,11 @@ def log_mean(loadings: FloatArray, offsets: FloatArray) -> FloatArray:
 
     Notes
     -----
-    One probit has a closed form. Of P dimensions Q are left: J - 1 if P >= J. Errors seen, root
-    mean square and largest, in nats: for ten classes under draws from posteriors (digits, loadings
+    One probit has a closed form. P dimensions are reduced to Q = J - 1 if P >= J. Observed errors,
+    root mean square and largest, in nats: for ten classes under posterior draws (digits, loadings
     of 1 to 4) 2e-7 and 9e-7 at Q = 2, 7e-5 and 4e-4 at Q = 3, 6e-4 and 2e-3 at Q = 4, 3e-3 and
     1e-2 at Q = 6; for three classes (Iris and Wine, loadings up to 14) 6e-6 and 5e-4 at Q = 1.
-    They grow with the loadings, since steep probits have corners: at 30 to 0.1 at Q = 1.
+    They increase with the loadings, up to 0.1 for loadings of 30 at Q = 1.
     """
     if loadings.shape[1] == 1:
         size = np.sqrt(1.0 + np.sum(loadings[:, 0] ** 2, axis=1))
@@ -81,9 +80,9 @@ def log_mean(loadings: FloatArray, offsets: FloatArray) -> FloatArray:
 def principal_factors(loadings: FloatArray) -> tuple[FloatArray, FloatArray]:
     r"""Loadings c (G, J, Q) and scales s (G, J) with the same integrals at offsets d / s.
 
-    s s' (I + c c') is what it was. Where P < J, c is turned to principal axes. Otherwise the
-    correlation matrix is split into as much noise as it has in every direction and J - 1 factors.
-    The largest entry of each column is positive.
+    s s' (I + c c') is preserved. If P < J, c is rotated to principal axes. Otherwise the
+    correlation matrix is split into isotropic noise, as much as possible, and J - 1 factors. The
+    largest entry of each column is positive.
     """
     n_groups, j, p = loadings.shape
     if p < j:
@@ -93,7 +92,7 @@ def principal_factors(loadings: FloatArray) -> tuple[FloatArray, FloatArray]:
         cov = np.eye(j) + loadings @ np.swapaxes(loadings, 1, 2)
         size = np.sqrt(np.einsum("gjj->gj", cov))
         value, axes = np.linalg.eigh(cov / size[:, :, None] / size[:, None, :])
-        # At least 1 / max(size**2): the noise of one probit is part of each variance.
+        # At least 1 / max(size**2), the unit noise of the probits.
         noise = np.maximum(value[:, 0], 1.0 / size.max(axis=1) ** 2)[:, None]
         spread = np.sqrt(np.maximum(value - noise, 0.0) / noise)[:, None]
         factors, scale = (axes * spread)[:, :, :0:-1], size * np.sqrt(noise)
@@ -119,7 +118,7 @@ def _rule(n_dims: int) -> tuple[FloatArray, FloatArray, float, float]:
 
 @cache
 def normal_points(n_dims: int, n_points: int) -> FloatArray:
-    """Scrambled Sobol normals (S, P), of mean exactly 0 and, if 4 P <= S, covariance I."""
+    """Scrambled Sobol normals (S, P), with mean exactly 0 and, if 4 P <= S, covariance I."""
     sobol = qmc.Sobol(n_dims, scramble=True, rng=np.random.default_rng(20130601))
     points = ndtri(sobol.random_base2((n_points - 1).bit_length())[:n_points])
     points -= points.mean(axis=0)
@@ -174,7 +173,7 @@ def _log_means(
 def _place(
     nodes: FloatArray, factor: FloatArray, a: FloatArray, width: float, at: FloatArray
 ) -> None:
-    """Where the nodes of a block lie: factor' (at - a) = width * node."""
+    """Scaled nodes of a block: factor' (at - a) = width * node."""
     n_dims, size = nodes.shape
     for p in range(n_dims - 1, -1, -1):
         for b in range(size):
@@ -239,7 +238,7 @@ def _add_up(
 
 @njit(forceinline=True, **_OPTIONS)
 def _probit(x: float) -> tuple[float, float, float]:
-    """Phi(x) as part * exp(log_part), and Phi(-x), each to its relative accuracy."""
+    """Phi(x) as part * exp(log_part), and Phi(-x), each with full relative accuracy."""
     size = abs(x)
     p = NUMERATOR[8]
     p = p * size + NUMERATOR[7]
@@ -295,7 +294,7 @@ def _find_mode(
 ) -> float:
     """Mode ``a`` of the integrand, curvature of its probits there, and the log of its value.
 
-    Newton's method; a step is halved until the integrand rises, as a shorter one always does.
+    Newton's method; steps are halved until the integrand rises.
     """
     slope, step, at = work[0], work[1], work[2]
     a[:] = 0.0
@@ -360,7 +359,7 @@ def _factorise(curvature: FloatArray, share: float, factor: FloatArray) -> None:
 
 @njit(**_OPTIONS)
 def _newton_step(factor: FloatArray, slope: FloatArray, step: FloatArray) -> float:
-    """Solve factor factor' step = slope; what the step would gain, twice, if f were quadratic."""
+    """Solve factor factor' step = slope; returns twice the gain of the quadratic model."""
     n_dims = factor.shape[0]
     gain = 0.0
     for p in range(n_dims):

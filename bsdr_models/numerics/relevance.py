@@ -1,27 +1,27 @@
-"""Shares of components and features in what a linear classifier does."""
+"""Relevance of components and features in a linear classifier."""
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
 
-# Share below which a component counts as switched off.
+# Relevance below which a component counts as switched off.
 ALIVE = 0.01
 
 
 def relevance(latent: FloatArray, contrast: FloatArray) -> FloatArray:
-    """Share of each component in the variance of the scores over rows, (R,).
+    """Share of each component in the variance of class scores over samples, (R,).
 
     Parameters
     ----------
     latent : (N, R)
     contrast : (R, K)
-        Weights, centred where only their differences count.
+        Weights, centred over classes if only their differences matter.
     """
     return _shares(latent.var(axis=0) * np.sum(contrast**2, axis=1))
 
 
 def feature_relevance(projection: FloatArray, contrast: FloatArray) -> FloatArray:
-    """Share of each feature in the squared coefficients of the scores: (P,).
+    """Share of each feature in the squared coefficients, (P,).
 
     Parameters
     ----------

@@ -1,10 +1,9 @@
 r"""Draws of the columns of a projection from their ridge normals, for many chains at once.
 
 Column s of chain c is :math:`N(S X^\top l, S)` with
-:math:`S = (\operatorname{diag}\phi + a X^\top X)^{-1}`. Three exact ways, by what the prior and the
-shape of X allow:
+:math:`S = (\operatorname{diag}\phi + a X^\top X)^{-1}`. There are three exact algorithms:
 
-* the same precision for all features: in the row space of X everything is diagonal;
+* equal precision for all features: diagonal in the row space of X;
 * D <= N: a Cholesky factor L of the D x D precision, :math:`x = L^{-\top}(L^{-1} X^\top l + e)`;
 * N < D: perturb and solve, :math:`x = S u` with :math:`u = X^\top(l + \sqrt a\, e_1) +
   \sqrt\phi\, e_2`, which has mean :math:`X^\top l` and covariance :math:`S^{-1}`; S is applied
@@ -23,7 +22,7 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.linalg import cholesky
 
-# Stacks of matrices up to this order are factorised in one call; larger ones one by one.
+# Stacks of matrices up to this order are factorised in one call.
 _STACKED_ORDER = 48
 
 
@@ -45,7 +44,7 @@ def draw_columns(
     precision : (C, D, B), (C, 1, B) or (C, D, 1)
         phi; positive.
     scale : (C,)
-        a; zero leaves the prior.
+        a; zero gives the prior.
     rng : numpy.random.Generator
 
     Returns
@@ -73,7 +72,7 @@ def _isotropic(
     scale: FloatArray,
     noise: FloatArray,
 ) -> FloatArray:
-    """Draws when phi is (C, 1, B): the prior, moved and shrunk within the row space."""
+    """Draws for phi (C, 1, B): prior draws, shifted and shrunk within the row space."""
     spectral = design.spectral
     inside = precision + scale[:, None, None] * spectral.eigenvalues[:, None]  # (C, r, B)
     shrink = 1.0 / np.sqrt(inside) - 1.0 / np.sqrt(precision)

@@ -1,8 +1,8 @@
-r"""Rows in orthonormal axes of their own span, and new rows in the same axes.
+r"""Samples, and new samples, in orthonormal axes of the row space of the training samples.
 
-Where there are fewer rows than features, all that depends on inner products only can be done in
-the R <= N coordinates of the span of the centred rows; sparse rows are then neither centred nor
-densified, since only X X' is needed.
+With fewer samples than features, computations that depend on inner products only can be done in
+R <= N coordinates of the centred row space. Sparse samples are then neither centred nor made dense,
+since only X X' is needed.
 """
 
 from dataclasses import dataclass
@@ -16,28 +16,28 @@ from bsdr_models.arrays import FloatArray
 # Dense (N, D), or any of SciPy's sparse arrays and matrices, which share no annotated type.
 type Rows = Any
 
-# Axes along which the rows have less than this share of the largest sum of squares are absent:
-# products of rows know no more.
+# Axes with a smaller sum of squares, relative to the largest, are left out: they are below the
+# precision of X X'.
 RANK_TOL = 1e-12
 
 
 class Axes(Protocol):
-    """R orthonormal directions of feature space, seen from a centre."""
+    """R orthonormal directions of feature space, and a centre."""
 
     @property
     def mean(self) -> FloatArray:
         """The centre, (D,)."""
 
     def project(self, rows: Rows) -> FloatArray:
-        """Coordinates of rows minus centre: (M, D) -> (M, R)."""
+        """Coordinates of centred samples: (M, D) -> (M, R)."""
 
     def back(self, coordinates: FloatArray) -> FloatArray:
-        """Directions over features of columns over axes: (R, K) -> (D, K)."""
+        """Map columns from axes to features: (R, K) -> (D, K)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseAxes:
-    """Axes written out.
+    """Explicit axes.
 
     mean
         (D,).
@@ -61,7 +61,7 @@ class DenseAxes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseAxes:
-    """Axes (X - 1 t')' T as combinations of sparse rows.
+    """Axes (X - 1 t')' T as combinations of sparse samples.
 
     mean
         t, (D,).
@@ -93,14 +93,14 @@ class SparseAxes:
 
 
 def make_axes(rows: Rows, mean: FloatArray, combination: FloatArray) -> Axes:
-    """Axes (X - 1 t')' T: written out for dense rows, implicit for sparse ones."""
+    """Axes (X - 1 t')' T: explicit for dense samples, implicit for sparse ones."""
     if sparse.issparse(rows):
         return SparseAxes(mean=mean, rows=rows, combination=combination)
     return DenseAxes(mean=mean, matrix=(rows - mean).T @ combination)
 
 
 def centred_gram(rows: Rows, mean: FloatArray) -> FloatArray:
-    """(X - 1 t')(X - 1 t')', (N, N); a sparse X is not centred but its products are."""
+    """(X - 1 t')(X - 1 t')', (N, N), without centring a sparse X."""
     if not sparse.issparse(rows):
         centred = rows - mean
         return np.asarray(centred @ centred.T)
@@ -110,12 +110,12 @@ def centred_gram(rows: Rows, mean: FloatArray) -> FloatArray:
 
 
 def weighted_mean(rows: Rows, weight: FloatArray) -> FloatArray:
-    """Mean of the rows under weights (N,) that need not sum to one: (D,)."""
+    """Weighted mean of the samples, (D,), with unnormalised weights (N,)."""
     return np.asarray(rows.T @ weight) / weight.sum()
 
 
 def squared_distance(rows: Rows, mean: FloatArray) -> FloatArray:
-    """|x - t|**2 for each row, (M,)."""
+    """|x - t|**2 for each sample, (M,)."""
     if not sparse.issparse(rows):
         return np.asarray(np.sum((rows - mean) ** 2, axis=1))
     square = np.asarray(rows.multiply(rows).sum(axis=1)).reshape(-1)

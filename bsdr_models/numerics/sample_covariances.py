@@ -1,6 +1,6 @@
-"""Covariances of the rows of a latent matrix, held in the cheapest form that is exact.
+"""Covariances of the latent coordinates of samples, in compact exact forms.
 
-P problems are stacked along the first axis; N rows, R components, K outcomes.
+P problems are stacked along the first axis; N samples, R components, K outcomes.
 """
 
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from bsdr_models.numerics.linalg import cholesky, inv_spd
 
 
 class SampleCovariances(Protocol):
-    """Covariances S_pn of every row, (P, N, R, R), through what is asked of them."""
+    """Covariances S_pn of every sample, (P, N, R, R)."""
 
     @property
     def log_det(self) -> FloatArray:
-        """Sum over rows of log |S_pn|, (P,)."""
+        """Sum over samples of log |S_pn|, (P,)."""
 
     def total(self) -> FloatArray:
-        """Sum over rows, (P, R, R)."""
+        """Sum over samples, (P, R, R)."""
 
     def weighted(self, weights: FloatArray) -> FloatArray:
-        """Sum over rows of weights[p, n, k] S_pn for every k: (P, K, R, R)."""
+        """Sum over samples of weights[p, n, k] S_pn for every k: (P, K, R, R)."""
 
     def quadratic(self, forms: FloatArray) -> FloatArray:
         """tr(G_pk S_pn) for symmetric G (P, K, R, R): (P, N, K)."""
@@ -53,7 +53,7 @@ class AxisCovariances:
 
     @property
     def log_det(self) -> FloatArray:
-        """Sum over rows of log |S_pn|, (P,)."""
+        """Sum over samples of log |S_pn|, (P,)."""
         each: FloatArray = np.log(self.scales).sum(axis=(1, 2))
         return each + self.scales.shape[1] * self.axes_log_det
 
@@ -61,11 +61,11 @@ class AxisCovariances:
         return (self.axes * scales[..., None, :]) @ np.swapaxes(self.axes, -1, -2)
 
     def total(self) -> FloatArray:
-        """Sum over rows, (P, R, R)."""
+        """Sum over samples, (P, R, R)."""
         return self._inside(self.scales.sum(axis=1))
 
     def weighted(self, weights: FloatArray) -> FloatArray:
-        """Sum over rows of weights[p, n, k] S_pn for every k: (P, K, R, R)."""
+        """Sum over samples of weights[p, n, k] S_pn for every k: (P, K, R, R)."""
         summed = np.swapaxes(weights, 1, 2) @ self.scales  # (P, K, R)
         axes = self.axes[:, None]
         return (axes * summed[..., None, :]) @ np.swapaxes(axes, -1, -2)
@@ -91,23 +91,23 @@ class AxisCovariances:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackedCovariances:
-    """Covariances without a structure that they share.
+    """Covariances without common structure.
 
     cov
         (P, N, R, R).
     log_det
-        Sum over rows of log |S_pn|, (P,).
+        Sum over samples of log |S_pn|, (P,).
     """
 
     cov: FloatArray
     log_det: FloatArray
 
     def total(self) -> FloatArray:
-        """Sum over rows, (P, R, R)."""
+        """Sum over samples, (P, R, R)."""
         return self.cov.sum(axis=1)
 
     def weighted(self, weights: FloatArray) -> FloatArray:
-        """Sum over rows of weights[p, n, k] S_pn for every k: (P, K, R, R)."""
+        """Sum over samples of weights[p, n, k] S_pn for every k: (P, K, R, R)."""
         p, n, r, _ = self.cov.shape
         summed = np.swapaxes(weights, 1, 2) @ self.cov.reshape(p, n, r * r)
         return summed.reshape(p, -1, r, r)
@@ -157,6 +157,6 @@ def shared_axes(base: FloatArray, form: FloatArray, weights: FloatArray) -> Axis
 
 
 def stacked(precision: FloatArray) -> StackedCovariances:
-    """Inverses of one matrix per row, (P, N, R, R)."""
+    """Inverses of one matrix per sample, (P, N, R, R)."""
     cov, log_det = inv_spd(precision, name="latent precision")
     return StackedCovariances(cov=cov, log_det=log_det.sum(axis=1))

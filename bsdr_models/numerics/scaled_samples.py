@@ -1,9 +1,9 @@
-"""Rows of a block as a fit sees them, centred and scaled, and the statistics that say how.
+"""Scaled samples of a block, and the column statistics that define the scaling.
 
-A block is whatever NumPy reads (an array of any float type, a memory-mapped file) or SciPy's CSR.
-The first is read once, as float64. The second stays sparse: what centring adds is of rank one,
-and enters every product as such. So it does for dense rows in memory that the scaler was learned
-from: a visit that would scale them first spends a quarter of its time on it.
+A block is anything that NumPy reads (an array of any float type, a memory-mapped file), read once
+as float64, or SciPy's CSR, which stays sparse: centring is a rank-one term of every product. The
+same holds for dense training samples in memory, since scaling them first would take a quarter of
+the time of a map.
 """
 
 from dataclasses import dataclass, replace
@@ -15,16 +15,16 @@ from scipy import sparse
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.scaling import CONSTANT_TOL, TOO_LARGE, Scaler
 
-# Entries that are scaled at once, so few that they stay in the processor's cache.
+# Entries scaled at a time, few enough for the processor's cache.
 _CHUNK = 1 << 15
-# Up to this many standard deviations from the origin, centring after a product costs few digits.
+# Largest distance of the mean from 0, in standard deviations, for centring after a product.
 _NEAR = 1e3
-# Peaks between this and its inverse multiply as well as they divide.
+# Peaks between this and its inverse may be replaced by their reciprocals.
 _MODERATE = 1e-100
 
 
 class Rows(Protocol):
-    """Scaled rows, seen through sums over features or over rows."""
+    """Products of scaled samples X, (n, P)."""
 
     @property
     def n_samples(self) -> int:
@@ -40,24 +40,24 @@ class Rows(Protocol):
         """X' diag(weights) X, (P, P); X'X without weights."""
 
     def total(self) -> FloatArray:
-        """Sum of the rows, (P,)."""
+        """Sum over samples, (P,)."""
 
     def square_lengths(self) -> FloatArray:
-        """Sum of squares of each row, (n,)."""
+        """Sum of squares of each sample, (n,)."""
 
 
 def scaled_samples(X: Any, scaler: Scaler | None = None, *, seen: bool = False) -> Rows:
-    """Rows of a block as training sees them.
+    """Scaled samples of a block.
 
     Parameters
     ----------
     X : (n, P)
-        Whatever NumPy reads, or SciPy's CSR. Read once.
+        Anything that NumPy reads, or SciPy's CSR. Read once.
     scaler : Scaler, optional
-        None for rows that are taken as they are.
+        None for no scaling.
     seen : bool
-        Whether the scaler was learned from these rows, so that none is far from the others. They
-        are then scaled by less work, and to rounding as ``Scaler.transform`` does.
+        Whether the scaler was fitted to these samples, so that none is far out. Scaling is then
+        cheaper, and equal to ``Scaler.transform`` up to rounding.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def scaled_samples(X: Any, scaler: Scaler | None = None, *, seen: bool = False) 
 
 
 def _is_mild(scaler: Scaler) -> bool:
-    """Whether a factor and a shift do what the scaler does."""
+    """Whether the scaling can be a factor and a shift without loss of precision."""
     peak, mean = scaler.peak[~scaler.constant], scaler.mean[~scaler.constant]
     near = np.abs(mean) < _NEAR * scaler.std[~scaler.constant]
     moderate = (peak > _MODERATE) & (peak < 1.0 / _MODERATE)
@@ -81,7 +81,7 @@ def _is_mild(scaler: Scaler) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseSamples:
-    """Rows held as they enter a fit.
+    """Explicitly scaled samples.
 
     X
         (n, P), scaled.
@@ -91,7 +91,7 @@ class DenseSamples:
 
     @classmethod
     def read(cls, X: Any, scaler: Scaler | None) -> "DenseSamples":
-        """What ``Scaler.transform`` makes of the rows, without its temporaries."""
+        """``Scaler.transform`` without its temporary arrays."""
         if scaler is None:
             return cls(X=np.ascontiguousarray(X, dtype=np.float64))
         source = np.asarray(X)
@@ -129,18 +129,18 @@ class DenseSamples:
         return left.T @ self.X
 
     def total(self) -> FloatArray:
-        """Sum of the rows."""
+        """Sum over samples."""
         return self.X.sum(axis=0)
 
     def square_lengths(self) -> FloatArray:
-        """Sum of squares of each row."""
+        """Sum of squares of each sample."""
         found: FloatArray = np.einsum("nd,nd->n", self.X, self.X)
         return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftedSamples:
-    """Rows X diag(gain) - 1 shift' with X as it is given.
+    """Samples X diag(gain) - 1 shift' with X as given.
 
     X
         (n, P).
@@ -154,7 +154,7 @@ class ShiftedSamples:
 
     @classmethod
     def read(cls, X: Any, scaler: Scaler) -> "ShiftedSamples":
-        """Nothing is done to rows in memory; a file is read, once."""
+        """Samples in memory are not copied; a file is read once."""
         gain = np.where(scaler.constant, 0.0, 1.0 / scaler.peak / scaler.std)
         shift = np.where(scaler.constant, 0.0, scaler.mean / scaler.std)
         held = np.array(X, dtype=np.float64) if isinstance(X, np.memmap) else X
@@ -179,15 +179,15 @@ class ShiftedSamples:
         return found
 
     def gram(self, weights: FloatArray | None = None) -> FloatArray:
-        """X' diag(weights) X, of rows that are scaled first: it is asked for rarely."""
+        """X' diag(weights) X, of explicitly scaled samples, since it is rarely needed."""
         return self._scaled().gram(weights)
 
     def total(self) -> FloatArray:
-        """Sum of the rows."""
+        """Sum over samples."""
         return self.gain * self.X.sum(axis=0) - self.n_samples * self.shift
 
     def square_lengths(self) -> FloatArray:
-        """Sum of squares of each row."""
+        """Sum of squares of each sample."""
         return self._scaled().square_lengths()
 
     def _scaled(self) -> DenseSamples:
@@ -198,10 +198,10 @@ class ShiftedSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseSamples:
-    """Rows S - 1 c' with S sparse.
+    """Samples S - 1 c' with S sparse.
 
     scaled
-        S, (n, P): the stored entries divided as the columns are.
+        S, (n, P): the stored entries, scaled but not centred.
     shift
         c, (P,): the centre in the same units.
     """
@@ -211,7 +211,7 @@ class SparseSamples:
 
     @classmethod
     def read(cls, X: Any, scaler: Scaler | None) -> "SparseSamples":
-        """Divide the stored entries; what centring adds is left to the products."""
+        """Scale the stored entries; centring enters the products."""
         rows = sparse.csr_array(X, dtype=np.float64)
         if scaler is None:
             return cls(scaled=rows, shift=np.zeros(rows.shape[1]))
@@ -257,12 +257,12 @@ class SparseSamples:
         return found
 
     def total(self) -> FloatArray:
-        """Sum of the rows."""
+        """Sum over samples."""
         found: FloatArray = self.scaled.T @ np.ones(self.n_samples)
         return found - self.n_samples * self.shift
 
     def square_lengths(self) -> FloatArray:
-        """Sum of squares of each row."""
+        """Sum of squares of each sample."""
         found: FloatArray = (self.scaled**2).sum(axis=1) - 2.0 * (self.scaled @ self.shift)
         return found + self.shift @ self.shift
 
@@ -271,16 +271,16 @@ def _refuse(largest: FloatArray) -> None:
     """Raise for scaled columns (P,) whose largest magnitudes are these."""
     raise ValueError(
         f"column {largest.argmax()} holds values too large to compute with, "
-        f"{largest.max():.3g} after scaling: far from the training rows, or not standardised"
+        f"{largest.max():.3g} after scaling: far from the training samples, or not standardised"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnStatistics:
-    """Size, mean and spread of columns; those of several blocks add up (Chan's formula).
+    """Size, mean and spread of columns, additive over blocks (Chan's formula).
 
     count
-        Rows.
+        Number of samples.
     peak
         Largest magnitude of each column, (P,).
     mean
@@ -288,8 +288,7 @@ class ColumnStatistics:
     square
         Sum of squared distances from the mean, in units of the squared peak, (P,).
     bad
-        Row and column of the first value that is not finite, None if all are. The other fields
-        say nothing then.
+        Row and column of the first non-finite value, or None; if set, other fields are undefined.
     """
 
     count: int
@@ -299,7 +298,7 @@ class ColumnStatistics:
     bad: tuple[int, int] | None = None
 
     def __add__(self, other: "ColumnStatistics") -> "ColumnStatistics":
-        """Statistics of the rows of both."""
+        """Statistics of the samples of both."""
         if self.bad or other.bad:
             return replace(self, bad=self.bad or other.bad)
         count, peak = self.count + other.count, np.maximum(self.peak, other.peak)
@@ -318,7 +317,7 @@ class ColumnStatistics:
         )
 
     def scaler(self, *, standardize: bool = True) -> Scaler:
-        """What ``Scaler.fit`` learns from the rows.
+        """The scaler that ``Scaler.fit`` would return.
 
         Parameters
         ----------
@@ -338,9 +337,9 @@ def column_statistics(X: Any, *, begin: int = 0) -> ColumnStatistics:
     Parameters
     ----------
     X : (n, P)
-        Whatever NumPy reads, or SciPy's CSR.
+        Anything that NumPy reads, or SciPy's CSR.
     begin : int
-        Number of the first row, from which ``bad`` counts.
+        Index of the first sample, for ``bad``.
     """
     if sparse.issparse(X):
         return _sparse_statistics(sparse.csr_array(X, dtype=np.float64), begin)
@@ -386,5 +385,5 @@ def _sparse_statistics(rows: sparse.csr_array, begin: int) -> ColumnStatistics:
 
 
 def _unit(peak: FloatArray) -> FloatArray:
-    """Divisor that brings columns of these largest magnitudes to at most 1."""
+    """Divisor by which columns have a largest magnitude of at most 1."""
     return np.where(peak > 0.0, np.maximum(peak, np.finfo(np.float64).tiny), 1.0)

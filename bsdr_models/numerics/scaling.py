@@ -1,4 +1,4 @@
-"""Centring and scaling that neither overflow nor divide by a rounding error; NaN is missing."""
+"""Centring and scaling without overflow or division by rounding errors; NaN is missing."""
 
 from dataclasses import dataclass, replace
 
@@ -6,24 +6,24 @@ import numpy as np
 
 from bsdr_models.arrays import BoolArray, FloatArray
 
-# A feature whose standard deviation is below this share of its size is constant.
+# A feature with a smaller standard deviation, relative to its mean, is constant.
 CONSTANT_TOL = 1e-8
-# Scaled values beyond this are refused: their squares, summed and multiplied, would overflow.
+# Larger scaled values are refused, since sums of products of their squares would overflow.
 TOO_LARGE = 1e100
-# In place of infinity: a feature that is divided by it is nothing beside the others.
+# Largest divisor, in place of infinity.
 HUGE = 1e200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaler:
-    """Columns x -> (x / peak - mean) / std, with constant columns sent to 0.
+    """Columns x -> (x / peak - mean) / std, with constant columns mapped to 0.
 
     peak
         Largest magnitude of each training column (1 where it is 0), so that no square overflows.
     mean, std
-        Of the columns divided by their peak; std is 1 where only centring was asked for.
+        Of the columns divided by their peak; std is 1 / peak if they are only centred.
     constant
-        Columns without variation in the training rows.
+        Columns without variation in the training samples.
     """
 
     peak: FloatArray
@@ -33,7 +33,7 @@ class Scaler:
 
     @classmethod
     def fit(cls, X: FloatArray, *, standardize: bool = True) -> "Scaler":
-        """Learn from training rows, (N, P); a column without any entry is constant."""
+        """Fit to training samples, (N, P); a column of missing values only is constant."""
         size = np.fmax.reduce(np.abs(X), axis=0, initial=0.0)
         peak = np.where(size > 0.0, np.maximum(size, np.finfo(np.float64).tiny), 1.0)
         mean, std = _moments(X / peak)
@@ -47,7 +47,7 @@ class Scaler:
         )
 
     def transform(self, X: FloatArray) -> FloatArray:
-        """Scale rows, (M, P).
+        """Scale samples, (M, P).
 
         Raises
         ------
@@ -61,39 +61,39 @@ class Scaler:
         if largest.max(initial=0.0) > TOO_LARGE:
             raise ValueError(
                 f"column {largest.argmax()} holds values too large to compute with, "
-                f"{largest.max():.3g} after scaling: far from the training rows, or not "
+                f"{largest.max():.3g} after scaling: far from the training samples, or not "
                 "standardised"
             )
         return scaled
 
     def with_common_scale(self, X: FloatArray) -> "Scaler":
-        """The same centring with one divisor for all columns, the root mean square of X."""
+        """The same centring with a common divisor for all columns, the root mean square of X."""
         unit = self.transform(X)
         present = ~np.isnan(unit)
         peak = float(np.abs(unit[present]).max(initial=0.0))
         if peak == 0.0:
             return self
         size = peak * np.sqrt(np.mean((unit[present] / peak) ** 2))
-        with np.errstate(over="ignore"):  # a feature too small to see beside the others
+        with np.errstate(over="ignore"):  # of features negligible beside the others
             return replace(self, std=np.minimum(self.std * size, HUGE))
 
     def inverse(self, scaled: FloatArray) -> FloatArray:
-        """Rows in the units of the data from scaled ones, (M, P)."""
+        """Samples in original units from scaled ones, (M, P)."""
         return (scaled * np.where(self.constant, 0.0, self.std) + self.mean) * self.peak
 
     @property
     def location(self) -> FloatArray:
-        """Centre in the units of the data, (P,)."""
+        """Centre in original units, (P,)."""
         return self.mean * self.peak
 
     @property
     def scale(self) -> FloatArray:
-        """Divisor in the units of the data, (P,); 1 for constant columns."""
+        """Divisor in original units, (P,); 1 for constant columns."""
         return np.where(self.constant, 1.0, self.std * self.peak)
 
 
 def _moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and standard deviation of the entries of each column, 0 where there are none."""
+    """Mean and standard deviation of the observed entries of each column, 0 if none."""
     present = ~np.isnan(X)
     if present.all():
         return X.mean(axis=0), X.std(axis=0)

@@ -1,4 +1,4 @@
-"""Slice sampling along one line, for many chains at once, without tuning."""
+"""Slice sampling along a line, for many chains at once."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray
 
-# A bracket shrinks by a quarter or more in expectation: this many times ends at rounding.
+# A bracket shrinks by a quarter or more in expectation, so this many steps reach rounding.
 _MAX_SHRINKS = 500
 
 
@@ -17,18 +17,18 @@ def draw(
     n_chains: int,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """One step of each chain along its line, from 0, that leaves the density invariant.
+    """One slice sampling step of each chain along its line, from 0.
 
-    A bracket of fixed width is laid at random over 0 and shrinks towards 0 at every point below
-    the slice [1]_. With the angle of an ellipse for the line and 2 pi for the width, this is
-    elliptical slice sampling [2]_.
+    A bracket of fixed width is placed at random around 0 and shrinks towards 0 at every point below
+    the slice [1]_. With the angle of an ellipse and a width of 2 pi, this is elliptical slice
+    sampling [2]_.
 
     Parameters
     ----------
     log_density : callable
-        Of displacements, (C,) -> (C,), up to constants of their own.
+        Of displacements, (C,) -> (C,), up to a constant per chain.
     width : float
-        Of the bracket; affects speed only.
+        Of the bracket; affects only speed.
     n_chains : int
         C.
     rng : numpy.random.Generator

@@ -1,11 +1,11 @@
-r"""Compiled sums of the smoothed hinge over rows and labels.
+r"""Compiled sums of the smoothed hinge loss over samples and labels.
 
-With a sign y (zero where there is no label), a score f and :math:`u = 1 - y f`,
+With a sign y (zero if unlabelled), a class score f and :math:`u = 1 - y f`,
 
 .. math::
     u + D, \qquad D = \sqrt{u^2 + s},
 
-is :math:`2 \max(0, u)` but for the rounding of its corner by s.
+is :math:`2 \max(0, u)`, smoothed at its corner by s.
 """
 
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ from numba import njit
 
 from bsdr_models.arrays import FloatArray
 
-# D is never below this: a row exactly on its margin, of a label without weights.
+# Lower bound of D, for a sample exactly on the margin and s = 0.
 TINY_WIDTH = 1e-150
-# Infinities and NaN stay what they are: a search may ask at points where scores overflow.
+# Infinities and NaN are allowed: class scores may overflow during a line search.
 _FLAGS = {"contract", "nsz", "arcp"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hinge:
-    """Sums over the labelled entries, and slopes. N rows, K labels.
+    """Sums over the labelled entries, and slopes. N samples, K labels.
 
     total
         Sum of u + D.
     slope
-        y (1 + u / D), (N, K): minus the derivative of the sum by each score.
+        y (1 + u / D), (N, K): minus the derivative of the sum by each class score.
     inverse_width
-        Sum over rows of 1 / D, (K,).
+        Sum over samples of 1 / D, (K,).
     """
 
     total: float
@@ -39,14 +39,14 @@ class Hinge:
 
 
 def smooth_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge:
-    """One pass over scores and signs.
+    """One pass over class scores and signs.
 
     Parameters
     ----------
     scores : (N, K)
-        Overwritten by the slope, where it is contiguous.
+        Overwritten by the slope if contiguous.
     Y : (N, K)
-        Signs; 0 where there is no label.
+        Signs; 0 if unlabelled.
     square : (K,)
         s.
     """
@@ -64,7 +64,7 @@ def _pass(
     inverse_width: FloatArray,
     total: FloatArray,
 ) -> None:
-    """Turn ``scores`` into slopes, and add to the last two, (K,)."""
+    """Replace ``scores`` by slopes, and add to the last two, (K,)."""
     for n in range(scores.shape[0]):
         for c in range(scores.shape[1]):
             y = Y[n, c]

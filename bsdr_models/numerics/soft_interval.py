@@ -1,17 +1,17 @@
-r"""A normal score under a factor that is flat on an interval and falls off outside.
+r"""A normal class score times a pseudo-likelihood that is flat on an interval.
 
 .. math::
     \phi(f) = e^{-2 C \max(0,\; a - f,\; f - b)}, \qquad f \sim N(m, s^2)
 
-is the hinge of a label (a = 1, b infinite; mirrored for the other sign), the insensitive tube of
-a real target, and one where there is neither. With R(x) = Phi(-x) exp(x**2 / 2),
+is the hinge loss of a label (a = 1, b infinite; mirrored for the other sign), the
+epsilon-insensitive loss of a real target, or 1 without target. With R(x) = Phi(-x) exp(x**2 / 2),
 
 .. math::
     E[\phi] = e^{-\alpha^2/2} R(2Cs - \alpha) + [\Phi(-\beta) - \Phi(\alpha)]
         + e^{-\beta^2/2} R(2Cs - \beta), \qquad
     \alpha = (a - m) / s, \quad \beta = (m - b) / s .
 
-Nothing overflows or loses its digits for scores far outside or a large 2 C s.
+This neither overflows nor cancels for means far outside or large 2 C s.
 """
 
 import math
@@ -55,9 +55,9 @@ def draw(
     *,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """One draw of f from N(mean, sd**2) times phi, normalised; arguments as of `log_mean`.
+    """One draw of f from N(mean, sd**2) times phi, normalised; arguments as for `log_mean`.
 
-    The piece first, by its mass. Inside it, f is a cut normal whose mean is shifted by 2 C s**2.
+    A piece is drawn by its mass, then f from a truncated normal with mean shifted by 2 C s**2.
     """
     arrays = np.broadcast_arrays(mean, sd, lower, upper, cost)
     mean, sd, lower, upper, cost = arrays
@@ -66,12 +66,12 @@ def draw(
     ends = np.stack([np.full(mean.shape, -np.inf), lower, upper, np.full(mean.shape, np.inf)])
     low, high = np.take_along_axis(ends, np.stack([piece, piece + 1]), axis=0)
     shift = 2.0 * cost * sd * (1.0 - piece)
-    standard = _cut_normal((low - mean) / sd - shift, (high - mean) / sd - shift, rng)
+    standard = _truncated_normal((low - mean) / sd - shift, (high - mean) / sd - shift, rng)
     return np.clip(mean + sd * (standard + shift), low, high)
 
 
-def _cut_normal(low: FloatArray, high: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Standard normals between two bounds, by inversion on the log scale, from the nearer tail."""
+def _truncated_normal(low: FloatArray, high: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Truncated standard normals, by inversion on the log scale in the nearer tail."""
     mirrored = low > 0.0
     low, high = np.where(mirrored, -high, low), np.where(mirrored, -low, high)
     fall = rng.standard_exponential(low.shape)
@@ -112,7 +112,7 @@ def _log_means(
         top = max(masses[0, i], masses[1, i], masses[2, i])
         total = 0.0
         for j in range(3):
-            if masses[j, i] > -np.inf:  # most elements have an end without mass
+            if masses[j, i] > -np.inf:
                 total += math.exp(masses[j, i] - top)
         out[i] = top + math.log(total)
     return out
@@ -120,7 +120,7 @@ def _log_means(
 
 @njit(cache=True, error_model="numpy")
 def _log_outside(edge: float, rate: float) -> float:
-    """Mass beyond an edge on which the mean stands ``edge`` deviations outside."""
+    """Log mass of the exponential tail beyond an edge, in standard deviations from the mean."""
     if edge == -np.inf:
         return -np.inf
     x = rate - edge

@@ -1,16 +1,16 @@
-r"""Draws of a linear classifier whose inputs are latent normals under soft margins.
+r"""Draws of a linear soft-margin classifier whose inputs are normal latent coordinates.
 
-Row n has the score :math:`f_n = e_0 + e^\top z_n`, :math:`z_n \sim N(m_n, S_n)`, and a factor
-:math:`\phi_n(f_n)` that is flat on an interval (:mod:`bsdr_models.numerics.soft_interval`). With
-weights :math:`\eta = [e_0; e] \sim N(0, I / \nu)`, :math:`\nu \sim Ga(a, b)`, the latents
-integrate out in closed form, and what is left,
+Sample n has the class score :math:`f_n = e_0 + e^\top z_n`, :math:`z_n \sim N(m_n, S_n)`, and a
+factor :math:`\phi_n(f_n)` that is flat on an interval (:mod:`bsdr_models.numerics.soft_interval`).
+With weights :math:`\eta = [e_0; e] \sim N(0, I / \nu)`, :math:`\nu \sim Ga(a, b)`, the latent
+coordinates integrate out in closed form, and the marginal posterior,
 
 .. math::
     p(\eta, \nu) \propto Ga(\nu; a, b)\, N(\eta; 0, I / \nu) \prod_n E[\phi_n(f_n)], \qquad
     f_n \sim N(e_0 + e^\top m_n,\; e^\top S_n e),
 
-is moved in by slices, which need no tuning. Given latents, or the scales that make the factors
-normal, weights hardly move: rows on their margin hold them.
+is sampled by slice sampling. Conditionally on the latent coordinates, or on slack scales, mixing of
+the weights would be slow.
 """
 
 from dataclasses import dataclass
@@ -21,20 +21,20 @@ from scipy.special import polygamma
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics import slice_draws, soft_interval
 
-# Effort: weights for which there is one ellipse.
+# Number of weights per elliptical slice.
 _PER_ELLIPSE = 3
-# Variances are never below: weights of zero.
+# Lower bound of variances, for zero weights.
 _TINY = 1e-300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Normal latents of N rows, and the factors of their scores. C chains.
+    """Normal latent coordinates of N samples, and the factors of their class scores. C chains.
 
     mean
         m, (C, N, k).
     cov
-        S, (C, N, k, k), or (C, 1, k, k) where all rows share it.
+        S, (C, N, k, k), or (C, 1, k, k) if equal for all samples.
     lower, upper, cost
         Ends of the interval and C of the factors, broadcast to (C, N).
     """
@@ -52,7 +52,7 @@ class Scores:
         return self.mean @ weights[:, 1:] + weights[:, :1], cov
 
     def log_margin(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        """Sum over rows of log E[phi(f)], f ~ N(mean, variance), (C,)."""
+        """Sum over samples of log E[phi(f)], f ~ N(mean, variance), (C,)."""
         sd = np.sqrt(np.maximum(variance, _TINY))
         each = soft_interval.log_mean(mean, sd, self.lower, self.upper, self.cost)
         total: FloatArray = each.sum(axis=1)
@@ -68,7 +68,7 @@ def draw(
     rate: float,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r"""Move weights and their precision, then draw the scores given them.
+    r"""Update weights and their precision, then draw the class scores given them.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def _along_ray(
     rate: float,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray]:
-    r"""Move to :math:`(g \eta, \nu / g^2)`.
+    r"""Slice update to :math:`(g \eta, \nu / g^2)`.
 
     With the Haar measure dg / g, log g has the log density
 
@@ -119,7 +119,7 @@ def _along_ray(
         prior = -2.0 * shape * log_g - rate * precision / g**2
         return prior + scores.log_margin(g[:, None] * mean, g[:, None] ** 2 * variance)
 
-    # Sixteen times the deviation that the prior gives log g: measured to mix best.
+    # Sixteen times the prior standard deviation of log g, which mixed best in experiments.
     width = 8.0 * float(np.sqrt(polygamma(1, shape)))
     g = np.exp(slice_draws.draw(log_density, width, n_chains=len(weights), rng=rng))
     return g[:, None] * weights, precision / g**2
@@ -128,7 +128,7 @@ def _along_ray(
 def _around_ellipse(
     weights: FloatArray, precision: FloatArray, scores: Scores, rng: np.random.Generator
 ) -> FloatArray:
-    """Move along the ellipse through the weights and a draw from their prior."""
+    """Slice update on the ellipse through the weights and a draw from their prior."""
     other = rng.standard_normal(weights.shape) / np.sqrt(precision)[:, None]
     mean, cov = scores.moments(np.stack([weights, other], axis=2))
 

@@ -1,8 +1,8 @@
-r"""One number that turns scores into calibrated class probabilities.
+r"""Temperature scaling: calibrated class probabilities from class scores.
 
-Scores of a margin classifier rank the classes but are on a scale of their own.
-:math:`p = \operatorname{softmax}(f / T)` with T fitted to rows that were held out puts them on the
-scale of log odds [1]_; the ranking stays.
+Class scores of a margin classifier have an arbitrary scale.
+:math:`p = \operatorname{softmax}(f / T)` with T fitted to held-out samples calibrates them without
+changing the ranking of the classes [1]_.
 
 References
 ----------
@@ -16,10 +16,10 @@ from scipy.special import log_softmax, softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
 
-# One imagined row that is spread evenly over all rows and classes keeps T positive where the
-# held-out rows are all classified correctly, as Laplace's rule does for a rate.
+# One pseudo-sample, spread evenly over samples and classes, keeps T positive if all held-out
+# samples are classified correctly.
 PSEUDO_SAMPLES = 1.0
-# T stays within this factor of the spread of the scores, both ways.
+# T stays within this factor of the spread of the class scores.
 RANGE = 1e4
 
 
@@ -27,21 +27,21 @@ def fit_temperature(scores: FloatArray, y: IntArray) -> float:
     r"""T that minimises the log loss of softmax(scores / T).
 
     The loss is convex in 1/T, with a slope of
-    :math:`\sum_n \{ \sum_c p_{nc} f_{nc} - \sum_c q_{nc} f_{nc} \}`, where q is the label of the
-    row mixed with the even distribution to the extent of ``PSEUDO_SAMPLES`` rows in all.
+    :math:`\sum_n \{ \sum_c p_{nc} f_{nc} - \sum_c q_{nc} f_{nc} \}`, where q is the one-hot label
+    mixed with the uniform distribution, by ``PSEUDO_SAMPLES`` samples in total.
 
     Parameters
     ----------
     scores : (N, K) or (N, 1)
-        Of rows that were not trained on. One column is a score of class 1 against class 0, for
-        which the probability is logistic(scores / T).
+        Class scores of held-out samples. A single column is of class 1 against class 0, with
+        probability logistic(scores / T).
     y : (N,)
         Class index.
 
     Returns
     -------
     float
-        1 if no score differs from another of its row.
+        1 if the class scores of every sample are equal.
     """
     scores = both_columns(scores)
     n = len(scores)
@@ -50,7 +50,7 @@ def fit_temperature(scores: FloatArray, y: IntArray) -> float:
     if spread == 0.0:
         return 1.0
     centred = centred / spread
-    # The even part of q meets centred scores only and drops out of the slope.
+    # The uniform part of q vanishes, since scores are centred.
     labelled = n / (n + PSEUDO_SAMPLES) * centred[np.arange(n), y].sum()
 
     def slope(log_inverse: float) -> float:
@@ -66,12 +66,12 @@ def fit_temperature(scores: FloatArray, y: IntArray) -> float:
 
 
 def both_columns(scores: FloatArray) -> FloatArray:
-    """Scores with a column for each class: a single one becomes [0, f]."""
+    """Class scores with a column per class: a single column becomes [0, f]."""
     if scores.shape[1] == 1:
         return np.column_stack([np.zeros(len(scores)), scores])
     return scores
 
 
 def log_probabilities(scores: FloatArray, temperature: float) -> FloatArray:
-    """log softmax(scores / T), (N, K); two columns for a single column of scores."""
+    """log softmax(scores / T), (N, K); two columns for a single column of class scores."""
     return np.asarray(log_softmax(both_columns(scores) / temperature, axis=1))

@@ -1,9 +1,8 @@
-r"""Draws of unit-variance normals cut on one side, arbitrarily far in the tail.
+r"""Draws of one-sided truncated normals of unit variance, accurate arbitrarily far in the tail.
 
-x ~ N(mean, 1) given x > bound (*above*) or x < bound (*below*), by inverting the distribution
+x ~ N(mean, 1) given x > bound (*above*) or x < bound (*below*), by inversion of the distribution
 function on the log scale, :math:`\Phi^{-1}(U \Phi(\text{bound} - \text{mean}))` with -log U
-exponential: a bound 40 standard deviations on the wrong side is as good as any other. The
-moments of the same normals are in :mod:`bsdr_models.numerics.normal_tail`.
+exponential. For their moments see :mod:`bsdr_models.numerics.normal_tail`.
 """
 
 import numpy as np
@@ -12,7 +11,7 @@ from scipy.special import log_ndtr, ndtri_exp
 
 from bsdr_models.arrays import FloatArray
 
-# The smallest exponential variate that is used: zero would be drawn as an infinite normal.
+# Lower bound of the exponential variate: zero would give an infinite draw.
 _TINY = 1e-300
 
 

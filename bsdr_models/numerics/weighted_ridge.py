@@ -1,12 +1,12 @@
-r"""Normals of weighted ridge problems that share their rows.
+r"""Normal posteriors of weighted ridge regressions with a common design matrix.
 
 .. math::
     N(S A^\top l,\; S), \qquad S = (p I + A^\top \operatorname{diag}(h) A)^{-1}
 
-for one A, (N, P), and many precisions p, weights h and right-hand sides l. Where rows are few it
-is solved through :math:`B = I + D A A^\top D`, :math:`D = \operatorname{diag}(h / p)^{1/2}`: then
+for one A, (N, P), and many precisions p, weights h and right-hand sides l. For few samples it is
+solved through :math:`B = I + D A A^\top D`, :math:`D = \operatorname{diag}(h / p)^{1/2}`:
 :math:`S A^\top = A^\top D B^{-1} D^{-1} / p` and
-:math:`A S A^\top = D^{-1} (I - B^{-1}) D^{-1} / p`, so that no matrix of order P is ever made.
+:math:`A S A^\top = D^{-1} (I - B^{-1}) D^{-1} / p`, without a matrix of order P.
 """
 
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from scipy.linalg import lapack
 
 from bsdr_models.arrays import FloatArray
 
-# Both routes take N**3 or P**3 and products with A; they meet about here.
+# N / P at which both algorithms take about equal time.
 _ROWS_PER_COORDINATE = 1.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ridge:
-    """One normal by its summaries.
+    """Summaries of one normal posterior.
 
     mean
         (P,).
@@ -32,7 +32,7 @@ class Ridge:
     log_det
         log |S|.
     row_variance
-        a'S a of the rows, (N,); 0 for a row of weight 0.
+        a'S a of the rows of A, (N,); 0 for rows of weight 0.
     """
 
     mean: FloatArray
@@ -43,7 +43,7 @@ class Ridge:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedRidge:
-    """The rows of the problems.
+    """Ridge regressions with the design matrix A.
 
     rows
         A, (N, P).
@@ -63,7 +63,7 @@ class WeightedRidge:
         return n <= _ROWS_PER_COORDINATE * p
 
     def solve(self, precision: float, weight: FloatArray, linear: FloatArray) -> Ridge:
-        """The normal for p, h (N,) and l (N,); l is 0 where h is."""
+        """The posterior for p, h (N,) and l (N,), which must be 0 where h is."""
         if self.prefers_rows:
             return self.solve_by_rows(precision, weight, linear)
         return self.solve_by_coordinates(precision, weight, linear)
@@ -118,10 +118,7 @@ class WeightedRidge:
 
 
 def _half_inverse(matrix: FloatArray) -> tuple[FloatArray, float]:
-    """L^-1 for the Cholesky factor L of an SPD matrix, and the matrix's log determinant.
-
-    The matrix is overwritten.
-    """
+    """L^-1 for the Cholesky factor L of an SPD matrix, which is overwritten, and its log det."""
     factor, fault = lapack.dpotrf(matrix.T, lower=1, clean=1, overwrite_a=1)
     if fault != 0:
         raise np.linalg.LinAlgError("the precision of a ridge problem is not positive definite")

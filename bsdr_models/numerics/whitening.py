@@ -1,8 +1,8 @@
-r"""Coordinates in which a ridge problem is spherical.
+r"""Whitening coordinates of a ridge problem.
 
-For columns b_j whose precision is :math:`I + g_j X^\top X` a whitener is a linear map F with
-:math:`F_j F_j^\top = (I + g_j X^\top X)^{-1}`: b_j = F_j theta_j has unit curvature in theta_j. Two
-roots serve, by the shape of X; both take few products with large arrays.
+For columns b_j with precision :math:`I + g_j X^\top X` a whitener is a linear map F with
+:math:`F_j F_j^\top = (I + g_j X^\top X)^{-1}`, so that b_j = F_j theta_j has unit curvature in
+theta_j. There are two such roots, for different shapes of X.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from bsdr_models.arrays import FloatArray
 
 
 class Whitener(Protocol):
-    """F, column by column; everything is (D, R) but the products with X, which are (N, R)."""
+    """F for every column; arrays are (D, R), products with X are (N, R)."""
 
     def unfold(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """B = F theta, and X B."""
@@ -61,7 +61,7 @@ class RotatedWhitener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSpaceWhitener:
-    """F = (I + g_j X'X)^-1/2, which leaves alone what is outside the row space of X.
+    """F = (I + g_j X'X)^-1/2, the identity outside the row space of X.
 
     scores
         X V, (N, r).

@@ -8,8 +8,7 @@ n independent rows of N(0, Psi) in d dimensions with scatter S, and
         - \tfrac{nd}{2} \log \pi + \tfrac{\nu_0 d}{2} \log\kappa
         - \tfrac{\nu_0 + n}{2} \log |\kappa I + S|,
 
-which depends on S by its eigenvalues only. They are given with their multiplicities, those that
-are zero left out.
+which depends on S only by its eigenvalues. Non-zero ones are given with multiplicities.
 """
 
 import numpy as np
@@ -22,8 +21,8 @@ from bsdr_models.arrays import FloatArray
 def effective_sizes(n_samples: float, n_features: float, rank: int) -> tuple[float, float]:
     """n and d of a scatter of the given rank.
 
-    In general position the rank is the smaller of the two. Repeated rows and dependent features
-    make it lower: the density is then singular, and its evidence unbounded at kappa = 0. The
+    In general position the rank is the smaller of the two. With repeated samples or dependent
+    features it is lower, the density is singular, and the evidence is unbounded at kappa = 0; the
     smaller of n and d is therefore set to the rank.
     """
     if n_samples <= n_features:
@@ -37,7 +36,7 @@ def best_scale(
     r"""Kappa of the largest evidence.
 
     It is the root of :math:`\sum_j \kappa/(\kappa + s_j) = r - d n/(\nu_0 + n)`, r the rank. The
-    left side rises with kappa, so there is one root, and it is bracketed in closed form.
+    left side increases with kappa, so the root is unique; its bracket has a closed form.
 
     Parameters
     ----------

@@ -1,14 +1,13 @@
-"""Pictures of a fitted model, drawn from its DataTree alone.
+"""Plots of a fitted model, drawn from its DataTree alone.
 
-Every function takes the tree first and `ax=` (a new figure by default), and returns the Axes.
-None of them shows a figure, changes a global setting, or knows which model or engine made the
-tree. When `ax` is given, its figure should use ``layout="constrained"``: titles, notes and legends
-then find their room.
+Every function takes the tree first and `ax=` (a new figure by default), and returns the Axes. None
+shows the figure or changes global settings. The figure of a given `ax` should use
+``layout="constrained"``, which makes room for titles, captions and legends.
 
-The numbers behind a picture are in a table of xarray, of which `to_dataframe` makes a data frame:
-`map_table`, `loadings_table`, `importance_table`, `correlation_table`,
-`confusion_table`, `roc_table`, `reliability_table`, `predictive_check_table` and
-`cross_validation_table`; the others draw variables of the tree as they are.
+The numbers behind a plot are in an xarray Dataset (see `to_dataframe`): `map_table`,
+`loadings_table`, `importance_table`, `correlation_table`, `confusion_table`, `roc_table`,
+`reliability_table`, `predictive_check_table` and `cross_validation_table`. Other plots show
+variables of the tree unchanged.
 """
 
 from bsdr_models.plots.biplot import correlation_table, plot_biplot, plot_correlation_circle

@@ -1,4 +1,4 @@
-"""Regions of a bivariate normal, and the normal that summarises a group of rows."""
+"""Credible regions of a bivariate normal, and moments of a mixture of normals."""
 
 import numpy as np
 from scipy.stats import chi2
@@ -49,7 +49,7 @@ def mixture_moments(mean: FloatArray, cov: FloatArray) -> tuple[FloatArray, Floa
 
 
 def spread_samples(group: IntArray, limit: int) -> IntArray:
-    """At most `limit` row positions, in order, taken evenly from every group, (<= limit,)."""
+    """At most `limit` sorted sample indices, spread evenly over the groups, (<= limit,)."""
     if len(group) <= limit:
         return np.arange(len(group))
     by_group = np.argsort(group, kind="stable")

@@ -1,4 +1,4 @@
-"""Names beside points, none over another, wherever the Axes come to lie."""
+"""Names beside points, placed without overlap."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,29 +14,25 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.plots._style import GREY, HALO, INK, figure_of
 
 TEXT_SIZE = 8.0
-# Where a name may stand, seen from its point: how far (in points), and how far turned (degrees).
+# Candidate positions of a name relative to its point: distance (points) and rotation (degrees).
 DISTANCES = (3.0, 10.0, 18.0, 28.0, 40.0)
 TURNS = (0.0, 20.0, -20.0, 45.0, -45.0, 75.0, -75.0, 110.0, -110.0, 180.0)
-NEAR = 10.0  # distance beyond which a line leads to the name
-APART = 1.0  # pixels around a name
+NEAR = 10.0  # distance beyond which a leader line is drawn
+APART = 1.0  # margin around a name, in pixels
 
 
 class Names(Artist):
-    """Names of points, written outwards of a centre as far as there is room.
+    """Names of points, placed outwards from a centre where they do not overlap.
 
-    Their places are found when they are drawn: layouts move and stretch the Axes until then. In a
-    corner stands how many found no room.
+    They are placed at drawing time, because layouts resize the Axes until then. A text in the
+    corner counts the names that did not fit.
 
     Parameters
     ----------
-    ax
-        Axes that hold them.
-    points
-        (M, 2), in the units of the data; the first ones choose their place first.
-    names
-        M of them.
+    points, names
+        (M, 2), in data coordinates, in order of priority; M names.
     centre
-        In the units of the data.
+        (2,), in data coordinates.
     """
 
     def __init__(
@@ -68,12 +64,12 @@ class Names(Artist):
         if placed < len(self.texts):
             corner = self.axes.get_window_extent()
             self.left.set_position((corner.x1 - 3.0, corner.y0 + 3.0))
-            self.left.set_text(f"{len(self.texts) - placed} names found no room")
+            self.left.set_text(f"{len(self.texts) - placed} names not shown")
             self.left.draw(renderer)
         self.stale = False
 
     def place(self, ax: Axes) -> Iterator[tuple[Text, Line2D | None]]:
-        """Names that have found room, in pixels, and the lines that lead to them."""
+        """Yield names that fit, placed in pixels, and their leader lines."""
         inside, scale = ax.get_window_extent(), figure_of(ax).dpi / 72.0
         origin = ax.transData.transform(self.centre)
         taken: list[Bbox] = []
@@ -84,7 +80,6 @@ class Names(Artist):
             for distance, turn in ((d, t) for d in DISTANCES for t in TURNS):
                 angle = outward + np.radians(turn)
                 way = np.array([np.cos(angle), np.sin(angle)])
-                # From the point to the border of the box along that way, and so much further.
                 border = np.min(half / np.maximum(np.abs(way), 1e-9))
                 middle = point + way * (border + distance * scale)
                 box = Bbox([middle - half, middle + half])

@@ -1,4 +1,4 @@
-"""Reading a DataTree: what is missing is named, and what colours the rows is worked out once."""
+"""Reading a DataTree, and choosing what colours the samples."""
 
 import math
 from collections.abc import Hashable
@@ -11,22 +11,22 @@ from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.dims import COMPONENT, LABEL, OBS
 
 TOO_NARROW = "{} are approximate, usually too narrow"
-# Log Bayes factor against the model without features below which a map is said to show nothing,
-# as in bsdr_models.bsdr.hierarchical, which this module does not load.
+# Log Bayes factor against the model without features, below which plots warn of no signal: equal to
+# the constant of bsdr_models.bsdr.hierarchical, which this module does not import.
 NO_SIGNAL = math.log(3.0)
 APPROXIMATE = {"mean_field": "Mean field", "advi": "ADVI", "laplace": "Laplace"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classes:
-    """Rows belong to classes.
+    """Classes of samples.
 
     index
-        Position of each row's class in `names`, (N,); -1 for a row without a label.
+        Index of each sample's class in `names`, (N,); -1 without a label.
     names
         All classes of the model, (K,).
     title
-        What the classes are: observed, or predicted.
+        Legend title, such as "class" or "predicted class".
     """
 
     index: IntArray
@@ -40,7 +40,7 @@ class Classes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """Rows carry a number, (N,), and `title` says which."""
+    """A real value per sample, (N,), and its name."""
 
     values: FloatArray
     title: str
@@ -50,15 +50,7 @@ type Target = Classes | Values | None
 
 
 def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
-    """Dataset of a group.
-
-    Raises
-    ------
-    TypeError
-        If `tree` is not a DataTree.
-    ValueError
-        If the group or one of the variables is missing; the message names it.
-    """
+    """Dataset of a group, after checking that it has the variables `names`."""
     if not isinstance(tree, xr.DataTree):
         raise TypeError(
             f"expected an xarray.DataTree, got {type(tree).__name__}; "
@@ -78,13 +70,13 @@ def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
 
 
 def check_prob(prob: float) -> None:
-    """Refuse what is no probability of an interval."""
+    """Raise ValueError if `prob` is outside (0, 1)."""
     if not 0.0 < prob < 1.0:
         raise ValueError(f"prob must lie in (0, 1), got {prob}")
 
 
 def caveats(tree: xr.DataTree, what: str | None) -> str:
-    """What a reader of a map has to know: no signal, or an engine that understates uncertainty."""
+    """Warnings for the caption: approximate inference, or no signal."""
     engine = APPROXIMATE.get(tree.attrs.get("inference_method", ""))
     note = f" {engine}: {what}." if engine and what else ""
     log_factor = tree.attrs.get("log_bayes_factor", np.inf)
@@ -96,7 +88,7 @@ def caveats(tree: xr.DataTree, what: str | None) -> str:
 
 
 def known_classes(tree: xr.DataTree) -> tuple[FloatArray, IntArray, list[str]]:
-    """Probabilities (M, K), true class positions (M,), and the K names."""
+    """Probabilities (M, K), true class indices (M,), and the K names."""
     predictions = read(tree, "predictions", "probability", "y")
     labels = label_values(tree, "predictions")
     if predictions["y"].ndim != 1:
@@ -107,7 +99,7 @@ def known_classes(tree: xr.DataTree) -> tuple[FloatArray, IntArray, list[str]]:
 
 
 def known_labels(tree: xr.DataTree) -> tuple[FloatArray, BoolArray, list[Hashable]]:
-    """Probability of each label, whether it is the true one or on, (M, K) both; their values."""
+    """Probabilities of labels and their truth, both (M, K), and the label values."""
     predictions = read(tree, "predictions", "probability", "y")
     labels: list[Hashable] = label_values(tree, "predictions").tolist()
     probability = predictions["probability"].transpose(OBS, LABEL).values.clip(0.0, 1.0)
@@ -117,14 +109,14 @@ def known_labels(tree: xr.DataTree) -> tuple[FloatArray, BoolArray, list[Hashabl
 
 
 def check_label(label: Hashable, labels: list[Hashable]) -> int:
-    """Position of a label among all."""
+    """Index of a label."""
     if label not in labels:
         raise ValueError(f"label must be one of {labels}, got {label!r}")
     return labels.index(label)
 
 
 def label_values(tree: xr.DataTree, group: str) -> np.ndarray:
-    """Names of the K labels (or outputs), from the group or from the posterior."""
+    """Names of the K labels or outputs, from the group or else from the posterior."""
     for name in (group, "posterior"):
         if name in tree.children and LABEL in tree[name].coords:
             return tree[name].coords[LABEL].values
@@ -134,10 +126,7 @@ def label_values(tree: xr.DataTree, group: str) -> np.ndarray:
 def component_coordinates(
     dataset: xr.Dataset, components: int | tuple[int, ...]
 ) -> tuple[tuple[int, ...], list[str]]:
-    """LatentCoordinates of components in `dataset`, checked, and a name for each.
-
-    A model of one component has one axis, whatever was asked for by default.
-    """
+    """Indices of components, checked, and a name for each; the default (0, 1) may become (0,)."""
     n_components = dataset.sizes[COMPONENT]
     chosen = (components,) if isinstance(components, int) else tuple(components)
     if n_components == 1 and chosen == (0, 1):
@@ -150,24 +139,19 @@ def component_coordinates(
 
 
 def class_index(values: np.ndarray, labels: np.ndarray) -> IntArray:
-    """Position in `labels` of each of `values`, both (N,)."""
+    """Index in `labels` of each of `values`, both (N,)."""
     position = {value: i for i, value in enumerate(labels.tolist())}
     unknown = sorted({str(value) for value in values.tolist() if value not in position})
     if unknown:
-        raise ValueError(f"y holds labels that the model does not know: {unknown}")
+        raise ValueError(f"y holds labels unknown to the model: {unknown}")
     return np.array([position[value] for value in values.tolist()], dtype=np.int64)
 
 
 def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) -> Target:
-    """What the rows of `group` are coloured by: their classes, a number, or nothing.
+    """Classes or values that colour the samples of `group`, or None.
 
-    Parameters
-    ----------
-    tree, group
-        `fit` is coloured by the training labels, `predictions` by the true labels where it has
-        them, else by the predicted ones.
-    label
-        With several outputs (multi-label, regression) the one to show; the first by default.
+    Group `fit` is coloured by training labels, `predictions` by true labels if it has them, else by
+    predicted ones. `label` selects one of several outputs (the first by default).
     """
     dataset = read(tree, group)
     if "y_index" in dataset:
@@ -188,7 +172,7 @@ def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) ->
         if column.dtype.kind in "bi":
             return Classes(index=column.astype(np.int64), names=("no", "yes"), title=title)
         return Values(values=column.astype(np.float64), title=title)
-    # Class labels may be floats; only then does the group have probabilities of labels.
+    # Float labels are classes if the group has class probabilities.
     if y.dtype.kind == "f" and "probability" not in dataset:
         return Values(values=y.values, title="y")
     labels = label_values(tree, group)

@@ -1,4 +1,4 @@
-"""One latent component: a strip of points, intervals and a density for every class."""
+"""Plots of one latent component: a strip of points, intervals and a density per class."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,33 +11,30 @@ from bsdr_models.plots._read import Target, Values
 from bsdr_models.plots._style import GREY, POSITIVE, color, marker
 
 N_DENSITY = 400  # grid points of a density curve
-MAX_DENSITY_SAMPLES = 2000  # rows that enter one, spread evenly
+MAX_DENSITY_SAMPLES = 2000  # samples per density, spread evenly
 
 
 def draw_strips(
     ax: Axes, mean: FloatArray, sd: FloatArray, target: Target, prob: float, max_bars: int
 ) -> FloatArray:
-    """Draw positions N(mean_n, sd_n), both (N,): a strip per class, or the values against them.
+    """Draw coordinates N(mean_n, sd_n), both (N,), in a strip per class or against values.
 
-    Returns
-    -------
-    array
-        Where each row is drawn, (N, 2).
+    Returns where each sample is drawn, (N, 2).
     """
     reach = norm.ppf(0.5 + prob / 2.0) * sd
     if isinstance(target, Values):
-        _draw_rows(ax, mean, target.values, reach, POSITIVE, "o", max_bars)
+        _draw_samples(ax, mean, target.values, reach, POSITIVE, "o", max_bars)
         ax.set_ylabel(target.title)
         return np.column_stack([mean, target.values])
     names: tuple[str, ...]
     if target is None:
-        index, names, title = np.zeros(len(mean), np.int64), ("all rows",), ""
+        index, names, title = np.zeros(len(mean), np.int64), ("all samples",), ""
     else:
         index, names, title = target.index, target.names, target.title
     grid = np.linspace((mean - reach).min(), (mean + reach).max(), N_DENSITY)
     present = np.unique(index).tolist()
     densities = [_density(grid, mean[index == c], sd[index == c]) for c in present]
-    # One scale for all classes, so that a narrow class is a tall one.
+    # One scale for all classes, so that all curves enclose equal areas.
     scale = 0.62 / np.max(densities)
     at = np.column_stack([mean, index.astype(np.float64)])
     for c, density in zip(present, densities, strict=True):
@@ -45,12 +42,12 @@ def draw_strips(
         ridge = np.where(density > 1e-3 * density.max(), c - scale * density, np.nan)
         ax.fill_between(grid, c, ridge, color=shade, alpha=0.25, linewidth=0.0, zorder=1)
         ax.plot(grid, ridge, color=shade, linewidth=1.2, zorder=2)
-        rows = index == c
-        # Golden-ratio offsets: spread like random jitter, and the same each time.
-        at[rows, 1] += 0.08 + 0.2 * ((np.arange(rows.sum()) * 0.618034) % 1.0)
+        of = index == c
+        # Golden-ratio offsets: deterministic jitter.
+        at[of, 1] += 0.08 + 0.2 * ((np.arange(of.sum()) * 0.618034) % 1.0)
         limit = max(max_bars // len(present), 1)
-        _draw_rows(ax, mean[rows], at[rows, 1], reach[rows], shade, marker(c), limit)
-    lowest = min(int(index.min()), 0)  # -1 where rows have no label
+        _draw_samples(ax, mean[of], at[of, 1], reach[of], shade, marker(c), limit)
+    lowest = min(int(index.min()), 0)  # -1 if some samples have no label
     if lowest < 0:
         ax.set_yticks(range(-1, len(names)), ("no label", *names))
     else:
@@ -62,11 +59,11 @@ def draw_strips(
 
 
 def _density(grid: FloatArray, mean: FloatArray, sd: FloatArray) -> FloatArray:
-    rows = spread_samples(np.zeros(len(mean), np.int64), MAX_DENSITY_SAMPLES)
-    return np.asarray(norm.pdf(grid[:, None], mean[rows], sd[rows]).mean(axis=1))
+    some = spread_samples(np.zeros(len(mean), np.int64), MAX_DENSITY_SAMPLES)
+    return np.asarray(norm.pdf(grid[:, None], mean[some], sd[some]).mean(axis=1))
 
 
-def _draw_rows(
+def _draw_samples(
     ax: Axes,
     x: FloatArray,
     y: FloatArray,
@@ -76,8 +73,8 @@ def _draw_rows(
     max_bars: int,
 ) -> None:
     """Points, and the intervals of at most `max_bars` of them."""
-    rows = spread_samples(np.zeros(len(x), np.int64), max_bars)
-    ends = [np.column_stack([x + side * reach, y])[rows] for side in (-1.0, 1.0)]
+    some = spread_samples(np.zeros(len(x), np.int64), max_bars)
+    ends = [np.column_stack([x + side * reach, y])[some] for side in (-1.0, 1.0)]
     bars = LineCollection(list(np.stack(ends, axis=1)), colors=shade, linewidths=0.8, alpha=0.4)
     bars.set(zorder=2.5, gid="obs-bars")
     ax.add_collection(bars)

@@ -1,4 +1,4 @@
-"""One light style for every plot, applied locally: global settings are never changed.
+"""One style for every plot, applied locally: global settings are restored.
 
 References
 ----------
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
 from matplotlib.textpath import TextPath
 
-# Ten colours that stay apart with the common forms of colour blindness [1].
+# Ten colours that remain distinct under common colour blindness [1].
 PALETTE = (
     "#3f90da",
     "#ffa90e",
@@ -32,7 +32,7 @@ PALETTE = (
     "#717581",
     "#b9ac70",
 )
-# A second sign for the same thing, so that colour is never the only one.
+# Markers encode the class too, so that colour is never the only cue.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 INK = "#333333"
 GREY = "#8a8a8a"
@@ -40,8 +40,8 @@ PALE = "#d0d0d0"
 PALER = "#e8e8e8"
 POSITIVE, NEGATIVE = PALETTE[0], PALETTE[6]
 NOTE_SIZE = 8.5
-HINTING = 1.13  # letters fitted to pixels are up to this much wider than their outlines
-MAX_NAMES = 18  # in one column of a legend
+HINTING = 1.13  # hinted letters are up to this much wider than their outlines
+MAX_NAMES = 18  # per legend column
 HALO = [Stroke(linewidth=3.0, foreground="white", alpha=0.8), Normal()]
 SHADES = "viridis"
 
@@ -72,10 +72,9 @@ STYLE: dict[Any, Any] = {
 
 
 def styled[**P, T](plot: Callable[P, T]) -> Callable[P, T]:
-    """Run `plot` in the style of the package; the settings of the user come back after it.
+    """Run `plot` in the style of the package, then restore the user's settings.
 
-    These settings alone: notebooks make theirs, interactive mode among them, when the first figure
-    asks for the backend, which may be inside.
+    Only these keys are restored: the first figure may load a notebook's backend, which sets others.
     """
 
     @wraps(plot)
@@ -93,7 +92,7 @@ def styled[**P, T](plot: Callable[P, T]) -> Callable[P, T]:
 def axes_or_new(
     ax: Axes | None, *, width: float = 6.4, height: float = 4.8, n_names: int = 1
 ) -> Axes:
-    """Return `ax`, or a new one of that size in inches, wider if its legend has many names."""
+    """Return `ax`, or a new one of that size in inches, wider for a legend of many names."""
     if ax is not None:
         return ax
     width += 1.6 * (_n_columns(n_names) - 1)
@@ -101,35 +100,35 @@ def axes_or_new(
 
 
 def figure_of(ax: Axes) -> Figure:
-    """Return the figure that holds `ax`, subfigures seen through."""
+    """Return the top-level figure of `ax`."""
     figure = ax.get_figure(root=True)
     if figure is None:
-        raise ValueError("ax belongs to no figure: it was removed")
+        raise ValueError("ax has no figure: it was removed")
     return figure
 
 
 def color(index: int) -> str:
-    """Colour of class `index`; it repeats after ten, with another marker. Grey below zero."""
+    """Colour of class `index`, repeated after ten; grey below zero."""
     if index < 0:
         return GREY
     return PALETTE[index % len(PALETTE)]
 
 
 def marker(index: int) -> str:
-    """Marker of class `index`: colour and marker together are unique for a hundred classes."""
+    """Marker of class `index`; pairs of colour and marker are unique up to 100 classes."""
     if index < 0:
         return "o"
     return MARKERS[(index + index // len(PALETTE)) % len(MARKERS)]
 
 
 def ink_on(background: str) -> str:
-    """Dark or white, whichever reads better on that colour."""
+    """Dark or white, whichever contrasts more with that colour."""
     luminance = np.dot(np.power(to_rgb(background), 2.2), [0.2126, 0.7152, 0.0722])
     return INK if luminance > 0.3 else "white"
 
 
-def name_samples(ax: Axes, names: np.ndarray) -> None:
-    """One row per feature, the first on top."""
+def name_features(ax: Axes, names: np.ndarray) -> None:
+    """Name features on the y axis, the first on top."""
     ax.set_yticks(range(len(names)), [str(name) for name in names])
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
@@ -139,11 +138,11 @@ def name_samples(ax: Axes, names: np.ndarray) -> None:
 
 
 def set_title(ax: Axes, title: str, note: str = "") -> None:
-    """Bold title, and under it a small grey note wrapped to the width of the Axes."""
+    """Bold title, and under it a small grey caption wrapped to the width of the Axes."""
     figure = figure_of(ax)
     layout = figure.get_layout_engine()
     if layout is not None:
-        layout.execute(figure)  # long names beside the Axes have taken their room before we measure
+        layout.execute(figure)  # fixes the width of the Axes, which is measured next
     points = ax.get_window_extent().width * 72.0 / figure.dpi
     lines = _wrap(note, points)
     ax.set_title(title, pad=6.0 + 1.3 * NOTE_SIZE * len(lines))
@@ -161,7 +160,7 @@ def set_title(ax: Axes, title: str, note: str = "") -> None:
 
 
 def _wrap(text: str, points: float) -> list[str]:
-    """Lines of at most that width, as the font has it."""
+    """Lines of at most that width."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else word
@@ -172,7 +171,7 @@ def _wrap(text: str, points: float) -> list[str]:
 
 
 def add_legend(ax: Axes, *, title: str | None = None) -> None:
-    """Legend beside the Axes where a layout engine makes the room, else inside."""
+    """Legend beside the Axes if a layout engine makes room, else inside."""
     handles, labels = ax.get_legend_handles_labels()
     columns = _n_columns(len(labels))
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
@@ -180,7 +179,7 @@ def add_legend(ax: Axes, *, title: str | None = None) -> None:
         place = {"loc": "upper right", "frameon": True}
     legend = ax.legend(handles, labels, title=title, ncols=columns, alignment="left", **place)
     for handle in legend.legend_handles:
-        if isinstance(handle, PathCollection):  # points may be small, their legend should not be
+        if isinstance(handle, PathCollection):  # legible even where points are small
             handle.set_sizes([34.0])
 
 

@@ -1,4 +1,4 @@
-"""Rows and features in one picture, and features by how they go with the components."""
+"""Biplot of samples and features, and the circle of correlations."""
 
 from collections.abc import Hashable
 
@@ -31,11 +31,11 @@ from bsdr_models.plots._style import (
 )
 from bsdr_models.plots.map import draw_points
 
-REACH = 0.8  # of the longest arrow, as a share of the way to the border of the cloud of points
+REACH = 0.8  # length of the longest arrow, as a fraction of the radius of the samples
 
 
 def correlation_table(tree: xr.DataTree) -> xr.DataArray:
-    """Correlation of every feature with every component over the training rows.
+    """Correlation of every feature with every component over the training samples.
 
     Parameters
     ----------
@@ -45,23 +45,22 @@ def correlation_table(tree: xr.DataTree) -> xr.DataArray:
     Returns
     -------
     DataArray
-        (feature, component), between -1 and 1; 0 for a constant feature. Of the entries that are
-        not missing.
+        (feature, component), in [-1, 1]; 0 for a constant feature. Missing values are left out.
     """
-    rows = read(tree, "constant_data", "X")["X"].transpose(OBS, FEATURE)
+    data = read(tree, "constant_data", "X")["X"].transpose(OBS, FEATURE)
     latent = read(tree, "fit", "latent_mean")["latent_mean"].transpose(OBS, COMPONENT)
-    X, z = rows.values, latent.values
+    X, z = data.values, latent.values
     seen = ~np.isnan(X)
     count = np.maximum(seen.sum(axis=0), 1)[:, None]
     X = np.where(seen, X - np.nanmean(np.where(seen.any(axis=0), X, 0.0), axis=0), 0.0)
     z = z - z.mean(axis=0)
     weight = seen.T.astype(np.float64)
-    middle = weight @ z / count  # of the positions, over the rows where the feature is seen
-    cross = X.T @ z  # X sums to zero over these rows
+    middle = weight @ z / count  # mean of z over the samples where the feature is observed
+    cross = X.T @ z  # X sums to zero over these samples
     spread = np.sqrt(np.maximum(weight @ z**2 - count * middle**2, 0.0))
     size = np.sqrt(np.sum(X**2, axis=0))[:, None] * spread
     values = np.divide(cross, size, out=np.zeros_like(cross), where=size > 0.0)
-    coords = {FEATURE: rows[FEATURE].values, COMPONENT: latent[COMPONENT].values}
+    coords = {FEATURE: data[FEATURE].values, COMPONENT: latent[COMPONENT].values}
     return xr.DataArray(values.clip(-1.0, 1.0), coords=coords, name="correlation")
 
 
@@ -73,10 +72,11 @@ def plot_correlation_circle(
     n_features: int = 15,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the correlation of each feature with two components, the strongest ones by name.
+    """Plot the correlation of each feature with two components, and name the strongest.
 
-    Circles have the radii 1 and 1/2. Of components that do not correlate, a feature at the outer
-    circle is a combination; of others it may even lie beyond, and the note says how much they do.
+    Circles have radii 1 and 1/2. If the components are uncorrelated, a feature on the outer circle
+    is a linear combination of them; otherwise it may lie beyond. The caption gives their
+    correlation.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def plot_correlation_circle(
     components
         Indices of two components.
     n_features
-        How many features to name, those farthest from the middle.
+        Number of features to name, the farthest from the origin.
     ax
         Axes to draw on; a new figure by default.
     """
@@ -111,10 +111,10 @@ def plot_correlation_circle(
     limit = 1.12 * max(1.0, float(np.hypot(*at.T).max()))
     ax.set(xlim=(-limit, limit), ylim=(-limit, limit), xlabel=names[0], ylabel=names[1])
     ax.set_aspect("equal")
-    note = f"Circles: 1 and 1/2. These components correlate by {together:.2f}."
+    note = f"Circles: 1 and 1/2. Correlation of the two components: {together:.2f}."
     if len(rest):
         note += f" Named: the {len(top)} strongest of {len(at)} features."
-    approximate = "positions are approximate"
+    approximate = "latent coordinates are approximate"
     set_title(ax, "Correlation of features and components", note + caveats(tree, approximate))
     Names(ax, at[top], _names(table[FEATURE].values[top]), centre=np.zeros(2))
     return ax
@@ -129,12 +129,11 @@ def plot_biplot(
     label: Hashable | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the training rows at their mean positions, and how features move them, as arrows.
+    """Plot training samples at their posterior-mean coordinates, and loadings as arrows.
 
-    An arrow begins at the mean of the rows. It is the feature's loading times a factor that is
-    the same for all of them: where a row in the middle would go if that (scaled) feature alone
-    rose by so much. The note gives the factor. Both axes have one unit, so that directions are
-    true.
+    An arrow is a feature's loading times a factor common to all, given in the caption, and begins
+    at the mean of the samples: it shows how an increase of that scaled feature by the factor moves
+    a sample. Both axes have the same scale, so directions are correct.
 
     Parameters
     ----------
@@ -143,9 +142,9 @@ def plot_biplot(
     components
         Indices of two components.
     n_features
-        How many arrows to draw, the longest ones.
+        Number of arrows to draw, the longest ones.
     label
-        With several outputs (multi-label, regression) the one that colours the rows.
+        Which of several outputs (multi-label, regression) colours the samples.
     ax
         Axes to draw on; a new figure by default.
     """
@@ -172,12 +171,12 @@ def plot_biplot(
             arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 1.1, "shrinkB": 0.0},
             zorder=4,
         )
-    # Room for the names around the arrows; an arrow itself asks for none.
+    # Room for names around the arrows, which autoscaling ignores.
     everything = np.concatenate([mean, tips])
     low, high = everything.min(axis=0), everything.max(axis=0)
     width = np.where(high > low, high - low, 1.0)
     low, high = low - 0.09 * width, high + 0.09 * width
-    ax.set_xlim(low[0], high[0], auto=True)  # may grow, for one unit on both axes
+    ax.set_xlim(low[0], high[0], auto=True)  # may grow to keep the aspect
     ax.set_ylim(low[1], high[1], auto=True)
     ax.set(xlabel=names[0], ylabel=names[1])
     ax.set_aspect("equal", adjustable="datalim")
@@ -185,13 +184,13 @@ def plot_biplot(
         add_legend(ax, title=target.title)
     longest = f"the {len(top)} longest of {len(loadings)}" if len(top) < len(loadings) else "all"
     note = (
-        f"Points: posterior means. Arrows ({longest}): where a row goes if that feature alone "
-        f"rises by {factor:.2g} scaled units, which is its loading times {factor:.2g}."
+        f"Points: posterior means. Arrows ({longest}): loadings times {factor:.2g}, the effect of "
+        f"a rise by {factor:.2g} scaled units."
     )
     if width.min() < ALIVE * width.max():
-        note += f" All but switched off: {names[int(width.argmin())]}."
-    approximate = "positions and loadings are approximate"
-    set_title(ax, "Rows and features", note + caveats(tree, approximate))
+        note += f" Nearly switched off: {names[int(width.argmin())]}."
+    approximate = "latent coordinates and loadings are approximate"
+    set_title(ax, "Samples and features", note + caveats(tree, approximate))
     Names(ax, tips, _names(fit[FEATURE].values[top]), centre=centre)
     return ax
 
@@ -199,7 +198,7 @@ def plot_biplot(
 def _plane(
     dataset: xr.Dataset, components: tuple[int, int], what: str
 ) -> tuple[list[int], list[str]]:
-    """LatentCoordinates of two components, and their names."""
+    """Indices of two components, and their names."""
     chosen, names = component_coordinates(dataset, components)
     if len(chosen) != 2:
         raise ValueError(f"{what} needs two components; plot_loadings shows a single one")
@@ -207,7 +206,7 @@ def _plane(
 
 
 def _factor(mean: FloatArray, loadings: FloatArray) -> float:
-    """Two digits of the factor by which the longest arrow reaches nearly as far as the rows."""
+    """Factor, to two digits, by which the longest arrow nearly reaches the outer samples."""
     far = np.quantile(np.hypot(*(mean - mean.mean(axis=0)).T), 0.95)
     longest = np.hypot(*loadings.T).max()
     return float(f"{REACH * far / longest:.2g}") if longest > 0.0 else 1.0

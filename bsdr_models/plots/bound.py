@@ -1,4 +1,4 @@
-"""The lower bound of a variational fit, early and late."""
+"""Convergence of the evidence lower bound."""
 
 import numpy as np
 import xarray as xr
@@ -17,23 +17,23 @@ from bsdr_models.plots._style import (
     styled,
 )
 
-STROKES = ("-", "--")  # the second for terms six to ten: colours alone are too near
+STROKES = ("-", "--")  # the second for terms six to ten, whose colours are too similar
 
 
 @styled
 def plot_bound(tree: xr.DataTree, *, by_term: bool = False, ax: Axes | None = None) -> Axes:
     """Plot the evidence lower bound over the iterations.
 
-    A bound gains most in its first iterations, and a plain curve then looks flat long before the
-    end. The inset shows the gap to the last value on a logarithmic scale.
+    The bound rises most in the first iterations and then looks flat; the inset shows its difference
+    to the last value on a logarithmic scale.
 
     Parameters
     ----------
     tree
         Needs `fit/elbo` (iteration,), or `fit/elbo_terms` (iteration, term).
     by_term
-        Show each term as its difference from its last value; the terms then add up to the gap of
-        the bound. Single terms may fall, the bound may not.
+        Show each term minus its last value; these add up to the same for the bound. Single terms
+        may fall, the bound may not.
     ax
         Axes to draw on; a new figure by default.
     """
@@ -52,7 +52,7 @@ def plot_bound(tree: xr.DataTree, *, by_term: bool = False, ax: Axes | None = No
         inset = ax.inset_axes((0.4, 0.2, 0.56, 0.5))
         inset.plot(iteration[:-1], np.where(gap > 0.0, gap, np.nan), color=INK, linewidth=1.2)
         inset.set_yscale("log")
-        inset.set_title("gap to the end (nats)", fontsize=NOTE_SIZE, weight="normal")
+        inset.set_title("difference to the last value (nats)", fontsize=NOTE_SIZE, weight="normal")
         inset.tick_params(labelsize=NOTE_SIZE - 1.0)
     return ax
 
@@ -76,6 +76,6 @@ def _plot_terms(terms: xr.DataArray, ax: Axes | None) -> Axes:
     ax.axhline(0.0, color=INK, linewidth=0.6, zorder=1)
     ax.set(xlabel="iteration", ylabel="difference from the last value (nats)")
     add_legend(ax, title="term, last value")
-    note = "Linear within 1 nat of the end, logarithmic beyond."
+    note = "Linear up to 1 nat, logarithmic beyond."
     set_title(ax, "Terms of the lower bound", note)
     return ax

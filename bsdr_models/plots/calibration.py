@@ -1,4 +1,4 @@
-"""How good the predicted probabilities are, where the true labels are known."""
+"""Reliability diagram and calibration error of predicted probabilities."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -29,21 +29,21 @@ from bsdr_models.plots._style import (
     styled,
 )
 
-SEED = 0  # of the resampling, so that a picture drawn twice is the same picture
+SEED = 0  # of the bootstrap, so that plots are reproducible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Stated probabilities in B bins, F of them filled.
+    """Predicted probabilities in B bins, F of them filled.
 
     edges, count
-        Edges (B + 1,) and statements (B,) of the bins.
+        Edges (B + 1,) and counts (B,) of the bins.
     mean, share
-        Mean stated probability and share that came true, (F,).
+        Mean predicted probability and observed frequency, (F,).
     index
-        Bin of every statement, shaped as they are.
+        Bin of every prediction, shaped as these.
     error, floor
-        Expected calibration error, and about what perfect probabilities would show.
+        Expected calibration error, and its approximate mean for perfectly calibrated probabilities.
     """
 
     edges: FloatArray
@@ -55,7 +55,7 @@ class Calibration:
     floor: float
 
     def intervals(self, prob: float) -> FloatArray:
-        """Wilson intervals of the shares, low and high ends (2, F)."""
+        """Wilson intervals of the frequencies, low and high ends (2, F)."""
         filled = self.count[self.count > 0].tolist()
         ends = [
             binomtest(round(share * n), n).proportion_ci(prob, method="wilson")
@@ -77,12 +77,12 @@ def reliability_table(
     Returns
     -------
     Dataset
-        For each bin that holds a prediction (bin,): `probability`, the mean that was stated,
-        `share`, how often it was right, between `low` and `high`, and `count`. Its attributes are
-        `calibration_error`, `log_loss` and `brier`, each followed by the ends of its interval.
+        For each filled bin (bin,): the mean predicted `probability`, the observed frequency `share`
+        with its interval `low` to `high`, and `count`. The attributes `calibration_error`,
+        `log_loss` and `brier` hold a value and the ends of its interval.
     """
     check_prob(prob)
-    stated, happened, _ = _statements(tree, label)
+    stated, happened, _ = _predictions(tree, label)
     bins = _calibration(stated, happened, n_bins=n_bins, strategy=strategy)
     rng = np.random.default_rng(SEED)
     error = calibration_error(stated, happened, bins.index, prob=prob, rng=rng)
@@ -113,7 +113,7 @@ def plot_reliability(
     prob: float = 0.9,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Plot how often a prediction of that probability is right.
+    r"""Plot observed frequency against predicted probability (reliability diagram).
 
     The title gives the expected calibration error over bins B,
 
@@ -121,10 +121,9 @@ def plot_reliability(
         \mathrm{ECE} = \sum_B \frac{n_B}{N}
             \left| \text{share right}_B - \text{mean probability}_B \right|,
 
-    with an interval, and the note the value that perfect probabilities would show with as many
-    rows, since an error of zero is out of reach of a small sample; then log loss and Brier score.
-    Their intervals are those of :mod:`bsdr_models.metrics`. Bars are Wilson intervals of the
-    binomial share.
+    with an interval. The caption gives its mean for perfectly calibrated probabilities and as many
+    samples, which is positive, then log loss and Brier score. For their intervals see
+    :mod:`bsdr_models.metrics`. Bars are Wilson intervals.
 
     Parameters
     ----------
@@ -132,18 +131,18 @@ def plot_reliability(
         Needs `probability` (obs, outcome) and the true `y` in group "predictions": classes (obs,),
         or yes and no (obs, outcome).
     label
-        Show the probability of this label against all others. By default the probability of the
-        predicted class (classes), or all labels together (multi-label).
+        Use the probability of this label. By default that of the predicted class (classes), or all
+        labels together (multi-label).
     n_bins, strategy
         Bins of equal width ("uniform") or of equal counts ("quantile"), as in scikit-learn's
         `calibration_curve`.
     prob
-        Probability that an interval holds.
+        Probability of an interval.
     ax
         Axes to draw on; a new figure by default.
     """
     check_prob(prob)
-    stated, happened, what = _statements(tree, label)
+    stated, happened, what = _predictions(tree, label)
     bins = _calibration(stated, happened, n_bins=n_bins, strategy=strategy)
     rng = np.random.default_rng(SEED)
     error = calibration_error(stated, happened, bins.index, prob=prob, rng=rng)
@@ -156,9 +155,9 @@ def plot_reliability(
         align="edge",
         color=PALER,
         edgecolor="white",
-        label="share of the rows",
+        label="share of samples",
     )
-    ax.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=1.0, linestyle="--", label="perfect")
+    ax.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=1.0, linestyle="--", label="calibrated")
     reach = np.abs(bins.intervals(prob) - bins.share)  # (low and high, filled bins)
     ax.errorbar(
         bins.mean,
@@ -170,14 +169,14 @@ def plot_reliability(
         capsize=2.5,
         elinewidth=1.0,
         markersize=5,
-        label=f"share right, {prob:.0%}",
+        label=f"frequency, {prob:.0%} interval",
     )
-    ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.02), xlabel=what, ylabel="share that was right")
+    ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.02), xlabel=what, ylabel="observed frequency")
     add_legend(ax)
     losses = _losses(tree, label, stated, happened, prob, rng)
     note = (
-        f"{stated.size} predictions; perfect probabilities would show about {bins.floor:.3f} here. "
-        f"Log loss {losses[0]}, Brier score {losses[1]}; {prob:.0%} in brackets."
+        f"{stated.size} predictions; expected error if calibrated {bins.floor:.3f}. "
+        f"Log loss {losses[0]}, Brier score {losses[1]}; {prob:.0%} intervals."
     )
     set_title(ax, f"Calibration error {error}", note)
     return ax
@@ -191,19 +190,19 @@ def _losses(
     prob: float,
     rng: np.random.Generator,
 ) -> list[Estimate]:
-    """Log loss and Brier score: over classes, or of the statements if they are yes or no."""
+    """Log loss and Brier score, over classes or of binary predictions."""
     if label is None and tree["predictions/y"].ndim == 1:
         probability, y, _ = known_classes(tree)
-        rows = [score(probability, y) for score in (log_losses, brier_scores)]
+        losses = [score(probability, y) for score in (log_losses, brier_scores)]
     else:
         both = np.stack([1.0 - stated, stated], axis=-1).reshape(-1, 2)
         each = [score(both, happened.ravel().astype(int)) for score in (log_losses, brier_scores)]
-        rows = [values.reshape(stated.shape).mean(axis=1) for values in each]
-    return [mean_of_samples(values, prob=prob, rng=rng) for values in rows]
+        losses = [values.reshape(stated.shape).mean(axis=1) for values in each]
+    return [mean_of_samples(values, prob=prob, rng=rng) for values in losses]
 
 
-def _statements(tree: xr.DataTree, label: Hashable | None) -> tuple[FloatArray, BoolArray, str]:
-    """Stated probabilities, (M, J), whether the thing happened, and what the thing is."""
+def _predictions(tree: xr.DataTree, label: Hashable | None) -> tuple[FloatArray, BoolArray, str]:
+    """Predicted probabilities (M, J), whether each event happened, and the axis label."""
     probability, truth, labels = known_labels(tree)
     if label is not None:
         c = check_label(label, labels)
@@ -232,8 +231,8 @@ def _calibration(
         edges = np.quantile(stated, edges)
     bins = np.searchsorted(edges[1:-1], stated)  # as `calibration_curve` assigns them
     count = np.bincount(bins, minlength=n_bins)
-    # Perfect probabilities: the number right in a bin has this variance, and a normal of that
-    # variance this mean absolute value.
+    # If calibrated, the count of events in a bin has this variance; the floor is the mean absolute
+    # value of a normal of that variance.
     variance = np.bincount(bins, weights=stated * (1.0 - stated), minlength=n_bins)
     return Calibration(
         edges=edges,

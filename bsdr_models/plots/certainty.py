@@ -1,4 +1,4 @@
-"""How sure the model is of single rows."""
+"""Class probabilities of single samples."""
 
 from collections.abc import Sequence
 
@@ -19,38 +19,38 @@ from bsdr_models.plots._style import (
     styled,
 )
 
-MAX_SAMPLES = 25  # rows shown by default
-MIN_WRITTEN = 0.12  # widest share that is not written into its piece of the bar
+MAX_SAMPLES = 25  # samples shown by default
+MIN_WRITTEN = 0.12  # smallest probability written into its bar
 
 
 @styled
 def plot_certainty(
     tree: xr.DataTree, rows: Sequence[int] | None = None, *, ax: Axes | None = None
 ) -> Axes:
-    """Plot the class probabilities of single rows as stacked bars, the surest row on top.
+    """Plot class probabilities of single samples as stacked bars, the most certain on top.
 
-    Where the true labels are known, a marker at the end of the bar shows the true class.
+    If true labels are known, a marker at the end of the bar shows the true class.
 
     Parameters
     ----------
     tree
         Needs `probability` (obs, outcome) in group "predictions"; its rows sum to one.
     rows
-        Indices of the samples, shown in the order given. By default all rows or, of more than 25,
-        25 that are spread evenly from the surest to the least sure.
+        Indices of the samples, shown in the order given. By default all samples or, of more than
+        25, 25 that are spread evenly from the most to the least certain.
     ax
         Axes to draw on; a new figure by default.
     """
     predictions = read(tree, "predictions", "probability")
     probability = predictions["probability"].transpose(OBS, LABEL).values
     if not np.allclose(probability.sum(axis=1), 1.0):
-        raise ValueError("'probability' in group 'predictions' is not over classes: see its sums")
+        raise ValueError("'probability' in group 'predictions' does not sum to one over classes")
     names = [str(name) for name in label_values(tree, "predictions")]
     title, chosen = _choose(probability, rows)
     pieces = probability[chosen]
     height = np.arange(len(chosen))
 
-    tall = max(1.5 + 0.22 * len(chosen), 1.1 + 0.21 * min(len(names), MAX_NAMES))  # bars, legend
+    tall = max(1.5 + 0.22 * len(chosen), 1.1 + 0.21 * min(len(names), MAX_NAMES))
     ax = axes_or_new(ax, width=6.8, height=tall)
     left = np.zeros(len(chosen))
     for c, name in enumerate(names):
@@ -67,9 +67,9 @@ def plot_certainty(
             at = height[truth == c]
             ax.scatter(np.full(len(at), 1.03), at, color=color(c), marker=marker(c), s=30)
         wrong = int(np.sum(truth != pieces.argmax(axis=1)))
-        note = f"Marker: the true class; {wrong} of these {len(chosen)} are wrong."
+        note = f"Marker: true class; {wrong} of these {len(chosen)} are wrong."
     ax.set_yticks(height, [str(name) for name in predictions[OBS].values[chosen]])
-    ax.set(xlim=(0.0, 1.06), xlabel="probability", ylabel="row")
+    ax.set(xlim=(0.0, 1.06), xlabel="probability", ylabel="sample")
     ax.set_xticks(np.linspace(0.0, 1.0, 6))
     ax.set_ylim(len(chosen) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
@@ -84,10 +84,10 @@ def _choose(probability: np.ndarray, rows: Sequence[int] | None) -> tuple[str, n
     if rows is not None:
         chosen = np.asarray(rows, dtype=np.int64)
         if chosen.size == 0 or np.any((chosen < 0) | (chosen >= n_samples)):
-            raise ValueError(f"rows must be positions in 0..{n_samples - 1}, and at least one")
-        return "How sure", chosen
+            raise ValueError(f"rows must be indices in 0..{n_samples - 1}, and at least one")
+        return "Class probabilities", chosen
     order = np.argsort(-probability.max(axis=1), kind="stable")
     if n_samples <= MAX_SAMPLES:
-        return "How sure: all rows", order
+        return "Class probabilities of all samples", order
     spread = order[np.linspace(0, n_samples - 1, MAX_SAMPLES).astype(np.int64)]
-    return f"How sure: {MAX_SAMPLES} of {n_samples} rows", spread
+    return f"Class probabilities of {MAX_SAMPLES} of {n_samples} samples", spread

@@ -1,4 +1,4 @@
-"""Which classes are taken for which, where the true ones are known."""
+"""Confusion matrix."""
 
 from typing import Literal
 
@@ -11,14 +11,14 @@ from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix
 from bsdr_models.plots._read import check_prob, known_classes, label_values
 from bsdr_models.plots._style import axes_or_new, set_title, styled
 
-WIDE = 32  # letters that stand in one line below a matrix
-MAX_WRITTEN = 15  # classes up to which the cells of a confusion matrix hold numbers
+WIDE = 32  # letters that fit on one line below a matrix
+MAX_WRITTEN = 15  # largest number of classes with numbers in the cells
 
 
 def confusion_table(
     tree: xr.DataTree, *, normalize: Literal["true", "pred", "all"] | None = None
 ) -> xr.DataArray:
-    """Counts (or shares) of rows by true and predicted class; see `plot_confusion`.
+    """Counts (or shares) of samples by true and predicted class; see `plot_confusion`.
 
     Returns
     -------
@@ -43,8 +43,8 @@ def plot_confusion(
 ) -> Axes:
     """Plot true against predicted classes.
 
-    The note gives the share of rows that are right with its Wilson interval, and the balanced
-    error, the mean over classes of the share of their rows that are wrong.
+    The caption gives the accuracy with its Wilson interval, and the balanced error, the mean over
+    classes of their error rates.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def plot_confusion(
     normalize
         Shares instead of counts, as in scikit-learn's `confusion_matrix`.
     prob
-        Probability that the interval holds.
+        Probability of the interval.
     ax
         Axes to draw on; a new figure by default.
     """
@@ -63,7 +63,6 @@ def plot_confusion(
     right = probability.argmax(axis=1) == y
     side = float(np.clip(1.9 + 0.5 * len(names), 4.2, 9.0))
     longest = max(len(name) for name in names)
-    # Names beside the matrix, and, turned, below it.
     side += 0.07 * max(longest - 8, 0)
     ax = axes_or_new(ax, width=side + 0.4, height=side)
     display = ConfusionMatrixDisplay(table.values, display_labels=names)
@@ -78,7 +77,7 @@ def plot_confusion(
     ax.grid(visible=False)
     ax.set(xlabel="predicted class", ylabel="true class")
     low, high = binomtest(int(right.sum()), len(y)).proportion_ci(prob, method="wilson")
-    note = f"{right.sum()} of {len(y)} rows right: {right.mean():.1%} ({low:.1%} to {high:.1%})."
+    note = f"{right.sum()} of {len(y)} correct: {right.mean():.1%} ({low:.1%} to {high:.1%})."
     note += f" Balanced error {1.0 - np.mean([right[y == c].mean() for c in np.unique(y)]):.1%}."
     set_title(ax, "Confusion matrix", note)
     return ax

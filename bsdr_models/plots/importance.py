@@ -1,4 +1,4 @@
-"""Which features count, over all components and classes, and how sure that is."""
+"""Importance of features over all components and classes, with credible intervals."""
 
 import numpy as np
 import xarray as xr
@@ -13,7 +13,7 @@ from bsdr_models.plots._style import (
     PALE,
     POSITIVE,
     axes_or_new,
-    name_samples,
+    name_features,
     set_title,
     styled,
 )
@@ -25,32 +25,30 @@ def importance_table(tree: xr.DataTree, *, top: int = 10, prob: float = 0.9) -> 
     .. math::
         I_f = \sqrt{D \sum_c \beta_{fc}^2 \Big/ \sum_{g, c} \beta_{gc}^2}
 
-    for each posterior draw of the coefficients :math:`\beta` of D scaled features in the scores of
-    the classes, projection times weights, centred over the classes, whose scores matter by their
-    differences alone. The mean of the squares over the features is one, as in the VIP of partial
-    least squares [1]_, so that its rule of thumb "above one" reads the same. With one component
-    it is the formula of the VIP; with several it needs no share of each component, which draws
-    that may rotate or switch components would not have.
+    for each posterior draw of the coefficients :math:`\beta` (projection times weights) of D scaled
+    features in the class scores, centred over the classes since only differences of class scores
+    matter. The squares have mean one over the features, as for the VIP of partial least squares
+    [1]_, whose rule of thumb "above one" therefore applies. With one component the formula is that
+    of the VIP; with several it needs no component-wise shares, which would depend on rotations.
 
-    Correlated features share their importance, which draws of the coefficients then divide
-    between them in many ways: wide intervals.
+    Correlated features share their importance, so their intervals are wide.
 
     Parameters
     ----------
     tree
-        Needs `coef` (chain, draw, feature, outcome) in group "posterior". A nonlinear model has
-        no coefficient; in its place the squared slopes of the positions, averaged over the
-        training rows, enter (`fit/feature_relevance`), without any interval.
+        Needs `coef` (chain, draw, feature, outcome) in group "posterior". For a nonlinear model,
+        `fit/feature_relevance` takes its place: squared slopes of the latent coordinates, averaged
+        over the training samples, without intervals.
     top
-        m, of the probability to be among the m most important features.
+        m, of the probability of being among the m most important features.
     prob
-        Probability that an interval holds.
+        Probability of an interval.
 
     Returns
     -------
     Dataset
-        Over features in falling order of `mean`; with draws also `sd`, the ends `low` and `high`
-        of the central interval, and `p_top`. Draws of mean field are too narrow.
+        Over features in descending order of `mean`; with draws also `sd`, the ends `low` and `high`
+        of the central interval, and `p_top`. Intervals of mean field are too narrow.
 
     Raises
     ------
@@ -70,7 +68,7 @@ def importance_table(tree: xr.DataTree, *, top: int = 10, prob: float = 0.9) -> 
     draws = _importance(tree)
     n_features = draws.shape[1]
     if not 1 <= top <= n_features:
-        raise ValueError(f"top must be between 1 and {n_features}, the features, got {top}")
+        raise ValueError(f"top must be between 1 and {n_features} (features), got {top}")
     low, high = np.quantile(draws, [0.5 - prob / 2.0, 0.5 + prob / 2.0], axis=0)
     largest = np.argpartition(-draws, top - 1, axis=1)[:, :top]
     columns = {
@@ -94,21 +92,21 @@ def plot_variable_importance(
     prob: float = 0.9,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the features that count most over all components and classes, with intervals.
+    """Plot the most important features over all components and classes, with intervals.
 
-    On the right stands the posterior probability that a feature is among the `top` most important
-    ones; pale where that is below a half. The formula is that of :func:`importance_table`.
+    The right axis gives the posterior probability of being among the `top` most important features;
+    pale if below a half. For the formula see :func:`importance_table`.
 
     Parameters
     ----------
     tree
         As for :func:`importance_table`.
     n_features
-        How many features to show at most.
+        Number of features to show at most.
     top
         m, of the probability on the right; at most the number of features.
     prob
-        Probability that an interval holds.
+        Probability of an interval.
     ax
         Axes to draw on; a new figure by default.
     """
@@ -127,21 +125,20 @@ def plot_variable_importance(
     ax.scatter(mean, place, c=shades, s=40, edgecolors="white", linewidths=0.8, zorder=3)
     ax.axvline(1.0, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
     ax.axvline(0.0, color=GREY, linewidth=1.0, zorder=1)
-    name_samples(ax, shown[FEATURE].values)
+    name_features(ax, shown[FEATURE].values)
     ax.set_xlabel("importance")
     note = f"The {len(place)} largest of {n_all} features. " * (len(place) < n_all)
-    note += "Dashed: the root mean square of all features, 1 as for VIP."
+    note += "Dashed: root mean square of all features, 1 as for VIP."
     if drawn:
         beside = ax.secondary_yaxis("right")
         beside.set_yticks(place, [f"{p:.2f}" for p in shown["p_top"].values])
         beside.tick_params(length=0)
         beside.spines["right"].set_visible(False)
         beside.set_ylabel(f"P(top {table.attrs['top']})")
-        note += f" Bars: {prob:.0%} of the draws. Right: probability to be among the "
-        note += f"{table.attrs['top']} largest."
+        note += f" Bars: {prob:.0%} credible intervals."
         note += caveats(tree, TOO_NARROW.format("intervals"))
     else:
-        note += " Squared slopes, mean over the training rows; no interval is known."
+        note += " Root mean squared slopes over the training samples; no intervals."
     set_title(ax, "Importance of the features", note)
     return ax
 
@@ -155,7 +152,7 @@ def _importance(tree: xr.DataTree) -> FloatArray:
         coef = coef - coef.mean(axis=-1, keepdims=True)
     square = np.sum(coef**2, axis=-1)
     total = square.sum(axis=1, keepdims=True)
-    flat = np.full_like(square, 1.0 / square.shape[1])  # of a draw that is zero throughout
+    flat = np.full_like(square, 1.0 / square.shape[1])  # for draws with all coefficients zero
     share = np.divide(square, total, out=flat, where=total > 0.0)
     return np.sqrt(square.shape[1] * share)
 

@@ -1,4 +1,4 @@
-"""The latent space, shaded by how sure the model is of the features of a row there."""
+"""The latent space, shaded by the predictive precision of the features."""
 
 from typing import Any, Literal
 
@@ -25,14 +25,14 @@ from bsdr_models.plots._style import (
 )
 from bsdr_models.plots.map import sample_colors
 
-# Light is sure, dark is not, but never so dark that the colours of the classes drown.
+# Light is precise; dark is imprecise, but light enough to see the colours of the classes.
 FOG = LinearSegmentedColormap.from_list("fog", [to_rgb("#5d6878"), to_rgb("#b4bbc5"), (1, 1, 1)])
-N_LEVELS = 6  # about so many lines of equal precision
-# Room under a curve for each strip of rows, and for all, as shares of the height of the curve.
+N_LEVELS = 6  # approximate number of contour lines
+# Heights below a curve of one strip of samples and of all strips, relative to the curve's height.
 STRIP, ROOM = 0.15, 1.0
-SHARPEN = 4  # points of a border's grid per point of the landscape's, along each axis
-TITLE = "How sure the model is of the features"
-Rows = dict[str, tuple[FloatArray, Target]]
+SHARPEN = 4  # grid points of a class boundary per grid point of the landscape, along each axis
+TITLE = "Predictive precision of the features"
+Samples = dict[str, tuple[FloatArray, Target]]
 
 
 @styled
@@ -44,28 +44,27 @@ def plot_landscape(
     borders: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Plot the precision of the features over the latent space, and the rows in it.
+    r"""Plot the predictive precision of the features over the latent space, and samples in it.
 
-    Light where the model is sure of the features of a row at that place, dark where it is not:
+    Light where the predictive precision is high, dark where it is low:
 
     .. math::
         -\tfrac{D}{2} \log \sigma^2(x) - \max_{x'} \big( -\tfrac{D}{2} \log \sigma^2(x') \big)
 
-    in nats, whatever the units of the features. What is far from all training rows is dark. With
-    one component it is a curve, and the rows lie under it in a strip for each class.
+    in nats, independent of the units of the features. Regions far from training samples are dark.
+    With one component it is a curve, with samples in a strip per class below.
 
     Parameters
     ----------
     tree
         Needs group "landscape" with `log_precision` (grid_x, grid_y), or (grid_x,) for one
-        component, and coordinates of these names; for training rows `fit/latent_mean`.
+        component, and coordinates of these names; for training samples `fit/latent_mean`.
     show
-        Which rows to draw: training rows are full, new rows hollow.
+        Which samples to draw: training samples are filled, new samples hollow.
     predictions
-        Tree that holds the new rows in its group "predictions"; by default it is `tree`.
+        Tree with the new samples in its group "predictions"; `tree` by default.
     borders
-        Draw where the most probable class changes, if the group has `probability_at` (grid_x,
-        grid_y, outcome).
+        Draw class boundaries, if the group has `probability_at` (grid_x, grid_y, outcome).
     ax
         Axes to draw on; a new figure by default.
     """
@@ -75,12 +74,12 @@ def plot_landscape(
     dims = (GRID_X, GRID_Y)[: landscape["log_precision"].ndim]
     height = landscape["log_precision"].transpose(*dims).values
     axes = [landscape[dim].values.astype(np.float64) for dim in dims]
-    rows: Rows = {}
+    samples: Samples = {}
     if show in ("training", "both"):
-        rows["training"] = _read_samples(tree, "fit", len(dims))
+        samples["training"] = _read_samples(tree, "fit", len(dims))
     if show in ("predictions", "both"):
-        rows["new"] = _read_samples(predictions or tree, "predictions", len(dims))
-    classes = [target for _, target in rows.values() if isinstance(target, Classes)]
+        samples["new"] = _read_samples(predictions or tree, "predictions", len(dims))
+    classes = [target for _, target in samples.values() if isinstance(target, Classes)]
 
     ax = axes_or_new(
         ax,
@@ -91,16 +90,16 @@ def plot_landscape(
     probability = landscape["probability_at"] if borders and "probability_at" in landscape else None
     chance = None if probability is None else probability.transpose(*dims, LABEL).values
     draw = _draw_plane if len(dims) == 2 else _draw_curve
-    note = draw(ax, axes, height - height.max(), chance, rows)
+    note = draw(ax, axes, height - height.max(), chance, samples)
     ax.set_xlabel("component 0")
-    said = {"training": "full: training rows", "new": "hollow: new rows"}
+    said = {"training": "filled: training samples", "new": "hollow: new samples"}
     if classes and classes[-1].title != classes[0].title:
-        said["new"] += f" by their {classes[-1].title}"
-    if rows:
-        note += f" {'; '.join(said[name] for name in rows).capitalize()}."
-    outside = sum(_n_outside(latent, axes) for latent, _ in rows.values())
+        said["new"] += f" by {classes[-1].title}"
+    if samples:
+        note += f" {'; '.join(said[name] for name in samples).capitalize()}."
+    outside = sum(_n_outside(latent, axes) for latent, _ in samples.values())
     if outside:
-        note += f" {outside} rows lie outside the picture."
+        note += f" {outside} samples lie outside the plot."
     if classes:
         add_legend(ax, title=classes[0].title)
     set_title(ax, TITLE, note)
@@ -108,11 +107,11 @@ def plot_landscape(
 
 
 def _read_samples(tree: xr.DataTree, group: str, n_axes: int) -> tuple[FloatArray, Target]:
-    """LatentCoordinates (N, R) and what colours them."""
+    """Latent coordinates (N, R) and what colours them."""
     latent = read(tree, group, "latent_mean")["latent_mean"].transpose(OBS, COMPONENT).values
     if latent.shape[1] != n_axes:
         raise ValueError(
-            f"the landscape has {n_axes} axes, the rows of group {group!r} have "
+            f"the landscape has {n_axes} axes, the samples of group {group!r} have "
             f"{latent.shape[1]} components"
         )
     return latent, read_target(tree, group)
@@ -124,24 +123,28 @@ def _n_outside(latent: FloatArray, axes: list[FloatArray]) -> int:
 
 
 def _draw_plane(
-    ax: Axes, axes: list[FloatArray], height: FloatArray, chance: FloatArray | None, rows: Rows
+    ax: Axes,
+    axes: list[FloatArray],
+    height: FloatArray,
+    chance: FloatArray | None,
+    samples: Samples,
 ) -> str:
-    """Shades over (G_x, G_y), lines of equal precision, borders and rows."""
+    """Shades over (G_x, G_y), contours, class boundaries and samples."""
     across, up = axes
     mesh = ax.pcolormesh(across, up, height.T, shading="gouraud", cmap=FOG, zorder=0)
     mesh.set(rasterized=True, gid="landscape")
-    # Below, since the names of the classes are beside.
+    # Below, since the legend is on the right.
     bar = figure_of(ax).colorbar(mesh, ax=ax, location="bottom", pad=0.02, aspect=45)
-    bar.set_label("log precision below the highest (nats)")
+    bar.set_label("log precision relative to the maximum (nats)")
     bar.outline.set_visible(False)
     levels = np.asarray(MaxNLocator(N_LEVELS).tick_values(float(height.min()), 0.0))
     levels = levels[(levels > height.min()) & (levels < 0.0)]
     line: dict[str, Any] = {"colors": INK, "linestyles": "solid"}
     if len(levels):
         ax.contour(across, up, height.T, levels, linewidths=0.5, alpha=0.35, zorder=1, **line)
-    note = "Light: sure; dark: not."
+    note = ""
     if chance is not None:
-        # Probabilities are smooth and borders are not: interpolate first, then compare.
+        # Probabilities are smooth and boundaries are not: interpolate first, then compare.
         fine = zoom(chance, (SHARPEN, SHARPEN, 1), order=3, mode="nearest")
         x, y = (
             np.interp(np.linspace(0, 1, SHARPEN * len(a)), np.linspace(0, 1, len(a)), a)
@@ -152,16 +155,16 @@ def _draw_plane(
             if lead.min() < 0.0 < lead.max():
                 border = ax.contour(x, y, lead.T, [0.0], linewidths=1.4, zorder=2, **line)
                 border.set_gid("border")
-        note += " Bold lines: where the most probable class changes."
+        note = "Bold: class boundaries."
     ax.grid(visible=False)
-    for name, (latent, target) in rows.items():
+    for name, (latent, target) in samples.items():
         _draw_points(ax, latent, target, hollow=name == "new")
     ax.set(xlim=across[[0, -1]], ylim=up[[0, -1]], ylabel="component 1")
     return note
 
 
 def _draw_points(ax: Axes, at: FloatArray, target: Target, *, hollow: bool) -> None:
-    """Markers at (M, 2), full with a dark edge or open, in the colours of the classes."""
+    """Markers at (M, 2), filled with a dark edge or hollow, in the colours of the classes."""
     shades = sample_colors(target, len(at))
     index = target.index if isinstance(target, Classes) else np.zeros(len(at), dtype=np.int64)
     known = ax.get_legend_handles_labels()[1]
@@ -177,15 +180,19 @@ def _draw_points(ax: Axes, at: FloatArray, target: Target, *, hollow: bool) -> N
             edgecolors=shades[of] if hollow else INK,
             linewidths=1.3 if hollow else 0.5,
             zorder=3.5 if hollow else 3.0,
-            gid="new-rows" if hollow else "training-rows",
+            gid="new-samples" if hollow else "training-samples",
             label=None if label in known else label,
         )
 
 
 def _draw_curve(
-    ax: Axes, axes: list[FloatArray], height: FloatArray, chance: FloatArray | None, rows: Rows
+    ax: Axes,
+    axes: list[FloatArray],
+    height: FloatArray,
+    chance: FloatArray | None,
+    samples: Samples,
 ) -> str:
-    """Precision over (G,), and under it a strip of rows for every class."""
+    """Precision over (G,), and below it a strip of samples per class."""
     (across,) = axes
     low = float(height.min())
     span = -low if low < 0.0 else 1.0
@@ -194,7 +201,7 @@ def _draw_curve(
         ax.fill_between(across, low, height, color=GREY, alpha=0.18, linewidth=0.0, zorder=1)
     ticks = np.asarray(MaxNLocator(5).tick_values(low, 0.0))
     ax.set_yticks(ticks[(ticks >= low - 1e-9 * span) & (ticks <= 0.0)])
-    note = "High: sure; low: not."
+    note = ""
     if chance is not None:
         best = chance.argmax(axis=-1)
         for c in np.unique(best).tolist():
@@ -203,27 +210,26 @@ def _draw_curve(
         for i in np.nonzero(np.diff(best))[0]:
             x = 0.5 * (across[i] + across[i + 1])
             ax.axvline(x, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=2, gid="border")
-        note += " Colour under the curve: the most probable class."
-    n_strips = max((int(_strips(target).max()) + 1 for _, target in rows.values()), default=0)
+        note = "Colour under the curve: most probable class."
+    n_strips = max((int(_strips(target).max()) + 1 for _, target in samples.values()), default=0)
     step = span * min(STRIP, ROOM / max(n_strips, 1))
-    for name, (latent, target) in rows.items():
+    for name, (latent, target) in samples.items():
         strip = _strips(target, len(latent))
-        # Golden-ratio offsets: spread like random jitter, and the same each time.
-        spread = (np.arange(len(latent)) * 0.618034) % 1.0
-        # New rows in the lower half of a strip, where both are shown.
-        begin, width = (0.25, 0.6) if len(rows) == 1 else (0.15 + 0.42 * (name == "new"), 0.33)
+        spread = (np.arange(len(latent)) * 0.618034) % 1.0  # golden ratio: deterministic jitter
+        # If both kinds are shown, new samples take the lower half of a strip.
+        begin, width = (0.25, 0.6) if len(samples) == 1 else (0.15 + 0.42 * (name == "new"), 0.33)
         y = low - step * (strip + begin + width * spread)
         points = np.column_stack([latent[:, 0], y])
         _draw_points(ax, points, target, hollow=name == "new")
     ax.axhline(low, color=GREY, linewidth=0.8, zorder=1)
-    bottom = low - step * (n_strips + 0.25) if rows else low
+    bottom = low - step * (n_strips + 0.25) if samples else low
     ax.set(xlim=across[[0, -1]], ylim=(bottom, 0.06 * span))
-    ax.set_ylabel("log precision below the highest (nats)")
+    ax.set_ylabel("log precision relative to the maximum (nats)")
     return note
 
 
 def _strips(target: Target, n_samples: int = 1) -> np.ndarray:
-    """Strip of each row, from the top; rows without a label have the one below the classes."""
+    """Strip of each sample from the top; samples without a label come last."""
     if not isinstance(target, Classes):
         return np.zeros(n_samples, dtype=np.int64)
     return np.where(target.index < 0, len(target.names), target.index)

@@ -1,4 +1,4 @@
-"""What the latent space is made of: features, components, and which of them count."""
+"""Loadings, and relevance of components and features."""
 
 import numpy as np
 import xarray as xr
@@ -20,7 +20,7 @@ from bsdr_models.plots._style import (
     PALE,
     POSITIVE,
     axes_or_new,
-    name_samples,
+    name_features,
     set_title,
     styled,
 )
@@ -36,22 +36,21 @@ def plot_loadings(
     prob: float = 0.9,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the features that load most on a component, with intervals.
+    """Plot the largest loadings on a component by absolute posterior mean, with intervals.
 
-    Ordered by the absolute posterior mean. The interval is mean +/- z sd; a feature whose interval
-    holds zero is pale. A nonlinear map has mean slopes for loadings, and their spread over the
-    training rows for intervals, which the note says.
+    The interval is mean +/- z sd; a feature whose interval contains zero is pale. For a nonlinear
+    map, loadings are mean slopes and intervals show their spread over the training samples.
 
     Parameters
     ----------
     tree
         Needs `fit/projection_mean` and `fit/projection_sd`, both (feature, component).
     component
-        Position of the component.
+        Index of the component.
     n_features
-        How many features to show at most.
+        Number of features to show at most.
     prob
-        Probability that an interval holds.
+        Probability of an interval.
     ax
         Axes to draw on; a new figure by default.
     """
@@ -59,7 +58,7 @@ def plot_loadings(
     (position,), (name,) = component_coordinates(table, component)
     one = table.isel({COMPONENT: position})
     mean, low, high = (one[end].values for end in ("mean", "low", "high"))
-    known = np.isfinite(low)  # a model may know a loading and not how sure it is
+    known = np.isfinite(low)  # some fits have no posterior sd of loadings
     top = _largest(np.abs(mean), n_features)
     ax = axes_or_new(ax, width=6.0, height=1.5 + 0.22 * len(top))
     for rank, f in enumerate(top):
@@ -69,16 +68,16 @@ def plot_loadings(
             ax.hlines(rank, low[f], high[f], color=shade, linewidth=2.2)
         ax.plot(mean[f], rank, "o", color=shade, markersize=6, markeredgecolor="white")
     ax.axvline(0.0, color=GREY, linewidth=1.0, zorder=1)
-    name_samples(ax, one[FEATURE].values[top])
+    name_features(ax, one[FEATURE].values[top])
     ax.set_xlabel(f"loading on {name}")
     if table["sd"].attrs.get("over") == "rows":
-        note = f"Mean slopes; bars: {prob:.0%} of the slopes at the training rows, no uncertainty."
+        note = f"Mean slopes; bars: {prob:.0%} of the slopes at training samples, no uncertainty."
         caveat = caveats(tree, "slopes are approximate")
     elif known.any():
-        note = f"{prob:.0%} intervals; pale: the interval holds zero."
+        note = f"{prob:.0%} credible intervals; pale: contains zero."
         caveat = caveats(tree, TOO_NARROW.format("intervals"))
     else:
-        note = "How sure they are is not known to this fit."
+        note = "This fit has no intervals."
         caveat = caveats(tree, "loadings are approximate")
     if len(top) < len(mean):
         note = f"The {len(top)} largest of {len(mean)} features. " + note
@@ -88,10 +87,10 @@ def plot_loadings(
 
 @styled
 def plot_relevance(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
-    """Plot how much each component contributes, and count the live ones.
+    """Plot the relevance of each component, and count the active ones.
 
-    Relevance is the component's share of the between-row variance of latent times weights. One
-    below one per cent counts as switched off by the prior.
+    Relevance is the component's share of the between-sample variance of latent coordinates times
+    weights. Components below one per cent count as switched off by the prior.
 
     Parameters
     ----------
@@ -115,7 +114,7 @@ def plot_relevance(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
     ax.set_xticks(range(len(order)), [str(name) for name in fit[COMPONENT].values[order]])
     ax.grid(axis="x", visible=False)
     ax.set(xlabel="component", ylabel="share of the variance")
-    note = f"Between-row variance of latent × weights; dashed: {ALIVE:.0%}, below it switched off."
+    note = f"Variance of latent × weights between samples; below {ALIVE:.0%} (dashed) switched off."
     set_title(ax, f"{alive.sum()} of {len(order)} components in use", note)
     return ax
 
@@ -124,17 +123,17 @@ def plot_relevance(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
 def plot_feature_relevance(
     tree: xr.DataTree, *, n_features: int = 20, ax: Axes | None = None
 ) -> Axes:
-    """Plot the features that contribute most over all components.
+    """Plot the most relevant features over all components.
 
-    Relevance is the feature's share of the squared coefficients, projection times weights. Made
-    for the rowwise prior, which switches whole features off.
+    Relevance is the feature's share of the squared coefficients, projection times weights. It suits
+    the rowwise prior, which switches whole features off.
 
     Parameters
     ----------
     tree
         Needs `fit/feature_relevance` (feature,).
     n_features
-        How many features to show at most.
+        Number of features to show at most.
     ax
         Axes to draw on; a new figure by default.
     """
@@ -145,7 +144,7 @@ def plot_feature_relevance(
     ax.hlines(range(len(top)), 0.0, relevance[top], color=PALE, linewidth=2.0)
     ax.plot(relevance[top], range(len(top)), "o", color=POSITIVE, markersize=6)
     ax.set_xlim(left=0.0)
-    name_samples(ax, fit[FEATURE].values[top])
+    name_features(ax, fit[FEATURE].values[top])
     ax.set_xlabel("share of the squared coefficients")
     note = f"The {len(top)} largest of {len(relevance)} features." * (len(top) < len(relevance))
     set_title(ax, "Relevance of the features", note)
@@ -153,5 +152,5 @@ def plot_feature_relevance(
 
 
 def _largest(size: FloatArray, limit: int) -> IntArray:
-    """LatentCoordinates of the largest entries, in falling order; ties keep their order."""
+    """Indices of the largest entries, in descending order; ties keep their order."""
     return np.argsort(-size, kind="stable")[:limit]

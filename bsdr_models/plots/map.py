@@ -1,4 +1,4 @@
-"""Where the rows lie in the latent space, and how sure the model is of it."""
+"""Samples in the latent space, with the uncertainty of their coordinates."""
 
 from collections.abc import Hashable
 from functools import partial
@@ -55,37 +55,37 @@ def plot_map(
     outside: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Plot the rows at their posterior-mean positions, with their uncertainty.
+    r"""Plot samples at their posterior-mean latent coordinates, with credible ellipses.
 
-    Two kinds of ellipses, which answer different questions: a thin one holds `prob` of the
-    posterior of *one row's* position, N(latent_mean_n, latent_cov_n); a thick dashed one holds
-    `prob` of *a class*, a normal with the mean and covariance of its rows,
+    A thin ellipse holds `prob` of the posterior of *one sample's* coordinates, N(latent_mean_n,
+    latent_cov_n); a thick dashed one holds `prob` of *a class*, a normal with the mean and
+    covariance of its samples,
 
     .. math::
         \Sigma_c = \operatorname{mean}_{n \in c} \Sigma_n + \operatorname{cov}_{n \in c}(\mu_n).
 
-    With one component, or one asked for, a strip per class is drawn: points, intervals of each
-    row, and the density of the class (a mixture of the normals of its rows).
+    With one component a strip per class is drawn: points, the interval of each sample, and the
+    density of the class (a mixture of the normals of its samples).
 
     Parameters
     ----------
     tree
         Needs `latent_mean` (obs, component) and `latent_cov` (obs, component, component_aux).
     group
-        "fit" for the training rows, "predictions" for new ones.
+        "fit" for the training samples, "predictions" for new ones.
     components
-        Latent coordinates of one or two components.
+        Indices of one or two components.
     prob
-        Probability that an ellipse or an interval holds.
+        Probability of an ellipse or interval.
     ellipses
         Which to draw; a class ellipse needs classes.
     max_ellipses
-        With more rows, ellipses of this many are drawn, spread evenly over the classes.
+        Largest number of samples whose ellipses are drawn, spread evenly over the classes.
     label
-        With several outputs (multi-label, regression) the one that colours the rows.
+        Which of several outputs (multi-label, regression) colours the samples.
     outside
-        Ring the rows whose `tail_probability` in `group` is below this, for example 0.01: rows
-        unlike the training rows, of which a map is not to be trusted.
+        Ring outliers, samples whose `tail_probability` in `group` is below this, for example 0.01;
+        their latent coordinates are not reliable.
     ax
         Axes to draw on; a new figure by default.
     """
@@ -108,7 +108,7 @@ def plot_map(
     if len(chosen) == 1:
         ax = axes_or_new(ax, height=max(4.8, 1.4 + 0.36 * n_classes))
         at = draw_strips(ax, mean[:, 0], np.sqrt(cov[:, 0, 0]), target, prob, max_ellipses)
-        note = f"Bars: {prob:.0%} of each row; curves: density of the rows."
+        note = f"Bars: {prob:.0%} credible intervals; curves: density of each class."
     else:
         ax = axes_or_new(ax, width=7.2, height=5.2, n_names=n_classes)
         note = _draw_plane(ax, mean, cov, target, prob, ellipses, max_ellipses)
@@ -117,7 +117,7 @@ def plot_map(
     if outside is not None:
         note += _ring(ax, at[dataset["tail_probability"].values < outside], len(mean), outside)
     ax.set_xlabel(names[0])
-    title = "Training rows" if group == "fit" else "New rows"
+    title = "Training samples" if group == "fit" else "New samples"
     what = "intervals" if len(chosen) == 1 else "ellipses" if ellipses else None
     note += caveats(tree, what and TOO_NARROW.format(what))
     set_title(ax, f"{title} in the latent space", note)
@@ -125,7 +125,7 @@ def plot_map(
 
 
 def _ring(ax: Axes, at: FloatArray, n_samples: int, outside: float) -> str:
-    """Rings around rows (M, 2), and what they mean."""
+    """Draw rings around samples (M, 2), and return their caption."""
     ax.scatter(
         at[:, 0],
         at[:, 1],
@@ -136,13 +136,11 @@ def _ring(ax: Axes, at: FloatArray, n_samples: int, outside: float) -> str:
         zorder=5,
         gid="outside",
     )
-    return (
-        f" Rings: {len(at)} of {n_samples} rows unlike the training rows (tail below {outside:g})."
-    )
+    return f" Rings: {len(at)} of {n_samples} samples are outliers (tail below {outside:g})."
 
 
 def draw_points(ax: Axes, mean: FloatArray, target: Target) -> None:
-    """Points (N, 2) with the colour and the marker of their class, or the shade of their value."""
+    """Draw points (N, 2) with the colour and marker of their class, or the shade of their value."""
     size = float(np.clip(12000.0 / len(mean), 10.0, 34.0))
     scatter = partial(ax.scatter, s=size, edgecolors="white", linewidths=0.014 * size, zorder=3)
     match target:
@@ -158,7 +156,7 @@ def draw_points(ax: Axes, mean: FloatArray, target: Target) -> None:
 
 
 def sample_colors(target: Target, n_samples: int) -> FloatArray:
-    """Colour of every row, (N, 4)."""
+    """Colour of every sample, (N, 4)."""
     match target:
         case Classes(index=index):
             return to_rgba_array([color(int(c)) for c in index])
@@ -182,11 +180,11 @@ def _draw_plane(
     draw_points(ax, mean, target)
     note = "Points: posterior means."
     if ellipses in ("obs", "both"):
-        rows = spread_samples(group, max_ellipses)
-        vertices = outline(mean[rows], cov[rows], prob=prob)
-        _draw_sample_ellipses(ax, vertices, sample_colors(target, len(mean))[rows])
-        some = f" ({len(rows)} of {len(mean)} rows drawn)" if len(rows) < len(mean) else ""
-        note += f" Thin: {prob:.0%} of each row's position{some}."
+        some = spread_samples(group, max_ellipses)
+        vertices = outline(mean[some], cov[some], prob=prob)
+        _draw_sample_ellipses(ax, vertices, sample_colors(target, len(mean))[some])
+        drawn = f" ({len(some)} of {len(mean)} samples)" if len(some) < len(mean) else ""
+        note += f" Thin: {prob:.0%} credible ellipses{drawn}."
     if ellipses in ("class", "both") and isinstance(target, Classes):
         _draw_class_ellipses(ax, mean, cov, target, prob)
         note += f" Dashed: {prob:.0%} of each class."
@@ -196,7 +194,7 @@ def _draw_plane(
 
 
 def _draw_sample_ellipses(ax: Axes, vertices: FloatArray, colors: FloatArray) -> None:
-    # Many overlapping ellipses must not add up to a solid blot.
+    # Lower opacity for many overlapping ellipses.
     fill = float(np.clip(3.0 / len(vertices), 0.01, 0.12))
     ax.add_collection(
         PolyCollection(
@@ -231,7 +229,7 @@ def _draw_class_ellipses(
         )
     )
     ax.autoscale_view()
-    if len(target.names) > len(PALETTE):  # colours repeat: write the names
+    if len(target.names) > len(PALETTE):  # colours repeat, so names are written
         write = partial(ax.text, fontsize=7.5, ha="center", va="center", zorder=5)
         for c, (x, y) in zip(present, centres, strict=True):
             write(x, y, target.names[c], path_effects=HALO)

@@ -1,4 +1,4 @@
-"""Rows unlike the training rows: far out within the map, or far from it."""
+"""Outliers: Hotelling's T2 within the latent space against the residual outside it."""
 
 from typing import Any, Literal
 
@@ -13,9 +13,9 @@ from bsdr_models.plots._read import Classes, check_prob, read, read_target
 from bsdr_models.plots._style import INK, add_legend, axes_or_new, set_title, styled
 from bsdr_models.plots.map import draw_points
 
-FAR = 8.0  # times a limit, from where on an axis is logarithmic beyond the limit
-ATTRS = ("reference_rows", "t2_rank", "q_scale", "q_dof")  # what limits are made of
-MAX_NAMED = 8  # rows whose names are written, the most unusual ones
+FAR = 8.0  # multiple of a limit beyond which an axis becomes logarithmic
+ATTRS = ("reference_rows", "t2_rank", "q_scale", "q_dof")  # which limits depend on
+MAX_NAMED = 8  # outliers named
 
 
 @styled
@@ -26,12 +26,12 @@ def plot_outliers(
     prob: float = 0.95,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot Hotelling's T2 of the rows against their Q residual, with limits.
+    """Plot Hotelling's T2 of the samples against their Q residual, with limits.
 
-    T2 is the distance from the middle within the map, Q the part of the features that the map
-    leaves out (:mod:`bsdr_models.numerics.outliers`). Each training row is compared with the
-    others. Limits hold `prob` of rows that are normal like the training rows, by F for T2 and by
-    the chi-square that has the two moments of Q. Rows beyond a limit are named.
+    T2 is the squared distance from the mean within the latent space, Q the squared residual of the
+    features (:mod:`bsdr_models.numerics.outliers`). Each training sample is compared with the
+    others. The limits hold `prob` of normal samples: an F quantile for T2, and a quantile of the
+    chi-square with the two moments of Q. Samples beyond a limit are named.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ def plot_outliers(
         Needs `t2` and `q_residual` (obs,) in `group`, which linear models have, and the root
         attributes `reference_rows`, `t2_rank`, `q_scale` and `q_dof`.
     group
-        "fit" for the training rows, "predictions" for new ones.
+        "fit" for the training samples, "predictions" for new ones.
     prob
-        Probability that each limit holds.
+        Probability of each limit.
     ax
         Axes to draw on; a new figure by default.
     """
@@ -65,7 +65,7 @@ def plot_outliers(
     ax.axvline(limit, gid="t2-limit", **line)
     if np.isfinite(q_end):
         ax.axhline(q_end, gid="q-limit", **line)
-    # Far rows would press all others into a corner.
+    # Far outliers would compress all others into a corner.
     if t2.max() > FAR * limit:
         ax.set_xscale("asinh", linear_width=limit)
         ax.set_xticks(*_decades(limit, t2.max()), minor=False)
@@ -74,18 +74,15 @@ def plot_outliers(
         ax.set_yticks(*_decades(q_end, q.max()), minor=False)
     ax.set_xlim(0.0, 1.06 * max(t2.max(), limit))
     ax.set_ylim(0.0, 1.08 * max(q.max(), q_end) if np.isfinite(q_end) else 1.0)
-    ax.set(xlabel="T², within the map", ylabel="Q residual, outside the map")
+    ax.set(xlabel="T², within the latent space", ylabel="Q residual, outside the latent space")
     if isinstance(target, Classes):
         add_legend(ax, title=target.title)
-    who = "Each of" if group == "fit" else "Against"
-    note = f"{who} the {tree.attrs['reference_rows']} training rows"
-    note += " against the others." if group == "fit" else "."
-    note += (
-        f" Dashed: {prob:.0%} of normal rows, T² up to {limit:.3g}"
-        + (f", Q up to {q_end:.3g}" if np.isfinite(q_end) else "; the map leaves nothing out")
-        + f". {len(out)} of {len(t2)} rows beyond."
+    note = (
+        f"Dashed: {prob:.0%} limits, T² {limit:.3g}"
+        + (f", Q {q_end:.3g}" if np.isfinite(q_end) else "; no residual")
+        + f". {len(out)} of {len(t2)} samples beyond."
     )
-    set_title(ax, "OutlierMeasures rows", note)
+    set_title(ax, "Outliers", note)
     excess = np.maximum(t2 / limit, q / q_end)[out]
     named = out[np.argsort(-excess, kind="stable")][:MAX_NAMED]
     points = np.column_stack([t2, q])[named]
@@ -94,7 +91,7 @@ def plot_outliers(
 
 
 def _decades(begin: float, end: float) -> tuple[list[float], list[str]]:
-    """Zero, the begin, and at most six powers of ten up to the end, and what to write there."""
+    """Ticks at zero, `begin` and at most six powers of ten up to `end`, and their labels."""
     powers = np.arange(np.ceil(np.log10(2.0 * begin)), np.floor(np.log10(end)) + 1.0)
     powers = powers[:: 1 + (len(powers) - 1) // 6]
     names = [f"{10.0**p:g}" if -3 <= p < 5 else f"$10^{{{p:.0f}}}$" for p in powers]

@@ -1,4 +1,4 @@
-"""Targets that the model would have produced, beside those it was fitted to."""
+"""Posterior predictive check: replicated targets against observed ones."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -17,19 +17,19 @@ from bsdr_models.plots._style import (
     POSITIVE,
     add_legend,
     axes_or_new,
-    name_samples,
+    name_features,
     set_title,
     styled,
 )
 
-N_GRID = 200  # points at which distributions of real targets are compared
+N_GRID = 200  # grid points of a cumulative distribution
 STATISTICS: dict[str, Any] = {"mean": np.mean, "sd": np.std, "smallest": np.min, "largest": np.max}
 
 
 def predictive_check_table(tree: xr.DataTree, *, prob: float = 0.9) -> xr.Dataset:
-    """What the observed targets have, and what replicated ones have.
+    """Statistics of observed and of replicated targets.
 
-    Of classes and labels, the number of rows of each; of real targets the mean, the standard
+    For classes and labels, the number of samples of each; for real targets, the mean, the standard
     deviation and the extremes of each output.
 
     Parameters
@@ -37,15 +37,14 @@ def predictive_check_table(tree: xr.DataTree, *, prob: float = 0.9) -> xr.Datase
     tree
         As for `plot_predictive_check`.
     prob
-        Probability that an interval holds.
+        Probability of an interval.
 
     Returns
     -------
     Dataset
         Over `statistic`: `observed`, the mean `replicated`, the ends `low` and `high` of the
-        central interval, and `p_value`: twice the smaller share of replicates (and the observed
-        itself) that lie at or beyond the observed value on one side; small where the model
-        is wrong.
+        central interval, and the two-sided posterior predictive `p_value`, which counts the
+        observed value as a replicate.
     """
     check_prob(prob)
     replicated, observed, labels, kind = _targets(tree)
@@ -79,7 +78,7 @@ def plot_predictive_check(
 ) -> Axes:
     """Plot replicated targets beside the observed ones.
 
-    Classes and labels: how many rows have each. A real output: its cumulative distribution.
+    For classes and labels the numbers of samples, for a real output its cumulative distribution.
 
     Parameters
     ----------
@@ -87,9 +86,9 @@ def plot_predictive_check(
         Needs `y` in the groups "posterior_predictive" (chain, draw, obs[, outcome]) and
         "observed_data", as :func:`bsdr_models.bsdr.predictive_check.predictive_check` makes them.
     label
-        Of several real outputs the one to show; the first by default.
+        Which of several real outputs to show; the first by default.
     prob
-        Probability that an interval holds, at each place.
+        Probability of a (pointwise) interval.
     ax
         Axes to draw on; a new figure by default.
     """
@@ -100,9 +99,9 @@ def plot_predictive_check(
         output = 0 if label is None else check_label(label, labels)
         ax = axes_or_new(ax, width=6.8, height=4.4)
         _draw_distribution(ax, replicated[..., output], observed[:, output], prob)
-        ax.set(xlabel=f"{labels[output]} (scaled)", ylabel="share of the rows below")
+        ax.set(xlabel=f"{labels[output]} (scaled)", ylabel="cumulative share of samples")
         add_legend(ax)
-        note = f"Band: {prob:.0%} of {len(replicated)} replicated sets, at each place." + caveat
+        note = f"Band: pointwise {prob:.0%} of {len(replicated)} replicates." + caveat
         set_title(ax, "Replicated and observed outputs", note)
         return ax
     table = predictive_check_table(tree, prob=prob)
@@ -111,13 +110,13 @@ def plot_predictive_check(
     ax.hlines(place, table["low"], table["high"], color=PALE, linewidth=7.0, label="replicated")
     ax.scatter(table["replicated"], place, marker="|", s=90, color=INK, zorder=2.5)
     ax.scatter(table["observed"], place, s=36, color=POSITIVE, zorder=3, label="observed")
-    name_samples(ax, np.array([str(name) for name in labels]))
+    name_features(ax, np.array([str(name) for name in labels]))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel("rows of the class" if kind == "class" else "rows that have the label")
+    ax.set_xlabel(f"samples with the {kind}")
     add_legend(ax)
     outside = int(np.sum((table["observed"] < table["low"]) | (table["observed"] > table["high"])))
-    note = f"Bars: {prob:.0%} of {len(replicated)} replicated sets; {outside} of {len(labels)} "
-    note += "observed numbers lie outside."
+    note = f"Bars: {prob:.0%} of {len(replicated)} replicates; {outside} of {len(labels)} "
+    note += "observed counts lie outside."
     set_title(ax, "Replicated and observed targets", note + caveat)
     return ax
 

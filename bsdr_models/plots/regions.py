@@ -1,4 +1,4 @@
-"""The latent plane, shaded by the class that the model would give to a row there."""
+"""Decision regions in a plane of the latent space."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from bsdr_models.plots._style import INK, add_legend, axes_or_new, color, set_ti
 from bsdr_models.plots.map import draw_points
 
 MAX_OPACITY = 0.6
-SHARPEN = 8  # pixels of the picture per cell of the grid, along each axis
+SHARPEN = 8  # pixels per grid cell, along each axis
 
 
 @styled
@@ -37,17 +37,17 @@ def plot_decision_regions(
     margin: float = 0.08,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Plot the most probable class at every position of a latent plane.
+    r"""Plot the most probable class at every point of a latent plane.
 
-    The colour is the most probable class, its opacity that class's probability. At position z
+    The colour is the most probable class, its opacity that class's probability. At point z
 
     .. math::
         P(y = c \mid z) = \operatorname{mean}_s P(\arg\max_k t_k = c), \qquad
         t \sim N(z W_s + b_s, I)
 
-    over posterior draws s. A model without a likelihood of its own has softmax(f / T) in its place,
-    f the scores and T the temperature on the tree. It is the answer for a row known to lie *at*
-    z: the uncertainty of a row's own position is what the ellipses of `plot_map` show.
+    over posterior draws s. For a model without a class likelihood it is softmax(f / T) of the class
+    scores f, with the temperature T of the tree. It is conditional on the latent coordinates, whose
+    uncertainty `plot_map` shows.
 
     Parameters
     ----------
@@ -55,13 +55,14 @@ def plot_decision_regions(
         Needs `weights` and `bias` in group "posterior", in the coordinates of `fit/latent_mean`,
         and `fit/y_index`.
     components
-        The two components that span the plane. Any others stay at the mean of the training rows.
+        The two components that span the plane. Others are fixed at the mean of the training
+        samples.
     n_draws
-        Posterior draws averaged over, spread evenly over all that there are.
+        Number of posterior draws averaged over, spread evenly.
     resolution
-        Grid points per axis at which the probabilities are computed.
+        Grid points per axis.
     margin
-        Share of the range of the training rows that is added on each side.
+        Fraction of the range of the training samples that is added on each side.
     ax
         Axes to draw on; a new figure by default.
     """
@@ -72,9 +73,9 @@ def plot_decision_regions(
     target = read_target(tree, "fit")
     assert isinstance(target, Classes)
     latent = fit["latent_mean"].transpose(OBS, COMPONENT).values
-    positions = latent[:, chosen]
+    plane = latent[:, chosen]
 
-    low, high = positions.min(axis=0), positions.max(axis=0)
+    low, high = plane.min(axis=0), plane.max(axis=0)
     low, high = low - margin * (high - low), high + margin * (high - low)
     across, up = (np.linspace(low[i], high[i], resolution) for i in (0, 1))
     grid = np.tile(latent.mean(axis=0), (resolution**2, 1))
@@ -83,38 +84,38 @@ def plot_decision_regions(
 
     ax = axes_or_new(ax, width=7.2, height=5.2, n_names=len(target.names))
     _draw_shades(ax, probability.reshape(resolution, resolution, -1), low, high)
-    draw_points(ax, positions, target)
+    draw_points(ax, plane, target)
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=names[0], ylabel=names[1])
     ax.grid(visible=False)
     add_legend(ax, title=target.title)
-    note = "For a row known to lie at that point; white is no better than chance."
-    note += " Lines: 90% and (dotted) 50%. Points: training rows."
+    note = "Opacity: probability above chance. Lines: 90% and (dotted) 50%."
+    note += " Points: training samples."
     if latent.shape[1] > 2:
-        note += " A slice: other components at their mean."
+        note += " Other components at their mean."
     set_title(ax, "Most probable class", note + caveats(tree, "probabilities are approximate"))
     return ax
 
 
-def class_probability(tree: xr.DataTree, positions: FloatArray, *, n_draws: int) -> FloatArray:
-    """Posterior-mean probability of every class at latent positions (M, R): (M, K)."""
+def class_probability(tree: xr.DataTree, latent: FloatArray, *, n_draws: int) -> FloatArray:
+    """Posterior-mean probability of every class at latent coordinates (M, R): (M, K)."""
     posterior = read(tree, "posterior", "weights", "bias")
     weights = posterior["weights"].transpose(CHAIN, DRAW, COMPONENT, LABEL).values
     bias = posterior["bias"].transpose(CHAIN, DRAW, LABEL).values
     weights, bias = weights.reshape(-1, *weights.shape[2:]), bias.reshape(-1, bias.shape[-1])
-    if tree.attrs.get("link") == "softmax":  # calibrated on mean scores, as predictions are
-        scores = positions @ weights.mean(axis=0) + bias.mean(axis=0)
+    if tree.attrs.get("link") == "softmax":  # T is calibrated on mean class scores
+        scores = latent @ weights.mean(axis=0) + bias.mean(axis=0)
         return np.asarray(softmax(scores / tree.attrs["temperature"], axis=1))
     draws = spread_samples(np.zeros(len(bias), dtype=np.int64), n_draws)
-    total = np.zeros((len(positions), bias.shape[1]))
+    total = np.zeros((len(latent), bias.shape[1]))
     for s in draws:
-        scores = positions @ weights[s] + bias[s]
-        total += np.exp(label_log_probs(scores, np.ones_like(scores)))
+        eta = latent @ weights[s] + bias[s]
+        total += np.exp(label_log_probs(eta, np.ones_like(eta)))
     return total / len(draws)
 
 
 def _draw_shades(ax: Axes, probability: FloatArray, low: FloatArray, high: FloatArray) -> None:
     """Image of probabilities (G, G, K), white where all classes are equally probable."""
-    # Probabilities are smooth and borders are not: interpolate first, then take the largest.
+    # Probabilities are smooth and boundaries are not: interpolate first, then take the largest.
     fine = zoom(probability, (SHARPEN, SHARPEN, 1), order=3, mode="nearest").clip(0.0, 1.0)
     chance = 1.0 / probability.shape[-1]
     best, largest = fine.argmax(axis=-1), fine.max(axis=-1)

@@ -1,4 +1,4 @@
-"""How well the probabilities put the rows of a class before the others."""
+"""ROC curves, and areas under them."""
 
 from collections.abc import Hashable
 
@@ -21,24 +21,24 @@ from bsdr_models.plots._style import (
     styled,
 )
 
-STROKES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))  # the second from the eleventh class on
+STROKES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))  # each for ten classes
 
 
 def roc_table(tree: xr.DataTree, *, prob: float = 0.9) -> xr.Dataset:
-    """Area under the ROC curve of every class against the rest, or of every label.
+    """Area under the ROC curve of every class (one-vs-rest) or label.
 
     Parameters
     ----------
     tree
         As for `plot_roc`.
     prob
-        Probability that an interval holds.
+        Probability of an interval.
 
     Returns
     -------
     Dataset
-        `auc` between `low` and `high`, and `n_samples` of the class, (outcome,). A class without
-        rows, or with all of them, has no area and is left out.
+        `auc` with its interval `low` to `high`, and `n_samples` of the class, (outcome,). A class
+        that no sample or every sample has is left out.
     """
     check_prob(prob)
     stated, happened, labels = known_labels(tree)
@@ -62,11 +62,11 @@ def plot_roc(
     prob: float = 0.9,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the share of a class that is found against the share of the rest that is, too.
+    """Plot ROC curves: true positive rate against false positive rate.
 
-    One curve for each class against the rest; of two classes one for the second, of which the
-    other is the mirror image. The area under a curve is the probability that a row of the class
-    has a larger probability than a row of the rest.
+    One curve per class (one-vs-rest); of two classes only the second, since the other curve is its
+    mirror image. The area is the probability that a sample of the class has a larger predicted
+    probability than a sample of the rest.
 
     Parameters
     ----------
@@ -74,9 +74,9 @@ def plot_roc(
         Needs `probability` (obs, outcome) and the true `y` in group "predictions": classes (obs,),
         or yes and no (obs, outcome).
     label
-        Show this class, or label, alone.
+        Show only this class or label.
     prob
-        Probability that the interval of an area holds.
+        Probability of the interval of an area.
     ax
         Axes to draw on; a new figure by default.
     """
@@ -89,7 +89,7 @@ def plot_roc(
         shown = [1]
     areas = _areas(stated, happened, shown, prob)
     if not areas:
-        raise ValueError("a ROC curve needs rows of the class and rows of the rest")
+        raise ValueError("a ROC curve needs samples of the class and samples of the rest")
     ax = axes_or_new(ax, width=5.4 if len(areas) == 1 else 7.8, height=5.2, n_names=len(areas))
     ax.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=1.0, linestyle="--", zorder=1)
     for c, area in areas.items():
@@ -100,19 +100,19 @@ def plot_roc(
     ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
     ax.set(xlabel="false positive rate", ylabel="true positive rate")
     left_out = len(shown) - len(areas)
-    note = f"Not drawn: {left_out} without rows of both kinds. " * bool(left_out)
+    note = f"Not drawn: {left_out} without samples of both kinds. " * bool(left_out)
     if len(areas) == 1:
         ((c, area),) = areas.items()
         title = f"Area under the curve {area}"
-        note += f"{labels[c]!s} against the rest; {prob:.0%} in brackets."
+        note += f"{labels[c]!s} against the rest; {prob:.0%} interval."
     else:
-        title = "One class against the rest"
+        title = "One-vs-rest ROC curves"
         if tree["predictions/y"].ndim == 2:
-            title = "Each label"
+            title = "ROC curves of the labels"
         mean = np.mean([area.value for area in areas.values()])
         widest = max(area.high - area.low for area in areas.values())
         note += f"Mean area {mean:.3f}; {prob:.0%} intervals are at most {widest:.3f} wide."
-        add_legend(ax, title="class, area" if title != "Each label" else "label, area")
+        add_legend(ax, title="label, area" if tree["predictions/y"].ndim == 2 else "class, area")
     set_title(ax, title, note)
     return ax
 
@@ -120,6 +120,6 @@ def plot_roc(
 def _areas(
     stated: FloatArray, happened: BoolArray, shown: list[int] | range, prob: float
 ) -> dict[int, Estimate]:
-    """Areas of the columns that have rows of both kinds."""
+    """Areas of the columns that have samples of both kinds."""
     both = happened.any(axis=0) & ~happened.all(axis=0)
     return {c: area_under_curve(stated[:, c], happened[:, c], prob=prob) for c in shown if both[c]}

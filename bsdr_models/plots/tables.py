@@ -1,4 +1,4 @@
-"""The numbers behind the pictures of rows and of loadings."""
+"""Tables of latent coordinates and of loadings."""
 
 from typing import Literal
 
@@ -17,29 +17,27 @@ from bsdr_models.plots._read import (
     read_target,
 )
 
-# What says how unusual a row is, under the names that it has in the trees.
-UNUSUAL = ("t2", "q_residual", "out_of_range", "tail_probability")
+OUTLIER_MEASURES = ("t2", "q_residual", "out_of_range", "tail_probability")
 
 
 def map_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -> xr.Dataset:
-    r"""Table of the rows: where they lie, their class, how sure both are, and how unusual they are.
+    r"""Table of samples: latent coordinates, classes, their uncertainty, and outlier measures.
 
     Parameters
     ----------
     tree
         Needs `latent_mean` and `latent_cov` in `group`.
     group
-        "fit" for the training rows, "predictions" for new ones.
+        "fit" for the training samples, "predictions" for new ones.
 
     Returns
     -------
     Dataset
-        `mean` and `sd` (obs, component) of the positions; `observed` (obs,), the class or value
-        where it is known; from the class probabilities, where the group has them, `predicted`
-        (obs,), `confidence` (obs,), their largest, and `entropy` (obs,),
-        :math:`-\sum_c p_c \log p_c` in nats; and where the group has them `t2` and `q_residual`
-        (linear maps) or `out_of_range` (D-GPLVM), with `tail_probability`: small for a row unlike
-        the training rows. `to_dataframe` makes a data frame of it.
+        `mean` and `sd` (obs, component) of the latent coordinates; if known, the class or value
+        `observed` (obs,). If the group has class probabilities: `predicted` (obs,), the largest
+        probability `confidence` (obs,), and `entropy` (obs,), :math:`-\sum_c p_c \log p_c` in nats.
+        If the group has them: `t2` and `q_residual` (linear maps) or `out_of_range` (D-GPLVM), and
+        `tail_probability`, which is small for outliers.
     """
     dataset = read(tree, group, "latent_mean", "latent_cov")
     cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values
@@ -56,20 +54,20 @@ def map_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -
         table["predicted"] = (OBS, label_values(tree, group)[best])
         table["confidence"] = (OBS, probability.max(axis=1))
         table["entropy"] = (OBS, entr(probability).sum(axis=1))
-    for name in UNUSUAL:
+    for name in OUTLIER_MEASURES:
         if name in dataset:
             table[name] = dataset[name]
     return table.drop_vars(LABEL, errors="ignore")
 
 
 def loadings_table(tree: xr.DataTree, *, prob: float = 0.9) -> xr.Dataset:
-    """Table of the loadings, as `plot_loadings` draws them.
+    """Table of the loadings that `plot_loadings` draws.
 
     Returns
     -------
     Dataset
-        `mean`, `sd`, `low` and `high` (feature, component); the last two are the ends of the
-        interval mean +/- z sd that holds `prob`.
+        `mean`, `sd`, and the ends `low` and `high` of the `prob` interval mean +/- z sd, all
+        (feature, component).
     """
     check_prob(prob)
     fit = read(tree, "fit", "projection_mean", "projection_sd")

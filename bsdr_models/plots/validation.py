@@ -1,4 +1,4 @@
-"""What scikit-learn's tools of validation return, drawn: settings compared, labels permuted."""
+"""Plots of scikit-learn's parameter searches and permutation tests."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ from bsdr_models.plots._style import (
     styled,
 )
 
-LOGARITHMIC = 30.0  # ratio of the largest and the smallest value from which an axis is so
+LOGARITHMIC = 30.0  # ratio of the largest to the smallest value beyond which an axis is logarithmic
 MAX_LINES = 12
 
 
@@ -35,18 +35,17 @@ def cross_validation_table(
     search : GridSearchCV, RandomizedSearchCV or mapping
         Fitted, or its ``cv_results_``.
     parameter : str
-        The parameter to compare; of a pipeline its name alone or with the name of the step.
+        The parameter to compare; for a pipeline, with or without the name of the step.
     measure : str, optional
-        Name of the score, of a search with several; of a mapping, what to call the only one. What
-        begins with ``neg_`` is a loss, and its sign is turned.
+        Which of several scores; for a mapping, the name of its only score. The sign of scores named
+        ``neg_...`` is flipped, which makes them losses.
 
     Returns
     -------
     Dataset
-        Over `setting`: `value` of the parameter, `others`, the other parameters in words, the
-        `mean` over folds and its `standard_error`, from the spread between the folds. These share
-        training rows, which makes it too small. Attributes `parameter`, `measure` and
-        `larger_is_better`.
+        Over `setting`: `value` of the parameter, the other parameters as text `others`, the `mean`
+        over folds and its `standard_error`, from the spread between folds; too small, since folds
+        share training samples. Attributes `parameter`, `measure` and `larger_is_better`.
 
     Raises
     ------
@@ -101,8 +100,8 @@ def plot_cross_validation(
 ) -> Axes:
     """Plot held-out score against a parameter, with bars of one standard error over the folds.
 
-    With other parameters in the search there is a line for each of their settings. The dashed
-    line is one standard error from the best: what lies on its better side is hardly worse.
+    Each setting of the other parameters has a line. The dashed line is one standard error from the
+    best mean (one-standard-error rule).
 
     Parameters
     ----------
@@ -124,7 +123,7 @@ def plot_cross_validation(
     table = cross_validation_table(search, parameter, measure=measure)
     table = table.isel(setting=np.isfinite(table["mean"].values))
     if not table.sizes["setting"]:
-        raise ValueError("every setting of the search has failed: its scores are NaN")
+        raise ValueError("every setting of the search failed: its scores are NaN")
     value, mean = table["value"].values, table["mean"].values
     error, others = table["standard_error"].values, table["others"].values
     lines = list(dict.fromkeys(others.tolist()))
@@ -139,13 +138,13 @@ def plot_cross_validation(
 
     ax = axes_or_new(ax, width=6.2 if len(lines) == 1 else 7.8, height=4.2)
     for i, line in enumerate(lines):
-        rows = np.flatnonzero(others == line)
-        rows = rows[np.argsort(at[rows], kind="stable")]
+        on = np.flatnonzero(others == line)
+        on = on[np.argsort(at[on], kind="stable")]
         shade = POSITIVE if len(lines) == 1 else color(i)
         ax.errorbar(
-            at[rows],
-            mean[rows],
-            yerr=error[rows],
+            at[on],
+            mean[on],
+            yerr=error[on],
             color=shade,
             marker=marker(i),
             markersize=6.0,
@@ -168,9 +167,8 @@ def plot_cross_validation(
         add_legend(ax)
     chosen = f"{value[best]:g}" if numbers else value[best]
     note = (
-        f"Ring: the best, {mean[best]:.3g} at {chosen}; dashed: one standard error from it. "
-        f"Bars: one standard error over {table.attrs['n_folds']} folds, too short as folds share "
-        "their training rows."
+        f"Ring: best, {mean[best]:.3g} at {chosen}; dashed: one standard error from it. Bars: one "
+        f"standard error over {table.attrs['n_folds']} folds, underestimated (shared samples)."
     )
     set_title(ax, f"Held-out {name}", note)
     return ax
@@ -180,15 +178,15 @@ def plot_cross_validation(
 def plot_permutation(
     result: tuple[float, FloatArray, float], *, measure: str = "score", ax: Axes | None = None
 ) -> Axes:
-    """Plot the scores of permuted labels, and where the score of the true ones lies among them.
+    """Plot the distribution of scores of permuted labels, and the score of the true labels.
 
     Parameters
     ----------
     result
-        What scikit-learn's ``permutation_test_score`` returns: the score, those of permuted
+        Return value of scikit-learn's ``permutation_test_score``: the score, those of permuted
         labels, and the p-value.
     measure
-        What the score is. What begins with ``neg_`` is a loss, and its sign is turned.
+        Name of the score. The sign of scores named ``neg_...`` is flipped.
     ax
         Axes to draw on; a new figure by default.
 
@@ -220,13 +218,13 @@ def plot_permutation(
     add_legend(ax)
     note = f"{as_good} of {len(null)} permutations are as good as the true labels ({score:.3g})."
     if not as_good:
-        note += f" With so many, p cannot be smaller than {1.0 / (len(null) + 1.0):.2g}."
-    set_title(ax, f"Do the classes come apart? p = {p_value:.2g}", note)
+        note += f" The smallest possible p is {1.0 / (len(null) + 1.0):.2g}."
+    set_title(ax, f"Permutation test, p = {p_value:.2g}", note)
     return ax
 
 
 def _score(results: Mapping[str, Any], search: Any, measure: str | None) -> tuple[str, str]:
-    """End of the keys of a score, and its name."""
+    """Suffix of the keys of a score, and its name."""
     known = [key.removeprefix("mean_test_") for key in results if key.startswith("mean_test_")]
     if known == ["score"]:
         scoring = getattr(search, "scoring", None)
@@ -240,7 +238,7 @@ def _score(results: Mapping[str, Any], search: Any, measure: str | None) -> tupl
 
 
 def _set_axis(ax: Axes, ticks: np.ndarray, numbers: bool) -> None:
-    """Ticks at the values that were tried."""
+    """Put ticks at the values tried."""
     if not numbers:
         ax.set_xticks(range(len(ticks)), ticks.tolist())
         ax.set_xlim(-0.5, len(ticks) - 0.5)

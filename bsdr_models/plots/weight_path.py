@@ -1,4 +1,4 @@
-"""Error of held-out rows against the weight of the classes in the prior of the positions."""
+"""Held-out error against the weight of the classes in the prior of the latent coordinates."""
 
 from typing import Any, Literal
 
@@ -22,8 +22,8 @@ from bsdr_models.plots._style import (
 )
 
 STROKES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
-APART = 1.12  # factor between two ways of classifying at an end of the axis
-MEASURES = {"error": ("error rate", "Error"), "log_loss": ("log loss (nats per row)", "Log loss")}
+APART = 1.12  # factor between two classification methods at an end of the axis
+MEASURES = {"error": ("error rate", "Error"), "log_loss": ("log loss (nats/sample)", "Log loss")}
 
 
 @styled
@@ -35,15 +35,15 @@ def plot_weight_path(
 ) -> Axes:
     """Plot error or log loss against the weight of the classes, on a logarithmic axis.
 
-    On the left the positions explain the features, on the right they keep the classes apart. A
-    weight of zero (no classes) and an infinite one (classes alone) stand apart at the ends.
+    On the left the latent coordinates explain the features, on the right they separate the classes.
+    Weights of zero (no classes) and infinity (classes only) are drawn at the ends.
 
     Parameters
     ----------
     tree
-        Tree with a group "weight_path", or that dataset: `error` or `log_loss` over `weight`, and
-        with several ways of classifying over `approximation` too; `error_sd` or `log_loss_sd` are
-        drawn as a band. Its attribute `chosen_weight` is marked.
+        Tree with a group "weight_path", or that dataset: `error` or `log_loss` over `weight` and,
+        with several classification methods, `approximation`; `error_sd` or `log_loss_sd` are drawn
+        as a band. Its attribute `chosen_weight` is marked.
     measure
         Which of the two.
     ax
@@ -72,7 +72,7 @@ def plot_weight_path(
         symbol: dict[str, Any] = {"color": shade, "marker": marker(i), "markersize": 6.0}
         stroke = STROKES[i % len(STROKES)]
         ax.plot(place[inner], values[inner], linestyle=stroke, linewidth=1.8, label=name, **symbol)
-        # Side by side at the ends, where no line tells them apart.
+        # Side by side at the ends, where there are no lines.
         beside = place[~inner] * APART ** (i - 0.5 * (len(names) - 1))
         ax.plot(beside, values[~inner], linestyle="none", markerfacecolor="white", **symbol)
         if band:
@@ -99,7 +99,7 @@ def plot_weight_path(
             zorder=1.5,
             gid="chosen",
         )
-        note += f" Dashed: the weight chosen, {_text(float(chosen))}."
+        note += f" Dashed: chosen weight, {_text(float(chosen))}."
     if len(names) > 1:
         add_legend(ax)
     set_title(ax, f"{title} against the weight of the classes", note)
@@ -107,7 +107,7 @@ def plot_weight_path(
 
 
 def _places(weight: FloatArray) -> FloatArray:
-    """Where weights (W,) stand on a logarithmic axis: 0 and infinity one step beyond the rest."""
+    """Axis coordinates of weights (W,): 0 and infinity lie one step beyond the rest."""
     inner = weight[np.isfinite(weight) & (weight > 0.0)]
     low, high = inner.min(), inner.max()
     step = max((high / low) ** 0.12, 3.0)
@@ -115,7 +115,7 @@ def _places(weight: FloatArray) -> FloatArray:
 
 
 def _mark_ends(ax: Axes, weight: FloatArray, place: FloatArray) -> None:
-    """Ticks at powers of ten inside, and the names of zero and infinity at the ends."""
+    """Put ticks at powers of ten, and at zero and infinity at the ends."""
     inner = place[np.isfinite(weight) & (weight > 0.0)]
     powers = np.arange(np.floor(np.log10(inner.min())), np.ceil(np.log10(inner.max())) + 1.0)
     ticks = {10.0**p: f"$10^{{{p:.0f}}}$" for p in powers[:: 1 + len(powers) // 8]}
@@ -133,7 +133,7 @@ def _mark_ends(ax: Axes, weight: FloatArray, place: FloatArray) -> None:
 
 
 def _note(path: xr.Dataset, measure: str, weight: FloatArray, names: list[Any]) -> str:
-    """Where each curve is lowest."""
+    """Caption with the minimum of each curve."""
     found = []
     for name in names:
         values = (path if name is None else path.sel({APPROXIMATION: name}))[measure].values

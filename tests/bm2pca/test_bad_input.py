@@ -237,7 +237,7 @@ def test_too_few_samples_for_cross_validation(iris, kind):
     X, y = iris
     model = kind(random_state=0)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "class .* has a single row")
+        warnings.filterwarnings("ignore", "class .* has a single sample")
         with pytest.warns(UserWarning, match="not calibrated"):
             model.fit(X[[0, 20, 40]], y[[0, 20, 40]])
     assert_finite(model, X)

@@ -422,5 +422,5 @@ def test_predictions_as_a_tree(diabetes, diabetes_model):
     np.testing.assert_array_equal(group["prediction"].values[:, 0], mean)
     np.testing.assert_array_equal(group["prediction_sd"].values[:, 0], std)
     np.testing.assert_array_equal(group["y"], y_test[:7])
-    with pytest.raises(ValueError, match="y has 6 rows, X has 7"):
+    with pytest.raises(ValueError, match="y has 6 samples, X has 7"):
         diabetes_model.predict_idata(test[:7], y_test[:6])

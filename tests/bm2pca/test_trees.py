@@ -384,7 +384,7 @@ def test_predictions_tree_equals_the_methods(fitted, engine, target):
         np.testing.assert_array_equal(group["predicted"], model.predict(new))
     assert tree.attrs["inference_method"] == model.idata_.attrs["inference_method"]
     assert "y" not in model.predict_idata(new)["predictions"]
-    with pytest.raises(ValueError, match="y has 6 rows, X has 7"):
+    with pytest.raises(ValueError, match="y has 6 samples, X has 7"):
         model.predict_idata(new, known[:6])
 
 

@@ -56,7 +56,7 @@ def make_search(problem, basis, at):
         target=problem.target, n_labels=problem.contrasts.shape[1], priors=problem.priors
     )
     blocks = InProcess([Block(X=problem.X, y=problem.y, begin=0)])
-    _, sums = blocks.visit(sum_data, shared=response)
+    sums = blocks.reduce(sum_data, shared=response)
     prepared = laplace.Prepared(response=response, metric=None, sums=sums)
     search = laplace._Search(
         blocks, prepared, problem.n_components, None, lambda count, value: None

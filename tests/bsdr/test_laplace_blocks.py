@@ -100,9 +100,9 @@ def test_covariances_need_one_block_of_a_dask_array_at_a_time(put, data, whole, 
     found = model.transform(csr_array(data[0]), return_cov=True)
     for answer, each in zip(found, expected, strict=True):
         np.testing.assert_allclose(answer, each, rtol=1e-9, atol=1e-12)
-    with pytest.raises(ValueError, match="X has no rows"):
+    with pytest.raises(ValueError, match="X has no samples"):
         model.transform(csr_array(data[0])[:0])
-    with pytest.raises(ValueError, match="one block of rows at a time"):
+    with pytest.raises(ValueError, match="one block at a time"):
         whole.transform(put["dask"](data[0], tmp_path), return_cov=True)
     with pytest.raises(ValueError, match="12 features"):
         whole.transform(put["dask"](data[0][:, :12], tmp_path))
@@ -134,18 +134,18 @@ def test_fit_in_blocks_can_be_saved(data, whole, tmp_path):
 
 def test_fit_resumes_from_its_checkpoint(data, tmp_path, monkeypatch):
     more = {"block_size": 33, "checkpoint": tmp_path / "fit"}
-    visited = {"n": 0}
-    visit = InProcess.visit
+    calls = {"n": 0}
+    reduce = InProcess.reduce
 
     def stop(self, *arguments, **options):
-        visited["n"] += 1
-        if visited["n"] == 25:
+        calls["n"] += 1
+        if calls["n"] == 25:
             raise KeyboardInterrupt
-        return visit(self, *arguments, **options)
+        return reduce(self, *arguments, **options)
 
     whole = fit(*data, block_size=33)
     with monkeypatch.context() as patch:
-        patch.setattr(InProcess, "visit", stop)
+        patch.setattr(InProcess, "reduce", stop)
         interrupted = fit(*data, **more)
     assert interrupted.interrupted_
     assert not interrupted.converged_

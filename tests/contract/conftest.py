@@ -1,4 +1,4 @@
-"""The zoo: every estimator in every form that has code of its own, cut short.
+"""Every estimator in every form that has code of its own, cut short.
 
 All are asked the same questions. A test takes the fixture ``name`` (or ``classifier``,
 ``regressor``, ``kind``), and gets models, data and assertions from the fixture ``zoo``.
@@ -67,11 +67,11 @@ FEW_PARTICLES = {"_MAX_PARTICLES": 16, "_FOLD_PARTICLES": 8, "_EMPTY_PARTICLES":
 # Takes most of a second.
 SLOW = {"bm2pca_gibbs"}
 
-# What dirt deserves to be told, and what so short a fit has to say: every warning there is but
+# Expected warnings about bad input and short fits: every warning there is but
 # for that of constant features.
 EXPLAINED = (
     "the targets are not predictable from X",
-    "class .* has a single row",
+    "class .* has a single sample",
     "mean field stopped after max_iter",
     "R-hat of the identified quantities",
     "every class has one sample only",
@@ -110,7 +110,7 @@ def kind(request):
 
 
 def make(name, **more):
-    """A new estimator of the zoo."""
+    """A new estimator of the package."""
     return clone({**ESTIMATORS, **KINDS}[name]).set_params(**more)
 
 
@@ -129,7 +129,7 @@ def target(name, y):
 
 
 def outputs(model, X):
-    """Everything a model says about rows, by name."""
+    """Everything a model says about samples, by name."""
     found = {"predict": model.predict(X)}
     if hasattr(model, "predict_proba"):
         found["proba"] = model.predict_proba(X)
@@ -160,7 +160,7 @@ def assert_finite(model, X):
 
 
 class Zoo(SimpleNamespace):
-    """Named things, in one word where a failed example is printed."""
+    """Named values, in one word where a failed example is printed."""
 
     def __repr__(self):
         return "zoo"
@@ -168,14 +168,14 @@ class Zoo(SimpleNamespace):
 
 @pytest.fixture(scope="session")
 def zoo():
-    """Rows of iris, 15 of each class, and everything above by name."""
+    """Samples of iris, 15 of each class, and everything above by name."""
     X, y = load_iris(return_X_y=True)
     rows = np.r_[0:15, 50:65, 100:115]
     X, y = X[rows], y[rows]
     cache = {}
 
     def fitted(name):
-        """Fitted once to rows without dirt; not to be fitted again."""
+        """Fitted once to samples without bad input; not to be fitted again."""
         if name not in cache:
             cache[name] = fit(make(name), X, target(name, y))
         return cache[name]

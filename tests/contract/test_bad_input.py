@@ -1,7 +1,7 @@
-"""Ordinary dirt: an error that names the cause before any work, or a finite result. Never NaN.
+"""Bad input: an error that names the cause before any work, or a finite result; never NaN.
 
-Every estimator of the zoo gets every case; ``docs/bad_input.md`` has a line for each, and the last
-test compares the two. Warnings are errors, but for those that a case is meant to give.
+Every estimator gets every case; ``docs/bad_input.md`` has a line for each, and the last test
+compares the two. Warnings are errors, except those expected of a case.
 """
 
 import re
@@ -31,7 +31,7 @@ def with_value(X, value):
     return X
 
 
-# ------------------------------------------------------------------------------------- rows
+# ------------------------------------------------------------------------------------- samples
 
 ROWS_REFUSED = {
     "nan": (lambda X: with_value(X, np.nan), "Input X contains NaN"),
@@ -77,10 +77,13 @@ ROWS_REFUSED = {
     ),
     "ragged": (lambda X: [row[: 1 + i % 4].tolist() for i, row in enumerate(X)], "as a matrix"),
     "records": (lambda X: np.zeros(len(X), dtype=[("a", float)]), "array of records"),
-    "dict": (lambda X: dict(enumerate(X.T)), "X must be a matrix of rows and features, got dict"),
-    "path": (lambda X: "data.csv", "X must be a matrix of rows and features, got str"),
-    "none": (lambda X: None, "X must be a matrix of rows and features, got NoneType"),
-    "sparse": (sparse.csr_matrix, "(?s)Sparse data .* takes dense rows only: .*BM2PCAClassifier"),
+    "dict": (
+        lambda X: dict(enumerate(X.T)),
+        "X must be a matrix of samples and features, got dict",
+    ),
+    "path": (lambda X: "data.csv", "X must be a matrix of samples and features, got str"),
+    "none": (lambda X: None, "X must be a matrix of samples and features, got NoneType"),
+    "sparse": (sparse.csr_matrix, "(?s)Sparse data .* takes dense arrays only: .*BM2PCAClassifier"),
     "same_names": (
         lambda X: pd.DataFrame(X, columns=["a", "b", "a", "c"]),
         "2 columns of X are named 'a'",
@@ -135,14 +138,14 @@ def with_label(y, value):
     return y
 
 
-# Of Dask arrays in blocks of seven rows.
+# Of Dask arrays in blocks of seven samples.
 BLOCKS_REFUSED = {
     "nan": (lambda X, y: (with_value(X, np.nan), y), "block 0, row 3: X contains nan .column 1"),
     "inf": (lambda X, y: (with_value(X, np.inf), y), "block 0, row 3: X contains inf .column 1"),
     "text": (lambda X, y: (X.astype(str), y), "block 0, rows 0 to 6: X is of type <U"),
     "label_missing": (lambda X, y: (X, with_label(y, np.nan)), "block 2, row 17: y is nan"),
     "label_real": (lambda X, y: (X, with_label(y, 0.5)), "block 2, row 17: y is 0.5"),
-    "label_for_some": (lambda X, y: (X, y[:-1]), "rows"),
+    "label_for_some": (lambda X, y: (X, y[:-1]), "samples"),
 }
 
 
@@ -192,7 +195,7 @@ ROWS_TAKEN = {
     "nested_lists": lambda X: X.tolist(),
     "no_mask": lambda X: np.ma.masked_greater(X, 100.0),
 }
-# Rows of less information, or of units that only some of the models can do without.
+# Samples of less information, or of units that only some of the models can do without.
 HARD = {"bool", "one_feature", "wildly_mixed_scales"}
 
 
@@ -219,9 +222,9 @@ def test_a_constant_column_is_ignored_with_one_warning(zoo, name):
         warnings.simplefilter("always")
         model = zoo.make(name).fit(constant, y)
     messages = [str(w.message) for w in caught if "constant" in str(w.message)]
-    assert messages == ["1 of 5 features are constant in the training rows and are ignored"]
+    assert messages == ["1 of 5 features are constant in the training samples and are ignored"]
     zoo.assert_finite(model, constant)
-    elsewhere = np.insert(X, 2, 1e8, axis=1)  # what it is in new rows cannot matter
+    elsewhere = np.insert(X, 2, 1e8, axis=1)  # what it is in new samples cannot matter
     np.testing.assert_array_equal(model.predict(elsewhere), model.predict(constant))
 
 
@@ -324,7 +327,7 @@ LABELS_REFUSED = {
     "three_axes": (lambda y: np.stack([y, y])[None].T, "dim 3|1d array"),
     "wrong_length": (lambda y: y[:-1], "inconsistent numbers of samples"),
     "no_labels": (lambda y: [], "y has no entries"),
-    "single_value": (lambda y: 3, "an entry for each row, got 3"),
+    "single_value": (lambda y: 3, "an entry for each sample, got 3"),
     "dict": (lambda y: dict(enumerate(y)), "got dict"),
     "ragged": (lambda y: [[0, 1], [2]] * 22 + [[1]], "y cannot be read as an array"),
     "none": (lambda y: None, "requires y to be passed"),
@@ -408,7 +411,7 @@ def test_labels_in_a_column_are_read_with_a_warning(zoo, classifier):
 
 def test_a_class_of_one_row_is_kept_with_a_warning(zoo, classifier):
     X, y = zoo.X, np.append(zoo.y[:-1], 7)
-    with pytest.warns(UserWarning, match="class 7 has a single row"):
+    with pytest.warns(UserWarning, match="class 7 has a single sample"):
         model = zoo.fit(zoo.make(classifier), X, y, zoo.explained[2:])
     assert model.classes_.tolist() == [0, 1, 2, 7]
     zoo.assert_finite(model, X)

@@ -31,12 +31,12 @@ from bsdr_models import (
 from bsdr_models.bsdr import SAMPLING
 from bsdr_models.bsdr.priors import HierarchicalPriors
 
-# What the checks' data deserve to be told: labels without signal, one row of a class, too few
+# What the checks' data deserve to be told: labels without signal, one sample of a class, too few
 # draws to converge, a limit of iterations that was set to be reached.
 EXPLAINED = [
     "ignore:the targets are not predictable from X",
-    "ignore:class .* has a single row",
-    "ignore:.* features are constant in the training rows",
+    "ignore:class .* has a single sample",
+    "ignore:.* features are constant in the training samples",
     "ignore:mean field stopped after max_iter",
     "ignore:R-hat of the identified quantities",
     "ignore:every class has one sample only",
@@ -56,7 +56,7 @@ EXPECTED = {
         "wants probabilities below one, which large scores at a temperature of one are not"
     ),
 }
-# One population of the hierarchical model, and the model of the paper by one climb.
+# One population of the hierarchical model, and the model of the paper by one ascent.
 EXACT = {"chains": 1, "draws": 16, "pooling": "linear", "random_state": 0}
 BSDR_PAPER = {"variant": "paper", "random_state": 0}
 # BM2PCA without cross-validation.
@@ -122,14 +122,14 @@ def test_scikit_learn_checks_of_gibbs(estimator, check):
 
 @pytest.fixture(scope="module")
 def labelled():
-    """Iris in a frame, 25 rows of each class, classes as text."""
+    """Iris in a frame, 25 samples of each class, classes as text."""
     X, y = load_iris(return_X_y=True, as_frame=True)
     return X.iloc[::2], np.array(["setosa", "versicolor", "virginica"])[y[::2]]
 
 
 @pytest.fixture(scope="module")
 def measured():
-    """Diabetes in a frame, 111 rows, a real target."""
+    """Diabetes in a frame, 111 samples, a real target."""
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     return X[::4], y[::4]
 
@@ -282,7 +282,7 @@ def test_cross_validated_probabilities_of_text(fitted_to_frames, name):
 
 
 @every
-def test_nothing_but_rows_and_targets_is_asked_for(fitted_to_frames, name):
+def test_nothing_but_samples_and_targets_is_asked_for(fitted_to_frames, name):
     """No sample weights; with metadata routing a pipeline has nothing to route by default."""
     model, (X, y) = fitted_to_frames(name)
     with pytest.raises(TypeError, match="sample_weight"):

@@ -1,4 +1,4 @@
-"""Random dirt: a clear error or finite output, for every estimator.
+"""Random bad input: a clear error or finite output, for every estimator.
 
 An example is a small table to which a few accidents have happened, with labels of some kind and
 settings of some kind. The fast tests draw a few dozen, the slow ones hundreds, always the same.
@@ -197,14 +197,14 @@ def assert_explained(error):
 
 
 def check(zoo, kind, example):
-    """Fit and say everything of new rows, or be refused for a reason that is known."""
+    """Fit and say everything of new samples, or be refused for a reason that is known."""
     choices = CHOICES[kind]
     model = zoo.make(kind, **choices[example.choice % len(choices)])
     if "n_components" in model.get_params():
         model.set_params(n_components=example.n_components)
     X, y = example.rows(), example.targets(real=kind.endswith("Regressor"))
     with warnings.catch_warnings():
-        for message in (*zoo.explained, ".* features are constant in the training rows"):
+        for message in (*zoo.explained, ".* features are constant in the training samples"):
             warnings.filterwarnings("ignore", message)
         try:
             model.fit(X, y)

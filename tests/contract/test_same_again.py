@@ -1,4 +1,4 @@
-"""The same rows, seeds and units give the same answers, alone or together, here or elsewhere."""
+"""The same samples, seeds and units give the same answers, alone or together, here or elsewhere."""
 
 import tracemalloc
 
@@ -7,12 +7,12 @@ import pytest
 
 pytestmark = pytest.mark.usefixtures("few_particles")
 
-# What the answers about one row are compared by; D-GPLVM places rows by a search, and scales of
-# nearly separable classes by Laplace's method are large.
+# Tolerances: D-GPLVM embeds samples by a search, and scales of nearly separable classes by
+# Laplace's method are large.
 TIGHT, LOOSE = {"rtol": 1e-8, "atol": 1e-10}, {"rtol": 1e-6, "atol": 1e-8}
 
 
-def test_a_row_alone_is_a_row_among_a_thousand(zoo, name):
+def test_a_sample_alone_is_a_sample_among_a_thousand(zoo, name):
     model = zoo.fitted(name)
     rng = np.random.default_rng(5)
     rows = zoo.X[rng.integers(45, size=1000)] + 0.1 * rng.standard_normal((1000, 4))
@@ -59,7 +59,7 @@ def test_seeds_of_every_kind(zoo, name):
         np.testing.assert_array_equal(positions(kind(3)), positions(kind(3)))
     np.testing.assert_array_equal(positions(3), positions(np.int64(3)))
     rng = np.random.default_rng(3)
-    assert not np.array_equal(positions(rng), positions(rng))  # a generator goes on
+    assert not np.array_equal(positions(rng), positions(rng))  # a generator continues
     assert not np.array_equal(positions(3), positions(4))
     assert not np.array_equal(positions(None), positions(None))
     after = np.random.get_state()[1]  # noqa: NPY002
@@ -83,7 +83,7 @@ UNITS = {
     "largest_floats": 1.7e308 / 8.0,
     "each_of_its_own": np.array([1e12, 1e-12, 1.0, 1e5]),
 }
-# Climbs that end where they have converged, not where they were cut short.
+# Ascents that end where they have converged, not where they were cut short.
 CLIMBS = (
     *("bsdr", "bsdr_paper", "mnp", "bsdr_regressor", "bm2pca", "bm2pca_one_vs_rest"),
     *("bm2pca_paper", "bm2pca_paper_one_vs_rest", "bm2pca_regressor", "dgplvm", "dgplvm_limit"),

@@ -25,7 +25,7 @@ every_table = pytest.mark.parametrize("library", TABLES)
 
 
 def said(model, X):
-    """What a model says of rows, as one array."""
+    """What a model says of samples, as one array."""
     return model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
 
 
@@ -106,7 +106,7 @@ def test_what_is_no_table_is_refused_with_advice(zoo, kind, case):
 
 @pytest.mark.parametrize("container", ["pandas", "polars"])
 @pytest.mark.parametrize("library", ["pandas", "polars", "xarray"])
-def test_positions_in_the_container_that_was_asked_for(zoo, kind, library, container):
+def test_coordinates_in_the_container_that_was_asked_for(zoo, kind, library, container):
     if kind == "MNPClassifier":
         return
     table = TABLES[library](zoo.X, NAMES)
@@ -162,7 +162,7 @@ SPARSE = {
 
 @pytest.mark.parametrize("case", SPARSE)
 @pytest.mark.parametrize("taker", ["BM2PCAClassifier", "BM2PCARegressor"])
-def test_sparse_rows_in_any_format(zoo, taker, case):
+def test_sparse_samples_in_any_format(zoo, taker, case):
     rows = np.where(zoo.X > 2.0, zoo.X, 0.0)
     model = zoo.fit(zoo.make(taker), sparse.csr_array(rows), zoo.target(taker))
     got = zoo.fit(zoo.make(taker), SPARSE[case](rows), zoo.target(taker))

@@ -33,7 +33,7 @@ each_variant = pytest.mark.parametrize("name", ["default", "paper"])
 # Expected warnings: labels without signal, one sample of a class, few iterations.
 EXPLAINED = (
     "the mapping does not predict the classes",
-    "class .* has a single row",
+    "class .* has a single sample",
     "every class has collapsed to a point",
     "the latent coordinates explain almost nothing",
     "the search stopped after max_iter",
@@ -310,7 +310,7 @@ def test_classes_of_one_sample_each_give_no_collapse_warning(iris):
         warnings.simplefilter("always")
         make().fit(iris[0][[0, 20, 40]], [0, 1, 2])
     said = [str(w.message) for w in caught]
-    assert any("has a single row" in message for message in said)
+    assert any("has a single sample" in message for message in said)
     assert not any("collapsed" in message for message in said)
 
 

@@ -250,7 +250,7 @@ def test_predictions(fitted, name):
         np.testing.assert_array_equal(group["out_of_range"], model.out_of_range(X))
     assert tree.attrs["model"] == "dgplvm"
     assert "y" not in model.predict_idata(X[:3])["predictions"]
-    with pytest.raises(ValueError, match="y has 40 rows, X has 3"):
+    with pytest.raises(ValueError, match="y has 40 samples, X has 3"):
         model.predict_idata(X[:3], labels)
 
 

@@ -1,4 +1,4 @@
-"""Searches that go on where they were stopped."""
+"""Searches that continue where they were stopped."""
 
 import json
 
@@ -31,7 +31,7 @@ def search(X, folder, n_offers, **options):
     return begun
 
 
-def test_a_search_goes_on_from_what_was_written_last(X, tmp_path):
+def test_a_search_continues_from_what_was_written_last(X, tmp_path):
     assert search(X, tmp_path / "fit", 14) is None
     found = search(X, tmp_path / "fit", 0)
     np.testing.assert_array_equal(found["point"], [10.0, 0.5])
@@ -41,9 +41,9 @@ def test_a_search_goes_on_from_what_was_written_last(X, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rows": 59}, "it has 60 rows, these are 59"),
-        ({"features": 2}, "it has 1 features, these rows 2"),
-        ({"size": 30}, "its blocks are of other sizes"),
+        ({"rows": 59}, "it has 60 samples, X has 59"),
+        ({"features": 2}, "it has 1 features, X has 2"),
+        ({"size": 30}, "its blocks have other sizes"),
         ({"settings": {"n_components": 3}}, "n_components was 2 and is 3"),
         ({"settings": {}}, "n_components was 2 and is None"),
     ],

@@ -1,4 +1,4 @@
-"""The driver of coordinate ascent, on a quadratic bound whose answer is known."""
+"""Coordinate ascent on a quadratic bound whose maximum is known."""
 
 from dataclasses import dataclass
 
@@ -54,7 +54,7 @@ def assert_rises(result):
 # ------------------------------------------------------------------------------- convergence
 
 
-def test_climbs_to_the_top_and_says_so():
+def test_ascends_to_the_maximum_and_reports_convergence():
     result = fit()
     assert result.converged
     assert not result.interrupted
@@ -99,7 +99,7 @@ def test_tolerance_is_a_gain_in_nats_whatever_the_bound():
 
 
 def two_tops(x):
-    """Half way to the nearer of two tops: 0 at -1 and 1 at +1."""
+    """Half way to the nearer of two maxima: 0 at -1 and 1 at +1."""
     x = 0.5 * (x + np.sign(x))
     elbo = float(x > 0) - (abs(x) - 1.0) ** 2
     return x, Info(elbo=elbo, terms={"all": elbo})
@@ -131,7 +131,7 @@ def test_parallel_have_streams_of_their_own_that_repeat():
 
 
 def test_convergence_is_that_of_the_best_restart():
-    """The better start is the one that runs into the limit."""
+    """The better restart reaches the limit of iterations."""
     starts = [-1.0, 1e6]
     result = fit(two_tops, init=lambda rng, restart: starts[restart], n_restarts=2, max_iter=3)
     assert result.restarts[0] > result.restarts[1]
@@ -296,27 +296,27 @@ def test_a_callback_stops_and_the_others_are_still_called(last, accelerated):
     assert not result.interrupted
 
 
-# ------------------------------------------------------------------------------------------ leaps
+# ------------------------------------------------------------------------------- joint searches
 
 
-def honest_leap(x, number, budget, on_step):
-    """Straight to the top in four moves."""
+def right_search(x, number, budget, on_step):
+    """Reaches the maximum in four steps."""
     for share in (0.5, 0.2, 0.1, 0.0):
         if on_step(share * x, info(share * x)):
             break
     return share * x, info(share * x)
 
 
-def test_a_leap_is_kept_when_it_pays():
-    result = fit(joint_search=honest_leap)
+def test_a_joint_search_is_kept_if_it_raises_the_bound():
+    result = fit(joint_search=right_search)
     assert result.converged
     assert_rises(result)
     assert len(result.elbo) < 10
     assert result.elbo[-1] == TOP
 
 
-def test_a_leap_may_stop_half_way():
-    result = fit(joint_search=honest_leap, callbacks=[lambda i, x, at: i == 3])
+def test_a_joint_search_may_stop_half_way():
+    result = fit(joint_search=right_search, callbacks=[lambda i, x, at: i == 3])
     assert len(result.elbo) == 3
     first, _ = step(START)
     np.testing.assert_allclose(result.state, 0.2 * first)
@@ -334,7 +334,7 @@ def test_being_stopped_early_in_a_round_is_not_convergence():
     assert not result.converged
 
 
-def test_a_leap_has_a_budget():
+def test_a_joint_search_has_a_budget():
     budgets = []
 
     def joint_search(x, number, budget, on_step):
@@ -348,33 +348,33 @@ def test_a_leap_has_a_budget():
     assert max(budgets) == JOINT_EVALUATIONS
 
 
-def lying_leap(x, number, budget, on_step):
-    """Promises much on the way and ends below where it began."""
+def wrong_search(x, number, budget, on_step):
+    """Reports a higher bound on the way, and ends below its initial state."""
     for lie in (10.0, 20.0):
         on_step(2.0 * x, info(2.0 * x, lie=lie))
     return 2.0 * x, info(2.0 * x)
 
 
-def silent_leap(x, number, budget, on_step):
-    """Better than its start, but no step of it was taken."""
+def silent_search(x, number, budget, on_step):
+    """Ends above its initial state, but reports no step."""
     return 0.5 * x, info(0.5 * x)
 
 
-def descending_leap(x, number, budget, on_step):
+def descending_search(x, number, budget, on_step):
     on_step(2.0 * x, info(2.0 * x))
     return 2.0 * x, info(2.0 * x)
 
 
-@pytest.mark.parametrize("joint_search", [lying_leap, silent_leap, descending_leap])
+@pytest.mark.parametrize("joint_search", [wrong_search, silent_search, descending_search])
 @pytest.mark.parametrize("extrapolation", [None, PLAIN])
-def test_a_leap_that_does_not_pay_leaves_no_trace(joint_search, extrapolation):
+def test_a_joint_search_that_does_not_raise_the_bound_leaves_no_trace(joint_search, extrapolation):
     result = fit(joint_search=joint_search, extrapolation=extrapolation, max_iter=30)
     plain = fit(extrapolation=extrapolation, max_iter=30)
     np.testing.assert_array_equal(result.elbo, plain.elbo)
     np.testing.assert_array_equal(result.state, plain.state)
 
 
-def test_a_leap_that_lies_to_the_end_is_found_out_by_the_next_sweep():
+def test_a_joint_search_with_a_wrong_bound_is_caught_by_the_next_sweep():
     def joint_search(x, number, budget, on_step):
         on_step(x, info(x, lie=3.0))
         return x, info(x, lie=3.0)
@@ -383,7 +383,7 @@ def test_a_leap_that_lies_to_the_end_is_found_out_by_the_next_sweep():
         fit(joint_search=joint_search)
 
 
-def test_an_interrupt_inside_a_leap_keeps_the_steps_taken():
+def test_an_interrupt_inside_a_joint_search_keeps_the_steps_taken():
     def joint_search(x, number, budget, on_step):
         on_step(0.5 * x, info(0.5 * x))
         raise KeyboardInterrupt

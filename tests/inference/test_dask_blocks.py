@@ -1,4 +1,4 @@
-"""Blocks on a cluster, and blocks that Dask reads one after the other."""
+"""Blocks on a cluster, and blocks read one by one from a Dask array."""
 
 import os
 import time
@@ -34,9 +34,9 @@ def arrays():
 @pytest.fixture
 def expected(arrays, toy):
     X, y = arrays
-    centres, rows, total = toy.run(InProcess([Block(X=X, y=y, begin=0)]), SWEEPS)
-    assert np.abs(centres[0] - centres[1]).min() > 1.0  # it has found something
-    return centres, rows, total
+    found = toy.run(InProcess([Block(X=X, y=y, begin=0)]), SWEEPS)
+    assert np.abs(found[0][0] - found[0][1]).min() > 1.0  # the components are separated
+    return found
 
 
 def assert_same(found, expected):
@@ -65,7 +65,7 @@ KINDS = ["arrays", "dask targets", "sparse", "unknown sizes"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_after_the_other_is_all_at_once(arrays, expected, toy, kind):
+def test_blocks_in_process_equal_one_block(arrays, expected, toy, kind):
     blocks = blocks_of_dask(*dask_pair(arrays, kind))
     assert isinstance(blocks, InProcess)
     assert blocks.sizes == (20, 33, 30)
@@ -73,8 +73,8 @@ def test_one_after_the_other_is_all_at_once(arrays, expected, toy, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n_copies", [0, 3], ids=["handed on", "copies"])
-def test_on_a_cluster_is_all_at_once(
+@pytest.mark.parametrize("n_copies", [0, 3], ids=["task", "copies"])
+def test_blocks_on_a_cluster_equal_one_block(
     arrays, expected, toy, kind, n_copies, threads_cluster, monkeypatch
 ):
     monkeypatch.setattr(dask_blocks, "_FEW_BLOCKS", n_copies)
@@ -108,13 +108,13 @@ def test_every_source_gives_the_same_fit(
 
 
 @pytest.mark.parametrize("on_cluster", [False, True])
-def test_no_rows_are_refused(arrays, threads_cluster, on_cluster):
+def test_no_samples_are_refused(arrays, threads_cluster, on_cluster):
     X, _ = dask_pair(arrays, "arrays")
-    with pytest.raises(ValueError, match="X has no rows"):
+    with pytest.raises(ValueError, match="X has no samples"):
         blocks_of_dask(X[X[:, 0] > np.inf], client=threads_cluster if on_cluster else None)
 
 
-def test_blocks_have_the_rows_that_were_asked_for(arrays, threads_cluster):
+def test_blocks_have_the_given_size(arrays, threads_cluster):
     X, y = dask_pair(arrays, "unknown sizes")
     for client in (None, threads_cluster):
         blocks = blocks_of_dask(X, y, block_size=40, client=client)
@@ -124,7 +124,7 @@ def test_blocks_have_the_rows_that_were_asked_for(arrays, threads_cluster):
 @pytest.mark.parametrize("on_cluster", [False, True])
 def test_lengths_must_agree(arrays, on_cluster, threads_cluster):
     X, y = dask_pair(arrays, "arrays")
-    with pytest.raises(ValueError, match="X has 83 rows, and y has 82"):
+    with pytest.raises(ValueError, match="X has 83 samples, and y has 82"):
         blocks_of_dask(X, y[1:], client=threads_cluster if on_cluster else None)
 
 
@@ -147,27 +147,26 @@ def twice_the_targets(block, shared):
     return 2 * block.y
 
 
-def test_an_error_of_a_block_arrives_and_hinders_no_later_visit(
+def test_an_error_of_a_block_is_raised_and_later_sums_are_right(
     arrays, toy, expected, threads_cluster
 ):
     blocks = blocks_of_dask(*dask_pair(arrays, "arrays"), client=threads_cluster)
-    parts = blocks.map(toy.first_rows)
-    with pytest.raises(FloatingPointError, match="rows from 20"):
-        blocks.visit(toy.negative, parts, shared=20)
+    with pytest.raises(FloatingPointError, match="samples from 20"):
+        blocks.reduce(toy.fail_at, shared=20)
     assert_same(toy.run(blocks, SWEEPS), expected)
 
 
 def test_tasks_treat_overflow_as_the_client_does(arrays, toy, threads_cluster):
     blocks = blocks_of_dask(*dask_pair(arrays, "arrays"), client=threads_cluster)
     with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow"):
-        blocks.visit(toy.overflow)
+        blocks.reduce(toy.overflow)
     with np.errstate(over="ignore"):
-        assert blocks.visit(toy.overflow)[1] == 3
+        assert blocks.reduce(toy.overflow) == 3
 
 
 def test_tasks_have_one_thread(arrays, toy, threads_cluster):
     blocks = blocks_of_dask(*dask_pair(arrays, "arrays"), client=threads_cluster)
-    assert blocks.visit(toy.threads)[1] == 3
+    assert blocks.reduce(toy.threads) == 3
 
 
 def test_nothing_is_left_on_the_workers(arrays, toy):
@@ -178,14 +177,14 @@ def test_nothing_is_left_on_the_workers(arrays, toy):
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         blocks = blocks_of_dask(*dask_pair(arrays, "arrays"), client=client)
-        state = toy.init(blocks)
+        centres = toy.init(blocks)
         for _ in range(5):
-            state, _ = toy.step(blocks, state)
+            centres, _ = toy.step(blocks, centres)
         deadline = time.monotonic() + 5.0
-        while (left := len(client.has_what()[client.cluster.workers[0].address])) > 6:
+        while (left := len(client.has_what()[client.cluster.workers[0].address])) > 3:
             assert time.monotonic() < deadline, left
             time.sleep(0.05)
-        assert left == 6  # three blocks, and the rows of each
+        assert left == 3  # the blocks
 
 
 # ------------------------------------------------------------------------------------ processes
@@ -200,14 +199,14 @@ def cluster(toy):
 
 
 def kill(client, number):
-    """Kill a worker's process; its blocks and what they have kept are lost."""
+    """Kill a worker's process; its blocks are lost."""
     pids = client.run(os.getpid)
     os.kill(list(pids.values())[number], 9)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [(1,), (7,), (3, 8)])
-@pytest.mark.parametrize("n_copies", [0, 8], ids=["handed on", "copies"])
+@pytest.mark.parametrize("n_copies", [0, 8], ids=["task", "copies"])
 def test_a_killed_worker_changes_nothing(arrays, toy, expected, cluster, at, n_copies, monkeypatch):
     monkeypatch.setattr(dask_blocks, "_FEW_BLOCKS", n_copies)
     X, y = arrays
@@ -218,20 +217,22 @@ def test_a_killed_worker_changes_nothing(arrays, toy, expected, cluster, at, n_c
 
 
 @pytest.mark.slow
-def test_rows_stay_where_they_are_made(arrays, toy, cluster):
-    """Both workers hold an even share of blocks from the first sweep to the last."""
+def test_blocks_stay_on_their_workers(arrays, toy, cluster):
+    """Both workers hold an even share of the results of a map, the same after every sweep."""
     X, y = arrays
     with distributed.Client(cluster, set_as_default=False) as client:
         blocks = blocks_of_dask(da.from_array(X, chunks=(11, P)), y, client=client)
-        state = toy.init(blocks)
-        homes = None
+        centres = toy.init(blocks)
+        first = None
         for _ in range(5):
-            state, _ = toy.step(blocks, state)
-            held = client.who_has([part.future for part in state.rows])
-            where = [tuple(held[part.future.key]) for part in state.rows]
-            homes = homes or where
-            assert where == homes
-        assert sorted(where.count(home) for home in set(where)) == [4, 4]
+            parts = blocks.map(toy.responsibilities, shared=centres)
+            centres, _ = toy.step(blocks, centres)
+            blocks.collect(parts)
+            held = client.who_has(list(parts))
+            where = [held[part.key][0] for part in parts]
+            first = first or where
+            assert where == first
+        assert sorted(where.count(worker) for worker in set(where)) == [4, 4]
 
 
 @pytest.mark.slow
@@ -258,4 +259,4 @@ def test_a_block_that_kills_its_workers_is_a_clear_error(arrays, toy, cluster):
     with distributed.Client(cluster, set_as_default=False) as client:
         blocks = blocks_of_dask(da.from_array(X, chunks=(40, P)), y, client=client)
         with pytest.raises(RuntimeError, match=r"killed several workers.*block_size"):
-            blocks.visit(toy.out_of_memory)
+            blocks.reduce(toy.out_of_memory)

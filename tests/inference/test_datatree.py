@@ -111,7 +111,7 @@ def test_attributes_that_no_file_can_hold_are_refused(groups, value):
 @pytest.mark.parametrize(
     ("group", "name", "values", "message"),
     [
-        ("posterior", "unheard_of", np.zeros((1, S)), "neither on the card"),
+        ("posterior", "unheard_of", np.zeros((1, S)), "neither in the specification"),
         ("posterior", "bias", np.zeros(K), "expected"),
         ("fit", "latent_mean", np.zeros((1, S, N, R)), "expected"),
         ("sample_stats", "lp", np.zeros(S), "expected"),

@@ -240,7 +240,7 @@ def test_bsdr_tree_has_identified_quantities_and_label_names(monkeypatch):
     np.testing.assert_array_equal(tree["constant_data/X"], X)
 
 
-def test_rows_are_kept_on_request_only(model):
+def test_samples_are_kept_on_request_only(model):
     assert engines._kept_names(model, TOY, None) == ["bias"]
     assert engines._kept_names(model, TOY, ["latent"]) == ["latent"]
     with pytest.raises(ValueError, match="no variables"):

@@ -143,7 +143,7 @@ def broken(x):
 
 @pytest.mark.parametrize("objective", [broken, lambda x: (np.nan, x), lambda x: (np.inf, x)])
 def test_nothing_finite_at_any_start(objective):
-    with pytest.raises(FloatingPointError, match="not finite at any start"):
+    with pytest.raises(FloatingPointError, match="not finite at any initial point"):
         run_map(objective, [np.zeros(2), np.ones(2)])
 
 

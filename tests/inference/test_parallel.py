@@ -1,4 +1,4 @@
-"""Tasks side by side: the same results, and what is left when a worker dies or the user stops."""
+"""Tasks in parallel: the same results, and what is left when a worker dies or the user stops."""
 
 import os
 import signal
@@ -32,11 +32,11 @@ def killer(victims, argument):
     return os.getpid()
 
 
-# --------------------------------------------------------------------------------- side by side
+# --------------------------------------------------------------------------------- in parallel
 
 
 @pytest.mark.parametrize("n_jobs", [2, 3])
-def test_results_have_the_same_bits_whatever_runs_side_by_side(n_jobs):
+def test_results_have_the_same_bits_whatever_runs_in_parallel(n_jobs):
     alone = run_tasks(draw, streams(5))
     shared = run_tasks(draw, streams(5), n_jobs=n_jobs)
     assert list(alone.results) == list(shared.results) == list(range(5))
@@ -87,7 +87,7 @@ def test_each_result_is_shown_as_it_comes():
 
 
 @pytest.mark.parametrize(("n_jobs", "expected"), [(1, "7/7"), (2, "2/2")])
-def test_the_bar_of_a_climb_counts_restarts_where_they_run_elsewhere(capsys, n_jobs, expected):
+def test_the_bar_of_an_ascent_counts_restarts_in_workers(capsys, n_jobs, expected):
     class Info:
         elbo = 1.0
 

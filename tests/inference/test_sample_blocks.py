@@ -16,17 +16,16 @@ def in_blocks(X, *sizes):
     )
 
 
-def row_sums(block, own, shared):
-    kept = own + block.X.sum(axis=1) + shared
-    return kept, np.array([kept.sum(), block.begin])
+def shifted_sum(block, shared):
+    return np.array([(block.X.sum(axis=1) + shared).sum(), block.begin])
 
 
-def test_a_visit_gives_each_block_its_own_and_adds_in_order():
+def test_map_keeps_a_result_per_block_and_reduce_adds_summands():
     X = np.arange(15.0).reshape(5, 3)
     blocks = in_blocks(X, 2, 3)
     assert blocks.sizes == (2, 3)
     assert blocks.n_features == 3
-    parts = blocks.map(lambda block, shared: np.full(len(block.X), shared), shared=10.0)
-    kept, total = blocks.visit(row_sums, parts, shared=1.0)
-    np.testing.assert_array_equal(np.concatenate(kept), X.sum(axis=1) + 11.0)
+    parts = blocks.map(lambda block, shared: block.X.sum(axis=1) + shared, shared=11.0)
+    np.testing.assert_array_equal(np.concatenate(blocks.collect(parts)), X.sum(axis=1) + 11.0)
+    total = blocks.reduce(shifted_sum, shared=11.0)
     np.testing.assert_array_equal(total, [X.sum() + 55.0, 2.0])

@@ -138,7 +138,7 @@ def elementwise(theta):
 
 
 def check_resampling():
-    """Each particle goes on S times its share of the weights, on average and nearly every time."""
+    """Each particle is drawn S times its share of the weights, on average and nearly always."""
     rng = np.random.default_rng(0)
     weight = rng.gamma(0.5, size=20)
     weight[[0, 7, 19]] = 0.0
@@ -146,7 +146,7 @@ def check_resampling():
     count = np.zeros((4000, 20))
     for row in count:
         chosen = resample(weight, rng=rng)
-        assert (np.diff(chosen) >= 0).all()  # copies side by side
+        assert (np.diff(chosen) >= 0).all()  # copies are adjacent
         row += np.bincount(chosen, minlength=20)
         assert len(resample(weight, 7, rng=rng)) == 7
     assert (np.abs(count - share) < 1.0).all()
@@ -273,7 +273,7 @@ def test_form_of_the_result():
     assert len(shares) == len(run.temperatures) + MOVES.n_kept
     short = replace(MOVES, n_between=1, last_steps=1)
     run = run_tempering(Conjugate.log_likelihood, P, short, rng=np.random.default_rng(0))
-    pairs = run.draws.reshape(100, 2, P)  # the states of a particle stand side by side
+    pairs = run.draws.reshape(100, 2, P)  # states of a particle are adjacent
     within = np.sum((pairs[:, 0] - pairs[:, 1]) ** 2)
     assert within < np.sum((pairs[:, 0] - np.roll(pairs[:, 1], 40, axis=0)) ** 2)
 
@@ -313,7 +313,7 @@ def test_next_step_keeps_the_effective_sample_size(share):
 
 
 def test_particles_of_zero_likelihood_are_lost():
-    """Of a likelihood that is zero on half the space: a normal cut in two, evidence 1 / 2."""
+    """Of a likelihood that is zero on half the space: a normal truncated in two, evidence 1 / 2."""
 
     def log_likelihood(x):
         return np.where(x[:, 0] > 0.0, 0.0, -np.inf), np.zeros_like(x)
@@ -422,7 +422,7 @@ def stale_value_after_acceptance(patch):
 
 def stale_after_resampling(name):
     def plant(patch):
-        class Cloud(tempering._Cloud):
+        class Cloud(tempering._Particles):
             moving = True
 
             def __setattr__(self, key, value):
@@ -444,7 +444,7 @@ def stale_after_resampling(name):
             return cloud
 
         patch.setattr(tempering, "_move", move)
-        patch.setattr(tempering, "_Cloud", start)
+        patch.setattr(tempering, "_Particles", start)
 
     return plant
 

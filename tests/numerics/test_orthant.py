@@ -58,7 +58,7 @@ GAPS = [  # eta_y - eta_j of the other labels, for K = 2, 3 and 5
 
 
 @pytest.mark.parametrize("gaps", GAPS, ids=str)
-def test_cone_is_right_to_1e_8_at_any_gap(gaps):
+def test_argmax_region_is_right_to_1e_8_at_any_difference(gaps):
     y = len(gaps) // 2
     eta = np.insert(-np.array(gaps), y, 0.0) + 1.5
     log_prob, mean = precise_moments(eta, y)
@@ -121,7 +121,7 @@ def test_equal_scores_share_the_probability_equally():
         assert_allclose(log_prob, -np.log(n_labels), atol=1e-10)
 
 
-def test_extreme_gaps_stay_finite_and_match_the_leading_order():
+def test_extreme_differences_stay_finite_and_match_the_leading_order():
     """log P of the dominated class: the squared distance of eta to the cone, over two."""
     eta = np.array([[0.0, 1000.0, -1000.0], [1000.0, 0.0, 0.0], [-1000.0, 1000.0, 1000.0]])
     got = orthant.moments(eta, [0, 0, 0])
@@ -142,7 +142,7 @@ def problem(seed, n_samples=77, n_labels=5, scale=2.0):
     return eta, y, rng
 
 
-def test_a_row_does_not_depend_on_the_others():
+def test_a_sample_does_not_depend_on_the_others():
     eta, y, _ = problem(1)
     together = orthant.moments(eta, y, n_nodes=8)
     for row in (0, 63, 64, 76):
@@ -190,7 +190,7 @@ def test_mean_is_the_gradient_of_the_log_probability():
 @settings(max_examples=50, deadline=None)
 @given(data=st.data(), n_labels=st.integers(2, 5))
 def test_identities_of_the_cone(data, n_labels):
-    """One row of scores seen from each of its labels."""
+    """One sample of scores seen from each of its labels."""
     scores = data.draw(hnp.arrays(float, n_labels, elements=st.floats(-40, 40, width=32)))
     order = np.array(data.draw(st.permutations(range(n_labels))))
     eta, y = np.tile(scores, (n_labels, 1)), np.arange(n_labels)

@@ -1,4 +1,4 @@
-"""T2 and Q: leave-out values against the definition, limits against simulated normal rows."""
+"""T2 and Q: leave-out values against the definition, limits against simulated normal samples."""
 
 import numpy as np
 import pytest
@@ -8,21 +8,21 @@ from bsdr_models.numerics.outliers import Reference, q_limit, t2_limit
 
 
 def normal_rows(rng, n, factor):
-    """Rows of factors with loadings (R, D), and noise whose size differs between features."""
+    """Samples of factors with loadings (R, D), and noise whose size differs between features."""
     noise = rng.standard_normal((n, factor.shape[1])) * np.linspace(0.4, 1.6, factor.shape[1])
     return 3.0 + rng.standard_normal((n, len(factor))) @ factor + noise
 
 
 @pytest.fixture(scope="module")
 def world():
-    """40 training rows of 12 features, and a map to two scores that has not seen them."""
+    """40 training samples of 12 features, and a map to two scores that has not seen them."""
     rng = np.random.default_rng(0)
     factor = rng.standard_normal((3, 12))
     return rng, factor, normal_rows(rng, 40, factor), rng.standard_normal((12, 2))
 
 
 def distances(row, rows, projection):
-    """T2 and Q of one row by the definition."""
+    """T2 and Q of one sample by the definition."""
     z, centre = rows @ projection, (rows @ projection).mean(axis=0)
     fit = np.linalg.lstsq(z - centre, rows - rows.mean(axis=0), rcond=None)[0]
     d = row @ projection - centre
@@ -30,7 +30,7 @@ def distances(row, rows, projection):
     return t2, np.sum((row - rows.mean(axis=0) - d @ fit) ** 2)
 
 
-def test_new_rows_follow_the_definition(world):
+def test_new_samples_follow_the_definition(world):
     rng, factor, rows, projection = world
     reference, _ = Reference.learn(rows, projection)
     new = normal_rows(rng, 5, factor)
@@ -40,7 +40,7 @@ def test_new_rows_follow_the_definition(world):
     np.testing.assert_allclose(found.q_residual, expected[:, 1], rtol=1e-9)
 
 
-def test_each_training_row_is_compared_with_the_others(world):
+def test_each_training_sample_is_compared_with_the_others(world):
     _, _, rows, projection = world
     _, own = Reference.learn(rows, projection)
     expected = np.array(
@@ -52,9 +52,9 @@ def test_each_training_row_is_compared_with_the_others(world):
 
 @pytest.mark.parametrize("prob", [0.9, 0.99])
 def test_limits_hold_their_share_of_new_normal_rows(prob):
-    """Over 400 sets of 30 training rows, 50 new ones each; four standard errors of the sets.
+    """Over 400 sets of 30 training samples, 50 new ones each; four standard errors of the sets.
 
-    T2 is exact. Q is the chi-square of two moments estimated from 30 rows: within 0.03.
+    T2 is exact. Q is the chi-square of two moments estimated from 30 samples: within 0.03.
     """
     rng = np.random.default_rng(1)
     factor, projection = rng.standard_normal((2, 10)), rng.standard_normal((10, 2))
@@ -77,7 +77,7 @@ def test_limits_hold_their_share_of_new_normal_rows(prob):
     assert prob - 0.03 < share[2] < prob + 0.05
 
 
-def test_a_row_far_off_is_found_inside_and_outside_the_map(world):
+def test_a_sample_far_off_is_found_inside_and_outside_the_map(world):
     rng, factor, rows, projection = world
     reference, _ = Reference.learn(rows, projection)
     usual = normal_rows(rng, 1, factor)
@@ -93,7 +93,7 @@ def test_a_row_far_off_is_found_inside_and_outside_the_map(world):
     assert reference.compare(usual).tail_probability[0] > 0.05
 
 
-def test_sparse_rows_and_collinear_scores_change_nothing(world):
+def test_sparse_samples_and_collinear_scores_change_nothing(world):
     _, _, rows, projection = world
     reference, own = Reference.learn(rows, projection)
     twice = np.column_stack([projection, projection @ [1.0, -2.0]])
@@ -116,7 +116,7 @@ def test_a_map_that_misses_nothing_has_no_q(world):
     assert np.quantile(own.tail_probability, 0.1) > 0.01  # of T2 alone
 
 
-def test_too_few_rows_say_nothing(world):
+def test_too_few_samples_say_nothing(world):
     _, _, rows, projection = world
     assert Reference.learn(rows[:4], projection) is None
     assert Reference.learn(np.ones((9, 12)), projection) is None

@@ -38,7 +38,7 @@ def exact(eta, lapse=LAPSE):
 
 
 def first_class(eta, lapse=LAPSE):
-    """log p and its slope for label 0 of each row."""
+    """log p and its slope for label 0 of each sample."""
     value, slope = log_likelihood(eta[None], np.zeros(len(eta), int), lapse)
     return value[0], slope[0]
 

@@ -1,4 +1,4 @@
-"""Probit classification by features: against the matrices of all rows."""
+"""Probit classification by features: against the matrices of all samples."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def problem(n=40, m=7, scale=1.0, seed=0):
 
 @both
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
-def test_agrees_with_the_kernel_matrix_of_the_rows(by_features, exact, scale):
+def test_agrees_with_the_kernel_matrix_of_the_samples(by_features, exact, scale):
     F, sign, new = problem(scale=scale)
     got = by_features(F, sign, tol=1e-10)
     expected = exact(F @ F.T, sign)
@@ -45,7 +45,7 @@ def test_agrees_with_the_kernel_matrix_of_the_rows(by_features, exact, scale):
 
 
 @both
-def test_rows_are_worked_through_in_chunks(by_features, exact, monkeypatch):
+def test_samples_are_worked_through_in_chunks(by_features, exact, monkeypatch):
     F, sign, _ = problem()
     whole = by_features(F, sign)
     monkeypatch.setattr("bsdr_models.numerics.probit_gp_low_rank.CHUNK", 7)
@@ -55,7 +55,7 @@ def test_rows_are_worked_through_in_chunks(by_features, exact, monkeypatch):
 
 
 @both
-def test_classes_far_apart_and_rows_that_contradict(by_features, exact):
+def test_classes_far_apart_and_samples_that_contradict(by_features, exact):
     F, sign, _ = problem(n=60, m=3, scale=1e3)
     sign = np.where(F[:, 0] > 0, 1.0, -1.0)
     assert by_features(F, sign).converged
@@ -72,7 +72,7 @@ def test_says_when_it_has_not_converged():
 
 
 def test_pivoted_cholesky_explains_a_matrix():
-    """All of it with all rows, the pivots always, the rest never too much."""
+    """All of it with all samples, the pivots always, the rest never too much."""
     rng = np.random.default_rng(4)
     X = rng.standard_normal((50, 2))
     K = np.exp(-((X[:, None] - X) ** 2).sum(-1) / 0.2)

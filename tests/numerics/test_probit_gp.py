@@ -28,7 +28,7 @@ def mixed(A, B):
 
 
 def problem(n=8, seed=0):
-    """Rows, signs with some noise, new rows."""
+    """Samples, signs with some noise, new samples."""
     rng = np.random.default_rng([7, seed])
     X = rng.standard_normal((n, 2))
     sign = np.where(X[:, 0] + 0.7 * rng.standard_normal(n) > 0, 1.0, -1.0)
@@ -69,7 +69,7 @@ def moments(density, centre, sd):
 
 
 def reference_ep(K, sign, cross, diagonal):
-    """Moments by quadrature, dense inverses, all rows at once with half steps."""
+    """Moments by quadrature, dense inverses, all samples at once with half steps."""
     n = len(K)
     S, nu, inverse = np.full(n, 1e-6), np.zeros(n), np.linalg.inv(K)
     log_constant = np.zeros(n)
@@ -194,7 +194,7 @@ def test_gradients_agree_with_fourth_order_differences(method, scale):
 
 
 @both
-def test_posterior_at_the_rows_is_the_prediction_there(method):
+def test_posterior_at_the_samples_is_the_prediction_there(method):
     X, sign, _ = problem(15)
     K = mixed(X, X)
     got = method(K, sign)
@@ -203,8 +203,8 @@ def test_posterior_at_the_rows_is_the_prediction_there(method):
     np.testing.assert_allclose(variance, got.posterior.variance, atol=1e-10 * K.max())
 
 
-def test_one_row_is_exact_for_ep():
-    """P(z f + e > 0) = 1/2, and the moments of a normal cut at zero with noise."""
+def test_one_sample_is_exact_for_ep():
+    """P(z f + e > 0) = 1/2, and the moments of a normal truncated at zero with noise."""
     for v in (1e-6, 1.0, 1e6):
         for sign in (-1.0, 1.0):
             got = expectation_propagation(np.array([[v]]), np.array([sign]))
@@ -271,7 +271,7 @@ def test_a_start_changes_the_way_and_not_the_end(method):
 
 
 @both
-def test_the_order_of_rows_and_the_names_of_signs_do_not_matter(method):
+def test_the_order_of_samples_and_the_names_of_signs_do_not_matter(method):
     X, sign, _ = problem(20)
     K = mixed(X, X)
     order = np.random.default_rng(5).permutation(20)

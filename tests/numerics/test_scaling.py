@@ -56,7 +56,7 @@ def test_centring_alone():
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.7, 1e-300, 1e300, 0.1])
 @pytest.mark.parametrize("standardize", [True, False])
-def test_a_constant_column_becomes_zero_wherever_new_rows_lie(value, standardize):
+def test_a_constant_column_becomes_zero_wherever_new_samples_lie(value, standardize):
     """0.1 * 3 / 3 is not 0.1: the standard deviation of a constant may be a rounding error."""
     X = np.column_stack([np.full(7, value), np.arange(7.0)])
     scaler = Scaler.fit(X, standardize=standardize)
@@ -84,13 +84,13 @@ def test_values_too_large_to_compute_with_are_refused_by_name(standardize):
     assert np.isfinite(scaler.transform(new)).all()
 
 
-def test_centring_alone_refuses_training_rows_that_are_too_large():
+def test_centring_alone_refuses_training_samples_that_are_too_large():
     X = 1e200 * np.random.default_rng(6).standard_normal((10, 2))
     with pytest.raises(ValueError, match="not standardised"):
         Scaler.fit(X, standardize=False).transform(X)
 
 
-def test_no_rows():
+def test_no_samples():
     scaler = Scaler.fit(np.eye(3))
     assert scaler.transform(np.empty((0, 3))).shape == (0, 3)
 
@@ -100,7 +100,7 @@ def test_no_rows():
     X=arrays(np.float64, (6, 2), elements=st.floats(allow_nan=False, allow_infinity=False)),
     standardize=st.booleans(),
 )
-def test_any_finite_rows_are_scaled_or_refused(X, standardize):
+def test_any_finite_samples_are_scaled_or_refused(X, standardize):
     """Never a NaN, never a warning; at most sqrt(n) standard deviations from the mean."""
     scaler = Scaler.fit(X, standardize=standardize)
     if not standardize and np.abs(X).max() > 1e99:

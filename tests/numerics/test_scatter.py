@@ -1,4 +1,4 @@
-"""Directions to start from, against the generalised eigenproblem that defines them."""
+"""Discriminant directions against the generalised eigenproblem that defines them."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from bsdr_models.numerics.design import DenseDesign, SpectralDesign
 
 
 def classes(n, d, k, rng):
-    """Centred rows of unbalanced classes with different means and scales of the features."""
+    """Centred samples of unbalanced classes with different means and scales of the features."""
     y = np.minimum(rng.geometric(0.4, n) - 1, k - 1)
     y[:k] = np.arange(k)
     X = rng.standard_normal((n, d)) * rng.uniform(0.5, 2.0, d)

@@ -30,7 +30,7 @@ def test_the_slope_is_the_derivative():
         assert_allclose((down - up) / (2.0 * step), got.slope[entry], atol=1e-6)
 
 
-def test_a_row_on_its_margin_and_layouts_are_no_exception():
+def test_a_sample_on_its_margin_and_layouts_are_no_exception():
     Y = np.array([[1.0, -1.0], [-1.0, 1.0]])
     got = smooth_hinge(np.asfortranarray(Y.copy()), np.asfortranarray(Y), np.zeros(2))
     assert np.isfinite(got.slope).all()

@@ -25,7 +25,7 @@ def make_scores(kind):
         lower, upper = 1.3 * y - 0.2, 1.3 * y + 0.2
     else:
         lower, upper = np.where(y > 0.0, 1.0, -np.inf), np.where(y < 0.0, -1.0, np.inf)
-        lower[0] = -np.inf  # a row without a label
+        lower[0] = -np.inf  # a sample without a label
     return mean, cov, lower, upper
 
 

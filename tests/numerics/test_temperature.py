@@ -22,7 +22,7 @@ def log_loss(scores, y, T):
 
 
 @pytest.mark.parametrize("k", [2, 4, 9])
-def test_minimises_the_log_loss_and_that_of_one_row_without_a_label(k):
+def test_minimises_the_log_loss_and_that_of_one_sample_without_a_label(k):
     scores, y = make_scores(k=k)
     n = len(y)
 
@@ -58,8 +58,8 @@ def test_one_column_is_a_logistic_score_of_the_second_class():
     )
 
 
-def test_rows_that_are_all_right_do_not_give_certainty():
-    """Of n right rows the next is wrong with a probability of about 1 / n, as Laplace has it."""
+def test_samples_that_are_all_right_do_not_give_certainty():
+    """Of n right samples the next is wrong with a probability of about 1 / n, as Laplace has it."""
     n, k = 50, 3
     scores = np.tile([1.0, 0.0, 0.0], (n, 1))
     T = fit_temperature(scores, np.zeros(n, dtype=int))

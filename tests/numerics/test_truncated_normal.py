@@ -1,4 +1,4 @@
-"""Draws of cut normals, through the probability integral transform of 30-digit arithmetic."""
+"""Draws of truncated normals, through the probability integral transform of 30-digit arithmetic."""
 
 import mpmath
 import numpy as np

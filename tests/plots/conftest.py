@@ -1,7 +1,7 @@
 """Synthetic DataTrees with the groups, names and dims that every engine writes.
 
-They are made by plain NumPy from known positions, without any fitting code: what a plot shows can
-then be compared with what went in.
+They are made by plain NumPy from known latent coordinates, without any fitting code, so that a plot
+can be compared with its input.
 """
 
 import matplotlib as mpl
@@ -31,7 +31,7 @@ def build_fit(
     n_iterations=200,
     seed=0,
 ):
-    """Tree of a fitted model: rows scattered about class centres in the latent space."""
+    """Tree of a fitted model: samples scattered about class centres in the latent space."""
     rng = np.random.default_rng(seed)
     n_labels = len(labels)
     centres = 4.0 * _spread_centres(n_labels, n_components, rng)
@@ -104,7 +104,7 @@ def build_fit(
 def build_predictions(
     fit_tree, *, n_obs=80, labels_known=True, target="multiclass", temperature=1.0, seed=1
 ):
-    """Tree of predictions on new rows; with temperature 1 the probabilities are exact."""
+    """Tree of predictions on new samples; with temperature 1 the probabilities are exact."""
     rng = np.random.default_rng(seed)
     weights = fit_tree["posterior/weights"].mean(("chain", "draw")).values
     bias = fit_tree["posterior/bias"].mean(("chain", "draw")).values

@@ -59,7 +59,7 @@ def test_the_circle_names_the_strongest(tree):
     assert sorted(circle.radius for circle in ax.patches) == [0.5, 1.0]
     assert ax.get_aspect() == 1.0
     z = tree["fit/latent_mean"].values
-    said = f"correlate by {np.corrcoef(z[:, 0], z[:, 1])[0, 1]:.2f}"
+    said = f"Correlation of the two components: {np.corrcoef(z[:, 0], z[:, 1])[0, 1]:.2f}"
     assert said in ax.texts[-1].get_text().replace("\n", " ")
 
 
@@ -69,14 +69,14 @@ def test_arrows_are_loadings_times_the_factor_that_the_note_gives(tree):
     loadings = tree["fit/projection_mean"].values[:, [0, 2]]
     longest = np.argsort(-np.hypot(*loadings.T), kind="stable")[:3]
     note = ax.texts[-1].get_text().replace("\n", " ")
-    factor = float(note.split("rises by ")[1].split(" ")[0])
+    factor = float(note.split("a rise by ")[1].split(" ")[0])
     np.testing.assert_allclose(end - begin, factor * loadings[longest], rtol=1e-9)
     middle = tree["fit/latent_mean"].values[:, [0, 2]].mean(axis=0)
     np.testing.assert_allclose(begin, np.tile(middle, (3, 1)))
     assert ax.get_aspect() == 1.0  # directions are true
 
 
-def test_arrows_reach_nearly_as_far_as_the_rows(tree):
+def test_arrows_reach_nearly_as_far_as_the_samples(tree):
     begin, end = arrows(plot_biplot(tree))
     mean = tree["fit/latent_mean"].values[:, :2]
     far = np.quantile(np.hypot(*(mean - mean.mean(axis=0)).T), 0.95)
@@ -95,7 +95,7 @@ def test_a_component_that_is_switched_off_is_named(tree):
     tree["fit/latent_mean"][:, 1] *= 1e-6
     tree["fit/projection_mean"][:, 1] *= 1e-6
     note = plot_biplot(tree).texts[-1].get_text().replace("\n", " ")
-    assert "All but switched off: component 1." in note
+    assert "Nearly switched off: component 1." in note
 
 
 def test_names_of_crowded_points_never_overlap_and_those_left_out_are_counted():
@@ -110,7 +110,7 @@ def test_names_of_crowded_points_never_overlap_and_those_left_out_are_counted():
     assert 10 < len(placed) < 60
     assert not any(a.overlaps(b) for a, b in itertools.combinations(placed, 2))
     assert all(inside.contains(*box.min) and inside.contains(*box.max) for box in placed)
-    assert names.left.get_text() == f"{60 - len(placed)} names found no room"
+    assert names.left.get_text() == f"{60 - len(placed)} names not shown"
 
 
 def test_names_follow_their_points():

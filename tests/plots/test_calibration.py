@@ -25,11 +25,11 @@ def test_confusion_counts_rows_of_true_and_columns_of_predicted_classes():
     probability = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]]
     ax = plot_confusion(tree_of(probability, "abbb"))
     np.testing.assert_array_equal(ax.images[0].get_array(), [[1, 0], [2, 1]])
-    assert "2 of 4 rows right" in ax.texts[-1].get_text()
+    assert "2 of 4 correct" in ax.texts[-1].get_text()
 
 
 def test_a_label_that_was_never_learnt_is_named():
-    with pytest.raises(ValueError, match=r"does not know: \['c'\]"):
+    with pytest.raises(ValueError, match=r"unknown to the model: \['c'\]"):
         plot_confusion(tree_of([[0.9, 0.1]], "c"))
 
 
@@ -121,7 +121,7 @@ def test_certainty_stacks_probabilities_to_one(wine_predictions):
     assert [text.get_text() for text in ax.get_yticklabels()] == ["4", "0", "7"]
 
 
-def test_certainty_runs_from_the_surest_row_to_the_least_sure(make_predictions, wine):
+def test_certainty_runs_from_the_surest_sample_to_the_least_sure(make_predictions, wine):
     tree = make_predictions(wine, n_obs=300)
     largest = tree["predictions/probability"].values.max(axis=1)
     rows = [int(text.get_text()) for text in plot_certainty(tree).get_yticklabels()]
@@ -132,14 +132,14 @@ def test_certainty_runs_from_the_surest_row_to_the_least_sure(make_predictions, 
 
 
 @pytest.mark.parametrize("rows", [[], [80], [-1]])
-def test_rows_out_of_range_are_refused(rows, wine_predictions):
-    with pytest.raises(ValueError, match=r"positions in 0\.\.79"):
+def test_samples_out_of_range_are_refused(rows, wine_predictions):
+    with pytest.raises(ValueError, match=r"indices in 0\.\.79"):
         plot_certainty(wine_predictions, rows=rows)
 
 
 def test_certainty_is_for_classes(make_fit, make_predictions):
     tree = make_predictions(make_fit(target="multilabel"), target="multilabel")
-    with pytest.raises(ValueError, match="not over classes"):
+    with pytest.raises(ValueError, match="does not sum to one over classes"):
         plot_certainty(tree)
     with pytest.raises(ValueError, match="are not classes"):
         plot_confusion(tree)

@@ -56,7 +56,7 @@ MODELS = {
         *classes(120, 12, np.arange(10), apart=2.5),
     ),
     "bsdr_real": lambda: _real(),
-    # Many more features than rows.
+    # Many more features than samples.
     "bm2pca_wide": lambda: (scaled(BM2PCAClassifier, C=1.0), *classes(45, 500, LONG)),
     "dgplvm": lambda: (scaled(DGPLVMClassifier), *classes(60, 8, LONG)),
     "dgplvm_one": lambda: (scaled(DGPLVMClassifier, 1), *classes(40, 5, np.array(["no", "yes"]))),
@@ -87,7 +87,7 @@ def _real():
 
 @functools.cache
 def fitted(name):
-    """Tree of a fit to two thirds of the rows, with the predictions of the others in it."""
+    """Tree of a fit to two thirds of the samples, with the predictions of the others in it."""
     model, X, y = MODELS[name]()
     train = np.random.default_rng(2).permutation(len(X)) % 3 > 0
     with warnings.catch_warnings():
@@ -114,7 +114,7 @@ def other_arguments(name):
 
 
 def variants(function):
-    """Keywords of the calls: both groups of rows, where the plot knows them."""
+    """Keywords of the calls: both groups of samples, where the plot knows them."""
     return [{"group": g} for g in ("fit", "predictions")] if "group" in function else [{}]
 
 
@@ -183,7 +183,7 @@ def test_every_plot_draws_every_tree_or_says_why_not(name, source):
 
 
 @pytest.mark.parametrize("times", [3.0, 30.0, 1e6])
-def test_rows_far_off_leave_the_picture_readable(times):
+def test_samples_far_off_leave_the_picture_readable(times):
     tree = fitted("bsdr").copy()
     for name in ("t2", "q_residual"):
         values = tree["predictions"][name].copy()
@@ -198,7 +198,7 @@ def test_plots_of_what_other_tools_return(name):
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_two_side_by_side_fit_a_constrained_figure(name):
+def test_two_axes_fit_a_constrained_figure(name):
     """In given axes too, smaller than the plot would make its own."""
     source = {"plot_landscape": "dgplvm", "plot_bound": "bsdr_paper"}.get(name, "bsdr")
     arguments = other_arguments(name) if name in OTHERS else (fitted(source),)

@@ -1,4 +1,4 @@
-"""The landscape shows what the tree holds: shades, borders, and every row in its place."""
+"""The landscape shows what the tree holds: shades, borders, and every sample in its place."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,7 +11,7 @@ from bsdr_models.plots._style import INK, color
 
 
 def add_landscape(tree, *, probability=True, seed=0):
-    """A copy of `tree` with the precision of a density around its rows, over an uneven range."""
+    """A copy of `tree` with the precision of a density around its samples, over an uneven range."""
     latent = tree["fit/latent_mean"].values
     R = latent.shape[1]
     low, high = latent.min(axis=0) - 1.0, latent.max(axis=0) + 1.0
@@ -48,7 +48,7 @@ def line(make_fit):
 
 
 def drawn(ax, gid):
-    """LatentCoordinates of the points with that name, (M, 2), and their collections."""
+    """Latent coordinates of the points with that name, (M, 2), and their collections."""
     found = [item for item in ax.collections if item.get_gid() == gid]
     return np.concatenate([item.get_offsets() for item in found]), found
 
@@ -86,10 +86,10 @@ def test_dims_may_come_in_any_order(plane):
 
 
 @pytest.mark.parametrize("n_components", [1, 2])
-def test_training_rows_are_full_and_wear_their_class(n_components, make_fit):
+def test_training_samples_are_filled_in_the_colour_of_their_class(n_components, make_fit):
     tree = add_landscape(make_fit(n_components=n_components))
     ax = plot_landscape(tree)
-    at, found = drawn(ax, "training-rows")
+    at, found = drawn(ax, "training-samples")
     latent, index = tree["fit/latent_mean"].values, tree["fit/y_index"].values
     assert len(at) == len(latent)
     for c, points in enumerate(found):
@@ -100,35 +100,35 @@ def test_training_rows_are_full_and_wear_their_class(n_components, make_fit):
         assert to_hex(points.get_edgecolors()[0]) == INK
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert names == ["barolo", "grignolino", "barbera"]
-    assert "training rows" in ax.texts[0].get_text().replace("\n", " ")
+    assert "training samples" in ax.texts[0].get_text().replace("\n", " ")
 
 
-def test_new_rows_are_hollow_and_may_come_from_another_tree(plane, wine_predictions):
+def test_new_samples_are_hollow_and_may_come_from_another_tree(plane, wine_predictions):
     ax = plot_landscape(plane, show="both", predictions=wine_predictions)
-    at, found = drawn(ax, "new-rows")
+    at, found = drawn(ax, "new-samples")
     expected = wine_predictions["predictions/latent_mean"].values
     np.testing.assert_allclose(sorted_rows(at), sorted_rows(expected))
     for points in found:
         assert to_hex(points.get_facecolors()[0]) == "#ffffff"
-    assert len(drawn(ax, "training-rows")[0]) == plane["fit"].sizes["obs"]
+    assert len(drawn(ax, "training-samples")[0]) == plane["fit"].sizes["obs"]
     assert len(ax.get_legend().get_texts()) == 3  # once each
     assert len({text.get_text() for text in ax.get_legend().get_texts()}) == 3
 
     whole = plane.copy()
     whole["predictions"] = wine_predictions["predictions"].copy()
     alone = plot_landscape(whole, show="predictions")
-    assert not [item for item in alone.collections if item.get_gid() == "training-rows"]
-    assert len(drawn(alone, "new-rows")[0]) == 80
+    assert not [item for item in alone.collections if item.get_gid() == "training-samples"]
+    assert len(drawn(alone, "new-samples")[0]) == 80
     assert len(alone.get_legend().get_texts()) == 3
 
 
 def test_predicted_classes_are_called_so(plane, wine, make_predictions):
     new = make_predictions(wine, labels_known=False)
     ax = plot_landscape(plane, show="both", predictions=new)
-    assert "by their predicted class" in ax.texts[0].get_text().replace("\n", " ")
+    assert "by predicted class" in ax.texts[0].get_text().replace("\n", " ")
 
 
-def test_rows_outside_are_counted(plane, wine_predictions):
+def test_samples_outside_are_counted(plane, wine_predictions):
     new = wine_predictions.copy()
     new["predictions/latent_mean"].values[:3] += 100.0
     far = np.any(
@@ -144,7 +144,7 @@ def test_rows_outside_are_counted(plane, wine_predictions):
     ).sum()
     assert far >= 3
     ax = plot_landscape(plane, show="predictions", predictions=new)
-    assert f"{far} rows lie outside" in ax.texts[0].get_text().replace("\n", " ")
+    assert f"{far} samples lie outside" in ax.texts[0].get_text().replace("\n", " ")
     np.testing.assert_allclose(ax.get_xlim(), plane["landscape/grid_x"].values[[0, -1]])
     np.testing.assert_allclose(ax.get_ylim(), plane["landscape/grid_y"].values[[0, -1]])
 
@@ -172,7 +172,7 @@ def test_one_component_is_a_curve_over_strips(line):
     np.testing.assert_allclose(curve.get_xdata(), line["landscape/grid_x"].values)
     np.testing.assert_allclose(curve.get_ydata(), precision - precision.max())
     low = (precision - precision.max()).min()
-    at, found = drawn(ax, "training-rows")
+    at, found = drawn(ax, "training-samples")
     assert at[:, 1].max() < low
     bottoms = [points.get_offsets()[:, 1].min() for points in found]
     tops = [points.get_offsets()[:, 1].max() for points in found]
@@ -189,8 +189,8 @@ def test_one_component_is_a_curve_over_strips(line):
         assert grid[i] < border < grid[i + 1]
 
 
-def test_rows_without_labels_and_a_class_of_one(make_fit):
-    """Unlabelled rows are grey; labels may come in any order and a class may have one row."""
+def test_samples_without_labels_and_a_class_of_one(make_fit):
+    """Unlabelled samples are grey; labels may come in any order and a class may have one sample."""
     for n_components in (1, 2):
         tree = make_fit(n_components=n_components, n_obs=41)
         rng = np.random.default_rng(0)
@@ -200,7 +200,7 @@ def test_rows_without_labels_and_a_class_of_one(make_fit):
         index[np.nonzero(index == 1)[0][:9]] = -1
         tree["fit"] = tree["fit"].to_dataset().assign(y_index=("obs", index))
         ax = plot_landscape(tree)
-        sizes = sorted(len(item.get_offsets()) for item in drawn(ax, "training-rows")[1])
+        sizes = sorted(len(item.get_offsets()) for item in drawn(ax, "training-samples")[1])
         assert sizes == [1, 9, 11, 20]
         names = {text.get_text() for text in ax.get_legend().get_texts()}
         assert names == {"barolo", "grignolino", "barbera", "no label"}
@@ -245,5 +245,5 @@ def test_what_is_missing_or_wrong_is_named(plane, wine, line):
         plot_landscape(plane, show="rows")
     mixed = plane.copy()
     mixed["landscape"] = line["landscape"].copy()
-    with pytest.raises(ValueError, match=r"1 axes, the rows of group 'fit' have 2 components"):
+    with pytest.raises(ValueError, match=r"1 axes, the samples of group 'fit' have 2 components"):
         plot_landscape(mixed)

@@ -80,7 +80,7 @@ def test_an_engine_without_a_bound_is_named(make_fit):
         plot_bound(make_fit(inference_method="gibbs"))
 
 
-def test_table_of_training_rows(wine):
+def test_table_of_training_samples(wine):
     table = map_table(wine)
     assert set(table.data_vars) == {"mean", "sd", "observed"}
     cov = wine["fit/latent_cov"].values
@@ -89,7 +89,7 @@ def test_table_of_training_rows(wine):
     np.testing.assert_array_equal(table["observed"], labels[wine["fit/y_index"].values])
 
 
-def test_table_of_new_rows(wine_predictions):
+def test_table_of_new_samples(wine_predictions):
     table = map_table(wine_predictions, "predictions")
     probability = wine_predictions["predictions/probability"]
     np.testing.assert_allclose(table["entropy"], entropy(probability.values, axis=1))

@@ -117,7 +117,7 @@ def test_given_axes_are_used(case, trees):
 @pytest.mark.parametrize(
     "case", ["loadings", "loadings of digits", "certainty", "scores, one of many classes"]
 )
-def test_names_of_rows_do_not_overlap(case, trees):
+def test_names_of_samples_do_not_overlap(case, trees):
     name, plot, kwargs = CASES[case]
     ax = plot(trees[name], **kwargs)
     ax.get_figure().canvas.draw()

@@ -63,7 +63,7 @@ def test_no_signal_is_white(make_fit):
 def test_other_components_stay_at_their_mean(make_fit):
     tree = make_fit(n_components=4)
     note = plot_decision_regions(tree, components=(1, 3), resolution=5, n_draws=2).texts[0]
-    assert "slice" in note.get_text()
+    assert "Other components at their mean" in note.get_text()
     with pytest.raises(ValueError, match="two components"):
         plot_decision_regions(tree, components=2)
     with pytest.raises(ValueError, match="two components"):

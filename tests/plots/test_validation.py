@@ -69,7 +69,7 @@ def test_several_scores_are_told_apart():
         cross_validation_table(found.cv_results_)
 
 
-def test_words_stand_side_by_side():
+def test_words_have_ticks_by_name():
     found = search({"pca__svd_solver": ["full", "randomized"]})
     ax = plot_cross_validation(found, "svd_solver")
     assert [t.get_text() for t in ax.get_xticklabels()] == ["full", "randomized"]
@@ -85,7 +85,7 @@ def test_settings_that_failed_are_left_out(plain):
     for name in results:
         if "_test_score" in name and not name.startswith("rank"):
             results[name][:] = np.nan
-    with pytest.raises(ValueError, match="every setting of the search has failed"):
+    with pytest.raises(ValueError, match="every setting of the search failed"):
         plot_cross_validation(results)
 
 
@@ -115,7 +115,7 @@ def test_a_loss_keeps_its_p_value_and_says_how_small_it_can_be():
     ax = plot_permutation((-0.2, -np.array([1.1, 1.2, 1.0]), 0.25), measure="neg_log_loss")
     note = ax.texts[-1].get_text().replace("\n", " ")
     assert "0 of 3 permutations" in note
-    assert "p cannot be smaller than 0.25" in note
+    assert "smallest possible p is 0.25" in note
     assert ax.get_xlabel() == "held-out log loss"
     assert "p = 0.25" in ax.get_title(loc="left")
 

@@ -56,7 +56,7 @@ def test_points_bands_and_the_chosen_weight():
         np.testing.assert_allclose([heights.min(), heights.max()], [low, high])
     (mark,) = [item for item in ax.lines if item.get_gid() == "chosen"]
     assert mark.get_xdata()[0] == 10.0
-    assert "Dashed: the weight chosen, 10." in note(ax)
+    assert "Dashed: chosen weight, 10." in note(ax)
     assert "one standard deviation" in note(ax)
 
 
@@ -86,7 +86,7 @@ def test_ways_of_classifying_are_told_apart_without_colour():
     np.testing.assert_allclose(second.get_ydata(), path["log_loss"].values[1:-1, 1])
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert names == ["Laplace", "EP"]
-    assert "log loss (nats per row)" in ax.get_ylabel()
+    assert "log loss (nats/sample)" in ax.get_ylabel()
     assert not [item for item in ax.collections if item.get_gid() == "band"]
 
 

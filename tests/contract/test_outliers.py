@@ -1,4 +1,4 @@
-"""How unusual a row is: every paper says it, of training rows as of new ones."""
+"""Outlier measures of training samples and of new ones, for every model."""
 
 import numpy as np
 import pytest
@@ -37,8 +37,8 @@ def fits(wine):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_few_new_rows_are_unusual_and_far_ones_all_are(fits, wine, name):
-    """Of 89 rows like the training rows, 5 % are 4.5 +/- 2.1."""
+def test_few_new_samples_are_outlying_and_far_ones_all_are(fits, wine, name):
+    """Of 89 samples like the training samples, 5 % are 4.5 +/- 2.1."""
     model, X = fits[name], wine[1]
     tail = model.predict_idata(X)["predictions/tail_probability"].values
     assert ((tail > 0.0) & (tail <= 1.0)).all()
@@ -67,8 +67,8 @@ def test_linear_maps_have_t2_and_q_of_their_projection(fits, wine, name):
 
 
 @pytest.mark.filterwarnings("ignore:the targets are not predictable from X")
-def test_noise_with_more_features_than_rows_is_not_called_unusual():
-    """A map that has memorised its rows must not take new ones for foreign."""
+def test_noise_with_more_features_than_samples_is_not_called_outlying():
+    """A map that has memorised its samples must not take new ones for foreign."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, 300)), np.arange(60) % 3
     for name in ("bsdr", "bm2pca"):
@@ -85,8 +85,8 @@ def test_regressors_say_it_too(wine, model):
     assert {"t2", "q_residual", "tail_probability"} <= set(table.data_vars)
 
 
-def test_gaps_are_filled_before_rows_are_compared(fits, wine):
-    """A gap makes a row less certain, not more unusual."""
+def test_missing_values_are_filled_before_samples_are_compared(fits, wine):
+    """A missing value makes a sample less certain, not an outlier."""
     model, X = fits["bm2pca"], wine[1].copy()
     whole = model.predict_idata(X)["predictions/q_residual"].values
     X[:, 4] = np.nan
@@ -95,7 +95,7 @@ def test_gaps_are_filled_before_rows_are_compared(fits, wine):
     assert gap["q_residual"].mean() < whole.mean()
 
 
-def test_sparse_rows_are_compared_as_dense_ones():
+def test_sparse_samples_are_compared_as_dense_ones():
     rng = np.random.default_rng(0)
     X = rng.random((60, 30)) * (rng.random((60, 30)) < 0.3)
     y = np.arange(60) % 2
@@ -107,8 +107,8 @@ def test_sparse_rows_are_compared_as_dense_ones():
 
 
 @pytest.mark.filterwarnings("ignore:the targets are not predictable from X")
-@pytest.mark.filterwarnings("ignore:class 1 has a single row")
-def test_too_few_rows_say_nothing():
+@pytest.mark.filterwarnings("ignore:class 1 has a single sample")
+def test_too_few_samples_say_nothing():
     X, y = np.random.default_rng(0).standard_normal((3, 3)), [0, 1, 0]
     model = BSDRClassifier(chains=1, random_state=0).fit(X, y)
     assert "t2" not in model.idata_["fit"]
@@ -116,14 +116,14 @@ def test_too_few_rows_say_nothing():
         plots.plot_outliers(model.predict_idata(X), group="predictions")
 
 
-def test_training_rows_of_dgplvm_are_ranked_as_left_out(fits, wine):
-    """The share of the training rows at least as far out, the row itself among them."""
+def test_training_samples_of_dgplvm_are_ranked_as_left_out(fits, wine):
+    """The share of the training samples at least as far out, the sample itself among them."""
     model = fits["dgplvm"]
     fit = model.idata_["fit"]
     own = fit["out_of_range"].values
     rank = (own[:, None] <= own).sum(axis=1)
     np.testing.assert_allclose(fit["tail_probability"], (1 + rank) / (1 + len(own)))
-    # In sample, each row would be far more certain than as a new one.
+    # In sample, each sample would be far more certain than as a new one.
     assert np.all(own > model.out_of_range(wine[0]))
     new = model.predict_idata(wine[1])["predictions"]
     rank = (new["out_of_range"].values[:, None] <= own).sum(axis=1)

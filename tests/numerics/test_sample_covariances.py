@@ -1,4 +1,4 @@
-"""Covariances of rows in each form against dense matrices, one row at a time."""
+"""Covariances of samples in each form against dense matrices, one sample at a time."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def spd(rng, *shape, size=R):
 
 
 def axis_form(rng):
-    """Row covariances in axes, and the same by dense inverses."""
+    """Sample covariances in axes, and the same by dense inverses."""
     base, form, weights = spd(rng, P), spd(rng, P), rng.gamma(1.0, size=(P, N))
     weights[0, 2] = 0.0
     precision = base[:, None] + weights[..., None, None] * form[:, None]
@@ -61,7 +61,7 @@ def test_every_question_has_the_dense_answer(form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_linear_map_of_the_rows(form):
+def test_a_linear_map_of_the_samples(form):
     make, kind = FORMS[form]
     rng = np.random.default_rng(2)
     found, dense = make(rng)

@@ -1,4 +1,4 @@
-"""Scaled rows against the scaler's own transform; streamed statistics against one pass."""
+"""Scaled samples against the scaler's own transform; streamed statistics against one pass."""
 
 from functools import reduce
 from itertools import pairwise
@@ -24,7 +24,7 @@ def make_rows(n=41, p=5):
 @pytest.mark.parametrize("kind", ["dense", "float32", "fortran", "memmap", "csr", "csr_matrix"])
 @pytest.mark.parametrize("standardize", [True, False, None])
 @pytest.mark.parametrize("seen", [True, False])
-def test_products_are_those_of_the_transformed_rows(kind, standardize, seen, tmp_path):
+def test_products_are_those_of_the_transformed_samples(kind, standardize, seen, tmp_path):
     X = make_rows()
     if kind == "float32":
         X = X.astype(np.float32)
@@ -53,13 +53,13 @@ def test_products_are_those_of_the_transformed_rows(kind, standardize, seen, tmp
     np.testing.assert_allclose(rows.total(), expected.sum(axis=0), **tol)
 
 
-def test_dense_rows_are_scaled_as_the_scaler_does_to_the_last_bit():
+def test_dense_samples_are_scaled_as_the_scaler_does_to_the_last_bit():
     X = np.tile(make_rows(), (400, 1))  # several chunks
     scaler = Scaler.fit(X)
     np.testing.assert_array_equal(scaled_samples(X, scaler).X, scaler.transform(X))
 
 
-def test_rows_that_the_scaler_has_seen_are_scaled_in_the_products():
+def test_samples_that_the_scaler_has_seen_are_scaled_in_the_products():
     X = make_rows()
     assert scaled_samples(X, Scaler.fit(X), seen=True).X is X
 
@@ -73,7 +73,7 @@ def test_columns_far_from_the_origin_are_centred_first(mean):
     np.testing.assert_array_equal(rows.project(B), scaler.transform(X) @ B)
 
 
-def test_rows_of_a_file_are_not_changed():
+def test_samples_of_a_file_are_not_changed():
     X = make_rows()
     before = X.copy()
     column_statistics(X)
@@ -82,7 +82,7 @@ def test_rows_of_a_file_are_not_changed():
 
 
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
-def test_values_far_from_the_training_rows_are_refused(make):
+def test_values_far_from_the_training_samples_are_refused(make):
     X = make_rows()
     scaler = Scaler.fit(X)
     X[3, 4] = 1e200
@@ -93,7 +93,7 @@ def test_values_far_from_the_training_rows_are_refused(make):
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("size", [1e-300, 1.0, 1e90, 1e300])
 @pytest.mark.parametrize("standardize", [True, False])
-def test_streamed_statistics_make_the_scaler_of_all_rows(make, size, standardize):
+def test_streamed_statistics_make_the_scaler_of_all_samples(make, size, standardize):
     if size > 1e100 and not standardize:
         pytest.skip("values of this size are refused unless they are standardised")
     X = make_rows() * size
@@ -110,7 +110,7 @@ def test_streamed_statistics_make_the_scaler_of_all_rows(make, size, standardize
 
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_the_first_bad_value_is_named_by_row_and_column(make, value):
+def test_the_first_bad_value_is_named_by_sample_and_column(make, value):
     X = np.tile(make_rows(), (400, 1))
     X[12_345, 3] = X[13_000, 0] = value
     cuts = [0, 5_000, 15_000, len(X)]

@@ -1,4 +1,4 @@
-"""ROC curves, unusual rows, predictive checks: what is drawn is what went in."""
+"""ROC curves, outlying samples, predictive checks: what is drawn is what went in."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_areas_are_those_of_scikit_learn():
 
 
 def test_an_area_of_one_is_not_certain():
-    """Its lower end solves (1 - a)**2 = z**2 V(a); more rows bring it up."""
+    """Its lower end solves (1 - a)**2 = z**2 V(a); more samples bring it up."""
     ends = []
     for n in (5, 50):
         area = area_under_curve(np.arange(2.0 * n), np.arange(2 * n) >= n, prob=0.9)
@@ -89,12 +89,12 @@ def test_of_two_classes_the_second_has_the_curve():
     assert mirrored.get_title(loc="left").split()[4] == f"{area.value:.3f}"
 
 
-def test_a_class_without_rows_is_left_out_and_counted():
+def test_a_class_without_samples_is_left_out_and_counted():
     p = np.array([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.3, 0.5, 0.2]])
     tree = predictions(p, np.array(["a", "b", "b"]), ["a", "b", "c"])
     assert "Not drawn: 1" in note_of(plot_roc(tree))
     assert plots.roc_table(tree)["outcome"].values.tolist() == ["a", "b"]
-    with pytest.raises(ValueError, match="rows of the class and rows of the rest"):
+    with pytest.raises(ValueError, match="samples of the class and samples of the rest"):
         plot_roc(tree, label="c")
     with pytest.raises(ValueError, match="label must be one of"):
         plot_roc(tree, label="d")
@@ -104,11 +104,11 @@ def test_labels_of_a_multilabel_fit_have_a_curve_each():
     rng = np.random.default_rng(0)
     p = rng.random((50, 2))
     ax = plot_roc(predictions(p, rng.random((50, 2)) < p, ["red", "dry"]))
-    assert ax.get_title(loc="left") == "Each label"
+    assert ax.get_title(loc="left") == "ROC curves of the labels"
     assert len(ax.lines) == 3
 
 
-# --------------------------------------------------------------------------------- unusual rows
+# --------------------------------------------------------------------------------- outlying samples
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_limits_are_those_of_the_reference(iris, group):
     assert lines["q-limit"].get_ydata()[0] == q_end
     found = iris[group]
     beyond = int(((found["t2"] > t2_end) | (found["q_residual"] > q_end)).sum())
-    assert f"{beyond} of 75 rows beyond" in note_of(ax)
+    assert f"{beyond} of 75 samples beyond" in note_of(ax)
 
 
 def test_a_tree_that_lost_its_reference_is_told_so(iris):
@@ -147,11 +147,11 @@ def test_a_map_that_misses_nothing_has_no_limit_of_q():
     X, y = load_iris(return_X_y=True)
     model = BSDRClassifier(**EXACT).fit(X[:, :1].repeat(2, axis=1), y)
     ax = plot_outliers(model.idata_)
-    assert "the map leaves nothing out" in note_of(ax)
+    assert "no residual" in note_of(ax)
     assert [line.get_gid() for line in ax.lines] == ["t2-limit"]
 
 
-def test_a_row_far_off_is_named_and_leaves_room_to_the_others(iris):
+def test_a_sample_far_off_is_named_and_leaves_room_to_the_others(iris):
     ax = plot_outliers(iris, group="predictions")
     (names,) = ax.artists
     assert names.texts[0].get_text() == "3"
@@ -165,7 +165,7 @@ def test_a_row_far_off_is_named_and_leaves_room_to_the_others(iris):
     assert np.ptp(at, axis=0).max() > 0.15
 
 
-def test_rings_mark_rows_below_the_tail(iris):
+def test_rings_mark_samples_below_the_tail(iris):
     for components in ((0, 1), 0):
         ax = plot_map(iris, group="predictions", components=components, outside=0.01)
         (rings,) = (c for c in ax.collections if c.get_gid() == "outside")
@@ -173,7 +173,7 @@ def test_rings_mark_rows_below_the_tail(iris):
         assert expected[3]
         chosen = iris["predictions/latent_mean"].values[expected, 0]
         np.testing.assert_allclose(rings.get_offsets()[:, 0], chosen)
-        assert f"Rings: {expected.sum()} of 75 rows" in note_of(ax)
+        assert f"Rings: {expected.sum()} of 75 samples" in note_of(ax)
 
 
 def test_rings_need_the_tail(wine):
@@ -181,7 +181,7 @@ def test_rings_need_the_tail(wine):
         plot_map(wine, outside=0.01)
 
 
-def test_the_table_of_rows_says_how_unusual_they_are(iris):
+def test_the_table_of_samples_says_how_outlying_they_are(iris):
     table = plots.map_table(iris, "predictions")
     assert {"mean", "sd", "observed", "predicted", "confidence", "entropy"} <= set(table.data_vars)
     for name in ("t2", "q_residual", "tail_probability"):
@@ -229,7 +229,7 @@ def test_real_outputs_are_compared_by_their_distribution():
 
 
 def test_a_wrong_model_has_a_small_p_value():
-    """Replicates of 20 rows that never hold class 2, of which there are five."""
+    """Replicates of 20 samples that never hold class 2, of which there are five."""
     drawn = np.random.default_rng(0).integers(2, size=(1, 99, 20))
     seen = np.repeat([0, 1, 2], [8, 7, 5])
     tree = xr.DataTree.from_dict(

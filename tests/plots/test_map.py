@@ -31,7 +31,7 @@ def mahalanobis(vertices, mean, cov):
 
 @pytest.mark.parametrize("prob", [0.5, 0.9, 0.99])
 @pytest.mark.parametrize("components", [(0, 1), (2, 0)])
-def test_row_ellipses_are_contours_that_hold_prob(prob, components, make_fit):
+def test_sample_ellipses_are_contours_that_hold_prob(prob, components, make_fit):
     tree = make_fit(n_obs=40, n_components=3)
     ax = plot_map(tree, components=components, prob=prob, ellipses="obs")
     mean = tree["fit/latent_mean"].values[:, components]
@@ -53,8 +53,8 @@ def test_an_ellipse_holds_its_share_of_draws():
     assert abs(share - inside) < 4.0 * np.sqrt(0.8 * 0.2 / 20_000)
 
 
-def test_class_ellipses_hold_prob_of_the_class_with_its_rows_uncertainty(make_fit):
-    """The moments are those of draws from the rows' own normals."""
+def test_class_ellipses_hold_prob_of_the_class_with_its_samples_uncertainty(make_fit):
+    """The moments are those of draws from the samples' own normals."""
     tree = make_fit(n_obs=60)
     ax = plot_map(tree, ellipses="class", prob=0.9)
     assert artist(ax, "obs-ellipses") is None
@@ -72,7 +72,7 @@ def test_class_ellipses_hold_prob_of_the_class_with_its_rows_uncertainty(make_fi
         np.testing.assert_allclose(distance, chi2.ppf(0.9, df=2), rtol=0.03)
 
 
-def test_a_class_of_one_row_has_the_ellipse_of_that_row():
+def test_a_class_of_one_sample_has_the_ellipse_of_that_row():
     mean, cov = np.array([[1.0, 2.0]]), np.array([[[2.0, 0.3], [0.3, 1.0]]])
     centre, total = mixture_moments(mean, cov)
     np.testing.assert_array_equal(centre, mean[0])
@@ -96,7 +96,7 @@ def test_ellipses_wear_the_colour_of_their_class(wine):
     assert [to_hex(edge) for edge in artist(ax, "obs-ellipses").get_edgecolors()] == expected
 
 
-def test_many_rows_are_thinned_over_all_classes(make_fit):
+def test_many_samples_are_thinned_over_all_classes(make_fit):
     tree = make_fit(n_obs=900)
     ax = plot_map(tree, max_ellipses=60)
     assert len(artist(ax, "obs-ellipses").get_paths()) == 60
@@ -107,7 +107,7 @@ def test_many_rows_are_thinned_over_all_classes(make_fit):
     index = tree["fit/y_index"].values
     kept = np.bincount(index[spread_samples(index, 60)], minlength=3) / 60.0
     np.testing.assert_allclose(kept, np.bincount(index) / 900.0, atol=1.0 / 60.0)
-    assert "60 of 900 rows" in ax.texts[0].get_text().replace("\n", " ")
+    assert "60 of 900 samples" in ax.texts[0].get_text().replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_values_colour_points_and_ellipses(make_fit):
     assert ax.get_figure().axes[1].get_ylabel() == "protein"
 
 
-def test_rows_without_targets_are_plain(make_predictions, wine):
+def test_samples_without_targets_are_plain(make_predictions, wine):
     tree = make_predictions(wine, labels_known=False)
     tree["predictions"].dataset = tree["predictions"].to_dataset().drop_vars("probability")
     ax = plot_map(tree, group="predictions")
@@ -169,7 +169,7 @@ def test_rows_without_targets_are_plain(make_predictions, wine):
     assert len(artist(ax, "obs-ellipses").get_paths()) == 80
 
 
-def test_colours_of_classes_agree_between_training_and_new_rows(make_predictions, wine):
+def test_colours_of_classes_agree_between_training_and_new_samples(make_predictions, wine):
     tree = make_predictions(wine)
     tree["predictions"] = tree["predictions"].isel(obs=tree["predictions"]["y"] != "barolo")
     legend = plot_map(tree, group="predictions").get_legend()
@@ -206,7 +206,7 @@ def test_an_unknown_label_is_named(make_fit, make_predictions, wine):
     tree["predictions/y"] = (
         tree["predictions/y"].astype("U20").where(lambda y: y != "barolo", "merlot")
     )
-    with pytest.raises(ValueError, match=r"does not know: \['merlot'\]"):
+    with pytest.raises(ValueError, match=r"unknown to the model: \['merlot'\]"):
         plot_map(tree, group="predictions")
 
 
