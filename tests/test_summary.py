@@ -153,14 +153,14 @@ def test_scores_of_held_out_samples():
     best = np.argmin(model.cv_results_["log_loss"])
     summary = model.summary()
     accuracy = model.cv_results_["accuracy"][best]
-    assert line(summary, "held-out rows", "accuracy") == f"{accuracy:.3f}"
+    assert line(summary, "held-out samples", "accuracy") == f"{accuracy:.3f}"
     assert f"{-model.cv_results_['log_loss'][best]:.3f}" in line(
-        summary, "held-out rows", "log score"
+        summary, "held-out samples", "log score"
     )
     model = fitted("dgplvm")
     left_out = model._learned.posterior.classifier.loo_log_probabilities()
     own = left_out[np.arange(len(X)), np.searchsorted(model.classes_, y)]
-    said = line(model.summary(), "held-out rows", "log score")
+    said = line(model.summary(), "held-out samples", "log score")
     assert said == f"{own.mean():.3f} nats per sample"
 
 

@@ -27,7 +27,7 @@ def make_summary_parts(model: Any) -> summary.SummaryParts:
         "data": _data(model),
         "fit": [("engine", _engine(model))],
         "latent space": [summary.component_line(model.relevance_, "the variance of the scores")],
-        "held-out rows": [*_performance(model.cv_results_), *_calibration(model)],
+        "held-out samples": [*_performance(model.cv_results_), *_calibration(model)],
     }
     if result.sampled is not None:
         sections["fit"] += summary.draw_lines(model.idata_, tune=context.config["tune"])

@@ -59,7 +59,7 @@ class Whitened:
     axes: FloatArray
     sizes: FloatArray
 
-    def pull_back(self, gradient: FloatArray) -> FloatArray:
+    def pullback(self, gradient: FloatArray) -> FloatArray:
         r"""Gradient with respect to raw coordinates from that with respect to X, (N, R).
 
         With :math:`A_c^\top A_c = V \operatorname{diag}(r^2) V^\top` the derivative of
@@ -160,7 +160,7 @@ class Objective:
         raw, log_parameters, inducing = self.unpack(x)
         white = whiten(self._coordinates(raw), self.known)
         terms = self.terms(white.latent, log_parameters, inducing)
-        gradient = white.pull_back(terms.latent)
+        gradient = white.pullback(terms.latent)
         if self.mapping_prior is not None:
             gradient = self.mapping_prior.root_transposed(gradient)
         return terms.total, self._join(gradient, terms.log_parameters, terms.inducing)

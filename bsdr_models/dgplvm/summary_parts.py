@@ -34,7 +34,7 @@ def summary_parts(model: Any) -> summary.SummaryParts:
         "latent space": [
             summary.component_line(model.relevance_, "the scatter of class centroids")
         ],
-        "held-out rows": _held_out(model),
+        "held-out samples": _held_out(model),
     }
     remarks = [summary.sentence(message) for message in result.warnings]
     if result.sampled is not None:

@@ -174,6 +174,7 @@ def check_rescale(target):
     eta, factor = linear_predictor(this, theta[:50]), linear_predictor(this, there[:50])
     factor = factor / eta
     assert_allclose(factor, factor[:, :1, :1] * np.ones_like(eta), rtol=1e-8)
+    assert (np.ptp(factor) < 1e-8) == (target == "regression")  # where it remains the same
     change = np.hstack([np.log(slope), there - slope * theta])
     error = change.std(axis=0) / np.sqrt(len(change))
     assert (np.abs(change.mean(axis=0)) <= 4.5 * error + 1e-9).all()
