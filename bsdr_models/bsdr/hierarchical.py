@@ -34,6 +34,7 @@ from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import n_workers, run_tasks
 from bsdr_models.inference.tempering import Moves, Tempered, run_tempering
 from bsdr_models.numerics import probit_choice
+from bsdr_models.numerics.folds import assign_folds, sample_keys
 from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 
 type Engine = Literal["smc", "laplace", "nuts", "advi"]
@@ -888,24 +889,18 @@ def _label_sums(
     return value, np.einsum("nk,skn->sk", counts, slope.reshape(s, k, 2))
 
 
-def fold_index(y: np.ndarray, target: Target, rng: np.random.Generator) -> IntArray:
-    """Fold of each sample, (N,), stratified by class.
+def make_folds(problem: Problem) -> IntArray:
+    """Fold of each sample, (N,), stratified by class; -1 for the only sample of a class.
 
     There are at most as many folds as samples in the smallest class with two or more.
     """
-    n = len(y)
-    if target != "multiclass":
-        return rng.permutation(np.arange(n) % min(N_FOLDS, n))
-    counts = np.bincount(y)
-    counts = counts[counts > 1]
-    n_folds = min(N_FOLDS, int(counts.min())) if counts.size else 1
-    fold = np.empty(n, dtype=np.int64)
-    begin = 0
-    for label in np.unique(y):
-        members = rng.permutation(np.flatnonzero(y == label))
-        fold[members] = (begin + np.arange(len(members))) % n_folds
-        begin += len(members)
-    return fold
+    y, n = problem.y, len(problem.y)
+    if problem.target != "multiclass":
+        y, sizes = np.zeros(n, dtype=np.int64), np.array([n])
+    else:
+        sizes = np.bincount(y)
+    n_folds = min(N_FOLDS, int(sizes[sizes > 1].min(initial=n)))
+    return assign_folds(y, sample_keys(problem.X), n_folds=n_folds)
 
 
 def choose_power(
@@ -921,12 +916,11 @@ def choose_power(
     power, log_score : float
         1 and NaN if no sample can be held out.
     """
-    fold_rng, *streams = rng.spawn(1 + N_FOLDS)
-    folds = fold_index(problem.y, problem.target, fold_rng)
+    streams, folds = rng.spawn(N_FOLDS), make_folds(problem)
     n_folds = int(folds.max()) + 1
     if n_folds < 2:
         return 1.0, np.nan
-    sizes = np.cumsum(np.bincount(folds))
+    sizes = np.cumsum(np.bincount(folds[folds >= 0]))
     held_out = range(min(int(np.searchsorted(sizes, _ENOUGH)) + 1, n_folds))
 
     def log_probabilities(fold: int) -> list[FloatArray]:

@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors, load
 from bsdr_models.bsdr import hierarchical
-from bsdr_models.bsdr.hierarchical import Posterior, choose_power, fold_index
+from bsdr_models.bsdr.hierarchical import Posterior, choose_power, make_folds
 from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.pooling import POWERS, as_power, pool, weigh_powers
 from bsdr_models.bsdr.posterior import Metric, Problem
@@ -265,15 +265,22 @@ def test_power_is_selected_by_held_out_samples():
     np.testing.assert_array_equal(given.predict_proba(X), model.predict_proba(X))
 
 
+def folds(y, target="multiclass"):
+    X = np.random.default_rng(5).standard_normal((len(y), 3))
+    k = y.max() + 1 if y.ndim == 1 else y.shape[1]
+    given = {"n_labels": int(k), "n_components": 1, "priors": HierarchicalPriors()}
+    return make_folds(Problem.build(X, y, target=target, **given))
+
+
 def test_folds_are_stratified_and_leave_no_class_out():
-    rng = np.random.default_rng(5)
     y = np.repeat([0, 1, 2], [23, 11, 1])
-    fold = fold_index(y, "multiclass", rng)
+    fold = folds(y)
+    assert fold[-1] == -1
     counts = np.array([np.bincount(y[fold == f], minlength=3)[:2] for f in range(5)])
     assert np.ptp(counts, axis=0).max() <= 1
-    assert fold_index(np.arange(4), "multiclass", rng).max() == 0  # a single sample of each class
+    assert folds(np.arange(4)).max() == -1  # a single sample of each class
     for target in ("multilabel", "regression"):
-        assert np.ptp(np.bincount(fold_index(np.zeros((12, 2)), target, rng))) <= 1
+        assert np.ptp(np.bincount(folds(np.zeros((12, 2)), target))) <= 1
 
 
 def test_classes_of_one_sample_cannot_be_held_out():
@@ -532,7 +539,7 @@ def test_interrupted_fit_keeps_finished_populations(target, monkeypatch):
     assert tree.attrs["interrupted"] == 1
     assert tree["posterior"].sizes["chain"] == 1
     assert np.isfinite(answers(model, X)).all()
-    assert "stopped the fit" in str(model.summary())
+    assert "interrupted the fit" in str(model.summary())
 
 
 def test_interrupt_before_the_posterior_leaves_the_model_unfitted(monkeypatch):
