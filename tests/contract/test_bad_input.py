@@ -497,7 +497,7 @@ def test_more_components_than_features(zoo, name):
         full = zoo.fit(zoo.make(name, n_components=4), X, y)
         np.testing.assert_array_equal(model.transform(X), full.transform(X))
         return
-    with pytest.raises(ValueError, match=r"99 .*(n_features=4|44 at most|labelled rows)"):
+    with pytest.raises(ValueError, match=r"99 .*(n_features=4|44 at most|labelled samples)"):
         zoo.fit(model, X, y)
 
 
