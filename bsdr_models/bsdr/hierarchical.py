@@ -894,13 +894,11 @@ def make_folds(problem: Problem) -> IntArray:
 
     There are at most as many folds as samples in the smallest class with two or more.
     """
-    y, n = problem.y, len(problem.y)
-    if problem.target != "multiclass":
-        y, sizes = np.zeros(n, dtype=np.int64), np.array([n])
-    else:
-        sizes = np.bincount(y)
+    n = len(problem.y)
+    groups = problem.y if problem.target == "multiclass" else np.zeros(n, dtype=np.int64)
+    sizes = np.bincount(groups)
     n_folds = min(N_FOLDS, int(sizes[sizes > 1].min(initial=n)))
-    return assign_folds(y, sample_keys(problem.X), n_folds=n_folds)
+    return assign_folds(groups, sample_keys(problem.X), n_folds=n_folds)
 
 
 def choose_power(

@@ -27,11 +27,12 @@ def sample_keys(X: Any) -> IntArray:
         The same for dense and sparse samples, and whatever the unit and the sign of features.
     """
     found = np.empty(X.shape[0], dtype=np.int64)
-    X = csr_array(X) if issparse(X) else np.asarray(X)
-    known = X.data if issparse(X) else X
+    sparse = issparse(X)
+    X = csr_array(X) if sparse else np.asarray(X)
+    known = X.data if sparse else X
     size = float(np.sqrt(np.nansum(known**2) / np.prod(X.shape))) or 1.0
     for n in range(len(found)):
-        values = X.data[X.indptr[n] : X.indptr[n + 1]] if issparse(X) else X[n]
+        values = X.data[X.indptr[n] : X.indptr[n + 1]] if sparse else X[n]
         values = np.sort(np.nan_to_num(np.round(np.abs(values) / size, _DECIMALS), nan=np.inf))
         found[n] = crc32(values[values != 0.0].tobytes())
     return found

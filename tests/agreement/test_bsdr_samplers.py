@@ -94,7 +94,7 @@ def summaries(draws):
     both = np.concatenate([flat, flat**2], axis=2)
     error = [array_stats.mcse(values) for values in np.moveaxis(both, 2, 0)]
     rhat = [array_stats.rhat(values) for values in np.moveaxis(flat, 2, 0)]
-    assert max(rhat) < 1.06, max(rhat)  # the sweeps of the paper creep
+    assert max(rhat) < 1.06, max(rhat)  # the sweeps of the paper mix slowly
     return both.mean(axis=(0, 1)), np.array(error)
 
 

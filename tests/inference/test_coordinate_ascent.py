@@ -76,13 +76,13 @@ def test_stops_at_the_limit_and_says_so(max_iter, accelerated):
 
 
 def test_a_round_that_the_limit_has_cut_short_is_no_sign_of_the_top():
-    def creep(x, number, budget, on_step):
+    def small_steps(x, number, budget, on_step):
         for _ in range(budget):
             x = (1.0 - 1e-6) * x
             on_step(x, info(x))
         return x, info(x)
 
-    result = fit(joint_search=creep, max_iter=50, tol=1e-2)
+    result = fit(joint_search=small_steps, max_iter=50, tol=1e-2)
     assert len(result.elbo) == 50
     assert not result.converged
 
