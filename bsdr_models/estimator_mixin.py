@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+import xarray as xr
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from bsdr_models.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import Summary, SummaryParts, summarise
 
@@ -114,6 +116,14 @@ class EstimatorMixin(ABC):
             fit.n_iter_,
             time.perf_counter() - begin,
         )
+
+    def _with_class_probability(self, tree: xr.DataTree) -> xr.DataTree:
+        """Add class probabilities over the map of the training samples to a tree of classes."""
+        log_proba_at = getattr(self, "_log_proba_at", None)
+        fit = tree["fit"]
+        if log_proba_at is not None and "y_index" in fit and VARIABLE not in fit:
+            add_class_probability(tree, "fit", log_proba_at)
+        return tree
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file, which :func:`bsdr_models.load` reads.

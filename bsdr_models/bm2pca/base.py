@@ -291,7 +291,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMix
         if self._tree is None:
             rng = np.random.default_rng(self._seed)
             self._tree = trees.fit_tree(self._learned, self._context, rng=rng)
-        return self._tree
+        return self._with_class_probability(self._tree)
 
     @property
     def model_(self) -> Any:

@@ -435,6 +435,10 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         scores = self._learned.posterior.score_means(X) / self.temperature_
         return selection.log_probabilities(scores, exclusive=self._exclusive)
 
+    def _log_proba_at(self, latent: FloatArray) -> FloatArray:
+        scores = self._learned.posterior.scores_at(latent) / self.temperature_
+        return selection.log_probabilities(scores, exclusive=self._exclusive)
+
     @by_blocks
     def predict_proba(self, X: Any) -> FloatArray:
         """Class probabilities, calibrated on held-out samples.
@@ -483,6 +487,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             y=read_truth(y, classes=self._exclusive),
             inference_method=self.inference,
             attrs=reference,
+            log_proba_at=self._log_proba_at,
         )
 
     def __sklearn_tags__(self) -> Any:

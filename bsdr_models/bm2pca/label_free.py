@@ -56,6 +56,10 @@ class SubspacePosterior:
         variance += self.metric.outside(X)[:, None] / self.settings.projection_precision
         return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
 
+    def scores_at(self, latent: FloatArray) -> FloatArray:
+        """Mean class scores at latent coordinates (G, R): (G, K)."""
+        return self.state.scores_at(latent)
+
     def score_means(self, X: Rows) -> FloatArray:
         """Mean class scores, (M, K)."""
         return self.state.scores(self.metric.transform(X))
@@ -106,6 +110,10 @@ class OneVsRestPosterior:
         """Class scores as latent coordinates, independent given the features."""
         mean, variance = self.score_moments(X)
         return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
+
+    def scores_at(self, latent: FloatArray) -> FloatArray:
+        """The same: latent coordinates are class scores."""
+        return latent
 
     def score_means(self, X: Rows) -> FloatArray:
         """Mean class scores, (M, K)."""

@@ -26,10 +26,14 @@ class MarginPosterior:
         """Latent coordinates of all problems, concatenated: R P components."""
         return concatenate_latent(*self.factor_model.embed(X))
 
+    def scores_at(self, latent: FloatArray) -> FloatArray:
+        """Mean of f at latent coordinates (G, R P): (G, P K)."""
+        mean = np.stack(np.split(latent, len(self.weights.mean), axis=1))
+        return concatenate_problems(with_ones(mean) @ self.weights.mean)
+
     def score_means(self, X: Rows) -> FloatArray:
         """Mean of f under q, (M, P K)."""
-        mean, _ = self.factor_model.embed(X)
-        return concatenate_problems(with_ones(mean) @ self.weights.mean)
+        return self.scores_at(self.latent(X))
 
     def score_moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f under q, each (M, P K)."""
@@ -88,6 +92,10 @@ class DrawPosterior:
         centred = mean - mean.mean(axis=0)
         between = np.einsum("smr,smq->mrq", centred, centred) / len(mean)
         return LatentCoordinates(mean=mean.mean(axis=0), cov=between + cov.mean(axis=0))
+
+    def scores_at(self, latent: FloatArray) -> FloatArray:
+        """Mean class scores at latent coordinates (G, R): (G, K)."""
+        return np.asarray(with_ones(latent) @ self.weights.mean(axis=0))
 
     def score_means(self, X: Rows) -> FloatArray:
         """Mean class scores, (M, K)."""

@@ -65,9 +65,13 @@ class State:
         """Mean latent coordinates Q'a, (N, k)."""
         return np.asarray(A @ self.projection)
 
+    def scores_at(self, latent: FloatArray) -> FloatArray:
+        """f at latent coordinates (G, k): (G, K)."""
+        return latent @ self.weights[1:] + self.weights[0]
+
     def scores(self, A: Any) -> FloatArray:
         """f, (N, K)."""
-        return self.latent(A) @ self.weights[1:] + self.weights[0]
+        return self.scores_at(self.latent(A))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

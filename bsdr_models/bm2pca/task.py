@@ -32,6 +32,9 @@ class Posterior(Protocol):
     def embed(self, X: Rows) -> LatentCoordinates:
         """Mean and covariances of the latent coordinates."""
 
+    def scores_at(self, latent: FloatArray) -> FloatArray:
+        """Mean class scores (or predictions) at latent coordinates (G, R): (G, K)."""
+
     def score_means(self, X: Rows) -> FloatArray:
         """Mean class scores (or predictions), (M, K)."""
 

@@ -446,7 +446,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
                 rng=np.random.default_rng(self._tree_seed),
                 attrs=self._attrs(),
             )
-        return self._tree
+        return self._with_class_probability(self._tree)
 
     def _attrs(self) -> dict[str, Any]:
         """Attributes of the tree."""

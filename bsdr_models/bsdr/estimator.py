@@ -296,6 +296,11 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             return np.minimum(log_p, 0.0)
         return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
 
+    def _log_proba_at(self, latent: FloatArray) -> FloatArray:
+        if self.variant_ == "hierarchical":
+            return self._hierarchical.posterior.log_probabilities_at(latent)
+        return predict.label_log_probabilities_at(self._posterior, latent)
+
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
         """Latent coordinates and probabilities of new samples as a DataTree, for the plots.
 
@@ -325,6 +330,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             y=read_truth(y, classes=self._exclusive),
             inference_method=self._method,
             attrs=self._attrs(),
+            log_proba_at=self._log_proba_at,
         )
 
     def __sklearn_tags__(self) -> Any:

@@ -68,6 +68,10 @@ _EMPTY_PARTICLES = 128
 _FAR = 100.0
 # Linear predictors held in memory at once.
 _BLOCK = 1 << 21
+# Draws that colour a map.
+_GRID_DRAWS = 100
+# Smallest size of a linear predictor.
+_TINY = 1e-300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +84,12 @@ class Coordinates:
     the covariance of the class means of F (of F itself if targets are not classes): canonical
     variates in units of the probit noise, or of the output.
 
+    Labels of nearly separable classes leave the size of the linear predictor open upwards, and a
+    few draws of great size would determine its mean. The predictor of labels is therefore scaled to
+    one size in all draws, the median root mean square over the training samples.
+
     coefficients
-        Posterior mean of Q W for whitened features, (B, K).
+        Mean of Q W over draws, so scaled, for whitened features, (B, K).
     axes, shift
         V, (K, R), and V' times the mean linear predictor without bias, (R,).
     share
@@ -89,6 +97,9 @@ class Coordinates:
     maps
         A_s, (S, 1 + R, R), least-squares affine maps of the latent coordinates of each draw to u on
         the training samples; the first row is the constant.
+    reliability
+        Share of the variance of u that these maps explain, averaged over draws: 1 if all draws
+        arrange the training samples alike.
     """
 
     coefficients: FloatArray
@@ -96,13 +107,20 @@ class Coordinates:
     shift: FloatArray
     share: FloatArray
     maps: FloatArray
+    reliability: float
 
     @classmethod
     def learn(cls, problem: Problem, draws: Parameters) -> "Coordinates":
         """Identified coordinates from the training samples and all draws."""
         s, r, b = draws.projection.shape
+        z = draws.latent(problem.X, np.zeros(len(problem.X)))
+        weights = draws.weights
+        if problem.target != "regression":
+            eta = z @ weights
+            size = np.sqrt(np.mean((eta - eta.mean(axis=1, keepdims=True)) ** 2, axis=(1, 2)))
+            weights = weights * (np.median(size) / np.maximum(size, _TINY))[:, None, None]
         flat = draws.projection.reshape(s * r, b)
-        coefficients = flat.T @ draws.weights.reshape(s * r, -1) / s
+        coefficients = flat.T @ weights.reshape(s * r, -1) / s
         linear = problem.X @ coefficients  # (N, K)
         if problem.target == "multiclass":
             present = np.unique(problem.y)
@@ -120,14 +138,16 @@ class Coordinates:
         total = float(np.sum(size**2))
         shift = linear.mean(axis=0) @ axes
         target = linear @ axes - shift
-        z = draws.latent(problem.X, np.zeros(len(problem.X)))
         maps = np.stack([_fit_affine(each, target) for each in z])
+        residual = z @ maps[:, 1:] + maps[:, :1] - target
+        around = np.sum(target**2)
         return cls(
             coefficients=coefficients,
             axes=axes,
             shift=shift,
             share=variance / total if total > 0.0 else np.full(r, 1.0 / r),
             maps=maps,
+            reliability=1.0 - float(np.sum(residual**2)) / (s * around) if around > 0.0 else 0.0,
         )
 
     def thin(self, index: IntArray) -> "Coordinates":
@@ -217,6 +237,20 @@ class Posterior:
         for part in self._blocks(len(X), out.shape[1]):
             eta = self.draws.linear_predictor(whitened[part], outside[part])
             out[part] = pool_labels(eta, self.target, self.lapse, power)
+        return out
+
+    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
+        """The same at latent coordinates (G, R), by at most 100 draws.
+
+        Of a sample whose deviation from u in single draws is zero: what all samples share, the
+        shift, scale and shear of each draw, is averaged over.
+        """
+        kept = self.draws.spaced(_GRID_DRAWS)
+        aligned = self.coordinates.thin(kept).align(self.draws.take(kept))
+        out = np.empty((len(latent), aligned.bias.shape[1]))
+        for part in self._blocks(len(latent), out.shape[1]):
+            eta = latent[part] @ aligned.weights + aligned.bias[:, None]
+            out[part] = pool_labels(eta, self.target, self.lapse, self.power)
         return out
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -333,6 +367,7 @@ class HierarchicalFit:
             "pooling_power": self.posterior.power,
             "lapse": self.posterior.lapse,
             "component_share": self.posterior.coordinates.share.tolist(),
+            "map_reliability": self.posterior.coordinates.reliability,
         }
         if np.isfinite(self.pareto_k):
             attrs["pareto_k"] = self.pareto_k

@@ -33,6 +33,8 @@ from bsdr_models.numerics.probit_product import log_mean, normal_points
 
 # Quasi-random nodes of the latent coordinates; minimum per draw of a sampler, and over all draws.
 N_POINTS, N_POINTS_PER_DRAW, N_POINTS_ALL_DRAWS = 32, 4, 1024
+# Draws that colour a map.
+GRID_DRAWS = 50
 # Utilities held in memory at once.
 BLOCK = 1 << 19
 
@@ -113,7 +115,16 @@ class MeanFieldPosterior:
         mean, std : (m, S, K)
             With the unit noise of the probit.
         """
-        mean, variance = self._moments(X)
+        yield from self._utilities(*self._moments(X), integrate_latent=integrate_latent)
+
+    def utilities_at(self, latent: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """The same for samples whose projection is known to be ``latent``, (G, R)."""
+        yield from self._utilities(latent, np.full_like(latent, self.latent_scale**2))
+
+    def _utilities(
+        self, mean: FloatArray, variance: FloatArray, *, integrate_latent: bool = True
+    ) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Utilities for means and variances of the latent coordinates, each (M, R)."""
         weights = self.state.weights
         r = mean.shape[1]
         nodes = normal_points(r, N_POINTS) if integrate_latent else np.zeros((1, r))
@@ -196,15 +207,28 @@ class DrawPosterior:
 
         Each draw of the parameters has its own nodes.
         """
-        n_draws, r, k = self.weights.shape
+        offset = self._offset(integrate_latent=integrate_latent)
+        for _, linear in self._linear(X, offset.size):
+            mean = (linear[:, :, None] + offset).reshape(len(linear), -1, offset.shape[2])
+            yield mean, np.ones_like(mean)
+
+    def utilities_at(self, latent: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """The same for samples whose projection is known to be ``latent``, (G, R)."""
+        offset = self._offset()
+        size = max(1, BLOCK // offset.size)
+        for begin in range(0, len(latent), size):
+            linear = np.swapaxes(latent[begin : begin + size] @ self.weights, 0, 1)
+            mean = (linear[:, :, None] + offset).reshape(len(linear), -1, offset.shape[2])
+            yield mean, np.ones_like(mean)
+
+    def _offset(self, *, integrate_latent: bool = True) -> FloatArray:
+        """Bias and latent noise times weights at the nodes of each draw, (S, nodes, K)."""
+        n_draws, r, _ = self.weights.shape
         nodes = np.zeros((n_draws, 1, r))
         if integrate_latent:
             each = max(N_POINTS_PER_DRAW, -(-N_POINTS_ALL_DRAWS // n_draws))
             nodes = normal_points(r, n_draws * each).reshape(n_draws, each, r)
-        offset = self.latent_scale * (nodes @ self.weights) + self.bias[:, None, :]
-        for _, linear in self._linear(X, offset.size):
-            mean = (linear[:, :, None] + offset).reshape(len(linear), -1, k)
-            yield mean, np.ones_like(mean)
+        return self.latent_scale * (nodes @ self.weights) + self.bias[:, None, :]
 
     def outputs(self, X: FloatArray, *, integrate_latent: bool = True) -> Iterator[Outputs]:
         """Real targets of new samples, by blocks: one normal for each draw."""
@@ -243,16 +267,25 @@ def label_log_probabilities(
     integrate_latent : bool
         Average over the latent coordinates; otherwise plug in their mean.
     """
-    out = []
-    for mean, std in posterior.utilities(X, integrate_latent=integrate_latent):
-        if posterior.target == "multilabel":
-            log_p = log_ndtr(mean / std)
-        else:
-            m, s, k = mean.shape
-            flat = orthant.label_log_probs(mean.reshape(-1, k), std.reshape(-1, k))
-            log_p = flat.reshape(m, s, k)
-        out.append(_log_mean(log_p))
-    return np.concatenate(out)
+    utilities = posterior.utilities(X, integrate_latent=integrate_latent)
+    return np.concatenate([_label_log_mean(*each, posterior.target) for each in utilities])
+
+
+def label_log_probabilities_at(posterior: Posterior, latent: FloatArray) -> FloatArray:
+    """The same for samples whose projection is known to be ``latent`` (G, R): (G, K)."""
+    if isinstance(posterior, DrawPosterior):
+        posterior = posterior.thin(GRID_DRAWS)
+    utilities = posterior.utilities_at(latent)
+    return np.concatenate([_label_log_mean(*each, posterior.target) for each in utilities])
+
+
+def _label_log_mean(mean: FloatArray, std: FloatArray, target: Target) -> FloatArray:
+    """Log mean over nodes of the label probabilities, (m, K), for utilities (m, S, K)."""
+    if target == "multilabel":
+        return _log_mean(log_ndtr(mean / std))
+    m, s, k = mean.shape
+    flat = orthant.label_log_probs(mean.reshape(-1, k), std.reshape(-1, k))
+    return _log_mean(flat.reshape(m, s, k))
 
 
 def log_predictive(

@@ -508,6 +508,10 @@ class DGPLVMClassifier(
         with one_thread():
             return self._learned.posterior.log_probabilities(X)
 
+    def _log_proba_at(self, latent: FloatArray) -> FloatArray:
+        with one_thread():
+            return self._learned.posterior.log_probabilities_at(latent)
+
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
         """Latent coordinates and class probabilities of new samples, for the plots.
 
@@ -539,6 +543,7 @@ class DGPLVMClassifier(
             values=values,
             y=read_truth(y, classes=True),
             inference_method=self.inference,
+            log_proba_at=self._log_proba_at,
         )
 
     @property
@@ -550,7 +555,7 @@ class DGPLVMClassifier(
                 self._tree = trees.fit_tree(
                     self._learned, self._context, inference_method=self.inference
                 )
-        return self._tree
+        return self._with_class_probability(self._tree)
 
     @property
     def model_(self) -> Any:

@@ -209,6 +209,10 @@ class Posterior:
             return self.classifier.log_probabilities(*self.embedder.latent_and_relative_variance(X))
         return self.classifier.log_probabilities(self.embedder.latent(X))
 
+    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
+        """Log class probabilities at latent coordinates (G, R): (G, K)."""
+        return self.classifier.log_probabilities(latent)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawPosterior:
@@ -226,5 +230,11 @@ class DrawPosterior:
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log of the mean probability over draws, (M, K)."""
-        stacked = np.stack([draw.log_probabilities(X) for draw in self.draws])
-        return np.asarray(logsumexp(stacked, axis=0) - np.log(len(self.draws)))
+        return self._log_mean([draw.log_probabilities(X) for draw in self.draws])
+
+    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
+        """Log of the mean probability at latent coordinates (G, R): (G, K)."""
+        return self._log_mean([draw.log_probabilities_at(latent) for draw in self.draws])
+
+    def _log_mean(self, log_p: list[FloatArray]) -> FloatArray:
+        return np.asarray(logsumexp(np.stack(log_p), axis=0) - np.log(len(self.draws)))

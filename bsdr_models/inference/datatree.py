@@ -29,6 +29,7 @@ from bsdr_models.dims import (
     OBS,
     TERM,
 )
+from bsdr_models.latent_grid import LogProbabilities, add_class_probability, class_frequency
 from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 from bsdr_models.spec import ModelSpec
 
@@ -58,6 +59,7 @@ SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
     "restarts": (RESTART,),
     "y_index": (OBS,),
     "probability": (OBS, LABEL),
+    "class_frequency": (LABEL,),
     "t2": (OBS,),
     "q_residual": (OBS,),
     "tail_probability": (OBS,),
@@ -129,6 +131,7 @@ class Context:
             groups["constant_data"] = {"X": self.X}
         if self.index is not None:
             groups["fit"]["y_index"] = self.index
+            groups["fit"]["class_frequency"] = class_frequency(self.index, len(self.labels))
         return self._build(
             groups,
             spec,
@@ -148,6 +151,7 @@ class Context:
         y: Any,
         inference_method: InferenceMethod,
         attrs: Mapping[str, Any] | None = None,
+        log_proba_at: LogProbabilities | None = None,
     ) -> xr.DataTree:
         """Tree of predictions for new samples, for the plots.
 
@@ -163,20 +167,28 @@ class Context:
             Of the fit.
         attrs : mapping, optional
             Further root attributes.
+        log_proba_at : callable, optional
+            Log class probabilities at latent coordinates, for the colours of a map.
         """
         group = {"latent_mean": latent.mean, "latent_cov": latent.cov, **values}
         if y is not None:
             group["y"] = np.asarray(y)
             if len(group["y"]) != len(latent.mean):
                 raise ValueError(f"y has {len(group['y'])} samples, X has {len(latent.mean)}")
-        return self._build(
+        dims = {name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()}
+        if self.index is not None:
+            group["class_frequency"] = class_frequency(self.index, len(self.labels))
+        tree = self._build(
             {"predictions": group},
             spec,
             inference_method,
             latent.mean.shape[1],
             attrs=attrs,
-            dims={name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()},
+            dims=dims,
         )
+        if log_proba_at is not None and self.index is not None:
+            add_class_probability(tree, "predictions", log_proba_at)
+        return tree
 
     def _build(
         self,

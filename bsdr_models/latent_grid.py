@@ -1,0 +1,77 @@
+"""Class probabilities on a grid over one or two latent coordinates, for maps."""
+
+from collections.abc import Callable
+
+import numpy as np
+import xarray as xr
+
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dims import COMPONENT, GRID_X, GRID_Y, LABEL, OBS
+
+# Grid points along each axis.
+RESOLUTION = 45
+# Share of the samples that determines the axes, and the part of their range added on each side.
+CENTRAL, REACH, MARGIN = 0.96, 0.35, 0.05
+
+VARIABLE = "class_probability"
+
+type LogProbabilities = Callable[[FloatArray], FloatArray]
+
+
+def axis_limits(latent: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Ends of the axes of a map, each (R,), for latent coordinates (M, R).
+
+    At most 1.9 times the range of the central 96 % of the samples, so that single samples far from
+    all others do not determine the axes.
+    """
+    tail = 0.5 * (1.0 - CENTRAL)
+    first, last = np.quantile(latent, [tail, 1.0 - tail], axis=0)
+    range_ = last - first
+    low = np.maximum(latent.min(axis=0), first - REACH * range_)
+    high = np.minimum(latent.max(axis=0), last + REACH * range_)
+    size = high - low
+    # All samples at one point.
+    size = np.where(size > 0.0, size, np.maximum(np.abs(low), 1.0))
+    return low - MARGIN * size, high + MARGIN * size
+
+
+def class_frequency(index: IntArray, n_classes: int) -> FloatArray:
+    """Share of each class in the labelled samples, (K,), for class indices (N,), -1 if unknown."""
+    counts = np.bincount(index[index >= 0], minlength=n_classes)
+    return np.asarray(counts / counts.sum())
+
+
+def add_class_probability(tree: xr.DataTree, group: str, log_proba: LogProbabilities) -> None:
+    """Add class probabilities over the plane of a group, if it has at most two components."""
+    dataset = tree[group].to_dataset()
+    latent = dataset["latent_mean"].transpose(OBS, COMPONENT).values
+    if latent.shape[1] <= 2:
+        tree[group] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba)))
+
+
+def evaluate_on_grid(latent: FloatArray, log_proba: LogProbabilities) -> xr.Dataset:
+    """Class probabilities on a grid that covers the map of samples (M, R), for R of 1 or 2.
+
+    Parameters
+    ----------
+    latent : (M, R)
+        Latent coordinates of the samples of the map.
+    log_proba : callable
+        Log class probabilities (G, K) at latent coordinates (G, R).
+
+    Returns
+    -------
+    Dataset
+        ``class_probability`` (grid_x, outcome) or (grid_y, grid_x, outcome), with the latent
+        coordinates of the grid.
+    """
+    low, high = axis_limits(latent)
+    axes = [np.linspace(*ends, RESOLUTION) for ends in zip(low, high, strict=True)]
+    # The first coordinate varies fastest.
+    points = np.stack(np.meshgrid(*reversed(axes), indexing="ij")[::-1], axis=-1)
+    probability = np.exp(log_proba(points.reshape(-1, len(axes))))
+    dims = (GRID_Y, GRID_X)[2 - len(axes) :]
+    return xr.Dataset(
+        {VARIABLE: ((*dims, LABEL), probability.reshape(*points.shape[:-1], -1))},
+        coords=dict(zip(reversed(dims), axes, strict=True)),
+    )
