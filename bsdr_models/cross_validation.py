@@ -7,6 +7,7 @@ overlap.
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
+from bsdr_models.dims import COMPONENT, COMPONENT_AUX, GRID_X, GRID_Y, LABEL, OBS
+from bsdr_models.latent_grid import VARIABLE, add_class_probability, class_frequency
 from bsdr_models.rng import RandomState, as_generator
 
 type Fold = tuple[IntArray, IntArray]
@@ -34,6 +36,7 @@ def cross_validated_map(
     cv: Any = 10,
     align: bool = True,
     scale: bool = False,
+    reuse_settings: bool = False,
     random_state: RandomState = None,
 ) -> xr.DataTree:
     r"""Embed every sample, and predict its class, by a model that was not trained on it.
@@ -46,8 +49,9 @@ def cross_validated_map(
         \min_{O^\top O = I,\, a} \sum_{n \in \text{train}} |O^\top z_n + a - z_n^{\text{all}}|^2 .
 
     Rotations, reflections and shifts preserve distances. A scale factor could hide differences
-    between folds, so by default it is only reported. Held-out samples do not enter the alignment,
-    and labels only through the models.
+    between folds, so by default it is only reported. The coordinates of a model whose likelihood
+    identifies them only up to an affine map, the default of BSDR, are aligned by an affine map.
+    Held-out samples do not enter the alignment, and labels only through the models.
 
     Parameters
     ----------
@@ -65,6 +69,10 @@ def cross_validated_map(
     scale : bool, default=False
         Rescale them as well, for models whose unit differs between fits, such as one that tunes a
         metric; ``fold_scale`` is then far from 1.
+    reuse_settings : bool, default=False
+        Keep what the fit to all samples has selected, such as hyper-parameters and the power of
+        pooling (``selected_params``), for the folds: several times faster. Held-out samples have
+        then contributed to these few numbers, though not to the fits.
     random_state : int, RandomState, Generator or None
         Of the folds.
 
@@ -73,7 +81,8 @@ def cross_validated_map(
     xarray.DataTree
         The tree of the fit to all samples, with a group ``predictions`` of all samples held out:
         ``latent_mean`` and ``latent_cov``, aligned to that fit, ``probability``, ``predicted``,
-        ``y``, ``fold``; and ``fold_scale`` (cv_fold,), the best scale factor of each fold. The
+        ``y``, ``fold``; ``fold_scale`` (cv_fold,), the best scale factor of each fold; and with at
+        most two components ``class_probability`` over the map, the mean over the folds. The
         covariance is zero for models without uncertainty of coordinates. After a keyboard interrupt
         it holds the folds completed until then, and the root attribute ``interrupted``.
 
@@ -99,8 +108,8 @@ def cross_validated_map(
     >>> X, y = load_wine(return_X_y=True)
     >>> model = BSDRClassifier(variant="paper", random_state=0)
     >>> tree = cross_validated_map(model, X, y, cv=5, random_state=0)
-    >>> training = plots.plot_map(tree)
-    >>> held_out = plots.plot_map(tree, group="predictions")
+    >>> held_out = plots.plot_map(tree)
+    >>> training = plots.plot_map(tree, group="fit")
     """
     check_consistent_length(X, y)
     y = _check_classes(y)
@@ -108,8 +117,12 @@ def cross_validated_map(
     full = _fitted(estimator, X, y)
     _check_labels(full, y)
     tree, reference = _fit_tree(full, X, y), _coordinates(full, X)
+    affine = tree.attrs.get("alignment") == "affine"
+    if reuse_settings:
+        estimator = _with_settings_of(estimator, full, X)
     parts: list[xr.Dataset] = []
     scales: list[float] = []
+    planes: list[_Plane] = []
     interrupted = False
     for number, (train, test) in enumerate(folds):
         X_train = _safe_indexing(X, train)
@@ -127,18 +140,26 @@ def cross_validated_map(
                 f"{reference.shape[1]}: give a number of components"
             )
         part = _predictions(model, _safe_indexing(X, test), y[test])
-        rotation, shift, factor = motion(latent, reference[train], scale=scale)
+        linear, shift, factor = motion(latent, reference[train], scale=scale)
+        if affine:
+            linear, shift = _affine_map(latent, reference[train])
         if align:
-            part = _moved(part, rotation, shift)
+            part = _moved(part, linear, shift)
+            planes.append(_Plane(model=model, X=X_train, linear=linear, shift=shift))
         fold = xr.DataArray(np.full(len(test), number), dims=OBS)
         parts.append(part.assign_coords({OBS: test}).assign(fold=fold))
         scales.append(factor)
     held_out = xr.concat(parts, dim=OBS, join="exact").sortby(OBS)
     held_out["fold_scale"] = ("cv_fold", np.array(scales))
+    index = np.unique(y, return_inverse=True)[1]
+    held_out["class_frequency"] = LABEL, class_frequency(index, held_out.sizes[LABEL])
     held_out.attrs["note"] = (
         f"Every sample is embedded by one of {len(parts)} fits that were not trained on it."
     )
     tree["predictions"] = xr.DataTree(held_out)
+    if planes and all(plane.is_known for plane in planes):
+        sizes = [part.sizes[OBS] for part in parts]
+        add_class_probability(tree, "predictions", lambda at: _mean_log_proba(planes, sizes, at))
     if interrupted:
         tree.attrs["interrupted"] = 1
         warnings.warn(
@@ -147,6 +168,46 @@ def cross_validated_map(
             stacklevel=2,
         )
     return tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plane:
+    """Class probabilities of a fold at the coordinates of the fit to all samples.
+
+    model, X
+        Fitted to the samples X of a fold.
+    linear, shift
+        Map of its latent coordinates to those of all samples, (R, R) and (R,).
+    """
+
+    model: Any
+    X: Any
+    linear: FloatArray
+    shift: FloatArray
+
+    @property
+    def _classifier(self) -> Any:
+        return _last_step(self.model, self.X)[0]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the model gives probabilities at latent coordinates."""
+        last = self._classifier
+        return hasattr(last, "_log_proba_at") or not hasattr(last, "transform")
+
+    def probability(self, at: FloatArray) -> FloatArray:
+        """(G, K) at coordinates (G, R)."""
+        latent = (at - self.shift) @ np.linalg.pinv(self.linear)
+        last = self._classifier
+        if hasattr(last, "_log_proba_at"):
+            return np.exp(last._log_proba_at(latent))
+        return np.asarray(last.predict_proba(latent))
+
+
+def _mean_log_proba(planes: list[_Plane], sizes: list[int], at: FloatArray) -> FloatArray:
+    """Log of the mean of class probabilities over folds, weighted by their held-out samples."""
+    mean = np.average([plane.probability(at) for plane in planes], axis=0, weights=sizes)
+    return np.asarray(np.log(np.maximum(mean, np.finfo(np.float64).tiny)))
 
 
 def motion(
@@ -169,6 +230,13 @@ def motion(
     if scale:
         rotation = factor * rotation
     return rotation, aim - centre @ rotation, factor
+
+
+def _affine_map(source: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Affine map that brings source closest to target, both (N, R): source @ linear + shift."""
+    centre, aim = source.mean(axis=0), target.mean(axis=0)
+    linear = np.linalg.lstsq(source - centre, target - aim, rcond=None)[0]
+    return linear, aim - centre @ linear
 
 
 # Classes and folds
@@ -245,6 +313,19 @@ def _last_step(model: Any, X: Any) -> tuple[Any, Any]:
     return model, X
 
 
+def _with_settings_of(estimator: Any, full: Any, X: Any) -> Any:
+    """Clone of an estimator with the settings that its fit to all samples has selected."""
+    full = getattr(full, "best_estimator_", full)
+    last, _ = _last_step(full, X)
+    if not hasattr(last, "selected_params"):
+        raise TypeError(f"reuse_settings=True: {type(last).__name__} has no selected_params")
+    if isinstance(full, Pipeline):
+        name = full.steps[-1][0]
+        chosen = {f"{name}__{key}": value for key, value in last.selected_params().items()}
+        return clone(full).set_params(**chosen)
+    return clone(full).set_params(**last.selected_params())
+
+
 def _coordinates(model: Any, X: Any) -> FloatArray:
     """Latent coordinates of new samples, (M, R)."""
     last, X = _last_step(model, X)
@@ -270,7 +351,8 @@ def _predictions(model: Any, X: Any, y: np.ndarray) -> xr.Dataset:
     """Coordinates and predictions of held-out samples."""
     last, inner = _last_step(model, X)
     if hasattr(last, "predict_idata"):
-        return last.predict_idata(inner, y)["predictions"].to_dataset()
+        dataset = last.predict_idata(inner, y)["predictions"].to_dataset()
+        return dataset.drop_vars([VARIABLE, "class_frequency", GRID_X, GRID_Y], errors="ignore")
     if not hasattr(last, "predict_proba"):
         raise TypeError(f"{type(last).__name__} has no predict_proba")
     probability = last.predict_proba(inner)
@@ -295,10 +377,10 @@ def _embedding(mean: FloatArray) -> xr.Dataset:
     )
 
 
-def _moved(part: xr.Dataset, rotation: FloatArray, shift: FloatArray) -> xr.Dataset:
-    """Latent coordinates and their covariances after a rigid motion."""
+def _moved(part: xr.Dataset, linear: FloatArray, shift: FloatArray) -> xr.Dataset:
+    """Latent coordinates and their covariances after an affine map."""
     mean, cov = part["latent_mean"], part["latent_cov"]
     return part.assign(
-        latent_mean=(mean.dims, mean.values @ rotation + shift),
-        latent_cov=(cov.dims, rotation.T @ cov.values @ rotation),
+        latent_mean=(mean.dims, mean.values @ linear + shift),
+        latent_cov=(cov.dims, linear.T @ cov.values @ linear),
     )

@@ -185,19 +185,11 @@ def draw_pictures(
     merged = tree.assign({"predictions": predictions["predictions"]})
     drawings = {
         "map_training": lambda ax: plots.plot_map(tree, ax=ax),
-        "map_held_out": lambda ax: plots.plot_map(merged, group="predictions", ax=ax),
-        "map_held_out_paper": lambda ax: plots.plot_map(
-            fitted["paper"].predict_idata(X, y), group="predictions", ax=ax
-        ),
-        "map_held_out_bm2pca": lambda ax: plots.plot_map(
-            margins.predict_idata(X, y), group="predictions", ax=ax
-        ),
-        "map_held_out_dgplvm": lambda ax: plots.plot_map(
-            process.predict_idata(X, y), group="predictions", ax=ax
-        ),
+        "map_held_out": lambda ax: plots.plot_map(predictions, ax=ax),
+        "map_held_out_paper": lambda ax: plots.plot_map(fitted["paper"].predict_idata(X, y), ax=ax),
+        "map_held_out_bm2pca": lambda ax: plots.plot_map(margins.predict_idata(X, y), ax=ax),
+        "map_held_out_dgplvm": lambda ax: plots.plot_map(process.predict_idata(X, y), ax=ax),
         "landscape_dgplvm": lambda ax: plots.plot_landscape(process.idata_, ax=ax),
-        "decision_regions_bm2pca": lambda ax: plots.plot_decision_regions(margins.idata_, ax=ax),
-        "decision_regions": lambda ax: plots.plot_decision_regions(tree, ax=ax),
         "loadings": lambda ax: plots.plot_loadings(tree, ax=ax),
         "relevance": lambda ax: plots.plot_relevance(tree, ax=ax),
         "bound": lambda ax: plots.plot_bound(fitted["paper"].idata_, ax=ax),

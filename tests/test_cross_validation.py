@@ -99,7 +99,7 @@ def test_a_sample_is_embedded_without_its_label(classes, model):
 
 
 @pytest.mark.parametrize("model", OURS.values(), ids=OURS)
-def test_alignment_keeps_distances_and_takes_covariances_along(classes, model):
+def test_alignment_by_rotation_keeps_distances_and_takes_covariances_along(classes, model):
     X, y = classes
     moved, raw = (
         cross_validated_map(model, X, y, cv=FOLDS, align=align)["predictions"].dataset
@@ -109,7 +109,8 @@ def test_alignment_keeps_distances_and_takes_covariances_along(classes, model):
     for fold in range(4):
         rows = np.flatnonzero(raw["fold"] == fold)
         a, b = moved.isel(obs=rows), raw.isel(obs=rows)
-        np.testing.assert_allclose(pdist(a["latent_mean"]), pdist(b["latent_mean"]), atol=1e-9)
+        if not isinstance(model, BSDRClassifier):  # aligned by an affine map
+            np.testing.assert_allclose(pdist(a["latent_mean"]), pdist(b["latent_mean"]), atol=1e-9)
         squares = [
             np.einsum("nr,nrs,ns->n", gap, np.linalg.inv(part["latent_cov"].values), gap)
             for part in (a, b)

@@ -119,9 +119,10 @@ LAYERS = (
         outside=("numpy", "scipy", "threadpoolctl"),
         lazy=("dask", "distributed"),
     ),
+    Layer(modules=("latent_grid",), inside=BASE, outside=("numpy", "xarray")),
     Layer(
         modules=("inference.datatree",),
-        inside=(*BASE, *NUMERICS),
+        inside=(*BASE, *NUMERICS, "latent_grid"),
         outside=("numpy", "scipy", "xarray", "arviz_base"),
     ),
     Layer(
@@ -143,7 +144,7 @@ LAYERS = (
     ),
     Layer(
         modules=ESTIMATORS,
-        inside=(*ESTIMATORS, *CHECKS, *BASE, *NUMERICS),
+        inside=(*ESTIMATORS, *CHECKS, *BASE, *NUMERICS, "latent_grid"),
         outside=("numpy", "sklearn", "xarray"),
         lazy=("persistence", "pandas"),
     ),
@@ -155,12 +156,12 @@ LAYERS = (
     *(layer for paper in PAPERS for layer in paper_layers(paper)),
     Layer(
         modules=("plots", "plots.*"),
-        inside=("arrays", "dims", "metrics", "numerics.*", "plots.*"),
+        inside=("arrays", "dims", "latent_grid", "metrics", "numerics.*", "plots.*"),
         outside=("numpy", "scipy", "matplotlib", "sklearn", "xarray"),
     ),
     Layer(
         modules=("cross_validation",),
-        inside=(*BASE, *CHECKS),
+        inside=(*BASE, *CHECKS, "latent_grid"),
         outside=("numpy", "scipy", "sklearn", "xarray"),
     ),
     Layer(

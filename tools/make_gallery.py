@@ -11,10 +11,13 @@ from pathlib import Path
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from PIL import Image
-from sklearn.datasets import load_wine
+from sklearn.base import BaseEstimator, clone
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.model_selection import GridSearchCV, permutation_test_score, train_test_split
+from sklearn.utils import Bunch
 
 from bsdr_models import BSDRClassifier, DGPLVMClassifier, cross_validated_map, plots
 from bsdr_models.bsdr.predictive_check import predictive_check
@@ -43,12 +46,21 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
     permuted = permutation_test_score(paper, X, y, **options)
     check = predictive_check(tree, rng=np.random.default_rng(0))
     far = model.predict_idata(foreign, truth)
+    two = _map_of(load_breast_cancer(as_frame=True), model, n_train=100)
+    digits = _map_of(load_digits(as_frame=True), DGPLVMClassifier(random_state=0), n_train=100)
+    rng = np.random.default_rng(0)
+    noise = cross_validated_map(
+        DGPLVMClassifier(random_state=0),
+        rng.normal(size=(60, 200)),
+        CULTIVARS[rng.integers(3, size=60)],
+    )
     return {
-        "scores": lambda: plots.plot_map(tree),
-        "scores_held_out": lambda: plots.plot_map(held_out, group="predictions"),
-        "scores_outside": lambda: plots.plot_map(far, group="predictions", outside=0.01),
-        "scores_one": lambda: plots.plot_map(new, group="predictions", components=0),
-        "decision_regions": lambda: plots.plot_decision_regions(tree),
+        "map_held_out": lambda: plots.plot_map(held_out),
+        "map_training": lambda: plots.plot_map(tree),
+        "map_two_classes": lambda: plots.plot_map(two),
+        "map_digits": lambda: plots.plot_map(digits),
+        "map_uncertainty": lambda: plots.plot_map(new, uncertainty="doubtful", contour=0.5),
+        "map_noise": lambda: plots.plot_map(noise),
         "landscape": lambda: plots.plot_landscape(process.idata_),
         "loadings": lambda: plots.plot_loadings(tree),
         "biplot": lambda: plots.plot_biplot(tree),
@@ -66,6 +78,15 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "permutation": lambda: plots.plot_permutation(permuted, measure="neg_log_loss"),
         "bound": lambda: plots.plot_bound(paper.fit(rows, known).idata_),
     }
+
+
+def _map_of(data: Bunch, model: BaseEstimator, *, n_train: int) -> xr.DataTree:
+    """Held-out predictions, at most 300, of a fit to a few samples."""
+    y = data.target_names[data.target].astype(str)
+    train, test, known, truth = train_test_split(
+        data.data, y, train_size=n_train, stratify=y, random_state=0
+    )
+    return clone(model).fit(train, known).predict_idata(test[:300], truth[:300])
 
 
 def save(ax: Axes, path: Path) -> int:

@@ -159,7 +159,7 @@ def draw(trees: dict[str, xr.DataTree]) -> Figure:
     for row, (group, title) in zip(axes, titles.items(), strict=True):
         for ax, (name, tree) in zip(row, trees.items(), strict=True):
             few = tree.isel(obs=slice(N_SHOWN)) if group == "predictions" else tree
-            plots.plot_map(few, group=group, ellipses="class", ax=ax)
+            plots.plot_map(few, group=group, names=False, ax=ax)
             for note in list(ax.texts):
                 note.remove()
             ax.set_title(f"{name}, {title}", loc="left", pad=6.0)

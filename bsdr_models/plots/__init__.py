@@ -21,7 +21,6 @@ from bsdr_models.plots.loadings import plot_feature_relevance, plot_loadings, pl
 from bsdr_models.plots.map import plot_map
 from bsdr_models.plots.outliers import plot_outliers
 from bsdr_models.plots.predictive import plot_predictive_check, predictive_check_table
-from bsdr_models.plots.regions import plot_decision_regions
 from bsdr_models.plots.roc import plot_roc, roc_table
 from bsdr_models.plots.tables import loadings_table, map_table
 from bsdr_models.plots.validation import (
@@ -44,7 +43,6 @@ __all__ = [
     "plot_confusion",
     "plot_correlation_circle",
     "plot_cross_validation",
-    "plot_decision_regions",
     "plot_feature_relevance",
     "plot_landscape",
     "plot_loadings",

@@ -1,4 +1,4 @@
-"""Credible regions of a bivariate normal, and moments of a mixture of normals."""
+"""Credible regions of a bivariate normal."""
 
 import numpy as np
 from scipy.stats import chi2
@@ -29,23 +29,6 @@ def outline(mean: FloatArray, cov: FloatArray, *, prob: float) -> FloatArray:
     values, vectors = np.linalg.eigh(cov)
     root = vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :]  # root @ root.T = cov
     return np.asarray(mean[:, None, :] + np.einsum("mij,pj->mpi", root, circle))
-
-
-def mixture_moments(mean: FloatArray, cov: FloatArray) -> tuple[FloatArray, FloatArray]:
-    r"""Mean (R,) and covariance (R, R) of an equal mixture of N(mean_n, cov_n).
-
-    .. math::
-        \Sigma = \frac{1}{N} \sum_n \left[
-            \Sigma_n + (\mu_n - \bar\mu)(\mu_n - \bar\mu)^\top \right]
-
-    Parameters
-    ----------
-    mean, cov
-        (N, R) and (N, R, R).
-    """
-    centre = mean.mean(axis=0)
-    deviation = mean - centre
-    return centre, cov.mean(axis=0) + deviation.T @ deviation / len(mean)
 
 
 def spread_samples(group: IntArray, limit: int) -> IntArray:

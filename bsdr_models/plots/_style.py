@@ -137,26 +137,49 @@ def name_features(ax: Axes, names: np.ndarray) -> None:
         ax.set_ylabel("feature")
 
 
-def set_title(ax: Axes, title: str, note: str = "") -> None:
-    """Bold title, and under it a small grey caption wrapped to the width of the Axes."""
+def set_title(
+    ax: Axes, title: str, note: str = "", *, verdict: tuple[str, str] | None = None
+) -> None:
+    """Bold title, and under it a small grey caption wrapped to the width of the Axes.
+
+    A verdict is a last line in bold and its colour: (text, colour).
+    """
     figure = figure_of(ax)
     layout = figure.get_layout_engine()
     if layout is not None:
         layout.execute(figure)  # fixes the width of the Axes, which is measured next
     points = ax.get_window_extent().width * 72.0 / figure.dpi
     lines = _wrap(note, points)
-    ax.set_title(title, pad=6.0 + 1.3 * NOTE_SIZE * len(lines))
+    above = 4.0
+    below: dict[str, Any] = {
+        "xycoords": "axes fraction",
+        "textcoords": "offset points",
+        "va": "bottom",
+    }
+    if verdict is not None:
+        text, shade = verdict
+        told = _wrap(text, points / 1.08)  # bold letters are wider
+        ax.annotate(
+            "\n".join(told),
+            xy=(0.0, 1.0),
+            xytext=(0.0, above),
+            color=shade,
+            fontsize=NOTE_SIZE,
+            fontweight="bold",
+            linespacing=1.15,
+            **below,
+        )
+        above += 1.3 * NOTE_SIZE * len(told)
     ax.annotate(
         "\n".join(lines),
         xy=(0.0, 1.0),
-        xycoords="axes fraction",
-        xytext=(0.0, 4.0),
-        textcoords="offset points",
-        va="bottom",
+        xytext=(0.0, above),
         color="#666666",
         fontsize=NOTE_SIZE,
         linespacing=1.15,
+        **below,
     )
+    ax.set_title(title, pad=2.0 + above + 1.3 * NOTE_SIZE * len(lines))
 
 
 def _wrap(text: str, points: float) -> list[str]:

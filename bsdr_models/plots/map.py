@@ -1,36 +1,39 @@
-"""Samples in the latent space, with the uncertainty of their coordinates."""
+"""Samples in the latent space, on the class probabilities that the model gives to each place."""
 
-from collections.abc import Hashable
-from functools import partial
-from typing import Literal
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import Normalize, to_rgba_array
+from matplotlib.colors import Normalize, to_rgb, to_rgba_array
+from matplotlib.patches import Rectangle
+from matplotlib.transforms import blended_transform_factory
+from scipy.ndimage import zoom
+from scipy.stats import gaussian_kde
 
-from bsdr_models.arrays import FloatArray
-from bsdr_models.dims import COMPONENT, COMPONENT_AUX, OBS
-from bsdr_models.plots._ellipses import mixture_moments, outline, spread_samples
+from bsdr_models.arrays import BoolArray, FloatArray
+from bsdr_models.dims import COMPONENT, COMPONENT_AUX, GRID_X, GRID_Y, LABEL, OBS
+from bsdr_models.latent_grid import VARIABLE, axis_limits
+from bsdr_models.plots._ellipses import outline, spread_samples
+from bsdr_models.plots._place_text import name_classes, name_samples
 from bsdr_models.plots._read import (
-    TOO_NARROW,
     Classes,
     Target,
     Values,
     caveats,
-    check_prob,
     component_coordinates,
     read,
     read_target,
 )
-from bsdr_models.plots._strips import draw_strips
 from bsdr_models.plots._style import (
     GREY,
     HALO,
     INK,
-    PALETTE,
     SHADES,
     add_legend,
     axes_or_new,
@@ -41,118 +44,364 @@ from bsdr_models.plots._style import (
     styled,
 )
 
+# Steps of the probability of the predicted class, and the opacity above each of them.
+STEPS, OPACITY = (0.5, 0.7, 0.9), (0.0, 0.16, 0.32, 0.5)
+SURE = STEPS[1]
+# Samples of an outline are few enough to be told apart; probability that it holds.
+MAX_OUTLINES, OUTLINE = 200, 0.5
+# Pixels of a grid cell of the background along each axis.
+SHARPEN = 8
+# Least gain over no features, in nats per sample, and quantile of the normal for its lower bound.
+LEAST_GAIN, ONE_SIDED = 0.01, 1.645
+GOOD, BAD = "#1a6b3a", "#bd1f01"
+# Class names up to this length are drawn in place of points, if there are many classes.
+SHORT, MANY = 2, 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Samples:
+    """Samples to draw.
+
+    at
+        Where, (M, 2).
+    target
+        What colours them.
+    probability
+        Of the classes, (M, K); None if unknown.
+    wrong, doubtful
+        Whether the predicted class is not the true one, and whether its probability is below 0.7.
+    names
+        Of the samples.
+    """
+
+    at: FloatArray
+    target: Target
+    probability: FloatArray | None
+    wrong: BoolArray
+    doubtful: BoolArray
+    names: np.ndarray
+
 
 @styled
 def plot_map(
     tree: xr.DataTree,
     *,
-    group: Literal["fit", "predictions"] = "fit",
+    group: Literal["fit", "predictions"] | None = None,
     components: int | tuple[int, ...] = (0, 1),
-    prob: float = 0.9,
-    ellipses: Literal["obs", "class", "both"] | None = "both",
-    max_ellipses: int = 200,
+    names: int | bool | Sequence[Hashable] = 8,
+    groups: Any = None,
+    uncertainty: Literal["doubtful", "all"] | None = None,
+    contour: float | None = None,
+    like: Axes | None = None,
     label: Hashable | None = None,
-    outside: float | None = None,
+    title: str | None = None,
+    palette: Sequence[Any] | Mapping[Any, Any] | None = None,
+    s: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Plot samples at their posterior-mean latent coordinates, with credible ellipses.
+    r"""Plot samples at their latent coordinates, and what the model predicts at each place.
 
-    A thin ellipse holds `prob` of the posterior of *one sample's* coordinates, N(latent_mean_n,
-    latent_cov_n); a thick dashed one holds `prob` of *a class*, a normal with the mean and
-    covariance of its samples,
+    The background has the colour of the most probable class for a sample at that place, in steps of
+    its probability: 0.5, 0.7 and 0.9; white is undecided. It averages over what the posterior
+    leaves open for all samples alike. Colour and marker of a point are its true class; it is hollow
+    if the largest predicted probability is below 0.7, and ringed if the predicted class is wrong.
+    The ellipse in the corner has the size of a typical sample's own uncertainty: with probability
+    0.5 its coordinates, relative to those of the others, are within it.
 
-    .. math::
-        \Sigma_c = \operatorname{mean}_{n \in c} \Sigma_n + \operatorname{cov}_{n \in c}(\mu_n).
+    The header compares the log loss with that of the class frequencies among the training samples.
+    Unless the gain per sample, less 1.645 standard errors, is above 0.01 nats, there is no
+    background. Training samples are separated even if labels are arbitrary; they are watermarked.
 
-    With one component a strip per class is drawn: points, the interval of each sample, and the
-    density of the class (a mixture of the normals of its samples).
+    With one component there is a strip for each class, and for two classes a scale of the
+    probability.
 
     Parameters
     ----------
     tree
-        Needs `latent_mean` (obs, component) and `latent_cov` (obs, component, component_aux).
+        Needs `latent_mean` (obs, component); for the background `class_probability` (grid), for
+        the header `probability` and `y`, in `group`.
     group
-        "fit" for the training samples, "predictions" for new ones.
+        "predictions" for new or held-out samples, "fit" for training samples. By default
+        predictions if there are any.
     components
-        Indices of one or two components.
-    prob
-        Probability of an ellipse or interval.
-    ellipses
-        Which to draw; a class ellipse needs classes.
-    max_ellipses
-        Largest number of samples whose ellipses are drawn, spread evenly over the classes.
+        Indices of one or two components. There is no background if the model has others.
+    names
+        Which samples are named after their coordinate `obs`: at most so many that are predicted
+        wrongly or with doubt (True for 8, False for none), or a list of names.
+    groups
+        Values that colour the samples in place of the classes, (M,); no background.
+    uncertainty
+        Draw the own uncertainty of doubtful or wrong samples, or of all (at most 200).
+    contour
+        Draw the smallest regions that hold this share of the points of each class, from a kernel
+        density estimate.
+    like
+        Axes of another map, whose limits are taken.
     label
         Which of several outputs (multi-label, regression) colours the samples.
-    outside
-        Ring outliers, samples whose `tail_probability` in `group` is below this, for example 0.01;
-        their latent coordinates are not reliable.
+    title
+        Title.
+    palette
+        Colours of the classes, in order or by name.
+    s
+        Area of the points, in square points.
     ax
-        Axes to draw on; a new figure by default.
-    """
-    check_prob(prob)
-    if ellipses not in ("obs", "class", "both", None):
-        raise ValueError(f"ellipses must be 'obs', 'class', 'both' or None, got {ellipses!r}")
-    if max_ellipses < 1:
-        raise ValueError(f"max_ellipses must be at least 1, got {max_ellipses}; see ellipses=None")
-    needed = ("latent_mean", "latent_cov") + ("tail_probability",) * (outside is not None)
-    dataset = read(tree, group, *needed)
-    chosen, names = component_coordinates(dataset, components)
-    mean = dataset["latent_mean"].transpose(OBS, COMPONENT).values[:, chosen]
-    cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values
-    cov = cov[:, chosen][:, :, chosen]
-    target = read_target(tree, group, label)
-    if ellipses == "class" and not isinstance(target, Classes):
-        raise ValueError(f"class ellipses need classes, and group {group!r} has none")
+        Axes to draw on, without a key; a new figure by default.
 
+    Raises
+    ------
+    ValueError
+        If the tree lacks the group or its latent coordinates, or an argument does not fit it.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import DGPLVMClassifier, plots
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = DGPLVMClassifier(random_state=0).fit(X[::2], y[::2])
+    >>> ax = plots.plot_map(model.predict_idata(X[1::2], y[1::2]))
+    """
+    if group is None:
+        has = isinstance(tree, xr.DataTree) and "predictions" in tree.children
+        group = "predictions" if has else "fit"
+    if uncertainty not in ("doubtful", "all", None):
+        raise ValueError(f"uncertainty must be 'doubtful', 'all' or None, got {uncertainty!r}")
+    if contour is not None and not 0.0 < contour < 1.0:
+        raise ValueError(f"contour must lie in (0, 1), got {contour}")
+    dataset = read(tree, group, "latent_mean", *(["latent_cov"] if uncertainty else []))
+    chosen, axis_names = component_coordinates(dataset, components)
+    mean = dataset["latent_mean"].transpose(OBS, COMPONENT).values[:, list(chosen)]
+    target = read_target(tree, group, label)
+    if groups is not None:
+        target = _groups(groups, len(mean))
+    samples = _read_samples(dataset, mean, target)
+    gain = None if groups is not None else _gain(tree, group, dataset, samples)
+    colors = _colors(target, palette)
+    probability = None
+    is_whole = dataset.sizes[COMPONENT] == len(chosen) and tuple(chosen) == (0, 1)[: len(chosen)]
+    convincing = gain is None or gain.lower > LEAST_GAIN
+    if VARIABLE in dataset and is_whole and groups is None and convincing:
+        probability = dataset[VARIABLE]
+
+    own_figure = ax is None
     n_classes = len(target.names) if isinstance(target, Classes) else 0
     if len(chosen) == 1:
-        ax = axes_or_new(ax, height=max(4.8, 1.4 + 0.36 * n_classes))
-        at = draw_strips(ax, mean[:, 0], np.sqrt(cov[:, 0, 0]), target, prob, max_ellipses)
-        note = f"Bars: {prob:.0%} credible intervals; curves: density of each class."
+        rows = 1 if target is None or isinstance(target, Values) else max(n_classes, 2)
+        ax = axes_or_new(ax, width=7.6, height=float(np.clip(1.9 + 0.75 * rows, 3.8, 9.0)))
+        samples = replace(samples, at=_stack(mean[:, 0], target))
     else:
-        ax = axes_or_new(ax, width=7.2, height=5.2, n_names=n_classes)
-        note = _draw_plane(ax, mean, cov, target, prob, ellipses, max_ellipses)
-        ax.set_ylabel(names[1])
-        at = mean
-    if outside is not None:
-        note += _ring(ax, at[dataset["tail_probability"].values < outside], len(mean), outside)
-    ax.set_xlabel(names[0])
-    title = "Training samples" if group == "fit" else "New samples"
-    what = "intervals" if len(chosen) == 1 else "ellipses" if ellipses else None
-    note += caveats(tree, what and TOO_NARROW.format(what))
-    set_title(ax, f"{title} in the latent space", note)
+        ax = axes_or_new(ax, width=7.6, height=5.4)
+    low, high = axis_limits(mean)
+    ax.set_xlim(low[0], high[0])
+    if len(chosen) == 2:
+        ax.set_ylim(low[1], high[1])
+    else:
+        _label_strips(ax, target)
+    if like is not None:
+        ax.set(xlim=like.get_xlim(), ylim=like.get_ylim())
+    ax.set_xlabel(_axis_name(tree, chosen[0], axis_names[0]))
+    if len(chosen) == 2:
+        ax.set_ylabel(_axis_name(tree, chosen[1], axis_names[1]))
+    header, verdict = _header(tree, group, samples, gain)
+    if title is None:
+        title = "Training samples" if group == "fit" else "New samples"
+        if "fold" in dataset:
+            title = "Held-out samples"
+        title += " in the latent space"
+    set_title(ax, title, header, verdict=verdict)
+
+    if probability is not None:
+        _draw_background(ax, probability, colors)
+        ax.grid(visible=False)
+    if contour is not None:
+        _draw_contours(ax, samples, colors, contour)
+    if group == "fit" and isinstance(target, Classes):
+        _watermark(ax)
+    cov = _own_covariance(dataset, chosen)
+    if uncertainty is not None and cov is not None:
+        some = samples.wrong | samples.doubtful if uncertainty == "doubtful" else None
+        _draw_outlines(ax, samples, cov, some)
+    boxes = []
+    if cov is not None:
+        boxes += _draw_glyph(ax, np.median(cov, axis=0), len(chosen))
+    written = _draw_points(ax, samples, colors, s)
+    if isinstance(target, Classes) and len(chosen) == 2 and groups is None and not written:
+        boxes += name_classes(ax, samples.at, target, colors, probability)
+    elif isinstance(target, Classes) and groups is not None:
+        add_legend(ax, title=target.title)
+    beyond = _mark_beyond(ax, samples, colors)
+    name_samples(ax, samples.at, samples.names, _to_name(names, samples), boxes)
+    if own_figure and isinstance(target, Classes) and groups is None:
+        _draw_key(ax, colors, samples, probability is not None, written, beyond, gain)
     return ax
 
 
-def _ring(ax: Axes, at: FloatArray, n_samples: int, outside: float) -> str:
-    """Draw rings around samples (M, 2), and return their caption."""
-    ax.scatter(
-        at[:, 0],
-        at[:, 1],
-        s=110,
-        facecolors="none",
-        edgecolors=INK,
-        linewidths=1.2,
-        zorder=5,
-        gid="outside",
+# ------------------------------------------------------------------ reading
+
+
+def _groups(groups: Any, n_samples: int) -> Classes:
+    values = np.asarray(groups)
+    if values.shape != (n_samples,):
+        raise ValueError(
+            f"groups must have one value per sample, ({n_samples},), got {values.shape}"
+        )
+    names, index = np.unique(values.astype(str), return_inverse=True)
+    return Classes(index=index.astype(np.int64), names=tuple(names.tolist()), title="group")
+
+
+def _read_samples(dataset: xr.Dataset, mean: FloatArray, target: Target) -> _Samples:
+    none = np.zeros(len(mean), dtype=bool)
+    samples = _Samples(
+        at=mean,
+        target=target,
+        probability=None,
+        wrong=none,
+        doubtful=none,
+        names=dataset[OBS].values,
     )
-    return f" Rings: {len(at)} of {n_samples} samples are outliers (tail below {outside:g})."
+    if "probability" not in dataset or not isinstance(target, Classes) or target.title == "group":
+        return samples
+    probability = dataset["probability"].transpose(OBS, LABEL).values
+    if not np.allclose(probability.sum(axis=1), 1.0):
+        return samples
+    known = target.title == "class"
+    return replace(
+        samples,
+        probability=probability,
+        wrong=(probability.argmax(axis=1) != target.index) if known else none,
+        doubtful=probability.max(axis=1) < SURE,
+    )
 
 
-def draw_points(ax: Axes, mean: FloatArray, target: Target) -> None:
-    """Draw points (N, 2) with the colour and marker of their class, or the shade of their value."""
-    size = float(np.clip(12000.0 / len(mean), 10.0, 34.0))
-    scatter = partial(ax.scatter, s=size, edgecolors="white", linewidths=0.014 * size, zorder=3)
-    match target:
-        case Classes(index=index):
-            for c in np.unique(index).tolist():
-                points = mean[index == c]
-                scatter(*points.T, color=color(c), marker=marker(c), label=target.name(c))
-        case Values(values=values, title=title):
-            points = scatter(*mean.T, c=values, cmap=SHADES)
-            figure_of(ax).colorbar(points, ax=ax, label=title, pad=0.02)
-        case None:
-            scatter(*mean.T, color=GREY)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gain:
+    """Log loss of the model and of class frequencies, and the gain per sample with its error."""
+
+    log_loss: float
+    without: float
+    mean: float
+    error: float
+    accuracy: float
+
+    @property
+    def lower(self) -> float:
+        """Lower end of a one-sided interval."""
+        return self.mean - ONE_SIDED * self.error
+
+
+def _gain(tree: xr.DataTree, group: str, dataset: xr.Dataset, samples: _Samples) -> _Gain | None:
+    """Gain of predictions with known labels over class frequencies; None if there are none."""
+    target, probability = samples.target, samples.probability
+    if probability is None or not isinstance(target, Classes) or target.title != "class":
+        return None
+    if "class_frequency" not in dataset or group == "fit" or len(probability) < 2:
+        return None
+    n_classes = probability.shape[1]
+    # One more sample, spread over the classes, so that no frequency is zero.
+    n = max(tree["fit"].sizes[OBS] if "fit" in tree.children else len(probability), 1)
+    frequency = (n * dataset["class_frequency"].values + 1.0 / n_classes) / (n + 1.0)
+    rows = np.arange(len(probability))
+    tiny = np.finfo(probability.dtype).eps
+    with_features = np.log(np.clip(probability[rows, target.index], tiny, 1.0))
+    without = np.log(frequency[target.index])
+    gain = with_features - without
+    return _Gain(
+        log_loss=-float(with_features.mean()),
+        without=-float(without.mean()),
+        mean=float(gain.mean()),
+        error=float(gain.std(ddof=1) / np.sqrt(len(gain))),
+        accuracy=float(np.mean(~samples.wrong)),
+    )
+
+
+def _header(
+    tree: xr.DataTree, group: str, samples: _Samples, gain: _Gain | None
+) -> tuple[str, tuple[str, str] | None]:
+    """Caption, and the verdict with its colour."""
+    n = len(samples.at)
+    if group == "fit":
+        caption = f"{n} training samples." + caveats(tree, None)
+        if not isinstance(samples.target, Classes):
+            return caption, None
+        return caption, ("Training samples: separation here is no evidence", BAD)
+    if gain is None:
+        caption = f"{n} samples, held out or new."
+        if samples.probability is not None:
+            caption = f"{n} samples without known labels; colour: predicted class."
+        return caption + caveats(tree, None), None
+    caption = (
+        f"{n} held-out samples · {gain.accuracy:.0%} right · log loss {gain.log_loss:.2f}, "
+        f"without features {gain.without:.2f}"
+    )
+    error = ONE_SIDED * gain.error
+    if gain.lower > LEAST_GAIN:
+        return caption, (f"Better than no features by {gain.mean:.2f} ± {error:.2f} nats", GOOD)
+    return caption, (f"Not shown to beat no features: {gain.mean:+.2f} ± {error:.2f} nats", BAD)
+
+
+def _axis_name(tree: xr.DataTree, component: int, name: str) -> str:
+    """Name of an axis, with its share of the variance between classes."""
+    share = np.atleast_1d(tree.attrs.get("component_share", []))
+    name = name[0].upper() + name[1:]
+    if component >= len(share):
+        return name
+    if len(share) == 1:
+        return f"{name}, probit units"
+    return f"{name} ({share[component]:.0%} of the between-class variance)"
+
+
+def _own_covariance(dataset: xr.Dataset, chosen: Sequence[int]) -> FloatArray | None:
+    """Covariance of each sample, (M, 1 or 2, 1 or 2); None if there is none."""
+    if "latent_cov" not in dataset:
+        return None
+    cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values
+    cov = cov[np.ix_(range(len(cov)), list(chosen), list(chosen))]
+    return cov if np.isfinite(cov).all() and cov.any() else None
+
+
+def _to_name(names: int | bool | Sequence[Hashable], samples: _Samples) -> np.ndarray:
+    """Indices of the samples to name, the most surprising first."""
+    if isinstance(names, int | np.integer):
+        limit = 8 if names is True else int(names)
+        if limit < 0:
+            raise ValueError(f"names must not be negative, got {names}")
+        some = np.flatnonzero(samples.wrong | samples.doubtful)
+        if samples.probability is None or not isinstance(samples.target, Classes):
+            return some[:0]
+        if samples.wrong.any():
+            surprise = samples.probability[some, samples.target.index[some]]
+        else:
+            surprise = samples.probability[some].max(axis=1)
+        return np.asarray(some[np.argsort(surprise, kind="stable")][:limit])
+    place = {name: i for i, name in enumerate(samples.names.tolist())}
+    unknown = [name for name in names if name not in place]
+    if unknown:
+        raise ValueError(f"names holds {unknown[:5]}, which are no samples of the map")
+    return np.array([place[name] for name in names], dtype=np.int64)
+
+
+# ------------------------------------------------------------------ colours
+
+
+def _colors(target: Target, palette: Sequence[Any] | Mapping[Any, Any] | None) -> list[Any]:
+    """Colour of each class."""
+    if not isinstance(target, Classes):
+        return []
+    if palette is None:
+        return [color(c) for c in range(len(target.names))]
+    if isinstance(palette, Mapping):
+        by_name = {str(name): shade for name, shade in palette.items()}
+        missing = [name for name in target.names if name not in by_name]
+        if missing:
+            raise ValueError(f"palette has no colour for {missing}")
+        return [by_name[name] for name in target.names]
+    if len(palette) < len(target.names):
+        raise ValueError(f"palette has {len(palette)} colours for {len(target.names)} classes")
+    return list(palette[: len(target.names)])
+
+
+def _tint(shade: Any, opacity: float) -> FloatArray:
+    return 1.0 - opacity * (1.0 - np.array(to_rgb(shade)))
 
 
 def sample_colors(target: Target, n_samples: int) -> FloatArray:
@@ -167,69 +416,349 @@ def sample_colors(target: Target, n_samples: int) -> FloatArray:
             return to_rgba_array([GREY] * n_samples)
 
 
-def _draw_plane(
-    ax: Axes,
-    mean: FloatArray,
-    cov: FloatArray,
-    target: Target,
-    prob: float,
-    ellipses: str | None,
-    max_ellipses: int,
-) -> str:
-    group = target.index if isinstance(target, Classes) else np.zeros(len(mean), dtype=np.int64)
-    draw_points(ax, mean, target)
-    note = "Points: posterior means."
-    if ellipses in ("obs", "both"):
-        some = spread_samples(group, max_ellipses)
-        vertices = outline(mean[some], cov[some], prob=prob)
-        _draw_sample_ellipses(ax, vertices, sample_colors(target, len(mean))[some])
-        drawn = f" ({len(some)} of {len(mean)} samples)" if len(some) < len(mean) else ""
-        note += f" Thin: {prob:.0%} credible ellipses{drawn}."
-    if ellipses in ("class", "both") and isinstance(target, Classes):
-        _draw_class_ellipses(ax, mean, cov, target, prob)
-        note += f" Dashed: {prob:.0%} of each class."
-    if isinstance(target, Classes):
-        add_legend(ax, title=target.title)
-    return note
+# ------------------------------------------------------------------ drawing
 
 
-def _draw_sample_ellipses(ax: Axes, vertices: FloatArray, colors: FloatArray) -> None:
-    # Lower opacity for many overlapping ellipses.
-    fill = float(np.clip(3.0 / len(vertices), 0.01, 0.12))
-    ax.add_collection(
-        PolyCollection(
-            list(vertices),
-            facecolors=to_rgba_array(colors, alpha=fill),
-            edgecolors=to_rgba_array(colors, alpha=0.3),
-            linewidths=0.7,
-            zorder=1.5,
-            gid="obs-ellipses",
-        )
+def draw_points(ax: Axes, mean: FloatArray, target: Target) -> None:
+    """Draw points (N, 2) with the colour and marker of their class, or the shade of their value."""
+    none = np.zeros(len(mean), dtype=bool)
+    samples = _Samples(
+        at=mean, target=target, probability=None, wrong=none, doubtful=none, names=np.array([])
     )
-    ax.autoscale_view()
+    _draw_points(ax, samples, _colors(target, None), None, may_write=False)
 
 
-def _draw_class_ellipses(
-    ax: Axes, mean: FloatArray, cov: FloatArray, target: Classes, prob: float
-) -> None:
-    present = np.unique(target.index[target.index >= 0]).tolist()
-    moments = [mixture_moments(mean[target.index == c], cov[target.index == c]) for c in present]
-    centres = np.stack([centre for centre, _ in moments])
-    vertices = outline(centres, np.stack([total for _, total in moments]), prob=prob)
-    ax.add_collection(
-        PolyCollection(
-            list(vertices),
-            facecolors="none",
-            edgecolors=[color(c) for c in present],
-            linewidths=2.0,
-            linestyles=[(0, (4, 2))],
-            zorder=4,
-            gid="class-ellipses",
+def _draw_points(
+    ax: Axes, samples: _Samples, colors: list[Any], s: float | None, *, may_write: bool = True
+) -> bool:
+    """Draw the points; whether class names were written in place of them."""
+    at, target = samples.at, samples.target
+    size = float(np.clip(26.0 * (150.0 / max(len(at), 1)) ** 0.35, 10.0, 32.0)) if s is None else s
+    if target is None:
+        ax.scatter(
+            at[:, 0], at[:, 1], s=size, color=GREY, edgecolors="white", linewidths=0.4, zorder=4
+        )
+        return False
+    if isinstance(target, Values):
+        points = ax.scatter(at[:, 0], at[:, 1], s=size, c=target.values, cmap=SHADES, zorder=4)
+        points.set(edgecolors="white", linewidths=0.4)
+        figure_of(ax).colorbar(points, ax=ax, label=target.title, pad=0.02)
+        return False
+    longest = max(map(len, target.names))
+    if may_write and longest <= SHORT and len(target.names) > MANY and target.title != "group":
+        _write_points(ax, samples, colors)
+        return True
+    for c in np.unique(target.index).tolist():
+        shade, sign = (GREY, "o") if c < 0 else (colors[c], marker(c))
+        of = target.index == c
+        big = 1.5 if sign in "PX*" else 1.0
+        label: str | None = target.name(c)
+        for doubtful in (False, True):
+            which = of & (samples.doubtful == doubtful)
+            if not which.any():
+                continue
+            ax.scatter(
+                at[which, 0],
+                at[which, 1],
+                s=size * big,
+                marker=sign,
+                facecolors="white" if doubtful else shade,
+                edgecolors=shade if doubtful else "white",
+                linewidths=1.3 if doubtful else 0.5,
+                zorder=4 + doubtful,
+                label=label,
+                gid="doubtful" if doubtful else "sure",
+            )
+            label = None
+    if samples.wrong.any():
+        _ring(ax, at[samples.wrong], 2.9 * size)
+    return False
+
+
+def _ring(ax: Axes, at: FloatArray, size: float) -> None:
+    rings = ax.scatter(
+        at[:, 0], at[:, 1], s=size, facecolors="none", edgecolors="black", linewidths=1.1
+    )
+    rings.set(zorder=6, gid="wrong")
+
+
+def _write_points(ax: Axes, samples: _Samples, colors: list[Any]) -> None:
+    """Class names as points; pale if doubtful."""
+    assert isinstance(samples.target, Classes)
+    for (x, y), c, doubtful in zip(samples.at, samples.target.index, samples.doubtful, strict=True):
+        shade = 0.6 * np.array(to_rgb(colors[c] if c >= 0 else GREY))
+        ax.text(
+            x,
+            y,
+            samples.target.name(int(c)) if c >= 0 else "·",
+            color=to_rgb(colors[c]) if doubtful and c >= 0 else shade,
+            fontsize=7.0,
+            fontweight="normal" if doubtful else "bold",
+            ha="center",
+            va="center",
+            zorder=5,
+            clip_on=True,
             path_effects=HALO,
+            gid="doubtful" if doubtful else "sure",
         )
+    if samples.wrong.any():
+        _ring(ax, samples.at[samples.wrong], 95.0)
+
+
+def _draw_background(ax: Axes, probability: xr.DataArray, colors: list[Any]) -> None:
+    """Colour of the most probable class, in steps of its probability."""
+    dims = [dim for dim in (GRID_Y, GRID_X) if dim in probability.dims]
+    values = probability.transpose(*dims, LABEL).values
+    x = probability[GRID_X].values
+    if len(dims) == 1:
+        values = np.repeat(values[None], 2, axis=0)
+        low, high, factors = 0.0, 1.0, (1, SHARPEN, 1)
+        transform = blended_transform_factory(ax.transData, ax.transAxes)
+        place: dict[str, Any] = {"transform": transform}
+    else:
+        y = probability[GRID_Y].values
+        low, high, factors, place = y[0], y[-1], (SHARPEN, SHARPEN, 1), {}
+    # Probabilities are smooth and boundaries are not: interpolate first, then take the largest.
+    fine = zoom(values, factors, order=1, mode="nearest", grid_mode=False)
+    best, step = fine.argmax(axis=-1), np.digitize(fine.max(axis=-1), STEPS)
+    tints = np.array([[_tint(shade, opacity) for opacity in OPACITY] for shade in colors])
+    limits = ax.get_xlim(), ax.get_ylim()
+    ax.imshow(
+        tints[best, step],
+        origin="lower",
+        extent=(x[0], x[-1], low, high),
+        aspect="auto",
+        interpolation="bilinear",
+        zorder=0,
+        gid="background",
+        **place,
     )
-    ax.autoscale_view()
-    if len(target.names) > len(PALETTE):  # colours repeat, so names are written
-        write = partial(ax.text, fontsize=7.5, ha="center", va="center", zorder=5)
-        for c, (x, y) in zip(present, centres, strict=True):
-            write(x, y, target.names[c], path_effects=HALO)
+    ax.set(xlim=limits[0], ylim=limits[1])
+    if len(dims) == 1 and values.shape[-1] == 2:
+        _probability_scale(ax, x, values[0, :, 1], str(probability[LABEL].values[1]))
+
+
+def _probability_scale(ax: Axes, x: FloatArray, probability: FloatArray, name: str) -> None:
+    """Scale on top of a strip of two classes: where the second one has which probability."""
+    if probability[-1] < probability[0]:
+        x, probability = x[::-1], probability[::-1]
+    levels = [p for p in (0.01, 0.1, 0.5, 0.9, 0.99) if probability[0] < p < probability[-1]]
+    places = np.interp(levels, np.maximum.accumulate(probability), x)
+    left, right = ax.get_xlim()
+    size = abs(right - left)
+    within = blended_transform_factory(ax.transData, ax.transAxes)
+    text: dict[str, Any] = {"fontsize": 7.5, "va": "top", "color": INK, "transform": within}
+    kept: list[float] = []
+    # Levels too close to be told apart are left out, from the outside.
+    for level, place in sorted(
+        zip(levels, places, strict=True), key=lambda pair: abs(pair[0] - 0.5)
+    ):
+        if all(abs(place - other) > 0.07 * size for other in kept):
+            kept.append(place)
+            ax.plot([place, place], [0.975, 1.0], color=INK, linewidth=0.8, transform=within)
+            ax.text(place, 0.965, f"{level:g}", ha="center", path_effects=HALO, **text)
+    if kept:
+        ax.text(
+            min(kept) - 0.04 * size, 0.965, f"probability of {name}", ha="right",
+            path_effects=HALO, **text,
+        )  # fmt: skip
+
+
+def _draw_contours(ax: Axes, samples: _Samples, colors: list[Any], share: float) -> None:
+    """Highest-density regions of the points of each class that hold a share of them."""
+    if not isinstance(samples.target, Classes):
+        raise ValueError("contour needs classes, and the samples have none")
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    x, y = np.linspace(left, right, 120), np.linspace(bottom, top, 120)
+    grid = np.stack(np.meshgrid(x, y)).reshape(2, -1)
+    for c, shade in enumerate(colors):
+        at = samples.at[samples.target.index == c]
+        if len(at) < 3 or np.linalg.matrix_rank(at - at.mean(axis=0)) < 2:
+            continue
+        density = gaussian_kde(at.T)
+        level = np.quantile(density(at.T), 1.0 - share)
+        height = density(grid).reshape(len(y), len(x))
+        lines = ax.contour(x, y, height, levels=[level], colors=[shade], linewidths=1.6)
+        lines.set(zorder=3, gid="contour")
+
+
+def _draw_outlines(ax: Axes, samples: _Samples, cov: FloatArray, some: BoolArray | None) -> None:
+    """Own uncertainty of samples, as ellipses or bars."""
+    index = np.arange(len(cov)) if some is None else np.flatnonzero(some)
+    if isinstance(samples.target, Classes):
+        index = index[spread_samples(samples.target.index[index], MAX_OUTLINES)]
+    index = index[:MAX_OUTLINES]
+    if not len(index):
+        return
+    if cov.shape[1] == 1:
+        reach = 0.6745 * np.sqrt(cov[index, 0, 0])
+        x, y = samples.at[index].T
+        bars = ax.hlines(y, x - reach, x + reach, colors=INK, linewidths=0.7, alpha=0.6, zorder=3)
+        bars.set_gid("own")
+        return
+    vertices = outline(samples.at[index], cov[index], prob=OUTLINE)
+    shapes = PolyCollection(list(vertices), facecolors="none", edgecolors=INK, linewidths=0.7)
+    shapes.set(alpha=0.6, zorder=3, gid="own")
+    ax.add_collection(shapes, autolim=False)
+
+
+def _draw_glyph(ax: Axes, cov: FloatArray, n_axes: int) -> list[FloatArray]:
+    """Typical own uncertainty in the lower right corner, at scale; returns the box it takes.
+
+    Boxes are in fractions of the axes: left, bottom, right, top.
+    """
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    width = np.array([right - left, top - bottom])[:n_axes]
+    reach = np.sqrt(np.diag(cov)) * (1.1774 if n_axes == 2 else 0.6745)
+    part = np.abs(reach / width)
+    if not np.all((part > 0.0) & (part < 0.22)):
+        return []  # too large to be drawn at scale
+    text: dict[str, Any] = {"fontsize": 7.0, "color": INK, "path_effects": HALO, "zorder": 8}
+    if n_axes == 1:
+        x, y = right - reach[0] - 0.02 * (right - left), bottom + 0.06 * (top - bottom)
+        ax.errorbar(x, y, xerr=reach[0], color=INK, capsize=2.5, linewidth=1.0, zorder=8, gid="own")
+        ax.annotate(
+            "one sample, 50 %", (right - 0.02 * (right - left), y), (0, 5),
+            textcoords="offset points", ha="right", **text,
+        )  # fmt: skip
+        return []
+    centre = np.array([right, bottom]) + np.array([-1.0, 1.0]) * (reach + 0.02 * width)
+    (vertices,) = outline(centre[None], cov[None], prob=OUTLINE)
+    shape = PolyCollection([vertices], facecolors=(1, 1, 1, 0.55), edgecolors=INK, linewidths=0.9)
+    shape.set(zorder=7, gid="typical")
+    ax.add_collection(shape, autolim=False)
+    beside = (right - 2.0 * reach[0] - 0.03 * width[0], bottom + 0.015 * width[1])
+    ax.text(*beside, "one sample, 50 %", ha="right", va="bottom", **text)
+    return [np.array([0.98 - 2.0 * part[0] - 0.2, 0.0, 1.0, 0.04 + 2.0 * part[1]])]
+
+
+def _mark_beyond(ax: Axes, samples: _Samples, colors: list[Any]) -> int:
+    """Arrowheads at the edge for samples beyond the axes; returns their number."""
+    ends = np.array([ax.get_xlim(), ax.get_ylim()]).T
+    low, high = ends.min(axis=0), ends.max(axis=0)
+    outside = np.flatnonzero(((samples.at < low) | (samples.at > high)).any(axis=1))
+    edge = 0.012 * (high - low)
+    for n in outside:
+        at = np.clip(samples.at[n], low + edge, high - edge)
+        way = (samples.at[n] - at) / (ends[1] - ends[0])
+        angle = float(np.degrees(np.arctan2(way[1], way[0]))) - 90.0
+        c = samples.target.index[n] if isinstance(samples.target, Classes) else -1
+        ax.plot(
+            *at,
+            marker=(3, 0, angle),
+            color=colors[c] if c >= 0 else GREY,
+            markersize=8.0,
+            markeredgecolor="black",
+            markeredgewidth=0.6,
+            zorder=8,
+            gid="beyond",
+        )
+    return len(outside)
+
+
+def _watermark(ax: Axes) -> None:
+    ax.text(
+        0.5,
+        0.5,
+        "training samples",
+        transform=ax.transAxes,
+        fontsize=26.0,
+        fontweight="bold",
+        color=GREY,
+        alpha=0.3,
+        rotation=20.0,
+        ha="center",
+        va="center",
+        zorder=2,
+        gid="watermark",
+    )
+
+
+def _stack(x: FloatArray, target: Target) -> FloatArray:
+    """Points of one coordinate, (M,), stacked as in a dot plot in a strip for each class: (M, 2).
+
+    Values of a regression are the height instead.
+    """
+    if isinstance(target, Values):
+        return np.column_stack([x, target.values])
+    index = target.index if target is not None else np.zeros(len(x), dtype=np.int64)
+    low, high = axis_limits(x[:, None])
+    step = (high[0] - low[0]) / 80.0
+    bins = np.round((x - low[0]) / step).astype(np.int64)
+    at = np.column_stack([low[0] + step * bins, index.astype(np.float64)])
+    deepest, depth = 1, np.zeros(len(x))
+    for c in np.unique(index).tolist():
+        for b in np.unique(bins[index == c]).tolist():
+            of = np.flatnonzero((index == c) & (bins == b))
+            depth[of[np.argsort(x[of], kind="stable")]] = np.arange(len(of))
+            deepest = max(deepest, len(of))
+    at[:, 1] -= depth * min(0.06, 0.8 / deepest) - 0.32
+    return at
+
+
+def _label_strips(ax: Axes, target: Target) -> None:
+    if isinstance(target, Values):
+        ax.set_ylabel(target.title)
+        return
+    if target is None:
+        ax.set(yticks=[], ylim=(0.5, -0.8))
+        return
+    lowest = min(int(target.index.min()), 0)
+    names = [target.name(c) for c in range(lowest, len(target.names))]
+    ax.set_yticks(range(lowest, len(target.names)), names)
+    ax.set_ylim(len(target.names) - 0.4, lowest - 0.8)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="y", visible=False)
+    ax.set_ylabel(target.title)
+
+
+def _draw_key(
+    ax: Axes,
+    colors: list[Any],
+    samples: _Samples,
+    background: bool,
+    written: bool,
+    beyond: int,
+    gain: _Gain | None,
+) -> None:
+    """Meaning of background and points, beside the axes."""
+    left, at, beside = 1.02, 1.05, 1.095
+    text: dict[str, Any] = {"transform": ax.transAxes, "fontsize": 7.5}
+    outside: dict[str, Any] = {"transform": ax.transAxes, "clip_on": False}
+    notes = []
+    if gain is not None and gain.lower <= LEAST_GAIN:
+        notes.append("No background: no evidence\nthat the model predicts\nbetter than chance.")
+    if beyond:
+        notes.append(f"{beyond} beyond the axes\n(arrowheads)")
+    ax.text(left, 1.0, "\n\n".join(notes), va="top", color=GREY, **text)
+    if samples.probability is None:
+        return
+    meanings = {"sure": "sure", "doubtful": f"doubtful: below {SURE:g}"}
+    if samples.wrong.any():
+        meanings = {"wrong": "predicted wrongly", **meanings}
+    y = 0.0
+    for kind, meaning in meanings.items():
+        y += 0.05
+        shade = GREY if kind == "doubtful" else INK
+        if written:
+            weight = "bold" if kind == "sure" else "normal"
+            ax.text(at, y, "a", color=shade, weight=weight, ha="center", va="center", **text)
+        elif kind == "doubtful":
+            ax.scatter(at, y, s=22, facecolors="white", edgecolors=GREY, **outside)
+        else:
+            ax.scatter(at, y, s=22, facecolors=GREY, edgecolors="white", **outside)
+        if kind == "wrong":
+            ax.scatter(at, y, s=80, facecolors="none", edgecolors="black", **outside)
+        ax.text(beside, y, meaning, va="center", **text)
+    if not background:
+        return
+    steps = ("undecided", *(f"{low:g} to {high:g}" for low, high in pairwise((*STEPS, 1.0))))
+    y += 0.09
+    for opacity, meaning in zip(OPACITY, steps, strict=True):
+        for j, shade in enumerate(colors[:3]):
+            box = Rectangle((left + 0.02 * j, y - 0.018), 0.02, 0.036, **outside)
+            box.set(facecolor=_tint(shade, opacity), edgecolor="#dddddd", linewidth=0.4)
+            ax.add_patch(box)
+        ax.text(beside, y, meaning, va="center", **text)
+        y += 0.05
+    ax.text(left, y, "probability of the\nclass at a place", va="bottom", **text)

@@ -414,11 +414,7 @@ def headless():
 def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
     tree = fitted(engine, target).idata_
     r = tree["fit"].sizes["component"]
-    if r > 1:
-        plots.plot_map(tree, ellipses="obs")
-    if target == "multiclass" and "weights" in tree["posterior"] and r == R:
-        plots.plot_map(tree)
-        plots.plot_decision_regions(tree)
+    plots.plot_map(tree)
     plots.plot_loadings(tree)
     plots.plot_relevance(tree)
     plots.plot_feature_relevance(tree)
@@ -431,8 +427,7 @@ def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
 def test_every_plot_draws_real_predictions(fitted, headless, engine, target):
     X, y = toy(target)
     tree = fitted(engine, target).predict_idata(X, y)
-    if tree["predictions"].sizes["component"] > 1:
-        plots.plot_map(tree, group="predictions", ellipses="obs")
+    plots.plot_map(tree)
     if target != "regression":
         plots.plot_reliability(tree)
     if target in ("multiclass", "binary"):

@@ -390,10 +390,7 @@ def headless():
 @every_engine
 def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
     tree = fitted(engine, target).idata_
-    plots.plot_map(tree, ellipses="obs")
-    if target == "multiclass":
-        plots.plot_map(tree)
-        plots.plot_decision_regions(tree)
+    plots.plot_map(tree)
     plots.plot_loadings(tree)
     plots.plot_relevance(tree)
     plots.plot_feature_relevance(tree)
@@ -408,7 +405,7 @@ def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
 def test_every_plot_draws_real_predictions(fitted, headless, engine, target):
     X, y = toy(target)
     tree = fitted(engine, target).predict_idata(X, y)
-    plots.plot_map(tree, group="predictions", ellipses="obs")
+    plots.plot_map(tree, group="predictions")
     assert plots.map_table(tree, "predictions")["mean"].shape == (N, R)
     if target != "regression":
         plots.plot_reliability(tree)

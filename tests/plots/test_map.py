@@ -1,47 +1,248 @@
-"""Geometry of the score plot: ellipses and intervals hold what they say."""
+"""The map shows samples where they are, and what the model says of each place."""
 
 import numpy as np
 import pytest
+import xarray as xr
 from matplotlib.colors import to_hex
 from matplotlib.path import Path
-from scipy.stats import chi2, norm
+from scipy.interpolate import RegularGridInterpolator
+from scipy.special import log_softmax
+from scipy.stats import chi2
+from sklearn.datasets import load_wine
+from sklearn.metrics import log_loss
 
+from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
 from bsdr_models.bsdr import hierarchical
+from bsdr_models.latent_grid import axis_limits, class_frequency, evaluate_on_grid
 from bsdr_models.plots import _read, plot_map
-from bsdr_models.plots._ellipses import mixture_moments, outline, spread_samples
+from bsdr_models.plots._ellipses import outline, spread_samples
 from bsdr_models.plots._style import color
+from bsdr_models.plots.map import OPACITY, _tint
 
 
-def artist(ax, gid):
-    found = [item for item in ax.collections if item.get_gid() == gid]
-    assert len(found) <= 1
-    return found[0] if found else None
+def artists(ax, gid):
+    return [item for item in (*ax.collections, *ax.lines, *ax.texts) if item.get_gid() == gid]
 
 
-def drawn(ax, gid):
-    """Polygons of a collection, (M, vertices, 2)."""
-    return np.stack([path.vertices for path in artist(ax, gid).get_paths()])
+def background(ax):
+    images = [image for image in ax.images if image.get_gid() == "background"]
+    return images[0] if images else None
 
 
-def mahalanobis(vertices, mean, cov):
-    """Squared distances, (M, vertices)."""
-    deviation = vertices - mean[:, None, :]
-    return np.einsum("mpi,mij,mpj->mp", deviation, np.linalg.inv(cov), deviation)
+def header(ax):
+    return " ".join(text.get_text().replace("\n", " ") for text in ax.texts)
 
 
-@pytest.mark.parametrize("prob", [0.5, 0.9, 0.99])
-@pytest.mark.parametrize("components", [(0, 1), (2, 0)])
-def test_sample_ellipses_are_contours_that_hold_prob(prob, components, make_fit):
-    tree = make_fit(n_obs=40, n_components=3)
-    ax = plot_map(tree, components=components, prob=prob, ellipses="obs")
-    mean = tree["fit/latent_mean"].values[:, components]
-    cov = tree["fit/latent_cov"].values[:, components][:, :, components]
-    vertices = drawn(ax, "obs-ellipses")
-    assert len(vertices) == 40
-    np.testing.assert_allclose(mahalanobis(vertices, mean, cov), chi2.ppf(prob, df=2), rtol=1e-9)
+def with_plane(tree, *, sharpness=1.0, group="predictions"):
+    """Predictions whose probabilities are a softmax of the coordinates, and their grid."""
+    dataset = tree[group].to_dataset()
+    latent = dataset["latent_mean"].values
+    n_classes = dataset.sizes["outcome"]
+    directions = np.random.default_rng(3).normal(size=(latent.shape[1], n_classes))
+
+    def log_proba(at):
+        return log_softmax(sharpness * at @ directions, axis=1)
+
+    dataset["probability"] = ("obs", "outcome"), np.exp(log_proba(latent))
+    best = dataset["probability"].values.argmax(axis=1)
+    dataset["y"] = "obs", dataset["outcome"].values[best]
+    dataset["class_frequency"] = "outcome", class_frequency(best, n_classes)
+    out = tree.copy()
+    out[group] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba)))
+    return out
 
 
-def test_an_ellipse_holds_its_share_of_draws():
+@pytest.fixture(scope="module")
+def new(wine, make_predictions):
+    return with_plane(make_predictions(wine))
+
+
+# ---------------------------------------------------------------- agreement with the model
+
+FITTED = {
+    "bsdr": lambda: BSDRClassifier(draws=64, chains=2, pooling="log", random_state=0),
+    "paper": lambda: BSDRClassifier(variant="paper", random_state=0),
+    "bm2pca": lambda: BM2PCAClassifier(random_state=0),
+    "dgplvm": lambda: DGPLVMClassifier(random_state=0),
+}
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_the_background_under_a_new_sample_is_its_predicted_probability(name):
+    X, y = load_wine(return_X_y=True)
+    model = FITTED[name]().fit(X[::3], y[::3])
+    tree = model.predict_idata(np.delete(X, np.s_[::3], axis=0), np.delete(y, np.s_[::3]))
+    new = tree["predictions"].to_dataset()
+    grid, axes = new["class_probability"], [new["grid_y"].values, new["grid_x"].values]
+    at = new["latent_mean"].values[:, ::-1].clip([a[0] for a in axes], [a[-1] for a in axes])
+    here = RegularGridInterpolator(axes, grid.transpose("grid_y", "grid_x", "outcome").values)(at)
+    predicted = new["probability"].values
+    best, rows = predicted.argmax(axis=1), np.arange(len(at))
+    assert np.abs(here[rows, best] - predicted[rows, best]).mean() < 0.03
+    assert np.mean(here.argmax(axis=1) == best) >= 0.95
+    assert "class_probability" in model.idata_["fit"]
+
+
+@pytest.mark.parametrize(("n_components", "dims"), [(1, ("grid_x",)), (2, ("grid_y", "grid_x"))])
+def test_the_grid_has_the_axes_of_the_coordinates(n_components, dims):
+    rng = np.random.default_rng(0)
+    latent = rng.normal(size=(30, n_components)) * [5.0, 1.0][:n_components]
+    weights = np.array([[0.5, -0.5], [1.0, 3.0]])[:n_components]
+    found = evaluate_on_grid(latent, lambda at: log_softmax(at @ weights, axis=1))
+    assert found["class_probability"].dims == (*dims, "outcome")
+    at = np.stack(
+        [g.ravel() for g in np.meshgrid(*(found[d] for d in dims), indexing="ij")][::-1], axis=1
+    )
+    expected = log_softmax(at @ weights, axis=1).reshape(found["class_probability"].shape)
+    np.testing.assert_allclose(found["class_probability"], np.exp(expected))
+
+
+def test_the_picture_has_the_colour_of_the_most_probable_class(new):
+    dataset = new["predictions"].to_dataset()
+    image = background(plot_map(new))
+    left, right, bottom, top = image.get_extent()
+    pixels = np.asarray(image.get_array())
+    low, high = axis_limits(dataset["latent_mean"].values)
+    np.testing.assert_allclose([left, bottom, right, top], [*low, *high])
+    tints = np.array([[_tint(color(c), o) for o in OPACITY] for c in range(3)])
+    for at, p in zip(dataset["latent_mean"].values, dataset["probability"].values, strict=True):
+        part = (at - [left, bottom]) / [right - left, top - bottom]
+        if np.any((part < 0.0) | (part > 1.0)):
+            continue
+        row, column = (part[::-1] * np.array(pixels.shape[:2])).astype(int).clip(0, 359)
+        near = pixels[row, column]
+        best, step = p.argmax(), np.digitize(p.max(), (0.5, 0.7, 0.9))
+        if min(abs(p.max() - np.array([0.5, 0.7, 0.9]))) > 0.05 and np.sort(p)[-2] < 0.4:
+            np.testing.assert_allclose(near, tints[best, step])
+
+
+# ---------------------------------------------------------------- header and verdict
+
+
+def test_the_header_has_the_log_loss_of_scikit_learn(new):
+    dataset = new["predictions"].to_dataset()
+    text = header(plot_map(new))
+    order = np.argsort(dataset["outcome"].values)
+    labels = dataset["outcome"].values[order]
+    expected = log_loss(dataset["y"], dataset["probability"].values[:, order], labels=labels)
+    assert f"log loss {expected:.2f}" in text
+    assert "80 held-out samples · 100% right" in text
+    assert "Better than no features" in text
+
+
+def test_without_evidence_there_is_no_background(wine, make_predictions):
+    tree = with_plane(make_predictions(wine))
+    dataset = tree["predictions"].to_dataset()
+    rng = np.random.default_rng(0)
+    dataset["y"] = "obs", rng.permutation(dataset["y"].values)
+    tree["predictions"] = xr.DataTree(dataset)
+    ax = plot_map(tree)
+    assert background(ax) is None
+    assert "Not shown to beat no features" in header(ax)
+    assert "No background" in header(ax)
+
+
+def test_training_samples_are_watermarked(wine, new):
+    ax = plot_map(wine)
+    assert artists(ax, "watermark")
+    assert "separation here is no evidence" in header(ax)
+    assert not artists(plot_map(new), "watermark")
+
+
+def test_a_map_shows_nothing_where_the_fit_has_warned():
+    assert pytest.approx(hierarchical.NO_SIGNAL) == _read.NO_SIGNAL
+
+
+# ---------------------------------------------------------------- points
+
+
+def test_doubtful_samples_are_hollow_and_wrong_ones_ringed(wine, make_predictions):
+    tree = with_plane(make_predictions(wine), sharpness=0.3)
+    dataset = tree["predictions"].to_dataset()
+    y = dataset["y"].values.copy()
+    y[:3] = np.roll(dataset["outcome"].values, 1)[dataset["probability"].values[:3].argmax(axis=1)]
+    tree["predictions"] = xr.DataTree(dataset.assign(y=("obs", y)))
+    ax = plot_map(tree)
+    (rings,) = artists(ax, "wrong")
+    np.testing.assert_allclose(rings.get_offsets(), dataset["latent_mean"].values[:3])
+    doubtful = dataset["probability"].values.max(axis=1) < 0.7
+    assert 0 < doubtful.sum() < 80
+    hollow = artists(ax, "doubtful")
+    assert sum(len(points.get_offsets()) for points in hollow) == doubtful.sum()
+    assert {to_hex(points.get_facecolors()[0]) for points in hollow} == {"#ffffff"}
+    named = {text.get_text() for text in artists(ax, "name")}
+    assert {"0", "1", "2"} <= named
+    assert len(named) == 8
+
+
+def test_names_are_those_of_the_samples(new):
+    dataset = new["predictions"].to_dataset().assign_coords(obs=[f"s{i}" for i in range(80)])
+    tree = new.copy()
+    tree["predictions"] = xr.DataTree(dataset)
+    ax = plot_map(tree, names=["s7", "s11"])
+    inside = [text.get_text() for text in artists(ax, "name")]
+    assert inside == ["s7", "s11"]
+    assert not artists(plot_map(tree, names=False), "name")
+    with pytest.raises(ValueError, match=r"\['s99'\], which are no samples of the map"):
+        plot_map(tree, names=["s99"])
+
+
+def test_short_names_of_many_classes_are_the_points(make_fit, make_predictions):
+    tree = make_predictions(make_fit(labels=[str(i) for i in range(10)]))
+    ax = plot_map(tree)
+    texts = artists(ax, "sure") + artists(ax, "doubtful")
+    at = np.array([text.get_position() for text in texts])
+    expected = tree["predictions/latent_mean"].values
+    np.testing.assert_allclose(at[np.lexsort(at.T)], expected[np.lexsort(expected.T)])
+
+
+def test_a_sample_far_away_does_not_stretch_the_axes(new):
+    dataset = new["predictions"].to_dataset()
+    mean = dataset["latent_mean"].values.copy()
+    mean[5] = [1e4, -1e4]
+    tree = new.copy()
+    tree["predictions"] = xr.DataTree(dataset.assign(latent_mean=(("obs", "component"), mean)))
+    ax = plot_map(tree)
+    central = np.diff(np.quantile(mean, [0.02, 0.98], axis=0), axis=0)[0]
+    shown = [np.ptp(ax.get_xlim()), np.ptp(ax.get_ylim())]
+    assert np.all(shown <= 2.0 * central)
+    assert len(artists(ax, "beyond")) >= 1
+    assert "beyond the axes" in header(ax)
+
+
+def test_two_classes_on_one_component_are_strips_with_a_scale(make_fit, make_predictions):
+    tree = with_plane(make_predictions(make_fit(labels=["no", "yes"], n_components=1)))
+    ax = plot_map(tree)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["no", "yes"]
+    points = np.concatenate(
+        [c.get_offsets() for c in artists(ax, "sure") + artists(ax, "doubtful")]
+    )
+    assert len(points) == 80
+    assert len(np.unique(points.round(9), axis=0)) == 80  # stacked, none hidden
+    assert "probability of yes" in header(ax)
+    assert background(ax) is not None
+
+
+def test_values_colour_points(make_fit):
+    tree = make_fit(target="regression", labels=["fat", "protein"], n_obs=30)
+    ax = plot_map(tree, label="protein")
+    points = ax.collections[-1]
+    np.testing.assert_array_equal(points.get_array(), tree["observed_data/y"].values[:, 1])
+    assert ax.get_figure().axes[1].get_ylabel() == "protein"
+
+
+def test_samples_without_targets_are_plain(make_predictions, wine):
+    tree = make_predictions(wine, labels_known=False)
+    tree["predictions"].dataset = tree["predictions"].to_dataset().drop_vars("probability")
+    ax = plot_map(tree)
+    assert ax.get_legend() is None
+    assert len(ax.collections[-1].get_offsets()) == 80
+
+
+# ---------------------------------------------------------------- uncertainty
+
+
+def test_an_outline_holds_its_share_of_draws():
     """Monte Carlo: 20 000 draws of a slanted normal, four standard errors."""
     rng = np.random.default_rng(0)
     mean, cov = np.array([1.0, -2.0]), np.array([[2.0, 1.2], [1.2, 1.0]])
@@ -53,130 +254,67 @@ def test_an_ellipse_holds_its_share_of_draws():
     assert abs(share - inside) < 4.0 * np.sqrt(0.8 * 0.2 / 20_000)
 
 
-def test_class_ellipses_hold_prob_of_the_class_with_its_samples_uncertainty(make_fit):
-    """The moments are those of draws from the samples' own normals."""
-    tree = make_fit(n_obs=60)
-    ax = plot_map(tree, ellipses="class", prob=0.9)
-    assert artist(ax, "obs-ellipses") is None
-    vertices = drawn(ax, "class-ellipses")
-    assert len(vertices) == 3
-
-    rng = np.random.default_rng(1)
-    index = tree["fit/y_index"].values
-    for c in range(3):
-        mean = tree["fit/latent_mean"].values[index == c]
-        root = np.linalg.cholesky(tree["fit/latent_cov"].values[index == c])
-        noise = rng.normal(size=(4000, len(mean), 2))
-        draws = (mean + np.einsum("nij,snj->sni", root, noise)).reshape(-1, 2)
-        distance = mahalanobis(vertices[c : c + 1], draws.mean(axis=0)[None], np.cov(draws.T)[None])
-        np.testing.assert_allclose(distance, chi2.ppf(0.9, df=2), rtol=0.03)
+def test_a_typical_samples_own_uncertainty_is_drawn_at_scale(new):
+    ax = plot_map(new)
+    (glyph,) = artists(ax, "typical")
+    vertices = glyph.get_paths()[0].vertices
+    cov = np.median(new["predictions/latent_cov"].values, axis=0)
+    centred = vertices - vertices[:-2].mean(axis=0)
+    square = np.einsum("pi,ij,pj->p", centred, np.linalg.inv(cov), centred)
+    np.testing.assert_allclose(square, chi2.ppf(0.5, df=2), rtol=1e-6)
 
 
-def test_a_class_of_one_sample_has_the_ellipse_of_that_row():
-    mean, cov = np.array([[1.0, 2.0]]), np.array([[[2.0, 0.3], [0.3, 1.0]]])
-    centre, total = mixture_moments(mean, cov)
-    np.testing.assert_array_equal(centre, mean[0])
-    np.testing.assert_array_equal(total, cov[0])
+@pytest.mark.parametrize(("which", "number"), [("all", 80), ("doubtful", None)])
+def test_own_uncertainty_of_samples(new, which, number):
+    doubtful = int(np.sum(new["predictions/probability"].values.max(axis=1) < 0.7))
+    (shapes,) = artists(plot_map(new, uncertainty=which), "own")
+    assert len(shapes.get_paths()) == (doubtful if number is None else number)
 
 
-def test_both_kinds_are_told_apart(wine):
-    ax = plot_map(wine)
-    rows, classes = artist(ax, "obs-ellipses"), artist(ax, "class-ellipses")
-    assert classes.get_linewidths()[0] > 2.0 * rows.get_linewidths()[0]
-    assert rows.get_linestyles()[0][1] is None  # solid
-    assert classes.get_linestyles()[0][1] is not None  # dashed
-    assert rows.get_edgecolors()[:, 3].max() < 0.5
-    assert plot_map(wine, ellipses=None).collections
-    assert artist(plot_map(wine, ellipses=None), "class-ellipses") is None
-
-
-def test_ellipses_wear_the_colour_of_their_class(wine):
-    ax = plot_map(wine, ellipses="obs")
-    expected = [color(c) for c in wine["fit/y_index"].values]
-    assert [to_hex(edge) for edge in artist(ax, "obs-ellipses").get_edgecolors()] == expected
-
-
-def test_many_samples_are_thinned_over_all_classes(make_fit):
-    tree = make_fit(n_obs=900)
-    ax = plot_map(tree, max_ellipses=60)
-    assert len(artist(ax, "obs-ellipses").get_paths()) == 60
-    assert (
-        sum(len(points.get_offsets()) for points in ax.collections if points.get_label()[0] != "_")
-        == 900
-    )
-    index = tree["fit/y_index"].values
+def test_many_samples_are_thinned_over_all_classes():
+    index = np.sort(np.random.default_rng(0).integers(3, size=900))
     kept = np.bincount(index[spread_samples(index, 60)], minlength=3) / 60.0
     np.testing.assert_allclose(kept, np.bincount(index) / 900.0, atol=1.0 / 60.0)
-    assert "60 of 900 samples" in ax.texts[0].get_text().replace("\n", " ")
 
 
-@pytest.mark.parametrize(
-    ("engine", "said"),
-    [("mean_field", "Mean field"), ("advi", "ADVI"), ("gibbs", ""), ("nuts", "")],
-)
-def test_approximate_ellipses_are_labelled(engine, said, make_fit):
-    note = plot_map(make_fit(inference_method=engine)).texts[0].get_text().replace("\n", " ")
-    assert ("too narrow" in note) == bool(said)
-    assert said in note
+def test_a_contour_holds_its_share_of_the_points(wine):
+    ax = plot_map(wine, contour=0.6)
+    (first, *others) = artists(ax, "contour")
+    assert len(others) == 2
+    at = wine["fit/latent_mean"].values[wine["fit/y_index"].values == 0]
+    inside = np.zeros(len(at), dtype=bool)
+    for path in first.get_paths():
+        for polygon in path.to_polygons():
+            inside ^= Path(polygon).contains_points(at)
+    assert abs(inside.mean() - 0.6) < 0.06
 
 
-def test_what_is_not_drawn_is_not_spoken_of(wine):
-    assert "approximate" in plot_map(wine).texts[0].get_text()
-    assert "approximate" not in plot_map(wine, ellipses=None).texts[0].get_text()
-    with pytest.raises(ValueError, match="max_ellipses must be at least 1, got 0"):
-        plot_map(wine, max_ellipses=0)
+# ---------------------------------------------------------------- options
 
 
-def test_one_component_draws_intervals_and_densities(make_fit):
-    tree = make_fit(n_components=1, n_obs=50)
-    ax = plot_map(tree, prob=0.8, max_ellipses=1000)
-    index = tree["fit/y_index"].values
-    mean = tree["fit/latent_mean"].values[:, 0]
-    sd = np.sqrt(tree["fit/latent_cov"].values[:, 0, 0])
-    bars = [item for item in ax.collections if item.get_gid() == "obs-bars"]
-    assert len(bars) == 3
-    for c, bar in enumerate(bars):
-        ends = np.stack(bar.get_segments())[:, :, 0]
-        covered = norm.cdf((ends - mean[index == c, None]) / sd[index == c, None])
-        np.testing.assert_allclose(covered, [[0.1, 0.9]] * len(ends), rtol=1e-9)
-
-    # Each curve, up to the common height, encloses the same area: it is a density.
-    areas = []
-    for line in ax.lines:
-        x, y = line.get_data()
-        height = np.nan_to_num(abs(y - np.nanmax(y).round()))
-        areas.append(np.trapezoid(height, x))
-    assert len(areas) == 3
-    np.testing.assert_allclose(areas, np.mean(areas), rtol=0.05)
+def test_colours_axes_title_and_size_are_the_users(new):
+    first = plot_map(new)
+    colors = {"barolo": "#123456", "grignolino": "#abcdef", "barbera": "#00ff00"}
+    ax = plot_map(new, palette=colors, title="Wines", s=11.0, like=first)
+    assert ax.get_title(loc="left") == "Wines"
+    assert ax.get_xlim() == first.get_xlim()
+    points = artists(ax, "sure")
+    used = {to_hex(item.get_facecolors()[0]) for item in points}
+    assert used <= set(colors.values())
+    assert {float(item.get_sizes()[0]) for item in points} == {11.0}
+    with pytest.raises(ValueError, match=r"palette has no colour for \['barbera'\]"):
+        plot_map(new, palette={"barolo": "red", "grignolino": "blue"})
+    with pytest.raises(ValueError, match="palette has 1 colours for 3 classes"):
+        plot_map(new, palette=["red"])
 
 
-def test_values_colour_points_and_ellipses(make_fit):
-    tree = make_fit(target="regression", labels=["fat", "protein"], n_obs=30)
-    ax = plot_map(tree, label="protein")
-    points = ax.collections[0]
-    np.testing.assert_array_equal(points.get_array(), tree["observed_data/y"].values[:, 1])
-    edges = artist(ax, "obs-ellipses").get_edgecolors()[:, :3]
-    ax.get_figure().canvas.draw()
-    np.testing.assert_allclose(edges, points.get_facecolors()[:, :3], atol=1e-6)
-    assert ax.get_figure().axes[1].get_ylabel() == "protein"
-
-
-def test_samples_without_targets_are_plain(make_predictions, wine):
-    tree = make_predictions(wine, labels_known=False)
-    tree["predictions"].dataset = tree["predictions"].to_dataset().drop_vars("probability")
-    ax = plot_map(tree, group="predictions")
-    assert ax.get_legend() is None
-    assert len(artist(ax, "obs-ellipses").get_paths()) == 80
-
-
-def test_colours_of_classes_agree_between_training_and_new_samples(make_predictions, wine):
-    tree = make_predictions(wine)
-    tree["predictions"] = tree["predictions"].isel(obs=tree["predictions"]["y"] != "barolo")
-    legend = plot_map(tree, group="predictions").get_legend()
-    names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["grignolino", "barbera"]
-    faces = [to_hex(handle.get_facecolor()[0]) for handle in legend.legend_handles]
-    assert faces == [color(1), color(2)]
+def test_groups_take_the_place_of_classes(new):
+    batch = np.repeat(["a", "b"], 40)
+    ax = plot_map(new, groups=batch)
+    assert background(ax) is None
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
+    with pytest.raises(ValueError, match=r"one value per sample, \(80,\), got \(3,\)"):
+        plot_map(new, groups=[1, 2, 3])
 
 
 @pytest.mark.parametrize(
@@ -184,8 +322,9 @@ def test_colours_of_classes_agree_between_training_and_new_samples(make_predicti
     [
         ({"components": (0, 2)}, r"one or two of 0\.\.1"),
         ({"components": (0, 1, 1)}, r"one or two of 0\.\.1"),
-        ({"prob": 1.0}, r"prob must lie in \(0, 1\)"),
-        ({"ellipses": "rows"}, "ellipses must be"),
+        ({"uncertainty": "ellipses"}, "uncertainty must be"),
+        ({"contour": 1.0}, r"contour must lie in \(0, 1\)"),
+        ({"names": -1}, "names must not be negative"),
         ({"group": "predictions"}, "no group 'predictions'"),
     ],
 )
@@ -194,9 +333,9 @@ def test_bad_arguments_are_named(kwargs, message, wine):
         plot_map(wine, **kwargs)
 
 
-def test_class_ellipses_need_classes(make_fit):
-    with pytest.raises(ValueError, match="class ellipses need classes"):
-        plot_map(make_fit(target="regression"), ellipses="class")
+def test_contours_need_classes(make_fit):
+    with pytest.raises(ValueError, match="contour needs classes"):
+        plot_map(make_fit(target="regression"), contour=0.5)
 
 
 def test_an_unknown_label_is_named(make_fit, make_predictions, wine):
@@ -207,8 +346,4 @@ def test_an_unknown_label_is_named(make_fit, make_predictions, wine):
         tree["predictions/y"].astype("U20").where(lambda y: y != "barolo", "merlot")
     )
     with pytest.raises(ValueError, match=r"unknown to the model: \['merlot'\]"):
-        plot_map(tree, group="predictions")
-
-
-def test_a_map_shows_nothing_where_the_fit_has_warned():
-    assert pytest.approx(hierarchical.NO_SIGNAL) == _read.NO_SIGNAL
+        plot_map(tree)

@@ -10,7 +10,7 @@ from bsdr_models import BSDRClassifier, BSDRRegressor, plots
 from bsdr_models.bsdr.predictive_check import predictive_check
 from bsdr_models.metrics import area_under_curve
 from bsdr_models.numerics.outliers import q_limit, t2_limit
-from bsdr_models.plots import plot_map, plot_outliers, plot_predictive_check, plot_roc
+from bsdr_models.plots import plot_outliers, plot_predictive_check, plot_roc
 
 EXACT = {"chains": 2, "draws": 64, "pooling": "linear", "random_state": 0}
 
@@ -163,22 +163,6 @@ def test_a_sample_far_off_is_named_and_leaves_room_to_the_others(iris):
         )
     )
     assert np.ptp(at, axis=0).max() > 0.15
-
-
-def test_rings_mark_samples_below_the_tail(iris):
-    for components in ((0, 1), 0):
-        ax = plot_map(iris, group="predictions", components=components, outside=0.01)
-        (rings,) = (c for c in ax.collections if c.get_gid() == "outside")
-        expected = iris["predictions/tail_probability"].values < 0.01
-        assert expected[3]
-        chosen = iris["predictions/latent_mean"].values[expected, 0]
-        np.testing.assert_allclose(rings.get_offsets()[:, 0], chosen)
-        assert f"Rings: {expected.sum()} of 75 samples" in note_of(ax)
-
-
-def test_rings_need_the_tail(wine):
-    with pytest.raises(ValueError, match="no variable 'tail_probability'"):
-        plot_map(wine, outside=0.01)
 
 
 def test_the_table_of_samples_says_how_outlying_they_are(iris):

@@ -48,9 +48,6 @@ CASES = {
     "scores, one component, values": ("one_value", plots.plot_map, {}),
     "scores of values": ("regression", plots.plot_map, {"label": "protein"}),
     "scores of a label": ("multilabel", plots.plot_map, {"label": "dry"}),
-    "regions": ("wine", plots.plot_decision_regions, {"resolution": 12, "n_draws": 4}),
-    "regions of digits": ("digits", plots.plot_decision_regions, {"resolution": 12, "n_draws": 4}),
-    "regions of many": ("many", plots.plot_decision_regions, {"resolution": 8, "n_draws": 2}),
     "loadings": ("wine", plots.plot_loadings, {}),
     "loadings of digits": ("digits", plots.plot_loadings, {"component": 5}),
     "loadings of long names": ("long", plots.plot_loadings, {}),
@@ -127,14 +124,6 @@ def test_names_of_samples_do_not_overlap(case, trees):
     assert all(low.y1 <= high.y0 + 1.0 for low, high in itertools.pairwise(boxes))
 
 
-def test_legend_stays_inside_without_a_layout_engine(trees):
-    figure, ax = plt.subplots()
-    plots.plot_map(trees["wine"], ax=ax)
-    figure.canvas.draw()
-    legend = ax.get_legend().get_window_extent()
-    assert legend.x1 <= ax.get_window_extent().x1
-
-
 @pytest.mark.parametrize("case", ["scores", "loadings", "relevance", "bound by term", "certainty"])
 def test_axes_without_names_are_numbered_from_zero(case, trees):
     name, plot, kwargs = CASES[case]
@@ -149,8 +138,7 @@ def test_axes_without_names_are_numbered_from_zero(case, trees):
 @pytest.mark.parametrize(
     ("plot", "missing"),
     [
-        (plots.plot_map, "'latent_cov'"),
-        (plots.plot_decision_regions, "'y_index'"),
+        (plots.plot_map, "'latent_mean'"),
         (plots.plot_loadings, "'projection_sd'"),
         (plots.plot_relevance, "'relevance'"),
         (plots.plot_feature_relevance, "'feature_relevance'"),
