@@ -300,7 +300,8 @@ def _densities(
         working = np.swapaxes(working.reshape(*turned.shape[:2], -1), 1, 2)
         inside = replace(inside, projection=working)
         log_p = log_density.log_prior(inside, priors, context.projection_prior)
-        log_p += groups["log_likelihood"]["y"][0].sum(axis=1)
+        # As the bound, of the standardised targets.
+        log_p += groups["log_likelihood"]["y"][0].sum(axis=1) + len(context.X) * context.log_scale
         log_q = log_density.log_q(inside, posterior.state, data, scale)
         groups["sample_stats"] = {"log_p": log_p[None], "log_q": log_q[None]}
     return groups
