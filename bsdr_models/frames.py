@@ -109,6 +109,24 @@ def read_table(estimator: BaseEstimator, X: Any, *, sparse: bool) -> Any:
     return _read_array(X)
 
 
+def sample_labels(X: Any) -> np.ndarray | None:
+    """Labels of samples, (N,): the index of a pandas frame, or the first coordinate of a DataArray.
+
+    Numbers and dates keep their type. All others become text, which every file format stores: an
+    index of several levels, for instance, the text of its tuples. None without an index.
+    """
+    if isinstance(X, xr.DataArray):
+        index = X.indexes.get(X.dims[0]) if X.ndim else None
+    else:
+        index = X.index if hasattr(X, "index") and _is_frame(X) else None
+    if index is None:
+        return None
+    labels = index.to_numpy()
+    if labels.dtype.kind in "iufM":
+        return labels.copy()
+    return np.array([str(label) for label in index.tolist()])
+
+
 def read_targets(y: Any) -> np.ndarray:
     """Targets as a dense array, (N,) or (N, K), of their own dtype.
 

@@ -26,7 +26,7 @@ from bsdr_models.checks import (
     warn_unless_mixed,
 )
 from bsdr_models.classifier import ProbabilisticClassifier
-from bsdr_models.frames import read_truth
+from bsdr_models.frames import read_truth, sample_labels
 from bsdr_models.inference.datatree import Context
 from bsdr_models.rng import RandomState
 
@@ -250,7 +250,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             feature varies, or an argument is out of range.
         """
         self._reset()
-        X = self._validate(X, y)
+        samples, X = sample_labels(X), self._validate(X, y)
         grid, priors = self._settings(X.shape)
         labels = encode(y, self.unlabeled)
         check_consistent_length(X, labels.given)
@@ -262,7 +262,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         with one_thread(), self._fitting(X.shape):
             self._task = self._complete(self._observed)
             chosen = self._choose(grid, labels, select_rng)
-            self._learn(chosen, labels, fit_rng)
+            self._learn(chosen, labels, fit_rng, samples)
         return self
 
     def _settings(self, shape: tuple[int, int]) -> tuple[Grid, Priors]:
@@ -334,7 +334,13 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             self.temperature_ = temperature
         return chosen
 
-    def _learn(self, chosen: Candidate, labels: Labels, rng: np.random.Generator) -> None:
+    def _learn(
+        self,
+        chosen: Candidate,
+        labels: Labels,
+        rng: np.random.Generator,
+        samples: np.ndarray | None,
+    ) -> None:
         """Fit with the chosen setting."""
         self.C_ = chosen.cost
         if self.variant == "label_free":
@@ -356,7 +362,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 rng=rng,
                 progressbar=self.progressbar,
             )
-        self._set_fitted(result, self._make_context(labels))
+        self._set_fitted(result, self._make_context(labels, samples))
         if result.sampled is not None:
             self._tree = trees.draws_tree(result, self._context, inference_method=self.inference)
             self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + self.tune
@@ -365,7 +371,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         if mean_field and not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol, stacklevel=4)
 
-    def _make_context(self, labels: Labels) -> Context:
+    def _make_context(self, labels: Labels, samples: np.ndarray | None) -> Context:
         """Data and settings that the DataTrees record."""
         config = self._config(self._task.priors)
         config["unlabeled"] = None if self.unlabeled is None else str(self.unlabeled)
@@ -384,6 +390,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         return Context(
             X=self._task.X,
             y=labels.given,
+            samples=samples,
             index=labels.groups if labels.exclusive else None,
             feature_names=feature_names(self),
             labels=labels.classes,
@@ -473,7 +480,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             the outlier measures t2, q_residual and tail_probability
             (:mod:`bsdr_models.numerics.outliers`).
         """
-        X = self._samples(X)
+        samples, X = sample_labels(X), self._samples(X)
         log_p = self._log_proba(X)
         outliers, reference = self._outliers(X)
         return self._context.predictions_tree(
@@ -485,6 +492,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 **outliers,
             },
             y=read_truth(y, classes=self._exclusive),
+            samples=samples,
             inference_method=self.inference,
             attrs=reference,
             log_proba_at=self._log_proba_at,

@@ -21,8 +21,8 @@ from bsdr_models.checks import (
     one_thread,
     warn_not_converged,
 )
-from bsdr_models.frames import read_numbers, read_truth
-from bsdr_models.inference.datatree import Context
+from bsdr_models.frames import read_numbers, read_truth, sample_labels
+from bsdr_models.inference.datatree import Context, output_attrs
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.rng import RandomState
@@ -191,16 +191,16 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             constant, or an argument is out of range.
         """
         self._reset()
-        X = self._validate(X, y)
+        samples, X = sample_labels(X), self._validate(X, y)
         grid, priors = self._settings()
-        Y = self._scale_outputs(X, y)
+        given, Y = self._scale_outputs(X, y)
         select_rng, fit_rng = self._spawn()
         self._observed = self._task = self._make_task(
             X, Y, priors=priors, epsilon=regression.EPSILON
         )
         with one_thread(), self._fitting(X.shape):
             self.C_, self.epsilon_ = self._choose(grid, select_rng)
-            self._learn(fit_rng)
+            self._learn(fit_rng, given=given, samples=samples)
         return self
 
     def _settings(self) -> tuple[LossGrid, Priors]:
@@ -208,8 +208,8 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         check_choice("start", self.start, ("label", "pca", "random"))
         return make_loss_grid(self.C, self.epsilon), self._check_counts()
 
-    def _scale_outputs(self, X: Any, y: Any) -> FloatArray:
-        """Targets of zero mean and unit variance, (N, K), NaN if missing."""
+    def _scale_outputs(self, X: Any, y: Any) -> tuple[FloatArray, FloatArray]:
+        """Targets as given and of zero mean and unit variance, (N, K), NaN if missing."""
         y = read_numbers(y, missing=True)
         check_consistent_length(X, y)
         self._one_output = y.ndim == 1
@@ -221,7 +221,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             raise ValueError(f"output {int(scaler.constant.argmax())} of y is constant")
         self._output_scaler = scaler
         self.y_mean_, self.y_scale_ = scaler.location, scaler.scale
-        return scaler.transform(Y)
+        return Y, scaler.transform(Y)
 
     def _choose(self, grid: LossGrid, rng: np.random.Generator) -> tuple[float, float]:
         """C and epsilon, and the factors of the standard deviations."""
@@ -253,23 +253,24 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             self.std_factor_ = regression.calibration(task.Y, mean[best], variance[best])
         return grid.settings[best]
 
-    def _learn(self, rng: np.random.Generator) -> None:
-        """Fit to convergence with the chosen C and epsilon."""
+    def _learn(self, rng: np.random.Generator, **data: Any) -> None:
+        """Fit to convergence with the chosen C and epsilon; ``data`` are for the trees."""
         self._task = replace(self._task, epsilon=self.epsilon_)
         limits = {"n_restarts": self.n_restarts, "max_iter": self.max_iter}
         with self._progress_options(**limits) as progress:
             result = paper.fit(
                 self._task, cost=self.C_, rng=rng, tol=self.tol, **limits, **progress
             )
-        self._set_fitted(result, self._make_context())
+        self._set_fitted(result, self._make_context(**data))
         if not (self.converged_ or self.interrupted_):
             warn_not_converged(self.max_iter, self.tol, stacklevel=4)
 
-    def _make_context(self) -> Context:
+    def _make_context(self, given: FloatArray, samples: np.ndarray | None) -> Context:
         """Data and settings that the DataTrees record."""
         return Context(
             X=self._task.X,
-            y=self._task.Y,
+            y=given,
+            samples=samples,
             index=None,
             feature_names=feature_names(self),
             labels=np.array([f"y{i}" for i in range(self._task.Y.shape[1])]),
@@ -281,6 +282,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
                 "epsilon": float(self.epsilon_),
                 "std_factor": self.std_factor_.tolist(),
                 "objective": "bound",
+                **output_attrs(self._output_scaler),
             },
         )
 
@@ -332,7 +334,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             the outlier measures t2, q_residual and tail_probability
             (:mod:`bsdr_models.numerics.outliers`).
         """
-        X = self._samples(X)
+        samples, X = sample_labels(X), self._samples(X)
         mean, std = self._moments(X)
         outliers, reference = self._outliers(X)
         return self._context.predictions_tree(
@@ -340,6 +342,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             latent=self._learned.posterior.embed(X),
             values={"prediction": mean, "prediction_sd": std, **outliers},
             y=read_truth(y, classes=False),
+            samples=samples,
             inference_method="mean_field",
             attrs=reference,
         )

@@ -211,15 +211,23 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
             )
         return priors
 
-    def _fit(self, X: FloatArray, y: np.ndarray, *, target: Target, labels: np.ndarray) -> Self:
-        """Fit to validated features and encoded targets."""
+    def _fit(
+        self,
+        X: FloatArray,
+        y: np.ndarray,
+        *,
+        target: Target,
+        labels: np.ndarray,
+        **context: Any,
+    ) -> Self:
+        """Fit to validated features and encoded targets; ``context`` is for the trees."""
         self._check_arguments()
         if self.block_size is not None:
             raise ValueError("block_size is for BSDRClassifier: real targets are fitted in memory")
         if self.checkpoint is not None:
             raise ValueError("checkpoint is for samples in blocks: give block_size as well")
         if self.variant == "hierarchical":
-            return self._fit_hierarchical(X, y, target=target, labels=labels)
+            return self._fit_hierarchical(X, y, target=target, labels=labels, **context)
         settings = self._settings()
         self._check_width(X.shape[1])
         self._scaler = fit_scaler(X, standardize=self.standardize)
@@ -230,6 +238,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
             labels=labels,
             projection_prior=settings.projection_prior,
             config=self._config({name: getattr(settings, name) for name in Settings.__slots__}),
+            **context,
         )
         fit = self._fit_mean_field if self._engine == "mean_field" else self._fit_draws
         units = units_of_samples(self._context.X, standardize=self.standardize)
@@ -239,7 +248,13 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         return self
 
     def _fit_hierarchical(
-        self, X: FloatArray, y: np.ndarray, *, target: Target, labels: np.ndarray
+        self,
+        X: FloatArray,
+        y: np.ndarray,
+        *,
+        target: Target,
+        labels: np.ndarray,
+        **context: Any,
     ) -> Self:
         """Fit the hierarchical model."""
         priors = self._hierarchical_priors()
@@ -253,6 +268,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
             labels=labels,
             variant="hierarchical",
             config=self._config({"priors": priors}),
+            **context,
         )
         scaled = self._context.X
         units = units_of_samples(scaled, standardize=self.standardize)
@@ -310,14 +326,17 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         target: Target,
         labels: np.ndarray,
         config: dict[str, Any],
+        given: np.ndarray | None = None,
         **more: Any,
     ) -> np.random.Generator:
-        """Set the data and settings of a fit; returns a random generator for it."""
+        """Set the data and settings of a fit; returns a random generator for it.
+
+        ``given`` are real targets in their own units.
+        """
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
         fit_rng, tree_rng = as_generator(self.random_state).spawn(2)
         self._tree_seed = int(tree_rng.integers(2**63))
-        given = y
-        if target != "regression":
+        if given is None:
             given = labels[y] if target == "multiclass" else y.astype(np.int64)
         self._context = Context(
             X=X,

@@ -22,7 +22,8 @@ from bsdr_models.bsdr.base import BaseBSDR
 from bsdr_models.bsdr.partial_fit import PartialFit
 from bsdr_models.checks import check_classes, check_variation, encode_labels, one_thread
 from bsdr_models.classifier import ProbabilisticClassifier
-from bsdr_models.frames import read_numbers, read_truth, require_targets
+from bsdr_models.frames import read_numbers, read_truth, require_targets, sample_labels
+from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.subsample import take_subsample
 from bsdr_models.unlabeled import read_labels
@@ -222,18 +223,20 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         require_targets(self, y)
         if is_block_source(X) or self.block_size is not None:
             return self._fit_blocks(X, y)
+        samples = sample_labels(X)
         X, y = self._samples_of_fit(X), read_labels(y)
         check_consistent_length(X, y)
         if type_of_target(y) == "multilabel-indicator":
-            return self._fit_multilabel(X, y)
+            return self._fit_multilabel(X, y, samples)
         y = column_or_1d(y, warn=True)
         self.classes_, index = encode_labels(y)
-        return self._fit(X, index, target="multiclass", labels=self.classes_)
+        return self._fit(X, index, target="multiclass", labels=self.classes_, samples=samples)
 
     def _fit_blocks(self, X: Any, y: Any) -> Self:
         """Fit to classes, with samples in blocks."""
         self._check_arguments()
         priors = self._check_laplace_only("samples in blocks")
+        samples = sample_labels(X)
         if is_read_by_block(X):
             self.n_features_in_ = int(X.shape[1])
         else:
@@ -256,6 +259,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             labels=self.classes_,
             variant="hierarchical",
             config=self._config({"priors": priors}),
+            samples=None if samples is None else samples[subsample.index],
             kept=subsample.index,
             n_samples=n_samples,
         )
@@ -273,13 +277,13 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             self._set_fitted_hierarchical(fit)
         return self
 
-    def _fit_multilabel(self, X: FloatArray, Y: np.ndarray) -> Self:
+    def _fit_multilabel(self, X: FloatArray, Y: np.ndarray, samples: np.ndarray | None) -> Self:
         on = Y.astype(bool)
         fixed = np.flatnonzero(on.all(axis=0) | ~on.any(axis=0))
         if fixed.size:
             raise ValueError(f"label {int(fixed[0])} of y is the same in every sample")
         self.classes_ = np.arange(Y.shape[1])
-        return self._fit(X, on, target="multilabel", labels=self.classes_)
+        return self._fit(X, on, target="multilabel", labels=self.classes_, samples=samples)
 
     @property
     def _exclusive(self) -> bool:  # type: ignore[override]
@@ -317,7 +321,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             outlier statistics t2, q_residual and tail_probability
             (:mod:`bsdr_models.numerics.outliers`).
         """
-        X = self._samples(X)
+        samples, X = sample_labels(X), self._samples(X)
         log_p = self._log_proba(X)
         return self._context.predictions_tree(
             self._spec,
@@ -328,6 +332,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
                 **self._outliers(X),
             },
             y=read_truth(y, classes=self._exclusive),
+            samples=samples,
             inference_method=self._method,
             attrs=self._attrs(),
             log_proba_at=self._log_proba_at,
@@ -405,6 +410,7 @@ progressbar, random_state
         """
         self._reset()
         require_targets(self, y)
+        samples = sample_labels(X)
         X, y = self._samples_of_fit(X), read_numbers(y)
         check_consistent_length(X, y)
         self._one_output = y.ndim == 1
@@ -416,7 +422,15 @@ progressbar, random_state
             )
         self.y_mean_, self.y_scale_ = self._output_scaler.location, self._output_scaler.scale
         labels = np.array([f"y{i}" for i in range(Y.shape[1])])
-        return self._fit(X, self._output_scaler.transform(Y), target="regression", labels=labels)
+        return self._fit(
+            X,
+            self._output_scaler.transform(Y),
+            target="regression",
+            labels=labels,
+            given=Y,
+            samples=samples,
+            attrs=output_attrs(self._output_scaler),
+        )
 
     def predict(
         self, X: Any, *, return_std: bool = False
@@ -450,13 +464,14 @@ progressbar, random_state
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
         """Latent coordinates and predictions of new samples as a DataTree, for the plots."""
-        X = self._samples(X)
+        samples, X = sample_labels(X), self._samples(X)
         mean, std = self._moments(X)
         return self._context.predictions_tree(
             self._spec,
             latent=self._embed(X),
             values={"prediction": mean, "prediction_sd": std, **self._outliers(X)},
             y=read_truth(y, classes=False),
+            samples=samples,
             inference_method=self._method,
             attrs=self._attrs(),
         )

@@ -65,6 +65,8 @@ def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataT
     )
     values = draw_targets(draws, tree["constant_data"]["X"].to_numpy(), rng=rng)
     values = values.reshape(posterior.sizes[CHAIN], posterior.sizes[DRAW], *values.shape[1:])
+    if target == "regression":
+        values = values * tree.attrs["y_scale"] + tree.attrs["y_mean"]
     observed = tree["fit/y_index"] if target == "multiclass" else tree["observed_data/y"]
     axes = (OBS, LABEL)[: observed.ndim]
     seen = xr.Dataset({"y": observed.drop_attrs()}).transpose(*axes)

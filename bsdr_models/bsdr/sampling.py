@@ -116,7 +116,7 @@ def declare(context: Context, priors: Priors | HierarchicalPriors, *, n_componen
 
     return build_model(
         context.X,
-        context.y,
+        context.targets if context.target == "regression" else context.y,
         n_components=n_components,
         variant=context.variant,
         projection_prior=context.projection_prior if context.variant == "paper" else None,

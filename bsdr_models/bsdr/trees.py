@@ -56,6 +56,11 @@ class Context(datatree.Context):
     projection_prior: ProjectionPrior = "entrywise"
 
     @property
+    def log_scale(self) -> float:
+        """Sum over real outputs of the log of their scale, which log densities of y contain."""
+        return float(np.sum(np.log(self.attrs.get("y_scale", 1.0))))
+
+    @property
     def priors(self) -> Priors | None:
         """Hyper-parameters, if the fit has stored them."""
         return Priors(**self.config["priors"]) if "priors" in self.config else None
@@ -230,9 +235,10 @@ def hierarchical_tree(
         },
     }
     if fit.log_likelihood is not None:
-        groups["sample_stats"]["log_likelihood"] = fit.log_likelihood[:, one]
+        total = fit.log_likelihood[:, one] - len(context.X) * context.log_scale
+        groups["sample_stats"]["log_likelihood"] = total
         if fit.log_prior is not None:
-            groups["sample_stats"]["lp"] = (fit.log_likelihood + fit.log_prior)[:, one]
+            groups["sample_stats"]["lp"] = total + fit.log_prior[:, one]
     if fit.log_prior is not None:
         groups["log_prior"] = {"parameters": fit.log_prior[:, one]}
     if not groups["sample_stats"]:
@@ -244,6 +250,7 @@ def hierarchical_tree(
         )
         if context.target != "regression":
             each -= TIE * rng.random(each.shape)
+        each -= context.log_scale
         groups["log_likelihood"] = {"y": each.reshape(*shape, -1)}
     return context.build(
         groups,
@@ -293,7 +300,8 @@ def _densities(
         working = np.swapaxes(working.reshape(*turned.shape[:2], -1), 1, 2)
         inside = replace(inside, projection=working)
         log_p = log_density.log_prior(inside, priors, context.projection_prior)
-        log_p += groups["log_likelihood"]["y"][0].sum(axis=1)
+        # As the bound, of the standardised targets.
+        log_p += groups["log_likelihood"]["y"][0].sum(axis=1) + len(context.X) * context.log_scale
         log_q = log_density.log_q(inside, posterior.state, data, scale)
         groups["sample_stats"] = {"log_p": log_p[None], "log_q": log_q[None]}
     return groups
@@ -326,6 +334,7 @@ def log_likelihood_group(
         return {}
     posterior = draw_posterior(draws, latent_scale=latent_scale, target=target)
     values = predict.log_likelihood(posterior, context.X, context.targets)  # (S, N)
+    values -= context.log_scale
     return {"log_likelihood": {"y": values.reshape(chains, n_draws, -1)}}
 
 

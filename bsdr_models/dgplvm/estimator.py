@@ -36,7 +36,7 @@ from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dgplvm.summary_parts import summary_parts
 from bsdr_models.estimator_mixin import EstimatorMixin
-from bsdr_models.frames import read_truth, require_targets, validate_samples
+from bsdr_models.frames import read_truth, require_targets, sample_labels, validate_samples
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inputs import check_number
 from bsdr_models.numerics.latent_coordinates import LatentCoordinates
@@ -264,7 +264,7 @@ class DGPLVMClassifier(
         """
         self._reset()
         require_targets(self, y)
-        X = validate_samples(self, X, reset=True, least=2)
+        samples, X = sample_labels(X), validate_samples(self, X, reset=True, least=2)
         priors = self._check_arguments()
         given, known = known_entries(y, self.unlabeled)
         self.classes_, index = encode_known(given, known)
@@ -275,7 +275,7 @@ class DGPLVMClassifier(
         rng = as_generator(self.random_state)
         task = self._make_task(self._scale(X), index, priors, sequence)
         with one_thread(), self._fitting(X.shape):
-            self._set_fitted(self._learn(task, sequence, rng), task, given.ravel())
+            self._set_fitted(self._learn(task, sequence, rng), task, given.ravel(), samples)
         return self
 
     def _learn(self, task: Task, sequence: Any, rng: np.random.Generator) -> FitResult:
@@ -374,7 +374,9 @@ class DGPLVMClassifier(
         self._scaler, self.standardized_ = scaler, bool(each)
         return scaler.transform(X)
 
-    def _set_fitted(self, result: FitResult, task: Task, y: np.ndarray) -> None:
+    def _set_fitted(
+        self, result: FitResult, task: Task, y: np.ndarray, samples: np.ndarray | None
+    ) -> None:
         """Set the fitted attributes and issue the warnings of a fit."""
         self._learned, self._task = result, task
         self._tree: xr.DataTree | None = None
@@ -382,6 +384,7 @@ class DGPLVMClassifier(
             target="multiclass",
             X=task.X,
             y=y,
+            samples=samples,
             index=task.y_index,
             feature_names=feature_names(self),
             labels=self.classes_,
@@ -528,7 +531,7 @@ class DGPLVMClassifier(
             mapping also out_of_range and tail_probability, the share of training samples, each
             embedded by the others, that are at least as far out.
         """
-        X = self._samples(X)
+        samples, X = sample_labels(X), self._samples(X)
         log_p = self._log_proba(X)
         with one_thread():
             latent = self._learned.posterior.embed(X)
@@ -542,6 +545,7 @@ class DGPLVMClassifier(
             latent=latent,
             values=values,
             y=read_truth(y, classes=True),
+            samples=samples,
             inference_method=self.inference,
             log_proba_at=self._log_proba_at,
         )

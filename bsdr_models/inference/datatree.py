@@ -31,6 +31,7 @@ from bsdr_models.dims import (
 )
 from bsdr_models.latent_grid import LogProbabilities, add_class_probability, class_frequency
 from bsdr_models.numerics.latent_coordinates import LatentCoordinates
+from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.spec import ModelSpec
 
 type InferenceMethod = Literal["smc", "mean_field", "gibbs", "nuts", "advi", "laplace", "map"]
@@ -79,7 +80,7 @@ class Context:
     X
         (N, D), scaled as for the model, with NaN for missing values; or sparse.
     y
-        Targets as given by the user, (N,) or (N, K).
+        Targets as given by the user, (N,) or (N, K), real ones in their own units.
     index
         Class index of each sample, (N,), -1 if unlabelled; None unless targets are classes.
     feature_names, labels
@@ -90,6 +91,8 @@ class Context:
         Arguments of the fit.
     attrs
         Root attributes.
+    samples
+        Labels of the samples, (N,), by default their positions.
     kept, n_samples
         If X is a subsample: indices of its samples, (N,), and the number of all samples.
     """
@@ -102,6 +105,7 @@ class Context:
     target: Target
     config: Mapping[str, Any]
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    samples: np.ndarray | None = None
     kept: IntArray | None = None
     n_samples: int | None = None
 
@@ -126,6 +130,7 @@ class Context:
         coords: Mapping[str, Sequence[Any]] | None = None,
     ) -> xr.DataTree:
         """Tree of a fit: groups of the model, and the data unless too large."""
+        samples = self.kept if self.samples is None else self.samples
         groups["observed_data"] = {"y": self.y}
         if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
             groups["constant_data"] = {"X": self.X}
@@ -139,7 +144,7 @@ class Context:
             n_components,
             attrs=attrs,
             dims=dims,
-            coords=({} if self.kept is None else {OBS: self.kept.tolist()}) | dict(coords or {}),
+            coords=({} if samples is None else {OBS: samples}) | dict(coords or {}),
         )
 
     def predictions_tree(
@@ -149,6 +154,7 @@ class Context:
         latent: LatentCoordinates,
         values: Mapping[str, np.ndarray],
         y: Any,
+        samples: np.ndarray | None,
         inference_method: InferenceMethod,
         attrs: Mapping[str, Any] | None = None,
         log_proba_at: LogProbabilities | None = None,
@@ -163,6 +169,8 @@ class Context:
             Predictions by name.
         y : array-like, optional
             True targets.
+        samples : (M,), optional
+            Labels of the new samples, by default their positions.
         inference_method : str
             Of the fit.
         attrs : mapping, optional
@@ -185,6 +193,7 @@ class Context:
             latent.mean.shape[1],
             attrs=attrs,
             dims=dims,
+            coords=None if samples is None else {OBS: samples},
         )
         if log_proba_at is not None and self.index is not None:
             add_class_probability(tree, "predictions", log_proba_at)
@@ -199,7 +208,7 @@ class Context:
         *,
         attrs: Mapping[str, Any] | None,
         dims: Mapping[str, tuple[str, ...]] | None,
-        coords: Mapping[str, Sequence[Any]] | None = None,
+        coords: Mapping[str, Sequence[Any] | np.ndarray] | None = None,
     ) -> xr.DataTree:
         return to_datatree(
             groups,
@@ -218,12 +227,17 @@ class Context:
         )
 
 
+def output_attrs(scaler: Scaler) -> dict[str, Any]:
+    """Root attributes of real outputs: the centre and scale that the model divides out, (K,)."""
+    return {"y_mean": scaler.location.tolist(), "y_scale": scaler.scale.tolist()}
+
+
 def to_datatree(
     groups: Mapping[str, Mapping[str, ArrayLike]],
     *,
     spec: ModelSpec,
     inference_method: InferenceMethod,
-    coords: Mapping[str, Sequence[Any]],
+    coords: Mapping[str, Sequence[Any] | np.ndarray],
     config: Mapping[str, Any] | None = None,
     attrs: Mapping[str, Any] | None = None,
     dims: Mapping[str, tuple[str, ...]] | None = None,
@@ -284,7 +298,7 @@ def _dataset(
     group: str,
     variables: Mapping[str, ArrayLike],
     known: Mapping[str, tuple[str, ...]],
-    coords: Mapping[str, Sequence[Any]],
+    coords: Mapping[str, Sequence[Any] | np.ndarray],
 ) -> xr.Dataset:
     arrays = {
         name: (_variable_dims(group, name, np.ndim(values), known), np.asarray(values))

@@ -2,6 +2,7 @@
 
 import decimal
 
+import arviz as az
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -9,6 +10,8 @@ import pyarrow as pa
 import pytest
 import xarray as xr
 from scipy import sparse
+
+from bsdr_models import load
 
 pytestmark = pytest.mark.usefixtures("few_particles")
 
@@ -39,6 +42,64 @@ def test_names_and_numbers_are_carried(zoo, kind, library):
         assert model.idata_["constant_data/feature"].values.tolist() == NAMES
         tree = model.predict_idata(table, zoo.target(kind))
         assert tree["predictions"].sizes["obs"] == len(zoo.X)
+
+
+# An index of pandas, and the labels of the samples in the trees.
+INDICES = {
+    "text": (lambda n: [f"cell {i}" for i in range(n)], lambda index: index.to_numpy(str)),
+    "numbers": (lambda n: np.arange(n)[::-1] + 7, np.asarray),
+    "repeated": (lambda n: np.arange(n) // 2, np.asarray),
+    "days": (lambda n: pd.date_range("2020-01-01", periods=n), np.asarray),
+    "moments_of_a_zone": (
+        lambda n: pd.date_range("2020-01-01", periods=n, tz="UTC"),
+        lambda index: np.array([str(day) for day in index]),
+    ),
+    "mixed": (lambda n: ["one", *range(1, n)], lambda index: np.array([str(i) for i in index])),
+    "levels": (
+        lambda n: pd.MultiIndex.from_arrays([np.arange(n) // 3, np.arange(n) % 3]),
+        lambda index: np.array([str(pair) for pair in index]),
+    ),
+}
+
+
+@pytest.mark.parametrize("labels", INDICES)
+def test_the_index_labels_the_samples_in_trees_and_files(zoo, labels, tmp_path):
+    make, expected = INDICES[labels]
+    model = zoo.make("BM2PCAClassifier")
+    table = pd.DataFrame(zoo.X, columns=NAMES, index=make(len(zoo.X)))
+    expected = expected(table.index)
+    zoo.fit(model, table, zoo.y)
+    model.save(tmp_path / "model.skops")
+    for number, of in enumerate((model, load(tmp_path / "model.skops"))):
+        of.idata_.to_netcdf(tmp_path / f"{number}.nc")
+        for tree in (of.idata_, az.from_netcdf(tmp_path / f"{number}.nc")):
+            for group in ("fit", "observed_data", "constant_data"):
+                np.testing.assert_array_equal(tree[group]["obs"], expected)
+        predictions = of.predict_idata(table.iloc[3:9], zoo.y[3:9])["predictions"]
+        np.testing.assert_array_equal(predictions["obs"], expected[3:9])
+
+
+@pytest.mark.parametrize("library", ["pandas", "xarray", "polars"])
+def test_every_estimator_labels_the_samples_by_the_index(zoo, name, library):
+    if name == "mnp":  # it has no tree
+        return
+    names = np.array([f"cell {i}" for i in range(len(zoo.X))])
+    table = TABLES[library](zoo.X, NAMES)
+    if library == "pandas":
+        table.index = names
+    elif library == "xarray":
+        table = table.assign_coords(cell=names)
+    else:  # without an index samples are counted
+        names = np.arange(len(zoo.X))
+    y = zoo.target(name)
+    model = zoo.fit(zoo.make(name), table, y)
+    for group in ("fit", "observed_data"):
+        np.testing.assert_array_equal(model.idata_[group]["obs"], names)
+    observed = model.idata_["observed_data/y"].values
+    np.testing.assert_array_equal(observed.reshape(y.shape), y)
+    new = model.predict_idata(table[5:8], y[5:8])["predictions"]
+    np.testing.assert_array_equal(new["obs"], np.arange(3) if library == "polars" else names[5:8])
+    np.testing.assert_array_equal(new["y"], y[5:8])
 
 
 # What became of the columns, and what the error says.
