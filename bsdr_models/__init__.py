@@ -45,6 +45,7 @@ __all__ = [
     "cross_validated_map",
     "diagnose",
     "load",
+    "plots",
 ]
 
 # Silent unless the application configures logging.
@@ -53,6 +54,8 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 def __getattr__(name: str) -> Any:
     """Public names, loaded on first use."""
+    if name == "plots":
+        return import_module("bsdr_models.plots")
     if name in _PUBLIC:
         module, _, attribute = _PUBLIC[name].partition(":")
         return getattr(import_module(module), attribute or name)
@@ -60,4 +63,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_PUBLIC]
+    return [*globals(), *_PUBLIC, "plots"]

@@ -1,20 +1,29 @@
 """Methods of every estimator beyond those of scikit-learn."""
 
+import base64
+import io
 import logging
 import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import xarray as xr
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from bsdr_models.dims import OBS
 from bsdr_models.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import Summary, SummaryParts, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Training samples in the map of a notebook.
+MOST_DRAWN = 2000
 
 logger = logging.getLogger(__name__)
 
@@ -117,14 +126,6 @@ class EstimatorMixin(ABC):
             time.perf_counter() - begin,
         )
 
-    def _with_class_probability(self, tree: xr.DataTree) -> xr.DataTree:
-        """Add class probabilities over the map of the training samples to a tree of classes."""
-        log_proba_at = getattr(self, "_log_proba_at", None)
-        fit = tree["fit"]
-        if log_proba_at is not None and "y_index" in fit and VARIABLE not in fit:
-            add_class_probability(tree, "fit", log_proba_at)
-        return tree
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file, which :func:`bsdr_models.load` reads.
 
@@ -161,3 +162,95 @@ class EstimatorMixin(ABC):
         from bsdr_models.persistence import save
 
         save(self, path)
+
+
+class LatentSpaceMixin(EstimatorMixin):
+    """Methods of the estimators that embed samples in a latent space."""
+
+    @property
+    @abstractmethod
+    def idata_(self) -> xr.DataTree:
+        """Posterior, fit and data."""
+
+    @abstractmethod
+    def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
+        """Latent coordinates and predictions of new samples."""
+
+    def plot_map(self, X: Any = None, y: Any = None, **options: Any) -> "Axes":
+        """Plot samples in the latent space, see :func:`bsdr_models.plots.plot_map`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), optional
+            New samples; by default the training samples.
+        y : array-like, optional
+            Their true targets.
+        **options
+            As for :func:`bsdr_models.plots.plot_map`.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> from bsdr_models import DGPLVMClassifier
+        >>> X, y = load_wine(return_X_y=True)
+        >>> model = DGPLVMClassifier(random_state=0).fit(X[::2], y[::2])
+        >>> ax = model.plot_map(X[1::2], y[1::2])
+        """
+        from bsdr_models.plots import plot_map
+
+        if X is None and y is not None:
+            raise ValueError("y is given without the samples X")
+        check_is_fitted(self)
+        tree = self.idata_ if X is None else self.predict_idata(X, y)
+        return plot_map(tree, **options)
+
+    def plot_features(self, **options: Any) -> Any:
+        """Plot the effect of each feature, see :func:`bsdr_models.plots.plot_features`.
+
+        Parameters
+        ----------
+        **options
+            As for :func:`bsdr_models.plots.plot_features`.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        """
+        from bsdr_models.plots import plot_features
+
+        check_is_fitted(self)
+        return plot_features(self.idata_, **options)
+
+    def _with_class_probability(self, tree: xr.DataTree) -> xr.DataTree:
+        """Add class probabilities over the map of the training samples to a tree of classes."""
+        log_proba_at = getattr(self, "_log_proba_at", None)
+        fit = tree["fit"]
+        if log_proba_at is not None and "y_index" in fit and VARIABLE not in fit:
+            add_class_probability(tree, "fit", log_proba_at)
+        return tree
+
+    def _summary_html(self) -> str:
+        """Summary and a small map of the training samples."""
+        return super()._summary_html() + self._map_html() if self.__sklearn_is_fitted__() else ""
+
+    def _map_html(self) -> str:
+        from matplotlib.figure import Figure
+
+        if self.idata_["fit"].sizes[OBS] > MOST_DRAWN:
+            return ""
+        figure = Figure(figsize=(4.6, 3.4), dpi=70, layout="constrained")
+        self.plot_map(names=False, ax=figure.add_subplot())
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png")
+        code = base64.b64encode(picture.getvalue()).decode()
+        return f'<img alt="Map of the training samples" src="data:image/png;base64,{code}">'

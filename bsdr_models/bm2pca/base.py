@@ -31,7 +31,7 @@ from bsdr_models.checks import (
     one_thread,
     reset_fit,
 )
-from bsdr_models.estimator_mixin import EstimatorMixin
+from bsdr_models.estimator_mixin import LatentSpaceMixin
 from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.inference.datatree import Context
 from bsdr_models.numerics.relevance import relevance
@@ -57,7 +57,9 @@ PRIVATE = (
 )
 
 
-class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin, BaseEstimator):
+class BaseBM2PCA(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMixin, BaseEstimator
+):
     """Embedding and reconstruction; subclasses validate targets, fit and predict."""
 
     _spec = SPEC

@@ -44,7 +44,7 @@ from bsdr_models.checks import (
     warn_not_converged,
 )
 from bsdr_models.data import make_data
-from bsdr_models.estimator_mixin import EstimatorMixin
+from bsdr_models.estimator_mixin import LatentSpaceMixin
 from bsdr_models.frames import validate_samples
 from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.numerics.outliers import Reference
@@ -67,7 +67,7 @@ PRIVATE = (
 )
 
 
-class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin, BaseEstimator):
+class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMixin, BaseEstimator):
     """Scaling, inference, embedding and trees; subclasses validate targets and predict."""
 
     _spec = SPEC

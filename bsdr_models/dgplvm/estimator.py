@@ -35,7 +35,7 @@ from bsdr_models.dgplvm.predict import LikelihoodEmbedder, MappingEmbedder, Post
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dgplvm.summary_parts import summary_parts
-from bsdr_models.estimator_mixin import EstimatorMixin
+from bsdr_models.estimator_mixin import LatentSpaceMixin
 from bsdr_models.frames import read_truth, require_targets, sample_labels, validate_samples
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inputs import check_number
@@ -52,7 +52,7 @@ class DGPLVMClassifier(
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     ProbabilisticClassifier,
-    EstimatorMixin,
+    LatentSpaceMixin,
     BaseEstimator,
 ):
     r"""Discriminative Gaussian process latent variable model.

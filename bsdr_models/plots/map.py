@@ -51,6 +51,8 @@ SURE = STEPS[1]
 MAX_OUTLINES, OUTLINE = 200, 0.5
 # Pixels of a grid cell of the background along each axis.
 SHARPEN = 8
+# Share of samples with the class of the background below which the key states it.
+AGREEMENT = 0.95
 # Least gain over no features, in nats per sample, and quantile of the normal for its lower bound.
 LEAST_GAIN, ONE_SIDED = 0.01, 1.645
 GOOD, BAD = "#1a6b3a", "#bd1f01"
@@ -230,9 +232,10 @@ def plot_map(
     elif isinstance(target, Classes) and groups is not None:
         add_legend(ax, title=target.title)
     beyond = _mark_beyond(ax, samples, colors)
+    agreement = None if probability is None else _agreement(probability, mean, samples)
     name_samples(ax, samples.at, samples.names, _to_name(names, samples), boxes)
     if own_figure and isinstance(target, Classes) and groups is None:
-        _draw_key(ax, colors, samples, probability is not None, written, beyond, gain)
+        _draw_key(ax, colors, samples, written, beyond, agreement, gain)
     return ax
 
 
@@ -312,6 +315,19 @@ def _gain(tree: xr.DataTree, group: str, dataset: xr.Dataset, samples: _Samples)
         error=float(gain.std(ddof=1) / np.sqrt(len(gain))),
         accuracy=float(np.mean(~samples.wrong)),
     )
+
+
+def _agreement(probability: xr.DataArray, mean: FloatArray, samples: _Samples) -> float:
+    """Share of the samples at whose place the background has the predicted class."""
+    if samples.probability is None:
+        return 1.0
+    dims = (GRID_X, GRID_Y)[: mean.shape[1]]
+    nearest = tuple(
+        np.abs(probability[dim].values - mean[:, i, None]).argmin(axis=1)
+        for i, dim in enumerate(dims)
+    )
+    here = probability.transpose(*dims, LABEL).values[nearest]
+    return float(np.mean(here.argmax(axis=1) == samples.probability.argmax(axis=1)))
 
 
 def _header(
@@ -624,7 +640,7 @@ def _draw_glyph(ax: Axes, cov: FloatArray, n_axes: int) -> list[FloatArray]:
         return []
     centre = np.array([right, bottom]) + np.array([-1.0, 1.0]) * (reach + 0.02 * width)
     (vertices,) = outline(centre[None], cov[None], prob=OUTLINE)
-    shape = PolyCollection([vertices], facecolors=(1, 1, 1, 0.55), edgecolors=INK, linewidths=0.9)
+    shape = PolyCollection([vertices], facecolors="none", edgecolors=INK, linewidths=0.9)
     shape.set(zorder=7, gid="typical")
     ax.add_collection(shape, autolim=False)
     beside = (right - 2.0 * reach[0] - 0.03 * width[0], bottom + 0.015 * width[1])
@@ -716,9 +732,9 @@ def _draw_key(
     ax: Axes,
     colors: list[Any],
     samples: _Samples,
-    background: bool,
     written: bool,
     beyond: int,
+    agreement: float | None,
     gain: _Gain | None,
 ) -> None:
     """Meaning of background and points, beside the axes."""
@@ -728,6 +744,10 @@ def _draw_key(
     notes = []
     if gain is not None and gain.lower <= LEAST_GAIN:
         notes.append("No background: no evidence\nthat the model predicts\nbetter than chance.")
+    if agreement is not None and agreement < AGREEMENT:
+        notes.append(
+            f"Background and prediction\nhave the same class for\n{agreement:.0%} of the samples"
+        )
     if beyond:
         notes.append(f"{beyond} beyond the axes\n(arrowheads)")
     ax.text(left, 1.0, "\n\n".join(notes), va="top", color=GREY, **text)
@@ -750,7 +770,7 @@ def _draw_key(
         if kind == "wrong":
             ax.scatter(at, y, s=80, facecolors="none", edgecolors="black", **outside)
         ax.text(beside, y, meaning, va="center", **text)
-    if not background:
+    if agreement is None:
         return
     steps = ("undecided", *(f"{low:g} to {high:g}" for low, high in pairwise((*STEPS, 1.0))))
     y += 0.09
