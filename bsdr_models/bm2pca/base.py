@@ -44,6 +44,7 @@ validate_samples = partial(frames.validate_samples, missing=True)
 # Attributes of a fit whose names do not end in an underscore.
 PRIVATE = (
     "_learned",
+    "_held_out",
     "_context",
     "_reference",
     "_tree",

@@ -14,6 +14,7 @@ from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.labels import Labels, encode
 from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import PAPER, SAMPLING, Priors
+from bsdr_models.bm2pca.selection import Selection
 from bsdr_models.bm2pca.settings import Candidate, Grid, Inference, Variant, make_grid
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import FitResult, Strategy, Task
@@ -28,6 +29,7 @@ from bsdr_models.checks import (
 from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.frames import read_truth
 from bsdr_models.inference.datatree import Context
+from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.rng import RandomState
 
 
@@ -300,6 +302,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """Choose the setting by cross-validation, if there are several, and the temperature."""
         self.temperature_ = 1.0
         self.cv_results_: dict[str, Any] | None = None
+        self._held_out = HeldOutScore()
         sampled, chosen = self.inference != "mean_field", grid.candidates[0]
         options: dict[str, Any] = {
             "exclusive": labels.exclusive,
@@ -308,20 +311,23 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             "n_jobs": self.n_jobs,
         }
         temperature: float | None = 1.0
+        found: Selection | None
         if len(grid.candidates) > 1 or (self.calibrate and not sampled):
             found = tuning.choose(self._task, grid, labels.groups, variant=self.variant, **options)
             temperature = None
             if found is not None:
                 chosen, temperature = grid.candidates[found.best], found.temperature
+                self._held_out = found.held_out
                 self.cv_results_ = {
                     "candidates": grid.candidates,
                     "accuracy": found.accuracy,
                     "log_loss": found.log_loss,
                 }
         if self.calibrate and sampled and temperature is not None:
-            temperature = tuning.sampled_temperature(
-                self._task, chosen.cost, labels.groups, **options
-            )
+            found = tuning.select_temperature(self._task, chosen.cost, labels.groups, **options)
+            temperature = None
+            if found is not None:
+                temperature, self._held_out = found.temperature, found.held_out
         if temperature is None:
             warnings.warn(
                 "every class has one sample only: fallback settings "
@@ -357,6 +363,10 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 progressbar=self.progressbar,
             )
         self._set_fitted(result, self._make_context(labels))
+        for name, value in self._held_out.named().items():
+            setattr(self, f"{name}_", value)
+        if (reason := lack_of_signal(self._context.attrs)) is not None:
+            warnings.warn(no_signal(reason), UserWarning, stacklevel=3)
         if result.sampled is not None:
             self._tree = trees.draws_tree(result, self._context, inference_method=self.inference)
             self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + self.tune
@@ -381,6 +391,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         }
         if self.variant == "label_free":
             attrs["metric_scale"] = float(self.metric_scale_)
+        attrs |= self._held_out.attrs()
         return Context(
             X=self._task.X,
             y=labels.given,

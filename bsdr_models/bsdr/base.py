@@ -284,7 +284,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         self.pooling_power_ = posterior.power
         self.log_evidence_ = fit.total_log_evidence
         self.log_bayes_factor_ = fit.log_bayes_factor
-        self.held_out_score_ = fit.held_out
+        for name, value in fit.held_out.named().items():
+            setattr(self, f"{name}_", value)
         self.n_iter_ = fit.n_iter
         self.interrupted_ = fit.interrupted
         self.converged_ = fit.converged

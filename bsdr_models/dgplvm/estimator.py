@@ -392,6 +392,7 @@ class DGPLVMClassifier(
                 "criterion": task.criterion,
                 "objective": "log posterior density",
                 **result.settings,
+                **result.held_out.attrs(),
             },
         )
         self.latent_ = result.latent
@@ -399,7 +400,7 @@ class DGPLVMClassifier(
         self.relevance_ = trees.relevance(result.left_out.mean, task.y_index)
         self.log_density_, self.n_iter_ = result.trace, len(result.trace)
         self.converged_, self.interrupted_ = result.converged, result.interrupted
-        for name, value in result.settings.items():
+        for name, value in (result.settings | result.held_out.named()).items():
             setattr(self, f"{name}_", value)
         if isinstance(result.posterior, Posterior):
             embedder = result.posterior.embedder

@@ -6,8 +6,7 @@ from matplotlib.colors import to_hex
 from matplotlib.path import Path
 from scipy.stats import chi2, norm
 
-from bsdr_models.bsdr import hierarchical
-from bsdr_models.plots import _read, plot_map
+from bsdr_models.plots import plot_map
 from bsdr_models.plots._ellipses import mixture_moments, outline, spread_samples
 from bsdr_models.plots._style import color
 
@@ -208,7 +207,3 @@ def test_an_unknown_label_is_named(make_fit, make_predictions, wine):
     )
     with pytest.raises(ValueError, match=r"unknown to the model: \['merlot'\]"):
         plot_map(tree, group="predictions")
-
-
-def test_a_map_shows_nothing_where_the_fit_has_warned():
-    assert pytest.approx(hierarchical.NO_SIGNAL) == _read.NO_SIGNAL
