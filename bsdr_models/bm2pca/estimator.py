@@ -73,8 +73,9 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         offset and noise. A view may be missing (NaN) in a sample.
     priors : Priors, optional
         Hyper-parameters; the paper's for mean field, proper ones for samplers.
-    calibrate : bool, default=True
-        Fit a softmax temperature to held-out class scores; otherwise it is one.
+    calibrate : bool or float, default=True
+        Fit a softmax temperature to held-out class scores; otherwise it is one, or the given
+        positive number.
     standardize : bool, default=True
         Scale each feature to unit variance; otherwise all by one number. Sparse samples are
         neither centred nor scaled, and stay sparse.
@@ -194,7 +195,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         unlabeled: Any = None,
         views: Any = None,
         priors: Priors | None = None,
-        calibrate: bool = True,
+        calibrate: bool | float = True,
         standardize: bool = True,
         n_restarts: int = 1,
         max_iter: int = 2000,
@@ -290,6 +291,23 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _default_priors(self) -> Priors:
         return PAPER if self.inference == "mean_field" else SAMPLING
 
+    def _check_calibrate(self) -> None:
+        given = isinstance(self.calibrate, float) and 0.0 < self.calibrate < np.inf
+        if not given and not isinstance(self.calibrate, bool | np.bool_):
+            raise ValueError(
+                f"calibrate must be True, False or a positive finite float, got {self.calibrate!r}"
+            )
+
+    def _selected_params(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"C": self.C_}
+        if self.variant == "label_free":
+            found["metric_scale"] = self.metric_scale_
+        elif self.inference == "mean_field" and self.n_sweeps_ is not None:
+            found["n_sweeps"] = self.n_sweeps_
+        if self.calibrate:
+            found["calibrate"] = self.temperature_
+        return found
+
     def _complete(self, task: Task) -> Task:
         """Impute missing values unless the variant integrates them out."""
         if self.variant == "paper" or task.complete:
@@ -300,7 +318,9 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     def _choose(self, grid: Grid, labels: Labels, rng: np.random.Generator) -> Candidate:
         """Choose the setting by cross-validation, if there are several, and the temperature."""
-        self.temperature_ = 1.0
+        given = isinstance(self.calibrate, float)
+        fitted = self.calibrate and not given
+        self.temperature_ = self.calibrate if given else 1.0
         self.cv_results_: dict[str, Any] | None = None
         self._held_out = HeldOutScore()
         sampled, chosen = self.inference != "mean_field", grid.candidates[0]
@@ -312,7 +332,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         }
         temperature: float | None = 1.0
         found: Selection | None
-        if len(grid.candidates) > 1 or (self.calibrate and not sampled):
+        if len(grid.candidates) > 1 or (fitted and not sampled):
             found = tuning.choose(self._task, grid, labels.groups, variant=self.variant, **options)
             temperature = None
             if found is not None:
@@ -323,7 +343,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
                     "accuracy": found.accuracy,
                     "log_loss": found.log_loss,
                 }
-        if self.calibrate and sampled and temperature is not None:
+        if fitted and sampled and temperature is not None:
             found = tuning.select_temperature(self._task, chosen.cost, labels.groups, **options)
             temperature = None
             if found is not None:
@@ -336,7 +356,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 stacklevel=3,
             )
             return grid.fallback
-        if self.calibrate:
+        if fitted:
             self.temperature_ = temperature
         return chosen
 

@@ -291,6 +291,14 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMixin
         self.converged_ = fit.converged
         fit.warn()
 
+    def _selected_params(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self.n_components == "auto":
+            found["n_components"] = self.n_components_
+        if self.pooling == "auto" and self.variant_ == "hierarchical":
+            found["pooling"] = self.pooling_power_
+        return found
+
     @property
     def _n_asked(self) -> int:
         """Requested number of components, if not "auto"."""

@@ -420,6 +420,9 @@ class DGPLVMClassifier(
                 stacklevel=3,
             )
 
+    def _selected_params(self) -> dict[str, Any]:
+        return {**self._learned.settings, "standardize": self.standardized_}
+
     def _summary_parts(self) -> SummaryParts:
         return summary_parts(self)
 
