@@ -69,6 +69,40 @@ class EstimatorMixin(ABC):
         check_is_fitted(self)
         return summarise(self, self._spec.paper)
 
+    def selected_params(self) -> dict[str, Any]:
+        """Arguments with which another fit skips what this one has selected from the samples.
+
+        With ``clone(model).set_params(**model.selected_params())`` the number of components, the
+        settings of a cross-validation and the calibration of probabilities are given; all else is
+        fitted. Held-out scores of samples that took part in the selection are optimistic.
+
+        Returns
+        -------
+        dict
+            For `set_params`; empty if nothing was selected.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+
+        Examples
+        --------
+        >>> from sklearn.base import clone
+        >>> from sklearn.datasets import load_wine
+        >>> from bsdr_models import DGPLVMClassifier
+        >>> X, y = load_wine(return_X_y=True)
+        >>> model = DGPLVMClassifier().fit(X[::3], y[::3])
+        >>> model.selected_params()
+        {'map_width': 2.0, 'map_noise': 0.03, 'standardize': True}
+        >>> again = clone(model).set_params(**model.selected_params()).fit(X[1::3], y[1::3])
+        """
+        check_is_fitted(self)
+        return self._selected_params()
+
+    def _selected_params(self) -> dict[str, Any]:
+        return {}
+
     @abstractmethod
     def _summary_parts(self) -> SummaryParts:
         """Sections and remarks of the summary."""

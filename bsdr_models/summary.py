@@ -14,6 +14,7 @@ import xarray as xr
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.checks import R_HAT_LIMIT
+from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.text_table import html_notes, html_row, text_notes, text_rows
@@ -285,9 +286,13 @@ def component_line(relevance: FloatArray, what: str) -> Line:
     return "components", f"{alive} of {len(relevance)} in use; shares of {what}: {shares}{more}"
 
 
-def held_out_line(score: float, *, guess: float | None = None) -> Line:
-    """Mean held-out log score, and that of a model without features."""
-    text = f"{score:.3f} nats per sample"
-    if guess is not None and np.isfinite(guess):
-        text += f"; {guess:.3f} without the features"
-    return "log score", text
+def held_out_line(held_out: HeldOutScore) -> Line:
+    """Mean held-out log score, and its gain over class frequencies."""
+    gain = f"{held_out.gain:.3f} ± {held_out.gain_se:.3f} above the class frequencies"
+    return "log score", f"{held_out.score:.3f} nats per sample, {gain}"
+
+
+def signal_remarks(attrs: Mapping[str, Any]) -> list[str]:
+    """Remark on targets that are not predictable, given the attributes of a tree."""
+    reason = lack_of_signal(attrs)
+    return [] if reason is None else [sentence(no_signal(reason))]

@@ -44,6 +44,7 @@ validate_samples = partial(frames.validate_samples, missing=True)
 # Attributes of a fit whose names do not end in an underscore.
 PRIVATE = (
     "_learned",
+    "_held_out",
     "_context",
     "_reference",
     "_tree",
@@ -89,12 +90,15 @@ class BaseBM2PCA(
                 check_count(name, getattr(self, name))
         check_tol(self.tol)
         check_jobs(self.n_jobs)
-        for name in ("calibrate", "standardize"):
-            check_flag(name, getattr(self, name))
+        check_flag("standardize", self.standardize)
+        self._check_calibrate()
         priors = self._default_priors() if self.priors is None else self.priors
         if not isinstance(priors, Priors):
             raise ValueError(f"priors must be a bm2pca Priors, got {type(priors).__name__}")
         return priors
+
+    def _check_calibrate(self) -> None:
+        check_flag("calibrate", self.calibrate)
 
     def _default_priors(self) -> Priors:
         return PAPER

@@ -14,6 +14,7 @@ from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.labels import Labels, encode
 from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import PAPER, SAMPLING, Priors
+from bsdr_models.bm2pca.selection import Selection
 from bsdr_models.bm2pca.settings import Candidate, Grid, Inference, Variant, make_grid
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import FitResult, Strategy, Task
@@ -28,6 +29,7 @@ from bsdr_models.checks import (
 from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.frames import read_truth, sample_labels
 from bsdr_models.inference.datatree import Context
+from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.rng import RandomState
 
 
@@ -71,8 +73,9 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         offset and noise. A view may be missing (NaN) in a sample.
     priors : Priors, optional
         Hyper-parameters; the paper's for mean field, proper ones for samplers.
-    calibrate : bool, default=True
-        Fit a softmax temperature to held-out class scores; otherwise it is one.
+    calibrate : bool or float, default=True
+        Fit a softmax temperature to held-out class scores; otherwise it is one, or the given
+        positive number.
     standardize : bool, default=True
         Scale each feature to unit variance; otherwise all by one number. Sparse samples are
         neither centred nor scaled, and stay sparse.
@@ -192,7 +195,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         unlabeled: Any = None,
         views: Any = None,
         priors: Priors | None = None,
-        calibrate: bool = True,
+        calibrate: bool | float = True,
         standardize: bool = True,
         n_restarts: int = 1,
         max_iter: int = 2000,
@@ -288,6 +291,23 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _default_priors(self) -> Priors:
         return PAPER if self.inference == "mean_field" else SAMPLING
 
+    def _check_calibrate(self) -> None:
+        given = isinstance(self.calibrate, float) and 0.0 < self.calibrate < np.inf
+        if not given and not isinstance(self.calibrate, bool | np.bool_):
+            raise ValueError(
+                f"calibrate must be True, False or a positive finite float, got {self.calibrate!r}"
+            )
+
+    def _selected_params(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"C": self.C_}
+        if self.variant == "label_free":
+            found["metric_scale"] = self.metric_scale_
+        elif self.inference == "mean_field" and self.n_sweeps_ is not None:
+            found["n_sweeps"] = self.n_sweeps_
+        if self.calibrate:
+            found["calibrate"] = self.temperature_
+        return found
+
     def _complete(self, task: Task) -> Task:
         """Impute missing values unless the variant integrates them out."""
         if self.variant == "paper" or task.complete:
@@ -298,8 +318,11 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     def _choose(self, grid: Grid, labels: Labels, rng: np.random.Generator) -> Candidate:
         """Choose the setting by cross-validation, if there are several, and the temperature."""
-        self.temperature_ = 1.0
+        given = isinstance(self.calibrate, float)
+        fitted = self.calibrate and not given
+        self.temperature_ = self.calibrate if given else 1.0
         self.cv_results_: dict[str, Any] | None = None
+        self._held_out = HeldOutScore()
         sampled, chosen = self.inference != "mean_field", grid.candidates[0]
         options: dict[str, Any] = {
             "exclusive": labels.exclusive,
@@ -308,20 +331,23 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             "n_jobs": self.n_jobs,
         }
         temperature: float | None = 1.0
-        if len(grid.candidates) > 1 or (self.calibrate and not sampled):
+        found: Selection | None
+        if len(grid.candidates) > 1 or (fitted and not sampled):
             found = tuning.choose(self._task, grid, labels.groups, variant=self.variant, **options)
             temperature = None
             if found is not None:
                 chosen, temperature = grid.candidates[found.best], found.temperature
+                self._held_out = found.held_out
                 self.cv_results_ = {
                     "candidates": grid.candidates,
                     "accuracy": found.accuracy,
                     "log_loss": found.log_loss,
                 }
-        if self.calibrate and sampled and temperature is not None:
-            temperature = tuning.sampled_temperature(
-                self._task, chosen.cost, labels.groups, **options
-            )
+        if fitted and sampled and temperature is not None:
+            found = tuning.select_temperature(self._task, chosen.cost, labels.groups, **options)
+            temperature = None
+            if found is not None:
+                temperature, self._held_out = found.temperature, found.held_out
         if temperature is None:
             warnings.warn(
                 "every class has one sample only: fallback settings "
@@ -330,7 +356,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 stacklevel=3,
             )
             return grid.fallback
-        if self.calibrate:
+        if fitted:
             self.temperature_ = temperature
         return chosen
 
@@ -363,6 +389,10 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 progressbar=self.progressbar,
             )
         self._set_fitted(result, self._make_context(labels, samples))
+        for name, value in self._held_out.named().items():
+            setattr(self, f"{name}_", value)
+        if (reason := lack_of_signal(self._context.attrs)) is not None:
+            warnings.warn(no_signal(reason), UserWarning, stacklevel=3)
         if result.sampled is not None:
             self._tree = trees.draws_tree(result, self._context, inference_method=self.inference)
             self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + self.tune
@@ -387,6 +417,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         }
         if self.variant == "label_free":
             attrs["metric_scale"] = float(self.metric_scale_)
+        attrs |= self._held_out.attrs()
         return Context(
             X=self._task.X,
             y=labels.given,

@@ -208,6 +208,9 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         check_choice("start", self.start, ("label", "pca", "random"))
         return make_loss_grid(self.C, self.epsilon), self._check_counts()
 
+    def _selected_params(self) -> dict[str, Any]:
+        return {"C": self.C_, "epsilon": self.epsilon_}
+
     def _scale_outputs(self, X: Any, y: Any) -> tuple[FloatArray, FloatArray]:
         """Targets as given and of zero mean and unit variance, (N, K), NaN if missing."""
         y = read_numbers(y, missing=True)

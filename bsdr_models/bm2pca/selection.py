@@ -28,6 +28,7 @@ from scipy.special import log_expit, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.temperature import fit_temperature
 
 N_FOLDS = 5
@@ -49,12 +50,15 @@ class Selection:
         Of held-out samples, (G,); the loss is at the best temperature.
     temperature
         Softmax temperature of the chosen candidate.
+    held_out
+        Log score of the chosen candidate at that temperature, both chosen by the same samples.
     """
 
     best: int
     accuracy: FloatArray
     log_loss: FloatArray
     temperature: float
+    held_out: HeldOutScore
 
 
 def subsample(groups: IntArray, keys: IntArray) -> IntArray:
@@ -126,17 +130,20 @@ def select(
         raise KeyboardInterrupt
     scores = np.concatenate(list(outcome.results.values()), axis=1)
     truth = signs[np.concatenate([rows[number] for number in outcome.results])]
-    log_loss, temperature = np.empty(len(scores)), np.empty(len(scores))
+    temperature = np.empty(len(scores))
+    scored: list[HeldOutScore] = []
     for index, each in enumerate(scores):
         temperature[index] = temperature_of(each, truth, exclusive=exclusive)
         log_p = log_probabilities(each / temperature[index], exclusive=exclusive)
-        log_loss[index] = -_log_likelihood(log_p, truth, exclusive=exclusive)
+        scored.append(_held_out_score(log_p, truth, exclusive=exclusive))
+    log_loss = np.array([-each.score for each in scored])
     best = int(log_loss.argmin())
     return Selection(
         best=best,
         accuracy=np.array([_accuracy(each, truth, exclusive=exclusive) for each in scores]),
         log_loss=log_loss,
         temperature=float(temperature[best]),
+        held_out=scored[best],
     )
 
 
@@ -164,11 +171,12 @@ def log_probabilities(scores: FloatArray, *, exclusive: bool) -> FloatArray:
     return found
 
 
-def _log_likelihood(log_p: FloatArray, signs: FloatArray, *, exclusive: bool) -> float:
-    """Mean log probability of the observed targets."""
+def _held_out_score(log_p: FloatArray, signs: FloatArray, *, exclusive: bool) -> HeldOutScore:
+    """Log score of the observed targets."""
     if exclusive:
         truth = signs.argmax(axis=1) if signs.shape[1] > 1 else (signs[:, 0] > 0.0).astype(int)
-        return float(log_p[np.arange(len(truth)), truth].mean())
+        return HeldOutScore.of(log_p[np.arange(len(truth)), truth], truth)
     with np.errstate(divide="ignore"):
         off = np.log(-np.expm1(np.minimum(log_p, -1e-300)))
-    return float(np.where(signs > 0.0, log_p, off)[signs != 0.0].mean())
+    each = np.where(signs > 0.0, log_p, off)
+    return HeldOutScore.of(np.where(signs != 0.0, each, np.nan), signs)

@@ -27,12 +27,13 @@ def make_summary_parts(model: Any) -> summary.SummaryParts:
         "data": _data(model),
         "fit": [("engine", _engine(model))],
         "latent space": [summary.component_line(model.relevance_, "the variance of the scores")],
-        "held-out samples": [*_performance(model.cv_results_), *_calibration(model)],
+        "held-out samples": [*_performance(model), *_calibration(model)],
     }
+    remarks = summary.signal_remarks(context.attrs)
     if result.sampled is not None:
         sections["fit"] += summary.draw_lines(model.idata_, tune=context.config["tune"])
         return summary.SummaryParts(
-            sections=sections, if_not_converged=summary.not_mixed(model.idata_)
+            sections=sections, remarks=remarks, if_not_converged=summary.not_mixed(model.idata_)
         )
     label_free = context.attrs["variant"] == "label_free"
     ends_early = getattr(model, "n_sweeps_", None) is not None
@@ -48,7 +49,7 @@ def make_summary_parts(model: Any) -> summary.SummaryParts:
     ]
     return summary.SummaryParts(
         sections=sections,
-        remarks=[NARROW if label_free else summary.NARROW],
+        remarks=[*remarks, NARROW if label_free else summary.NARROW],
         if_not_converged=None if ends_early else summary.STOPPED,
     )
 
@@ -83,15 +84,16 @@ def _engine(model: Any) -> str:
     return engine if n_sweeps is None else f"{engine}, {n_sweeps} sweeps"
 
 
-def _performance(cv_results: dict[str, Any] | None) -> list[summary.Line]:
+def _performance(model: Any) -> list[summary.Line]:
     """Held-out performance of the chosen setting."""
+    cv_results = model.cv_results_
     if cv_results is None:
         return []
     if "log_loss" in cv_results:
         best, settings = int(np.argmin(cv_results["log_loss"])), cv_results["candidates"]
         lines = [
             ("accuracy", f"{cv_results['accuracy'][best]:.3f}"),
-            summary.held_out_line(-cv_results["log_loss"][best]),
+            summary.held_out_line(model._held_out),
         ]
     elif "squared_error" in cv_results:
         settings = cv_results["settings"]

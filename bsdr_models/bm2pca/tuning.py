@@ -47,7 +47,7 @@ def choose(
     return _select(scorer, task.subset(index).reduced(), folds, rng, **options)
 
 
-def sampled_temperature(
+def select_temperature(
     task: Task,
     cost: float,
     groups: IntArray,
@@ -56,10 +56,10 @@ def sampled_temperature(
     rng: np.random.Generator,
     progressbar: bool,
     n_jobs: int | None = 1,
-) -> float | None:
-    """Temperature of a sampler's class scores, by short Gibbs runs; None if none can be held out.
+) -> Selection | None:
+    """Select the temperature of a sampler by short Gibbs runs; None if none can be held out.
 
-    Its scores are larger than those of mean field. All samplers have the same posterior.
+    Its class scores are larger than those of mean field. All samplers have the same posterior.
     """
 
     def scorer(task: Task, train: IntArray, test: IntArray, rng: np.random.Generator) -> FloatArray:
@@ -82,8 +82,7 @@ def sampled_temperature(
 
     index, folds = _assign_folds(task, groups, "paper")
     options: dict[str, Any] = {"exclusive": exclusive, "progressbar": progressbar, "n_jobs": n_jobs}
-    found = _select(scorer, task.subset(index), folds, rng, **options)
-    return None if found is None else found.temperature
+    return _select(scorer, task.subset(index), folds, rng, **options)
 
 
 def _assign_folds(task: Task, groups: IntArray, variant: Variant) -> tuple[IntArray, IntArray]:

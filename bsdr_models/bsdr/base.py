@@ -300,11 +300,20 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
         self.pooling_power_ = posterior.power
         self.log_evidence_ = fit.total_log_evidence
         self.log_bayes_factor_ = fit.log_bayes_factor
-        self.held_out_score_ = fit.held_out
+        for name, value in fit.held_out.named().items():
+            setattr(self, f"{name}_", value)
         self.n_iter_ = fit.n_iter
         self.interrupted_ = fit.interrupted
         self.converged_ = fit.converged
         fit.warn()
+
+    def _selected_params(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self.n_components == "auto":
+            found["n_components"] = self.n_components_
+        if self.pooling == "auto" and self.variant_ == "hierarchical":
+            found["pooling"] = self.pooling_power_
+        return found
 
     @property
     def _n_asked(self) -> int:

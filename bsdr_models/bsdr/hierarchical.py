@@ -33,6 +33,7 @@ from bsdr_models.checks import R_HAT_LIMIT
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import n_workers, run_tasks
 from bsdr_models.inference.tempering import Moves, Tempered, run_tempering
+from bsdr_models.metrics import NO_SIGNAL, HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics import probit_choice
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 from bsdr_models.numerics.latent_coordinates import LatentCoordinates
@@ -54,8 +55,6 @@ TOO_HEAVY = 1e5
 # Draws of Laplace's approximation, Pareto k above which it is unreliable, and typical number of
 # evaluations of its search.
 N_LAPLACE, GOOD_K, _N_EVALUATIONS = 400, 0.7, 60
-# Log Bayes factor below which there is little evidence of a signal.
-NO_SIGNAL = float(np.log(3.0))
 # R-hat beyond which populations are stuck; below, their predictions agree.
 STUCK = 2.0
 # Samples of whose linear predictor R-hat is computed.
@@ -302,7 +301,7 @@ class HierarchicalFit:
     n_iter
         Temperatures of the longest chain, or draws of a chain.
     held_out
-        Held-out log score per sample at the selected power of pooling; NaN without held-out ones.
+        Log score of held-out labels at the selected power of pooling.
     r_hat, ess
         Largest R-hat and smallest bulk effective sample size of the log likelihood and of the
         linear predictor of some training samples.
@@ -324,7 +323,7 @@ class HierarchicalFit:
     by_components: tuple[tuple[int, float], ...]
     acceptance: FloatArray
     n_iter: int
-    held_out: float
+    held_out: HeldOutScore
     r_hat: float
     ess: float
     interrupted: bool
@@ -355,11 +354,6 @@ class HierarchicalFit:
         """Log Bayes factor against the model without features, in nats; NaN if unknown."""
         return self.total_log_evidence - self.log_evidence_empty
 
-    @property
-    def no_signal(self) -> bool:
-        """Whether there is little evidence that the targets depend on the features."""
-        return self.log_bayes_factor < NO_SIGNAL
-
     def attrs(self) -> dict[str, float | int | list[float] | list[int]]:
         """Attributes of the tree."""
         attrs: dict[str, float | int | list[float] | list[int]] = {
@@ -383,14 +377,12 @@ class HierarchicalFit:
         if self.by_components:
             attrs["components_compared"] = [number for number, _ in self.by_components]
             attrs["components_log_evidence"] = [value for _, value in self.by_components]
-        if np.isfinite(self.held_out):
-            attrs["held_out_log_score"] = self.held_out
-        return attrs
+        return attrs | self.held_out.attrs()
 
     def warn(self) -> None:
         """Warn of no signal, an unreliable approximation, or stuck chains."""
-        if self.no_signal:
-            warnings.warn(no_signal(self.log_bayes_factor), UserWarning, stacklevel=5)
+        if (reason := lack_of_signal(self.attrs())) is not None:
+            warnings.warn(no_signal(reason), UserWarning, stacklevel=5)
         if self.engine == "laplace" and not self.converged and not self.interrupted:
             warnings.warn(
                 f"Laplace's approximation is not to be trusted here (Pareto k {self.pareto_k:.2f} "
@@ -406,14 +398,6 @@ class HierarchicalFit:
                 ConvergenceWarning,
                 stacklevel=5,
             )
-
-
-def no_signal(log_bayes_factor: float) -> str:
-    """Message for a small Bayes factor."""
-    return (
-        "the targets are not predictable from X by this model: the Bayes factor against the model "
-        f"without features is {np.exp(log_bayes_factor):.2g}"
-    )
 
 
 def mean_evidence(log_evidence: FloatArray) -> float:
@@ -601,7 +585,7 @@ def fit(
             "n_iter": shape[1],
             "sample_stats": stats,
         }
-    held_out = np.nan
+    held_out = HeldOutScore()
     if target == "regression":
         power = 1.0
     elif power is None:
@@ -666,6 +650,7 @@ def fit_from_laplace(
         log_evidence_empty=log_evidence_empty,
         acceptance=np.array([]),
         n_iter=n_evaluations_before + normal.n_evaluations,
+        held_out=HeldOutScore(),
         interrupted=normal.interrupted,
         pareto_k=normal.pareto_k if normal.converged else np.inf,
     )
@@ -679,7 +664,7 @@ def _assemble(
     power: float,
     log_likelihood: FloatArray,
     by_components: tuple[tuple[int, float], ...] = (),
-    held_out: float = np.nan,
+    held_out: HeldOutScore,
     **found: Any,
 ) -> HierarchicalFit:
     """Fit from draws: coordinates, diagnostics, and thinned draws for predictions."""
@@ -938,21 +923,22 @@ def make_folds(problem: Problem) -> IntArray:
 
 def choose_power(
     problem: Problem, *, rng: np.random.Generator, n_jobs: int | None = 1
-) -> tuple[float, float]:
-    """Power of pooling from held-out samples, and their mean log score.
+) -> tuple[float, HeldOutScore]:
+    """Power of pooling from held-out samples, and their log score at that power.
 
     Folds are held out in turn until there are :data:`_ENOUGH` samples. Features are whitened as for
     all samples, which does not use labels.
 
     Returns
     -------
-    power, log_score : float
-        1 and NaN if no sample can be held out.
+    power : float
+        1 if no sample can be held out.
+    held_out : HeldOutScore
     """
     streams, folds = rng.spawn(N_FOLDS), make_folds(problem)
     n_folds = int(folds.max()) + 1
     if n_folds < 2:
-        return 1.0, np.nan
+        return 1.0, HeldOutScore()
     sizes = np.cumsum(np.bincount(folds[folds >= 0]))
     held_out = range(min(int(np.searchsorted(sizes, _ENOUGH)) + 1, n_folds))
 
@@ -963,9 +949,12 @@ def choose_power(
     if outcome.interrupted:
         raise KeyboardInterrupt("before the power of pooling was chosen")
     by_power = [np.concatenate(each) for each in zip(*outcome.results.values(), strict=True)]
-    totals = [float(each.sum()) for each in by_power]
-    power = weigh_powers(totals)
-    return power, float(np.interp(power, POWERS[::-1], totals[::-1])) / len(by_power[0])
+    power = weigh_powers([float(each.sum()) for each in by_power])
+    # Linear between the two powers beside it.
+    shares = [np.interp(power, POWERS[::-1], unit[::-1]) for unit in np.eye(len(POWERS))]
+    log_p = np.tensordot(shares, by_power, axes=1)
+    y = np.concatenate([problem.y[folds == fold] for fold in outcome.results])
+    return power, HeldOutScore.of(log_p, y)
 
 
 def _held_out_log_probabilities(
@@ -991,7 +980,7 @@ def _held_out_log_probabilities(
             out_by_power.append(log_p[np.arange(len(y)), y])
         else:
             off = np.log(-np.expm1(np.minimum(log_p, -1e-15)))
-            out_by_power.append(np.where(y, log_p, off).ravel())
+            out_by_power.append(np.where(y, log_p, off))
     return out_by_power
 
 

@@ -29,6 +29,8 @@ LAZY_ATTRIBUTES = frozenset(
         "_tree_seed",
         "components_",
         "converged_",
+        "held_out_gain_",
+        "held_out_gain_se_",
         "held_out_score_",
         "interrupted_",
         "log_bayes_factor_",

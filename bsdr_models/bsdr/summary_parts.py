@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from bsdr_models import summary
-from bsdr_models.bsdr.hierarchical import no_signal
 
 
 def summary_parts(model: Any) -> summary.SummaryParts:
@@ -77,13 +76,13 @@ def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
     }
     if posterior.target != "regression":
         chosen = "given" if config["pooling"] != "auto" else "chosen by held-out samples"
-        if config["pooling"] == "auto" and not np.isfinite(fit.held_out):
+        if config["pooling"] == "auto" and not np.isfinite(fit.held_out.score):
             chosen = "nothing was held out"
         power = f"power {posterior.power:.2g} ({chosen}); 1 is the posterior predictive"
         sections["predictions"] = [("pooling", power)]
-    if np.isfinite(fit.held_out):
+    if np.isfinite(fit.held_out.score):
         sections["predictions"].append(summary.held_out_line(fit.held_out))
-    remarks = [summary.sentence(no_signal(fit.log_bayes_factor))] if fit.no_signal else []
+    remarks = summary.signal_remarks(fit.attrs())
     if fit.engine == "advi":
         return summary.SummaryParts(sections=sections, remarks=[*remarks, summary.ADVI])
     if fit.engine == "laplace":

@@ -12,8 +12,10 @@ from bsdr_models.dgplvm.learn import (
     Options,
     draws_posterior,
     make_decoder,
+    score_left_out,
 )
 from bsdr_models.dgplvm.map_search import MapFit, Task, fit_map
+from bsdr_models.metrics import lack_of_signal, no_signal
 
 
 def find_mode(task: Task, options: Options, *, rng: np.random.Generator) -> MapFit:
@@ -81,6 +83,8 @@ def learn_draws(
     posterior, left_out = draws_posterior(
         mode.mapping_prior, latents[kept], task, approximation=options.approximation
     )
+    held_out = score_left_out(posterior, task.y_index)
+    reason = lack_of_signal(held_out.named())
     mean = latents.mean(axis=0)
     typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
     kernel = {
@@ -103,6 +107,8 @@ def learn_draws(
         settings={"map_width": mode.settings.width, "map_noise": mode.settings.noise},
         converged=False,
         interrupted=interrupted,
+        held_out=held_out,
+        warnings=() if reason is None else (no_signal(reason),),
         sampled=sampled,
     )
 

@@ -395,6 +395,7 @@ class DGPLVMClassifier(
                 "criterion": task.criterion,
                 "objective": "log posterior density",
                 **result.settings,
+                **result.held_out.attrs(),
             },
         )
         self.latent_ = result.latent
@@ -402,7 +403,7 @@ class DGPLVMClassifier(
         self.relevance_ = trees.relevance(result.left_out.mean, task.y_index)
         self.log_density_, self.n_iter_ = result.trace, len(result.trace)
         self.converged_, self.interrupted_ = result.converged, result.interrupted
-        for name, value in result.settings.items():
+        for name, value in (result.settings | result.held_out.named()).items():
             setattr(self, f"{name}_", value)
         if isinstance(result.posterior, Posterior):
             embedder = result.posterior.embedder
@@ -421,6 +422,9 @@ class DGPLVMClassifier(
                 ConvergenceWarning,
                 stacklevel=3,
             )
+
+    def _selected_params(self) -> dict[str, Any]:
+        return {**self._learned.settings, "standardize": self.standardized_}
 
     def _summary_parts(self) -> SummaryParts:
         return summary_parts(self)

@@ -63,7 +63,8 @@ class GPClassifier:
     temperature
         Divisor of the log odds, fitted to leave-one-out log odds.
     left_out
-        Leave-one-out log probabilities of the training samples, (N, K).
+        Leave-one-out log probabilities of the training samples, (N, K). Where labels have moved the
+        latent coordinates, those at the ones before.
     log_evidence
         Sum over functions, in nats.
     converged

@@ -1,16 +1,17 @@
 """Fit of the whole model: latent coordinates, an embedder of new samples and a classifier."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from scipy.special import logsumexp
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.dynamics import Predictor
-from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
+from bsdr_models.dgplvm.gp_classifier import GPClassifier, fit_gp_classifier
 from bsdr_models.dgplvm.latent_inference import infer_latent, infer_latent_left_out
 from bsdr_models.dgplvm.leave_one_out import (
     LeaveOneOutFit,
@@ -23,7 +24,6 @@ from bsdr_models.dgplvm.leave_one_out import (
 from bsdr_models.dgplvm.map_search import Task, fit_map
 from bsdr_models.dgplvm.mapping_selection import NOISES, WIDTHS
 from bsdr_models.dgplvm.predict import (
-    Classifier,
     DrawPosterior,
     Embedder,
     LatentCoordinates,
@@ -33,6 +33,7 @@ from bsdr_models.dgplvm.predict import (
     mixture,
 )
 from bsdr_models.inference.optimise import MapResult
+from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.probit_kernels import Kernel, SmoothBiasKernel
 
 type Approximation = Literal["laplace", "ep"]
@@ -102,6 +103,8 @@ class FitResult:
         Log density after each iteration of the best run, and at the end of every run.
     settings
         Width and noise of the mapping, if any.
+    held_out
+        Log score of leave-one-out predictions; NaN for the paper's variant, which has none.
 
     Warnings
     --------
@@ -118,9 +121,10 @@ class FitResult:
     terms: Mapping[str, float]
     trace: FloatArray
     restarts: tuple[float, ...]
-    settings: Mapping[str, float]
+    settings: dict[str, float]
     converged: bool
     interrupted: bool
+    held_out: HeldOutScore
     warnings: tuple[str, ...] = ()
     sampled: PosteriorDraws | None = None
 
@@ -170,6 +174,9 @@ def learn_mode(task: Task, options: Options, *, rng: np.random.Generator) -> Fit
                 else task.dynamics.predictor(fit.latent, fit.log_dynamics)
             ),
         )
+    held_out = score_left_out(posterior, task.y_index)
+    if (reason := lack_of_signal(held_out.named())) is not None:
+        warnings = [no_signal(reason)]
     # Classes of a single sample have no scatter, whatever the weight.
     several_samples = len(task.known) > task.n_labels
     if fit.collapse is not None and np.isfinite(task.weight) and several_samples:
@@ -193,6 +200,7 @@ def learn_mode(task: Task, options: Options, *, rng: np.random.Generator) -> Fit
         settings={"map_width": fit.settings.width, "map_noise": fit.settings.noise},
         converged=fit.search.converged,
         interrupted=fit.search.interrupted,
+        held_out=held_out,
         warnings=tuple(warnings),
     )
 
@@ -223,6 +231,7 @@ def posterior_by_mapping(
         relative_variance=found.relative_variance,
         conservative_latent=conservative,
     )
+    classifier = without_shift(classifier, found)
     embedder = MappingEmbedder.of(prior, latent, scale, found.typical_variance)
     return (
         Posterior(embedder=embedder, classifier=classifier),
@@ -282,7 +291,7 @@ def draws_posterior(
     for latent in latents:
         found = leave_one_out(prior, latent, task.y_index, tuples)
         scale = mapping_scale(found, latent, task.y_index)
-        classifier: Classifier = fit_gp_classifier(
+        classifier = fit_gp_classifier(
             enforce_centroid_order(found, latent, task.y_index),
             task.y_index,
             task.n_labels,
@@ -292,9 +301,29 @@ def draws_posterior(
             relative_variance=found.relative_variance,
         )
         embedder = MappingEmbedder.of(prior, latent, scale, found.typical_variance)
-        posteriors.append(Posterior(embedder=embedder, classifier=classifier))
+        posteriors.append(Posterior(embedder=embedder, classifier=without_shift(classifier, found)))
         left_out.append(_as_coordinates(found, scale))
     return DrawPosterior(draws=tuple(posteriors)), mixture(left_out)
+
+
+def without_shift(classifier: GPClassifier, found: LeaveOneOutFit) -> GPClassifier:
+    """Classifier whose leave-one-out predictions are free of :func:`enforce_centroid_order`.
+
+    The shift moves samples towards their own classes, as if they could be predicted.
+    """
+    if found.predictive:
+        return classifier
+    log_p = classifier.log_probabilities(found.latent, found.relative_variance)
+    return replace(classifier, left_out=log_p)
+
+
+def score_left_out(posterior: Posterior | DrawPosterior, y_index: IntArray) -> HeldOutScore:
+    """Log score of leave-one-out predictions, which the only sample of a class does not have."""
+    draws = posterior.draws if isinstance(posterior, DrawPosterior) else (posterior,)
+    log_p = logsumexp([draw.classifier.left_out for draw in draws], axis=0) - np.log(len(draws))
+    known = np.flatnonzero(y_index >= 0)
+    known = known[np.bincount(y_index[known])[y_index[known]] > 1]
+    return HeldOutScore.of(log_p[known, y_index[known]], y_index[known])
 
 
 def decoder_samples(n_samples: int) -> IntArray:

@@ -17,6 +17,7 @@ from bsdr_models.dgplvm.learn import FitResult, Options, disagreement
 from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.paper_fit import STARTS, Mapping, PaperFit, fit_paper
 from bsdr_models.dgplvm.predict import Embedder, LikelihoodEmbedder, Posterior
+from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 from bsdr_models.numerics.probit_kernels import SmoothBiasKernel
 
@@ -117,6 +118,7 @@ def learn_paper(
         settings={},
         converged=fit.search.converged,
         interrupted=fit.search.interrupted,
+        held_out=HeldOutScore(),
         warnings=tuple(warnings),
     )
 

@@ -30,6 +30,10 @@ def mixture(parts: Sequence[LatentCoordinates]) -> LatentCoordinates:
 class Classifier(Protocol):
     """Interface of a classifier of latent coordinates."""
 
+    @property
+    def left_out(self) -> FloatArray:
+        """Leave-one-out log probabilities of the training samples, (N, K)."""
+
     def log_probabilities(
         self, latent: FloatArray, relative_variance: FloatArray | None = None
     ) -> FloatArray:

@@ -69,6 +69,6 @@ def _held_out(model: Any) -> list[summary.Line]:
     accuracy = float(np.mean(log_p.argmax(axis=1) == y[known]))
     return [
         ("accuracy", f"{accuracy:.3f}"),
-        summary.held_out_line(float(log_p[np.arange(len(log_p)), y[known]].mean())),
+        *([summary.held_out_line(result.held_out)] if np.isfinite(result.held_out.score) else []),
         ("centroids", f"{slope:.2f} of their distance is left"),
     ]

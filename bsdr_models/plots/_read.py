@@ -1,6 +1,5 @@
 """Reading a DataTree, and choosing what colours the samples."""
 
-import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -9,11 +8,9 @@ import xarray as xr
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.dims import COMPONENT, LABEL, OBS
+from bsdr_models.metrics import lack_of_signal
 
 TOO_NARROW = "{} are approximate, usually too narrow"
-# Log Bayes factor against the model without features, below which plots warn of no signal: equal to
-# the constant of bsdr_models.bsdr.hierarchical, which this module does not import.
-NO_SIGNAL = math.log(3.0)
 APPROXIMATE = {"mean_field": "Mean field", "advi": "ADVI", "laplace": "Laplace"}
 
 
@@ -79,12 +76,8 @@ def caveats(tree: xr.DataTree, what: str | None) -> str:
     """Warnings for the caption: approximate inference, or no signal."""
     engine = APPROXIMATE.get(tree.attrs.get("inference_method", ""))
     note = f" {engine}: {what}." if engine and what else ""
-    log_factor = tree.attrs.get("log_bayes_factor", np.inf)
-    if log_factor < NO_SIGNAL:
-        note += (
-            f" No signal: Bayes factor {np.exp(log_factor):.2g} against a model without features."
-        )
-    return note
+    reason = lack_of_signal(tree.attrs)
+    return note if reason is None else f"{note} No signal: {reason}."
 
 
 def known_classes(tree: xr.DataTree) -> tuple[FloatArray, IntArray, list[str]]:

@@ -292,9 +292,9 @@ def test_classes_of_one_sample_cannot_be_held_out():
         target="multiclass",
         priors=HierarchicalPriors(),
     )
-    power, log_score = choose_power(problem, rng=np.random.default_rng(0))
+    power, held_out = choose_power(problem, rng=np.random.default_rng(0))
     assert power == 1.0
-    assert np.isnan(log_score)
+    assert np.isnan(held_out.score)
 
 
 # --------------------------------------------------------------------------------- invariance

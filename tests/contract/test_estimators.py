@@ -10,6 +10,7 @@ import pytest
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate
 from sklearn.pipeline import make_pipeline
@@ -348,3 +349,41 @@ def test_models_fitted_by_worker_processes_are_the_same(fitted_to_frames):
     for name, far in zip(USED, found, strict=True):
         model, (X, _) = fitted_to_frames(name)
         np.testing.assert_array_equal(said(far, X), said(model, X))
+
+
+# -------------------------------------------------------------------------- settings, once more
+
+SEARCHES = {
+    "bsdr": BSDRClassifier(chains=1, draws=16, random_state=0),
+    "bsdr_regressor": BSDRRegressor("auto", chains=1, draws=16, random_state=0),
+    "bsdr_paper": BSDRClassifier(variant="paper", max_iter=15, random_state=0),
+    "mnp": MNPClassifier(max_iter=30),
+    "bm2pca": BM2PCAClassifier(C="cv", random_state=0),
+    "bm2pca_paper": BM2PCAClassifier(2, variant="paper", random_state=0),
+    "bm2pca_regressor": BM2PCARegressor(C="cv", random_state=0),
+    "dgplvm": DGPLVMClassifier(random_state=0),
+    "dgplvm_paper": DGPLVMClassifier(variant="paper", max_iter=25, random_state=0),
+}
+
+
+@explained
+@pytest.mark.usefixtures("few_particles")
+@pytest.mark.parametrize("name", SEARCHES)
+def test_selected_settings_are_fitted_again_without_a_search(zoo, name):
+    model = clone(SEARCHES[name]).fit(zoo.X, zoo.target(name))
+    chosen = model.selected_params()
+    again = clone(model).set_params(**chosen).fit(zoo.X, zoo.target(name))
+    assert again.selected_params() == {name: chosen[name] for name in again.selected_params()}
+    assert not any(isinstance(getattr(again, name), str) for name in chosen)
+    if name in ("bsdr", "bm2pca", "bm2pca_paper"):  # nothing had to be held out
+        assert np.isfinite(model.held_out_score_)
+        assert np.isnan(again.held_out_score_)
+    said = zoo.outputs(again, zoo.X)
+    for what, values in zoo.outputs(model, zoo.X).items():
+        if values.dtype.kind == "f":
+            np.testing.assert_allclose(said[what], values, rtol=1e-8, atol=1e-10, err_msg=what)
+
+
+def test_nothing_is_selected_before_a_fit(zoo, kind):
+    with pytest.raises(NotFittedError):
+        zoo.make(kind).selected_params()

@@ -12,9 +12,8 @@ from sklearn.datasets import load_wine
 from sklearn.metrics import log_loss
 
 from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
-from bsdr_models.bsdr import hierarchical
 from bsdr_models.latent_grid import axis_limits, class_frequency, evaluate_on_grid
-from bsdr_models.plots import _read, plot_map
+from bsdr_models.plots import plot_map
 from bsdr_models.plots._ellipses import outline, spread_samples
 from bsdr_models.plots._style import color
 from bsdr_models.plots.map import OPACITY, _tint
@@ -147,10 +146,6 @@ def test_training_samples_are_watermarked(wine, new):
     assert artists(ax, "watermark")
     assert "separation here is no evidence" in header(ax)
     assert not artists(plot_map(new), "watermark")
-
-
-def test_a_map_shows_nothing_where_the_fit_has_warned():
-    assert pytest.approx(hierarchical.NO_SIGNAL) == _read.NO_SIGNAL
 
 
 # ---------------------------------------------------------------- points
