@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from bsdr_models.arrays import FloatArray
 from bsdr_models.block_checks import check_blocks
 from bsdr_models.block_sources import (
+    check_two_axes,
     is_block_source,
     is_read_by_block,
     make_blocks,
@@ -238,6 +239,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         priors = self._check_laplace_only("samples in blocks")
         samples = sample_labels(X)
         if is_read_by_block(X):
+            check_two_axes(X)
             self.n_features_in_ = int(X.shape[1])
         else:
             X = self._samples_of_fit(X)

@@ -158,6 +158,15 @@ def test_blocks_are_refused(zoo, case, no_work):
         zoo.make("bsdr_blocks", block_size=None).fit(X.rechunk((7, -1)), y)
 
 
+@pytest.mark.parametrize("library", ["dask", "zarr"])
+def test_blocks_of_one_axis_are_refused(zoo, library):
+    X = ELSEWHERE[library](zoo.X[:, 0])
+    with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*reshape"):
+        zoo.make("bsdr_blocks", block_size=None).fit(X, zoo.y)
+    with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*reshape"):
+        zoo.fitted("bsdr_blocks").predict(X)
+
+
 ELSEWHERE = {
     "dask": lambda X: pytest.importorskip("dask.array").from_array(X, chunks=7),
     "zarr": lambda X: pytest.importorskip("zarr").array(X),
