@@ -39,7 +39,7 @@ def check_two_axes(X: Any) -> None:
     if len(X.shape) != 2:
         raise ValueError(
             f"Expected 2D array, got {len(X.shape)}D array of shape {X.shape} instead: reshape "
-            "your data, X.reshape(-1, 1) for a single feature or X.reshape(1, -1) for a single sample"
+            "your data, X.reshape(-1, 1) for one feature or X.reshape(1, -1) for one sample"
         )
 
 

@@ -95,7 +95,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         default their chunks; see :meth:`fit`.
     checkpoint : path, optional
         Folder to which a fit in blocks writes its best parameters every 10 evaluations, and from
-        which an interrupted fit resumes.
+        which an interrupted fit resumes. A checkpoint of other samples or labels is refused.
     n_jobs : int, optional
         Populations, folds and restarts run in parallel, by joblib as in scikit-learn: None is 1
         unless in a ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.

@@ -161,9 +161,9 @@ def test_blocks_are_refused(zoo, case, no_work):
 @pytest.mark.parametrize("library", ["dask", "zarr"])
 def test_blocks_of_one_axis_are_refused(zoo, library):
     X = ELSEWHERE[library](zoo.X[:, 0])
-    with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*reshape"):
+    with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*X.reshape"):
         zoo.make("bsdr_blocks", block_size=None).fit(X, zoo.y)
-    with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*reshape"):
+    with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*X.reshape"):
         zoo.fitted("bsdr_blocks").predict(X)
 
 
