@@ -6,7 +6,7 @@ import numpy as np
 
 from bsdr_models.arrays import BoolArray, IntArray
 from bsdr_models.checks import plain_labels
-from bsdr_models.frames import is_missing
+from bsdr_models.frames import missing_entries
 from bsdr_models.inference.sample_blocks import Block, SampleBlocks
 from bsdr_models.numerics.scaled_samples import ColumnStatistics, column_statistics
 
@@ -134,7 +134,7 @@ def _check_labels(block: Block) -> tuple[np.ndarray, IntArray]:
             row = int(bad.argmax())
             raise _FaultError(begin + row, f"row {begin + row}: y is {y[row]}, {problem}")
 
-    refuse(_missing(y), "which is no label")
+    refuse(missing_entries(y), "which is no label")
     if y.dtype.kind == "f":
         refuse(~np.isfinite(y), "which is no label")
         refuse(y != np.floor(y), "and a class is text or a whole number")
@@ -148,9 +148,3 @@ def _check_labels(block: Block) -> tuple[np.ndarray, IntArray]:
 def _encode(block: Block, labels: np.ndarray) -> IntArray:
     """Class index of each sample."""
     return np.searchsorted(labels, plain_labels(np.asarray(block.y)))
-
-
-def _missing(y: np.ndarray) -> BoolArray:
-    if y.dtype == object:
-        return np.array([is_missing(each) for each in y], dtype=bool)
-    return np.isnan(y) if y.dtype.kind == "f" else np.zeros(y.shape, dtype=bool)

@@ -34,6 +34,15 @@ def is_block_source(X: Any) -> bool:
     return is_dask(X) or is_zarr(X)
 
 
+def check_two_axes(X: Any) -> None:
+    """Raise a ValueError unless X has two axes, in the words of scikit-learn."""
+    if len(X.shape) != 2:
+        raise ValueError(
+            f"Expected 2D array, got {len(X.shape)}D array of shape {X.shape} instead: reshape "
+            "your data, X.reshape(-1, 1) for one feature or X.reshape(1, -1) for one sample"
+        )
+
+
 def is_read_by_block(X: Any) -> bool:
     """Whether X is split into blocks without conversion to an array."""
     return is_block_source(X) or isinstance(X, np.memmap) or sparse.issparse(X)

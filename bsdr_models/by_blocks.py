@@ -8,7 +8,13 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.block_sources import is_block_source, is_dask, is_read_by_block, read_blocks
+from bsdr_models.block_sources import (
+    check_two_axes,
+    is_block_source,
+    is_dask,
+    is_read_by_block,
+    read_blocks,
+)
 
 
 def by_blocks[M: Callable[..., Any]](method: M) -> M:
@@ -25,6 +31,7 @@ def by_blocks[M: Callable[..., Any]](method: M) -> M:
         if not (is_block_source(X) or (block_size is not None and is_read_by_block(X))):
             return method(model, X, **options)
         check_is_fitted(model)
+        check_two_axes(X)
         of_block = partial(_call, method, model, options)
         example = of_block(np.zeros((1, X.shape[1])))  # also checks the number of columns
         if not is_dask(X):

@@ -150,7 +150,8 @@ def cross_validated_map(
         parts.append(part.assign_coords({OBS: test}).assign(fold=fold))
         scales.append(factor)
     held_out = xr.concat(parts, dim=OBS, join="exact").sortby(OBS)
-    if len(names := tree["fit"].to_dataset()[OBS].values) == len(y):
+    names = tree["fit"].dataset[OBS].to_numpy()
+    if len(names) == len(y):
         held_out = held_out.assign_coords({OBS: names[held_out[OBS].values]})
     held_out["fold_scale"] = ("cv_fold", np.array(scales))
     index = np.unique(y, return_inverse=True)[1]

@@ -14,7 +14,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import BoolArray, FloatArray
 
 # Kinds of dtype that NumPy would convert to numbers.
 NO_NUMBERS = {"M": "dates", "m": "time differences"}
@@ -149,6 +149,8 @@ def read_targets(y: Any) -> np.ndarray:
         raise ValueError(f"y cannot be read as an array: {error}") from None
     if array.ndim == 1 and array.dtype.kind == "U" and not all(isinstance(v, str) for v in y):
         array = np.asarray(y, dtype=object)  # else NaN in a list of text becomes "nan"
+    if array.dtype.kind == "T":  # text of any length, which files do not store
+        array = array.astype(object)
     if array.ndim == 0:
         raise ValueError(f"y must be an array with an entry for each sample, got {y!r}")
     if not len(array):
@@ -165,10 +167,17 @@ def read_truth(y: Any, *, classes: bool) -> np.ndarray | None:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, or the NA of pandas."""
-    if value is None or type(value).__name__ == "NAType":
+    """Whether a value is None, NaN, NaT, masked, or the NA of pandas."""
+    if value is None or value is np.ma.masked or type(value).__name__ == "NAType":
         return True
-    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+    return not isinstance(value, np.ndarray) and bool(value != value)
+
+
+def missing_entries(y: np.ndarray) -> BoolArray:
+    """Mask of the missing entries of an array."""
+    if y.dtype == object:
+        return np.array([is_missing(value) for value in y.ravel()], dtype=bool).reshape(y.shape)
+    return np.isnan(y) if y.dtype.kind in "fmM" else np.zeros(y.shape, dtype=bool)
 
 
 def read_numbers(y: Any, *, missing: bool = False) -> FloatArray:

@@ -8,7 +8,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from bsdr_models.arrays import BoolArray, IntArray
 from bsdr_models.checks import encode_labels, plain_labels
-from bsdr_models.frames import is_missing, read_targets
+from bsdr_models.frames import is_missing, missing_entries, read_targets
 
 
 def read_labels(y: Any) -> np.ndarray:
@@ -20,7 +20,7 @@ def read_labels(y: Any) -> np.ndarray:
         If a label is missing or infinite, or text and numbers are mixed.
     """
     y = read_targets(y)
-    if (lost := _missing(y)).any():
+    if (lost := missing_entries(y)).any():
         raise ValueError(f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}")
     check_array(y, ensure_2d=False, dtype=None, input_name="y")
     return _check_classes(plain_labels(y))
@@ -46,7 +46,7 @@ def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
     known = ~_marked(y, unlabeled)
     if known.size and not known.any():
         raise ValueError(f"every y equals unlabeled={unlabeled!r}: no row has a label")
-    if (lost := known & _missing(y)).any():
+    if (lost := known & missing_entries(y)).any():
         raise ValueError(
             f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}: give "
             "unlabeled=numpy.nan if these samples have no label"
@@ -84,15 +84,8 @@ def _marked(y: np.ndarray, marker: Any) -> BoolArray:
     if marker is None:
         return np.zeros(y.shape, dtype=bool)
     if is_missing(marker):
-        return _missing(y)
+        return missing_entries(y)
     if y.dtype == object:
         found = [not is_missing(value) and value == marker for value in y.ravel()]
         return np.array(found, dtype=bool).reshape(y.shape)
     return np.broadcast_to(y == marker, y.shape)
-
-
-def _missing(y: np.ndarray) -> BoolArray:
-    """Mask of missing values."""
-    if y.dtype == object:
-        return np.array([is_missing(value) for value in y.ravel()], dtype=bool).reshape(y.shape)
-    return np.isnan(y) if y.dtype.kind == "f" else np.zeros(y.shape, dtype=bool)

@@ -6,10 +6,12 @@ the drivers in ``tests/inference``. Here stands what crosses them.
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -18,6 +20,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
+import bsdr_models
 from bsdr_models import (
     BM2PCAClassifier,
     BM2PCARegressor,
@@ -31,6 +34,7 @@ from bsdr_models.bsdr import SAMPLING, gibbs, hierarchical
 from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
 from bsdr_models.numerics.linalg import cholesky
 
+ROOT = Path(bsdr_models.__file__).parents[1]
 X, y = (part[::3] for part in load_iris(return_X_y=True))
 EXACT = {"chains": 1, "draws": 16, "pooling": "linear", "random_state": 0}
 PAPER = {"variant": "paper", "random_state": 0}
@@ -242,6 +246,7 @@ def test_a_map_of_the_folds_until_an_interrupt():
 # ------------------------------------------------------------------------------- a real Ctrl-C
 
 REAL = """
+import shutil
 import signal
 import numpy as np
 from sklearn.datasets import load_iris
@@ -261,6 +266,7 @@ def stop(module, name, call):
         return plain(*args, **kwargs)
     setattr(module, name, stepping)
 
+ROOT = Path(bsdr_models.__file__).parents[1]
 X, y = (part[::3] for part in load_iris(return_X_y=True))
 paper = dict(variant="paper", random_state=0)
 sampled = dict(inference="gibbs", draws=50, tune=5, chains=1)
@@ -418,3 +424,22 @@ def test_jitter_is_logged_with_the_name_of_the_matrix(caplog):
     ]
     with pytest.raises(np.linalg.LinAlgError, match="a block is not positive definite"):
         cholesky(-singular, name="a block")
+
+
+def test_without_a_writable_folder_nothing_is_cached(tmp_path):
+    """A read-only installation, and a home where nothing can be written."""
+    package = tmp_path / "bsdr_models"
+    shutil.copytree(ROOT / "bsdr_models", package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "numerics/__pycache__").write_text("")  # a file, so that not even root has a folder
+    (tmp_path / "home").write_text("")
+    command = (
+        "from bsdr_models.numerics.kernels import __file__ as file\n"
+        "from bsdr_models.numerics.linalg import _invert_stack\n"
+        "print(file)"
+    )
+    home = {name: str(tmp_path / "home") for name in ("HOME", "XDG_CACHE_HOME")}
+    env = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **home}
+    found = subprocess.run(
+        [sys.executable, "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert found.stdout.startswith(str(tmp_path)), found.stderr

@@ -22,6 +22,7 @@ from bsdr_models.bm2pca.task import FitResult, Strategy, Task
 from bsdr_models.bm2pca.views import Moments, make_view
 from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
+    MAX_RAW,
     check_count,
     check_flag,
     check_jobs,
@@ -145,6 +146,11 @@ class BaseBM2PCA(
             X = finite_csr(X)
             if np.array_equal(X.max(axis=0).toarray(), X.min(axis=0).toarray()):
                 raise ValueError("X has no variation: all rows are equal")
+            if (size := np.abs(X.data).max()) < 1.0 / MAX_RAW:
+                raise ValueError(
+                    f"X is sparse, so never scaled, and no value is larger than {size:.3g}: give "
+                    "other units"
+                )
             self._scaler: Scaler | None = None
             self.mean_, self.scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
             return X
@@ -233,20 +239,23 @@ class BaseBM2PCA(
         X = factor_model.reconstruct(np.moveaxis(Z.reshape(len(Z), p, r), 1, 0))
         return X if self._scaler is None else self._scaler.inverse(X)
 
-    def impute(self, X: Any) -> FloatArray:
+    def impute(self, X: Any) -> Rows:
         """Replace every NaN by its posterior mean given the observed values.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like or sparse matrix of shape (n_samples, n_features)
 
         Returns
         -------
-        ndarray of shape (n_samples, n_features)
-            Observed values are unchanged.
+        ndarray or sparse array of shape (n_samples, n_features)
+            Observed values are unchanged. Sparse samples have no missing values, since entries that
+            are not stored are zero.
         """
         check_is_fitted(self)
-        X = validate_samples(self, X, reset=False)
+        X = validate_samples(self, X, reset=False, sparse=True)
+        if issparse(X):
+            return finite_csr(X)
         missing = np.isnan(X)
         if not missing.any():
             return X

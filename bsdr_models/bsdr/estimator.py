@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from bsdr_models.arrays import FloatArray
 from bsdr_models.block_checks import check_blocks
 from bsdr_models.block_sources import (
+    check_two_axes,
     is_block_source,
     is_read_by_block,
     make_blocks,
@@ -94,7 +95,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         default their chunks; see :meth:`fit`.
     checkpoint : path, optional
         Folder to which a fit in blocks writes its best parameters every 10 evaluations, and from
-        which an interrupted fit resumes.
+        which an interrupted fit resumes. A checkpoint of other samples or labels is refused.
     n_jobs : int, optional
         Populations, folds and restarts run in parallel, by joblib as in scikit-learn: None is 1
         unless in a ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
@@ -238,6 +239,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         priors = self._check_laplace_only("samples in blocks")
         samples = sample_labels(X)
         if is_read_by_block(X):
+            check_two_axes(X)
             self.n_features_in_ = int(X.shape[1])
         else:
             X = self._samples_of_fit(X)

@@ -335,6 +335,7 @@ class DGPLVMClassifier(
     def _make_task(self, X: FloatArray, index: IntArray, priors: Priors, sequence: Any) -> Task:
         n_classes = len(self.classes_)
         n_components = settings.choose_components(self.n_components, n_classes)
+        self._check_centres(n_components)
         weight = settings.WEIGHTS[self.variant] if self.weight is None else float(self.weight)
         return Task(
             X=X,
@@ -347,6 +348,16 @@ class DGPLVMClassifier(
             n_centres=0 if self.mapping == "none" else self.n_centres,
             dynamics=None if sequence is None else Dynamics.of(sequence),
         )
+
+    def _check_centres(self, n_components: int) -> None:
+        """Raise a ValueError if the paper's mapping has too few centres for its components."""
+        if self.variant != "paper" or self.mapping == "none" or self.n_centres is None:
+            return
+        if self.n_centres < n_components:
+            raise ValueError(
+                f"n_centres={self.n_centres} must be at least n_components={n_components} for "
+                "variant='paper': the latent coordinates are linear in that many kernels"
+            )
 
     def _options(self, n_samples: int) -> Options:
         placement = "map" if self.placement == "auto" else self.placement

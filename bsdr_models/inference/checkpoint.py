@@ -4,18 +4,23 @@ A checkpoint holds the best point so far, from which the optimisation continues 
 or the loss of its cluster. Files hold NumPy arrays, without pickle.
 """
 
+import errno
 import json
 import os
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
+from scipy.sparse import issparse
 
-from bsdr_models.inference.sample_blocks import SampleBlocks
+from bsdr_models.inference.sample_blocks import Block, SampleBlocks
 
-FORMAT = 1
+FORMAT = 2
 POINTER = "latest.json"
+POINT = "point.npz"
 
 
 class SavedPoint:
@@ -29,8 +34,13 @@ class SavedPoint:
     every : int
         Number of offers per write.
     settings : mapping
-        Options, priors and statistics of the data, in JSON types. On reading they must be equal,
-        and so must the sizes of the blocks.
+        Options and priors, in JSON types. On reading they must be equal, and so must the samples
+        and targets of every block, of which digests are stored: all blocks are read once.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be written, or its files are devices or pipes.
     """
 
     def __init__(
@@ -44,6 +54,7 @@ class SavedPoint:
         if isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1:
             raise ValueError(f"every must be a positive number of evaluations, got {every!r}")
         self._folder, self._every = Path(folder).absolute(), int(every)
+        _check_folder(self._folder)
         self._identity = _identity(blocks, settings)
         self._offers = 0
 
@@ -53,22 +64,27 @@ class SavedPoint:
         Raises
         ------
         ValueError
-            If the checkpoint is of other data or settings.
+            If the checkpoint is of other data or settings, or damaged.
         """
         if not (self._folder / POINTER).exists():
             return None
-        saved = _read_pointer(self._folder, self._identity)
-        with np.load(self._folder / saved["point"], allow_pickle=False) as arrays:
-            return dict(arrays)
+        _check_pointer(self._folder, self._identity)
+        path = self._folder / POINT
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                return dict(arrays)
+        except (OSError, ValueError, EOFError, BadZipFile) as error:
+            raise ValueError(
+                f"{path} is damaged: {error}. Give another folder, or remove this one"
+            ) from error
 
     def offer(self, arrays: Mapping[str, Any]) -> None:
         """Write every ``every``-th call."""
         self._offers += 1
         if self._offers % self._every:
             return
-        _write_arrays(self._folder / "point.npz", arrays)
-        pointer = {"point": "point.npz", **self._identity}
-        _replace(self._folder / POINTER, json.dumps(pointer, indent=1).encode())
+        _write_arrays(self._folder / POINT, arrays)
+        _replace(self._folder / POINTER, json.dumps(self._identity, indent=1).encode())
 
 
 def _identity(blocks: SampleBlocks, settings: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -77,25 +93,48 @@ def _identity(blocks: SampleBlocks, settings: Mapping[str, Any] | None) -> dict[
         "format": FORMAT,
         "sizes": [int(size) for size in blocks.sizes],
         "n_features": blocks.n_features,
+        "digests": blocks.collect(blocks.map(_digest)),
         "settings": dict(settings or {}),
     }
     found: dict[str, Any] = json.loads(json.dumps(identity))
     return found
 
 
-def _read_pointer(folder: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
+def _digest(block: Block, shared: None) -> str:
+    """Digest of the samples and targets of a block."""
+    X = block.X
+    parts = [X.data, X.indices, X.indptr] if issparse(X) else [X]
+    if block.y is not None:
+        parts.append(block.y)
+    found = blake2b(digest_size=16)
+    for values in parts:
+        found.update(np.ascontiguousarray(values).tobytes())
+    return found.hexdigest()
+
+
+def _check_folder(folder: Path) -> None:
+    """Make the folder; raise an OSError unless it can hold a checkpoint."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "the checkpoint cannot be written here", str(folder))
+    for path in (folder / POINTER, folder / POINT):
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "is a folder, device or pipe, not a file", str(path))
+
+
+def _check_pointer(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless the checkpoint in the folder is of this fit."""
     path = folder / POINTER
     try:
         saved: dict[str, Any] = json.loads(path.read_text())
         different = _differences(saved, identity)
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise ValueError(f"{path} is no checkpoint: {error}") from error
     if different:
         raise ValueError(
             f"{folder} holds the checkpoint of another fit: {'; '.join(different)}. Give "
             "another folder, or remove this one"
         )
-    return saved
 
 
 def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -109,6 +148,10 @@ def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         found.append(f"it has {sum(saved['sizes'])} samples, X has {sum(now['sizes'])}")
     elif saved["sizes"] != now["sizes"]:
         found.append("its blocks have other sizes")
+    elif not found and saved["digests"] != now["digests"]:
+        pairs = zip(saved["digests"], now["digests"], strict=True)
+        first = next(number for number, (was, wanted) in enumerate(pairs) if was != wanted)
+        found.append(f"its samples or labels differ, first in block {first}")
     for name in sorted({*saved["settings"], *now["settings"]}):
         was, wanted = saved["settings"].get(name), now["settings"].get(name)
         if was != wanted:

@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.compiled import njit
 
 BLOCK = 64
 # Without reassociation, which would cancel the rounding trick of ``_exp``. Infinities and NaN never

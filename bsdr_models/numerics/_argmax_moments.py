@@ -22,7 +22,6 @@ the left by the curvature at the mode, which increases there, on the right by
 """
 
 import numpy as np
-from numba import njit
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics._argmax_kernel import (
@@ -34,6 +33,7 @@ from bsdr_models.numerics._argmax_kernel import (
     _start,
     _tail_ratio,
 )
+from bsdr_models.numerics.compiled import njit
 
 # Half a square beyond which an exponential is set to zero: nodes that matter are out of reach.
 _GONE = 300.0

@@ -17,10 +17,10 @@ labels, for which rejection sampling of the argmax would not end.
 import math
 
 import numpy as np
-from numba import njit
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics._argmax_kernel import _factor
+from bsdr_models.numerics.compiled import njit
 
 # Tolerance of Newton's method for the mode, in standard deviations of the density: the acceptance
 # is then within a few per cent of that at the mode.

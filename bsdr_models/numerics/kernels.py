@@ -6,10 +6,10 @@ exponentials to avoid a second matrix.
 """
 
 import numpy as np
-from numba import njit
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics._argmax_kernel import _OPTIONS, _exp
+from bsdr_models.numerics.compiled import njit
 
 # Up to this many columns differences are taken column by column: as fast as a matrix product, and
 # exactly zero between equal rows.

@@ -3,10 +3,10 @@
 import logging
 
 import numpy as np
-from numba import njit
 from scipy.linalg import lapack
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.compiled import njit
 
 logger = logging.getLogger(__name__)
 

@@ -24,12 +24,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.polynomial import polynomial
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.numerics.compiled import njit
 
 # Nodes -4.7 to 5.65. Outside lie 1.3e-6 of the normal density on the left, where the product of
 # the other factors is mostly small as well, and 1e-8 on the right.

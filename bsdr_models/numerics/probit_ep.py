@@ -14,10 +14,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from scipy.special import log_ndtr
 
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.numerics.compiled import njit
 from bsdr_models.numerics.probit_gp import Approximation, Posterior, Sites, solve_sites
 
 # Sums may be reordered, so that loops are vectorised.

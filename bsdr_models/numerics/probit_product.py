@@ -15,7 +15,6 @@ at its mode and scaled by its curvature there; in more, quasi-random normals.
 from functools import cache
 
 import numpy as np
-from numba import njit
 from scipy.special import log_ndtr, ndtri
 from scipy.stats import qmc
 
@@ -28,6 +27,7 @@ from bsdr_models.numerics._argmax_kernel import (
     _exp,
     _factor,
 )
+from bsdr_models.numerics.compiled import njit
 from bsdr_models.numerics.quadrature import gauss_hermite
 
 # Gauss-Hermite nodes per axis in one, two and three dimensions; quasi-random points beyond.

@@ -11,9 +11,9 @@ is :math:`2 \max(0, u)`, smoothed at its corner by s.
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.compiled import njit
 
 # Lower bound of D, for a sample exactly on the margin and s = 0.
 TINY_WIDTH = 1e-150

@@ -17,12 +17,12 @@ This neither overflows nor cancels for means far outside or large 2 C s.
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 from scipy.special import log_ndtr, ndtri_exp
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics._argmax_kernel import DENOMINATOR, NUMERATOR
+from bsdr_models.numerics.compiled import njit
 
 _FAR = 1e6  # beyond it R(x) is 1 / (x sqrt(2 pi)) to rounding
 _INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)

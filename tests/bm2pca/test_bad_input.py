@@ -115,12 +115,17 @@ REFUSED = {
         "Input X contains infinity",
     ),
     "sparse_huge": (lambda X: sparse.csr_array(1e200 * X), ValueError, "values too large"),
+    "sparse_tiny": (lambda X: sparse.csr_array(1e-160 * X), ValueError, "no value is larger"),
+    "sparse_vanishing": (lambda X: sparse.csr_array(1e-200 * X), ValueError, "no value is larger"),
     "sparse_equal": (
         lambda X: sparse.csr_matrix(np.tile(X[:1], (len(X), 1))),
         ValueError,
         "X has no variation",
     ),
 }
+
+
+ONLY_AT_FIT = {"sparse_equal", "sparse_tiny", "sparse_vanishing"}
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -136,12 +141,18 @@ def test_invalid_features_raise(iris, name, kind):
         model.predict(X)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in REFUSED if kind != "sparse_equal"])
+@pytest.mark.parametrize("kind", sorted(REFUSED.keys() - ONLY_AT_FIT))
 @each_fit
 def test_invalid_new_samples_raise(iris, fitted, name, kind):
     change, error, match = REFUSED[kind]
     with pytest.raises(error, match=match):
         fitted(name).predict(change(iris[0]))
+
+
+@each_fit
+def test_sparse_samples_have_nothing_to_impute(iris, fitted, name):
+    X = sparse.csr_matrix(iris[0])
+    assert (fitted(name).impute(X) != X).nnz == 0
 
 
 @every_estimator

@@ -158,6 +158,15 @@ def test_blocks_are_refused(zoo, case, no_work):
         zoo.make("bsdr_blocks", block_size=None).fit(X.rechunk((7, -1)), y)
 
 
+@pytest.mark.parametrize("library", ["dask", "zarr"])
+def test_blocks_of_one_axis_are_refused(zoo, library):
+    X = ELSEWHERE[library](zoo.X[:, 0])
+    with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*X.reshape"):
+        zoo.make("bsdr_blocks", block_size=None).fit(X, zoo.y)
+    with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*X.reshape"):
+        zoo.fitted("bsdr_blocks").predict(X)
+
+
 ELSEWHERE = {
     "dask": lambda X: pytest.importorskip("dask.array").from_array(X, chunks=7),
     "zarr": lambda X: pytest.importorskip("zarr").array(X),
@@ -296,6 +305,7 @@ def test_other_widths_are_refused_with_both_numbers(zoo, name, columns):
 
 # ---------------------------------------------------------------------------------- targets
 
+DAYS = np.array(["2020-01-01", "2020-01-02", "2020-01-03"], dtype="M8[D]")
 MIXED = np.array(["a", "b", 3], dtype=object)
 LABELS_REFUSED = {
     "nan": (lambda y: np.where(np.arange(45) == 4, np.nan, y), r"y contains NaN.*\[4\]"),
@@ -309,6 +319,21 @@ LABELS_REFUSED = {
     ),
     "nan_among_text": (
         lambda y: [np.nan if i == 4 else "abc"[v] for i, v in enumerate(y)],
+        r"y contains NaN or None, first at \[4\]",
+    ),
+    "no_date": (
+        lambda y: np.where(np.arange(45) == 4, np.datetime64("NaT", "D"), DAYS[y]),
+        r"y contains NaN or None, first at \[4\]",
+    ),
+    "no_date_among_objects": (
+        lambda y: [pd.NaT if i == 4 else int(v) for i, v in enumerate(y)],
+        r"y contains NaN or None, first at \[4\]",
+    ),
+    "missing_text": (
+        lambda y: np.array(
+            [None if i == 4 else "abc"[v] for i, v in enumerate(y)],
+            dtype=np.dtypes.StringDType(na_object=None),
+        ),
         r"y contains NaN or None, first at \[4\]",
     ),
     "masked": (lambda y: np.ma.masked_equal(y, 1), "y has masked entries"),

@@ -514,3 +514,9 @@ def test_few_labels_above_the_exact_limit(iris, monkeypatch, name):
     model = fit(make(name, unlabeled=-1), X, given, EXPLAINED)
     assert_finite(model, X)
     assert model.score(X, y) > 0.85
+
+
+def test_the_papers_mapping_needs_a_centre_for_each_component(iris):
+    with pytest.raises(ValueError, match="n_centres=1 must be at least n_components=2"):
+        make("paper", n_components=2, n_centres=1).fit(*iris)
+    fit(make("paper", n_components=2, n_centres=2), *iris, explained=EXPLAINED)

@@ -1,6 +1,8 @@
 """Searches that continue where they were stopped."""
 
 import json
+import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -63,6 +65,52 @@ def test_what_is_no_checkpoint_is_refused(X, tmp_path):
         (tmp_path / POINTER).write_text(content)
         with pytest.raises(ValueError, match=r"no checkpoint|format 99"):
             search(X, tmp_path, 0)
+
+
+@pytest.mark.parametrize("change", ["samples", "order", "targets"])
+def test_a_checkpoint_of_other_data_is_refused(X, tmp_path, change):
+    y = np.arange(N) % 3
+    blocks = [Block(X=X[i : i + 20], y=y[i : i + 20], begin=i) for i in (0, 20, 40)]
+    SavedPoint(tmp_path, InProcess(blocks), every=1).offer({"point": np.ones(2)})
+    last = blocks[2]
+    other = {
+        "samples": replace(last, X=last.X * (1.0 + 1e-15)),
+        "order": replace(last, X=last.X[::-1], y=last.y[::-1]),
+        "targets": replace(last, y=np.roll(last.y, 1)),
+    }
+    changed = SavedPoint(tmp_path, InProcess([*blocks[:2], other[change]]))
+    with pytest.raises(ValueError, match="samples or labels differ, first in block 2"):
+        changed.read()
+    assert SavedPoint(tmp_path, InProcess(blocks)).read() is not None
+
+
+@pytest.mark.parametrize("size", [0, 10, 200, None])
+def test_a_damaged_checkpoint_is_refused(X, tmp_path, size):
+    search(X, tmp_path, 5)
+    path = tmp_path / "point.npz"
+    path.unlink() if size is None else path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ValueError, match=r"point\.npz is damaged"):
+        search(X, tmp_path, 0)
+
+
+def test_a_pointer_without_an_entry_is_refused(X, tmp_path):
+    search(X, tmp_path, 5)
+    path = tmp_path / POINTER
+    saved = json.loads(path.read_text())
+    del saved["sizes"]
+    path.write_text(json.dumps(saved))
+    with pytest.raises(ValueError, match="is no checkpoint"):
+        search(X, tmp_path, 0)
+
+
+@pytest.mark.parametrize("place", [".", POINTER, "point.npz"])
+def test_pipes_are_neither_read_nor_replaced(X, tmp_path, place):
+    pipe = tmp_path / "fit" / place
+    pipe.parent.mkdir(exist_ok=True) if place != "." else None
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match=r"pipe|exists"):
+        search(X, tmp_path / "fit", 5)
+    assert pipe.is_fifo()
 
 
 def test_objects_are_not_pickled(X, tmp_path):
