@@ -7,8 +7,7 @@ fixture ``lab`` has all of this.
 """
 
 from dataclasses import dataclass, replace
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -380,15 +379,6 @@ def moved(problem, state, cov, name, field, step):
 def _stretch(cov, step):
     root = np.linalg.cholesky(cov) @ (np.eye(cov.shape[-1]) + step)
     return root @ root.swapaxes(-1, -2)
-
-
-def planted(module, old, new):
-    """A copy of a module with one edit of its source."""
-    source = Path(module.__file__).read_text()
-    assert source.count(old) == 1, f"where to plant the fault is gone: {old}"
-    copy = ModuleType(f"faulty_{module.__name__}")
-    exec(compile(source.replace(old, new), copy.__name__, "exec"), copy.__dict__)
-    return copy
 
 
 @pytest.fixture(scope="session")

@@ -300,6 +300,7 @@ def test_classes_of_one_sample_cannot_be_held_out():
 # --------------------------------------------------------------------------------- invariance
 
 
+@pytest.mark.usefixtures("few_particles")
 @pytest.mark.parametrize("target", TARGETS)
 def test_fits_are_reproducible(target):
     X, y = toy(target)
@@ -321,6 +322,7 @@ def test_result_does_not_depend_on_n_jobs():
     assert together.idata_["posterior"].equals(alone.idata_["posterior"])
 
 
+@pytest.mark.usefixtures("few_particles")
 @pytest.mark.parametrize("target", TARGETS)
 def test_permutations_change_predictions_by_monte_carlo_error_only(target):
     """Permutations of classes, samples and features, and signs of features."""

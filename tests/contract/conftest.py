@@ -20,7 +20,7 @@ from bsdr_models import (
     DGPLVMClassifier,
     MNPClassifier,
 )
-from bsdr_models.bsdr import SAMPLING, hierarchical
+from bsdr_models.bsdr import SAMPLING
 
 FEW_DRAWS = {"inference": "gibbs", "draws": 30, "tune": 30, "chains": 2}
 EXACT = {"chains": 1, "draws": 16, "random_state": 0}
@@ -61,9 +61,6 @@ KINDS = {
     "BM2PCARegressor": ESTIMATORS["bm2pca_regressor"],
     "DGPLVMClassifier": ESTIMATORS["dgplvm_limit"],
 }
-# A population of the hierarchical model, here as in every other file but that of scikit-learn's
-# checks, whose worker processes know nothing of it.
-FEW_PARTICLES = {"_MAX_PARTICLES": 16, "_FOLD_PARTICLES": 8, "_EMPTY_PARTICLES": 64}
 # Takes most of a second.
 SLOW = {"bm2pca_gibbs"}
 
@@ -193,13 +190,6 @@ def zoo():
         estimators=ESTIMATORS,
         kinds=KINDS,
     )
-
-
-@pytest.fixture
-def few_particles(monkeypatch):
-    """The default of BSDR, cut short."""
-    for name, number in FEW_PARTICLES.items():
-        monkeypatch.setattr(hierarchical, name, number)
 
 
 @pytest.fixture

@@ -68,6 +68,7 @@ DGPLVM_PAPER = {"variant": "paper", "max_iter": 10, "random_state": 0}
 
 
 @explained
+@pytest.mark.usefixtures("few_particles")
 @parametrize_with_checks(
     [
         BSDRClassifier(**EXACT),
@@ -250,6 +251,7 @@ GRIDS = {
 
 
 @explained
+@pytest.mark.usefixtures("few_particles")
 @pytest.mark.parametrize("kind", GRIDS)
 def test_grid_search(labelled, measured, kind):
     real = kind in (BSDRRegressor, BM2PCARegressor)
