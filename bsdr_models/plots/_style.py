@@ -5,7 +5,7 @@ References
 .. [1] M. A. Petroff (2021), Accessible color sequences for data visualization, arXiv:2107.02270.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -16,8 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patheffects import Normal, Stroke
 from matplotlib.textpath import TextPath
+from matplotlib.transforms import ScaledTranslation
+from scipy.optimize import isotonic_regression
 
 # Ten colours that remain distinct under common colour blindness [1].
 PALETTE = (
@@ -142,44 +145,88 @@ def set_title(
 ) -> None:
     """Bold title, and under it a small grey caption wrapped to the width of the Axes.
 
-    A verdict is a last line in bold and its colour: (text, colour).
+    A title set later, at any place, replaces this one and sits above the caption. A verdict is a
+    last line in bold and its colour: (text, colour).
     """
     figure = figure_of(ax)
-    layout = figure.get_layout_engine()
-    if layout is not None:
-        layout.execute(figure)  # fixes the width of the Axes, which is measured next
+    fix_layout(figure)  # the width of the Axes is measured next
     points = ax.get_window_extent().width * 72.0 / figure.dpi
-    lines = _wrap(note, points)
-    above = 4.0
-    below: dict[str, Any] = {
-        "xycoords": "axes fraction",
-        "textcoords": "offset points",
-        "va": "bottom",
-    }
+    parts = [(_wrap(note, points), "#666666", "normal")]
     if verdict is not None:
         text, shade = verdict
-        told = _wrap(text, points / 1.08)  # bold letters are wider
+        parts.insert(0, (_wrap(text, points / 1.08), shade, "bold"))  # bold letters are wider
+    heading = ax.set_title(title)
+    for other in (ax.title, ax.set_title(ax.get_title(loc="right"), loc="right")):
+        other.add_callback(lambda text: heading.set_text("") if text.get_text() else None)
+    height = 4.0
+    for lines, shade, weight in parts:
+        if lines:
+            ax.annotate(
+                "\n".join(lines),
+                xy=(0.0, 1.0),
+                xycoords="axes fraction",
+                xytext=(0.0, height),
+                textcoords="offset points",
+                va="bottom",
+                color=shade,
+                fontsize=NOTE_SIZE,
+                fontweight=weight,
+                linespacing=1.15,
+            )
+        height += 1.3 * NOTE_SIZE * len(lines)
+    if height == 4.0:
+        return
+    # Matplotlib moves titles above the Axes' children: here an empty one that ends above the note.
+    lift = ScaledTranslation(0.0, (height + 4.0) / 72.0, figure.dpi_scale_trans)
+    ax.inset_axes((0.0, 0.0, 1.0, 1.0), transform=ax.transAxes + lift, zorder=-1).set_axis_off()
+
+
+def fix_layout(figure: Figure) -> None:
+    """Run the layout, if any, so that sizes can be measured."""
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.execute(figure)
+
+
+def name_lines(ax: Axes, names: Mapping[Line2D, str]) -> None:
+    """Name lines to the right of their last points, in their colours, without overlap.
+
+    Call it after limits and scales are set.
+    """
+    fix_layout(figure_of(ax))
+    lines = [line for line in names if np.isfinite(line.get_ydata()).any()]
+    if not lines:
+        return
+    ends = [line.get_xydata()[np.isfinite(line.get_ydata())][-1] for line in lines]
+    frame = ax.get_window_extent()
+    height = (ax.transData.transform(ends)[:, 1] - frame.y0) / frame.height
+    step = 1.25 * NOTE_SIZE * figure_of(ax).dpi / 72.0 / frame.height
+    for line, place in zip(lines, _apart(height.clip(0.0, 1.0), step), strict=True):
         ax.annotate(
-            "\n".join(told),
-            xy=(0.0, 1.0),
-            xytext=(0.0, above),
-            color=shade,
+            names[line],
+            xy=(1.0, place),
+            xycoords="axes fraction",
+            xytext=(6.0, 0.0),
+            textcoords="offset points",
+            va="center",
+            color=darker(line.get_color()),
             fontsize=NOTE_SIZE,
-            fontweight="bold",
-            linespacing=1.15,
-            **below,
+            annotation_clip=False,
         )
-        above += 1.3 * NOTE_SIZE * len(told)
-    ax.annotate(
-        "\n".join(lines),
-        xy=(0.0, 1.0),
-        xytext=(0.0, above),
-        color="#666666",
-        fontsize=NOTE_SIZE,
-        linespacing=1.15,
-        **below,
-    )
-    ax.set_title(title, pad=2.0 + above + 1.3 * NOTE_SIZE * len(lines))
+
+
+def _apart(height: np.ndarray, step: float) -> np.ndarray:
+    """Heights moved as little as necessary to be `step` apart, in the same order."""
+    order = np.argsort(height, kind="stable")
+    ramp = step * np.arange(len(height))
+    spread = isotonic_regression(height[order] - ramp).x + ramp
+    spread += max(-spread[0], 0.0) - max(spread[-1] - max(1.0, ramp[-1]), 0.0)
+    return spread[np.argsort(order)]
+
+
+def darker(shade: Any) -> tuple[float, ...]:
+    """The colour, dark enough to be read as text on white."""
+    return tuple(0.72 * part for part in to_rgb(shade))
 
 
 def _wrap(text: str, points: float) -> list[str]:

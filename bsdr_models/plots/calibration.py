@@ -21,14 +21,13 @@ from bsdr_models.metrics import (
 from bsdr_models.plots._read import check_label, check_prob, known_classes, known_labels
 from bsdr_models.plots._style import (
     GREY,
-    PALER,
     POSITIVE,
-    add_legend,
     axes_or_new,
     set_title,
     styled,
 )
 
+WRONG = "#bd1f01"
 SEED = 0  # of the bootstrap, so that plots are reproducible
 
 
@@ -68,8 +67,8 @@ def reliability_table(
     tree: xr.DataTree,
     *,
     label: Hashable | None = None,
-    n_bins: int = 10,
-    strategy: Literal["uniform", "quantile"] = "uniform",
+    n_bins: int = 8,
+    strategy: Literal["uniform", "quantile"] = "quantile",
     prob: float = 0.9,
 ) -> xr.Dataset:
     """Table of what `plot_reliability` draws; its arguments are those of the plot.
@@ -108,22 +107,23 @@ def plot_reliability(
     tree: xr.DataTree,
     *,
     label: Hashable | None = None,
-    n_bins: int = 10,
-    strategy: Literal["uniform", "quantile"] = "uniform",
+    n_bins: int = 8,
+    strategy: Literal["uniform", "quantile"] = "quantile",
     prob: float = 0.9,
     ax: Axes | None = None,
 ) -> Axes:
     r"""Plot observed frequency against predicted probability (reliability diagram).
 
-    The title gives the expected calibration error over bins B,
+    Bars are Wilson intervals; ticks at the top are the probabilities of events that happened, those
+    at the bottom of events that did not. The title compares the mean predicted probability with the
+    frequency. The caption gives the expected calibration error over bins B,
 
     .. math::
         \mathrm{ECE} = \sum_B \frac{n_B}{N}
             \left| \text{share right}_B - \text{mean probability}_B \right|,
 
-    with an interval. The caption gives its mean for perfectly calibrated probabilities and as many
-    samples, which is positive, then log loss and Brier score. For their intervals see
-    :mod:`bsdr_models.metrics`. Bars are Wilson intervals.
+    with an interval, and its mean for perfectly calibrated probabilities and as many samples, which
+    is positive; then log loss and Brier score. For their intervals see :mod:`bsdr_models.metrics`.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def plot_reliability(
         Use the probability of this label. By default that of the predicted class (classes), or all
         labels together (multi-label).
     n_bins, strategy
-        Bins of equal width ("uniform") or of equal counts ("quantile"), as in scikit-learn's
+        Bins of equal counts ("quantile") or of equal width ("uniform"), as in scikit-learn's
         `calibration_curve`.
     prob
         Probability of an interval.
@@ -147,17 +147,8 @@ def plot_reliability(
     rng = np.random.default_rng(SEED)
     error = calibration_error(stated, happened, bins.index, prob=prob, rng=rng)
 
-    ax = axes_or_new(ax, width=6.8, height=4.8)
-    ax.bar(
-        bins.edges[:-1],
-        bins.count / stated.size,
-        width=np.diff(bins.edges),
-        align="edge",
-        color=PALER,
-        edgecolor="white",
-        label="share of samples",
-    )
-    ax.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=1.0, linestyle="--", label="calibrated")
+    ax = axes_or_new(ax, width=5.6, height=5.2)
+    ax.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=1.0)
     reach = np.abs(bins.intervals(prob) - bins.share)  # (low and high, filled bins)
     ax.errorbar(
         bins.mean,
@@ -166,19 +157,30 @@ def plot_reliability(
         fmt="o",
         color=POSITIVE,
         ecolor=POSITIVE,
-        capsize=2.5,
-        elinewidth=1.0,
-        markersize=5,
-        label=f"frequency, {prob:.0%} interval",
+        elinewidth=2.0,
+        markersize=7,
+        markeredgecolor="white",
     )
-    ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.02), xlabel=what, ylabel="observed frequency")
-    add_legend(ax)
+    for place, gid, shown, shade in (
+        (1.02, "happened", happened, GREY),
+        (-0.05, "not-happened", ~happened, WRONG),
+    ):
+        ticks = ax.vlines(stated[shown], place, place + 0.03, colors=shade, linewidths=0.8)
+        ticks.set(alpha=float(np.clip(150.0 / stated.size, 0.1, 0.8)), gid=gid)
+    begin = 0.0 if stated.min() < 0.25 else float(np.floor(10.0 * stated.min()) / 10.0 - 0.05)
+    ax.set(xlim=(begin - 0.01, 1.01), ylim=(-0.06, 1.06), xlabel=what, ylabel="observed frequency")
     losses = _losses(tree, label, stated, happened, prob, rng)
+    kind = "samples" if stated.shape[1] == 1 else "predictions"
     note = (
-        f"{stated.size} predictions; expected error if calibrated {bins.floor:.3f}. "
-        f"Log loss {losses[0]}, Brier score {losses[1]}; {prob:.0%} intervals."
+        f"{len(bins.mean)} bins of {stated.size} {kind} and {prob:.0%} intervals; ticks: single "
+        f"{kind}, right above, wrong below. Calibration error {error} (if calibrated "
+        f"{bins.floor:.3f}), log loss {losses[0]}, Brier score {losses[1]}."
     )
-    set_title(ax, f"Calibration error {error}", note)
+    title = f"Said {stated.mean():.0%}, right {happened.mean():.0%}"
+    if label is not None:
+        title = f"Said {stated.mean():.0%}, were {happened.mean():.0%}"
+        note = note.replace("right above, wrong below", "others below")
+    set_title(ax, title, note)
     return ax
 
 
@@ -224,6 +226,8 @@ def _calibration(
     n_bins: int,
     strategy: Literal["uniform", "quantile"],
 ) -> Calibration:
+    if n_bins < 1:
+        raise ValueError(f"n_bins must be at least 1, got {n_bins}")
     index_shape, stated, happened = stated.shape, stated.ravel(), happened.ravel()
     share, mean = calibration_curve(happened, stated, n_bins=n_bins, strategy=strategy)
     edges = np.linspace(0.0, 1.0, n_bins + 1)

@@ -87,19 +87,23 @@ def plot_loadings(
 
 @styled
 def plot_relevance(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
-    """Plot the relevance of each component, and count the active ones.
+    """Plot the relevance of each component, or the evidence by number of components.
 
     Relevance is the component's share of the between-sample variance of latent coordinates times
-    weights. Components below one per cent count as switched off by the prior.
+    weights. Components below one per cent count as switched off by the prior. A fit with
+    ``n_components="auto"`` shows the log evidence of every number of components that it compared.
 
     Parameters
     ----------
     tree
-        Needs `fit/relevance` (component,).
+        Needs `fit/relevance` (component,), or the root attributes `components_compared` and
+        `components_log_evidence`.
     ax
         Axes to draw on; a new figure by default.
     """
     fit = read(tree, "fit", "relevance")
+    if "components_compared" in tree.attrs:
+        return _plot_evidence(tree, ax)
     relevance = fit["relevance"].values
     order = _largest(relevance, len(relevance))
     alive = relevance[order] >= ALIVE
@@ -116,6 +120,26 @@ def plot_relevance(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
     ax.set(xlabel="component", ylabel="share of the variance")
     note = f"Variance of latent × weights between samples; below {ALIVE:.0%} (dashed) switched off."
     set_title(ax, f"{alive.sum()} of {len(order)} components in use", note)
+    return ax
+
+
+def _plot_evidence(tree: xr.DataTree, ax: Axes | None) -> Axes:
+    """Log evidence of every number of components compared, relative to the largest."""
+    number = np.atleast_1d(tree.attrs["components_compared"])
+    evidence = np.atleast_1d(tree.attrs["components_log_evidence"])
+    number, evidence = number[np.argsort(number)], evidence[np.argsort(number)]
+    below = evidence - evidence.max()
+    ax = axes_or_new(ax, width=5.4, height=3.8)
+    ax.plot(number, below, "o-", color=POSITIVE, linewidth=1.6, markersize=6)
+    best = below == 0.0
+    ax.scatter(number[best], below[best], s=130, facecolors="none", edgecolors=INK, zorder=4)
+    ax.set_xticks(number)
+    ax.margins(y=0.12)
+    ax.set(xlabel="number of components", ylabel="log evidence below the largest (nats)")
+    shares = ", ".join(f"{share:.0%}" for share in -np.sort(-tree["fit/relevance"].values))
+    note = f"Ring: largest, {evidence.max():.1f} nats. Shares of the variance of its components: "
+    title = f"{number[best][0]} of up to {number[-1]} components have the largest evidence"
+    set_title(ax, title, f"{note}{shares}.")
     return ax
 
 

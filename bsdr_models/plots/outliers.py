@@ -80,9 +80,9 @@ def plot_outliers(
     note = (
         f"Dashed: {prob:.0%} limits, T² {limit:.3g}"
         + (f", Q {q_end:.3g}" if np.isfinite(q_end) else "; no residual")
-        + f". {len(out)} of {len(t2)} samples beyond."
+        + "."
     )
-    set_title(ax, "Outliers", note)
+    set_title(ax, f"{len(out)} of {len(t2)} samples beyond the limits", note)
     excess = np.maximum(t2 / limit, q / q_end)[out]
     named = out[np.argsort(-excess, kind="stable")][:MAX_NAMED]
     points = np.column_stack([t2, q])[named]

@@ -15,7 +15,6 @@ from bsdr_models.plots._style import (
     INK,
     PALE,
     POSITIVE,
-    add_legend,
     axes_or_new,
     name_features,
     set_title,
@@ -100,24 +99,22 @@ def plot_predictive_check(
         ax = axes_or_new(ax, width=6.8, height=4.4)
         _draw_distribution(ax, replicated[..., output], observed[:, output], prob)
         ax.set(xlabel=f"{labels[output]} (scaled)", ylabel="cumulative share of samples")
-        add_legend(ax)
-        note = f"Band: pointwise {prob:.0%} of {len(replicated)} replicates." + caveat
+        note = f"Line: observed; band: pointwise {prob:.0%} of {len(replicated)} replicates." + caveat
         set_title(ax, "Replicated and observed outputs", note)
         return ax
     table = predictive_check_table(tree, prob=prob)
     place = np.arange(len(labels))
     ax = axes_or_new(ax, width=6.4, height=1.9 + 0.26 * len(labels))
-    ax.hlines(place, table["low"], table["high"], color=PALE, linewidth=7.0, label="replicated")
+    ax.hlines(place, table["low"], table["high"], color=PALE, linewidth=7.0)
     ax.scatter(table["replicated"], place, marker="|", s=90, color=INK, zorder=2.5)
-    ax.scatter(table["observed"], place, s=36, color=POSITIVE, zorder=3, label="observed")
+    ax.scatter(table["observed"], place, s=36, color=POSITIVE, zorder=3)
     name_features(ax, np.array([str(name) for name in labels]))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel(f"samples with the {kind}")
-    add_legend(ax)
     outside = int(np.sum((table["observed"] < table["low"]) | (table["observed"] > table["high"])))
-    note = f"Bars: {prob:.0%} of {len(replicated)} replicates; {outside} of {len(labels)} "
-    note += "observed counts lie outside."
-    set_title(ax, "Replicated and observed targets", note + caveat)
+    note = f"Points: observed; bars: {prob:.0%} of {len(replicated)} replicates, with their mean."
+    title = f"{outside} of {len(labels)} observed counts outside the {prob:.0%} intervals"
+    set_title(ax, title, note + caveat)
     return ax
 
 
@@ -128,9 +125,9 @@ def _draw_distribution(ax: Axes, replicated: FloatArray, observed: FloatArray, p
     grid = np.linspace(low, high, N_GRID)
     share = np.stack([np.searchsorted(np.sort(row), grid, side="right") for row in replicated])
     ends = np.quantile(share / len(observed), [0.5 - prob / 2.0, 0.5 + prob / 2.0], axis=0)
-    ax.fill_between(grid, *ends, color=PALE, linewidth=0.0, label="replicated")
+    ax.fill_between(grid, *ends, color=PALE, linewidth=0.0)
     seen = np.searchsorted(np.sort(observed), grid, side="right") / len(observed)
-    ax.step(grid, seen, where="post", color=POSITIVE, linewidth=1.8, label="observed")
+    ax.step(grid, seen, where="post", color=POSITIVE, linewidth=1.8)
     ax.set_ylim(0.0, 1.0)
 
 

@@ -13,10 +13,10 @@ from bsdr_models.plots._style import (
     INK,
     PALE,
     POSITIVE,
-    add_legend,
     axes_or_new,
     color,
     marker,
+    name_lines,
     set_title,
     styled,
 )
@@ -127,6 +127,7 @@ def plot_cross_validation(
     value, mean = table["value"].values, table["mean"].values
     error, others = table["standard_error"].values, table["others"].values
     lines = list(dict.fromkeys(others.tolist()))
+    drawn = {}
     if len(lines) > MAX_LINES:
         raise ValueError(
             f"the other parameters have {len(lines)} settings, more than {MAX_LINES} lines: "
@@ -141,7 +142,7 @@ def plot_cross_validation(
         on = np.flatnonzero(others == line)
         on = on[np.argsort(at[on], kind="stable")]
         shade = POSITIVE if len(lines) == 1 else color(i)
-        ax.errorbar(
+        bars = ax.errorbar(
             at[on],
             mean[on],
             yerr=error[on],
@@ -152,8 +153,8 @@ def plot_cross_validation(
             linewidth=1.6,
             elinewidth=1.0,
             capsize=2.5,
-            label=line or None,
         )
+        drawn[bars.lines[0]] = line
     larger = bool(table.attrs["larger_is_better"])
     best = int(np.argmax(mean) if larger else np.argmin(mean))
     near = mean[best] - error[best] if larger else mean[best] + error[best]
@@ -164,7 +165,7 @@ def plot_cross_validation(
     name = table.attrs["measure"]
     ax.set(xlabel=table.attrs["parameter"].replace("_", " "), ylabel=name)
     if len(lines) > 1:
-        add_legend(ax)
+        name_lines(ax, drawn)
     chosen = f"{value[best]:g}" if numbers else value[best]
     note = (
         f"Ring: best, {mean[best]:.3g} at {chosen}; dashed: one standard error from it. Bars: one "
@@ -211,12 +212,14 @@ def plot_permutation(
     score, null = (-score, -null) if loss else (score, null)
     ax = axes_or_new(ax, width=6.4, height=4.0)
     bins = "auto" if np.ptp(null) > 0.0 else 1
-    ax.hist(null, bins=bins, color=PALE, edgecolor="white", label="permuted labels")
-    ax.axvline(score, color=POSITIVE, linewidth=2.2, label="true labels", gid="observed")
+    ax.hist(null, bins=bins, color=PALE, edgecolor="white")
+    ax.axvline(score, color=POSITIVE, linewidth=2.2, gid="observed")
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(xlabel=f"held-out {name}", ylabel="permutations")
-    add_legend(ax)
-    note = f"{as_good} of {len(null)} permutations are as good as the true labels ({score:.3g})."
+    note = (
+        f"Grey: permuted labels; blue: true labels, {score:.3g}. {as_good} of {len(null)} "
+        "permutations are as good."
+    )
     if not as_good:
         note += f" The smallest possible p is {1.0 / (len(null) + 1.0):.2g}."
     set_title(ax, f"Permutation test, p = {p_value:.2g}", note)

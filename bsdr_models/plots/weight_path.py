@@ -13,10 +13,10 @@ from bsdr_models.plots._read import read
 from bsdr_models.plots._style import (
     INK,
     POSITIVE,
-    add_legend,
     axes_or_new,
     color,
     marker,
+    name_lines,
     set_title,
     styled,
 )
@@ -65,13 +65,17 @@ def plot_weight_path(
     band = f"{measure}_sd" in path
 
     ax = axes_or_new(ax, width=7.2 if len(names) > 1 else 6.4, height=4.2)
+    lines = {}
     for i, name in enumerate(names):
         one = path if name is None else path.sel({APPROXIMATION: name})
         values = one[measure].values
         shade = POSITIVE if name is None else color(i)
         symbol: dict[str, Any] = {"color": shade, "marker": marker(i), "markersize": 6.0}
         stroke = STROKES[i % len(STROKES)]
-        ax.plot(place[inner], values[inner], linestyle=stroke, linewidth=1.8, label=name, **symbol)
+        (line,) = ax.plot(
+            place[inner], values[inner], linestyle=stroke, linewidth=1.8, label=name, **symbol
+        )
+        lines[line] = str(name)
         # Side by side at the ends, where there are no lines.
         beside = place[~inner] * APART ** (i - 0.5 * (len(names) - 1))
         ax.plot(beside, values[~inner], linestyle="none", markerfacecolor="white", **symbol)
@@ -101,7 +105,7 @@ def plot_weight_path(
         )
         note += f" Dashed: chosen weight, {_text(float(chosen))}."
     if len(names) > 1:
-        add_legend(ax)
+        name_lines(ax, lines)
     set_title(ax, f"{title} against the weight of the classes", note)
     return ax
 

@@ -9,7 +9,12 @@ import xarray as xr
 from scipy.stats import norm
 from sklearn.metrics import log_loss
 
-from bsdr_models.plots import plot_certainty, plot_confusion, plot_reliability
+from bsdr_models.plots import (
+    plot_certainty,
+    plot_confusion,
+    plot_reliability,
+    reliability_table,
+)
 from bsdr_models.plots.calibration import _calibration
 
 
@@ -24,8 +29,45 @@ def tree_of(probability, y, labels=("a", "b")):
 def test_confusion_counts_rows_of_true_and_columns_of_predicted_classes():
     probability = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]]
     ax = plot_confusion(tree_of(probability, "abbb"))
-    np.testing.assert_array_equal(ax.images[0].get_array(), [[1, 0], [2, 1]])
-    assert "2 of 4 correct" in ax.texts[-1].get_text()
+    assert cells(ax) == {(0, 0): "1", (1, 0): "2", (1, 1): "1"}
+    assert recall(ax) == ["100%", "33%"]
+    title, note = title_and_note(ax)
+    assert title == "50.0% correct"
+    assert "2 of 4 correct" in note
+    assert "balanced error 33.3%" in note
+    assert "Most often: b as a (2)." in note
+
+
+def test_right_is_grey_and_wrong_is_red():
+    image = plot_confusion(tree_of([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], "abb")).images[0]
+    shades = np.asarray(image.get_array())[..., :3]
+    assert np.ptp(shades[0, 0]) < 0.2
+    assert shades[1, 0, 0] > 1.5 * shades[1, 0, 1]
+    np.testing.assert_array_equal(shades[0, 1], 1.0)
+
+
+def test_twenty_classes_are_written_in_their_cells_and_a_class_without_samples_has_no_recall():
+    rng = np.random.default_rng(0)
+    names = [f"class {i}" for i in range(20)]
+    y = rng.choice(names[:-1], size=400)
+    ax = plot_confusion(tree_of(rng.dirichlet(np.ones(20), size=400), y, labels=names))
+    figure = ax.get_figure()
+    figure.canvas.draw()
+    assert len(recall(ax)) == 19
+    side = ax.get_window_extent().width / 20
+    inside = [text for text in ax.texts if text.get_text().isdigit()]
+    assert sum(int(text.get_text()) for text in inside) == 400
+    assert max(text.get_window_extent().width for text in inside) < side
+
+
+def cells(ax):
+    """Texts of the cells by (true, predicted)."""
+    found = [text for text in ax.texts if text.get_text().isdigit()]
+    return {(text.get_position()[1], text.get_position()[0]): text.get_text() for text in found}
+
+
+def recall(ax):
+    return [text.get_text() for text in ax.texts if text.get_gid() == "recall"]
 
 
 def test_a_label_that_was_never_learnt_is_named():
@@ -35,7 +77,7 @@ def test_a_label_that_was_never_learnt_is_named():
 
 def test_classes_may_be_numbers():
     ax = plot_confusion(tree_of([[0.9, 0.1], [0.2, 0.8]], [2.5, 1.5], labels=(1.5, 2.5)))
-    np.testing.assert_array_equal(ax.images[0].get_array(), [[0, 1], [1, 0]])
+    assert cells(ax) == {(0, 1): "1", (1, 0): "1"}
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "quantile"])
@@ -75,9 +117,9 @@ def test_floor_is_the_error_of_perfect_probabilities():
 def test_reliability_bars_solve_wilsons_equation(make_predictions, wine):
     """The ends are the shares p for which the one seen is z standard errors of p away."""
     tree = make_predictions(wine, n_obs=400)
-    ax = plot_reliability(tree, n_bins=5, strategy="quantile", prob=0.8)
-    histogram, (points, _, (segments,)) = ax.containers
-    count = 400 * np.array([bar.get_height() for bar in histogram])
+    ax = plot_reliability(tree, n_bins=5, prob=0.8)
+    ((points, _, (segments,)),) = ax.containers
+    count = reliability_table(tree, n_bins=5)["count"].values
     np.testing.assert_allclose(count, 80, atol=1)
     ends = np.stack(segments.get_segments())[:, :, 1]
     share = points.get_ydata()[:, None]
@@ -98,8 +140,11 @@ def test_reliability_states_proper_scores_with_intervals(make_predictions, wine)
     probability = predictions["probability"].values
     y = [labels.index(value) for value in predictions["y"].values.tolist()]
     expected = log_loss(y, probability, labels=range(len(labels)))
-    assert re.search(r"Calibration error 0\.\d{3} \(0\.\d{3} to 0\.\d{3}\)", title)
-    assert f"Log loss {expected:.3f} (" in note
+    best = probability.max(axis=1).mean()
+    share = np.mean(probability.argmax(axis=1) == y)
+    assert title == f"Said {best:.0%}, right {share:.0%}"
+    assert re.search(r"Calibration error 0\.\d{3} \(0\.\d{3} to 0\.\d{3}\)", note)
+    assert f"log loss {expected:.3f} (" in note
     truth = np.eye(len(labels))[y]
     brier = np.mean(np.sum((probability - truth) ** 2, axis=1))
     assert f"Brier score {brier:.3f} (" in note
@@ -107,8 +152,30 @@ def test_reliability_states_proper_scores_with_intervals(make_predictions, wine)
 
     _, note = title_and_note(plot_reliability(tree, label=labels[1]))
     expected = log_loss(truth[:, 1], probability[:, 1])
-    assert f"Log loss {expected:.3f} (" in note
+    assert f"log loss {expected:.3f} (" in note
     assert f"Brier score {np.mean((probability[:, 1] - truth[:, 1]) ** 2):.3f} (" in note
+
+
+def test_ticks_are_the_probabilities_of_right_and_of_wrong_predictions(make_predictions, wine):
+    tree = make_predictions(wine, n_obs=100)
+    ax = plot_reliability(tree)
+    best = tree["predictions/probability"].values.max(axis=1)
+    ticks = {
+        item.get_gid(): [segment[0, 0] for segment in item.get_segments()]
+        for item in ax.collections
+        if item.get_gid()
+    }
+    np.testing.assert_allclose(np.sort(np.concatenate([*ticks.values()])), np.sort(best))
+    share = len(ticks["happened"]) / 100
+    assert ax.get_title(loc="left") == f"Said {best.mean():.0%}, right {share:.0%}"
+
+
+def test_bins_of_equal_width_are_an_option_and_none_is_refused(make_predictions, wine):
+    tree = make_predictions(wine, n_obs=100)
+    fixed = reliability_table(tree, n_bins=5, strategy="uniform")
+    assert np.all(np.diff(np.floor(5.0 * fixed["probability"].values)) >= 1.0)
+    with pytest.raises(ValueError, match="n_bins must be at least 1, got 0"):
+        plot_reliability(tree, n_bins=0)
 
 
 def test_certainty_stacks_probabilities_to_one(wine_predictions):

@@ -146,6 +146,7 @@ def check_readable(ax):
     named = [text.get_text() for text in ax.get_yticklabels()]
     assert ax.get_ylabel() or not all(_is_number(name) for name in named), "y has no name"
 
+    check_texts(figure)
     title = ax.get_title(loc="left")
     assert title
     (heading,) = (t.get_window_extent() for t in ax.get_children() if _says(t, title))
@@ -159,6 +160,58 @@ def check_readable(ax):
         boxes = [text.get_window_extent() for text, _ in names.place(ax)]
         assert len(boxes) >= 0.7 * len(names.texts)
         assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2)), "names overlap"
+
+
+def check_texts(figure):
+    """No text over another, and none beyond the edge of the figure."""
+    texts = [text for text in figure.findobj(Text) if text.get_text().strip() and _seen(text)]
+    boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
+    page = figure.bbox.padded(2.0)
+    for text, box in boxes:
+        assert page.containsx(box.x0) and page.containsx(box.x1), f"{text!r} is cut off"
+        assert page.containsy(box.y0) and page.containsy(box.y1), f"{text!r} is cut off"
+    for (one, a), (other, b) in itertools.combinations(boxes, 2):
+        across = min(a.x1, b.x1) - max(a.x0, b.x0)
+        up = min(a.y1, b.y1) - max(a.y0, b.y0)
+        assert across <= 2.0 or up <= 2.5, f"{one!r} and {other!r} overlap"
+
+
+def _seen(text):
+    """Whether a text is drawn: it and its Axes are visible, and a tick lies within the limits."""
+    if not text.get_visible() or (text.axes is not None and not text.axes.axison):
+        return False
+    for axis in () if text.axes is None else (text.axes.xaxis, text.axes.yaxis):
+        ticks = axis.get_ticklabels(which="both")
+        if text in ticks:
+            place = text.get_position()[axis is text.axes.yaxis]
+            low, high = sorted(axis.get_view_interval())
+            slack = 1e-9 * (high - low)
+            return low - slack <= place <= high + slack
+    return True
+
+
+@pytest.mark.parametrize("loc", ["center", "left", "right"])
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_title_set_later_replaces_the_heading_above_the_caption(name, loc):
+    ax = draw(name)
+    ax.set_title("My title", loc=loc)
+    figure = ax.get_figure()
+    figure.canvas.draw()
+    shown = [text for text in (ax.get_title(loc=place) for place in ("left", "center", "right"))]
+    assert [text for text in shown if text] == ["My title"]
+    (heading,) = (text for text in ax.get_children() if _says(text, "My title"))
+    notes = [text for text in ax.texts if text.get_fontsize() == 8.5]
+    above = heading.get_window_extent()
+    assert not any(above.overlaps(note.get_window_extent()) for note in notes)
+    assert above.y0 >= max(note.get_window_extent().y1 for note in notes)
+    assert above.y1 <= figure.bbox.y1 + 1.0
+
+
+def draw(name, **keywords):
+    """That plot of a fit which has what it needs."""
+    source = {"plot_landscape": "dgplvm", "plot_bound": "bsdr_paper"}.get(name, "bsdr")
+    arguments = other_arguments(name) if name in OTHERS else (fitted(source),)
+    return getattr(plots, name)(*arguments, **keywords)
 
 
 def _says(artist, text):
@@ -200,11 +253,9 @@ def test_plots_of_what_other_tools_return(name):
 @pytest.mark.parametrize("name", PLOTS)
 def test_two_axes_fit_a_constrained_figure(name):
     """In given axes too, smaller than the plot would make its own."""
-    source = {"plot_landscape": "dgplvm", "plot_bound": "bsdr_paper"}.get(name, "bsdr")
-    arguments = other_arguments(name) if name in OTHERS else (fitted(source),)
     figure, (left, right) = plt.subplots(1, 2, figsize=(14, 5.5), layout="constrained")
     for ax in (left, right):
-        assert getattr(plots, name)(*arguments, ax=ax) is ax
+        assert draw(name, ax=ax) is ax
     assert plt.get_fignums() == [figure.number]
     for ax in (left, right):
         check_readable(ax)

@@ -51,13 +51,37 @@ def test_feature_relevance_shows_the_largest_in_order(wine):
     assert [text.get_text() for text in ax.get_yticklabels()] == list(expected)
 
 
-def test_inset_shows_the_gap_to_the_end(wine):
+def test_the_bound_is_drawn_as_its_distance_to_the_end(wine):
     ax = plot_bound(wine)
     elbo = wine["fit/elbo"].values
-    np.testing.assert_array_equal(ax.lines[0].get_ydata(), elbo)
-    (inset,) = ax.child_axes
-    assert inset.get_yscale() == "log"
-    np.testing.assert_allclose(inset.lines[0].get_ydata(), (elbo.max() - elbo)[:-1])
+    assert ax.get_yscale() == "log"
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), (elbo.max() - elbo)[:-1])
+    assert f"{elbo[-1]:,.2f} nats" in ax.texts[-1].get_text()
+
+
+@pytest.mark.parametrize(
+    ("attrs", "said"),
+    [
+        ({"converged": 1, "interrupted": 0}, "converged"),
+        ({"converged": 0, "interrupted": 0}, "stopped at max_iter"),
+        ({"converged": 0, "interrupted": 1}, "interrupted"),
+    ],
+)
+def test_the_title_says_how_the_ascent_ended(attrs, said, wine):
+    tree = wine.copy()
+    tree.attrs.update(attrs)
+    assert plot_bound(tree).get_title(loc="left") == f"Bound: {said}"
+
+
+def test_evidence_by_number_of_components(make_fit):
+    tree = make_fit(n_components=2)
+    tree.attrs["components_compared"] = [2, 1, 3]
+    tree.attrs["components_log_evidence"] = [-40.0, -52.5, -41.0]
+    ax = plot_relevance(tree)
+    np.testing.assert_allclose(ax.lines[0].get_xydata(), [[1, -12.5], [2, 0.0], [3, -1.0]])
+    assert ax.get_title(loc="left").startswith("2 of up to 3 components")
+    shares = sorted(tree["fit/relevance"].values)[::-1]
+    assert ", ".join(f"{share:.0%}" for share in shares) in ax.texts[-1].get_text()
 
 
 def test_terms_add_up_to_the_gap_of_the_bound(wine):

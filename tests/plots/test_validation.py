@@ -51,7 +51,7 @@ def test_other_parameters_become_lines():
     grid = {"pca__n_components": [1, 2], "logisticregression__C": [0.01, 1.0, 100.0]}
     found = search(grid, scoring="accuracy")
     ax = plot_cross_validation(found)
-    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["C=0.01", "C=1.0", "C=100.0"]
+    assert {"C=0.01", "C=1.0", "C=100.0"} <= {text.get_text() for text in ax.texts}
     (ring,) = (c for c in ax.collections if c.get_gid() == "best")
     assert ring.get_offsets()[0, 1] == pytest.approx(found.best_score_)
     assert plot_cross_validation(found, "C").get_xscale() == "log"
@@ -108,7 +108,7 @@ def test_permutations_as_scikit_learn_counts_them():
     assert line.get_xdata()[0] == result[0]
     as_good = int(np.sum(result[1] >= result[0]))
     assert result[2] == pytest.approx((1 + as_good) / 20)
-    assert f"{as_good} of 19 permutations" in ax.texts[-1].get_text()
+    assert f"{as_good} of 19 permutations" in ax.texts[-1].get_text().replace("\n", " ")
 
 
 def test_a_loss_keeps_its_p_value_and_says_how_small_it_can_be():
