@@ -198,7 +198,7 @@ def draw_pictures(
         "landscape_dgplvm": lambda ax: plots.plot_landscape(process.idata_, ax=ax),
         "decision_regions_bm2pca": lambda ax: plots.plot_decision_regions(margins.idata_, ax=ax),
         "decision_regions": lambda ax: plots.plot_decision_regions(tree, ax=ax),
-        "loadings": lambda ax: plots.plot_loadings(tree, ax=ax),
+        "features": lambda ax: plots.plot_features(tree, ax=ax),
         "relevance": lambda ax: plots.plot_relevance(tree, ax=ax),
         "bound": lambda ax: plots.plot_bound(fitted["paper"].idata_, ax=ax),
         "confusion": lambda ax: plots.plot_confusion(merged, ax=ax),

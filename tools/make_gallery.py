@@ -16,7 +16,13 @@ from PIL import Image
 from sklearn.datasets import load_wine
 from sklearn.model_selection import GridSearchCV, permutation_test_score, train_test_split
 
-from bsdr_models import BSDRClassifier, DGPLVMClassifier, cross_validated_map, plots
+from bsdr_models import (
+    BSDRClassifier,
+    DGPLVMClassifier,
+    cross_validated_map,
+    feature_stability,
+    plots,
+)
 from bsdr_models.bsdr.predictive_check import predictive_check
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
@@ -43,6 +49,7 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
     permuted = permutation_test_score(paper, X, y, **options)
     check = predictive_check(tree, rng=np.random.default_rng(0))
     far = model.predict_idata(foreign, truth)
+    stability = feature_stability(model, rows, known, random_state=0)
     return {
         "scores": lambda: plots.plot_map(tree),
         "scores_held_out": lambda: plots.plot_map(held_out, group="predictions"),
@@ -50,12 +57,10 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "scores_one": lambda: plots.plot_map(new, group="predictions", components=0),
         "decision_regions": lambda: plots.plot_decision_regions(tree),
         "landscape": lambda: plots.plot_landscape(process.idata_),
-        "loadings": lambda: plots.plot_loadings(tree),
+        "features": lambda: plots.plot_features(tree, stability=stability),
         "biplot": lambda: plots.plot_biplot(tree),
         "correlation_circle": lambda: plots.plot_correlation_circle(tree),
-        "variable_importance": lambda: plots.plot_variable_importance(tree, top=5),
         "relevance": lambda: plots.plot_relevance(tree),
-        "feature_relevance": lambda: plots.plot_feature_relevance(tree),
         "outliers": lambda: plots.plot_outliers(far, group="predictions"),
         "certainty": lambda: plots.plot_certainty(new),
         "confusion": lambda: plots.plot_confusion(new),

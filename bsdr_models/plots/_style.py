@@ -144,7 +144,7 @@ def set_title(ax: Axes, title: str, note: str = "") -> None:
     if layout is not None:
         layout.execute(figure)  # fixes the width of the Axes, which is measured next
     points = ax.get_window_extent().width * 72.0 / figure.dpi
-    lines = _wrap(note, points)
+    lines = wrap(note, points)
     ax.set_title(title, pad=6.0 + 1.3 * NOTE_SIZE * len(lines))
     ax.annotate(
         "\n".join(lines),
@@ -159,7 +159,7 @@ def set_title(ax: Axes, title: str, note: str = "") -> None:
     )
 
 
-def _wrap(text: str, points: float) -> list[str]:
+def wrap(text: str, points: float) -> list[str]:
     """Lines of at most that width."""
     lines: list[str] = []
     for word in text.split():

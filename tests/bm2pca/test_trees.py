@@ -419,9 +419,8 @@ def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
     if target == "multiclass" and "weights" in tree["posterior"] and r == R:
         plots.plot_map(tree)
         plots.plot_decision_regions(tree)
-    plots.plot_loadings(tree)
     plots.plot_relevance(tree)
-    plots.plot_feature_relevance(tree)
+    plots.plot_features(tree)
     if "elbo" in tree["fit"]:
         plots.plot_bound(tree)
     assert plots.map_table(tree)["mean"].shape == (N, r)

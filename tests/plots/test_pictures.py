@@ -51,12 +51,14 @@ CASES = {
     "regions": ("wine", plots.plot_decision_regions, {"resolution": 12, "n_draws": 4}),
     "regions of digits": ("digits", plots.plot_decision_regions, {"resolution": 12, "n_draws": 4}),
     "regions of many": ("many", plots.plot_decision_regions, {"resolution": 8, "n_draws": 2}),
-    "loadings": ("wine", plots.plot_loadings, {}),
-    "loadings of digits": ("digits", plots.plot_loadings, {"component": 5}),
-    "loadings of long names": ("long", plots.plot_loadings, {}),
+    "features": ("wine", plots.plot_features, {}),
+    "features of digits": ("digits", plots.plot_features, {"n_features": 20}),
+    "features of long names": ("long", plots.plot_features, {}),
+    "features of many classes": ("many", plots.plot_features, {}),
+    "features of values": ("regression", plots.plot_features, {}),
+    "features of labels": ("multilabel", plots.plot_features, {"labels": ["dry"]}),
     "relevance": ("digits", plots.plot_relevance, {}),
     "relevance of two": ("wine", plots.plot_relevance, {}),
-    "feature relevance": ("wine", plots.plot_feature_relevance, {}),
     "bound": ("wine", plots.plot_bound, {}),
     "bound by term": ("wine", plots.plot_bound, {"by_term": True}),
     "confusion": ("wine_new", plots.plot_confusion, {}),
@@ -115,7 +117,7 @@ def test_given_axes_are_used(case, trees):
 
 
 @pytest.mark.parametrize(
-    "case", ["loadings", "loadings of digits", "certainty", "scores, one of many classes"]
+    "case", ["features", "features of digits", "certainty", "scores, one of many classes"]
 )
 def test_names_of_samples_do_not_overlap(case, trees):
     name, plot, kwargs = CASES[case]
@@ -135,7 +137,7 @@ def test_legend_stays_inside_without_a_layout_engine(trees):
     assert legend.x1 <= ax.get_window_extent().x1
 
 
-@pytest.mark.parametrize("case", ["scores", "loadings", "relevance", "bound by term", "certainty"])
+@pytest.mark.parametrize("case", ["scores", "features", "relevance", "bound by term", "certainty"])
 def test_axes_without_names_are_numbered_from_zero(case, trees):
     name, plot, kwargs = CASES[case]
     tree = trees[name].copy()
@@ -151,9 +153,7 @@ def test_axes_without_names_are_numbered_from_zero(case, trees):
     [
         (plots.plot_map, "'latent_cov'"),
         (plots.plot_decision_regions, "'y_index'"),
-        (plots.plot_loadings, "'projection_sd'"),
         (plots.plot_relevance, "'relevance'"),
-        (plots.plot_feature_relevance, "'feature_relevance'"),
         (plots.plot_bound, "'elbo'"),
         (plots.map_table, "'latent_cov'"),
     ],
