@@ -60,7 +60,7 @@ def feature_stability(
     r"""Refit a model to parts of the samples, and count how often each feature is selected.
 
     A refit selects the ``n_selected`` features of largest importance, the root mean square of the
-    coefficients over posterior draws (rescaled to a common size) and centred class scores, by which
+    posterior mean coefficients over centred class scores, by which
     :func:`bsdr_models.plots.plot_features` orders features. By default the parts are complementary
     halves [1]_, drawn within each class.
 
@@ -219,9 +219,10 @@ def _read(fitted: Any) -> _Refit:
         classes = "y_index" in fit
         if tree.attrs.get("target") != "regression":
             draws = of_common_size(draws, centred=classes)
+        mean = draws.mean(axis=0)
         return _Refit(
-            importance=importance(draws, centred=classes),
-            coef=draws.mean(axis=0),
+            importance=importance(mean, centred=classes),
+            coef=mean,
             features=coef[FEATURE].values,
             outcomes=coef[LABEL].values,
         )

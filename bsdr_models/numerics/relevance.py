@@ -50,16 +50,17 @@ def of_common_size(coef: FloatArray, *, centred: bool) -> FloatArray:
 
 
 def importance(coef: FloatArray, *, centred: bool) -> FloatArray:
-    """Root mean square of the coefficients of each feature over draws and outcomes, (P,).
+    """Root mean square of the coefficients of each feature over outcomes, (P,).
 
     Parameters
     ----------
-    coef : (S, P, K)
-        Draws.
+    coef : (P, K)
+        Posterior means. A mean square over draws would add the variance, which is all that a
+        feature outside the row space of the samples has.
     centred : bool
         Whether to centre over the K classes, of whose scores only differences matter.
     """
-    return np.asarray(np.sqrt(np.mean(_centre(coef, centred) ** 2, axis=(0, 2))))
+    return np.asarray(np.sqrt(np.mean(_centre(coef, centred) ** 2, axis=1)))
 
 
 def _centre(coef: FloatArray, centred: bool) -> FloatArray:

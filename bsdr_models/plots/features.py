@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL, OBS
 from bsdr_models.numerics.relevance import importance, of_common_size
-from bsdr_models.plots._read import APPROXIMATE, caveats, check_label, check_prob, read
+from bsdr_models.plots._read import APPROXIMATE, TOO_NARROW, caveats, check_label, check_prob, read
 from bsdr_models.plots._style import (
     GREY,
     HALO,
@@ -66,8 +66,8 @@ def features_table(
         the posterior mean of the class score over the training samples, 0 for a constant feature.
         It is left out if the tree does not hold X.
 
-        `importance` (feature,) is the root mean square of the coefficients, centred over classes,
-        over draws and outcomes; correlated features share it. With `stability` also `selected`
+        `importance` (feature,) is the root mean square of `mean`, centred over classes, over
+        outcomes; correlated features share it. With `stability` also `selected`
         (feature,), the share of refits that select the feature.
 
         For a nonlinear model: `mean` and `alone` (feature, component), the mean slopes of the
@@ -104,7 +104,7 @@ def features_table(
             "mean": draws.mean(axis=0),
             "sign_probability": np.maximum((draws > 0.0).mean(axis=0), (draws < 0.0).mean(axis=0)),
         }
-        size, axis = importance(draws, centred=classes), coef[LABEL]
+        size, axis = importance(columns["mean"], centred=classes), coef[LABEL]
         scores = None if (X := _samples(tree)) is None else np.nan_to_num(X) @ columns["mean"]
     else:
         fit = read(tree, "fit", "projection_mean", "feature_relevance")
@@ -260,7 +260,7 @@ def _panels(
     tree: xr.DataTree, table: xr.Dataset, axis: str, labels: Sequence[Hashable] | None
 ) -> list[int]:
     """Positions of the scores to show."""
-    known: list[Hashable] = table[axis].values.tolist()
+    known: list[Hashable] = table.coords[axis].values.tolist()
     if labels is not None:
         if isinstance(labels, str) or len(labels) == 0:
             raise ValueError(f"labels must be a list of some of {known}, got {labels!r}")
@@ -277,17 +277,16 @@ def _spread(tree: xr.DataTree, table: xr.Dataset, axis: str) -> FloatArray:
     X = _samples(tree)
     if X is None or axis == COMPONENT:
         return np.asarray((table["mean"] ** 2).sum(FEATURE).values)
-    place = {name: i for i, name in enumerate(tree["posterior"][FEATURE].values.tolist())}
-    order = [place[name] for name in table[FEATURE].values.tolist()]
-    scores = np.nan_to_num(X[:, order]) @ table["mean"].values
+    names = tree["posterior"].to_dataset()[FEATURE].values
+    scores = np.nan_to_num(X) @ table["mean"].sel({FEATURE: names}).values
     if "y_index" in tree["fit"]:
-        index = tree["fit"]["y_index"].values
+        index = tree["fit"].to_dataset()["y_index"].values
         scores = np.stack([scores[index == c].mean(axis=0) for c in np.unique(index[index >= 0])])
     return np.asarray(scores.var(axis=0))
 
 
 def _titles(tree: xr.DataTree, table: xr.Dataset, axis: str, shown: list[int]) -> list[str]:
-    names = [str(name) for name in table[axis].values]
+    names = [str(name) for name in table.coords[axis].values]
     if axis == COMPONENT:
         return [f"component {names[k]}" for k in shown]
     if _opposite(tree, table):
@@ -352,7 +351,7 @@ def _draw_effects(panel: Axes, one: xr.Dataset, reach: float, shades: tuple[str,
         panel.scatter(middle, place, s=26, c=fill, edgecolors=edge, linewidths=0.9, zorder=4)
         for i in np.flatnonzero(probability >= WRITTEN):
             text = f"{probability[i]:.2f}" if probability[i] < 0.995 else ">0.99"
-            panel.text(1.48 * reach, i, text, ha="right", va="center", fontsize=7.5,
+            panel.text(1.48 * reach, float(i), text, ha="right", va="center", fontsize=7.5,
                        color=INK if certain[i] else GREY, path_effects=HALO)  # fmt: skip
         panel.text(
             1.48 * reach, -0.75, "P(sign)", ha="right", va="center", fontsize=7.0, color=GREY
@@ -416,15 +415,18 @@ def _say(
     score = "class score" if "y_index" in tree["fit"] else "output"
     target = score if linear else "latent coordinate"
     axis = LABEL if linear else COMPONENT
-    exact = not _approximate(tree)
     parts = []
     if "alone" in table:
         related = int((abs(table["alone"]) >= RELATED).any(axis).sum())
         parts.append(f"Alone, {related} of {d} features go with a {target} (|r| ≥ {RELATED:g})")
     if linear:
         sure = _certain(table)
-        wrong = f" ({np.sum(1.0 - sure):.1f} expected wrong)" * (len(sure) > 0 and exact)
-        parts.append(f"given the others the sign of {len(sure)} is certain{wrong}")
+        if _approximate(tree):
+            said = f"P(sign) ≥ {CERTAIN:g} for {len(sure)}, by an approximation that overstates it"
+        else:
+            wrong = f" ({np.sum(1.0 - sure):.1f} expected wrong)" if len(sure) else ""
+            said = f"the sign of {len(sure)} is certain{wrong}"
+        parts.append(f"given the others {said}")
     note = "; ".join(parts)
     note = note[:1].upper() + note[1:] + "." if note else ""
     if linear:
@@ -433,7 +435,7 @@ def _say(
             f" {table.attrs['prob']:.0%}, filled if P(sign) ≥ {CERTAIN:g}."
         )
         ax.set_xlabel(f"effect on the {score} per SD of the feature")
-        caveat = caveats(tree, "intervals are too narrow, and signs less certain than shown")
+        caveat = caveats(tree, TOO_NARROW.format("intervals"))
     else:
         note += " Circles: mean slope over the training samples of a nonlinear map; no intervals."
         ax.set_xlabel("mean slope of the latent coordinate")
