@@ -26,6 +26,7 @@ _PUBLIC = {
     "align_draws": "bsdr_models.alignment",
     "cross_validated_map": "bsdr_models.cross_validation",
     "diagnose": "bsdr_models.diagnosis",
+    "feature_stability": "bsdr_models.stability",
     "load": "bsdr_models.persistence",
 }
 
@@ -44,6 +45,7 @@ __all__ = [
     "align_draws",
     "cross_validated_map",
     "diagnose",
+    "feature_stability",
     "load",
     "plots",
 ]

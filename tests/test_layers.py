@@ -165,6 +165,11 @@ LAYERS = (
         outside=("numpy", "scipy", "sklearn", "xarray"),
     ),
     Layer(
+        modules=("stability",),
+        inside=(*BASE, *CHECKS, *NUMERICS, *DRIVERS),
+        outside=("numpy", "sklearn", "xarray"),
+    ),
+    Layer(
         modules=("alignment",),
         inside=(*BASE, "numerics.align"),
         outside=("numpy", "xarray"),

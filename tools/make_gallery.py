@@ -19,7 +19,13 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.model_selection import GridSearchCV, permutation_test_score, train_test_split
 from sklearn.utils import Bunch
 
-from bsdr_models import BSDRClassifier, DGPLVMClassifier, cross_validated_map, plots
+from bsdr_models import (
+    BSDRClassifier,
+    DGPLVMClassifier,
+    cross_validated_map,
+    feature_stability,
+    plots,
+)
 from bsdr_models.bsdr.predictive_check import predictive_check
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
@@ -54,6 +60,7 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         rng.normal(size=(60, 200)),
         CULTIVARS[rng.integers(3, size=60)],
     )
+    stability = feature_stability(model, rows, known, random_state=0)
     return {
         "map_held_out": lambda: plots.plot_map(held_out),
         "map_training": lambda: plots.plot_map(tree),
@@ -62,12 +69,10 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "map_uncertainty": lambda: plots.plot_map(new, uncertainty="doubtful", contour=0.5),
         "map_noise": lambda: plots.plot_map(noise),
         "landscape": lambda: plots.plot_landscape(process.idata_),
-        "loadings": lambda: plots.plot_loadings(tree),
+        "features": lambda: plots.plot_features(tree, stability=stability),
         "biplot": lambda: plots.plot_biplot(tree),
         "correlation_circle": lambda: plots.plot_correlation_circle(tree),
-        "variable_importance": lambda: plots.plot_variable_importance(tree, top=5),
         "relevance": lambda: plots.plot_relevance(tree),
-        "feature_relevance": lambda: plots.plot_feature_relevance(tree),
         "outliers": lambda: plots.plot_outliers(far, group="predictions"),
         "certainty": lambda: plots.plot_certainty(new),
         "confusion": lambda: plots.plot_confusion(new),

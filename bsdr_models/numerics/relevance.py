@@ -32,6 +32,41 @@ def feature_relevance(projection: FloatArray, contrast: FloatArray) -> FloatArra
     return _shares(np.sum((projection @ contrast) ** 2, axis=-1))
 
 
+def of_common_size(coef: FloatArray, *, centred: bool) -> FloatArray:
+    """Draws of coefficients, rescaled to the median of their root mean squares, (S, P, K).
+
+    If classes separate, the common size of the coefficients of a draw is hardly bounded by the
+    data, and would be most of the spread of each. Signs, and ratios within a draw, do not change.
+
+    Parameters
+    ----------
+    coef : (S, P, K)
+    centred : bool
+        Whether to centre over the K classes before the root mean square is taken.
+    """
+    size = np.sqrt(np.mean(_centre(coef, centred) ** 2, axis=(1, 2)))
+    factor = np.divide(np.median(size), size, out=np.ones_like(size), where=size > 0.0)
+    return coef * factor[:, None, None]
+
+
+def importance(coef: FloatArray, *, centred: bool) -> FloatArray:
+    """Root mean square of the coefficients of each feature over outcomes, (P,).
+
+    Parameters
+    ----------
+    coef : (P, K)
+        Posterior means. A mean square over draws would add the variance, which is all that a
+        feature outside the row space of the samples has.
+    centred : bool
+        Whether to centre over the K classes, of whose scores only differences matter.
+    """
+    return np.asarray(np.sqrt(np.mean(_centre(coef, centred) ** 2, axis=1)))
+
+
+def _centre(coef: FloatArray, centred: bool) -> FloatArray:
+    return coef - coef.mean(axis=-1, keepdims=True) if centred else coef
+
+
 def _shares(values: FloatArray) -> FloatArray:
     total = values.sum()
     return values / total if total > 0.0 else np.full(len(values), 1.0 / len(values))

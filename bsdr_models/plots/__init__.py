@@ -5,7 +5,7 @@ shows the figure or changes global settings. The figure of a given `ax` should u
 ``layout="constrained"``, which makes room for titles, captions and legends.
 
 The numbers behind a plot are in an xarray Dataset (see `to_dataframe`): `map_table`,
-`loadings_table`, `importance_table`, `correlation_table`, `confusion_table`, `roc_table`,
+`features_table`, `correlation_table`, `confusion_table`, `roc_table`,
 `reliability_table`, `predictive_check_table` and `cross_validation_table`. Other plots show
 variables of the tree unchanged.
 """
@@ -15,14 +15,14 @@ from bsdr_models.plots.bound import plot_bound
 from bsdr_models.plots.calibration import plot_reliability, reliability_table
 from bsdr_models.plots.certainty import plot_certainty
 from bsdr_models.plots.confusion import confusion_table, plot_confusion
-from bsdr_models.plots.importance import importance_table, plot_variable_importance
+from bsdr_models.plots.features import features_table, plot_features
 from bsdr_models.plots.landscape import plot_landscape
-from bsdr_models.plots.loadings import plot_feature_relevance, plot_loadings, plot_relevance
+from bsdr_models.plots.loadings import plot_relevance
 from bsdr_models.plots.map import plot_map
 from bsdr_models.plots.outliers import plot_outliers
 from bsdr_models.plots.predictive import plot_predictive_check, predictive_check_table
 from bsdr_models.plots.roc import plot_roc, roc_table
-from bsdr_models.plots.tables import loadings_table, map_table
+from bsdr_models.plots.tables import map_table
 from bsdr_models.plots.validation import (
     cross_validation_table,
     plot_cross_validation,
@@ -34,8 +34,7 @@ __all__ = [
     "confusion_table",
     "correlation_table",
     "cross_validation_table",
-    "importance_table",
-    "loadings_table",
+    "features_table",
     "map_table",
     "plot_biplot",
     "plot_bound",
@@ -43,9 +42,8 @@ __all__ = [
     "plot_confusion",
     "plot_correlation_circle",
     "plot_cross_validation",
-    "plot_feature_relevance",
+    "plot_features",
     "plot_landscape",
-    "plot_loadings",
     "plot_map",
     "plot_outliers",
     "plot_permutation",
@@ -53,7 +51,6 @@ __all__ = [
     "plot_relevance",
     "plot_reliability",
     "plot_roc",
-    "plot_variable_importance",
     "plot_weight_path",
     "predictive_check_table",
     "reliability_table",

@@ -151,10 +151,10 @@ def set_title(
     figure = figure_of(ax)
     fix_layout(figure)  # the width of the Axes is measured next
     points = ax.get_window_extent().width * 72.0 / figure.dpi
-    parts = [(_wrap(note, points), "#666666", "normal")]
+    parts = [(wrap(note, points), "#666666", "normal")]
     if verdict is not None:
         text, shade = verdict
-        parts.insert(0, (_wrap(text, points / 1.08), shade, "bold"))  # bold letters are wider
+        parts.insert(0, (wrap(text, points / 1.08), shade, "bold"))  # bold letters are wider
     heading = ax.set_title(title)
     for other in (ax.title, ax.set_title(ax.get_title(loc="right"), loc="right")):
         other.add_callback(lambda text: heading.set_text("") if text.get_text() else None)
@@ -229,7 +229,7 @@ def darker(shade: Any) -> tuple[float, ...]:
     return tuple(0.72 * part for part in to_rgb(shade))
 
 
-def _wrap(text: str, points: float) -> list[str]:
+def wrap(text: str, points: float) -> list[str]:
     """Lines of at most that width."""
     lines: list[str] = []
     for word in text.split():

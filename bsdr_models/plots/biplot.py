@@ -201,7 +201,7 @@ def _plane(
     """Indices of two components, and their names."""
     chosen, names = component_coordinates(dataset, components)
     if len(chosen) != 2:
-        raise ValueError(f"{what} needs two components; plot_loadings shows a single one")
+        raise ValueError(f"{what} needs two components; plot_features shows one by one")
     return list(chosen), names
 
 

@@ -753,7 +753,7 @@ def _draw_key(
     ax.text(left, 1.0, "\n\n".join(notes), va="top", color=GREY, **text)
     if samples.probability is None:
         return
-    meanings = {"sure": "sure", "doubtful": f"doubtful: below {SURE:g}"}
+    meanings = {"doubtful": f"doubtful: below {SURE:g}", "sure": "sure"}
     if samples.wrong.any():
         meanings = {"wrong": "predicted wrongly", **meanings}
     y = 0.0

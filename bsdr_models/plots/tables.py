@@ -1,17 +1,15 @@
-"""Tables of latent coordinates and of loadings."""
+"""Table of latent coordinates."""
 
 from typing import Literal
 
 import numpy as np
 import xarray as xr
 from scipy.special import entr
-from scipy.stats import norm
 
-from bsdr_models.dims import COMPONENT, COMPONENT_AUX, FEATURE, LABEL, OBS
+from bsdr_models.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
 from bsdr_models.plots._read import (
     Classes,
     Values,
-    check_prob,
     label_values,
     read,
     read_target,
@@ -58,20 +56,3 @@ def map_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -
         if name in dataset:
             table[name] = dataset[name]
     return table.drop_vars(LABEL, errors="ignore")
-
-
-def loadings_table(tree: xr.DataTree, *, prob: float = 0.9) -> xr.Dataset:
-    """Table of the loadings that `plot_loadings` draws.
-
-    Returns
-    -------
-    Dataset
-        `mean`, `sd`, and the ends `low` and `high` of the `prob` interval mean +/- z sd, all
-        (feature, component).
-    """
-    check_prob(prob)
-    fit = read(tree, "fit", "projection_mean", "projection_sd")
-    mean = fit["projection_mean"].transpose(FEATURE, COMPONENT)
-    sd = fit["projection_sd"].transpose(FEATURE, COMPONENT)
-    reach = norm.ppf(0.5 + prob / 2.0) * sd
-    return xr.Dataset({"mean": mean, "sd": sd, "low": mean - reach, "high": mean + reach})

@@ -415,9 +415,8 @@ def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
     tree = fitted(engine, target).idata_
     r = tree["fit"].sizes["component"]
     plots.plot_map(tree)
-    plots.plot_loadings(tree)
     plots.plot_relevance(tree)
-    plots.plot_feature_relevance(tree)
+    plots.plot_features(tree)
     if "elbo" in tree["fit"]:
         plots.plot_bound(tree)
     assert plots.map_table(tree)["mean"].shape == (N, r)

@@ -395,9 +395,8 @@ def headless():
 def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
     tree = fitted(engine, target).idata_
     plots.plot_map(tree)
-    plots.plot_loadings(tree)
     plots.plot_relevance(tree)
-    plots.plot_feature_relevance(tree)
+    plots.plot_features(tree)
     if "elbo" in tree["fit"]:
         plots.plot_bound(tree)
         plots.plot_bound(tree, by_term="elbo_terms" in tree["fit"])

@@ -287,7 +287,7 @@ def test_plots_of_fits(fitted, name):
     plots.plot_bound(tree)
     plots.plot_relevance(tree)
     if name in BY_MAP:
-        plots.plot_feature_relevance(tree)
+        plots.plot_features(tree)
     if name in IN_A_PLANE:
         plots.plot_landscape(tree)
         plots.plot_landscape(tree, show=None)

@@ -14,7 +14,7 @@ tree = BSDRClassifier(variant="paper", max_iter=5).fit(*load_iris(return_X_y=Tru
 
 @pytest.mark.slow
 def test_every_plot_shows_not_only_the_first():
-    cells = [FIT, "plots.plot_map(tree);", "plots.plot_loadings(tree);"]
+    cells = [FIT, "plots.plot_map(tree);", "plots.plot_features(tree);"]
     notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(notebook, kernel_name="python3").execute()
     for cell in notebook.cells[1:]:

@@ -83,8 +83,13 @@ def build_fit(
         y = (scores > 0.0).astype(np.int64) if target == "multilabel" else scores
         observed = xr.Dataset({"y": (("obs", "outcome"), y)}, coords={"outcome": list(labels)})
     draws = (2, n_draws)
+    coef = projection_mean @ weights
+    coef = coef + 0.1 * rng.normal(size=(*draws, *coef.shape))
+    if target == "multiclass":
+        coef = coef - coef.mean(axis=-1, keepdims=True)
     posterior = xr.Dataset(
         {
+            "coef": (("chain", "draw", "feature", "outcome"), coef),
             "weights": (
                 ("chain", "draw", "component", "outcome"),
                 weights + 0.2 * rng.normal(size=(*draws, *weights.shape)),
@@ -94,9 +99,18 @@ def build_fit(
                 bias + 0.2 * rng.normal(size=(*draws, n_labels)),
             ),
         },
-        coords={"outcome": list(labels), "component": np.arange(n_components)},
+        coords={
+            "outcome": list(labels),
+            "component": np.arange(n_components),
+            "feature": coords["feature"],
+        },
     )
-    tree = xr.DataTree.from_dict({"posterior": posterior, "fit": fit, "observed_data": observed})
+    X = latent_mean @ projection_mean.T + 0.3 * rng.normal(size=(n_obs, n_features))
+    data = xr.Dataset({"X": (("obs", "feature"), X)}, {"feature": coords["feature"]})
+    groups = {
+        "posterior": posterior, "fit": fit, "observed_data": observed, "constant_data": data,
+    }  # fmt: skip
+    tree = xr.DataTree.from_dict(groups)
     tree.attrs.update(inference_method=inference_method, model="bsdr", latent_scale=1.0)
     return tree
 

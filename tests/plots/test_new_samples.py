@@ -248,10 +248,3 @@ def test_tables_of_probabilities_hold_what_is_drawn(wine_predictions):
     assert bins.attrs["log_loss"][1] < bins.attrs["log_loss"][0] < bins.attrs["log_loss"][2]
     points = plots.plot_reliability(wine_predictions).lines[1]
     np.testing.assert_array_equal(points.get_ydata(), bins["share"])
-
-
-def test_table_of_loadings_holds_the_ends_of_the_bars(wine):
-    table = plots.loadings_table(wine, prob=0.5)
-    half = 0.6744897501960817 * wine["fit/projection_sd"]
-    np.testing.assert_allclose(table["high"], wine["fit/projection_mean"] + half)
-    np.testing.assert_allclose(table["low"], wine["fit/projection_mean"] - half)

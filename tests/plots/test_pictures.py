@@ -48,12 +48,14 @@ CASES = {
     "scores, one component, values": ("one_value", plots.plot_map, {}),
     "scores of values": ("regression", plots.plot_map, {"label": "protein"}),
     "scores of a label": ("multilabel", plots.plot_map, {"label": "dry"}),
-    "loadings": ("wine", plots.plot_loadings, {}),
-    "loadings of digits": ("digits", plots.plot_loadings, {"component": 5}),
-    "loadings of long names": ("long", plots.plot_loadings, {}),
+    "features": ("wine", plots.plot_features, {}),
+    "features of digits": ("digits", plots.plot_features, {"n_features": 20}),
+    "features of long names": ("long", plots.plot_features, {}),
+    "features of many classes": ("many", plots.plot_features, {}),
+    "features of values": ("regression", plots.plot_features, {}),
+    "features of labels": ("multilabel", plots.plot_features, {"labels": ["dry"]}),
     "relevance": ("digits", plots.plot_relevance, {}),
     "relevance of two": ("wine", plots.plot_relevance, {}),
-    "feature relevance": ("wine", plots.plot_feature_relevance, {}),
     "bound": ("wine", plots.plot_bound, {}),
     "bound by term": ("wine", plots.plot_bound, {"by_term": True}),
     "confusion": ("wine_new", plots.plot_confusion, {}),
@@ -112,7 +114,7 @@ def test_given_axes_are_used(case, trees):
 
 
 @pytest.mark.parametrize(
-    "case", ["loadings", "loadings of digits", "certainty", "scores, one of many classes"]
+    "case", ["features", "features of digits", "certainty", "scores, one of many classes"]
 )
 def test_names_of_samples_do_not_overlap(case, trees):
     name, plot, kwargs = CASES[case]
@@ -124,7 +126,7 @@ def test_names_of_samples_do_not_overlap(case, trees):
     assert all(low.y1 <= high.y0 + 1.0 for low, high in itertools.pairwise(boxes))
 
 
-@pytest.mark.parametrize("case", ["scores", "loadings", "relevance", "bound by term", "certainty"])
+@pytest.mark.parametrize("case", ["scores", "features", "relevance", "bound by term", "certainty"])
 def test_axes_without_names_are_numbered_from_zero(case, trees):
     name, plot, kwargs = CASES[case]
     tree = trees[name].copy()
@@ -139,9 +141,7 @@ def test_axes_without_names_are_numbered_from_zero(case, trees):
     ("plot", "missing"),
     [
         (plots.plot_map, "'latent_mean'"),
-        (plots.plot_loadings, "'projection_sd'"),
         (plots.plot_relevance, "'relevance'"),
-        (plots.plot_feature_relevance, "'feature_relevance'"),
         (plots.plot_bound, "'elbo'"),
         (plots.map_table, "'latent_cov'"),
     ],

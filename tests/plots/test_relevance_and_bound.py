@@ -1,4 +1,4 @@
-"""Loadings, relevance, the bound, the table and the style: what is drawn is what went in."""
+"""Relevance, the bound, the table and the style: what is drawn is what went in."""
 
 import itertools
 
@@ -6,32 +6,14 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.colors import to_hex, to_rgb
-from scipy.stats import entropy, norm
+from scipy.stats import entropy
 
 from bsdr_models.plots import (
     map_table,
     plot_bound,
-    plot_feature_relevance,
-    plot_loadings,
     plot_relevance,
 )
 from bsdr_models.plots._style import MARKERS, PALE, PALETTE, color, marker
-
-
-def test_loadings_show_the_largest_features_with_normal_intervals(make_fit):
-    tree = make_fit(n_features=40, n_components=3)
-    ax = plot_loadings(tree, 1, n_features=7, prob=0.8)
-    mean = tree["fit/projection_mean"].values[:, 1]
-    sd = tree["fit/projection_sd"].values[:, 1]
-    top = [int(text.get_text()) for text in ax.get_yticklabels()]
-    assert len(top) == 7
-    rest = np.delete(np.abs(mean), top)
-    assert np.abs(mean[top]).min() >= rest.max()
-    for f, bar in zip(top, ax.collections, strict=True):
-        ends = bar.get_segments()[0][:, 0]
-        np.testing.assert_allclose(norm.cdf(ends, mean[f], sd[f]), [0.1, 0.9], rtol=1e-9)
-        holds_zero = ends[0] < 0.0 < ends[1]
-        assert (to_hex(bar.get_color()[0]) == PALE) == holds_zero
 
 
 def test_relevance_counts_live_components(make_fit):
@@ -42,13 +24,6 @@ def test_relevance_counts_live_components(make_fit):
     assert [bar.get_height() for bar in ax.patches] == [0.6, 0.388, 0.01, 0.002]
     assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "3", "2", "0"]
     assert to_hex(ax.patches[-1].get_facecolor()) == PALE
-
-
-def test_feature_relevance_shows_the_largest_in_order(wine):
-    ax = plot_feature_relevance(wine, n_features=4)
-    relevance = wine["fit/feature_relevance"]
-    expected = relevance.sortby(-relevance)["feature"].values[:4]
-    assert [text.get_text() for text in ax.get_yticklabels()] == list(expected)
 
 
 def test_the_bound_is_drawn_as_its_distance_to_the_end(wine):

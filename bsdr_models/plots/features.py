@@ -1,0 +1,461 @@
+"""Effects of the features on the class scores: given the other features, and alone."""
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+
+from bsdr_models.arrays import FloatArray
+from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL, OBS
+from bsdr_models.numerics.relevance import importance, of_common_size
+from bsdr_models.plots._read import APPROXIMATE, TOO_NARROW, caveats, check_label, check_prob, read
+from bsdr_models.plots._style import (
+    GREY,
+    HALO,
+    INK,
+    NOTE_SIZE,
+    PALE,
+    PALER,
+    POSITIVE,
+    axes_or_new,
+    color,
+    figure_of,
+    name_features,
+    set_title,
+    styled,
+    wrap,
+)
+
+CERTAIN, WRITTEN = 0.95, 0.9  # probability of a sign from which it is coloured, and written
+RELATED = 0.5  # absolute correlation from which a feature goes with a class score
+MAX_PANELS = 4
+SHARES = 0.55  # width of the panel of selections, relative to the others
+GAP = 0.03  # between panels, relative to the Axes
+DARK = "#717581"
+
+
+def features_table(
+    tree: xr.DataTree, *, prob: float = 0.9, stability: xr.Dataset | None = None
+) -> xr.Dataset:
+    r"""Table of the effect of every feature on every class score, the most important feature first.
+
+    Parameters
+    ----------
+    tree
+        Needs `coef` (chain, draw, feature, outcome) in group "posterior". For a nonlinear model,
+        the mean slopes `projection_mean` and `feature_relevance` of group "fit" take its place.
+    prob
+        Probability of the interval from `low` to `high`.
+    stability
+        Of :func:`bsdr_models.feature_stability`, for the same features.
+
+    Returns
+    -------
+    Dataset
+        Over (feature, outcome), from the draws of `coef`: `mean`, `median`, the ends `low` and
+        `high` of the central interval and `low_50` and `high_50` of that of 50 %, and
+        `sign_probability`, the share of draws with the more frequent sign. `coef` is the effect on
+        a class score per unit of the feature that the model sees, a standard deviation unless
+        ``standardize=False``, given the other features; that of BSDR is centred over classes.
+        Except for real outputs, draws are first divided by their root mean square and multiplied by
+        its median, since the common size of all coefficients, which is hardly bounded if classes
+        separate, says nothing of a feature. This changes no sign.
+
+        `alone` (feature, outcome) is the structure coefficient, the correlation of the feature with
+        the posterior mean of the class score over the training samples, 0 for a constant feature.
+        It is left out if the tree does not hold X.
+
+        `importance` (feature,) is the root mean square of `mean`, centred over classes, over
+        outcomes; correlated features share it. With `stability` also `selected`
+        (feature,), the share of refits that select the feature.
+
+        For a nonlinear model: `mean` and `alone` (feature, component), the mean slopes of the
+        latent coordinates over the training samples and the correlations with them, and
+        `importance`, root mean squared slopes relative to those of all features.
+
+    Raises
+    ------
+    ValueError
+        If the tree has neither coefficients nor slopes, `prob` is not between 0 and 1, or
+        `stability` is of other features.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> tree = BSDRClassifier(variant="paper", random_state=0).fit(X, y).idata_
+    >>> table = plots.features_table(tree)
+    >>> table["sign_probability"].sizes
+    Frozen({'feature': 13, 'outcome': 3})
+    """
+    check_prob(prob)
+    fit = read(tree, "fit")
+    if "posterior" in tree.children and "coef" in tree["posterior"]:
+        coef = tree["posterior"]["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)
+        draws, classes = coef.values.reshape(-1, *coef.shape[2:]), "y_index" in fit
+        if tree.attrs.get("target") != "regression":
+            draws = of_common_size(draws, centred=classes)
+        tail = 0.5 - prob / 2.0
+        ends = np.quantile(draws, [tail, 0.25, 0.5, 0.75, 1.0 - tail], axis=0)
+        names = ("low", "low_50", "median", "high_50", "high")
+        columns = dict(zip(names, ends, strict=True)) | {
+            "mean": draws.mean(axis=0),
+            "sign_probability": np.maximum((draws > 0.0).mean(axis=0), (draws < 0.0).mean(axis=0)),
+        }
+        size, axis = importance(columns["mean"], centred=classes), coef[LABEL]
+        scores = None if (X := _samples(tree)) is None else np.nan_to_num(X) @ columns["mean"]
+    else:
+        fit = read(tree, "fit", "projection_mean", "feature_relevance")
+        coef = fit["projection_mean"].transpose(FEATURE, COMPONENT)
+        columns, axis, X = {"mean": coef.values}, coef[COMPONENT], _samples(tree)
+        size = np.sqrt(coef.sizes[FEATURE] * fit["feature_relevance"].values)
+        scores = (
+            fit["latent_mean"].transpose(OBS, COMPONENT).values if "latent_mean" in fit else None
+        )
+    if X is not None and scores is not None:
+        columns["alone"] = _correlations(X, scores)
+    dims = (FEATURE, str(axis.name))
+    table = xr.Dataset({name: (dims, values) for name, values in columns.items()})
+    table = table.assign_coords({FEATURE: coef[FEATURE].values, dims[1]: axis.values})
+    table["importance"] = FEATURE, size
+    if stability is not None:
+        table["selected"] = FEATURE, _frequencies(stability, table[FEATURE].values)
+    order = np.argsort(-size, kind="stable")
+    return table.isel({FEATURE: order}).assign_attrs(prob=prob)
+
+
+@styled
+def plot_features(
+    tree: xr.DataTree,
+    *,
+    n_features: int = 15,
+    labels: Sequence[Hashable] | None = None,
+    stability: xr.Dataset | None = None,
+    prob: float = 0.9,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the effects of the features on the class scores, given the other features and alone.
+
+    One panel per class score, and one for two classes, whose scores are opposite. A line is the
+    central interval with probability `prob`, its thick part that with 50 %, the point the median;
+    filled and coloured if the sign has a probability of at least .95, which is written on the
+    right. A diamond is the correlation of the feature with the score, on the upper scale.
+
+    Nonlinear models have a panel per latent coordinate, with mean slopes and no intervals.
+
+    Parameters
+    ----------
+    tree
+        As for :func:`features_table`.
+    n_features
+        Number of features to show at most: those of largest importance over all class scores.
+    labels
+        Class scores to show (components of a nonlinear model); by default the four with the most
+        variance between classes.
+    stability
+        Of :func:`bsdr_models.feature_stability`; adds the share of refits that select a feature.
+    prob
+        Probability of the longer interval.
+    ax
+        Axes to draw in, divided into panels; a new figure by default.
+
+    Returns
+    -------
+    Axes
+        Its ``child_axes`` are the panels.
+
+    Raises
+    ------
+    ValueError
+        As :func:`features_table`, or if `n_features` is not positive or a label is unknown.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> tree = BSDRClassifier(variant="paper", random_state=0).fit(X, y).idata_
+    >>> ax = plots.plot_features(tree, n_features=8)
+    """
+    if n_features < 1:
+        raise ValueError(f"n_features must be positive, got {n_features}")
+    table = features_table(tree, prob=prob, stability=stability)
+    linear = "sign_probability" in table
+    axis = LABEL if linear else COMPONENT
+    shown = _panels(tree, table, axis, labels)
+    top = table.isel({FEATURE: slice(n_features)})
+    n = top.sizes[FEATURE]
+    widths = np.array([1.0] * len(shown) + [SHARES] * (stability is not None))
+    ax = axes_or_new(ax, width=2.2 + 2.4 * max(widths.sum(), 2.0), height=2.1 + 0.24 * n)
+    name_features(ax, top[FEATURE].values)
+    ax.hlines(range(n), 0.0, 1.0, color=PALER, linewidth=0.8, zorder=0)
+    ax.set_xlim(0.0, 1.0)
+    ax.set_xticks([])
+    ax.spines[["left", "bottom"]].set_visible(False)
+    note = _say(ax, tree, table, top, len(shown), stability)
+    left, width = _places(ax, widths)
+    names = [
+        wrap(name, 0.85 * _points(ax) * width[0]) for name in _titles(tree, table, axis, shown)
+    ]
+    header = 1.3 + 0.7 * max(map(len, names))
+    ax.set_ylim(n - 0.4, -header)
+    reach = _reach(top.isel({axis: shown}))
+    for i, (k, lines) in enumerate(zip(shown, names, strict=True)):
+        panel = _panel(ax, left[i], width[i])
+        panel.set_xlim(-1.06 * reach, 1.5 * reach)
+        _draw_effects(panel, top.isel({axis: k}), reach, _shades(tree, table, axis, k))
+        panel.text(-1.06 * reach, 0.2 - header, "\n".join(lines), fontsize=NOTE_SIZE + 0.5,
+                   weight="bold", va="top")  # fmt: skip
+    if stability is not None:
+        panel = _panel(ax, left[-1], width[-1])
+        _draw_selected(panel, top["selected"].values, float(stability.attrs["chance"]))
+        panel.text(0.0, 0.2 - header, "Selected", fontsize=NOTE_SIZE + 0.5, weight="bold", va="top")
+    set_title(ax, _title(tree, table), note)
+    return ax
+
+
+def _samples(tree: xr.DataTree) -> FloatArray | None:
+    """Features of the training samples as the model sees them, (N, D), if the tree holds them."""
+    if "constant_data" not in tree.children or "X" not in tree["constant_data"]:
+        return None
+    return np.asarray(tree["constant_data"]["X"].transpose(OBS, FEATURE).values, dtype=np.float64)
+
+
+def _correlations(X: FloatArray, scores: FloatArray) -> FloatArray:
+    """Correlation of each feature with each score over the samples where it is not NaN, (D, K)."""
+    seen = np.isfinite(X)
+    count = np.maximum(seen.sum(axis=0), 1)[:, None]
+    X = np.where(seen, X, 0.0)
+    X = np.where(seen, X - X.sum(axis=0) / count[:, 0], 0.0)
+    scores = scores - scores.mean(axis=0)
+    weight = seen.astype(np.float64).T
+    variance = weight @ scores**2 - (weight @ scores) ** 2 / count
+    scale = np.sqrt(np.sum(X**2, axis=0)[:, None] * np.maximum(variance, 0.0))
+    product = X.T @ scores
+    return np.divide(product, scale, out=np.zeros_like(product), where=scale > 0.0).clip(-1.0, 1.0)
+
+
+def _frequencies(stability: xr.Dataset, features: np.ndarray) -> FloatArray:
+    if not isinstance(stability, xr.Dataset) or "frequency" not in stability:
+        raise ValueError("stability must be a Dataset of feature_stability, with 'frequency'")
+    known = dict(
+        zip(stability[FEATURE].values.tolist(), stability["frequency"].values, strict=True)
+    )
+    if set(known) != set(features.tolist()):
+        raise ValueError("stability is of other features than the tree")
+    return np.array([known[feature] for feature in features.tolist()])
+
+
+# Panels
+
+
+def _opposite(tree: xr.DataTree, table: xr.Dataset) -> bool:
+    """Whether there are two classes, whose scores are opposite."""
+    return table.sizes.get(LABEL) == 2 and "y_index" in tree["fit"]
+
+
+def _panels(
+    tree: xr.DataTree, table: xr.Dataset, axis: str, labels: Sequence[Hashable] | None
+) -> list[int]:
+    """Positions of the scores to show."""
+    known: list[Hashable] = table.coords[axis].values.tolist()
+    if labels is not None:
+        if isinstance(labels, str) or len(labels) == 0:
+            raise ValueError(f"labels must be a list of some of {known}, got {labels!r}")
+        return [check_label(label, known) for label in labels]
+    if _opposite(tree, table):
+        return [1]
+    if len(known) <= MAX_PANELS:
+        return list(range(len(known)))
+    return np.sort(np.argsort(-_spread(tree, table, axis), kind="stable")[:MAX_PANELS]).tolist()
+
+
+def _spread(tree: xr.DataTree, table: xr.Dataset, axis: str) -> FloatArray:
+    """Variance of each mean score between classes, or between samples; without X its effects."""
+    X = _samples(tree)
+    if X is None or axis == COMPONENT:
+        return np.asarray((table["mean"] ** 2).sum(FEATURE).values)
+    names = tree["posterior"].to_dataset()[FEATURE].values
+    scores = np.nan_to_num(X) @ table["mean"].sel({FEATURE: names}).values
+    if "y_index" in tree["fit"]:
+        index = tree["fit"].to_dataset()["y_index"].values
+        scores = np.stack([scores[index == c].mean(axis=0) for c in np.unique(index[index >= 0])])
+    return np.asarray(scores.var(axis=0))
+
+
+def _titles(tree: xr.DataTree, table: xr.Dataset, axis: str, shown: list[int]) -> list[str]:
+    names = [str(name) for name in table.coords[axis].values]
+    if axis == COMPONENT:
+        return [f"component {names[k]}" for k in shown]
+    if _opposite(tree, table):
+        return [f"{names[k]} (right) v. {names[1 - k]} (left)" for k in shown]
+    return [f"{names[k]} v. the others" if "y_index" in tree["fit"] else names[k] for k in shown]
+
+
+def _shades(tree: xr.DataTree, table: xr.Dataset, axis: str, k: int) -> tuple[str, str]:
+    """Colours of a negative and of a positive effect."""
+    if axis == COMPONENT:
+        return GREY, GREY
+    if "y_index" not in tree["fit"]:
+        return POSITIVE, POSITIVE
+    return (color(1 - k), color(k)) if _opposite(tree, table) else (color(k), color(k))
+
+
+def _points(ax: Axes) -> float:
+    """Width of the Axes, in points."""
+    figure = figure_of(ax)
+    if (layout := figure.get_layout_engine()) is not None:
+        layout.execute(figure)
+    return ax.get_window_extent().width * 72.0 / figure.dpi
+
+
+def _places(ax: Axes, widths: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Left ends and widths of the panels, relative to the Axes."""
+    width = widths / widths.sum() * (1.0 - GAP * (len(widths) - 1))
+    return np.cumsum(width) - width + GAP * np.arange(len(widths)), width
+
+
+def _panel(ax: Axes, left: float, width: float) -> Axes:
+    panel = ax.inset_axes((left, 0.0, width, 1.0))
+    panel.set_ylim(ax.get_ylim())
+    panel.set_yticks([])
+    panel.patch.set_visible(False)
+    panel.grid(visible=False)
+    panel.spines["left"].set_visible(False)
+    panel.tick_params(axis="x", labelsize=NOTE_SIZE)
+    panel.locator_params(axis="x", nbins=5)
+    return panel
+
+
+def _reach(shown: xr.Dataset) -> float:
+    """Largest effect in the panels, intervals included."""
+    names = ("low", "high") if "low" in shown else ("mean",)
+    return max(float(np.abs(shown[name]).max()) for name in names) or 1.0
+
+
+def _draw_effects(panel: Axes, one: xr.Dataset, reach: float, shades: tuple[str, str]) -> None:
+    """Effects of the features on one score."""
+    n = one.sizes[FEATURE]
+    place = np.arange(n)
+    panel.vlines(0.0, -0.6, n - 0.4, color=GREY, linewidth=0.9, zorder=1)
+    if "sign_probability" in one:
+        probability, middle = one["sign_probability"].values, one["median"].values
+        certain = probability >= CERTAIN
+        shade = np.where(certain, np.where(middle > 0.0, shades[1], shades[0]), "#b0b0b0").tolist()
+        panel.hlines(place, one["low"], one["high"], colors=shade, linewidth=1.2, zorder=3)
+        panel.hlines(place, one["low_50"], one["high_50"], colors=shade, linewidth=3.4, zorder=3)
+        fill = np.where(certain, shade, "white").tolist()
+        edge = np.where(certain, INK, GREY).tolist()
+        panel.scatter(middle, place, s=26, c=fill, edgecolors=edge, linewidths=0.9, zorder=4)
+        for i in np.flatnonzero(probability >= WRITTEN):
+            text = f"{probability[i]:.2f}" if probability[i] < 0.995 else ">0.99"
+            panel.text(1.48 * reach, float(i), text, ha="right", va="center", fontsize=7.5,
+                       color=INK if certain[i] else GREY, path_effects=HALO)  # fmt: skip
+        panel.text(
+            1.48 * reach, -0.75, "P(sign)", ha="right", va="center", fontsize=7.0, color=GREY
+        )
+    else:
+        panel.scatter(one["mean"], place, s=26, c="white", edgecolors=GREY, zorder=4)
+    if "alone" in one:
+        panel.scatter(reach * one["alone"].values, place, s=24, marker="d", facecolors="none",
+                      edgecolors=INK, linewidths=0.9, zorder=5)  # fmt: skip
+        for r in (-1, 0, 1):
+            text = f"{r:d}".replace("-", "\N{MINUS SIGN}") if r else "r = 0"
+            panel.text(r * reach, -0.75, text, ha="center", va="center", fontsize=7.0, color=GREY)
+
+
+def _draw_selected(panel: Axes, share: FloatArray, chance: float) -> None:
+    """Shares of refits that select the features."""
+    place = np.arange(len(share))
+    shade = np.where(share >= 0.5, DARK, PALE).tolist()
+    panel.barh(place, share, height=0.6, color=shade)
+    panel.vlines(chance, -0.6, len(share) - 0.4, color=INK, linewidth=0.9, linestyle=":")
+    for i, part in enumerate(share):
+        panel.text(part + 0.04, i, f"{part:.0%}", va="center", fontsize=7.5, path_effects=HALO)
+    panel.set_xlim(0.0, 1.35)
+    panel.set_xticks([0.0, 0.5, 1.0], ["0", "50", "100%"])
+
+
+# What is said
+
+
+def _certain(table: xr.Dataset) -> FloatArray:
+    """Probability of the most probable sign of each feature whose sign is certain."""
+    best = table["sign_probability"].max(LABEL).values
+    return np.asarray(best[best >= CERTAIN])
+
+
+def _approximate(tree: xr.DataTree) -> bool:
+    return tree.attrs.get("inference_method") in APPROXIMATE
+
+
+def _title(tree: xr.DataTree, table: xr.Dataset) -> str:
+    if "sign_probability" not in table:
+        return "Mean slopes of the features"
+    if _approximate(tree):
+        return "Effects of the features"
+    if count := len(_certain(table)):
+        return f"Sign of {count} of {table.sizes[FEATURE]} features certain"
+    return "No sign of a feature is certain"
+
+
+def _say(
+    ax: Axes,
+    tree: xr.DataTree,
+    table: xr.Dataset,
+    top: xr.Dataset,
+    n_panels: int,
+    stability: xr.Dataset | None,
+) -> str:
+    """Name the horizontal axis; the caption."""
+    d, n = table.sizes[FEATURE], top.sizes[FEATURE]
+    linear = "sign_probability" in table
+    score = "class score" if "y_index" in tree["fit"] else "output"
+    target = score if linear else "latent coordinate"
+    axis = LABEL if linear else COMPONENT
+    parts = []
+    if "alone" in table:
+        related = int((abs(table["alone"]) >= RELATED).any(axis).sum())
+        parts.append(f"Alone, {related} of {d} features go with a {target} (|r| ≥ {RELATED:g})")
+    if linear:
+        sure = _certain(table)
+        if _approximate(tree):
+            said = f"P(sign) ≥ {CERTAIN:g} for {len(sure)}, by an approximation that overstates it"
+        else:
+            wrong = f" ({np.sum(1.0 - sure):.1f} expected wrong)" if len(sure) else ""
+            said = f"the sign of {len(sure)} is certain{wrong}"
+        parts.append(f"given the others {said}")
+    note = "; ".join(parts)
+    note = note[:1].upper() + note[1:] + "." if note else ""
+    if linear:
+        note += (
+            " Points and lines: effect given the other features, with intervals of 50% and"
+            f" {table.attrs['prob']:.0%}, filled if P(sign) ≥ {CERTAIN:g}."
+        )
+        ax.set_xlabel(f"effect on the {score} per SD of the feature")
+        caveat = caveats(tree, TOO_NARROW.format("intervals"))
+    else:
+        note += " Circles: mean slope over the training samples of a nonlinear map; no intervals."
+        ax.set_xlabel("mean slope of the latent coordinate")
+        caveat = caveats(tree, None)
+    if "alone" in table:
+        note += f" Diamonds: correlation r with the {target}."
+    if stability is not None:
+        refits = stability.sizes["refit"]
+        size = (
+            "bootstrap samples"
+            if stability.attrs["replace"]
+            else (f"{stability.attrs['fraction']:.0%} of the samples")
+        )
+        note += (
+            f" Selected: among the first {stability.attrs['n_selected']} in that share of {refits}"
+            f" refits to {size}; dotted: chance."
+        )
+    if n < d:
+        note += f" Shown: the {n} features with the largest effects of {d}."
+    if n_panels < table.sizes[axis] and not _opposite(tree, table):
+        note += f" {n_panels} of {table.sizes[axis]} {target}s."
+    ax.xaxis.labelpad = 22.0  # below the numbers of the panels
+    return note + caveat

@@ -1,0 +1,255 @@
+"""How often refits to other samples select the same features.
+
+The posterior of one fit is conditional on its samples. Correlated features replace one another when
+the samples change: a feature can be among the largest in all draws of one fit and of no other.
+"""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from sklearn.base import clone, is_classifier
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_consistent_length
+
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.checks import check_count, check_flag, check_jobs
+from bsdr_models.dims import CHAIN, DRAW, FEATURE, LABEL
+from bsdr_models.frames import read_targets
+from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.numerics.relevance import importance, of_common_size
+from bsdr_models.rng import RandomState, as_generator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refit:
+    """Features of one refit.
+
+    importance
+        (D,).
+    coef
+        Posterior mean coefficients, (D, K); None for a nonlinear model.
+    features, outcomes
+        Their names.
+    """
+
+    importance: FloatArray
+    coef: FloatArray | None
+    features: np.ndarray
+    outcomes: np.ndarray
+
+
+def feature_stability(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    n_resamples: int = 20,
+    fraction: float = 0.5,
+    replace: bool = False,
+    n_selected: int | None = None,
+    random_state: RandomState = None,
+    n_jobs: int | None = None,
+    progressbar: bool = False,
+) -> xr.Dataset:
+    r"""Refit a model to parts of the samples, and count how often each feature is selected.
+
+    A refit selects the ``n_selected`` features of largest importance, the root mean square of the
+    posterior mean coefficients over centred class scores, by which
+    :func:`bsdr_models.plots.plot_features` orders features. By default the parts are complementary
+    halves [1]_, drawn within each class.
+
+    Parameters
+    ----------
+    model : estimator
+        Of this package. It is cloned, not fitted itself.
+    X : array-like or data frame of shape (n_samples, n_features)
+    y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+    n_resamples : int, default=20
+        Number of refits.
+    fraction : float, default=0.5
+        Share of the samples in each refit. Up to a half, refits come in pairs without common
+        samples.
+    replace : bool, default=False
+        Draw samples with replacement; with ``fraction=1.0`` this is the bootstrap.
+    n_selected : int, optional
+        Number of features selected by a refit; by default 10, or a third of the features if less.
+    random_state : int, RandomState, Generator or None
+        Of the samples drawn; that of the model is its own.
+    n_jobs : int, optional
+        Refits in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise.
+    progressbar : bool, default=False
+
+    Returns
+    -------
+    xarray.Dataset
+        ``frequency`` (feature,), the share of refits that select the feature; ``selected``
+        (refit, rank), the names of the features selected by each refit, the most important first;
+        and for linear models ``positive`` (feature, outcome), the share of refits whose posterior
+        mean coefficient is positive, and ``sign_agreement`` (feature, outcome), the share with the
+        more frequent sign. Attributes: ``n_selected``, ``chance`` (the frequency of a feature if
+        selections were random), ``fraction``, ``replace``, and ``interrupted``. After a keyboard
+        interrupt it holds the refits completed until then.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If interrupted before the end of the first refit.
+    TypeError
+        If the estimator has no posterior tree ``idata_``.
+    ValueError
+        If an argument is out of range, a class has too few samples to be in every part, or the
+        model has neither coefficients nor slopes.
+
+    Notes
+    -----
+    A bootstrap sample holds samples several times, which may then be on both sides of the
+    cross-validation inside of a fit. Prefer subsamples for models that choose settings so.
+
+    References
+    ----------
+    .. [1] R. D. Shah, R. J. Samworth (2013). Variable selection with error control: another look at
+           stability selection. Journal of the Royal Statistical Society B 75(1), 55-80.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, feature_stability
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0)
+    >>> stability = feature_stability(model, X, y, n_resamples=4, random_state=0)
+    >>> stability["selected"].sizes["refit"], stability.attrs["n_selected"]
+    (4, 4)
+    """
+    check_count("n_resamples", n_resamples)
+    check_flag("replace", replace)
+    check_flag("progressbar", progressbar)
+    check_jobs(n_jobs)
+    number = isinstance(fraction, Real) and not isinstance(fraction, bool)
+    if not number or not 0.0 < fraction <= 1.0 or (fraction == 1.0 and not replace):
+        raise ValueError(
+            "fraction must lie in (0, 1), or be 1 with replace=True, for refits to differ; got "
+            f"{fraction!r}"
+        )
+    check_consistent_length(X, y)
+    n_features = np.shape(X)[1] if len(np.shape(X)) == 2 else 1
+    if n_selected is None:
+        n_selected = max(1, min(10, n_features // 3))
+    check_count("n_selected", n_selected)
+    if n_selected > n_features:
+        raise ValueError(f"n_selected={n_selected} exceeds the number of features, {n_features}")
+    rng = as_generator(random_state)
+    parts = list(_parts(_strata(model, y), n_resamples, float(fraction), replace, rng))
+
+    def refit(rows: IntArray) -> _Refit:
+        fitted = clone(model).fit(_safe_indexing(X, rows), _safe_indexing(y, rows))
+        if getattr(fitted, "interrupted_", False):
+            raise KeyboardInterrupt
+        return _read(fitted)
+
+    with ProgressBar(n_resamples, "Refits", enabled=progressbar) as bar:
+        outcome = run_tasks(
+            refit, parts, n_jobs=n_jobs, what="refits", on_done=lambda _: bar.update()
+        )
+    refits = list(outcome.results.values())
+    if outcome.interrupted:
+        warnings.warn(
+            f"interrupted after {len(refits)} of {n_resamples} refits: only these are counted",
+            UserWarning,
+            stacklevel=2,
+        )
+    table = _count(refits, n_selected)
+    return table.assign_attrs(
+        n_selected=n_selected,
+        chance=n_selected / n_features,
+        fraction=float(fraction),
+        replace=int(replace),
+        interrupted=int(outcome.interrupted),
+    )
+
+
+def _strata(model: Any, y: Any) -> list[IntArray]:
+    """Indices of the samples of each class; of all samples unless y holds one class for each."""
+    targets = read_targets(y)
+    if not is_classifier(model) or (targets.ndim == 2 and targets.shape[1] > 1):
+        return [np.arange(len(targets))]
+    _, index = np.unique(targets.ravel().astype(str), return_inverse=True)
+    return [np.flatnonzero(index == label) for label in range(index.max() + 1)]
+
+
+def _parts(
+    strata: list[IntArray], n_parts: int, fraction: float, replace: bool, rng: np.random.Generator
+) -> Iterator[IntArray]:
+    """Yield the samples of each refit, sorted: the same share of each stratum."""
+    sizes = [int(fraction * len(stratum) + 1e-9) for stratum in strata]
+    if min(sizes) < 1:
+        raise ValueError(
+            f"a class has {min(map(len, strata))} sample, too few for fraction={fraction}: leave "
+            "the class out, or join it to another"
+        )
+    if replace:
+        for _ in range(n_parts):
+            drawn = [rng.choice(s, size) for s, size in zip(strata, sizes, strict=True)]
+            yield np.sort(np.concatenate(drawn))
+        return
+    paired = fraction <= 0.5
+    for number in range(n_parts):
+        if number % 2 == 0 or not paired:
+            orders = [rng.permutation(stratum) for stratum in strata]
+        else:  # the samples at the other end were not in the part before
+            orders = [order[::-1] for order in orders]
+        drawn = [order[:size] for order, size in zip(orders, sizes, strict=True)]
+        yield np.sort(np.concatenate(drawn))
+
+
+def _read(fitted: Any) -> _Refit:
+    """Importance and mean coefficients of a fitted estimator."""
+    tree = getattr(fitted, "idata_", None)
+    if tree is None:
+        raise TypeError(f"{type(fitted).__name__} has no posterior tree idata_")
+    fit, posterior = tree["fit"], tree["posterior"]
+    if "coef" in posterior:
+        coef = posterior["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)
+        draws = coef.values.reshape(-1, *coef.shape[2:])
+        classes = "y_index" in fit
+        if tree.attrs.get("target") != "regression":
+            draws = of_common_size(draws, centred=classes)
+        mean = draws.mean(axis=0)
+        return _Refit(
+            importance=importance(mean, centred=classes),
+            coef=mean,
+            features=coef[FEATURE].values,
+            outcomes=coef[LABEL].values,
+        )
+    if "feature_relevance" not in fit:
+        raise ValueError(f"{type(fitted).__name__} has neither coefficients nor slopes of features")
+    share = fit["feature_relevance"]
+    return _Refit(
+        importance=share.values, coef=None, features=share[FEATURE].values, outcomes=np.array([])
+    )
+
+
+def _count(refits: list[_Refit], n_selected: int) -> xr.Dataset:
+    features = refits[0].features
+    ranks = np.stack([np.argsort(-r.importance, kind="stable")[:n_selected] for r in refits])
+    counts = np.bincount(ranks.ravel(), minlength=len(features))
+    table = xr.Dataset(
+        {
+            "frequency": (FEATURE, counts / len(refits)),
+            "selected": (("refit", "rank"), features[ranks]),
+        },
+        coords={FEATURE: features},
+    )
+    if refits[0].coef is None:
+        return table
+    coef = np.stack([refit.coef for refit in refits if refit.coef is not None])
+    positive, negative = (coef > 0.0).mean(axis=0), (coef < 0.0).mean(axis=0)
+    axes = (FEATURE, LABEL)
+    return table.assign(
+        positive=(axes, positive), sign_agreement=(axes, np.maximum(positive, negative))
+    ).assign_coords({LABEL: refits[0].outcomes})

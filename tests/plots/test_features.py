@@ -1,0 +1,216 @@
+"""Effects of the features: the table is that of the draws, and the picture that of the table."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from matplotlib.collections import PathCollection
+
+from bsdr_models import BSDRClassifier, DGPLVMClassifier
+from bsdr_models.plots import features_table, plot_features
+
+NAMES = ["ash", "hue", "proline", "alcohol"]
+LABELS = ["a", "b", "c"]
+
+
+def tree_of(coef, *, X=None, index=None, engine="gibbs", target="multiclass", names=NAMES):
+    """A tree with draws (S, D, K) of the coefficients."""
+    coef = np.asarray(coef, dtype=float)[None]
+    labels = (LABELS + [f"class {i}" for i in range(3, 30)])[: coef.shape[3]]
+    axes = {"feature": names[: coef.shape[2]], "outcome": labels}
+    posterior = xr.Dataset({"coef": (("chain", "draw", "feature", "outcome"), coef)}, axes)
+    fit = xr.Dataset(coords={"feature": axes["feature"]})
+    if target == "multiclass":
+        fit["y_index"] = "obs", np.arange(6) % len(labels) if index is None else index
+    groups = {"posterior": posterior, "fit": fit}
+    if X is not None:
+        groups["constant_data"] = xr.Dataset({"X": (("obs", "feature"), X)})
+    root = xr.Dataset(attrs={"inference_method": engine, "target": target})
+    return xr.DataTree.from_dict({"/": root, **groups})
+
+
+def draws(*, n=400, d=4, k=3, seed=0):
+    rng = np.random.default_rng(seed)
+    coef = rng.normal(1.0, 1.0, (n, d, k)) * rng.lognormal(0.0, 2.0, (n, 1, 1))
+    return coef - coef.mean(axis=-1, keepdims=True)
+
+
+def stability_of(names, frequency, **attrs):
+    attrs = {"n_selected": 2, "chance": 0.5, "fraction": 0.5, "replace": 0, **attrs}
+    table = xr.Dataset({"frequency": ("feature", frequency)}, {"feature": names}, attrs)
+    return table.assign(selected=(("refit", "rank"), np.full((10, 2), names[0])))
+
+
+def caption(ax):
+    return ax.texts[-1].get_text().replace("\n", " ")
+
+
+def test_the_probability_of_a_sign_is_that_of_the_draws_of_coef():
+    coef = draws()
+    table = features_table(tree_of(coef)).sel(feature=NAMES)
+    expected = np.maximum((coef > 0.0).mean(axis=0), (coef < 0.0).mean(axis=0))
+    np.testing.assert_array_equal(table["sign_probability"], expected)
+
+
+def test_the_probability_of_a_sign_is_that_of_a_fit_on_wine(wine_fit):
+    table = features_table(wine_fit)
+    coef = wine_fit["posterior/coef"].sel(feature=table["feature"])
+    positive = (coef > 0.0).mean(("chain", "draw")).transpose("feature", "outcome")
+    expected = np.maximum(positive, 1.0 - positive)
+    np.testing.assert_allclose(table["sign_probability"], expected, rtol=1e-12)
+
+
+def test_columns_are_those_of_draws_of_common_size():
+    coef = draws()
+    size = np.sqrt((coef**2).mean(axis=(1, 2)))
+    common = coef / size[:, None, None] * np.median(size)
+    table = features_table(tree_of(coef), prob=0.8).sel(feature=NAMES)
+    np.testing.assert_allclose(table["mean"], common.mean(axis=0))
+    np.testing.assert_allclose(table["median"], np.median(common, axis=0))
+    np.testing.assert_allclose(table["low"], np.quantile(common, 0.1, axis=0))
+    np.testing.assert_allclose(table["high_50"], np.quantile(common, 0.75, axis=0))
+    np.testing.assert_allclose(
+        table["importance"], np.sqrt((common.mean(axis=0) ** 2).mean(axis=1))
+    )
+
+
+def test_real_outputs_keep_their_draws():
+    coef = draws() + 1.0
+    table = features_table(tree_of(coef, target="regression")).sel(feature=NAMES)
+    np.testing.assert_allclose(table["mean"], coef.mean(axis=0))
+
+
+def test_features_are_in_order_of_importance_over_centred_scores():
+    coef = np.array([[[3.0, 1.0], [0.0, 0.0], [5.0, 5.0], [-1.0, 3.0]]])  # centred: 1, 0, 0, 2
+    table = features_table(tree_of(coef))
+    assert table["feature"].values.tolist() == ["alcohol", "ash", "hue", "proline"]
+
+
+def test_alone_is_the_correlation_with_the_mean_score():
+    rng = np.random.default_rng(1)
+    X, coef = rng.standard_normal((30, 4)), draws(n=1)
+    X[:, 1] = 0.0
+    table = features_table(tree_of(coef, X=X, index=np.arange(30) % 3)).sel(feature=NAMES)
+    scores = X @ coef[0]
+    for d in (0, 2, 3):
+        for k in range(3):
+            expected = np.corrcoef(X[:, d], scores[:, k])[0, 1]
+            assert table["alone"].values[d, k] == pytest.approx(expected)
+    np.testing.assert_array_equal(table["alone"][1], 0.0)  # a constant feature
+    assert "alone" not in features_table(tree_of(coef))
+
+
+def test_missing_values_leave_their_samples_out_of_the_correlation():
+    rng = np.random.default_rng(2)
+    X, coef = rng.standard_normal((40, 4)), draws(n=1)
+    X[:10, 0] = np.nan
+    table = features_table(tree_of(coef, X=X, index=np.arange(40) % 3)).sel(feature=NAMES)
+    scores = np.nan_to_num(X) @ coef[0]
+    expected = np.corrcoef(X[10:, 0], scores[10:, 1])[0, 1]
+    assert table["alone"].values[0, 1] == pytest.approx(expected)
+
+
+def test_opposite_scores_of_two_classes_have_one_panel():
+    ax = plot_features(tree_of(draws(k=2)))
+    (panel,) = ax.child_axes
+    assert "b (right) v. a (left)" in [text.get_text() for text in panel.texts]
+
+
+def test_many_classes_have_the_panels_of_the_most_variance_between_them():
+    rng = np.random.default_rng(3)
+    coef = 0.01 * rng.standard_normal((20, 4, 9))
+    coef[:, :, [1, 4, 6, 8]] *= 100.0
+    X = rng.standard_normal((90, 4))
+    tree = tree_of(coef, X=X, index=np.arange(90) % 9)
+    titles = [panel.texts[-1].get_text() for panel in plot_features(tree).child_axes]
+    assert [title.split(" v.")[0] for title in titles] == ["b", "class 4", "class 6", "class 8"]
+    ax = plot_features(tree, labels=["c", "a"])
+    assert [panel.texts[-1].get_text()[0] for panel in ax.child_axes] == ["c", "a"]
+    assert "2 of 9 class scores" in caption(ax)
+
+
+def test_the_plot_shows_the_table():
+    tree = tree_of(draws(n=100), X=np.random.default_rng(4).standard_normal((30, 4)),
+                   index=np.arange(30) % 3)  # fmt: skip
+    table = features_table(tree).isel(feature=slice(3))
+    ax = plot_features(tree, n_features=3)
+    assert [text.get_text() for text in ax.get_yticklabels()] == table["feature"].values.tolist()
+    for k, panel in enumerate(ax.child_axes):
+        one = table.isel(outcome=k)
+        _, lines, thick, *_ = panel.collections
+        np.testing.assert_allclose([s[0, 0] for s in lines.get_segments()], one["low"])
+        np.testing.assert_allclose([s[1, 0] for s in thick.get_segments()], one["high_50"])
+        points, _ = (each for each in panel.collections if isinstance(each, PathCollection))
+        np.testing.assert_allclose(points.get_offsets()[:, 0], one["median"])
+        white = (points.get_facecolors()[:, :3] == 1.0).all(axis=1)
+        np.testing.assert_array_equal(white, one["sign_probability"] < 0.95)
+    assert "the 3 features with the largest effects of 4" in caption(ax)
+
+
+def test_the_caption_counts_certain_signs_and_expected_errors():
+    coef = np.ones((100, 2, 2)) * [-1.0, 1.0]
+    coef[:4, 0] *= -1.0  # a sign with probability .96
+    coef[:40, 1] *= -1.0
+    ax = plot_features(tree_of(coef))
+    assert ax.get_title(loc="left") == "Sign of 1 of 2 features certain"
+    assert "the sign of 1 is certain (0.0 expected wrong)" in caption(ax)
+
+
+def test_the_shares_of_refits_are_matched_by_name():
+    tree = tree_of(draws())
+    stability = stability_of(NAMES, [0.1, 0.2, 0.3, 0.4])
+    table = features_table(tree, stability=stability)
+    expected = stability["frequency"].sel(feature=table["feature"])
+    np.testing.assert_array_equal(table["selected"], expected)
+    *_, panel = plot_features(tree, stability=stability).child_axes
+    np.testing.assert_allclose([bar.get_width() for bar in panel.patches], expected)
+
+
+@pytest.mark.parametrize("engine", ["mean_field", "advi", "laplace"])
+def test_approximations_are_said_to_overstate(engine):
+    ax = plot_features(tree_of(draws(), engine=engine))
+    assert "too narrow" in caption(ax)
+    assert "expected wrong" not in caption(ax)
+
+
+def test_a_nonlinear_map_has_slopes_and_no_intervals():
+    rng = np.random.default_rng(0)
+    y = np.arange(30) % 2
+    X = rng.standard_normal((30, 5)) + 2.0 * y[:, None]
+    tree = DGPLVMClassifier(random_state=0).fit(X, y).idata_
+    table = features_table(tree)
+    assert set(table.data_vars) == {"mean", "alone", "importance"}
+    slopes = tree["fit/projection_mean"].sel(feature=table["feature"])
+    np.testing.assert_array_equal(table["mean"], slopes)
+    latent = tree["fit/latent_mean"].values
+    x = tree["constant_data/X"].sel(feature=table["feature"][0]).values
+    expected = np.corrcoef(x, latent[:, 0])[0, 1]
+    assert table["alone"].values[0, 0] == pytest.approx(expected)
+    assert "no intervals" in caption(plot_features(tree))
+    tree["fit"].dataset = tree["fit"].to_dataset().drop_vars("feature_relevance")
+    with pytest.raises(ValueError, match="no variable 'feature_relevance'"):
+        features_table(tree)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"n_features": 0}, "n_features must be positive"),
+        ({"labels": ["z"]}, "label must be one of"),
+        ({"labels": "a"}, "labels must be a list"),
+        ({"labels": []}, "labels must be a list"),
+        ({"prob": 1.0}, "prob must lie in"),
+        ({"stability": stability_of(["x", "y"], [0.0, 1.0])}, "of other features"),
+        ({"stability": xr.Dataset()}, "with 'frequency'"),
+    ],
+)
+def test_bad_arguments_are_named(keywords, message):
+    with pytest.raises(ValueError, match=message):
+        plot_features(tree_of(draws()), **keywords)
+
+
+@pytest.fixture(scope="module")
+def wine_fit():
+    from sklearn.datasets import load_wine
+
+    X, y = load_wine(return_X_y=True)
+    return BSDRClassifier(variant="paper", random_state=0).fit(X, y).idata_

@@ -1,0 +1,145 @@
+"""Refits to parts of the samples: which samples, what is counted, and what is refused."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from joblib import parallel_config
+from sklearn.linear_model import LogisticRegression
+
+import bsdr_models.stability as module
+from bsdr_models import BSDRClassifier, BSDRRegressor, DGPLVMClassifier, feature_stability
+from bsdr_models.plots import features_table
+
+MODEL = BSDRClassifier(1, variant="paper", max_iter=30, tol=1e9, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def classes():
+    """Two of six features separate two classes, of 31 and 20 samples."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(["no", "yes"], [31, 20])
+    X = rng.standard_normal((51, 6))
+    X[:, :2] += 3.0 * (y == "yes")[:, None]
+    return X, y
+
+
+class Recorded(BSDRClassifier):
+    """Keeps the samples of its fits, and interrupts the one after `patience`."""
+
+    fits: ClassVar[list] = []
+    patience = 99
+
+    def fit(self, X, y):
+        if len(self.fits) >= Recorded.patience:
+            raise KeyboardInterrupt
+        self.fits.append((X[:, 0].tolist(), list(y)))
+        return super().fit(X, y)
+
+
+@pytest.fixture
+def recorded():
+    Recorded.fits.clear()
+    Recorded.patience = 99
+    return Recorded(**MODEL.get_params())
+
+
+def test_halves_are_complementary_and_stratified(classes, recorded):
+    X, y = classes
+    feature_stability(recorded, X, y, n_resamples=4, random_state=0)
+    for first, second in zip(recorded.fits[::2], recorded.fits[1::2], strict=True):
+        assert not set(first[0]) & set(second[0])
+        for part in (first, second):
+            assert (part[1].count("no"), part[1].count("yes")) == (15, 10)
+    assert set(recorded.fits[0][0]) != set(recorded.fits[2][0])
+
+
+def test_a_bootstrap_sample_has_the_classes_of_the_samples(classes, recorded):
+    X, y = classes
+    feature_stability(recorded, X, y, n_resamples=2, fraction=1.0, replace=True, random_state=0)
+    for values, labels in recorded.fits:
+        assert (labels.count("no"), labels.count("yes")) == (31, 20)
+        assert len(set(values)) < 51
+
+
+def test_what_is_counted(classes):
+    X, y = classes
+    found = feature_stability(MODEL, X, y, n_resamples=6, n_selected=2, random_state=0)
+    assert found["frequency"].sel(feature=["x0", "x1"]).values.tolist() == [1.0, 1.0]
+    assert found["frequency"].sum() == 2.0
+    assert found["selected"].shape == (6, 2)
+    assert set(found["selected"].values.ravel()) == {"x0", "x1"}
+    assert found.attrs["chance"] == pytest.approx(2 / 6)
+    assert found["positive"].sel(feature="x0").values.tolist() == [0.0, 1.0]
+    np.testing.assert_allclose(
+        found["sign_agreement"], np.maximum(found["positive"], 1.0 - found["positive"])
+    )
+
+
+def test_a_refit_ranks_features_as_their_table_does(classes):
+    X, y = classes
+    tree = MODEL.fit(X, y).idata_
+    order = np.argsort(-module._read(MODEL).importance, kind="stable")
+    expected = [f"x{i}" for i in order]
+    assert features_table(tree)["feature"].values.tolist() == expected
+
+
+def test_workers_and_seeds_change_nothing_and_something(classes):
+    X, y = classes
+    with parallel_config(backend="threading"):
+        one, two = (
+            feature_stability(MODEL, X, y, n_resamples=4, random_state=0, n_jobs=n) for n in (1, 2)
+        )
+    assert one.identical(two)
+    other = feature_stability(MODEL, X, y, n_resamples=4, random_state=1)
+    assert not one.equals(other)
+
+
+def test_an_interrupt_keeps_the_refits_until_then(classes, recorded):
+    X, y = classes
+    Recorded.patience = 3
+    with pytest.warns(UserWarning, match="interrupted after 3 of 8 refits"):
+        found = feature_stability(recorded, X, y, n_resamples=8, random_state=0)
+    assert found.sizes["refit"] == 3
+    assert found.attrs["interrupted"] == 1
+    Recorded.patience = 0
+    Recorded.fits.clear()
+    with pytest.raises(KeyboardInterrupt):
+        feature_stability(recorded, X, y, n_resamples=8, random_state=0)
+
+
+def test_real_outputs_and_nonlinear_models(classes):
+    X, y = classes
+    target = X[:, :2] @ np.eye(2)
+    model = BSDRRegressor(2, variant="paper", max_iter=30, tol=1e9, random_state=0)
+    found = feature_stability(model, X, target, n_resamples=2, n_selected=2, random_state=0)
+    assert set(found["selected"].values.ravel()) == {"x0", "x1"}
+    slopes = feature_stability(
+        DGPLVMClassifier(1, random_state=0), X, y, n_resamples=2, n_selected=2, random_state=0
+    )
+    assert set(slopes.data_vars) == {"frequency", "selected"}
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"n_resamples": 0}, "n_resamples must be a positive integer"),
+        ({"fraction": 0.0}, "fraction must lie in"),
+        ({"fraction": 1.0}, "replace=True"),
+        ({"fraction": True}, "fraction must lie in"),
+        ({"fraction": 0.01}, "too few for fraction"),
+        ({"replace": "yes"}, "replace must be True or False"),
+        ({"n_selected": 7}, "exceeds the number of features, 6"),
+        ({"n_selected": 0}, "n_selected must be a positive integer"),
+        ({"n_jobs": 0}, "n_jobs"),
+    ],
+)
+def test_bad_arguments_are_refused_before_a_fit(classes, recorded, keywords, message):
+    with pytest.raises(ValueError, match=message):
+        feature_stability(recorded, *classes, **keywords)
+    assert not recorded.fits
+
+
+def test_an_estimator_without_a_posterior_is_refused(classes):
+    with pytest.raises(TypeError, match="LogisticRegression has no posterior tree"):
+        feature_stability(LogisticRegression(), *classes)
