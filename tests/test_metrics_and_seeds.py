@@ -155,7 +155,7 @@ def test_signal_is_judged_by_all_samples_where_possible():
     assert lack_of_signal({}) is None
     assert lack_of_signal(HeldOutScore().named()) is None
     weak, strong = ({"held_out_gain": gain, "held_out_gain_se": 0.04} for gain in (0.05, 0.2))
-    assert "0.05 nats" in lack_of_signal(weak)
+    assert "0.05 ± 0.04 nats" in lack_of_signal(weak)
     assert lack_of_signal(strong) is None
     assert lack_of_signal({"log_bayes_factor": 5.0} | weak) is None
     assert "Bayes factor" in lack_of_signal({"log_bayes_factor": 0.5} | strong)

@@ -201,7 +201,8 @@ def test_scores_of_held_out_samples():
     own = left_out[np.arange(len(X)), np.searchsorted(model.classes_, y)]
     assert model.held_out_score_ == pytest.approx(own.mean())
     said = line(model.summary(), "held-out samples", "log score")
-    assert said.startswith(f"{own.mean():.3f} nats per sample, {model.held_out_gain_:.3f} ± ")
+    assert said.startswith(f"{own.mean():.3f} nats per sample; ")
+    assert f"{model.held_out_gain_:.3f} ± {model.held_out_gain_se_:.3f}" in said
 
 
 def test_missing_values_constant_features_and_samples_without_a_label_are_counted():
