@@ -113,10 +113,8 @@ def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
         return text if log_factor < NO_SIGNAL else None
     gain, se = attrs.get("held_out_gain", np.nan), attrs.get("held_out_gain_se", np.nan)
     if gain - N_STANDARD_ERRORS * se <= MIN_GAIN:
-        return (
-            f"the log score of held-out samples is {gain:.2f} nats (standard error {se:.2f}) above "
-            "that of the class frequencies"
-        )
+        gain = round(gain, 2) + 0.0  # no -0.00
+        return f"the held-out log score gains {gain:.2f} ± {se:.2f} nats over the class frequencies"
     return None
 
 

@@ -288,8 +288,11 @@ def component_line(relevance: FloatArray, what: str) -> Line:
 
 def held_out_line(held_out: HeldOutScore) -> Line:
     """Mean held-out log score, and its gain over class frequencies."""
-    gain = f"{held_out.gain:.3f} ± {held_out.gain_se:.3f} above the class frequencies"
-    return "log score", f"{held_out.score:.3f} nats per sample, {gain}"
+    gain = f"{round(held_out.gain, 3) + 0.0:.3f} ± {held_out.gain_se:.3f}"
+    return (
+        "log score",
+        f"{held_out.score:.3f} nats per sample; gain over the class frequencies {gain}",
+    )
 
 
 def signal_remarks(attrs: Mapping[str, Any]) -> list[str]:

@@ -6,13 +6,16 @@ from scipy.stats import norm
 from sklearn.metrics import brier_score_loss, log_loss
 
 from bsdr_models.metrics import (
+    HeldOutScore,
     brier_scores,
     calibration_error,
     expected_calibration_error,
+    lack_of_signal,
     log_losses,
     mean_of_samples,
     score_probabilities,
 )
+from bsdr_models.numerics.temperature import fit_temperature, log_probabilities
 from bsdr_models.rng import as_generator
 
 
@@ -111,3 +114,63 @@ def test_integer_seeds_repeat_and_generators_continue():
 def test_other_random_states_are_refused():
     with pytest.raises(TypeError, match="random_state"):
         as_generator("seed")
+
+
+# ------------------------------------------------------------------------------- held-out score
+
+
+def test_held_out_score_is_compared_with_class_frequencies():
+    rng = np.random.default_rng(3)
+    probability, y = rng.dirichlet(np.ones(3), 50), rng.integers(0, 3, 50)
+    log_p = np.log(probability[np.arange(50), y])
+    found = HeldOutScore.of(log_p, np.array(["a", "b", "c"])[y])
+    assert found.score == pytest.approx(-log_loss(y, probability))
+    each = log_p - np.log(np.bincount(y) / 50)[y]
+    assert found.gain == pytest.approx(each.mean())
+    assert found.gain_se == pytest.approx(each.std(ddof=1) / np.sqrt(50))
+
+
+def test_held_out_score_of_several_labels_is_of_samples():
+    """Labels of one sample are not independent: three copies say no more than one."""
+    rng = np.random.default_rng(4)
+    y, log_p = rng.integers(0, 2, 40), np.log(rng.random(40))
+    one = HeldOutScore.of(log_p, y)
+    many = HeldOutScore.of(np.tile(log_p[:, None], 3), np.tile(y[:, None], 3))
+    assert many.named() == pytest.approx(one.named())
+    log_p[:5] = np.nan  # unknown labels
+    part = np.column_stack([log_p, log_p])
+    assert HeldOutScore.of(part, np.column_stack([y, y])).gain == pytest.approx(
+        HeldOutScore.of(log_p[5:], y[5:]).gain
+    )
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_held_out_score_needs_two_samples(n):
+    found = HeldOutScore.of(np.full(n, -1.0), np.zeros(n, dtype=int))
+    assert np.isnan(list(found.named().values())).all()
+    assert found.attrs() == {}
+
+
+def test_signal_is_judged_by_all_samples_where_possible():
+    assert lack_of_signal({}) is None
+    assert lack_of_signal(HeldOutScore().named()) is None
+    weak, strong = ({"held_out_gain": gain, "held_out_gain_se": 0.04} for gain in (0.05, 0.2))
+    assert "0.05 ± 0.04 nats" in lack_of_signal(weak)
+    assert lack_of_signal(strong) is None
+    assert lack_of_signal({"log_bayes_factor": 5.0} | weak) is None
+    assert "Bayes factor" in lack_of_signal({"log_bayes_factor": 0.5} | strong)
+
+
+def test_chance_is_rarely_called_a_signal():
+    """A temperature fitted to scores of 60 samples without signal, the best of four settings."""
+    rng, found = np.random.default_rng(5), 0
+    y = np.arange(60) % 3
+    for _ in range(200):
+        best = None
+        for _ in range(4):
+            scores = rng.standard_normal((60, 3))
+            log_p = log_probabilities(scores, fit_temperature(scores, y))
+            score = HeldOutScore.of(log_p[np.arange(60), y], y)
+            best = score if best is None or score.score > best.score else best
+        found += lack_of_signal(best.named()) is None
+    assert found / 200 < 0.1

@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import make_pipeline
 
 import bsdr_models
+from bsdr_models import plots
 from bsdr_models.bsdr import SAMPLING
 from bsdr_models.summary import Summary
 from bsdr_models.text_table import WIDTH
@@ -140,12 +141,50 @@ def test_a_summary_cannot_be_changed():
 # ------------------------------------------------------------------------------------ what is so
 
 
-def test_noise_is_called_noise():
+CLASSIFIERS = {
+    "bsdr": bsdr_models.BSDRClassifier(chains=1, draws=16, random_state=0),
+    "bm2pca": bsdr_models.BM2PCAClassifier(random_state=0),
+    "bm2pca_paper": bsdr_models.BM2PCAClassifier(2, variant="paper", random_state=0),
+    "dgplvm": bsdr_models.DGPLVMClassifier(random_state=0),
+}
+each_classifier = pytest.mark.parametrize("name", CLASSIFIERS)
+
+
+@each_classifier
+def test_noise_is_called_noise(name):
     rng = np.random.default_rng(0)
-    noise, labels = rng.standard_normal((90, 5)), np.arange(90) % 3
-    with pytest.warns(UserWarning, match="not predictable"):
-        model = bsdr_models.BSDRClassifier(random_state=0).fit(noise, labels)
+    noise, labels = rng.standard_normal((60, 200)), np.arange(60) % 3
+    with pytest.warns(UserWarning, match="not predictable") as said:
+        model = clone(CLASSIFIERS[name]).fit(noise, labels)
+    assert sum("predict" in str(warning.message) for warning in said) == 1
     assert any("not predictable from X" in remark for remark in model.summary().remarks)
+    ax = plots.plot_map(model.idata_)
+    assert any("No signal" in text.get_text().replace("\n", " ") for text in ax.texts)
+
+
+@each_classifier
+def test_signal_is_not_called_noise(name):
+    few = np.concatenate([np.flatnonzero(y == label)[:10] for label in np.unique(y)])
+    model = clone(CLASSIFIERS[name]).fit(X.iloc[few], y.iloc[few])
+    assert model.held_out_gain_ > 0.5
+    names = ("held_out_score", "held_out_gain", "held_out_gain_se")
+    assert [model.idata_.attrs[n] for n in names] == [getattr(model, f"{n}_") for n in names]
+    assert not any("predictable" in remark for remark in model.summary().remarks)
+
+
+@each_classifier
+@pytest.mark.parametrize("labels", [[0, 0, 1, 1], [0, 1, 2, 3], [0, 0, 0, 1]])
+@pytest.mark.filterwarnings("ignore")
+def test_held_out_score_of_four_samples(name, labels):
+    """The only sample of a class is not held out: a model without it does not know the class."""
+    features = np.random.default_rng(1).standard_normal((4, 6))
+    model = clone(CLASSIFIERS[name]).fit(features, labels)
+    values = [model.held_out_score_, model.held_out_gain_, model.held_out_gain_se_]
+    if labels == [0, 1, 2, 3]:
+        assert np.isnan(values).all()
+        assert "held_out_score" not in model.idata_.attrs
+    elif name != "bsdr":  # whose Bayes factor is below 3
+        assert np.isfinite(values).all()
 
 
 def test_scores_of_held_out_samples():
@@ -162,7 +201,8 @@ def test_scores_of_held_out_samples():
     own = left_out[np.arange(len(X)), np.searchsorted(model.classes_, y)]
     assert model.held_out_score_ == pytest.approx(own.mean())
     said = line(model.summary(), "held-out samples", "log score")
-    assert said.startswith(f"{own.mean():.3f} nats per sample, {model.held_out_gain_:.3f} ± ")
+    assert said.startswith(f"{own.mean():.3f} nats per sample; ")
+    assert f"{model.held_out_gain_:.3f} ± {model.held_out_gain_se_:.3f}" in said
 
 
 def test_missing_values_constant_features_and_samples_without_a_label_are_counted():
@@ -281,6 +321,7 @@ def test_showing_a_fit_does_not_build_the_model():
     """Though it is an attribute by name."""
     code = """
 import sys
+import warnings
 from sklearn.datasets import load_iris
 from bsdr_models import BSDRClassifier
 

@@ -107,6 +107,12 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         Softmax temperature of the class scores.
     cv_results_ : dict or None
         ``"candidates"`` with their held-out ``"accuracy"`` and ``"log_loss"``.
+    held_out_score_ : float
+        Log score, in nats per sample, of the samples that were held out to choose settings and
+        temperature, at the chosen ones; NaN if none was. For several labels, per label.
+    held_out_gain_, held_out_gain_se_ : float
+        How much better it is than that of the class frequencies, and its standard error. The fit
+        warns if the gain less 1.28 standard errors is at most 0.01.
     relevance_ : ndarray of shape (n_components_out,)
         Share of each component in the variance of the class scores.
     lower_bounds_ : ndarray of shape (n_iter,)

@@ -121,7 +121,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         of its class means.
     pooling_power_ : float
         Power at which probabilities are pooled; 1 is the posterior predictive. This and the next
-        three: hierarchical model only.
+        four: hierarchical model only.
     log_evidence_ : float
         Log marginal likelihood of the training labels, in nats; NaN unless by ``"smc"`` or
         ``"laplace"``.
@@ -130,7 +130,12 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         that the labels depend on the features, and the fit warns.
     held_out_score_ : float
         Held-out log score: mean log probability of the labels that were held out to choose the
-        power; NaN if none was.
+        power, at the selected one; NaN if none was. None is held out without a signal, or by
+        ``"laplace"``. For several labels, per label.
+    held_out_gain_, held_out_gain_se_ : float
+        How much better it is than that of the class frequencies, and its standard error. Where
+        there is no Bayes factor, the fit warns if the gain less 1.28 standard errors is at most
+        0.01.
     latent_scale_ : float
         Latent scale of the fit. This and the next: paper's model only.
     lower_bounds_ : ndarray of shape (n_iter,)

@@ -132,6 +132,12 @@ class DGPLVMClassifier(
         Share of each component in the scatter of the class centroids of the leave-one-out latent
         coordinates.
     map_width_, map_noise_ : float
+    held_out_score_ : float
+        Log score of leave-one-out predictions, in nats per sample; NaN for the paper's variant,
+        whose latent coordinates depend on the label, and if every class has one sample.
+    held_out_gain_, held_out_gain_se_ : float
+        How much better it is than that of the class frequencies, and its standard error. The fit
+        warns if the gain less 1.28 standard errors is at most 0.01.
     standardized_ : bool
         Whether each feature was scaled to unit variance.
     log_density_ : ndarray of shape (n_iter,)
