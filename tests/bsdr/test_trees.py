@@ -361,9 +361,10 @@ def test_leave_one_out_runs_on_every_sample(fitted, engine, target):
     assert result.n_data_points == N
     assert np.isfinite(result.elpd)
     assert result.elpd < 0.0
-    lppd = tree["log_likelihood/y"].stack(s=("chain", "draw"))
-    best = float((np.log(np.exp(lppd).mean("s"))).sum())
-    assert result.elpd < best
+    if engine != "mean_field":  # whose importance weights have infinite variance
+        lppd = tree["log_likelihood/y"].stack(s=("chain", "draw"))
+        best = float((np.log(np.exp(lppd).mean("s"))).sum())
+        assert result.elpd < best
 
 
 # ------------------------------------------------------------------------------- predictions
