@@ -569,7 +569,11 @@ class DGPLVMClassifier(
 
     @property
     def model_(self) -> Any:
-        """The well-posed model on the training samples as a ``pymc.Model``."""
+        """The well-posed model on the training samples as a ``pymc.Model``.
+
+        Its factors are potentials. It has no observed variable, so that
+        ``pm.compute_log_likelihood`` and ``pm.sample_posterior_predictive`` do not apply.
+        """
         check_is_fitted(self)
         if self.variant != "whitened":
             raise AttributeError("model_ needs variant='whitened': the paper's is no density")
