@@ -64,8 +64,8 @@ def derived(tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec, limits: Lim
     basis = ALIGNMENT[spec.name]["loadings"] if spec.name in ALIGNMENT else None
     if basis in dataset:
         rows.append(_subspace(dataset[basis], limits))
-    if "log_likelihood" in tree.children:
-        pointwise = tree["log_likelihood"].to_dataset()
+    for group in {"log_likelihood", "approximate_log_likelihood"} & tree.children.keys():
+        pointwise = tree[group].to_dataset()
         for name, array in pointwise.data_vars.items():
             inner = [dim for dim in array.dims if dim not in (CHAIN, DRAW)]
             found = {f"log likelihood of {name}": array.sum(inner)}

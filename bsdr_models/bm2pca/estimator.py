@@ -86,7 +86,8 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
     tol : float, default=1e-3
         Mean field of the paper's variant has converged when a round gains less, in nats.
     draws, tune, chains : int
-        Kept draws and warm-up of each chain, and number of chains, of the samplers.
+        Kept draws and warm-up of each chain, and number of chains, of the samplers. Predictions
+        average over at most 300 evenly spaced draws.
     n_jobs : int, optional
         Folds and restarts run in parallel by joblib: None is 1 unless set by
         ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.

@@ -491,7 +491,10 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
 
     @property
     def model_(self) -> Any:
-        """The ``pymc.Model`` on the scaled training samples."""
+        """The ``pymc.Model`` on the scaled training samples, and on standardised real targets.
+
+        :func:`bsdr_models.bsdr.model.build_model` says how to predict new samples by PyMC.
+        """
         check_is_fitted(self)
         if self._context.kept is not None:
             raise AttributeError("model_ needs all training samples in memory")

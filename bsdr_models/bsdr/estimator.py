@@ -85,6 +85,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
     draws : int, optional
         Draws of each chain. ``"smc"`` rounds up to a multiple of its particles; None is 384 for
         small problems and fewer for large ones. Default 400 for ``"laplace"``, otherwise 1000.
+        Predictions average over at most 500 evenly spaced ones (256 of the hierarchical model).
     tune : int, default=1000
         Warm-up of ``"nuts"`` and ``"gibbs"``.
     chains : int, default=4

@@ -126,6 +126,13 @@ def build_model(
     -----
     ``pm.compute_log_likelihood`` gives :math:`\log p(y_n \mid z_n, W, b)`. Leave-one-out
     cross-validation needs the likelihood with :math:`z_n` integrated out.
+
+    New samples are given by ``pm.set_data({"X": X, "y_data": y}, coords={"obs": ...})``, where
+    ``y`` is ignored but must have their number. ``pm.sample_posterior_predictive`` then needs
+    ``sample_vars="latent_offset"`` for draws of the paper's marginal model, since the latent
+    coordinates of other samples are in the trace. ``idata_`` of the hierarchical model holds
+    functions of the sampled normals, which PyMC would draw from their prior: give
+    ``freeze_vars=["projection", "weights", "bias"]``.
     """
     _check_choice("variant", variant, ("hierarchical", "paper"))
     _check_choice("target", target, get_args(Target))

@@ -35,9 +35,13 @@ LIKELIHOOD_NOTE = (
     "needed by leave-one-out cross-validation. Pareto k is large or NaN for samples of which all "
     "draws are certain; their elpd_i is negligible."
 )
+APPROXIMATE_NOTE = (
+    " The draws are from an approximation of the posterior, which arviz.loo would take for the "
+    "posterior: the group is therefore not called log_likelihood."
+)
 MEAN_FIELD_NOTE = (
-    " The draws are from q: use arviz.loo_approximate_posterior, with log_p and log_q of the group "
-    "sample_stats."
+    " Give arviz.loo_approximate_posterior the tree with this group as log_likelihood, and log_p "
+    "and log_q of the group sample_stats."
 )
 
 
@@ -89,6 +93,12 @@ class Context(datatree.Context):
                 "projection_prior": self.projection_prior,
                 "latent_scale": float(latent_scale),
             }
+        likelihood = "log_likelihood"
+        if inference_method in datatree.APPROXIMATIONS and likelihood in groups:
+            likelihood = "approximate_log_likelihood"
+            groups = {
+                likelihood if name == "log_likelihood" else name: groups[name] for name in groups
+            }
         tree = self.fit_tree(
             groups,
             SPEC,
@@ -102,10 +112,11 @@ class Context(datatree.Context):
             },
             attrs={**model, **(attrs or {})},
         )
-        if "log_likelihood" in groups:
+        if likelihood in groups:
             note = LIKELIHOOD_NOTE
+            note += APPROXIMATE_NOTE if likelihood != "log_likelihood" else ""
             note += MEAN_FIELD_NOTE if "log_q" in groups.get("sample_stats", {}) else ""
-            tree["log_likelihood"].attrs["note"] = note
+            tree[likelihood].attrs["note"] = note
         return tree
 
 
@@ -236,7 +247,8 @@ def hierarchical_tree(
     }
     if fit.log_likelihood is not None:
         total = fit.log_likelihood[:, one] - len(context.X) * context.log_scale
-        groups["sample_stats"]["log_likelihood"] = total
+        if fit.engine not in datatree.APPROXIMATIONS:
+            groups["sample_stats"]["log_likelihood"] = total
         if fit.log_prior is not None:
             groups["sample_stats"]["lp"] = total + fit.log_prior[:, one]
     if fit.log_prior is not None:

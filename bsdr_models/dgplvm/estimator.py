@@ -110,7 +110,8 @@ class DGPLVMClassifier(
     tol : float, default=1e-6
         The optimiser has converged when an iteration gains less than about this many nats.
     draws, tune, chains : int
-        Draws, tuning steps and chains of the samplers.
+        Draws, tuning steps and chains of the samplers. Predictions average over at most 50 evenly
+        spaced draws, each of which needs a classifier of its own.
     n_jobs : int, optional
         Initialisations that run in parallel, by joblib as in scikit-learn: None is 1 unless a
         ``joblib.parallel_config`` says otherwise, -1 is all cores. It does not change the result.
@@ -584,7 +585,11 @@ class DGPLVMClassifier(
 
     @property
     def model_(self) -> Any:
-        """The well-posed model on the training samples as a ``pymc.Model``."""
+        """The well-posed model on the training samples as a ``pymc.Model``.
+
+        Its factors are potentials. It has no observed variable, so that
+        ``pm.compute_log_likelihood`` and ``pm.sample_posterior_predictive`` do not apply.
+        """
         check_is_fitted(self)
         if self.variant != "whitened":
             raise AttributeError("model_ needs variant='whitened': the paper's is no density")

@@ -1,6 +1,7 @@
 """Results of any engine as an ``xarray.DataTree``.
 
-Groups (each only if given): ``posterior``, ``sample_stats``, ``log_likelihood``, ``log_prior``,
+Groups (each only if given): ``posterior``, ``sample_stats``, ``log_likelihood`` (of exact draws) or
+``approximate_log_likelihood`` (of draws from an approximation), ``log_prior``,
 ``posterior_predictive`` with axes (chain, draw, ...); ``fit`` and ``predictions`` with summaries
 per sample, feature, component or iteration; ``observed_data`` and ``constant_data``.
 """
@@ -41,8 +42,18 @@ MAX_NUMBERS = 5_000_000
 
 SAMPLE_DIMS = (CHAIN, DRAW)
 SAMPLE_GROUPS = frozenset(
-    {"posterior", "sample_stats", "log_likelihood", "log_prior", "posterior_predictive"}
+    {
+        "posterior",
+        "sample_stats",
+        "log_likelihood",
+        "approximate_log_likelihood",
+        "log_prior",
+        "posterior_predictive",
+    }
 )
+
+# Methods whose draws are from an approximation of the posterior.
+APPROXIMATIONS = ("mean_field", "advi", "laplace")
 
 RESTART = "restart"
 
@@ -281,7 +292,7 @@ def to_datatree(
     datasets = {
         group: _dataset(group, variables, known, coords) for group, variables in groups.items()
     }
-    if inference_method in ("mean_field", "advi", "laplace") and "posterior" in datasets:
+    if inference_method in APPROXIMATIONS and "posterior" in datasets:
         datasets["posterior"].attrs["note"] = VARIATIONAL_NOTE
     root = {
         "model": spec.name,

@@ -205,7 +205,7 @@ def test_draws_of_a_tree_give_at_least_the_bound(name, target, wide):
     stats = tree["sample_stats"]
     gain = (stats["log_p"] - stats["log_q"]).values.ravel() - model.lower_bounds_[-1]
     assert gain.mean() > 4.0 * gain.std() / np.sqrt(len(gain))
-    note = tree["log_likelihood"].attrs["note"]
+    note = tree["approximate_log_likelihood"].attrs["note"]
     assert "loo_approximate_posterior" in note
 
 
@@ -215,7 +215,7 @@ def test_log_p_is_prior_and_likelihood_of_the_stored_draws():
     tree = model.idata_
     draws = draw_posterior(tree["posterior"].dataset, latent_scale=0.6, target="multiclass")
     expected = log_density.log_prior(draws, PRIORS, "columnwise")
-    expected = expected + tree["log_likelihood/y"].values[0].sum(axis=1)
+    expected = expected + tree["approximate_log_likelihood/y"].values[0].sum(axis=1)
     np.testing.assert_allclose(tree["sample_stats/log_p"].values[0], expected, rtol=1e-9)
 
 
@@ -246,9 +246,13 @@ def test_leave_one_out_of_saved_trees_has_a_large_pareto_k_for_mean_field(tmp_pa
     assert exact.pareto_k.values.max() < exact.good_k
     assert exact.elpd == pytest.approx(-40 * np.log(2.0), rel=0.2)
     stats = trees["mean_field"]["sample_stats"]
+    tree = trees["mean_field"]
     with pytest.warns(UserWarning, match="Estimated shape parameter of Pareto"):
         found = az.loo_approximate_posterior(
-            trees["mean_field"], log_p=stats["log_p"], log_q=stats["log_q"], pointwise=True
+            tree.assign(log_likelihood=tree["approximate_log_likelihood"]),
+            log_p=stats["log_p"],
+            log_q=stats["log_q"],
+            pointwise=True,
         )
     assert np.mean(found.pareto_k.values > found.good_k) > 0.9
 
