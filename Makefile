@@ -10,9 +10,14 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 WORKERS ?= auto
-# Tests in which other packages take part; mathematics is the same with all of their versions.
-LOWEST_TESTS := tests/contract tests/inference tests/plots \
-	$(wildcard tests/test_*.py tests/*/test_estimator.py tests/*/test_model.py tests/*/test_trees.py)
+# Fast tests evaluate PyMC models once or twice, which takes less time than compiling them.
+QUICK := PYTENSOR_FLAGS=mode=FAST_COMPILE
+# Tests in which other packages take part. Mathematics and the package's own checks of input are the
+# same with all of their versions.
+LOWEST_TESTS := tests/contract/test_estimators.py tests/contract/test_tables.py \
+	tests/inference tests/plots $(filter-out \
+	$(addprefix tests/test_,alignment.py evidence.py faults.py layers.py terms.py), \
+	$(wildcard tests/test_*.py tests/*/test_estimator.py tests/*/test_model.py tests/*/test_trees.py))
 # Fits of bench-full side by side, of one thread each; -1 is all cores.
 JOBS ?= -1
 
@@ -33,17 +38,18 @@ demo: $(STAMP)  ## Fit Wine with every model; pictures and posteriors go to demo
 	$(BIN)/python -m bsdr_models.demo --output demo_output
 
 test: $(STAMP)  ## The fast tests
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" --durations=20
+	$(QUICK) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" --durations=20
 
 test-slow: $(STAMP)  ## Statistical tests, samplers and notebooks
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m slow --durations=20
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m slow --durations=20
 
 test-lowest: $(STAMP)  ## Tests of what depends on other packages, with the oldest that are allowed
 	$(BIN)/python -m pip install --quiet --group package
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
 	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
 		--editable ".[io,nuts,notebook,scale]" --group test
-	$(LOWEST)/bin/python -m pytest -q -n $(WORKERS) -m "not slow" -W default $(LOWEST_TESTS)
+	$(QUICK) $(LOWEST)/bin/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" -W default \
+		--durations=20 $(LOWEST_TESTS)
 
 package: $(STAMP)  ## Build wheel and sdist, install each into an empty environment, use it
 	$(BIN)/python -m pip install --quiet --group package

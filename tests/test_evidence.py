@@ -25,6 +25,7 @@ def quiet():
         yield
 
 
+@pytest.mark.usefixtures("few_particles")
 def test_null_has_a_row_per_method_and_a_picture(tmp_path):
     size = null.Size(n_train=12, n_features=15, n_new=30, n_seeds=1)
     text = null.report(tmp_path, size)
@@ -39,6 +40,7 @@ def test_coverage_has_a_row_per_engine(tmp_path):
     assert "%" in text
 
 
+@pytest.mark.usefixtures("few_particles")
 def test_sbc_has_a_row_per_quantity_and_a_picture(tmp_path):
     plan = sbc.Plan(n_sets=3, n_draws=9, n_chains=1, thin=1, tune=5)
     text = sbc.report(tmp_path, plan)
@@ -47,6 +49,7 @@ def test_sbc_has_a_row_per_quantity_and_a_picture(tmp_path):
     assert (tmp_path / "sbc.png").stat().st_size > 0
 
 
+@pytest.mark.usefixtures("few_particles")
 def test_agreement_has_a_row_per_quantity():
     engines = {"one": {"draws": 20}, "other": {"draws": 30}}
     text = agreement.report(None, sets=("iris",), engines=engines)

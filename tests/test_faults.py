@@ -407,7 +407,7 @@ import warnings
 from sklearn.datasets import load_iris
 from bsdr_models import BSDRClassifier
 warnings.simplefilter("ignore")
-BSDRClassifier().fit(*load_iris(return_X_y=True))
+BSDRClassifier(chains=1, pooling="linear").fit(*load_iris(return_X_y=True))
 """
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600

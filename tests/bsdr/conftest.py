@@ -2,8 +2,8 @@
 
 Nothing here uses the algebra of the package: the projection carries its full covariance, the
 joint is written with SciPy densities, and moments of truncated utilities come from fine grids. The
-checks take the module as an argument, so that they apply to copies with a planted fault. The
-fixture ``lab`` has all of this.
+checks take the module as an argument and look functions up in it at every call, so that they see
+planted faults. The fixture ``lab`` has all of this.
 """
 
 from dataclasses import dataclass, replace

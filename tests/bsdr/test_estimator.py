@@ -319,7 +319,7 @@ def test_probabilities_are_calibrated():
     X = rng.standard_normal((1200, 4))
     eta = X @ rng.standard_normal((4, 2)) @ rng.standard_normal((2, 3))
     y = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
-    model = BSDRClassifier(random_state=0).fit(X[:400], y[:400])
+    model = BSDRClassifier(chains=1, random_state=0).fit(X[:400], y[:400])
     p = model.predict_proba(X[400:])
     on = np.eye(3)[y[400:]]
     for low in np.arange(0.0, 1.0, 0.2):

@@ -215,7 +215,7 @@ def chunk(monkeypatch):
 
 
 def fit_stream(X, y, *, sizes, ask=lambda model: None, **more):
-    options = {"random_state": 0, "draws": 200, "inference": "laplace", **more}
+    options = {"random_state": 0, "draws": 40, "inference": "laplace", **more}
     model = BSDRClassifier(R, **options)
     for part in np.split(np.arange(len(y)), np.cumsum(sizes)[:-1]):
         model.partial_fit(X[part], y[part], classes=["a", "b", "c"])
@@ -226,7 +226,7 @@ def fit_stream(X, y, *, sizes, ask=lambda model: None, **more):
 @pytest.mark.parametrize("n", [150, 100])
 def test_stream_has_the_posterior_of_all_samples(n, data, whole, chunk):
     chunk(n)
-    model = fit_stream(*data, sizes=(400,))
+    model = fit_stream(*data, sizes=(400,), draws=200)
     assert model.log_evidence_ == pytest.approx(whole.log_evidence_, abs=3.0)
     difference = model.predict_proba(data[0]) - whole.predict_proba(data[0])
     assert np.sqrt(np.mean(difference**2)) < 0.03
@@ -257,6 +257,7 @@ def test_reading_attributes_does_not_change_the_stream(n, data, chunk):
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.usefixtures("few_particles")
 def test_stream_of_few_samples_is_their_fit(data):
     sizes, more = (60, 60, 280), {"inference": None, "chains": 2, "draws": 32, "pooling": 0.5}
     model = fit_stream(*data, sizes=sizes, **more)
@@ -365,7 +366,7 @@ def test_copies_before_and_after_reading_attributes_are_equal(store, data, chunk
 @pytest.mark.parametrize("n", [2000, 150])
 def test_saved_stream_can_be_continued(n, data, chunk, tmp_path):
     chunk(n)
-    model = fit_stream(data[0][:300], data[1][:300], sizes=(300,))
+    model = fit_stream(data[0][:300], data[1][:300], sizes=(300,), draws=200)
     model.save(tmp_path / "model.skops")
     again = load(tmp_path / "model.skops")
     for each in (model, again):
