@@ -18,8 +18,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import Normal, Stroke
+from matplotlib.text import Text
 from matplotlib.textpath import TextPath
-from matplotlib.transforms import ScaledTranslation
 from scipy.optimize import isotonic_regression
 
 # Ten colours that remain distinct under common colour blindness [1].
@@ -149,11 +149,20 @@ def set_title(ax: Axes, title: str, note: str = "") -> None:
     fix_layout(figure)  # the width of the Axes is measured next
     points = ax.get_window_extent().width * 72.0 / figure.dpi
     lines = _wrap(note, points)
-    heading = ax.set_title(title)
-    for other in (ax.title, ax.set_title(ax.get_title(loc="right"), loc="right")):
-        other.add_callback(lambda text: heading.set_text("") if text.get_text() else None)
-    if not lines:
-        return
+    heading = ax.set_title(title, pad=6.0 + 1.3 * NOTE_SIZE * len(lines))
+    place = heading.get_transform()
+
+    def keep_above(text: Text) -> None:
+        """Undo the shift that `Axes.set_title` gives to a title, which ignores the caption."""
+        if text.get_transform() is not place:
+            text.set_transform(place)
+        if text is not heading and text.get_text():
+            heading.set_text("")
+
+    right = ax.set_title(ax.get_title("right"), loc="right")
+    for text in (heading, ax.title, right):
+        text.add_callback(keep_above)
+        text.set_transform(place)
     ax.annotate(
         "\n".join(lines),
         xy=(0.0, 1.0),
@@ -165,10 +174,6 @@ def set_title(ax: Axes, title: str, note: str = "") -> None:
         fontsize=NOTE_SIZE,
         linespacing=1.15,
     )
-    # Matplotlib moves titles above the Axes' children: here an empty one that ends above the note.
-    height = 8.0 + 1.3 * NOTE_SIZE * len(lines)
-    lift = ScaledTranslation(0.0, height / 72.0, figure.dpi_scale_trans)
-    ax.inset_axes((0.0, 0.0, 1.0, 1.0), transform=ax.transAxes + lift, zorder=-1).set_axis_off()
 
 
 def fix_layout(figure: Figure) -> None:
