@@ -12,6 +12,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import rcParams
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb
@@ -152,11 +153,11 @@ def set_title(ax: Axes, title: str, note: str = "") -> None:
     heading = ax.set_title(title, pad=6.0 + 1.3 * NOTE_SIZE * len(lines))
     place = heading.get_transform()
 
-    def keep_above(text: Text) -> None:
+    def keep_above(text: Artist) -> None:
         """Undo the shift that `Axes.set_title` gives to a title, which ignores the caption."""
         if text.get_transform() is not place:
             text.set_transform(place)
-        if text is not heading and text.get_text():
+        if text is not heading and isinstance(text, Text) and text.get_text():
             heading.set_text("")
 
     right = ax.set_title(ax.get_title("right"), loc="right")
@@ -189,10 +190,12 @@ def name_lines(ax: Axes, names: Mapping[Line2D, str]) -> None:
     Call it after limits and scales are set.
     """
     fix_layout(figure_of(ax))
-    lines = [line for line in names if np.isfinite(line.get_ydata()).any()]
+    points = {line: np.column_stack(line.get_data()) for line in names}
+    points = {line: at[np.isfinite(at).all(axis=1)] for line, at in points.items()}
+    lines = [line for line, at in points.items() if len(at)]
     if not lines:
         return
-    ends = [line.get_xydata()[np.isfinite(line.get_ydata())][-1] for line in lines]
+    ends = np.stack([points[line][-1] for line in lines])
     frame = ax.get_window_extent()
     height = (ax.transData.transform(ends)[:, 1] - frame.y0) / frame.height
     step = 1.25 * NOTE_SIZE * figure_of(ax).dpi / 72.0 / frame.height

@@ -63,7 +63,7 @@ def plot_confusion(
         Axes to draw on; a new figure by default.
     """
     check_prob(prob)
-    probability, y, names = known_classes(tree)
+    _, y, names = known_classes(tree)
     table = confusion_table(tree, normalize=normalize)
     count = confusion_table(tree).values
     n_true = count.sum(axis=1)
