@@ -75,7 +75,7 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "relevance": lambda: plots.plot_relevance(tree),
         "outliers": lambda: plots.plot_outliers(far, group="predictions"),
         "certainty": lambda: plots.plot_certainty(new),
-        "confusion": lambda: plots.plot_confusion(new),
+        "confusion": lambda: plots.plot_confusion(held_out),
         "roc": lambda: plots.plot_roc(held_out),
         "reliability": lambda: plots.plot_reliability(held_out),
         "predictive_check": lambda: plots.plot_predictive_check(check),

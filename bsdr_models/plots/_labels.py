@@ -19,6 +19,7 @@ DISTANCES = (3.0, 10.0, 18.0, 28.0, 40.0)
 TURNS = (0.0, 20.0, -20.0, 45.0, -45.0, 75.0, -75.0, 110.0, -110.0, 180.0)
 NEAR = 10.0  # distance beyond which a leader line is drawn
 APART = 1.0  # margin around a name, in pixels
+MARKER = 2.0  # radius of a point that a name should not cover, in points
 
 
 class Names(Artist):
@@ -33,13 +34,22 @@ class Names(Artist):
         (M, 2), in data coordinates, in order of priority; M names.
     centre
         (2,), in data coordinates.
+    avoid
+        (A, 2), points in data coordinates that names leave free where they can.
     """
 
     def __init__(
-        self, ax: Axes, points: FloatArray, names: Sequence[str], *, centre: FloatArray
+        self,
+        ax: Axes,
+        points: FloatArray,
+        names: Sequence[str],
+        *,
+        centre: FloatArray,
+        avoid: FloatArray | None = None,
     ) -> None:
         super().__init__()
         self.points, self.centre = points, centre
+        self.avoid = points if avoid is None else np.concatenate([points, avoid])
         self.texts = [
             Text(0.0, 0.0, name, ha="center", va="center", fontsize=TEXT_SIZE, color=INK)
             for name in names
@@ -72,11 +82,13 @@ class Names(Artist):
         """Yield names that fit, placed in pixels, and their leader lines."""
         inside, scale = ax.get_window_extent(), figure_of(ax).dpi / 72.0
         origin = ax.transData.transform(self.centre)
+        avoid = ax.transData.transform(self.avoid)
         taken: list[Bbox] = []
         for point, text in zip(ax.transData.transform(self.points), self.texts, strict=True):
             outward = np.arctan2(point[1] - origin[1], point[0] - origin[0])
             own = text.get_window_extent()
             half = np.array([own.width, own.height]) / 2.0 + APART
+            places = []
             for distance, turn in ((d, t) for d in DISTANCES for t in TURNS):
                 angle = outward + np.radians(turn)
                 way = np.array([np.cos(angle), np.sin(angle)])
@@ -84,10 +96,16 @@ class Names(Artist):
                 middle = point + way * (border + distance * scale)
                 box = Bbox([middle - half, middle + half])
                 if _holds(inside, box) and not any(box.overlaps(other) for other in taken):
-                    taken.append(box)
-                    text.set_position((middle[0], middle[1]))
-                    yield text, _leader(point, middle - way * border) if distance > NEAR else None
-                    break
+                    covered = box.padded(MARKER * scale).count_contains(avoid)
+                    leader = _leader(point, middle - way * border) if distance > NEAR else None
+                    places.append((covered, middle, box, leader))
+                    if not covered:
+                        break
+            if places:
+                _, middle, box, leader = min(places, key=lambda place: place[0])
+                taken.append(box)
+                text.set_position((middle[0], middle[1]))
+                yield text, leader
 
 
 def _leader(start: FloatArray, end: FloatArray) -> Line2D:

@@ -12,14 +12,15 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import rcParams
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import Normal, Stroke
+from matplotlib.text import Text
 from matplotlib.textpath import TextPath
-from matplotlib.transforms import ScaledTranslation
 from scipy.optimize import isotonic_regression
 
 # Ten colours that remain distinct under common colour blindness [1].
@@ -155,30 +156,36 @@ def set_title(
     if verdict is not None:
         text, shade = verdict
         parts.insert(0, (wrap(text, points / 1.08), shade, "bold"))  # bold letters are wider
-    heading = ax.set_title(title)
-    for other in (ax.title, ax.set_title(ax.get_title(loc="right"), loc="right")):
-        other.add_callback(lambda text: heading.set_text("") if text.get_text() else None)
+    line = 1.3 * NOTE_SIZE
+    heading = ax.set_title(title, pad=6.0 + line * sum(len(lines) for lines, _, _ in parts))
+    place = heading.get_transform()
+
+    def keep_above(text: Artist) -> None:
+        """Undo the shift that `Axes.set_title` gives to a title, which ignores the caption."""
+        if text.get_transform() is not place:
+            text.set_transform(place)
+        if text is not heading and isinstance(text, Text) and text.get_text():
+            heading.set_text("")
+
+    right = ax.set_title(ax.get_title("right"), loc="right")
+    for other in (heading, ax.title, right):
+        other.add_callback(keep_above)
+        other.set_transform(place)
     height = 4.0
     for lines, shade, weight in parts:
-        if lines:
-            ax.annotate(
-                "\n".join(lines),
-                xy=(0.0, 1.0),
-                xycoords="axes fraction",
-                xytext=(0.0, height),
-                textcoords="offset points",
-                va="bottom",
-                color=shade,
-                fontsize=NOTE_SIZE,
-                fontweight=weight,
-                linespacing=1.15,
-            )
-        height += 1.3 * NOTE_SIZE * len(lines)
-    if height == 4.0:
-        return
-    # Matplotlib moves titles above the Axes' children: here an empty one that ends above the note.
-    lift = ScaledTranslation(0.0, (height + 4.0) / 72.0, figure.dpi_scale_trans)
-    ax.inset_axes((0.0, 0.0, 1.0, 1.0), transform=ax.transAxes + lift, zorder=-1).set_axis_off()
+        ax.annotate(
+            "\n".join(lines),
+            xy=(0.0, 1.0),
+            xycoords="axes fraction",
+            xytext=(0.0, height),
+            textcoords="offset points",
+            va="bottom",
+            color=shade,
+            fontsize=NOTE_SIZE,
+            fontweight=weight,
+            linespacing=1.15,
+        )
+        height += line * len(lines)
 
 
 def fix_layout(figure: Figure) -> None:
@@ -194,10 +201,12 @@ def name_lines(ax: Axes, names: Mapping[Line2D, str]) -> None:
     Call it after limits and scales are set.
     """
     fix_layout(figure_of(ax))
-    lines = [line for line in names if np.isfinite(line.get_ydata()).any()]
+    points = {line: np.column_stack(line.get_data()) for line in names}
+    points = {line: at[np.isfinite(at).all(axis=1)] for line, at in points.items()}
+    lines = [line for line, at in points.items() if len(at)]
     if not lines:
         return
-    ends = [line.get_xydata()[np.isfinite(line.get_ydata())][-1] for line in lines]
+    ends = np.stack([points[line][-1] for line in lines])
     frame = ax.get_window_extent()
     height = (ax.transData.transform(ends)[:, 1] - frame.y0) / frame.height
     step = 1.25 * NOTE_SIZE * figure_of(ax).dpi / 72.0 / frame.height

@@ -116,7 +116,7 @@ def plot_correlation_circle(
         note += f" Named: the {len(top)} strongest of {len(at)} features."
     approximate = "latent coordinates are approximate"
     set_title(ax, "Correlation of features and components", note + caveats(tree, approximate))
-    Names(ax, at[top], _names(table[FEATURE].values[top]), centre=np.zeros(2))
+    Names(ax, at[top], _names(table[FEATURE].values[top]), centre=np.zeros(2), avoid=at)
     return ax
 
 
@@ -191,7 +191,7 @@ def plot_biplot(
         note += f" Nearly switched off: {names[int(width.argmin())]}."
     approximate = "latent coordinates and loadings are approximate"
     set_title(ax, "Samples and features", note + caveats(tree, approximate))
-    Names(ax, tips, _names(fit[FEATURE].values[top]), centre=centre)
+    Names(ax, tips, _names(fit[FEATURE].values[top]), centre=centre, avoid=mean)
     return ax
 
 

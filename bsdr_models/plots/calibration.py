@@ -158,21 +158,21 @@ def plot_reliability(
         color=POSITIVE,
         ecolor=POSITIVE,
         elinewidth=2.0,
-        markersize=7,
+        markersize=6,
         markeredgecolor="white",
     )
     for place, gid, shown, shade in (
-        (1.02, "happened", happened, GREY),
-        (-0.05, "not-happened", ~happened, WRONG),
+        (1.03, "happened", happened, GREY),
+        (-0.06, "not-happened", ~happened, WRONG),
     ):
         ticks = ax.vlines(stated[shown], place, place + 0.03, colors=shade, linewidths=0.8)
         ticks.set(alpha=float(np.clip(150.0 / stated.size, 0.1, 0.8)), gid=gid)
     begin = 0.0 if stated.min() < 0.25 else float(np.floor(10.0 * stated.min()) / 10.0 - 0.05)
-    ax.set(xlim=(begin - 0.01, 1.01), ylim=(-0.06, 1.06), xlabel=what, ylabel="observed frequency")
+    ax.set(xlim=(begin - 0.01, 1.01), ylim=(-0.07, 1.07), xlabel=what, ylabel="observed frequency")
     losses = _losses(tree, label, stated, happened, prob, rng)
     kind = "samples" if stated.shape[1] == 1 else "predictions"
     note = (
-        f"{len(bins.mean)} bins of {stated.size} {kind} and {prob:.0%} intervals; ticks: single "
+        f"{stated.size} {kind} in {len(bins.mean)} bins, {prob:.0%} intervals; ticks: single "
         f"{kind}, right above, wrong below. Calibration error {error} (if calibrated "
         f"{bins.floor:.3f}), log loss {losses[0]}, Brier score {losses[1]}."
     )

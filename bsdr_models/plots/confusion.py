@@ -63,7 +63,7 @@ def plot_confusion(
         Axes to draw on; a new figure by default.
     """
     check_prob(prob)
-    probability, y, names = known_classes(tree)
+    _, y, names = known_classes(tree)
     table = confusion_table(tree, normalize=normalize)
     count = confusion_table(tree).values
     n_true = count.sum(axis=1)
@@ -72,10 +72,10 @@ def plot_confusion(
     side = float(np.clip(1.9 + 0.5 * n_classes, 4.2, 9.0))
     longest = max(len(name) for name in names)
     side += 0.07 * max(longest - 8, 0)
-    ax = axes_or_new(ax, width=side + 0.4, height=side)
+    ax = axes_or_new(ax, width=side + 0.9, height=side + 0.4)
     shades = np.where(np.eye(n_classes, dtype=bool)[..., None], RIGHT(share), WRONG(share))
     shades[count == 0] = 1.0
-    ax.imshow(shades)
+    ax.imshow(shades, aspect="auto")
     if n_classes <= MAX_WRITTEN:
         for i, j in np.argwhere(count > 0).tolist():
             text = str(count[i, j]) if normalize is None else f"{table.values[i, j]:.2f}"

@@ -28,9 +28,9 @@ def plot_relevance(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
         Axes to draw on; a new figure by default.
     """
     fit = read(tree, "fit", "relevance")
-    if "components_compared" in tree.attrs:
-        return _plot_evidence(tree, ax)
     relevance = fit["relevance"].values
+    if "components_compared" in tree.attrs:
+        return _plot_evidence(tree, relevance, ax)
     order = _largest(relevance, len(relevance))
     alive = relevance[order] >= ALIVE
     ax = axes_or_new(ax, width=max(4.6, 1.8 + 0.32 * len(order)), height=3.6)
@@ -49,7 +49,7 @@ def plot_relevance(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _plot_evidence(tree: xr.DataTree, ax: Axes | None) -> Axes:
+def _plot_evidence(tree: xr.DataTree, relevance: FloatArray, ax: Axes | None) -> Axes:
     """Log evidence of every number of components compared, relative to the largest."""
     number = np.atleast_1d(tree.attrs["components_compared"])
     evidence = np.atleast_1d(tree.attrs["components_log_evidence"])
@@ -62,7 +62,7 @@ def _plot_evidence(tree: xr.DataTree, ax: Axes | None) -> Axes:
     ax.set_xticks(number)
     ax.margins(y=0.12)
     ax.set(xlabel="number of components", ylabel="log evidence below the largest (nats)")
-    shares = ", ".join(f"{share:.0%}" for share in -np.sort(-tree["fit/relevance"].values))
+    shares = ", ".join(f"{share:.0%}" for share in sorted(relevance, reverse=True))
     note = f"Ring: largest, {evidence.max():.1f} nats. Shares of the variance of its components: "
     title = f"{number[best][0]} of up to {number[-1]} components have the largest evidence"
     set_title(ax, title, f"{note}{shares}.")

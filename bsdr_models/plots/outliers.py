@@ -85,8 +85,9 @@ def plot_outliers(
     set_title(ax, f"{len(out)} of {len(t2)} samples beyond the limits", note)
     excess = np.maximum(t2 / limit, q / q_end)[out]
     named = out[np.argsort(-excess, kind="stable")][:MAX_NAMED]
-    points = np.column_stack([t2, q])[named]
-    Names(ax, points, [str(name) for name in dataset[OBS].values[named]], centre=np.zeros(2))
+    points = np.column_stack([t2, q])
+    said = [str(name) for name in dataset[OBS].values[named]]
+    Names(ax, points[named], said, centre=np.zeros(2), avoid=points)
     return ax
 
 

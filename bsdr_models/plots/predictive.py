@@ -99,21 +99,23 @@ def plot_predictive_check(
         ax = axes_or_new(ax, width=6.8, height=4.4)
         _draw_distribution(ax, replicated[..., output], observed[:, output], prob)
         ax.set(xlabel=f"{labels[output]} (scaled)", ylabel="cumulative share of samples")
-        note = f"Line: observed; band: pointwise {prob:.0%} of {len(replicated)} replicates." + caveat
+        note = (
+            f"Line: observed; band: pointwise {prob:.0%} of {len(replicated)} replicates." + caveat
+        )
         set_title(ax, "Replicated and observed outputs", note)
         return ax
     table = predictive_check_table(tree, prob=prob)
     place = np.arange(len(labels))
     ax = axes_or_new(ax, width=6.4, height=1.9 + 0.26 * len(labels))
     ax.hlines(place, table["low"], table["high"], color=PALE, linewidth=7.0)
-    ax.scatter(table["replicated"], place, marker="|", s=90, color=INK, zorder=2.5)
+    ax.scatter(table["replicated"], place, marker="|", s=150, color=INK, zorder=2.5)
     ax.scatter(table["observed"], place, s=36, color=POSITIVE, zorder=3)
     name_features(ax, np.array([str(name) for name in labels]))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel(f"samples with the {kind}")
     outside = int(np.sum((table["observed"] < table["low"]) | (table["observed"] > table["high"])))
     note = f"Points: observed; bars: {prob:.0%} of {len(replicated)} replicates, with their mean."
-    title = f"{outside} of {len(labels)} observed counts outside the {prob:.0%} intervals"
+    title = f"{outside} of {len(labels)} counts outside the bars"
     set_title(ax, title, note + caveat)
     return ax
 

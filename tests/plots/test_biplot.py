@@ -123,3 +123,15 @@ def test_names_follow_their_points():
         at = ax.transData.transform((0.5, 0.5))
         box = names.texts[0].get_window_extent()
         assert np.hypot(*(box.min - at)) < 15.0  # beside, up and to the right
+
+
+def test_names_leave_points_free_where_there_is_room():
+    rng = np.random.default_rng(0)
+    figure, ax = plt.subplots()
+    ax.set(xlim=(-1, 1), ylim=(-1, 1))
+    cloud = np.column_stack([rng.uniform(0.05, 0.4, 40), rng.uniform(-0.1, 0.1, 40)])
+    tip = np.array([[0.03, 0.0]])
+    names = Names(ax, tip, ["name"], centre=np.array([-1.0, 0.0]), avoid=cloud)
+    figure.canvas.draw()
+    ((text, _),) = names.place(ax)
+    assert text.get_window_extent().count_contains(ax.transData.transform(cloud)) == 0
