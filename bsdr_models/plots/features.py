@@ -193,7 +193,7 @@ def plot_features(
     ax.hlines(range(n), 0.0, 1.0, color=PALER, linewidth=0.8, zorder=0)
     ax.set_xlim(0.0, 1.0)
     ax.set_xticks([])
-    ax.spines[["left", "bottom"]].set_visible(False)
+    ax.spines[:].set_visible(False)
     note = _say(ax, tree, table, top, len(shown), stability)
     left, width = _places(ax, widths)
     names = [
@@ -204,7 +204,7 @@ def plot_features(
     reach = _reach(top.isel({axis: shown}))
     for i, (k, lines) in enumerate(zip(shown, names, strict=True)):
         panel = _panel(ax, left[i], width[i])
-        panel.set_xlim(-1.06 * reach, 1.5 * reach)
+        panel.set_xlim(-1.06 * reach, 1.7 * reach)
         _draw_effects(panel, top.isel({axis: k}), reach, _shades(tree, table, axis, k))
         panel.text(-1.06 * reach, 0.2 - header, "\n".join(lines), fontsize=NOTE_SIZE + 0.5,
                    weight="bold", va="top")  # fmt: skip
@@ -351,10 +351,10 @@ def _draw_effects(panel: Axes, one: xr.Dataset, reach: float, shades: tuple[str,
         panel.scatter(middle, place, s=26, c=fill, edgecolors=edge, linewidths=0.9, zorder=4)
         for i in np.flatnonzero(probability >= WRITTEN):
             text = f"{probability[i]:.2f}" if probability[i] < 0.995 else ">0.99"
-            panel.text(1.48 * reach, float(i), text, ha="right", va="center", fontsize=7.5,
+            panel.text(1.68 * reach, float(i), text, ha="right", va="center", fontsize=7.5,
                        color=INK if certain[i] else GREY, path_effects=HALO)  # fmt: skip
         panel.text(
-            1.48 * reach, -0.75, "P(sign)", ha="right", va="center", fontsize=7.0, color=GREY
+            1.68 * reach, -0.75, "P(sign)", ha="right", va="center", fontsize=7.0, color=GREY
         )
     else:
         panel.scatter(one["mean"], place, s=26, c="white", edgecolors=GREY, zorder=4)
@@ -418,7 +418,8 @@ def _say(
     parts = []
     if "alone" in table:
         related = int((abs(table["alone"]) >= RELATED).any(axis).sum())
-        parts.append(f"Alone, {related} of {d} features go with a {target} (|r| ≥ {RELATED:g})")
+        a = "an" if target == "output" else "a"
+        parts.append(f"Alone, {related} of {d} features go with {a} {target} (|r| ≥ {RELATED:g})")
     if linear:
         sure = _certain(table)
         if _approximate(tree):
