@@ -33,9 +33,9 @@ def samples(tmp_path):
 
 
 def test_a_csv_becomes_a_figure_in_fewer_than_ten_lines(samples, monkeypatch):
-    model = run("From a CSV to a map", samples, monkeypatch)["model"]
+    tree = run("From a CSV to a map", samples, monkeypatch)["held_out"]
     assert dict(BLOCKS)["From a CSV to a map"].count("\n") < 10
-    assert model.classes_.tolist() == ["class_0", "class_1", "class_2"]
+    assert tree["predictions"]["outcome"].values.tolist() == ["class_0", "class_1", "class_2"]
     picture = matplotlib.image.imread(samples / "map.png")
     assert np.ptp(picture[..., :3]) > 0.5
 
