@@ -350,7 +350,8 @@ def _draw_effects(panel: Axes, one: xr.Dataset, reach: float, shades: tuple[str,
         edge = np.where(certain, INK, GREY).tolist()
         panel.scatter(middle, place, s=26, c=fill, edgecolors=edge, linewidths=0.9, zorder=4)
         for i in np.flatnonzero(probability >= WRITTEN):
-            text = f"{probability[i]:.2f}" if probability[i] < 0.995 else ">0.99"
+            below = np.floor(100.0 * probability[i] + 1e-9) / 100.0  # 0.949 is no 0.95
+            text = f"{below:.2f}" if probability[i] < 0.995 else ">0.99"
             panel.text(1.68 * reach, float(i), text, ha="right", va="center", fontsize=7.5,
                        color=INK if certain[i] else GREY, path_effects=HALO)  # fmt: skip
         panel.text(
