@@ -94,7 +94,7 @@ class EstimatorMixin(ABC):
         >>> X, y = load_wine(return_X_y=True)
         >>> model = DGPLVMClassifier().fit(X[::3], y[::3])
         >>> model.selected_params()
-        {'map_width': 2.0, 'map_noise': 0.03, 'standardize': True}
+        {'map_width': 2.0, 'map_noise': 0.1, 'standardize': True}
         >>> again = clone(model).set_params(**model.selected_params()).fit(X[1::3], y[1::3])
         """
         check_is_fitted(self)
