@@ -128,7 +128,7 @@ class BaseBM2PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EstimatorMix
             epsilon=epsilon,
             columns=columns,
             n_features=(None,) * len(columns),
-            n_components=min(self.n_components, X.shape[1]),
+            n_components=min(int(self.n_components), X.shape[1]),
             strategy=strategy,
             start=self.start,
             priors=priors,
