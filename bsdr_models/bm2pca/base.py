@@ -134,7 +134,7 @@ class BaseBM2PCA(
             epsilon=epsilon,
             columns=columns,
             n_features=(None,) * len(columns),
-            n_components=min(self.n_components, X.shape[1]),
+            n_components=min(int(self.n_components), X.shape[1]),
             strategy=strategy,
             start=self.start,
             priors=priors,

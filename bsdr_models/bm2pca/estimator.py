@@ -380,7 +380,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             assert chosen.scale is not None
             self.metric_scale_ = chosen.scale
             result = label_free.fit(
-                self._task, cost=chosen.cost, scale=chosen.scale, max_iter=self.max_iter
+                self._task, cost=chosen.cost, scale=chosen.scale, max_iter=int(self.max_iter)
             )
         elif self.inference == "mean_field":
             result = self._fit_mean_field(chosen, rng)
@@ -389,9 +389,9 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 self._task,
                 self.inference,
                 margins=paper.make_margins(self._task, [chosen.cost]),
-                draws=self.draws,
-                tune=self.tune,
-                chains=self.chains,
+                draws=int(self.draws),
+                tune=int(self.tune),
+                chains=int(self.chains),
                 rng=rng,
                 progressbar=self.progressbar,
             )
@@ -402,7 +402,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             warnings.warn(no_signal(reason), UserWarning, stacklevel=3)
         if result.sampled is not None:
             self._tree = trees.draws_tree(result, self._context, inference_method=self.inference)
-            self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + self.tune
+            self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + int(self.tune)
             self.converged_ = warn_unless_mixed(self._tree, SPEC.identified, stacklevel=5)
         mean_field = self.inference == "mean_field" and chosen.n_sweeps is None
         if mean_field and not (self.converged_ or self.interrupted_):
@@ -441,8 +441,8 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """Fit the paper's variant by a fixed number of sweeps or to convergence."""
         self.n_sweeps_ = chosen.n_sweeps
         fixed = chosen.n_sweeps is not None
-        total = chosen.n_sweeps if chosen.n_sweeps is not None else self.max_iter
-        limits = {"n_restarts": 1 if fixed else self.n_restarts, "max_iter": total}
+        total = chosen.n_sweeps if chosen.n_sweeps is not None else int(self.max_iter)
+        limits = {"n_restarts": 1 if fixed else int(self.n_restarts), "max_iter": total}
         with self._progress_options(**limits) as progress:
             return paper.fit(
                 self._task,

@@ -259,7 +259,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
     def _learn(self, rng: np.random.Generator, **data: Any) -> None:
         """Fit to convergence with the chosen C and epsilon; ``data`` are for the trees."""
         self._task = replace(self._task, epsilon=self.epsilon_)
-        limits = {"n_restarts": self.n_restarts, "max_iter": self.max_iter}
+        limits = {"n_restarts": int(self.n_restarts), "max_iter": int(self.max_iter)}
         with self._progress_options(**limits) as progress:
             result = paper.fit(
                 self._task, cost=self.C_, rng=rng, tol=self.tol, **limits, **progress

@@ -278,13 +278,13 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
                 y,
                 engine=cast(hierarchical.Engine | None, self.inference),
                 n_labels=len(labels),
-                n_components=self.n_components,
+                n_components="auto" if self.n_components == "auto" else self._n_asked,
                 target=target,
                 priors=priors,
                 power=as_power(self.pooling),
-                n_chains=self.chains,
-                n_draws=self.draws,
-                tune=self.tune,
+                n_chains=int(self.chains),
+                n_draws=None if self.draws is None else int(self.draws),
+                tune=int(self.tune),
                 rng=rng,
                 n_jobs=self.n_jobs,
                 progressbar=self.progressbar,
@@ -319,7 +319,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
     def _n_asked(self) -> int:
         """Requested number of components, if not "auto"."""
         assert self.n_components != "auto"
-        return self.n_components
+        return int(self.n_components)
 
     def _check_width(self, n_features: int) -> None:
         if self._n_asked > n_features:
@@ -384,8 +384,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
         )
         with ascent_progress(
             "BSDR, mean field",
-            n_restarts=self.n_restarts,
-            max_iter=self.max_iter,
+            n_restarts=int(self.n_restarts),
+            max_iter=int(self.max_iter),
             n_jobs=self.n_jobs,
             enabled=self.progressbar,
         ) as watched:
@@ -396,8 +396,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
                 projection_prior=settings.projection_prior,
                 rng=rng,
                 start=settings.start,
-                n_restarts=self.n_restarts,
-                max_iter=self.max_iter,
+                n_restarts=int(self.n_restarts),
+                max_iter=int(self.max_iter),
                 tol=settings.tol,
                 **watched,
             )
@@ -425,9 +425,9 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
             context,
             priors,
             n_components=self._n_asked,
-            draws=N_DRAWS if self.draws is None else self.draws,
-            tune=self.tune,
-            chains=self.chains,
+            draws=N_DRAWS if self.draws is None else int(self.draws),
+            tune=int(self.tune),
+            chains=int(self.chains),
             rng=rng,
             progressbar=self.progressbar,
         )
@@ -440,7 +440,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
         self.latent_scale_ = priors.latent_scale
         fit = self._tree["fit"]
         self.lower_bounds_ = fit["elbo"].to_numpy() if "elbo" in fit else np.array([])
-        self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + self.tune
+        self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + int(self.tune)
         self.interrupted_ = bool(self._tree.attrs.get("interrupted", 0))
         self.converged_ = sampling.warn_unless_converged(self._tree)
         self._set_components(fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())

@@ -254,7 +254,7 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         bar = ascent_progress(
             "MNP, mean field",
             n_restarts=1,
-            max_iter=self.max_iter,
+            max_iter=int(self.max_iter),
             n_jobs=1,
             enabled=self.progressbar,
         )
@@ -265,7 +265,7 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
                     lambda rng, restart: init(data),
                     lambda state: step(state, data, priors),
                     rng=np.random.default_rng(0),  # nothing is random
-                    max_iter=self.max_iter,
+                    max_iter=int(self.max_iter),
                     tol=self.tol,
                     extrapolation=Extrapolation(pack=pack, unpack=unpack),
                     **watched,

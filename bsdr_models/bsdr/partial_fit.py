@@ -144,7 +144,7 @@ class PartialFit(BaseBSDR):
             n_components=self._n_asked,
             priors=priors,
             power=1.0 if power is None else power,
-            n_draws=N_LAPLACE if self.draws is None else self.draws,
+            n_draws=N_LAPLACE if self.draws is None else int(self.draws),
         )
 
     if not TYPE_CHECKING:  # otherwise type checkers would accept any name

@@ -295,9 +295,9 @@ class DGPLVMClassifier(
             self.inference,
             task,
             options,
-            draws=self.draws,
-            tune=self.tune,
-            chains=self.chains,
+            draws=int(self.draws),
+            tune=int(self.tune),
+            chains=int(self.chains),
             rng=rng,
         )
 
@@ -341,7 +341,7 @@ class DGPLVMClassifier(
 
     def _make_task(self, X: FloatArray, index: IntArray, priors: Priors, sequence: Any) -> Task:
         n_classes = len(self.classes_)
-        n_components = settings.choose_components(self.n_components, n_classes)
+        n_components = int(settings.choose_components(self.n_components, n_classes))
         self._check_centres(n_components)
         weight = settings.WEIGHTS[self.variant] if self.weight is None else float(self.weight)
         return Task(
@@ -376,8 +376,8 @@ class DGPLVMClassifier(
             reuse_kernel=self.reuse_kernel,
             widths=settings.candidates("map_width", self.map_width),
             noises=settings.candidates("map_noise", self.map_noise),
-            n_starts=self.n_restarts,
-            max_iter=self.max_iter,
+            n_starts=int(self.n_restarts),
+            max_iter=int(self.max_iter),
             tol=self.tol,
             progressbar=self.progressbar,
             n_jobs=self.n_jobs,
@@ -432,7 +432,7 @@ class DGPLVMClassifier(
             warnings.warn(message, UserWarning, stacklevel=3)
         if result.sampled is not None:
             self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=4)
-            self.n_iter_ = self.idata_["posterior"].sizes["draw"] + self.tune
+            self.n_iter_ = self.idata_["posterior"].sizes["draw"] + int(self.tune)
         elif not (self.converged_ or self.interrupted_):
             warnings.warn(
                 f"the search stopped after max_iter={self.max_iter} iterations; the result is "

@@ -512,6 +512,27 @@ def test_arguments_are_refused_by_name(zoo, kind, case):
             model.fit(zoo.X, zoo.target(kind))
 
 
+@pytest.mark.parametrize("integer", [np.uint8, np.uint64], ids=lambda kind: kind.__name__)
+def test_integers_of_numpy_are_those_of_python(zoo, name, integer):
+    model = zoo.make(name)
+    whole = {
+        key: integer(value)
+        for key, value in model.get_params().items()
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 128
+    }
+    fitted = zoo.fit(model.set_params(**whole), zoo.X, zoo.target(name))
+    np.testing.assert_array_equal(fitted.predict(zoo.X), zoo.fitted(name).predict(zoo.X))
+    assert not hasattr(fitted, "idata_") or fitted.idata_.attrs["config"]
+
+
+@pytest.mark.parametrize("argument", ["n_components", "max_iter"])
+def test_arrays_without_an_axis_are_no_integers(zoo, kind, argument):
+    model = zoo.make(kind)
+    if argument in model.get_params():
+        with pytest.raises(ValueError, match=f"{argument} must be"):
+            zoo.fit(model.set_params(**{argument: np.array(2)}), zoo.X, zoo.target(kind))
+
+
 def test_more_components_than_features(zoo, name):
     """BSDR and D-GPLVM name the limit; BM2PCA has what there is."""
     X, y, model = zoo.X, zoo.target(name), zoo.make(name)
