@@ -11,9 +11,9 @@ from bsdr_models.plots._style import (
     GREY,
     INK,
     POSITIVE,
+    add_legend,
     axes_or_new,
     color,
-    name_lines,
     set_title,
     styled,
 )
@@ -85,12 +85,11 @@ def _plot_terms(terms: xr.DataArray, ax: Axes | None) -> Axes:
     values = terms.transpose(ITERATION, TERM).values
     difference = values - values[-1]
     ax = axes_or_new(ax, width=7.6, height=4.4)
-    names = {}
     for i, name in enumerate(terms[TERM].values):
-        (line,) = ax.plot(iteration, difference[:, i], STROKES[i // 5 % 2], color=color(i))
-        names[line] = f"{name}  {values[-1, i]:,.1f}"
-    (line,) = ax.plot(iteration, difference.sum(axis=1), color=INK, linewidth=2.2, zorder=1.5)
-    names[line] = f"bound  {values[-1].sum():,.1f}"
+        text = f"{name}  {values[-1, i]:,.1f}"
+        ax.plot(iteration, difference[:, i], STROKES[i // 5 % 2], color=color(i), label=text)
+    whole = f"bound  {values[-1].sum():,.1f}"
+    ax.plot(iteration, difference.sum(axis=1), color=INK, linewidth=2.2, zorder=1.5, label=whole)
     ax.set_yscale("asinh", linear_width=1.0)
     decades = 10.0 ** np.arange(1.0 + np.floor(np.log10(1.0 + np.abs(difference).max())))
     decades = decades[:: 1 + len(decades) // 6]
@@ -99,7 +98,7 @@ def _plot_terms(terms: xr.DataArray, ax: Axes | None) -> Axes:
     ax.yaxis.set_major_formatter("{x:,.0f}")
     ax.axhline(0.0, color=INK, linewidth=0.6, zorder=1)
     ax.set(xlabel="iteration", ylabel="difference from the last value (nats)")
-    note = "At the end of each line its last value. Linear up to 1 nat, logarithmic beyond."
-    name_lines(ax, names)
+    add_legend(ax, title="term, last value")
+    note = "Linear up to 1 nat, logarithmic beyond."
     set_title(ax, "Terms of the lower bound", note)
     return ax
