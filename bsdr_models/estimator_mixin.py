@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import xarray as xr
 from sklearn.base import BaseEstimator
@@ -18,9 +18,6 @@ from bsdr_models.dims import OBS
 from bsdr_models.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import Summary, SummaryParts, summarise
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Training samples in the map of a notebook.
 MOST_DRAWN = 2000
@@ -210,7 +207,7 @@ class LatentSpaceMixin(EstimatorMixin):
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
         """Latent coordinates and predictions of new samples."""
 
-    def plot_map(self, X: Any = None, y: Any = None, **options: Any) -> "Axes":
+    def plot_map(self, X: Any = None, y: Any = None, **options: Any) -> Any:
         """Plot samples in the latent space, see :func:`bsdr_models.plots.plot_map`.
 
         Parameters

@@ -146,7 +146,7 @@ LAYERS = (
         modules=ESTIMATORS,
         inside=(*ESTIMATORS, *CHECKS, *BASE, *NUMERICS, "latent_grid"),
         outside=("numpy", "sklearn", "xarray"),
-        lazy=("persistence", "pandas"),
+        lazy=("persistence", "pandas", "plots", "matplotlib"),
     ),
     Layer(  # finds the classes that it stores by their names, when it is asked to
         modules=("persistence",),

@@ -133,7 +133,7 @@ def test_limits_are_those_of_the_reference(iris, group):
     assert lines["q-limit"].get_ydata()[0] == q_end
     found = iris[group]
     beyond = int(((found["t2"] > t2_end) | (found["q_residual"] > q_end)).sum())
-    assert f"{beyond} of 75 samples beyond" in note_of(ax)
+    assert f"{beyond} of 75 samples beyond" in ax.get_title(loc="left")
 
 
 def test_a_tree_that_lost_its_reference_is_told_so(iris):
