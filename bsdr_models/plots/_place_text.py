@@ -19,6 +19,8 @@ CLASS_SIZES, SAMPLE_SIZE = (10.5, 8.0), 7.3
 FEW_CLASSES = 10
 # Distances of a name from its sample, in units of the text height.
 DISTANCES = (1.3, 2.2, 3.4, 4.8)
+# Cost of meeting another name: one that cannot avoid it is left out.
+MEETING = 5.0
 
 type Box = FloatArray  # left, bottom, right, top in fractions of the axes
 
@@ -73,7 +75,7 @@ def name_classes(
 def name_samples(
     ax: Axes, at: FloatArray, names: np.ndarray, index: IntArray, boxes: Sequence[Box]
 ) -> None:
-    """Write names of some samples (M, 2) beside them, with a line to each, avoiding boxes."""
+    """Write names of some samples (M, 2) beside them where there is room, with a line to each."""
     points, taken = _fractions(ax, at), list(boxes)
     angles = 0.4 + 0.25 * np.pi * np.arange(8)
     directions = np.column_stack([np.cos(angles), np.sin(angles)])
@@ -86,6 +88,8 @@ def name_samples(
         box = np.column_stack([places - 0.5 * extent, places + 0.5 * extent])
         cost = _crowding(box, points, taken) + 0.05 * np.repeat(DISTANCES, len(directions))
         chosen = int(cost.argmin())
+        if cost[chosen] >= MEETING:
+            continue
         taken.append(box[chosen])
         ax.annotate(
             str(names[n]),
@@ -126,7 +130,7 @@ def _crowding(box: FloatArray, points: FloatArray, taken: Sequence[Box]) -> Floa
     cost += 10.0 * ((box[:, :2] < 0.0).any(axis=1) | (box[:, 2:] > 1.0).any(axis=1))
     for other in taken:
         meet = (box[:, :2] < other[2:]).all(axis=1) & (box[:, 2:] > other[:2]).all(axis=1)
-        cost += 5.0 * meet
+        cost += MEETING * meet
     return np.asarray(cost)
 
 

@@ -39,6 +39,7 @@ from bsdr_models.plots._style import (
     axes_or_new,
     color,
     figure_of,
+    fix_layout,
     marker,
     set_title,
     styled,
@@ -227,15 +228,17 @@ def plot_map(
     if cov is not None:
         boxes += _draw_glyph(ax, np.median(cov, axis=0), len(chosen))
     written = _draw_points(ax, samples, colors, s)
-    if isinstance(target, Classes) and len(chosen) == 2 and groups is None and not written:
-        boxes += name_classes(ax, samples.at, target, colors, probability)
-    elif isinstance(target, Classes) and groups is not None:
-        add_legend(ax, title=target.title)
     beyond = _mark_beyond(ax, samples, colors)
     agreement = None if probability is None else _agreement(probability, mean, samples)
-    name_samples(ax, samples.at, samples.names, _to_name(names, samples), boxes)
-    if own_figure and isinstance(target, Classes) and groups is None:
+    by_class = isinstance(target, Classes) and groups is None
+    if own_figure and by_class:
         _draw_key(ax, colors, samples, written, beyond, agreement, gain)
+    elif isinstance(target, Classes) and groups is not None:
+        add_legend(ax, title=target.title)
+    fix_layout(figure_of(ax))  # the size of names is measured next
+    if isinstance(target, Classes) and by_class and len(chosen) == 2 and not written:
+        boxes += name_classes(ax, samples.at, target, colors, probability)
+    name_samples(ax, samples.at, samples.names, _to_name(names, samples), boxes)
     return ax
 
 

@@ -169,7 +169,8 @@ def check_texts(figure):
     texts = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
     points = {"watermark", "sure", "doubtful"}  # a background, and names in place of points
     texts = [t for t in texts if t not in unseen and t.get_gid() not in points]
-    boxes = [(t.get_text(), t.get_window_extent()) for t in texts]
+    # The text alone, without the line of an annotation.
+    boxes = [(t.get_text(), Text.get_window_extent(t)) for t in texts]
     page = figure.bbox.padded(2.0)
     for text, box in boxes:
         assert page.count_contains(box.corners()) == 4, f"{text!r} is cut off"
