@@ -16,10 +16,12 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.numerics import align
 
-type Method = Literal["signed_permutation", "procrustes"]
+type Method = Literal["signed_permutation", "procrustes", "affine"]
 
 METHODS: tuple[str, ...] = get_args(Method.__value__)
 SUFFIX = "_aligned"
+# Condition number of a linear map above which it has no inverse.
+_SINGULAR = 1e12
 REFERENCE = "mean of all aligned draws of all chains, in rows of equal size"
 
 
@@ -56,10 +58,13 @@ def align_draws(
     component : str, optional
         Name of the component dim. By default ``"component"`` if the loadings have it, else the only
         dim that loadings and weights share.
-    method : {"signed_permutation", "procrustes"}
+    method : {"signed_permutation", "procrustes", "affine"}
         Symmetry of the model: signed permutations for priors that are sparse or differ between
-        entries or columns, rotations for spherical priors. Rotating a model that is not invariant
-        to rotations would hide part of its uncertainty.
+        entries or columns, rotations for spherical priors. ``"affine"`` is for what the likelihood
+        alone identifies, the product of loadings and weights, which it needs: all invertible linear
+        maps, to the axes in which the mean product varies most, largest first. Centre weights over
+        classes before. Rotating or mapping a model that is not invariant to it would hide part of
+        its uncertainty.
     group : str
         Group of the variables.
 
@@ -76,13 +81,15 @@ def align_draws(
     TypeError
         If `tree` is not a DataTree.
     ValueError
-        If the group, a variable or the component dim is missing, draws are not finite, or a
-        non-negative variable would be rotated.
+        If the group, a variable or the component dim is missing, draws are not finite, a
+        non-negative variable would be rotated, or ``"affine"`` lacks weights, has more components
+        than loadings or weights have other entries, or loadings of dependent components.
 
     Notes
     -----
     The common order, signs and rotation of all draws remain arbitrary. Signed permutations keep the
-    order of a typical draw; rotations end in the principal axes of the reference, largest first.
+    order of a typical draw; rotations and linear maps end in the principal axes of the reference,
+    largest first.
 
     References
     ----------
@@ -117,7 +124,7 @@ def align_draws(
     flat = {name: _flat(dataset[name], component) for name in names}
     _check_finite(flat, group)
     sizes = {name for name in others if flat[name].min(initial=0.0) >= 0.0}
-    if sizes and method == "procrustes":
+    if sizes and method != "signed_permutation":
         raise ValueError(
             f"{', '.join(sorted(sizes))} of {group} is never negative, and a size per component is "
             "undefined after rotation: remove it from others, or use method='signed_permutation'"
@@ -126,6 +133,8 @@ def align_draws(
     if method == "procrustes":
         turn = align.rotations(stacked)
         turned = {name: values @ turn for name, values in flat.items()}
+    elif method == "affine":
+        turned = _canonical(flat, loadings, weights)
     else:
         order, sign = align.align(stacked)
         turned = {
@@ -145,6 +154,29 @@ def align_draws(
     out = tree.copy()
     out[group + SUFFIX] = xr.DataTree(aligned)
     return out
+
+
+def _canonical(
+    flat: dict[str, FloatArray], loadings: str, weights: str | None
+) -> dict[str, FloatArray]:
+    """Draws (S, P, R) mapped to canonical axes; the weights by the inverse maps."""
+    if weights is None:
+        raise ValueError("method='affine' needs weights: it is their product that it keeps")
+    r = flat[loadings].shape[2]
+    if min(flat[loadings].shape[1], flat[weights].shape[1]) < r:
+        raise ValueError(
+            f"method='affine' needs at least as many other entries as components, {r}, of "
+            f"{loadings!r} and {weights!r}"
+        )
+    maps = align.linear_maps(flat[loadings], np.swapaxes(flat[weights], 1, 2))
+    condition = np.linalg.cond(maps)
+    if condition.max() > _SINGULAR:
+        raise ValueError(
+            f"method='affine': in {int(np.sum(condition > _SINGULAR))} draws the components of "
+            f"{loadings!r} depend on each other, leave out components"
+        )
+    back = np.swapaxes(np.linalg.inv(maps), 1, 2)
+    return {name: values @ (back if name == weights else maps) for name, values in flat.items()}
 
 
 def read_draws(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:

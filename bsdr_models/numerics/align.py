@@ -1,4 +1,4 @@
-r"""Alignment of draws of latent components by signed permutations or rotations.
+r"""Alignment of draws of latent components by signed permutations, rotations or linear maps.
 
 Under an entry-wise or column-wise prior the posterior has 2^R R! equivalent modes: components may
 be permuted and change sign, but not be rotated. Averages over draws are meaningful only after
@@ -115,3 +115,29 @@ def rotations(stacked: FloatArray) -> FloatArray:
             break
     _, _, axes = np.linalg.svd(reference, full_matrices=False)
     return found @ axes.T
+
+
+def linear_maps(loadings: FloatArray, weights: FloatArray) -> FloatArray:
+    r"""Invertible matrices that bring the loadings of all draws closest to canonical axes.
+
+    For models that identify the product :math:`B_s = Q_s W_s` only. With B the mean of
+    :math:`B_s`, each scaled to the median norm, and V its first R right singular vectors, the
+    maps minimise :math:`|Q_s A_s - B V|^2`. The weights are to be multiplied by
+    :math:`A_s^{-1}` from the left, which leaves the product unchanged.
+
+    Parameters
+    ----------
+    loadings, weights : (S, P, R), (S, R, K)
+        Q and W, with R of at most P and K.
+
+    Returns
+    -------
+    (S, R, R)
+    """
+    products = loadings @ weights
+    norm = np.linalg.norm(products, axis=(1, 2))
+    scale = np.median(norm) / np.where(norm > 0.0, norm, 1.0)
+    mean = np.mean(scale[:, None, None] * products, axis=0)
+    axes = np.linalg.svd(mean, full_matrices=False)[2][: loadings.shape[2]].T
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1, 1)
+    return np.asarray(np.linalg.pinv(loadings) @ (mean @ axes))

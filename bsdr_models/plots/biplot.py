@@ -96,7 +96,7 @@ def plot_correlation_circle(
         read(tree, "fit", "latent_mean")["latent_mean"].transpose(COMPONENT, OBS).values[chosen, :]
     )[0, 1]
     top = np.argsort(-np.hypot(*at.T), kind="stable")[:n_features]
-    ax = axes_or_new(ax, width=5.6, height=5.9)
+    ax = axes_or_new(ax, width=5.6, height=6.3)
     for radius in (0.5, 1.0):
         ax.add_patch(Circle((0.0, 0.0), radius, fill=False, edgecolor=GREY, linewidth=0.9))
     ax.axhline(0.0, color=PALE, linewidth=0.9, zorder=1)
