@@ -256,14 +256,15 @@ def restart_line(ends: Sequence[float], *, best: float, name: str = "restarts") 
     return [(name, f"{len(ends)}; the worst ends {best - min(ends):.3g} nats below the best")]
 
 
-def draw_lines(tree: xr.DataTree, *, tune: int) -> list[Line]:
-    """Number of draws, and diagnostics stored in the tree."""
+def draw_lines(tree: xr.DataTree, *, tune: int | None) -> list[Line]:
+    """Number of draws, of warm-up if known, and diagnostics stored in the tree."""
     posterior, attrs = tree["posterior"], tree.attrs
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
     if attrs["inference_method"] == "advi":
         return [("draws", f"{draws}, independent, from an approximation")]
     which = f"each of {chains} chains" if chains > 1 else "one chain"
-    lines = [("draws", f"{draws} from {which}, after {tune} of warm-up")]
+    warm_up = "" if tune is None else f", after {tune} of warm-up"
+    lines = [("draws", f"{draws} from {which}{warm_up}")]
     if "r_hat" in attrs:
         lines.append(
             (

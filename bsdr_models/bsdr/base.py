@@ -445,6 +445,34 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
         self.converged_ = sampling.warn_unless_converged(self._tree)
         self._set_components(fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())
 
+    def _set_draws(
+        self, tree: xr.DataTree, draws: dict[str, FloatArray], latent_scale: float
+    ) -> None:
+        """Set the fit from draws (chain, draw, ...) of a tree, whose other contents are kept."""
+        built = trees.draws_tree(
+            draws, self._context, inference_method="nuts", latent_scale=latent_scale
+        )
+        for name, group in tree.children.items():
+            if name not in built.children:
+                built[name] = group.copy()
+        more = tree["posterior"].to_dataset().drop_vars(list(draws))
+        here = built["posterior"].to_dataset()
+        others = [name for name in more.data_vars if name not in here]
+        built["posterior"] = xr.DataTree(
+            here.merge(more[others], compat="override", join="override")
+        )
+        self._tree = built
+        self._posterior = trees.draw_posterior(
+            here, latent_scale=latent_scale, target=self._context.target
+        ).thin(sampling.N_PREDICT)
+        self.latent_scale_ = latent_scale
+        self.lower_bounds_ = np.array([])
+        self.n_iter_ = here.sizes["draw"]
+        self.interrupted_ = False
+        self.converged_ = sampling.warn_unless_converged(built)
+        fit = built["fit"]
+        self._set_components(fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())
+
     def _set_components(self, components: FloatArray, share: FloatArray) -> None:
         """Set attributes of the components: loadings (R, D), and the share of each."""
         self.components_, self.relevance_ = components, share
@@ -498,6 +526,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
         check_is_fitted(self)
         if self._context.kept is not None:
             raise AttributeError("model_ needs all training samples in memory")
+        if "priors" not in self._context.config:
+            raise AttributeError("model_ is unknown: the draws are of a model of the user")
         return sampling.declare(
             self._context, self._context.priors_at(self._attrs()), n_components=self.n_components_
         )

@@ -18,7 +18,7 @@ from bsdr_models.block_sources import (
     make_blocks,
     read_block_labels,
 )
-from bsdr_models.bsdr import laplace_blocks, predict
+from bsdr_models.bsdr import laplace_blocks, predict, trees
 from bsdr_models.bsdr.base import BaseBSDR
 from bsdr_models.bsdr.partial_fit import PartialFit
 from bsdr_models.checks import check_classes, check_variation, encode_labels, one_thread
@@ -238,6 +238,82 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         y = column_or_1d(y, warn=True)
         self.classes_, index = encode_labels(y)
         return self._fit(X, index, target="multiclass", labels=self.classes_, samples=samples)
+
+    @classmethod
+    def from_posterior(
+        cls, tree: xr.DataTree, X: Any, y: Any, *, latent_scale: float = 0.0
+    ) -> Self:
+        """A fitted classifier from draws of a model that was declared or changed by hand.
+
+        Parameters
+        ----------
+        tree : xarray.DataTree
+            From ``pymc.sample``. Group ``posterior`` needs ``projection`` (chain, draw, feature,
+            component), ``weights`` (chain, draw, component, outcome) and ``bias`` (chain, draw,
+            outcome), in this order of their own axes, whatever the names of these.
+        X : array-like of shape (n_samples, n_features)
+            Training samples as the model has seen them. They are not scaled again, nor are new
+            samples.
+        y : array-like of shape (n_samples,)
+            Their classes; outcomes are the sorted classes.
+        latent_scale : float, default=0
+            Standard deviation of the latent coordinates around the projection.
+
+        Returns
+        -------
+        BSDRClassifier
+            With the paper's probit for predictions, linear pooling, and all draws in ``idata_``,
+            whose components are aligned by signed permutations. Other groups and variables of the
+            tree are kept there.
+
+        Raises
+        ------
+        TypeError
+            If `tree` is not a DataTree.
+        ValueError
+            If variables are missing, not finite or do not fit X and y.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pymc as pm
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.preprocessing import scale
+        >>> from bsdr_models import BSDRClassifier
+        >>> from bsdr_models.bsdr import build_model
+        >>> X, y = load_iris(return_X_y=True)
+        >>> X = scale(X)
+        >>> with build_model(X, y, n_components=2):
+        ...     tree = pm.sample_prior_predictive(20, random_seed=0)
+        >>> tree["posterior"] = tree["prior"]  # pm.sample takes longer
+        >>> model = BSDRClassifier.from_posterior(tree, X, y)
+        >>> model.predict_proba(X).shape
+        (150, 3)
+        """
+        draws = trees.read_draws(tree)
+        r = draws["projection"].shape[3]
+        model = cls(n_components=r, variant="paper", inference="nuts", standardize=False)
+        samples, (X, y) = sample_labels(X), (model._samples_of_fit(X), read_labels(y))
+        check_consistent_length(X, y)
+        model.classes_, index = encode_labels(column_or_1d(y, warn=True))
+        trees.check_draws(draws, n_features=X.shape[1], n_labels=len(model.classes_))
+        if not 0.0 <= latent_scale < np.inf:
+            raise ValueError(f"latent_scale must be a finite number, not below 0: {latent_scale!r}")
+        one = np.ones(X.shape[1])
+        model._scaler = Scaler(peak=one, mean=0.0 * one, std=one, constant=one == 0.0)
+        config = model.get_params(deep=False)
+        for name in ("random_state", "n_jobs", "checkpoint", "priors"):
+            del config[name]
+        model._set_context(
+            X,
+            index,
+            target="multiclass",
+            labels=model.classes_,
+            config={**config, "tune": None},
+            samples=samples,
+        )
+        model._set_draws(tree, draws, float(latent_scale))
+        return model
 
     def _fit_blocks(self, X: Any, y: Any) -> Self:
         """Fit to classes, with samples in blocks."""

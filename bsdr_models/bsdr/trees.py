@@ -379,6 +379,46 @@ def draw_posterior(
     )
 
 
+def read_draws(tree: xr.DataTree) -> dict[str, FloatArray]:
+    """Draws of projection, weights and bias, (chain, draw, ...), from the tree of a sampler."""
+    if not isinstance(tree, xr.DataTree):
+        raise TypeError(f"expected an xarray.DataTree, got {type(tree).__name__}")
+    if "posterior" not in tree.children:
+        raise ValueError(
+            f"the tree has no group 'posterior'; its groups are {sorted(tree.children)}"
+        )
+    posterior = tree["posterior"].to_dataset()
+    draws = {}
+    for name, ndim in (("projection", 4), ("weights", 4), ("bias", 3)):
+        if name not in posterior.data_vars:
+            raise ValueError(f"group 'posterior' has no variable {name!r}")
+        array = posterior[name]
+        if array.dims[:2] != ("chain", "draw") or array.ndim != ndim:
+            raise ValueError(
+                f"posterior/{name} has dims {array.dims}, expected chain, draw and {ndim - 2} more"
+            )
+        draws[name] = np.asarray(array.values, dtype=np.float64)
+        if not np.isfinite(draws[name]).all():
+            raise ValueError(f"posterior/{name} holds values that are not finite")
+    return draws
+
+
+def check_draws(draws: Mapping[str, FloatArray], *, n_features: int, n_labels: int) -> None:
+    """Raise ValueError if draws do not fit the samples and classes."""
+    r = draws["projection"].shape[3]
+    expected = {
+        "projection": (n_features, r),
+        "weights": (r, n_labels),
+        "bias": (n_labels,),
+    }
+    for name, shape in expected.items():
+        if draws[name].shape[2:] != shape:
+            raise ValueError(
+                f"posterior/{name} has shape {draws[name].shape[2:]} in each draw, expected "
+                f"{shape}: features by components by classes"
+            )
+
+
 # Component axis of each variable of draws (chain, draw, ...).
 COMPONENT_AXES = {"projection": 3, "weights": 2, "weight_precision": 2, "latent": 3}
 

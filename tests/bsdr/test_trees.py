@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 from sklearn.exceptions import ConvergenceWarning
 
-from bsdr_models import BSDRClassifier, BSDRRegressor, plots
+from bsdr_models import BSDRClassifier, BSDRRegressor, load, plots
 from bsdr_models.bsdr import predict, trees
 from bsdr_models.bsdr.posterior import label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.priors import SAMPLING
@@ -441,3 +441,71 @@ def test_plots_draw_one_component_and_many(headless):
         model = BSDRClassifier(r, variant="paper", latent_scale=0.3, max_iter=40, tol=1.0).fit(X, y)
         plots.plot_map(model.idata_, components=(0, r - 1))
         plots.plot_relevance(model.idata_)
+
+
+# ------------------------------------------------------------------------ draws of other models
+
+
+@pytest.fixture(scope="module")
+def gibbs():
+    X, y = toy("multiclass")
+    options = {"inference": "gibbs", "draws": 40, "tune": 40, "chains": 2, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # short chains
+        model = BSDRClassifier(2, variant="paper", **options).fit(X, y)
+    return model, (X - model.mean_) / model.scale_, np.asarray(y)
+
+
+def from_tree(tree, *arguments, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # short chains
+        return BSDRClassifier.from_posterior(tree, *arguments, **options)
+
+
+def test_a_fit_from_draws_predicts_as_the_model_they_are_from(gibbs, tmp_path):
+    model, X, y = gibbs
+    tree = xr.DataTree.from_dict(
+        {"posterior": model.idata_["posterior"].to_dataset(), "warmup": xr.Dataset({"note": 1})}
+    )
+    again = from_tree(tree, X, y, latent_scale=model.latent_scale_)
+    expected = model.predict_proba(X * model.scale_ + model.mean_)
+    np.testing.assert_allclose(again.predict_proba(X), expected, rtol=0.0, atol=1e-10)
+    np.testing.assert_allclose(
+        again.transform(X), model.transform(X * model.scale_ + model.mean_), atol=1e-10
+    )
+    assert {"warmup", "posterior", "fit"} <= set(again.idata_.children)
+    assert "weight_precision" in again.idata_["posterior"]
+    assert again.plot_map(X, y).has_data()
+    assert "class_probability" in again.idata_["fit"]
+    assert "BSDR" in str(again.summary())
+    again.save(tmp_path / "draws.skops")
+    np.testing.assert_array_equal(
+        load(tmp_path / "draws.skops").predict_proba(X), again.predict_proba(X)
+    )
+    with pytest.raises(AttributeError, match="model of the user"):
+        _ = again.model_
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda p: p.drop_vars("bias"), "no variable 'bias'"),
+        (lambda p: p.isel(component=0), "posterior/projection has dims"),
+        (lambda p: p.isel(feature=slice(1)), r"posterior/projection has shape \(1, 2\)"),
+        (lambda p: p.isel(outcome=slice(2)), "posterior/weights has shape"),
+        (lambda p: p * np.nan, "not finite"),
+    ],
+)
+def test_draws_that_do_not_fit_are_refused(change, message, gibbs):
+    model, X, y = gibbs
+    posterior = model.idata_["posterior"].to_dataset()[["projection", "weights", "bias"]]
+    tree = xr.DataTree.from_dict({"posterior": change(posterior)})
+    with pytest.raises(ValueError, match=message):
+        from_tree(tree, X, y)
+
+
+def test_from_posterior_takes_trees():
+    with pytest.raises(TypeError, match=r"expected an xarray\.DataTree, got dict"):
+        BSDRClassifier.from_posterior({}, [[1.0]], [0])
+    with pytest.raises(ValueError, match="no group 'posterior'"):
+        BSDRClassifier.from_posterior(xr.DataTree(), [[1.0]], [0])
