@@ -246,7 +246,6 @@ def test_a_map_of_the_folds_until_an_interrupt():
 # ------------------------------------------------------------------------------- a real Ctrl-C
 
 REAL = """
-import shutil
 import signal
 import numpy as np
 from sklearn.datasets import load_iris
@@ -266,7 +265,6 @@ def stop(module, name, call):
         return plain(*args, **kwargs)
     setattr(module, name, stepping)
 
-ROOT = Path(bsdr_models.__file__).parents[1]
 X, y = (part[::3] for part in load_iris(return_X_y=True))
 paper = dict(variant="paper", random_state=0)
 sampled = dict(inference="gibbs", draws=50, tune=5, chains=1)

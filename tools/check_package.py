@@ -18,9 +18,9 @@ RELOAD = """
 import bsdr_models
 
 assert "site-packages" in bsdr_models.__file__, bsdr_models.__file__
+model = bsdr_models.BSDRClassifier(random_state=0).fit(X, y)
 model.save("model.skops")
-rows = table.drop(columns="class")
-assert (bsdr_models.load("model.skops").predict(rows) == model.predict(rows)).all()
+assert (bsdr_models.load("model.skops").predict(X) == model.predict(X)).all()
 """
 
 

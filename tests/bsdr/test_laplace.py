@@ -153,7 +153,7 @@ def test_unidentified_parameters_are_drawn_from_the_prior(b, r, j):
 # ------------------------------------------------------------------------------- the posterior
 
 
-def check_against_sampling(problem, moves, *, widest=0.1, evidence=0.5, **more):
+def check_against_sampling(problem, moves, *, widest=0.1, evidence=0.5, shift=0.25, **more):
     found = fit_laplace(problem, rng=np.random.default_rng(0), n_draws=2000)
     assert found.converged
     assert found.pareto_k < 0.7
@@ -171,7 +171,7 @@ def check_against_sampling(problem, moves, *, widest=0.1, evidence=0.5, **more):
     np.testing.assert_allclose(ratio, 1.0, atol=2.0 * widest)
     assert np.sqrt(np.mean((ratio - 1.0) ** 2)) < widest
     difference = (ours.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)
-    assert np.abs(difference).max() < 0.25
+    assert np.abs(difference).max() < shift
 
 
 @pytest.mark.slow
@@ -193,7 +193,9 @@ def test_classes_of_many_samples_agree_with_sampling():
 @pytest.mark.slow
 def test_weights_of_lower_rank_agree_with_sampling():
     moves = Moves(n_particles=200, n_moves=4, n_warm_up=10, n_kept=4, n_between=4)
-    check_against_sampling(make_problem("multiclass", 1000, 6, 4, 2), moves, widest=0.15)
+    problem = make_problem("multiclass", 1000, 6, 4, 2)
+    # The posterior is skewed, and the log evidence of 200 particles scatters by half a nat.
+    check_against_sampling(problem, moves, widest=0.15, evidence=1.5, shift=0.4)
 
 
 def test_pareto_k_is_large_for_few_separable_samples():
