@@ -57,8 +57,9 @@ AGREEMENT = 0.95
 # Least gain over no features, in nats per sample, and quantile of the normal for its lower bound.
 LEAST_GAIN, ONE_SIDED = 0.01, 1.645
 GOOD, BAD = "#1a6b3a", "#bd1f01"
-# Class names up to this length are drawn in place of points, if there are many classes.
-SHORT, MANY = 2, 5
+# Class names up to this length are drawn in place of points, if there are many classes and not too
+# many samples.
+SHORT, MANY, MOST_WRITTEN = 2, 5, 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -463,8 +464,8 @@ def _draw_points(
         points.set(edgecolors="white", linewidths=0.4)
         figure_of(ax).colorbar(points, ax=ax, label=target.title, pad=0.02)
         return False
-    longest = max(map(len, target.names))
-    if may_write and longest <= SHORT and len(target.names) > MANY and target.title != "group":
+    short = max(map(len, target.names)) <= SHORT and len(target.names) > MANY
+    if may_write and short and len(at) <= MOST_WRITTEN and target.title != "group":
         _write_points(ax, samples, colors)
         return True
     for c in np.unique(target.index).tolist():

@@ -15,7 +15,7 @@ from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
 from bsdr_models.latent_grid import axis_limits, class_frequency, evaluate_on_grid
 from bsdr_models.plots import plot_map
 from bsdr_models.plots._ellipses import outline, spread_samples
-from bsdr_models.plots._style import color
+from bsdr_models.plots._style import PALETTE, color
 from bsdr_models.plots.map import OPACITY, _tint
 
 
@@ -115,6 +115,13 @@ def test_the_picture_has_the_colour_of_the_most_probable_class(new):
             np.testing.assert_allclose(near, tints[best, step])
 
 
+@pytest.mark.parametrize("shade", PALETTE)
+def test_steps_of_the_background_are_told_apart_in_grey(shade):
+    luminance = np.array([_tint(shade, o) for o in OPACITY]) @ [0.2126, 0.7152, 0.0722]
+    assert np.diff(luminance).max() < -0.015  # each step is darker
+    assert luminance.min() > 0.5  # and points and names are seen on the darkest
+
+
 # ---------------------------------------------------------------- header and verdict
 
 
@@ -189,6 +196,12 @@ def test_short_names_of_many_classes_are_the_points(make_fit, make_predictions):
     at = np.array([text.get_position() for text in texts])
     expected = tree["predictions/latent_mean"].values
     np.testing.assert_allclose(at[np.lexsort(at.T)], expected[np.lexsort(expected.T)])
+
+
+def test_many_samples_are_drawn_as_points(make_fit, make_predictions):
+    tree = make_predictions(make_fit(labels=[str(i) for i in range(10)]), n_obs=700)
+    points = artists(plot_map(tree), "sure") + artists(plot_map(tree), "doubtful")
+    assert not any(hasattr(item, "get_text") for item in points)
 
 
 def test_a_sample_far_away_does_not_stretch_the_axes(new):
