@@ -22,7 +22,12 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dims import COMPONENT, COMPONENT_AUX, GRID_X, GRID_Y, LABEL, OBS
-from bsdr_models.latent_grid import VARIABLE, add_class_probability, class_frequency
+from bsdr_models.latent_grid import (
+    VARIABLE,
+    add_class_probability,
+    class_frequency,
+    nearness,
+)
 from bsdr_models.rng import RandomState, as_generator
 
 type Fold = tuple[IntArray, IntArray]
@@ -82,7 +87,8 @@ def cross_validated_map(
         The tree of the fit to all samples, with a group ``predictions`` of all samples held out:
         ``latent_mean`` and ``latent_cov``, aligned to that fit, ``probability``, ``predicted``,
         ``y``, ``fold``; ``fold_scale`` (cv_fold,), the best scale factor of each fold; and with at
-        most two components ``class_probability`` over the map, the mean over the folds. The
+        most two components ``class_probability`` over the map, the mean over the folds, weighted
+        by how near their held-out samples are. The
         covariance is zero for models without uncertainty of coordinates. After a keyboard interrupt
         it holds the folds completed until then, and the root attribute ``interrupted``.
 
@@ -145,7 +151,15 @@ def cross_validated_map(
             linear, shift = _affine_map(latent, reference[train])
         if align:
             part = _moved(part, linear, shift)
-            planes.append(_Plane(model=model, X=X_train, linear=linear, shift=shift))
+            planes.append(
+                _Plane(
+                    model=model,
+                    X=X_train,
+                    linear=linear,
+                    shift=shift,
+                    held_out=part["latent_mean"].values,
+                )
+            )
         fold = xr.DataArray(np.full(len(test), number), dims=OBS)
         parts.append(part.assign_coords({OBS: test}).assign(fold=fold))
         scales.append(factor)
@@ -161,8 +175,7 @@ def cross_validated_map(
     )
     tree["predictions"] = xr.DataTree(held_out)
     if planes and all(plane.is_known for plane in planes):
-        sizes = [part.sizes[OBS] for part in parts]
-        add_class_probability(tree, "predictions", lambda at: _mean_log_proba(planes, sizes, at))
+        add_class_probability(tree, "predictions", lambda at: _mean_log_proba(planes, at))
     if interrupted:
         tree.attrs["interrupted"] = 1
         warnings.warn(
@@ -181,12 +194,15 @@ class _Plane:
         Fitted to the samples X of a fold.
     linear, shift
         Map of its latent coordinates to those of all samples, (R, R) and (R,).
+    held_out
+        Coordinates of its held-out samples, mapped, (M, R).
     """
 
     model: Any
     X: Any
     linear: FloatArray
     shift: FloatArray
+    held_out: FloatArray
 
     @property
     def _classifier(self) -> Any:
@@ -207,9 +223,13 @@ class _Plane:
         return np.asarray(last.predict_proba(latent))
 
 
-def _mean_log_proba(planes: list[_Plane], sizes: list[int], at: FloatArray) -> FloatArray:
-    """Log of the mean of class probabilities over folds, weighted by their held-out samples."""
-    mean = np.average([plane.probability(at) for plane in planes], axis=0, weights=sizes)
+def _mean_log_proba(planes: list[_Plane], at: FloatArray) -> FloatArray:
+    """Log of the mean of class probabilities over folds, weighted by their samples nearby."""
+    latent = [plane.held_out for plane in planes]
+    closeness = nearness(at, np.concatenate(latent))  # (G, M)
+    ends = np.cumsum([len(each) for each in latent])[:-1]
+    weight = np.stack([part.sum(axis=1) for part in np.split(closeness, ends, axis=1)])
+    mean = np.einsum("fg,fgk->gk", weight, np.stack([p.probability(at) for p in planes]))
     return np.asarray(np.log(np.maximum(mean, np.finfo(np.float64).tiny)))
 
 

@@ -13,6 +13,9 @@ RESOLUTION = 45
 # Share of the samples that determines the axes, and the part of their range added on each side.
 CENTRAL, REACH, MARGIN = 0.96, 0.35, 0.05
 
+# Width of the kernel between places and samples, in standard deviations of the coordinates.
+WIDTH = 0.15
+
 VARIABLE = "class_probability"
 
 type LogProbabilities = Callable[[FloatArray], FloatArray]
@@ -75,3 +78,12 @@ def evaluate_on_grid(latent: FloatArray, log_proba: LogProbabilities) -> xr.Data
         {VARIABLE: ((*dims, LABEL), probability.reshape(*points.shape[:-1], -1))},
         coords=dict(zip(reversed(dims), axes, strict=True)),
     )
+
+
+def nearness(at: FloatArray, latent: FloatArray) -> FloatArray:
+    """Normal kernel between places (G, R) and samples (M, R), with rows that sum to one: (G, M)."""
+    size = latent.std(axis=0)
+    size = np.where(size > 0.0, size, 1.0)
+    square = np.sum(((at[:, None] - latent) / (WIDTH * size)) ** 2, axis=2)
+    weight = np.exp(-0.5 * (square - square.min(axis=1, keepdims=True)))
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True))
