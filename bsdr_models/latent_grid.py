@@ -87,3 +87,13 @@ def nearness(at: FloatArray, latent: FloatArray) -> FloatArray:
     square = np.sum(((at[:, None] - latent) / (WIDTH * size)) ** 2, axis=2)
     weight = np.exp(-0.5 * (square - square.min(axis=1, keepdims=True)))
     return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+
+def class_at(probability: xr.DataArray, at: FloatArray) -> IntArray:
+    """Most probable class at the grid points next to places (M, R): (M,)."""
+    dims = (GRID_X, GRID_Y)[: at.shape[1]]
+    nearest = tuple(
+        np.abs(probability[dim].values - at[:, i, None]).argmin(axis=1)
+        for i, dim in enumerate(dims)
+    )
+    return np.asarray(probability.transpose(*dims, LABEL).values[nearest].argmax(axis=1))

@@ -161,8 +161,7 @@ def draw(trees: dict[str, xr.DataTree]) -> Figure:
             few = tree.isel(obs=slice(N_SHOWN)) if group == "predictions" else tree
             plots.plot_map(few, group=group, names=False, ax=ax)
             for note in list(ax.texts):
-                note.remove()
+                if note.get_gid() != "class":
+                    note.remove()
             ax.set_title(f"{name}, {title}", loc="left", pad=6.0)
-            if ax is not axes[0, -1] and (legend := ax.get_legend()):
-                legend.remove()
     return figure

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.numerics.relevance import of_common_size
 
 _N_STARTS = 4
 _MAX_ITER = 50
@@ -134,10 +135,7 @@ def linear_maps(loadings: FloatArray, weights: FloatArray) -> FloatArray:
     -------
     (S, R, R)
     """
-    products = loadings @ weights
-    norm = np.linalg.norm(products, axis=(1, 2))
-    scale = np.median(norm) / np.where(norm > 0.0, norm, 1.0)
-    mean = np.mean(scale[:, None, None] * products, axis=0)
+    mean = of_common_size(loadings @ weights, centred=False).mean(axis=0)
     axes = np.linalg.svd(mean, full_matrices=False)[2][: loadings.shape[2]].T
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1, 1)
     return np.asarray(np.linalg.pinv(loadings) @ (mean @ axes))

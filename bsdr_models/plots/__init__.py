@@ -17,10 +17,10 @@ from bsdr_models.plots.certainty import plot_certainty
 from bsdr_models.plots.confusion import confusion_table, plot_confusion
 from bsdr_models.plots.features import features_table, plot_features
 from bsdr_models.plots.landscape import plot_landscape
-from bsdr_models.plots.loadings import plot_relevance
 from bsdr_models.plots.map import plot_map
 from bsdr_models.plots.outliers import plot_outliers
 from bsdr_models.plots.predictive import plot_predictive_check, predictive_check_table
+from bsdr_models.plots.relevance import plot_relevance
 from bsdr_models.plots.roc import plot_roc, roc_table
 from bsdr_models.plots.tables import map_table
 from bsdr_models.plots.validation import (

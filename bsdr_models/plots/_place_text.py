@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.textpath import TextPath
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dims import GRID_X, GRID_Y, LABEL
+from bsdr_models.latent_grid import class_at
 from bsdr_models.plots._read import Classes
 from bsdr_models.plots._style import HALO, INK, figure_of
 
@@ -41,7 +41,10 @@ def name_classes(
     points = _fractions(ax, at)
     grid = np.linspace(0.05, 0.95, 37)
     places = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
-    best = None if probability is None else _best_class(ax, probability, places)
+    best = None
+    if probability is not None:
+        ends = np.array([ax.get_xlim(), ax.get_ylim()])
+        best = class_at(probability, ends[:, 0] + places * (ends[:, 1] - ends[:, 0]))
     boxes: list[Box] = []
     counts = np.bincount(target.index[target.index >= 0], minlength=len(target.names))
     for c in np.argsort(-counts, kind="stable").tolist():
@@ -132,15 +135,3 @@ def _crowding(box: FloatArray, points: FloatArray, taken: Sequence[Box]) -> Floa
         meet = (box[:, :2] < other[2:]).all(axis=1) & (box[:, 2:] > other[:2]).all(axis=1)
         cost += MEETING * meet
     return np.asarray(cost)
-
-
-def _best_class(ax: Axes, probability: xr.DataArray, places: FloatArray) -> IntArray:
-    """Most probable class at fractions of the axes, (P,)."""
-    ends = np.array([ax.get_xlim(), ax.get_ylim()])
-    at = ends[:, 0] + places * (ends[:, 1] - ends[:, 0])
-    nearest = [
-        np.abs(probability[dim].values - at[:, i, None]).argmin(axis=1)
-        for i, dim in enumerate((GRID_X, GRID_Y))
-    ]
-    values = probability.transpose(GRID_Y, GRID_X, LABEL).values
-    return np.asarray(values[nearest[1], nearest[0]].argmax(axis=1))

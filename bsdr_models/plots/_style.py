@@ -149,9 +149,7 @@ def set_title(
     A title set later, at any place, replaces this one and sits above the caption. A verdict is a
     last line in bold and its colour: (text, colour).
     """
-    figure = figure_of(ax)
-    fix_layout(figure)  # the width of the Axes is measured next
-    points = ax.get_window_extent().width * 72.0 / figure.dpi
+    points = width_in_points(ax)
     parts = [(wrap(note, points), "#666666", "normal")]
     if verdict is not None:
         text, shade = verdict
@@ -186,6 +184,13 @@ def set_title(
             linespacing=1.15,
         )
         height += line * len(lines)
+
+
+def width_in_points(ax: Axes) -> float:
+    """Width of the Axes after layout."""
+    figure = figure_of(ax)
+    fix_layout(figure)
+    return ax.get_window_extent().width * 72.0 / figure.dpi
 
 
 def fix_layout(figure: Figure) -> None:

@@ -19,7 +19,7 @@ from bsdr_models.plots._style import (
 )
 
 STROKES = ("-", "--")  # the second for terms six to ten, whose colours are too similar
-SETTLED = 0.1  # nats
+NEGLIGIBLE = 0.1  # nats
 
 
 @styled
@@ -59,14 +59,14 @@ def plot_bound(tree: xr.DataTree, *, by_term: bool = False, ax: Axes | None = No
     if np.any(gap > 0.0):
         ax.plot(iteration[:-1], np.where(gap > 0.0, gap, np.nan), color=POSITIVE, linewidth=1.8)
         ax.set_yscale("log")
-        ax.axhline(SETTLED, color=GREY, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+        ax.axhline(NEGLIGIBLE, color=GREY, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
     else:  # a single iteration
         ax.plot(iteration, 0.0 * bound, "o", color=POSITIVE)
     name = tree.attrs.get("objective", "evidence lower bound")
     ax.set(xlabel="iteration", ylabel="nats below the last value")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     note = f"{name.capitalize()} {bound[-1]:,.2f} nats after {len(bound)} iterations. "
-    note += f"Dashed: {SETTLED:g} nats, a difference that hardly matters."
+    note += f"Dashed: {NEGLIGIBLE:g} nats, a difference that hardly matters."
     set_title(ax, f"Bound: {_state(tree)}", note)
     return ax
 

@@ -20,10 +20,10 @@ from bsdr_models.plots._style import (
     POSITIVE,
     axes_or_new,
     color,
-    figure_of,
     name_features,
     set_title,
     styled,
+    width_in_points,
     wrap,
 )
 
@@ -196,9 +196,8 @@ def plot_features(
     ax.spines[:].set_visible(False)
     note = _say(ax, tree, table, top, len(shown), stability)
     left, width = _places(ax, widths)
-    names = [
-        wrap(name, 0.85 * _points(ax) * width[0]) for name in _titles(tree, table, axis, shown)
-    ]
+    room = 0.85 * width[0] * width_in_points(ax)
+    names = [wrap(name, room) for name in _titles(tree, table, axis, shown)]
     header = 1.3 + 0.7 * max(map(len, names))
     ax.set_ylim(n - 0.4, -header)
     reach = _reach(top.isel({axis: shown}))
@@ -301,14 +300,6 @@ def _shades(tree: xr.DataTree, table: xr.Dataset, axis: str, k: int) -> tuple[st
     if "y_index" not in tree["fit"]:
         return POSITIVE, POSITIVE
     return (color(1 - k), color(k)) if _opposite(tree, table) else (color(k), color(k))
-
-
-def _points(ax: Axes) -> float:
-    """Width of the Axes, in points."""
-    figure = figure_of(ax)
-    if (layout := figure.get_layout_engine()) is not None:
-        layout.execute(figure)
-    return ax.get_window_extent().width * 72.0 / figure.dpi
 
 
 def _places(ax: Axes, widths: FloatArray) -> tuple[FloatArray, FloatArray]:

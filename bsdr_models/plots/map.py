@@ -18,7 +18,8 @@ from scipy.stats import gaussian_kde
 
 from bsdr_models.arrays import BoolArray, FloatArray
 from bsdr_models.dims import COMPONENT, COMPONENT_AUX, GRID_X, GRID_Y, LABEL, OBS
-from bsdr_models.latent_grid import VARIABLE, axis_limits
+from bsdr_models.latent_grid import VARIABLE, axis_limits, class_at
+from bsdr_models.metrics import MIN_GAIN
 from bsdr_models.plots._ellipses import outline, spread_samples
 from bsdr_models.plots._place_text import name_classes, name_samples
 from bsdr_models.plots._read import (
@@ -54,8 +55,8 @@ MAX_OUTLINES, OUTLINE = 200, 0.5
 SHARPEN = 8
 # Share of samples with the class of the background below which the key states it.
 AGREEMENT = 0.95
-# Least gain over no features, in nats per sample, and quantile of the normal for its lower bound.
-LEAST_GAIN, ONE_SIDED = 0.01, 1.645
+# Quantile of the normal for the lower bound of the gain over no features.
+ONE_SIDED = 1.645
 GOOD, BAD = "#1a6b3a", "#bd1f01"
 # Class names up to this length are drawn in place of points, if there are many classes and not too
 # many samples.
@@ -183,7 +184,7 @@ def plot_map(
     colors = _colors(target, palette)
     probability = None
     is_whole = dataset.sizes[COMPONENT] == len(chosen) and tuple(chosen) == (0, 1)[: len(chosen)]
-    convincing = gain is None or gain.lower > LEAST_GAIN
+    convincing = gain is None or gain.lower > MIN_GAIN
     if VARIABLE in dataset and is_whole and groups is None and convincing:
         probability = dataset[VARIABLE]
 
@@ -325,13 +326,7 @@ def _agreement(probability: xr.DataArray, mean: FloatArray, samples: _Samples) -
     """Share of the samples at whose place the background has the predicted class."""
     if samples.probability is None:
         return 1.0
-    dims = (GRID_X, GRID_Y)[: mean.shape[1]]
-    nearest = tuple(
-        np.abs(probability[dim].values - mean[:, i, None]).argmin(axis=1)
-        for i, dim in enumerate(dims)
-    )
-    here = probability.transpose(*dims, LABEL).values[nearest]
-    return float(np.mean(here.argmax(axis=1) == samples.probability.argmax(axis=1)))
+    return float(np.mean(class_at(probability, mean) == samples.probability.argmax(axis=1)))
 
 
 def _header(
@@ -354,7 +349,7 @@ def _header(
         f"without features {gain.without:.2f}"
     )
     error = ONE_SIDED * gain.error
-    if gain.lower > LEAST_GAIN:
+    if gain.lower > MIN_GAIN:
         return caption, (f"Better than no features by {gain.mean:.2f} ± {error:.2f} nats", GOOD)
     return caption, (f"Not shown to beat no features: {gain.mean:+.2f} ± {error:.2f} nats", BAD)
 
@@ -746,7 +741,7 @@ def _draw_key(
     text: dict[str, Any] = {"transform": ax.transAxes, "fontsize": 7.5}
     outside: dict[str, Any] = {"transform": ax.transAxes, "clip_on": False}
     notes = []
-    if gain is not None and gain.lower <= LEAST_GAIN:
+    if gain is not None and gain.lower <= MIN_GAIN:
         notes.append("No background: no evidence\nthat the model predicts\nbetter than chance.")
     if agreement is not None and agreement < AGREEMENT:
         notes.append(
