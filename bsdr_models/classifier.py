@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.by_blocks import by_blocks
+from bsdr_models.block_sources import by_blocks
 
 
 class ProbabilisticClassifier(ClassifierMixin):

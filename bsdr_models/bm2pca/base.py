@@ -12,15 +12,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models import frames
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.block_sources import is_block_source
-from bsdr_models.bm2pca import factor_model, paper, sampling, trees
-from bsdr_models.bm2pca.factor_model import FactorModel, Rows
+from bsdr_models.block_sources import by_blocks, is_block_source
+from bsdr_models.bm2pca import trees
+from bsdr_models.bm2pca.conjugate import factor_model, sampling
+from bsdr_models.bm2pca.conjugate import fit as paper
+from bsdr_models.bm2pca.conjugate.factor_model import FactorModel, Rows
+from bsdr_models.bm2pca.conjugate.views import Moments, make_view
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.summary_parts import make_summary_parts
 from bsdr_models.bm2pca.task import FitResult, Strategy, Task
-from bsdr_models.bm2pca.views import Moments, make_view
-from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     MAX_RAW,
     check_count,

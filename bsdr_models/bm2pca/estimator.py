@@ -9,16 +9,20 @@ import xarray as xr
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca import label_free, paper, sampling, selection, trees, tuning
+from bsdr_models.block_sources import by_blocks
+from bsdr_models.bm2pca import selection, trees
 from bsdr_models.bm2pca.base import BaseBM2PCA
+from bsdr_models.bm2pca.conjugate import fit as paper
+from bsdr_models.bm2pca.conjugate import sampling
+from bsdr_models.bm2pca.conjugate.mean_field import Start
+from bsdr_models.bm2pca.label_free import fit as label_free
+from bsdr_models.bm2pca.label_free import tuning
 from bsdr_models.bm2pca.labels import Labels, encode
-from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import PAPER, SAMPLING, Priors
 from bsdr_models.bm2pca.selection import Selection
 from bsdr_models.bm2pca.settings import Candidate, Grid, Inference, Variant, make_grid
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import FitResult, Strategy, Task
-from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     check_choice,
     feature_names,

@@ -10,11 +10,13 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca import paper, regression, selection
+from bsdr_models.bm2pca import selection
 from bsdr_models.bm2pca.base import BaseBM2PCA
-from bsdr_models.bm2pca.mean_field import Start
+from bsdr_models.bm2pca.conjugate import fit as paper
+from bsdr_models.bm2pca.conjugate import regression
+from bsdr_models.bm2pca.conjugate.mean_field import Start
+from bsdr_models.bm2pca.conjugate.regression import LossGrid, make_loss_grid
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.bm2pca.regression import LossGrid, make_loss_grid
 from bsdr_models.checks import (
     check_choice,
     feature_names,

@@ -9,13 +9,13 @@ from scipy.linalg import eigh
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.bm2pca.factor_model import FactorModel, Rows
-from bsdr_models.bm2pca.loss_augmentation import Margins, margins_of
-from bsdr_models.bm2pca.mean_field import Start, State
+from bsdr_models.bm2pca.conjugate.factor_model import FactorModel, Rows
+from bsdr_models.bm2pca.conjugate.loss_augmentation import Margins, margins_of
+from bsdr_models.bm2pca.conjugate.mean_field import Start, State
 from bsdr_models.bm2pca.predict import DrawPosterior
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.design import row_space
-from bsdr_models.numerics.latent_coordinates import LatentCoordinates
+from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import RANK_TOL, centred_gram
 
 Strategy = Literal["shared", "one_vs_rest"]

@@ -11,7 +11,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
+from bsdr_models.block_sources import by_blocks
 from bsdr_models.bsdr import hierarchical, predict, sampling, trees
+from bsdr_models.bsdr.data import make_data
 from bsdr_models.bsdr.hierarchical import HierarchicalFit
 from bsdr_models.bsdr.mean_field import Start
 from bsdr_models.bsdr.mean_field_fit import fit_mean_field
@@ -29,7 +31,6 @@ from bsdr_models.bsdr.settings import (
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.summary_parts import summary_parts
 from bsdr_models.bsdr.trees import Context
-from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     check_choice,
     check_count,
@@ -43,7 +44,6 @@ from bsdr_models.checks import (
     units_of_samples,
     warn_not_converged,
 )
-from bsdr_models.data import make_data
 from bsdr_models.estimator_mixin import LatentSpaceMixin
 from bsdr_models.frames import validate_samples
 from bsdr_models.inference.callbacks import ascent_progress

@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.block_checks import check_blocks
+from bsdr_models.block_checks import check_blocks, take_subsample
 from bsdr_models.block_sources import (
     check_two_axes,
     is_block_source,
@@ -26,7 +26,6 @@ from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.frames import read_numbers, read_truth, require_targets, sample_labels
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.subsample import take_subsample
 from bsdr_models.unlabeled import read_labels
 
 

@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from bsdr_models import summary
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr import mean_field
+from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.mean_field import Info, Utilities
 from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.bsdr.spec import SPEC
@@ -38,7 +39,6 @@ from bsdr_models.checks import (
     warn_not_converged,
 )
 from bsdr_models.classifier import ProbabilisticClassifier
-from bsdr_models.data import Data
 from bsdr_models.estimator_mixin import EstimatorMixin
 from bsdr_models.frames import require_targets, validate_samples
 from bsdr_models.inference.callbacks import ascent_progress

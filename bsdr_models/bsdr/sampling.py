@@ -7,11 +7,11 @@ import xarray as xr
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr import gibbs, trees
+from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.checks import warn_unless_mixed
-from bsdr_models.data import Data
 from bsdr_models.inference import datatree
 from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.numerics.design import DenseDesign

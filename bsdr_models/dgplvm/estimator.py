@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.by_blocks import by_blocks
+from bsdr_models.block_sources import by_blocks
 from bsdr_models.checks import (
     check_choice,
     check_count,
@@ -30,7 +30,7 @@ from bsdr_models.dgplvm.draws import declare_model, learn_draws
 from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.learn import FitResult, Options, learn_mode
 from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.paper import learn_paper
+from bsdr_models.dgplvm.paper.fit import learn_paper
 from bsdr_models.dgplvm.predict import LikelihoodEmbedder, MappingEmbedder, Posterior
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.spec import SPEC
@@ -39,7 +39,7 @@ from bsdr_models.estimator_mixin import LatentSpaceMixin
 from bsdr_models.frames import read_truth, require_targets, sample_labels, validate_samples
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inputs import check_number
-from bsdr_models.numerics.latent_coordinates import LatentCoordinates
+from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.summary import SummaryParts
 from bsdr_models.unlabeled import encode_known, known_entries

@@ -11,7 +11,8 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.dynamics import Predictor
-from bsdr_models.dgplvm.gp_classifier import GPClassifier, fit_gp_classifier
+from bsdr_models.dgplvm.gp_classifier.fit import GPClassifier, fit_gp_classifier
+from bsdr_models.dgplvm.gp_classifier.probit_kernels import Kernel, SmoothBiasKernel
 from bsdr_models.dgplvm.latent_inference import infer_latent, infer_latent_left_out
 from bsdr_models.dgplvm.leave_one_out import (
     LeaveOneOutFit,
@@ -34,7 +35,6 @@ from bsdr_models.dgplvm.predict import (
 )
 from bsdr_models.inference.optimise import MapResult
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
-from bsdr_models.numerics.probit_kernels import Kernel, SmoothBiasKernel
 
 type Approximation = Literal["laplace", "ep"]
 

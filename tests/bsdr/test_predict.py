@@ -11,10 +11,10 @@ from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 
 from bsdr_models.bsdr import predict
+from bsdr_models.bsdr.data import make_data
 from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.data import make_data
 
 N_DRAWS = 200_000
 TARGETS = ("multiclass", "multilabel", "regression")
