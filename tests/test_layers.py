@@ -22,7 +22,7 @@ PAPERS = ("bsdr", "bm2pca", "dgplvm")
 BASE = ("arrays", "dims", "rng", "spec", "metrics", "inputs")
 # Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
 STEPS = ("mean_field", "joint_lbfgs", "gibbs")
-STEPS += ("posterior", "pooling")
+STEPS += ("posterior",)
 STEPS += ("loss_augmentation", "starts", "views", "rotation", "within_class_metric", "subspace")
 STEPS += ("one_vs_rest", "factor_model", "initial_values")
 STEPS += ("likelihood", "sparse_likelihood", "criteria", "dynamics", "back_constraint")

@@ -14,12 +14,13 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors, load
-from bsdr_models.bsdr import hierarchical
-from bsdr_models.bsdr.hierarchical import Posterior, choose_power, make_folds
+from bsdr_models.bsdr import hierarchical, populations
+from bsdr_models.bsdr.draws import Coordinates, Posterior
 from bsdr_models.bsdr.model import build_model
-from bsdr_models.bsdr.pooling import POWERS, as_power, pool, weigh_powers
+from bsdr_models.bsdr.pooling import POWERS, as_power, choose_power, make_folds, pool, weigh_powers
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.settings import PAPER_ONLY
+from bsdr_models.numerics import probit_choice
 
 N, D, K = 36, 4, 3
 TARGETS = ("multiclass", "multilabel", "regression")
@@ -230,7 +231,7 @@ def test_named_and_numeric_poolings(target):
         expected = {a: np.exp(pool(log_p, a))[..., 0] for a in (1.0, 0.5, 0.0)}
         np.testing.assert_allclose(expected[1.0], p.mean(axis=0))
     else:
-        log_p = np.log(hierarchical.probit_choice.probabilities(eta, 0.003))
+        log_p = np.log(probit_choice.probabilities(eta, 0.003))
         expected = {a: np.exp(pool(log_p, a)) for a in (1.0, 0.5, 0.0)}
         np.testing.assert_allclose(expected[1.0], np.exp(log_p).mean(axis=0))
     for pooling, power in (("linear", 1.0), (0.5, 0.5), ("log", 0.0)):
@@ -418,7 +419,7 @@ def test_coordinates_do_not_depend_on_the_components_of_single_draws(fitted):
     fit, rng = model._hierarchical, np.random.default_rng(0)
     draws, metric = fit.draws, fit.posterior.metric
     whitened = metric.whiten((X - model.mean_) / model.scale_)
-    problem = hierarchical.Problem.build(
+    problem = Problem.build(
         whitened,
         model._context.targets,
         n_labels=K,
@@ -432,7 +433,7 @@ def test_coordinates_do_not_depend_on_the_components_of_single_draws(fitted):
         projection=np.swapaxes(maps, 1, 2) @ draws.projection,
         weights=np.linalg.inv(maps) @ draws.weights,
     )
-    first, second = (hierarchical.Coordinates.learn(problem, each) for each in (draws, mapped))
+    first, second = (Coordinates.learn(problem, each) for each in (draws, mapped))
     u = first.embed(whitened)
     np.testing.assert_allclose(second.embed(whitened), u, atol=1e-8 * np.abs(u).max())
     own = [
@@ -483,7 +484,7 @@ def test_evidence_without_features_against_quadrature():
     """Two classes with a bias only."""
     y = np.repeat([0, 1], [12, 5])
     priors = HierarchicalPriors()
-    found = hierarchical.evidence_without_features(
+    found = populations.evidence_without_features(
         y, 2, "multiclass", priors, rng=np.random.default_rng(9)
     )
     b = np.linspace(-60.0, 60.0, 20_001)
@@ -557,7 +558,7 @@ def test_summary_describes_the_fit(fitted, target):
 
 def interrupt_at(monkeypatch, number):
     """Interrupt a run of particles; the first is of the model without features."""
-    run, calls = hierarchical.run_tempering, []
+    run, calls = populations.run_tempering, []
 
     def interrupting(*args, **kwargs):
         calls.append(1)
@@ -565,7 +566,7 @@ def interrupt_at(monkeypatch, number):
             raise KeyboardInterrupt
         return run(*args, **kwargs)
 
-    monkeypatch.setattr(hierarchical, "run_tempering", interrupting)
+    monkeypatch.setattr(populations, "run_tempering", interrupting)
 
 
 @pytest.mark.parametrize("target", TARGETS)
