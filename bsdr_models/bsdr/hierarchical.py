@@ -17,6 +17,7 @@ from bsdr_models.bsdr.draws import Coordinates, Posterior
 from bsdr_models.bsdr.laplace import MOST_LOADINGS, Laplace, fit_laplace
 from bsdr_models.bsdr.pooling import choose_power
 from bsdr_models.bsdr.populations import (
+    Comparison,
     compare_components,
     evidence_without_features,
     mean_evidence,
@@ -71,8 +72,8 @@ class HierarchicalFit:
         Of each draw as standard normals, (C, S); None if unknown.
     log_evidence, log_evidence_empty
         Of each chain, (C,), empty if the engine has none; and of the model without features.
-    by_components
-        Log evidence by number of components, if these were compared.
+    comparison
+        Of numbers of components, if one was selected.
     acceptance
         Acceptance rate of each chain at temperature one, (C,).
     n_iter
@@ -82,6 +83,8 @@ class HierarchicalFit:
     r_hat, ess
         Largest R-hat and smallest bulk effective sample size of the log likelihood and of the
         linear predictor of some training samples.
+    unmixed
+        Share of these quantities with an R-hat above the limit.
     pareto_k
         Of the importance ratios of Laplace's approximation; NaN for other engines.
     sample_stats
@@ -98,10 +101,11 @@ class HierarchicalFit:
     n_iter: int
     r_hat: float
     ess: float
+    unmixed: float
     interrupted: bool
     log_prior: FloatArray | None = None
     log_evidence: FloatArray = field(default_factory=lambda: np.empty(0))
-    by_components: tuple[tuple[int, float], ...] = ()
+    comparison: Comparison | None = None
     acceptance: FloatArray = field(default_factory=lambda: np.empty(0))
     held_out: HeldOutScore = field(default_factory=HeldOutScore)
     pareto_k: float = np.nan
@@ -143,7 +147,7 @@ class HierarchicalFit:
         if np.isfinite(self.pareto_k):
             attrs["pareto_k"] = self.pareto_k
         if np.isfinite(self.r_hat):
-            attrs |= {"r_hat": self.r_hat, "ess_bulk": self.ess}
+            attrs |= {"r_hat": self.r_hat, "ess_bulk": self.ess, "unmixed": self.unmixed}
         if self.log_evidence.size:
             attrs |= {
                 "log_evidence": self.total_log_evidence,
@@ -151,9 +155,8 @@ class HierarchicalFit:
                 "log_bayes_factor": self.log_bayes_factor,
                 "acceptance_rate": self.acceptance.tolist(),
             }
-        if self.by_components:
-            attrs["components_compared"] = [number for number, _ in self.by_components]
-            attrs["components_log_evidence"] = [value for _, value in self.by_components]
+        if self.comparison is not None:
+            attrs |= self.comparison.attrs()
         return attrs | self.held_out.attrs()
 
     def warn(self) -> None:
@@ -210,7 +213,7 @@ def fit(
         K.
     n_components : int or "auto"
         R; at most the number of contrasts, K - 1 for classes and K otherwise, is used. ``"auto"``
-        selects the number with the largest evidence.
+        selects one by the evidence, see :class:`bsdr_models.bsdr.populations.Comparison`.
     power : float, optional
         Power of pooling; None selects it by held-out samples.
     n_chains, tune : int
@@ -239,12 +242,11 @@ def fit(
         )
 
     largest = min(len(make_contrasts(n_labels, target)), whitened.shape[1])
-    by_components: tuple[tuple[int, float], ...] = ()
+    comparison = None
     if n_components == "auto":
-        by_components = compare_components(build, largest, rng=choice_rng, n_jobs=n_jobs)
-        r = max(by_components, key=lambda pair: pair[1])[0]
-    else:
-        r = min(n_components, largest)
+        comparison = compare_components(build, largest, rng=choice_rng, n_jobs=n_jobs)
+        n_components = comparison.chosen
+    r = min(n_components, largest)
     problem = build(r)
     if engine is None:
         few = whitened.shape[1] * r <= MOST_LOADINGS
@@ -320,7 +322,7 @@ def fit(
         log_likelihood=log_likelihood,
         engine=engine,
         log_evidence_empty=empty,
-        by_components=by_components,
+        comparison=comparison,
         interrupted=interrupted,
         **found,
     )
@@ -381,7 +383,7 @@ def _assemble(
     """Fit from draws: coordinates, diagnostics, and thinned draws for predictions."""
     coordinates = Coordinates.learn(problem, draws)
     kept = draws.spaced(N_PREDICT)
-    r_hat, ess = mixing(problem, draws, log_likelihood)
+    r_hat, ess, unmixed = mixing(problem, draws, log_likelihood)
     return HierarchicalFit(
         posterior=Posterior(
             metric=metric,
@@ -397,6 +399,7 @@ def _assemble(
         log_likelihood=log_likelihood,
         r_hat=r_hat,
         ess=ess,
+        unmixed=unmixed,
         **found,
     )
 
@@ -467,14 +470,17 @@ def draw_with_pymc(
     return draws, shape, bool(tree.attrs.get("interrupted", 0)), stats
 
 
-def mixing(problem: Problem, draws: Parameters, log_likelihood: FloatArray) -> tuple[float, float]:
-    """Largest R-hat, smallest bulk ESS of the log likelihood and linear predictor of some samples.
+def mixing(
+    problem: Problem, draws: Parameters, log_likelihood: FloatArray
+) -> tuple[float, float, float]:
+    """R-hat and bulk ESS of the log likelihood and the linear predictor of some samples.
 
-    NaN for one chain, or for too few draws.
+    The largest and the smallest, and the share of these quantities with an R-hat above
+    :data:`R_HAT_LIMIT`. NaN for one chain, or for too few draws.
     """
     n_chains, n_draws = log_likelihood.shape
     if n_chains < 2 or n_draws < 4:
-        return np.nan, np.nan
+        return np.nan, np.nan, np.nan
     import arviz_stats
 
     n = len(problem.X)
@@ -483,7 +489,7 @@ def mixing(problem: Problem, draws: Parameters, log_likelihood: FloatArray) -> t
     values = np.concatenate([log_likelihood[..., None], eta.reshape(n_chains, n_draws, -1)], axis=2)
     r_hat = arviz_stats.rhat(values, chain_axis=0, draw_axis=1)
     ess = arviz_stats.ess(values, chain_axis=0, draw_axis=1)
-    return float(np.max(r_hat)), float(np.min(ess))
+    return float(np.max(r_hat)), float(np.min(ess)), float(np.mean(r_hat > R_HAT_LIMIT))
 
 
 def pointwise_log_likelihood(

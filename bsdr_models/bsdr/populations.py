@@ -5,7 +5,7 @@ determines the number of particles and moves.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp
@@ -27,8 +27,9 @@ from bsdr_models.inference.tempering import Moves, Tempered, run_tempering
 _FEW, _LIGHT, _MODERATE, _MAX_PARTICLES, _MIN_PARTICLES = 400.0, 800.0, 1000.0, 64, 16
 # Smallest and largest number of draws of each particle, and trajectories between them.
 _KEPT, _N_BETWEEN = (4, 12), 4
-# Populations for each compared number of components.
-_N_COMPARED = 2
+# Populations for each compared number of components, and their `kept_share`: smaller steps of the
+# temperature than for draws, for an evidence with less bias and scatter.
+_N_COMPARED, _COMPARED_SHARE = 2, 0.85
 # Particles for the evidence of the model without features.
 _EMPTY_PARTICLES = 128
 # Log scales of outputs are clipped to this, so that squares do not overflow.
@@ -135,29 +136,62 @@ def mean_evidence(log_evidence: FloatArray) -> float:
     return float(logsumexp(log_evidence) - np.log(len(log_evidence)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Log evidence of 1, 2, ... components, of several populations each: (C, P)."""
+
+    log_evidence: FloatArray
+
+    @property
+    def means(self) -> FloatArray:
+        """Log of the mean evidence for each number, (C,)."""
+        return np.array([mean_evidence(each) for each in self.log_evidence])
+
+    @property
+    def error(self) -> float:
+        """Standard error of a difference, from those between populations of one number."""
+        variance = self.log_evidence.var(axis=1, ddof=1).mean()
+        return float(np.sqrt(2.0 * variance / self.log_evidence.shape[1]))
+
+    @property
+    def chosen(self) -> int:
+        """The smallest number within the error of the largest evidence."""
+        return 1 + int(np.argmax(self.means >= self.means.max() - self.error))
+
+    def attrs(self) -> dict[str, float | list[float] | list[int]]:
+        """Attributes of the tree."""
+        return {
+            "components_compared": list(range(1, 1 + len(self.log_evidence))),
+            "components_log_evidence": self.means.tolist(),
+            "components_error": self.error,
+        }
+
+
 def compare_components(
     build: Callable[[int], Problem],
     largest: int,
     *,
     rng: np.random.Generator,
     n_jobs: int | None = 1,
-) -> tuple[tuple[int, float], ...]:
-    """Log evidence of 1, 2, ... components, until it has fallen twice in a row."""
-    found: list[tuple[int, float]] = []
+) -> Comparison:
+    """Compare 1, 2, ... components, until the evidence has fallen twice in a row."""
+    found: list[FloatArray] = []
     best, falls = -np.inf, 0
     for r, stream in zip(range(1, largest + 1), rng.spawn(largest), strict=True):
         problem = build(r)
-        moves = replace(moves_for(problem), n_warm_up=1, n_kept=1, n_between=1)
+        moves = replace(
+            moves_for(problem), n_warm_up=1, n_kept=1, n_between=1, kept_share=_COMPARED_SHARE
+        )
         runs, interrupted = run_populations(problem, moves, _N_COMPARED, rng=stream, n_jobs=n_jobs)
         if interrupted:
             raise KeyboardInterrupt("before the number of components was chosen")
-        value = mean_evidence(np.array([run.log_evidence for run in runs]))
-        found.append((r, value))
+        found.append(np.array([run.log_evidence for run in runs]))
+        value = mean_evidence(found[-1])
         falls = 0 if value > best else falls + 1
         best = max(best, value)
         if falls == 2:
             break
-    return tuple(found)
+    return Comparison(log_evidence=np.stack(found))
 
 
 def evidence_without_features(

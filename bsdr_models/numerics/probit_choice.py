@@ -228,7 +228,7 @@ def _log_likelihood(
                 gap = eta[s, n, own] - eta[s, n, near[i]]
                 _multiply(gap, table, work[i * ROW : (i + 2) * ROW])
             total, last = 0.0, work[n_near * ROW : (n_near + 1) * ROW]
-            for q in range(N_NODES):
+            for q in range(len(weight)):
                 total += last[q]
                 last[_BELOW + q] = 1.0
             # The polynomials may be slightly negative far out.

@@ -15,6 +15,7 @@ from sklearn.exceptions import NotFittedError
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors, load
 from bsdr_models.bsdr import hierarchical, populations
+from bsdr_models.bsdr import pooling as pooling_module
 from bsdr_models.bsdr.draws import Coordinates, Posterior
 from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.pooling import POWERS, as_power, choose_power, make_folds, pool, weigh_powers
@@ -159,7 +160,18 @@ def test_moments_are_those_of_the_mixture_over_draws(fitted):
 # --------------------------------------------------------------------------------- components
 
 
-def test_the_number_of_components_is_that_of_the_largest_evidence():
+def test_the_number_of_components_is_the_fewest_within_the_error_of_the_largest_evidence():
+    """The standard error of a difference, 2 nats, is that of two means of two."""
+    pairs = np.array([[-22.0, -18.0], [-13.0, -13.0], [-12.0 - np.sqrt(2.0), -12.0 + np.sqrt(2.0)]])
+    spread = np.sqrt(np.mean([8.0, 0.0, 4.0]))
+    comparison = populations.Comparison(log_evidence=pairs)
+    assert comparison.error == pytest.approx(spread)
+    assert comparison.chosen == 2
+    assert populations.Comparison(log_evidence=pairs - [[0.0], [9.0], [0.0]]).chosen == 3
+    assert populations.Comparison(log_evidence=pairs - [[-9.0], [0.0], [0.0]]).chosen == 1
+
+
+def test_the_number_of_components_is_that_of_the_evidence():
     """Three classes along a line need one, three at the corners of a triangle two."""
     rng = np.random.default_rng(3)
     y = np.arange(60) % 3
@@ -169,8 +181,9 @@ def test_the_number_of_components_is_that_of_the_largest_evidence():
     corners[:, :2] += 6.0 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])[y]
     for X, expected in ((line, 1), (corners, 2)):
         model = estimator("multiclass", "auto").fit(X, y)
-        found = dict(model._hierarchical.by_components)
-        assert model.n_components_ == max(found, key=found.get)
+        comparison = model._hierarchical.comparison
+        found = dict(enumerate(comparison.means, start=1))
+        assert model.n_components_ == comparison.chosen
         assert found[expected] > max(found.values()) - 4.0  # populations differ by a few nats
         assert list(found) == list(range(1, len(found) + 1))
         assert len(found) <= 2
@@ -188,7 +201,7 @@ def test_two_classes_have_one_component():
     X, y = toy("multiclass", k=2)
     model = estimator("multiclass", "auto").fit(X, y)
     assert model.n_components_ == 1
-    assert [number for number, _ in model._hierarchical.by_components] == [1]
+    assert len(model._hierarchical.comparison.means) == 1
 
 
 def test_auto_components_need_an_evidence():
@@ -556,9 +569,9 @@ def test_summary_describes_the_fit(fitted, target):
 # --------------------------------------------------------------------------------- interrupts
 
 
-def interrupt_at(monkeypatch, number):
+def interrupt_at(monkeypatch, number, module=populations):
     """Interrupt a run of particles; the first is of the model without features."""
-    run, calls = populations.run_tempering, []
+    run, calls = module.run_tempering, []
 
     def interrupting(*args, **kwargs):
         calls.append(1)
@@ -566,7 +579,7 @@ def interrupt_at(monkeypatch, number):
             raise KeyboardInterrupt
         return run(*args, **kwargs)
 
-    monkeypatch.setattr(populations, "run_tempering", interrupting)
+    monkeypatch.setattr(module, "run_tempering", interrupting)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -597,7 +610,7 @@ def test_interrupt_before_the_posterior_leaves_the_model_unfitted(monkeypatch):
 def test_interrupted_folds_keep_the_draws(monkeypatch):
     X, y = toy("multiclass")
     whole = estimator("multiclass").fit(X, y)
-    interrupt_at(monkeypatch, 5)  # after two populations and a fold
+    interrupt_at(monkeypatch, 2, module=pooling_module)  # after a fold
     model = estimator("multiclass", pooling="auto").fit(X, y)
     assert model.interrupted_
     assert model.pooling_power_ == 1.0
