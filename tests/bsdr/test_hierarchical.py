@@ -21,6 +21,7 @@ from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.pooling import POWERS, as_power, choose_power, make_folds, pool, weigh_powers
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.settings import PAPER_ONLY
+from bsdr_models.checks import R_HAT_LIMIT
 from bsdr_models.numerics import probit_choice
 
 N, D, K = 36, 4, 3
@@ -491,6 +492,23 @@ def test_few_samples_converge_by_default():
     model = BSDRClassifier(2, random_state=0, pooling="linear").fit(X[::5], y[::5])
     assert model.idata_.attrs["r_hat"] <= 1.01
     assert model.idata_.attrs["ess_bulk"] > 500
+
+
+def test_what_has_not_mixed_is_counted():
+    """The second population disagrees on one of K labels of 16 samples, not on the likelihood."""
+    X, y = toy("multilabel")
+    rng = np.random.default_rng(0)
+    problem = Problem.build(
+        X, y, n_labels=K, n_components=2, target="multilabel", priors=HierarchicalPriors()
+    )
+    theta = rng.standard_normal((400, problem.n_parameters))
+    theta[200:, problem.layout["bias"][0]] += 50.0
+    draws = problem.parameters(theta, rng=rng)
+    log_likelihood = rng.standard_normal((2, 200))
+    r_hat, _, unmixed = hierarchical.mixing(problem, draws, log_likelihood)
+    assert r_hat > R_HAT_LIMIT
+    assert unmixed == pytest.approx(16 / (1 + 16 * K))
+    assert np.isnan(hierarchical.mixing(problem, draws.take(slice(200)), log_likelihood[:1])).all()
 
 
 def test_evidence_without_features_against_quadrature():
