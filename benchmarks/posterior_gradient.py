@@ -13,11 +13,11 @@ from benchmarks.datasets import load
 from benchmarks.evidence.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models.arrays import FloatArray
+from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.populations import moves_for
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.inference.tempering import run_tempering
-from bsdr_models.numerics import probit_choice
 from bsdr_models.numerics.compiled import njit
 
 AIM = 1.5

@@ -8,7 +8,7 @@ import numpy as np
 from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr.pooling import pool_labels
 from bsdr_models.bsdr.posterior import Metric, Parameters, Problem
-from bsdr_models.numerics.latent_coordinates import LatentCoordinates
+from bsdr_models.numerics.relevance import LatentCoordinates
 
 # Linear predictors held in memory at once.
 _BLOCK = 1 << 21

@@ -205,7 +205,7 @@ def fit(
     X : (N, D)
         Centred and scaled features.
     y : ndarray
-        As in :class:`bsdr_models.data.Data`.
+        As in :class:`bsdr_models.bsdr.data.Data`.
     engine : {"smc", "laplace", "nuts", "advi"}, optional
         Tempered sequential Monte Carlo, a normal approximation around the mode, or PyMC's engines.
         None is ``"smc"``, or ``"laplace"`` for large problems.

@@ -25,11 +25,11 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
+from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.tempering import Moves, run_tempering
 from bsdr_models.metrics import HeldOutScore
-from bsdr_models.numerics import probit_choice
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 
 type Pooling = Literal["auto", "linear", "log"] | float

@@ -14,7 +14,7 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors, load
-from bsdr_models.bsdr import hierarchical, populations
+from bsdr_models.bsdr import hierarchical, populations, probit_choice
 from bsdr_models.bsdr import pooling as pooling_module
 from bsdr_models.bsdr.draws import Coordinates, Posterior
 from bsdr_models.bsdr.model import build_model
@@ -22,7 +22,6 @@ from bsdr_models.bsdr.pooling import POWERS, as_power, choose_power, make_folds,
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.settings import PAPER_ONLY
 from bsdr_models.checks import R_HAT_LIMIT
-from bsdr_models.numerics import probit_choice
 
 N, D, K = 36, 4, 3
 TARGETS = ("multiclass", "multilabel", "regression")
@@ -645,7 +644,6 @@ OTHERS = {
     "tol": 1e-3,
     "max_iter": 100,
     "n_restarts": 2,
-    "integrate_latent": False,
 }
 
 
