@@ -1,4 +1,4 @@
-"""Log loss, Brier score, calibration error and AUC, with intervals; evidence of a signal.
+"""Log loss, Brier score and calibration error, with intervals; evidence of a signal.
 
 Intervals of averages over samples are those of the Bayesian bootstrap [1]_: random weights that are
 independent exponentials divided by their sum.
@@ -10,7 +10,6 @@ References
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -251,57 +250,6 @@ def calibration_error(
     by_chance = error <= np.quantile(np.abs(chance).sum(axis=1), high)
     least = 0.0 if by_chance else max(2.0 * error - float(top), 0.0)
     return Estimate(value=error, low=least, high=error + float(top - middle))
-
-
-def area_under_curve(score: FloatArray, positive: BoolArray, *, prob: float) -> Estimate:
-    r"""Area under the ROC curve, with an interval that has positive width even for an area of one.
-
-    The area A is the share of pairs of a positive and a negative sample in which the positive one
-    has the larger score, ties counting one half. The interval holds the A with
-    :math:`|A - \hat A| \le z \sqrt{V(A)}`,
-
-    .. math::
-        V(A) = \frac{A (1 - A)}{m n} \left[
-            1 + N^* \frac{1 - A}{2 - A} + N^* \frac{A}{1 + A} \right],
-        \qquad N^* = \frac{m + n}{2} - 1
-
-    [1]_: as for a proportion, the variance is that of the end of the interval.
-
-    Parameters
-    ----------
-    score : (N,)
-    positive : (N,)
-        Which samples are positive: m of them, and n others, both at least one.
-    prob : float
-        Probability of the interval.
-
-    References
-    ----------
-    .. [1] R. G. Newcombe (2006). Confidence intervals for an effect size measure based on the
-           Mann-Whitney statistic. Part 2: asymptotic methods and evaluation. Statistics in
-           Medicine 25(4), 559-573. Method 5.
-    """
-    above, below = score[positive], np.sort(score[~positive])
-    m, n = len(above), len(below)
-    if not m or not n:
-        raise ValueError(f"an area needs samples of both kinds, got {m} positive and {n} others")
-    smaller = np.searchsorted(below, above, side="left") + np.searchsorted(below, above, "right")
-    area = float(smaller.mean()) / (2.0 * n)
-    z, mean_size = NormalDist().inv_cdf(0.5 + prob / 2.0), (m + n) / 2.0 - 1.0
-
-    def beyond(a: float) -> bool:
-        """Whether a lies outside the interval."""
-        extra = mean_size * ((1.0 - a) / (2.0 - a) + a / (1.0 + a))
-        return (a - area) ** 2 > z**2 * a * (1.0 - a) * (1.0 + extra) / (m * n)
-
-    ends = []
-    for border in (0.0, 1.0):
-        inner, outer = area, border
-        for _ in range(60):
-            middle = 0.5 * (inner + outer)
-            inner, outer = (inner, middle) if beyond(middle) else (middle, outer)
-        ends.append(inner)
-    return Estimate(value=area, low=ends[0], high=ends[1])
 
 
 def _most_probable(
