@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any, ClassVar
 
 import xarray as xr
@@ -264,7 +265,7 @@ class LatentSpaceMixin(EstimatorMixin):
 
     def _with_class_probability(self, tree: xr.DataTree) -> xr.DataTree:
         """Add class probabilities over the map of the training samples to a tree of classes."""
-        log_proba_at = getattr(self, "_log_proba_at", None)
+        log_proba_at = getattr(copy(self), "_log_proba_at", None)  # of this fit, not of later ones
         fit = tree["fit"]
         if log_proba_at is not None and "y_index" in fit and VARIABLE not in fit:
             add_class_probability(tree, "fit", log_proba_at)

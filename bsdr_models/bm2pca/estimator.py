@@ -1,6 +1,7 @@
 """Scikit-learn classifier of BM2PCA."""
 
 import warnings
+from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -533,7 +534,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             samples=samples,
             inference_method=self.inference,
             attrs=reference,
-            log_proba_at=self._log_proba_at,
+            log_proba_at=copy(self)._log_proba_at,
         )
 
     def __sklearn_tags__(self) -> Any:

@@ -1,5 +1,6 @@
 """Scikit-learn estimators of BSDR."""
 
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -419,7 +420,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             samples=samples,
             inference_method=self._method,
             attrs=self._attrs(),
-            log_proba_at=self._log_proba_at,
+            log_proba_at=copy(self)._log_proba_at,
         )
 
     def __sklearn_tags__(self) -> Any:

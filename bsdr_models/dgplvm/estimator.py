@@ -1,6 +1,7 @@
 """Scikit-learn classifier of D-GPLVM."""
 
 import warnings
+from copy import copy
 from dataclasses import asdict
 from typing import Any, Literal, Self
 
@@ -146,7 +147,7 @@ class DGPLVMClassifier(
     n_iter_ : int
     converged_, interrupted_ : bool
     idata_ : xarray.DataTree
-        Mode or draws, latent coordinates, landscape and data, for ArviZ and
+        Mode or draws, latent coordinates and data, for ArviZ and
         :mod:`bsdr_models.plots`.
     model_ : pymc.Model
         The well-posed model on the training samples.
@@ -569,12 +570,12 @@ class DGPLVMClassifier(
             y=read_truth(y, classes=True),
             samples=samples,
             inference_method=self.inference,
-            log_proba_at=self._log_proba_at,
+            log_proba_at=copy(self)._log_proba_at,
         )
 
     @property
     def idata_(self) -> xr.DataTree:
-        """Mode or draws, latent coordinates, landscape and data as a DataTree."""
+        """Mode or draws, latent coordinates and data as a DataTree."""
         check_is_fitted(self)
         if self._tree is None:
             with one_thread():
