@@ -45,7 +45,8 @@ class HeldOutScore:
     score
         Mean log probability of a label.
     gain
-        The same less that of the label frequencies, which ignore the features.
+        The same less that of the class frequencies of the training samples, which ignore the
+        features.
     gain_se
         Standard error of the gain over samples.
     """
@@ -55,11 +56,12 @@ class HeldOutScore:
     gain_se: float = np.nan
 
     @classmethod
-    def of(cls, log_p: FloatArray, y: np.ndarray) -> "HeldOutScore":
+    def of(
+        cls, log_p: FloatArray, y: np.ndarray, frequency: FloatArray | None = None
+    ) -> "HeldOutScore":
         """Score of predictions of held-out samples.
 
-        The frequencies are those of the held-out labels themselves, the best constant guess. With
-        fewer than two samples all is NaN.
+        With fewer than two samples all is NaN.
 
         Parameters
         ----------
@@ -67,16 +69,21 @@ class HeldOutScore:
             Log probability of each label; NaN where the label is unknown.
         y : (M,) or (M, K)
             The labels.
+        frequency : shape of y, optional
+            Frequency of each label among the training samples. By default that in y: in a
+            cross-validation every training sample is held out once.
         """
         known, m = ~np.isnan(log_p), len(log_p)
         total = np.count_nonzero(known)
         if m < 2 or not total:
             return cls()
         known, log_p, y = (values.reshape(m, -1) for values in (known, log_p, y))
-        gains = np.zeros_like(log_p)
-        for gain, values, labels, some in zip(gains.T, log_p.T, y.T, known.T, strict=True):
-            _, index, counts = np.unique(labels[some], return_inverse=True, return_counts=True)
-            gain[some] = values[some] - np.log(counts / counts.sum())[index]
+        if frequency is None:
+            frequency = np.ones_like(log_p)
+            for column, labels, some in zip(frequency.T, y.T, known.T, strict=True):
+                _, index, counts = np.unique(labels[some], return_inverse=True, return_counts=True)
+                column[some] = (counts / counts.sum())[index]
+        gains = np.where(known, log_p - np.log(frequency.reshape(m, -1)), 0.0)
         mean = gains.sum() / total
         residual = gains.sum(axis=1) - mean * known.sum(axis=1)
         return cls(

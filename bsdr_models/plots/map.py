@@ -19,7 +19,7 @@ from scipy.stats import gaussian_kde
 from bsdr_models.arrays import BoolArray, FloatArray
 from bsdr_models.dims import COMPONENT, COMPONENT_AUX, GRID_X, GRID_Y, LABEL, OBS
 from bsdr_models.latent_grid import VARIABLE, axis_limits, class_at
-from bsdr_models.metrics import MIN_GAIN
+from bsdr_models.metrics import MIN_GAIN, HeldOutScore, log_losses
 from bsdr_models.plots._ellipses import outline, spread_samples
 from bsdr_models.plots._place_text import name_classes, name_samples
 from bsdr_models.plots._read import (
@@ -55,7 +55,7 @@ MAX_OUTLINES, OUTLINE = 200, 0.5
 SHARPEN = 8
 # Share of samples with the class of the background below which the key states it.
 AGREEMENT = 0.95
-# Quantile of the normal for the lower bound of the gain over no features.
+# Quantile of the normal for the lower bound of the gain over class frequencies.
 ONE_SIDED = 1.645
 GOOD, BAD = "#1a6b3a", "#bd1f01"
 # Class names up to this length are drawn in place of points, if there are many classes and not too
@@ -180,11 +180,11 @@ def plot_map(
     if groups is not None:
         target = _groups(groups, len(mean))
     samples = _read_samples(dataset, mean, target)
-    gain = None if groups is not None else _gain(tree, group, dataset, samples)
+    gain = None if groups is not None else _held_out(group, dataset, samples)
     colors = _colors(target, palette)
     probability = None
     is_whole = dataset.sizes[COMPONENT] == len(chosen) and tuple(chosen) == (0, 1)[: len(chosen)]
-    convincing = gain is None or gain.lower > MIN_GAIN
+    convincing = gain is None or _convinces(gain)
     if VARIABLE in dataset and is_whole and groups is None and convincing:
         probability = dataset[VARIABLE]
 
@@ -281,45 +281,22 @@ def _read_samples(dataset: xr.Dataset, mean: FloatArray, target: Target) -> _Sam
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Gain:
-    """Log loss of the model and of class frequencies, and the gain per sample with its error."""
-
-    log_loss: float
-    without: float
-    mean: float
-    error: float
-    accuracy: float
-
-    @property
-    def lower(self) -> float:
-        """Lower end of a one-sided interval."""
-        return self.mean - ONE_SIDED * self.error
-
-
-def _gain(tree: xr.DataTree, group: str, dataset: xr.Dataset, samples: _Samples) -> _Gain | None:
-    """Gain of predictions with known labels over class frequencies; None if there are none."""
+def _held_out(group: str, dataset: xr.Dataset, samples: _Samples) -> HeldOutScore | None:
+    """Score of predictions with known labels; None if there are none."""
     target, probability = samples.target, samples.probability
     if probability is None or not isinstance(target, Classes) or target.title != "class":
         return None
     if "class_frequency" not in dataset or group == "fit" or len(probability) < 2:
         return None
-    n_classes = probability.shape[1]
-    # One more sample, spread over the classes, so that no frequency is zero.
-    n = max(tree["fit"].sizes[OBS] if "fit" in tree.children else len(probability), 1)
-    frequency = (n * dataset["class_frequency"].values + 1.0 / n_classes) / (n + 1.0)
-    rows = np.arange(len(probability))
-    tiny = np.finfo(probability.dtype).eps
-    with_features = np.log(np.clip(probability[rows, target.index], tiny, 1.0))
-    without = np.log(frequency[target.index])
-    gain = with_features - without
-    return _Gain(
-        log_loss=-float(with_features.mean()),
-        without=-float(without.mean()),
-        mean=float(gain.mean()),
-        error=float(gain.std(ddof=1) / np.sqrt(len(gain))),
-        accuracy=float(np.mean(~samples.wrong)),
-    )
+    # A class without training samples has the frequency of a rounding error.
+    frequency = np.maximum(dataset["class_frequency"].values, np.finfo(np.float64).eps)
+    log_p = -log_losses(probability, target.index)
+    return HeldOutScore.of(log_p, target.index, frequency[target.index])
+
+
+def _convinces(found: HeldOutScore) -> bool:
+    """Whether predictions are better than the class frequencies."""
+    return found.gain - ONE_SIDED * found.gain_se > MIN_GAIN
 
 
 def _agreement(probability: xr.DataArray, mean: FloatArray, samples: _Samples) -> float:
@@ -330,7 +307,7 @@ def _agreement(probability: xr.DataArray, mean: FloatArray, samples: _Samples) -
 
 
 def _header(
-    tree: xr.DataTree, group: str, samples: _Samples, gain: _Gain | None
+    tree: xr.DataTree, group: str, samples: _Samples, gain: HeldOutScore | None
 ) -> tuple[str, tuple[str, str] | None]:
     """Caption, and the verdict with its colour."""
     n = len(samples.at)
@@ -345,13 +322,13 @@ def _header(
             caption = f"{n} samples without known labels; colour: predicted class."
         return caption + caveats(tree, None), None
     caption = (
-        f"{n} held-out samples · {gain.accuracy:.0%} right · log loss {gain.log_loss:.2f}, "
-        f"without features {gain.without:.2f}"
+        f"{n} held-out samples · {np.mean(~samples.wrong):.0%} right · "
+        f"log loss {-gain.score:.2f}, by the class frequencies {gain.gain - gain.score:.2f}"
     )
-    error = ONE_SIDED * gain.error
-    if gain.lower > MIN_GAIN:
-        return caption, (f"Better than no features by {gain.mean:.2f} ± {error:.2f} nats", GOOD)
-    return caption, (f"Not shown to beat no features: {gain.mean:+.2f} ± {error:.2f} nats", BAD)
+    text = f"gain over the class frequencies: {gain.gain:.2f} ± {gain.gain_se:.2f} nats"
+    if _convinces(gain):
+        return caption, (f"Better than chance; {text}", GOOD)
+    return caption, (f"Not shown to be better than chance; {text}", BAD)
 
 
 def _axis_name(tree: xr.DataTree, component: int, name: str) -> str:
@@ -734,14 +711,14 @@ def _draw_key(
     written: bool,
     beyond: int,
     agreement: float | None,
-    gain: _Gain | None,
+    gain: HeldOutScore | None,
 ) -> None:
     """Meaning of background and points, beside the axes."""
     left, at, beside = 1.02, 1.05, 1.095
     text: dict[str, Any] = {"transform": ax.transAxes, "fontsize": 7.5}
     outside: dict[str, Any] = {"transform": ax.transAxes, "clip_on": False}
     notes = []
-    if gain is not None and gain.lower <= MIN_GAIN:
+    if gain is not None and not _convinces(gain):
         notes.append("No background: no evidence\nthat the model predicts\nbetter than chance.")
     if agreement is not None and agreement < AGREEMENT:
         notes.append(

@@ -157,9 +157,11 @@ def test_the_header_has_the_log_loss_of_scikit_learn(new):
     order = np.argsort(dataset["outcome"].values)
     labels = dataset["outcome"].values[order]
     expected = log_loss(dataset["y"], dataset["probability"].values[:, order], labels=labels)
-    assert f"log loss {expected:.2f}" in text
+    guess = np.tile(dataset["class_frequency"].values[order], (80, 1))
+    guess = log_loss(dataset["y"], guess, labels=labels)
+    assert f"log loss {expected:.2f}, by the class frequencies {guess:.2f}" in text
     assert "80 held-out samples · 100% right" in text
-    assert "Better than no features" in text
+    assert "Better than chance; gain over the class frequencies" in text
 
 
 def test_without_evidence_there_is_no_background(wine, make_predictions):
@@ -170,7 +172,7 @@ def test_without_evidence_there_is_no_background(wine, make_predictions):
     tree["predictions"] = xr.DataTree(dataset)
     ax = plot_map(tree)
     assert background(ax) is None
-    assert "Not shown to beat no features" in header(ax)
+    assert "Not shown to be better than chance; gain" in header(ax)
     assert "No background" in header(ax)
 
 
