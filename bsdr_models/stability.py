@@ -197,7 +197,7 @@ def _parts(
 def _count(refits: list[Effects], n_selected: int) -> xr.Dataset:
     features = refits[0].features
     if not all(np.array_equal(features, refit.features) for refit in refits):
-        raise ValueError("steps before the model select other features in each refit: leave them out")
+        raise ValueError("refits have other features: leave out the steps before the model")
     ranks = np.stack([np.argsort(-r.importance, kind="stable")[:n_selected] for r in refits])
     counts = np.bincount(ranks.ravel(), minlength=len(features))
     table = xr.Dataset(

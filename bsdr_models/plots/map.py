@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
-from matplotlib import colormaps
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import Normalize, to_rgb, to_rgba_array
-from matplotlib.patches import Rectangle
+from matplotlib.colors import to_rgb
+from matplotlib.patches import Polygon, Rectangle
 from matplotlib.transforms import blended_transform_factory
 from scipy.ndimage import zoom
 from scipy.stats import gaussian_kde
@@ -21,7 +21,7 @@ from bsdr_models.dims import COMPONENT, COMPONENT_AUX, GRID_X, GRID_Y, LABEL, OB
 from bsdr_models.latent_grid import VARIABLE, axis_limits, class_at
 from bsdr_models.metrics import MIN_GAIN, HeldOutScore, log_losses
 from bsdr_models.plots._ellipses import outline, spread_samples
-from bsdr_models.plots._place_text import name_classes, name_samples
+from bsdr_models.plots._names import Names, name_classes
 from bsdr_models.plots._read import (
     Classes,
     Target,
@@ -226,9 +226,9 @@ def plot_map(
     if uncertainty is not None and cov is not None:
         some = samples.wrong | samples.doubtful if uncertainty == "doubtful" else None
         _draw_outlines(ax, samples, cov, some)
-    boxes = []
+    beside: list[Artist] = []
     if cov is not None:
-        boxes += _draw_glyph(ax, np.median(cov, axis=0), len(chosen))
+        beside += _draw_glyph(ax, np.median(cov, axis=0), len(chosen))
     written = _draw_points(ax, samples, colors, s)
     beyond = _mark_beyond(ax, samples, colors)
     agreement = None if probability is None else _agreement(probability, mean, samples)
@@ -239,8 +239,11 @@ def plot_map(
         add_legend(ax, title=target.title)
     fix_layout(figure_of(ax))  # the size of names is measured next
     if isinstance(target, Classes) and by_class and len(chosen) == 2 and not written:
-        boxes += name_classes(ax, samples.at, target, colors, probability)
-    name_samples(ax, samples.at, samples.names, _to_name(names, samples), boxes)
+        beside += name_classes(ax, samples.at, target, colors, probability)
+    if len(some := _to_name(names, samples)):
+        at, centre = samples.at, np.median(samples.at, axis=0)
+        written_names = [str(name) for name in samples.names[some]]
+        Names(ax, at[some], written_names, centre=centre, avoid=at, beside=beside)
     return ax
 
 
@@ -394,18 +397,6 @@ def _colors(target: Target, palette: Sequence[Any] | Mapping[Any, Any] | None) -
 
 def _tint(shade: Any, opacity: float) -> FloatArray:
     return 1.0 - opacity * (1.0 - np.array(to_rgb(shade)))
-
-
-def sample_colors(target: Target, n_samples: int) -> FloatArray:
-    """Colour of every sample, (N, 4)."""
-    match target:
-        case Classes(index=index):
-            return to_rgba_array([color(int(c)) for c in index])
-        case Values(values=values):
-            shades = colormaps[SHADES]
-            return np.asarray(shades(Normalize(values.min(), values.max())(values)))
-        case None:
-            return to_rgba_array([GREY] * n_samples)
 
 
 # ------------------------------------------------------------------ drawing
@@ -594,11 +585,8 @@ def _draw_outlines(ax: Axes, samples: _Samples, cov: FloatArray, some: BoolArray
     ax.add_collection(shapes, autolim=False)
 
 
-def _draw_glyph(ax: Axes, cov: FloatArray, n_axes: int) -> list[FloatArray]:
-    """Typical own uncertainty in the lower right corner, at scale; returns the box it takes.
-
-    Boxes are in fractions of the axes: left, bottom, right, top.
-    """
+def _draw_glyph(ax: Axes, cov: FloatArray, n_axes: int) -> list[Artist]:
+    """Typical own uncertainty in the lower right corner, at scale, and its name."""
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
     width = np.array([right - left, top - bottom])[:n_axes]
     reach = np.sqrt(np.diag(cov)) * (1.1774 if n_axes == 2 else 0.6745)
@@ -616,12 +604,10 @@ def _draw_glyph(ax: Axes, cov: FloatArray, n_axes: int) -> list[FloatArray]:
         return []
     centre = np.array([right, bottom]) + np.array([-1.0, 1.0]) * (reach + 0.02 * width)
     (vertices,) = outline(centre[None], cov[None], prob=OUTLINE)
-    shape = PolyCollection([vertices], facecolors="none", edgecolors=INK, linewidths=0.9)
-    shape.set(zorder=7, gid="typical")
-    ax.add_collection(shape, autolim=False)
+    shape = Polygon(vertices, fill=False, edgecolor=INK, linewidth=0.9, zorder=7, gid="typical")
+    ax.add_patch(shape)
     beside = (right - 2.0 * reach[0] - 0.03 * width[0], bottom + 0.015 * width[1])
-    ax.text(*beside, "one sample, 50 %", ha="right", va="bottom", **text)
-    return [np.array([0.98 - 2.0 * part[0] - 0.2, 0.0, 1.0, 0.04 + 2.0 * part[1]])]
+    return [shape, ax.text(*beside, "one sample, 50 %", ha="right", va="bottom", **text)]
 
 
 def _mark_beyond(ax: Axes, samples: _Samples, colors: list[Any]) -> int:
