@@ -109,7 +109,8 @@ def plot_map(
     The background has the colour of the most probable class for a sample at that place, in steps of
     its probability: 0.5, 0.7 and 0.9; white is undecided. It averages over what the posterior
     leaves open for all samples alike. Colour and marker of a point are its true class; it is hollow
-    if the largest predicted probability is below 0.7, and ringed if the predicted class is wrong.
+    if the largest predicted probability is below 0.7, and ringed if the predicted class is wrong,
+    thinly if it is doubtful.
     The ellipse in the corner has the size of a typical sample's own uncertainty: with probability
     0.5 its coordinates, relative to those of the others, are within it.
 
@@ -453,16 +454,18 @@ def _draw_points(
                 gid="doubtful" if doubtful else "sure",
             )
             label = None
-    if samples.wrong.any():
-        _ring(ax, at[samples.wrong], 2.9 * size)
+    _ring(ax, samples, 2.9 * size)
     return False
 
 
-def _ring(ax: Axes, at: FloatArray, size: float) -> None:
-    rings = ax.scatter(
-        at[:, 0], at[:, 1], s=size, facecolors="none", edgecolors="black", linewidths=1.1
-    )
-    rings.set(zorder=6, gid="wrong")
+def _ring(ax: Axes, samples: _Samples, size: float) -> None:
+    """Rings around wrong predictions, thin and grey around doubtful ones."""
+    if not samples.wrong.any():
+        return
+    doubtful = samples.doubtful[samples.wrong]
+    rings = ax.scatter(*samples.at[samples.wrong].T, s=size, facecolors="none")
+    rings.set(edgecolors=np.where(doubtful, GREY, "black").tolist(), zorder=6, gid="wrong")
+    rings.set_linewidths(np.where(doubtful, 0.6, 1.1).tolist())
 
 
 def _write_points(ax: Axes, samples: _Samples, colors: list[Any]) -> None:
@@ -474,7 +477,7 @@ def _write_points(ax: Axes, samples: _Samples, colors: list[Any]) -> None:
             x,
             y,
             samples.target.name(int(c)) if c >= 0 else "·",
-            color=to_rgb(colors[c]) if doubtful and c >= 0 else shade,
+            color=1.3 * shade if doubtful else shade,
             fontsize=7.0,
             fontweight="normal" if doubtful else "bold",
             ha="center",
@@ -484,8 +487,7 @@ def _write_points(ax: Axes, samples: _Samples, colors: list[Any]) -> None:
             path_effects=HALO,
             gid="doubtful" if doubtful else "sure",
         )
-    if samples.wrong.any():
-        _ring(ax, samples.at[samples.wrong], 95.0)
+    _ring(ax, samples, 75.0)
 
 
 def _draw_background(ax: Axes, probability: xr.DataArray, colors: list[Any]) -> None:
