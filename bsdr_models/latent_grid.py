@@ -114,11 +114,14 @@ def evaluate_on_grid(latent: FloatArray, log_proba: LogProbabilities, n_classes:
 
 
 def nearness(at: FloatArray, latent: FloatArray) -> FloatArray:
-    """Normal kernel between places (G, R) and samples (M, R), with rows that sum to one: (G, M)."""
+    """Kernel between places (G, R) and samples (M, R), with rows that sum to one: (G, M).
+
+    (1 + d²)⁻³ at distance d in units of the width: far from all samples their weights become equal.
+    """
     size = latent.std(axis=0)
     size = np.where(size > 0.0, size, 1.0)
     square = np.sum(((at[:, None] - latent) / (WIDTH * size)) ** 2, axis=2)
-    weight = np.exp(-0.5 * (square - square.min(axis=1, keepdims=True)))
+    weight = (1.0 + square) ** -3.0
     return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
 
