@@ -118,16 +118,18 @@ class Names(Artist):
                     continue
                 leader = np.stack([point + way * 3.0 * scale, middle - way * border])
                 cost = box.padded(MARKER * scale).count_contains(avoid)
+                drawn = None
                 if distance > NEAR:
                     cost += sum(line.intersects_path(Path(leader)) for line in lines)
-                places.append((cost, middle, box, leader if distance > NEAR else None))
+                    drawn = Line2D(*leader.T, color=GREY, linewidth=0.6)
+                places.append((cost, middle, box, drawn))
                 if not cost:
                     break
             if places:
-                _, middle, box, leader = min(places, key=lambda place: place[0])
+                _, middle, box, drawn = min(places, key=lambda place: place[0])
                 taken.append(box)
                 text.set_position((middle[0], middle[1]))
-                yield text, None if leader is None else Line2D(*leader.T, color=GREY, lw=0.6)
+                yield text, drawn
 
 
 def name_classes(
@@ -169,7 +171,7 @@ def name_classes(
             path_effects=HALO,
             gid="class",
         )
-        half = 0.55 * text.get_window_extent().size / ax.get_window_extent().size
+        half = 0.55 * np.array(text.get_window_extent().size) / ax.get_window_extent().size
         low, high = places - half, places + half
         centre = np.median(points[target.index == c], axis=0)
         cost = 1.6 * np.linalg.norm(places - centre, axis=1)

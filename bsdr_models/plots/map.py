@@ -463,9 +463,10 @@ def _ring(ax: Axes, samples: _Samples, size: float) -> None:
     if not samples.wrong.any():
         return
     doubtful = samples.doubtful[samples.wrong]
-    rings = ax.scatter(*samples.at[samples.wrong].T, s=size, facecolors="none")
+    x, y = samples.at[samples.wrong].T
+    rings = ax.scatter(x, y, s=size, facecolors="none")
     rings.set(edgecolors=np.where(doubtful, GREY, "black").tolist(), zorder=6, gid="wrong")
-    rings.set_linewidths(np.where(doubtful, 0.6, 1.1).tolist())
+    rings.set_linewidth(np.where(doubtful, 0.6, 1.1).tolist())
 
 
 def _write_points(ax: Axes, samples: _Samples, colors: list[Any]) -> None:

@@ -39,9 +39,7 @@ def with_plane(tree, *, sharpness):
     best[:9] = (best[:9] + 1) % n_classes
     dataset["y"] = "obs", dataset["outcome"].values[best]
     out = tree.copy()
-    out["predictions"] = xr.DataTree(
-        dataset.merge(evaluate_on_grid(latent, log_proba, n_classes))
-    )
+    out["predictions"] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba, n_classes)))
     return out
 
 
@@ -76,7 +74,7 @@ def draw(name, trees):
 
 
 def image_of(ax):
-    """RGB of the figure, (height, `WIDTH`, 3): axes at a fixed place, no texts, whose fonts differ."""
+    """RGB of the figure, (height, `WIDTH`, 3): axes at a fixed place, and no texts."""
     figure = ax.get_figure(root=True)
     figure.set_layout_engine("none")
     ax.set_position((0.05, 0.05, 0.72, 0.9))

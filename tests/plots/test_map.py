@@ -22,7 +22,11 @@ from bsdr_models.plots.map import OPACITY, _tint
 
 
 def artists(ax, gid):
-    return [item for item in (*ax.collections, *ax.lines, *ax.patches, *ax.texts) if item.get_gid() == gid]
+    return [
+        item
+        for item in (*ax.collections, *ax.lines, *ax.patches, *ax.texts)
+        if item.get_gid() == gid
+    ]
 
 
 def background(ax):
