@@ -155,6 +155,7 @@ class Estimator(BaseEstimator, ABC):
     def _reset(self) -> None:
         """Delete the results of an earlier fit."""
         kept = {*self.get_params(deep=False), "_metadata_request", "_sklearn_output_config"}
+        kept |= {"_skl_callbacks", "_parent_callback_ctx"}  # set by a Pipeline during its fit
         for name in vars(self).keys() - kept:
             delattr(self, name)
 
