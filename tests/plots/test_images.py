@@ -49,7 +49,7 @@ def trees(wine, make_fit, make_predictions):
     return {
         "fit": wine,
         "new": with_plane(make_predictions(wine), sharpness=0.4),
-        "two": with_plane(make_predictions(two), sharpness=0.5),
+        "two": with_plane(make_predictions(two), sharpness=1.5),
     }
 
 
