@@ -71,3 +71,9 @@ def threads_cluster():
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         yield client
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--renew-pictures", action="store_true", help="store the images of tests/plots/test_images"
+    )
