@@ -57,9 +57,9 @@ STEPS += ("objective", "paper.paper_objective", "gp_classifier.*", "decoder", "l
 NUMERICS = ("numerics.*",)
 CHECKS = ("checks", "frames", "unlabeled")
 # Samples that are not an array in memory, and predictions of them.
-SOURCES = ("block_sources", "block_checks", "classifier")
+SOURCES = ("block_sources", "block_checks")
 # What all estimators offer: saving, reporting, citing.
-ESTIMATORS = ("estimator_mixin", "summary", "text_table")
+ESTIMATORS = ("base", "summary", "text_table")
 DRIVERS = tuple(
     f"inference.{name}"
     for name in (
@@ -71,6 +71,7 @@ DRIVERS = tuple(
         "sample_blocks",
         "checkpoint",
         "tempering",
+        "sampling",
     )
 )
 
@@ -138,7 +139,8 @@ LAYERS = (
     Layer(
         modules=(*DRIVERS, "inference"),
         inside=(*BASE, *NUMERICS, *DRIVERS),
-        outside=("numpy", "scipy", "rich", "joblib", "threadpoolctl"),
+        outside=("numpy", "scipy", "rich", "joblib", "threadpoolctl", "xarray"),
+        lazy=("inference.engines",),
     ),
     Layer(
         modules=("inference.dask_blocks",),
@@ -171,13 +173,21 @@ LAYERS = (
     ),
     Layer(
         modules=ESTIMATORS,
-        inside=(*ESTIMATORS, *CHECKS, *BASE, *NUMERICS, "latent_grid"),
+        inside=(
+            *ESTIMATORS,
+            *CHECKS,
+            *BASE,
+            *NUMERICS,
+            "block_sources",
+            "latent_grid",
+            "inference.datatree",
+        ),
         outside=("numpy", "sklearn", "xarray"),
         lazy=("persistence", "pandas", "plots", "matplotlib"),
     ),
     Layer(  # finds the classes that it stores by their names, when it is asked to
         modules=("persistence",),
-        inside=("estimator_mixin",),
+        inside=("base",),
         outside=("sklearn", "skops", "xarray"),
     ),
     *(layer for paper in PAPERS for layer in paper_layers(paper)),

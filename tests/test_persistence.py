@@ -738,9 +738,9 @@ def test_a_foreign_class_is_refused_and_not_imported(declared, saved, tmp_path, 
     [
         "os.system",
         "bsdr_models.import_module",  # imported there
-        "bsdr_models.estimator_mixin.os",
+        "bsdr_models.base.os",
         "bsdr_models.demo.main",  # a function
-        "bsdr_models.estimator_mixin.EstimatorMixin.save",
+        "bsdr_models.base.Estimator.save",
         "bsdr_models_evil.Model",
     ],
 )

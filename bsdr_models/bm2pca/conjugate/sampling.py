@@ -1,10 +1,11 @@
 """Sampling from the posterior of BM2PCA: Gibbs in NumPy, NUTS and ADVI through PyMC."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray
@@ -13,8 +14,10 @@ from bsdr_models.bm2pca.conjugate.loss_augmentation import EpsilonInsensitive, M
 from bsdr_models.bm2pca.predict import DrawPosterior
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.bm2pca.task import FitResult, Sampled, Task
+from bsdr_models.bm2pca.task import FitResult, Task
+from bsdr_models.inference import sampling as inference
 from bsdr_models.inference.gibbs import run_gibbs
+from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics import align
 
 # Draws used for prediction.
@@ -32,13 +35,10 @@ def sample(
     priors: Priors,
     *,
     n_components: int,
-    draws: int,
-    tune: int,
-    chains: int,
+    schedule: Schedule,
     rng: np.random.Generator,
-    progressbar: bool,
 ) -> Sampled:
-    """Posterior of the paper's model with one subspace.
+    """Draws of the paper's model with one subspace, with aligned components.
 
     Parameters
     ----------
@@ -49,114 +49,55 @@ def sample(
         Targets of one problem, (1, N, K).
     priors : Priors
     n_components : int
-    draws, tune, chains : int
-        Kept draws and warm-up per chain; ADVI returns ``draws`` draws in one chain.
+    schedule : Schedule
     rng : numpy.random.Generator
-    progressbar : bool
-
-    Returns
-    -------
-    Sampled
     """
-    if engine == "gibbs":
-        values, stats, fit, interrupted = _gibbs(
-            X, margins, priors, n_components, draws, tune, chains, rng, progressbar
-        )
-    else:
-        values, stats, fit, interrupted = _pymc(
-            engine, X, margins, priors, n_components, draws, tune, chains, rng, progressbar
-        )
-    # C order, as in a model loaded from a file.
-    values = {name: np.ascontiguousarray(v) for name, v in align_components(values).items()}
-    stacked = {
-        name: values[name].reshape(-1, *values[name].shape[2:])
-        for name in ("loadings", "offset", "noise_precision", "weights", "bias")
-    }
-    total = len(stacked["bias"])
-    index = np.unique(np.linspace(0, total - 1, min(N_PREDICT, total)).astype(int))
-    weights = np.concatenate([stacked["bias"][:, None], stacked["weights"]], axis=1)
-    return Sampled(
-        draws=values,
-        posterior=DrawPosterior(
-            loadings=stacked["loadings"][index],
-            offset=stacked["offset"][index],
-            noise_precision=stacked["noise_precision"][index],
-            weights=weights[index],
-        ),
-        sample_stats=stats,
-        fit=fit,
-        interrupted=interrupted,
-    )
-
-
-type _Output = tuple[dict[str, FloatArray], dict[str, FloatArray], dict[str, FloatArray], bool]
-
-
-def _gibbs(
-    X: FloatArray,
-    margins: Margins,
-    priors: Priors,
-    n_components: int,
-    draws: int,
-    tune: int,
-    chains: int,
-    rng: np.random.Generator,
-    progressbar: bool,
-) -> _Output:
     problem = gibbs.Problem(X=X, margins=margins)
-    size = chains * draws * len(X) * n_components
     excluded = {"slack_scale", "slack_scale_lower", "scores"}
-    if size > MAX_NUMBERS:
+    if schedule.chains * schedule.draws * len(X) * n_components > MAX_NUMBERS:
         excluded.add("latent")
+
+    def init(stream: np.random.Generator) -> gibbs.State:
+        return gibbs.init(
+            problem, priors, n_components=n_components, n_chains=schedule.chains, rng=stream
+        )
 
     def record(state: gibbs.State) -> Mapping[str, FloatArray]:
         values = gibbs.to_variables(state)
         return {name: value for name, value in values.items() if name not in excluded}
 
-    result = run_gibbs(
-        lambda stream: gibbs.init(
-            problem, priors, n_components=n_components, n_chains=chains, rng=stream
+    found = inference.sample(
+        engine,
+        schedule,
+        run_gibbs=partial(
+            run_gibbs,
+            init,
+            lambda state, stream: gibbs.step_joint(state, problem, priors, rng=stream),
+            record=record,
         ),
-        lambda state, stream: gibbs.step_joint(state, problem, priors, rng=stream),
-        record=record,
-        draws=draws,
-        tune=tune,
+        declare=lambda: declare(X, margins, priors, n_components=n_components),
+        spec=SPEC,
         rng=rng,
-        progressbar=progressbar,
     )
-    return dict(result.draws), {}, {}, result.interrupted
+    # C order, as in a model loaded from a file.
+    aligned = align_components(dict(found.draws)).items()
+    return replace(found, draws={name: np.ascontiguousarray(v) for name, v in aligned})
 
 
-def _pymc(
-    engine: str,
-    X: FloatArray,
-    margins: Margins,
-    priors: Priors,
-    n_components: int,
-    draws: int,
-    tune: int,
-    chains: int,
-    rng: np.random.Generator,
-    progressbar: bool,
-) -> _Output:
-    # Imported here because PyMC loads slowly.
-    from bsdr_models.inference import engines
-
-    model = declare(X, margins, priors, n_components=n_components)
-    tree = engines.run_pymc(
-        engine, model, SPEC, draws=draws, tune=tune, chains=chains, rng=rng, progressbar=progressbar
+def make_posterior(draws: Mapping[str, FloatArray]) -> DrawPosterior:
+    """Posterior for predictions, of at most `N_PREDICT` draws."""
+    total = draws["bias"].shape[0] * draws["bias"].shape[1]
+    index = np.unique(np.linspace(0, total - 1, min(N_PREDICT, total)).astype(int))
+    kept = {
+        name: draws[name].reshape(-1, *draws[name].shape[2:])[index]
+        for name in ("loadings", "offset", "noise_precision", "weights", "bias")
+    }
+    return DrawPosterior(
+        loadings=kept["loadings"],
+        offset=kept["offset"],
+        noise_precision=kept["noise_precision"],
+        weights=np.concatenate([kept["bias"][:, None], kept["weights"]], axis=1),
     )
-    values = _arrays(tree, "posterior")
-    stats = {k: v for k, v in _arrays(tree, "sample_stats").items() if v.ndim == 2}
-    fit = {k: v for k, v in _arrays(tree, "fit").items() if k in ("elbo", "restarts")}
-    return values, stats, fit, bool(tree.attrs.get("interrupted", 0))
-
-
-def _arrays(tree: xr.DataTree, group: str) -> dict[str, FloatArray]:
-    if group not in tree.children:
-        return {}
-    dataset = tree[group].dataset
-    return {str(name): np.asarray(dataset[name]) for name in dataset.data_vars}
 
 
 def declare(X: FloatArray, margins: Margins, priors: Priors, *, n_components: int) -> Any:
@@ -208,32 +149,27 @@ def fit(
     engine: str,
     *,
     margins: Margins,
-    draws: int,
-    tune: int,
-    chains: int,
+    schedule: Schedule,
     rng: np.random.Generator,
-    progressbar: bool,
 ) -> FitResult:
     """Fit the paper's model by a sampler; raise a ValueError unless :func:`check_samples`."""
     check_samples(task, f"inference={engine!r}")
-    sampled = sample(
+    found = sample(
         engine,
         task.X,
         margins,
         task.priors,
         n_components=task.n_components,
-        draws=draws,
-        tune=tune,
-        chains=chains,
+        schedule=schedule,
         rng=rng,
-        progressbar=progressbar,
     )
+    posterior = make_posterior(found.draws)
     return FitResult(
-        posterior=sampled.posterior,
-        factor_model=sampled.posterior.factor_model(),
-        elbo=np.asarray(sampled.fit.get("elbo", np.array([]))),
+        posterior=posterior,
+        factor_model=posterior.factor_model(),
+        elbo=np.asarray(found.fit.get("elbo", np.array([]))),
         terms={},
         converged=False,
-        interrupted=sampled.interrupted,
-        sampled=sampled,
+        interrupted=found.interrupted,
+        sampled=found,
     )

@@ -15,6 +15,7 @@ from bsdr_models.bm2pca.selection import Selection
 from bsdr_models.bm2pca.settings import Grid, Variant
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.inference.sampling import Schedule
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 
 logger = logging.getLogger(__name__)
@@ -73,15 +74,12 @@ def select_temperature(
             paper.make_margins(own, [cost]),
             own.priors,
             n_components=own.n_components,
-            draws=GIBBS_SWEEPS,
-            tune=GIBBS_SWEEPS,
-            chains=1,
+            schedule=Schedule(draws=GIBBS_SWEEPS, tune=GIBBS_SWEEPS, chains=1),
             rng=rng,
-            progressbar=False,
         )
         if sampled.interrupted:
             raise KeyboardInterrupt
-        return sampled.posterior.score_means(task.X[test])[None]
+        return sampling.make_posterior(sampled.draws).score_means(task.X[test])[None]
 
     index, folds = _assign_folds(task, groups, "paper")
     options: dict[str, Any] = {"exclusive": exclusive, "progressbar": progressbar, "n_jobs": n_jobs}
