@@ -240,7 +240,13 @@ def _is_number(text):
     return text.replace("\N{MINUS SIGN}", "").replace(".", "").isdigit() or not text
 
 
-@pytest.mark.parametrize("source", MODELS)
+# The trees of these have the variables of others, and texts of the same lengths.
+ALIKE = {"bsdr_paper", "bsdr_two"}
+
+
+@pytest.mark.parametrize(
+    "source", [pytest.param(s, marks=pytest.mark.slow) if s in ALIKE else s for s in MODELS]
+)
 @pytest.mark.parametrize("name", [name for name in PLOTS if name not in OTHERS])
 def test_every_plot_draws_every_tree_or_says_why_not(name, source):
     plot, tree = getattr(plots, name), fitted(source)
