@@ -319,6 +319,7 @@ def results(model, **where):
     return model.transform(rows), scores, climbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARALLEL)
 def test_what_runs_in_parallel_changes_no_bit(name):
     alone = results(PARALLEL[name])

@@ -339,6 +339,7 @@ def test_result_does_not_depend_on_n_jobs():
     assert together.idata_["posterior"].equals(alone.idata_["posterior"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_particles")
 @pytest.mark.parametrize("target", TARGETS)
 def test_permutations_change_predictions_by_monte_carlo_error_only(target):
