@@ -261,12 +261,13 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """
         self._reset()
         samples, X = sample_labels(X), self._validate(X, y)
-        grid, priors = self._settings(X.shape)
         labels = encode(y, self.unlabeled)
+        grid, priors = self._settings(X.shape, labels)
         check_consistent_length(X, labels.given)
         self.classes_, self._exclusive = labels.classes, labels.exclusive
         select_rng, fit_rng = self._spawn()
-        self._observed = self._make_task(X, labels.signs, priors=priors, strategy=self.strategy)
+        task = self._make_task(X, labels.signs, priors=priors, strategy=self.strategy)
+        self._observed = replace(task, multiclass=self._multiclass(X.shape, labels))
         if self.inference != "mean_field":
             sampling.check_samples(self._observed, f"inference={self.inference!r}")
         with one_thread(), self._fitting(X.shape):
@@ -275,7 +276,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             self._learn(chosen, labels, fit_rng, samples)
         return self
 
-    def _settings(self, shape: tuple[int, int]) -> tuple[Grid, Priors]:
+    def _settings(self, shape: tuple[int, int], labels: Labels) -> tuple[Grid, Priors]:
         """Candidates and hyper-parameters for X of a shape, all arguments checked."""
         check_choice("variant", self.variant, ("label_free", "paper"))
         check_choice("strategy", self.strategy, ("shared", "one_vs_rest"))
@@ -291,9 +292,23 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         # A sampler cannot stop early: its proxy is mean field run to convergence.
         n_sweeps = self.n_sweeps if self.inference == "mean_field" else "converged"
         grid = make_grid(
-            self.variant, self.C, n_sweeps, self.metric_scale, strategy=self.strategy, wide=wide
+            self.variant,
+            self.C,
+            n_sweeps,
+            self.metric_scale,
+            strategy=self.strategy,
+            wide=wide,
+            multiclass=self._multiclass(shape, labels),
         )
         return grid, priors
+
+    def _multiclass(self, shape: tuple[int, int], labels: Labels) -> bool:
+        """Whether the loss is the hinge of all classes: in few dimensions, or of many samples."""
+        n_classes = labels.signs.shape[1]
+        if (self.variant, self.strategy) != ("label_free", "shared") or n_classes < 3:
+            return False
+        few = int(self.n_components) < n_classes - 1
+        return labels.exclusive and (few or shape[0] > shape[1])
 
     def _default_priors(self) -> Priors:
         return PAPER if self.inference == "mean_field" else SAMPLING

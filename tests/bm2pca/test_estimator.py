@@ -575,3 +575,50 @@ def test_iris_as_a_data_frame():
     assert model.feature_names_in_.tolist() == list(X.columns)
     assert model.score(X, y) > 0.9
     assert model.idata_["posterior/feature"].values.tolist() == list(X.columns)
+
+
+# ----------------------------------------------------------- few components, and invariances
+
+
+def few_digits(seed, n_each=10):
+    """Training and test samples of the ten digits."""
+    X, y = load_digits(return_X_y=True)
+    train, test, y_train, y_test = train_test_split(
+        X, y, train_size=10 * n_each, stratify=y, random_state=seed
+    )
+    return train, test[:600], y_train, y_test[:600]
+
+
+@pytest.mark.parametrize(("n_components", "loss"), [(2, 1.2), (5, 0.65)])
+def test_ten_classes_in_few_components(n_components, loss):
+    """The loss compares the classes, of which not each can be split from all others at once."""
+    found = []
+    for seed in (200, 201):
+        train, test, y_train, y_test = few_digits(seed)
+        model = BM2PCAClassifier(n_components=n_components).fit(train, y_train)
+        found.append(log_loss(y_test, model.predict_proba(test)))
+    assert np.mean(found) < loss
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"n_components": 2},
+        {"n_components": 5},
+        {},
+        {"variant": "paper"},
+        {"variant": "paper", "strategy": "one_vs_rest"},
+        {"strategy": "one_vs_rest"},
+    ],
+    ids=str,
+)
+def test_order_of_samples_seed_and_names_of_classes_do_not_matter(arguments):
+    train, test, y, _ = few_digits(200)
+    order, name = (
+        np.random.default_rng(4).permutation(100),
+        np.random.default_rng(5).permutation(10),
+    )
+    one = BM2PCAClassifier(random_state=0, **arguments).fit(train, y)
+    other = BM2PCAClassifier(random_state=1, **arguments).fit(train[order], name[y[order]])
+    found = other.predict_proba(test)[:, name]
+    np.testing.assert_allclose(found, one.predict_proba(test), atol=0.01)
