@@ -154,7 +154,9 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     *Label-free embedding.* By default :math:`z_n = Q^\top a_n` plus a little noise, with
     :math:`a_n = g\,(I + S / \kappa)^{-1/2} (x_n - t)` and S the within-class scatter, which
-    discounts features that vary within classes. Training and new samples are embedded alike, the
+    discounts features that vary within classes. If there are fewer components than classes less
+    one, or more samples than features, the loss compares the classes with each other instead of
+    each with all others [3]_. Training and new samples are embedded alike, the
     fit may converge, and cross-validation chooses :math:`\kappa`.
 
     *Missing values.* NaN marks a missing value. The paper's variant integrates it out; the
@@ -168,6 +170,8 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
            principal component analysis. AAAI Conference on Artificial Intelligence 29, 2582-2588.
     .. [2] N. G. Polson, S. L. Scott (2011). Data augmentation for support vector machines.
            Bayesian Analysis 6(1), 1-23.
+    .. [3] K. Crammer, Y. Singer (2001). On the algorithmic implementation of multiclass
+           kernel-based vector machines. Journal of Machine Learning Research 2.
 
     Examples
     --------
