@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models import summary
 from bsdr_models.arrays import FloatArray
+from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.bsdr import mean_field
+from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.mean_field import Info, Utilities
 from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.bsdr.spec import SPEC
@@ -33,13 +34,9 @@ from bsdr_models.checks import (
     encode_labels,
     fit_scaler,
     one_thread,
-    reset_fit,
     units_of_samples,
     warn_not_converged,
 )
-from bsdr_models.classifier import ProbabilisticClassifier
-from bsdr_models.data import Data
-from bsdr_models.estimator_mixin import EstimatorMixin
 from bsdr_models.frames import require_targets, validate_samples
 from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.inference.coordinate_ascent import (
@@ -48,7 +45,7 @@ from bsdr_models.inference.coordinate_ascent import (
     run_coordinate_ascent,
 )
 from bsdr_models.numerics import orthant
-from bsdr_models.numerics.design import DenseDesign
+from bsdr_models.numerics.design import DenseDesign, Design
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, RidgeColumns
 from bsdr_models.unlabeled import read_labels
 
@@ -150,7 +147,22 @@ def unpack(vector: FloatArray, state: State) -> State:
     )
 
 
-class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MNPPosterior:
+    """Posterior of the weights, for predictions."""
+
+    state: State
+    design: Design
+
+    def log_probabilities(self, X: FloatArray) -> FloatArray:
+        """Log probabilities of classes of new samples (M, D), with weights integrated out."""
+        X = _with_ones(X)
+        w, precision = self.state.weights, self.state.weight_precision.mean
+        variance = self.design.row_variance(X, precision, 1.0, precision.shape[1])
+        return orthant.label_log_probs(X @ w.mean, np.sqrt(1.0 + variance))
+
+
+class MNPClassifier(ProbabilisticClassifier):
     """Multinomial probit on all features: the baseline of BSDR, without a projection.
 
     Parameters
@@ -277,16 +289,10 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
 
     def _set_fitted(self, result: FitResult[State], data: Data) -> None:
         weights = result.state.weights.mean
-        self._state, self._design = result.state, data.design
+        self._posterior = MNPPosterior(state=result.state, design=data.design)
         self.intercept_, self.coef_ = weights[0], weights[1:].T
         self.lower_bounds_, self.n_iter_ = result.elbo, len(result.elbo)
         self.converged_, self.interrupted_ = result.converged, result.interrupted
-
-    def _reset(self) -> None:
-        reset_fit(self, ("_state", "_design", "_scaler", "_counts"))
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_state")
 
     def _summary_parts(self) -> summary.SummaryParts:
         scaling = "each scaled to unit variance" if self.standardize else "centred"
@@ -313,13 +319,3 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
             },
             remarks=[summary.NARROW],
         )
-
-    def _samples(self, X: Any) -> FloatArray:
-        check_is_fitted(self)
-        return _with_ones(self._scaler.transform(validate_samples(self, X, reset=False)))
-
-    def _log_proba(self, X: FloatArray) -> FloatArray:
-        """Log probabilities of classes, with weights integrated out."""
-        w, precision = self._state.weights, self._state.weight_precision.mean
-        variance = self._design.row_variance(X, precision, 1.0, precision.shape[1])
-        return orthant.label_log_probs(X @ w.mean, np.sqrt(1.0 + variance))

@@ -31,7 +31,7 @@ from bsdr_models.dims import (
     TERM,
 )
 from bsdr_models.latent_grid import LogProbabilities, add_class_probability, class_frequency
-from bsdr_models.numerics.latent_coordinates import LatentCoordinates
+from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.spec import ModelSpec
 

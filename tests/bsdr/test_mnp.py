@@ -197,7 +197,7 @@ def test_probabilities_are_frequencies_under_q():
     np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
     rng = np.random.default_rng(52)
     size = 200_000
-    psi = model._state.weight_precision.mean
+    psi = model._posterior.state.weight_precision.mean
     mean = np.vstack([model.intercept_, model.coef_.T])
     t = np.stack(
         [

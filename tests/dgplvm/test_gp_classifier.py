@@ -7,27 +7,27 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import norm
 
-from bsdr_models.dgplvm import gp_classifier
-from bsdr_models.dgplvm.gp_classifier import (
+from bsdr_models.dgplvm.gp_classifier import fit as gp_classifier
+from bsdr_models.dgplvm.gp_classifier.fit import (
     fit_gp_classifier,
     kernel_at_prior,
     one_against_rest,
     probit_log_odds,
 )
-from bsdr_models.dgplvm.priors import LogNormal, Priors
-from bsdr_models.numerics.probit_ep import expectation_propagation
-from bsdr_models.numerics.probit_gp_functions import (
+from bsdr_models.dgplvm.gp_classifier.probit_ep import expectation_propagation
+from bsdr_models.dgplvm.gp_classifier.probit_gp_functions import (
     ExactFunctions,
     InducedFunctions,
     fit_exact,
     fit_induced,
 )
-from bsdr_models.numerics.probit_kernels import (
+from bsdr_models.dgplvm.gp_classifier.probit_kernels import (
     SmoothBiasKernel,
     SmoothLinearKernel,
     kernel_matrix,
 )
-from bsdr_models.numerics.probit_laplace import laplace
+from bsdr_models.dgplvm.gp_classifier.probit_laplace import laplace
+from bsdr_models.dgplvm.priors import LogNormal, Priors
 
 PRIORS = Priors()
 METHODS = {"laplace": laplace, "ep": expectation_propagation}
