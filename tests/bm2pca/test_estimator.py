@@ -590,15 +590,15 @@ def few_digits(seed, n_each=10):
     return train[:, varies], test[:600, varies], y_train, y_test[:600]
 
 
-@pytest.mark.parametrize(("n_components", "loss"), [(2, 1.2), (5, 0.65)])
-def test_ten_classes_in_few_components(n_components, loss):
+def test_ten_classes_in_two_components():
     """The loss compares the classes, of which not each can be split from all others at once."""
     found = []
     for seed in (200, 201):
         train, test, y_train, y_test = few_digits(seed)
-        model = BM2PCAClassifier(n_components=n_components).fit(train, y_train)
-        found.append(log_loss(y_test, model.predict_proba(test)))
-    assert np.mean(found) < loss
+        model = BM2PCAClassifier(n_components=2).fit(train, y_train)
+        assert log_loss(y_test, model.predict_proba(test)) < np.log(10) - 0.5
+        found.append(model.score(test, y_test))
+    assert np.mean(found) > 0.56
 
 
 @pytest.mark.parametrize(
