@@ -158,7 +158,9 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     *Label-free embedding.* By default :math:`z_n = Q^\top a_n` plus a little noise, with
     :math:`a_n = g\,(I + S / \kappa)^{-1/2} (x_n - t)` and S the within-class scatter, which
-    discounts features that vary within classes. Training and new samples are embedded alike, the
+    discounts features that vary within classes. If there are fewer components than classes less
+    one, or more samples than features, the loss compares the classes with each other instead of
+    each with all others [3]_. Training and new samples are embedded alike, the
     fit may converge, and cross-validation chooses :math:`\kappa`.
 
     *Missing values.* NaN marks a missing value. The paper's variant integrates it out; the
@@ -172,6 +174,8 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
            principal component analysis. AAAI Conference on Artificial Intelligence 29, 2582-2588.
     .. [2] N. G. Polson, S. L. Scott (2011). Data augmentation for support vector machines.
            Bayesian Analysis 6(1), 1-23.
+    .. [3] K. Crammer, Y. Singer (2001). On the algorithmic implementation of multiclass
+           kernel-based vector machines. Journal of Machine Learning Research 2.
 
     Examples
     --------
@@ -265,12 +269,13 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """
         self._reset()
         samples, X = sample_labels(X), self._validate(X, y)
-        grid, priors = self._settings(X.shape)
         labels = encode(y, self.unlabeled)
+        grid, priors = self._settings(X.shape, labels)
         check_consistent_length(X, labels.given)
         self.classes_, self._exclusive = labels.classes, labels.exclusive
         select_rng, fit_rng = self._spawn()
-        self._observed = self._make_task(X, labels.signs, priors=priors, strategy=self.strategy)
+        task = self._make_task(X, labels.signs, priors=priors, strategy=self.strategy)
+        self._observed = replace(task, multiclass=self._multiclass(X.shape, labels))
         if self.inference != "mean_field":
             sampling.check_samples(self._observed, f"inference={self.inference!r}")
         with one_thread(), self._fitting(X.shape):
@@ -279,7 +284,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             self._learn(chosen, labels, fit_rng, samples)
         return self
 
-    def _settings(self, shape: tuple[int, int]) -> tuple[Grid, Priors]:
+    def _settings(self, shape: tuple[int, int], labels: Labels) -> tuple[Grid, Priors]:
         """Candidates and hyper-parameters for X of a shape, all arguments checked."""
         check_choice("variant", self.variant, ("label_free", "paper"))
         check_choice("strategy", self.strategy, ("shared", "one_vs_rest"))
@@ -295,9 +300,23 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         # A sampler cannot stop early: its proxy is mean field run to convergence.
         n_sweeps = self.n_sweeps if self.inference == "mean_field" else "converged"
         grid = make_grid(
-            self.variant, self.C, n_sweeps, self.metric_scale, strategy=self.strategy, wide=wide
+            self.variant,
+            self.C,
+            n_sweeps,
+            self.metric_scale,
+            strategy=self.strategy,
+            wide=wide,
+            multiclass=self._multiclass(shape, labels),
         )
         return grid, priors
+
+    def _multiclass(self, shape: tuple[int, int], labels: Labels) -> bool:
+        """Whether the loss is the hinge of all classes: in few dimensions, or of many samples."""
+        n_classes = labels.signs.shape[1]
+        if (self.variant, self.strategy) != ("label_free", "shared") or n_classes < 3:
+            return False
+        few = int(self.n_components) < n_classes - 1
+        return labels.exclusive and (few or shape[0] > shape[1])
 
     def _default_priors(self) -> Priors:
         return PAPER if self.inference == "mean_field" else SAMPLING

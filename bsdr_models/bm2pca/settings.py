@@ -14,12 +14,14 @@ Variant = Literal["label_free", "paper"]
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 
 # Candidates of a cross-validation; the first cost is the fallback without one. Costs of the
-# paper's variant are the paper's. The label-free variant needs one only if samples are few.
+# paper's variant are the paper's. The label-free variant needs one only if samples are few, and two
+# with the hinge of all classes.
 COSTS: tuple[float, ...] = (10.0, 20.0, 30.0, 40.0)
 LABEL_FREE_COSTS: dict[Strategy, tuple[float, ...]] = {
     "one_vs_rest": (10.0, 1.0, 0.1),
     "shared": (subspace.Settings().cost, 1.0, 0.1),
 }
+MULTICLASS_COSTS: tuple[float, ...] = (1.0, 3.0, 0.3)
 SWEEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)
 SCALES = (1.0, 10.0, 100.0, np.inf)
 # Fallback settings, if no samples can be held out.
@@ -74,6 +76,7 @@ def make_grid(
     *,
     strategy: Strategy,
     wide: bool,
+    multiclass: bool = False,
 ) -> Grid:
     """Candidates for the arguments of a classifier; raise a ValueError if one is out of range.
 
@@ -83,11 +86,15 @@ def make_grid(
         As for the classifier.
     wide : bool
         Whether samples do not outnumber features. Then any labels are linearly separable, and
-        all larger costs lead to about the same label-free fit.
+        all larger costs lead to about the same label-free fit of the labels one by one.
+    multiclass : bool
+        Whether the loss is the hinge of all classes.
     """
     costs = COSTS if variant == "paper" else LABEL_FREE_COSTS[strategy]
+    if multiclass:
+        costs = MULTICLASS_COSTS
     if C is None and variant == "label_free" and wide:
-        costs = costs[:1]
+        costs = costs[: 1 + multiclass]
     elif not (C is None or (isinstance(C, str) and C == "cv")):
         costs = (check_number("C", C, also=" or 'cv'"),)
     scales, sweeps = _scales(metric_scale), _sweeps(n_sweeps)  # validate both

@@ -69,6 +69,8 @@ class Task:
         R, of each problem.
     strategy
         One subspace for all outcomes, or one for each.
+    multiclass
+        Whether the loss of the label-free subspace is the hinge of all classes.
     start
         Initial latent coordinates of the paper's variant.
     """
@@ -80,6 +82,7 @@ class Task:
     n_features: tuple[int | None, ...] = (None,)
     n_components: int
     strategy: Strategy
+    multiclass: bool = False
     start: Start
     priors: Priors
 

@@ -575,3 +575,49 @@ def test_iris_as_a_data_frame():
     assert model.feature_names_in_.tolist() == list(X.columns)
     assert model.score(X, y) > 0.9
     assert model.idata_["posterior/feature"].values.tolist() == list(X.columns)
+
+
+# ----------------------------------------------------------- few components, and invariances
+
+
+def few_digits(seed, n_each=10):
+    """Training and test samples of the ten digits."""
+    X, y = load_digits(return_X_y=True)
+    train, test, y_train, y_test = train_test_split(
+        X, y, train_size=10 * n_each, stratify=y, random_state=seed
+    )
+    varies = train.std(axis=0) > 0.0
+    return train[:, varies], test[:600, varies], y_train, y_test[:600]
+
+
+def test_ten_classes_in_two_components():
+    """The loss compares the classes, of which not each can be split from all others at once."""
+    found = []
+    for seed in (200, 201):
+        train, test, y_train, y_test = few_digits(seed)
+        model = BM2PCAClassifier(n_components=2).fit(train, y_train)
+        assert log_loss(y_test, model.predict_proba(test)) < np.log(10) - 0.5
+        found.append(model.score(test, y_test))
+    assert np.mean(found) > 0.56
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"n_components": 2},
+        {"n_components": 5},
+        {},
+        {"variant": "paper"},
+        {"variant": "paper", "strategy": "one_vs_rest"},
+        {"strategy": "one_vs_rest"},
+    ],
+    ids=str,
+)
+def test_order_of_samples_seed_and_names_of_classes_do_not_matter(arguments):
+    train, test, y, _ = few_digits(200)
+    rng = np.random.default_rng(4)
+    order, name = rng.permutation(100), rng.permutation(10)
+    one = BM2PCAClassifier(random_state=0, **arguments).fit(train, y)
+    other = BM2PCAClassifier(random_state=1, **arguments).fit(train[order], name[y[order]])
+    found = other.predict_proba(test)[:, name]
+    np.testing.assert_allclose(found, one.predict_proba(test), atol=0.01)

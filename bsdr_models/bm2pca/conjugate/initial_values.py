@@ -40,14 +40,27 @@ def view_state(view: View, *, n_problems: int, n_components: int) -> ViewState:
     )
 
 
-def target_coordinates(y: FloatArray) -> FloatArray:
-    """Targets as latent coordinates: y itself, or the leading axes of several, (P, N, <= K)."""
+def target_coordinates(y: FloatArray, parts: Sequence[View]) -> FloatArray:
+    """Targets as latent coordinates: y itself, or axes of several, (P, N, <= K).
+
+    Axes of targets of equal variance, such as classes of equal size, are defined by the features:
+    those which explain most of them come first.
+    """
     if y.shape[-1] == 1:
         return y
     u, s, _ = np.linalg.svd(y - y.mean(axis=1, keepdims=True), full_matrices=False)
     live = s[:, :] > 1e-9 * s[:, :1]
-    rank = int(live.sum(axis=1).min())
-    return u[..., :rank] * np.sqrt(y.shape[1])
+    u = u[..., : int(live.sum(axis=1).min())]
+    stack, _ = _side_by_side(parts)  # its centre does not matter, as u is centred
+    explained = np.stack([np.asarray(stack.T @ own).T for own in u])
+    rotation, _, _ = np.linalg.svd(explained, full_matrices=False)
+    return u @ rotation * np.sqrt(y.shape[1])
+
+
+def residual(scores: FloatArray, targets: FloatArray) -> FloatArray:
+    """Scores (N, R) less their least-squares fit on centred targets (P, N, J): (P, N, R)."""
+    centred = targets - targets.mean(axis=1, keepdims=True)
+    return scores - centred @ (np.linalg.pinv(centred) @ scores)
 
 
 def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
@@ -55,20 +68,7 @@ def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
 
     Uses the smaller Gram matrix; sparse X is neither centred nor made dense.
     """
-    blocks, centres = [], []
-    for view in parts:
-        X: Rows = view.X
-        centre = view.total / np.maximum(view.count, 1.0)
-        if view.mask is not None:
-            X, centre = (X - centre) * view.mask, np.zeros(len(centre))
-        size = np.sqrt(max(float(squared_distance(X, centre).sum()), 1e-300))
-        blocks.append(X / size)
-        centres.append(centre / size)
-    centre = np.concatenate(centres)
-    if any(issparse(block) for block in blocks):
-        stack = hstack([csr_array(block) for block in blocks], format="csr")
-    else:
-        stack = np.concatenate(blocks, axis=1)
+    stack, centre = _side_by_side(parts)
     n, d = stack.shape
     if d > n:
         values, vectors = np.linalg.eigh(centred_gram(stack, centre))
@@ -79,6 +79,24 @@ def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
     products = products.toarray() if issparse(products) else products
     axes = _principal_axes(products, total, centre, n, n_components)
     return np.asarray(stack @ axes - centre @ axes)
+
+
+def _side_by_side(parts: Sequence[View]) -> tuple[Rows, FloatArray]:
+    """All views, each of unit total variance, (N, D), and their centre (D,)."""
+    blocks, centres = [], []
+    for view in parts:
+        X: Rows = view.X
+        centre = view.total / np.maximum(view.count, 1.0)
+        if view.mask is not None:
+            X, centre = (X - centre) * view.mask, np.zeros(len(centre))
+        size = np.sqrt(max(float(squared_distance(X, centre).sum()), 1e-300))
+        blocks.append(X / size)
+        centres.append(centre / size)
+    if any(issparse(block) for block in blocks):
+        stack = hstack([csr_array(block) for block in blocks], format="csr")
+    else:
+        stack = np.concatenate(blocks, axis=1)
+    return stack, np.concatenate(centres)
 
 
 def _principal_axes(

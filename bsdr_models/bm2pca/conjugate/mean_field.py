@@ -150,17 +150,21 @@ def init(
 ) -> State:
     """Initial state with R = ``n_components``.
 
-    ``start`` takes the leading latent coordinates from the targets or from principal axes; the
-    others, or all for "random", are standard normal.
+    ``start`` takes the leading latent coordinates from the targets and the next ones from principal
+    axes, less what the targets explain; or all from principal axes. Those beyond their rank, those
+    next to targets if samples are pooled, or all for "random", are standard normal.
     """
     p, n, _ = data.margins.y.shape
     mean = np.tile(rng.standard_normal((n, n_components)), (p, 1, 1))
+    first = 0
     if start == "label":
-        found = initial_values.target_coordinates(data.margins.y)[..., :n_components]
-        mean[..., : found.shape[-1]] = found
-    elif start == "pca":
-        found = initial_values.principal_scores(data.views, n_components)
-        mean[..., : found.shape[-1]] = found
+        found = initial_values.target_coordinates(data.margins.y, data.views)[..., :n_components]
+        first = found.shape[-1]
+        mean[..., :first] = found
+    if start == "pca" or (start == "label" and first < n_components and not data.n_pooled):
+        found = initial_values.principal_scores(data.views, n_components - first)
+        found = initial_values.residual(found, mean[..., :first])
+        mean[..., first : first + found.shape[-1]] = found
     return _initial_state(mean, data)
 
 

@@ -24,7 +24,7 @@ from bsdr_models.numerics.relevance import LatentCoordinates
 MAX_AXES = 2000
 # Limits of the optimisation in cross-validation. They take 1 / 6 of the time, and the order of the
 # candidates, the temperature and the accuracy of the chosen one are those at convergence.
-PATH_ITER, PATH_TOL = 200, 1e-3
+PATH_ITER, PATH_TOL, PATH_SUBSPACE_TOL = 200, 1e-3, 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +171,19 @@ def metric_of(spectrum: Spectrum | TruncatedSpectrum, scale: float) -> Metric | 
 
 
 def path_scores(
-    task: Task, train: IntArray, test: IntArray, *, scales: Sequence[float], cost: float
+    task: Task,
+    train: IntArray,
+    test: IntArray,
+    *,
+    scales: Sequence[float],
+    cost: float,
+    quick: bool = False,
 ) -> FloatArray:
-    """Held-out class scores in the metric of every scale, (G, M, K)."""
+    """Held-out class scores in the metric of every scale, (G, M, K).
+
+    If ``quick``, classifiers one-vs-rest have the covariances of their first sweep. The order of
+    the candidates is the same, but their best temperatures are not.
+    """
     own = task.subset(train)
     (spectrum, signs), X = learn_within_class(own), task.X[test]
     found = []
@@ -181,12 +191,13 @@ def path_scores(
         metric = metric_of(spectrum, scale)
         A = metric.transform(X)
         if task.strategy == "shared":
-            settings = subspace.Settings(cost=cost)
+            settings = subspace.Settings(cost=cost, multiclass=task.multiclass)
             fitted = subspace.fit(
                 metric.A,
                 signs,
                 n_components=task.n_components,
                 settings=settings,
+                tol=PATH_SUBSPACE_TOL,
                 max_iter=PATH_ITER,
             )
             if fitted.interrupted:
@@ -194,10 +205,13 @@ def path_scores(
             found.append(fitted.state.scores(A))
         else:
             data = one_vs_rest.make_data(metric.A, signs)
-            result = one_vs_rest_fit.fit(data, task.priors, cost=cost, tol=PATH_TOL)
-            if result.interrupted:
-                raise KeyboardInterrupt
-            mean = result.state.weights.mean
+            if quick:
+                mean = one_vs_rest_fit.fit_means(data, task.priors, cost=cost)
+            else:
+                result = one_vs_rest_fit.fit(data, task.priors, cost=cost, tol=PATH_TOL)
+                if result.interrupted:
+                    raise KeyboardInterrupt
+                mean = result.state.weights.mean
             found.append(A @ mean[1:] + mean[0])
     return np.stack(found)
 
@@ -217,7 +231,7 @@ def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> FitResult:
             converged=result.converged,
             interrupted=result.interrupted,
         )
-    settings = subspace.Settings(cost=cost)
+    settings = subspace.Settings(cost=cost, multiclass=task.multiclass)
     found = subspace.fit(
         metric.A,
         signs,

@@ -155,13 +155,14 @@ def update_weights(
     h = old.row_precision.copy()
     h[:, labels] = np.where(data.labelled, cost**2 / state.slack, 0.0)[:, labels]
     linear = cost * (1.0 + cost / state.slack) * data.Y
-    found = [data.ridge.solve(precision[c], h[:, c], linear[:, c]) for c in labels]
     mean, variance = old.mean.copy(), old.fitted_variance.copy()
     trace, log_det = old.trace.copy(), old.log_det.copy()
     fitted = old.fitted.copy()
-    for c, ridge in zip(labels, found, strict=True):
-        mean[:, c], variance[:, c] = ridge.mean, ridge.row_variance
-        trace[c], log_det[c] = ridge.trace, ridge.log_det
+    for alike in _same_covariance(precision, h, labels):
+        c = alike[0]
+        ridge = data.ridge.solve(precision[c], h[:, c], linear[:, alike])
+        mean[:, alike], variance[:, alike] = ridge.mean, ridge.row_variance[:, None]
+        trace[alike], log_det[alike] = ridge.trace, ridge.log_det
     fitted[:, labels] = data.ridge.rows @ mean[:, labels]
     return Weights(
         mean=mean,
@@ -172,6 +173,14 @@ def update_weights(
         fitted=fitted,
         fitted_variance=variance,
     )
+
+
+def _same_covariance(precision: FloatArray, h: FloatArray, labels: IntArray) -> list[IntArray]:
+    """The labels in groups of equal covariance, such as all of them in the first sweep."""
+    groups: dict[bytes, list[int]] = {}
+    for c in labels:
+        groups.setdefault(np.append(h[:, c], precision[c]).tobytes(), []).append(int(c))
+    return [np.array(group) for group in groups.values()]
 
 
 def update_weight_precision(state: State, priors: Priors) -> Gamma:

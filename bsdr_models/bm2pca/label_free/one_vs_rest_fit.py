@@ -58,7 +58,7 @@ class Fit:
     interrupted: bool = False
 
 
-def fit(data: Data, priors: Priors, *, cost: float, tol: float = 1e-5, max_iter: int = 300) -> Fit:
+def fit(data: Data, priors: Priors, *, cost: float, tol: float = 1e-4, max_iter: int = 300) -> Fit:
     """Fit by rounds of three sweeps, at most ``max_iter`` of them.
 
     A label has converged when a round gains less than ``tol`` relative to its bound.
@@ -82,6 +82,16 @@ def fit(data: Data, priors: Priors, *, cost: float, tol: float = 1e-5, max_iter:
         converged=not len(labels),
         interrupted=interrupted,
     )
+
+
+def fit_means(data: Data, priors: Priors, *, cost: float) -> FloatArray:
+    """Means of g~ from one joint search, for the covariances of the first sweep, (1 + R, K).
+
+    Labels without missing values share these, so one matrix is factorised for all of them.
+    """
+    state, _ = step(init(data, cost), data, priors, cost)
+    labels = np.arange(data.Y.shape[1])
+    return joint_search(state, data, priors, cost, labels=labels).weights.mean
 
 
 def _round(

@@ -1,14 +1,28 @@
-r"""Compiled sums of the smoothed hinge loss over samples and labels.
+r"""Compiled sums of smoothed hinge losses over samples.
 
-With a sign y (zero if unlabelled), a class score f and :math:`u = 1 - y f`,
+With a sign y (zero if unlabelled), a class score f of variance s and :math:`u = 1 - y f`, the loss
+of a label is
 
 .. math::
     u + D, \qquad D = \sqrt{u^2 + s},
 
-is :math:`2 \max(0, u)`, smoothed at its corner by s.
+that is :math:`2 \max(0, u)`, smoothed at its corner by s. If classes exclude each other, the loss
+of a sample of class y is the hinge of all classes [1]_,
+:math:`\max_c (f_c - f_y + [c \ne y])`, smoothed by the entropy:
+
+.. math::
+    \log \sum_c \exp(f_c + [c \ne y] + s_c / 2) - f_y,
+
+an upper bound of its mean over normal class scores by Jensen's inequality.
+
+References
+----------
+.. [1] K. Crammer, Y. Singer (2001). On the algorithmic implementation of multiclass kernel-based
+       vector machines. Journal of Machine Learning Research 2.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,23 +37,23 @@ _FLAGS = {"contract", "nsz", "arcp"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hinge:
-    """Sums over the labelled entries, and slopes. N samples, K labels.
+    """Sum over the labelled entries, and slopes. N samples, K labels.
 
     total
-        Sum of u + D.
+        Sum of the losses.
     slope
-        y (1 + u / D), (N, K): minus the derivative of the sum by each class score.
-    inverse_width
-        Sum over samples of 1 / D, (K,).
+        Minus its derivative by each class score, (N, K).
+    variance_slope
+        Twice its derivative by s, (K,).
     """
 
     total: float
     slope: FloatArray
-    inverse_width: FloatArray
+    variance_slope: FloatArray
 
 
 def smooth_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge:
-    """One pass over class scores and signs.
+    """Sum of the losses of all labels.
 
     Parameters
     ----------
@@ -50,10 +64,22 @@ def smooth_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge
     square : (K,)
         s.
     """
+    return _collect(_pass, scores, Y, square)
+
+
+def multiclass_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge:
+    """Sum over samples that have a class; arguments as of :func:`smooth_hinge`.
+
+    A class of sign 0 is no alternative; a sample without a positive sign does not count.
+    """
+    return _collect(_multiclass_pass, scores, Y, square)
+
+
+def _collect(one_pass: Any, scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge:
     slope = np.ascontiguousarray(scores, np.float64)
-    inverse_width, total = np.zeros(len(square)), np.zeros(len(square))
-    _pass(slope, np.ascontiguousarray(Y, np.float64), square, inverse_width, total)
-    return Hinge(total=float(total.sum()), slope=slope, inverse_width=inverse_width)
+    variance_slope, total = np.zeros(len(square)), np.zeros(len(square))
+    one_pass(slope, np.ascontiguousarray(Y, np.float64), square, variance_slope, total)
+    return Hinge(total=float(total.sum()), slope=slope, variance_slope=variance_slope)
 
 
 @njit(cache=True, fastmath=_FLAGS, error_model="numpy")
@@ -61,7 +87,7 @@ def _pass(
     scores: FloatArray,
     Y: FloatArray,
     square: FloatArray,
-    inverse_width: FloatArray,
+    variance_slope: FloatArray,
     total: FloatArray,
 ) -> None:
     """Replace ``scores`` by slopes, and add to the last two, (K,)."""
@@ -73,4 +99,37 @@ def _pass(
             inverse = 1.0 / width
             scores[n, c] = y * (1.0 + gap * inverse)
             total[c] += y * y * (gap + width)
-            inverse_width[c] += y * y * inverse
+            variance_slope[c] += y * y * inverse
+
+
+@njit(cache=True, fastmath=_FLAGS, error_model="numpy")
+def _multiclass_pass(
+    scores: FloatArray,
+    Y: FloatArray,
+    square: FloatArray,
+    variance_slope: FloatArray,
+    total: FloatArray,
+) -> None:
+    """Replace ``scores`` by slopes, and add to the last two, (K,)."""
+    for n in range(scores.shape[0]):
+        own, largest = -1, -np.inf
+        for c in range(scores.shape[1]):
+            if Y[n, c] > 0.0:
+                own = c
+        if own < 0:
+            scores[n] = 0.0
+            continue
+        target, mass = scores[n, own], 0.0
+        for c in range(scores.shape[1]):
+            if Y[n, c] == 0.0:
+                scores[n, c] = -np.inf
+            scores[n, c] += 0.5 * square[c] + (0.0 if c == own else 1.0)
+            largest = max(largest, scores[n, c])
+        for c in range(scores.shape[1]):
+            scores[n, c] = np.exp(scores[n, c] - largest)
+            mass += scores[n, c]
+        total[own] += largest + np.log(mass) - target
+        for c in range(scores.shape[1]):
+            share = scores[n, c] / mass
+            variance_slope[c] += share
+            scores[n, c] = (1.0 if c == own else 0.0) - share

@@ -11,8 +11,14 @@ samples are embedded alike. With :math:`\tilde z = [1; Q^\top a]`, :math:`f = H^
     u = 1 - y f, \qquad D = \sqrt{u^2 + \sigma^2 |\eta_c|^2} .
 
 J is the bound of the hinge pseudo-likelihood [1]_ with point estimates Q and H and all else
-profiled out: :math:`u + D \approx 2 \max(0, u)`, smoothed by the variance of z. It is maximised by
-L-BFGS from discriminant directions, deterministically.
+profiled out: :math:`u + D \approx 2 \max(0, u)`, smoothed by the variance of z.
+
+A line that separates one class from all others together need not exist in fewer dimensions than
+there are classes, less one. For classes that exclude each other the loss may therefore be that of
+the differences of class scores, the smoothed hinge of all classes
+(:func:`~bsdr_models.bm2pca.label_free.smooth_hinge.multiclass_hinge`), with
+:math:`s_c = \sigma^2 |\eta_c|^2`. J is maximised by L-BFGS from discriminant directions,
+deterministically.
 
 ``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``.
 
@@ -29,15 +35,20 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.label_free.smooth_hinge import TINY_WIDTH, smooth_hinge
+from bsdr_models.bm2pca.label_free.smooth_hinge import TINY_WIDTH, multiclass_hinge, smooth_hinge
 from bsdr_models.numerics.linalg import inv_spd
+
+# Of the hinge of all classes: the biases are at the scale of the latent coordinates of the class
+# means, which exceeds that of the weights where classes are many.
+BIAS_PRECISION = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Parameters C, sigma**2, rho and nu of the objective.
+    """Parameters C, sigma**2, rho and nu of the objective, and its loss.
 
-    sigma**2 is relative to latent coordinates of unit variance.
+    sigma**2 is relative to latent coordinates of unit variance. ``multiclass`` is for the hinge of
+    all classes; its biases have the precision ``BIAS_PRECISION``.
 
     Notes
     -----
@@ -52,6 +63,13 @@ class Settings:
     latent_variance: float = 1e-3
     projection_precision: float = 1.0
     weight_precision: float = 1.0
+    multiclass: bool = False
+
+    def penalty(self, n_components: int) -> FloatArray:
+        """Precision of each row of H, (1 + k, 1)."""
+        rows = np.full((1 + n_components, 1), self.weight_precision)
+        rows[0] = BIAS_PRECISION if self.multiclass else self.weight_precision
+        return rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,19 +122,24 @@ def objective(
             - C \sigma^2 [0; \eta] \operatorname{diag}(\textstyle\sum_n 1/D_{nc}), \qquad
         \partial J/\partial Q = A^\top G \eta^\top - \rho Q .
 
+    For the hinge of all classes with its softmax p, :math:`G = C ([c = y] - p)`, and p replaces
+    1/D.
+
     A is (N, R), Y (N, K) holds signs, 0 without a label.
     """
     Q, H, C = state.projection, state.weights, settings.cost
     eta, v = H[1:], settings.latent_variance
     Z = state.latent(A)
-    hinge = smooth_hinge(Z @ eta + H[0], Y, v * np.sum(eta**2, axis=0))
+    loss = multiclass_hinge if settings.multiclass else smooth_hinge
+    hinge = loss(Z @ eta + H[0], Y, v * np.sum(eta**2, axis=0))
+    penalty = settings.penalty(len(eta))
     value = -C * hinge.total
     value -= 0.5 * settings.projection_precision * float(np.vdot(Q, Q))
-    value -= 0.5 * settings.weight_precision * float(np.vdot(H, H))
+    value -= 0.5 * float(np.vdot(H, penalty * H))
     G = hinge.slope
     G *= C
-    weight_slope = np.vstack([G.sum(axis=0), Z.T @ G]) - settings.weight_precision * H
-    weight_slope[1:] -= C * v * eta * hinge.inverse_width
+    weight_slope = np.vstack([G.sum(axis=0), Z.T @ G]) - penalty * H
+    weight_slope[1:] -= C * v * eta * hinge.variance_slope
     projection_slope = np.asarray(A.T @ (G @ eta.T)) - settings.projection_precision * Q
     return value, projection_slope, weight_slope
 
@@ -157,7 +180,7 @@ def fit(
     *,
     n_components: int,
     settings: Settings | None = None,
-    tol: float = 1e-8,
+    tol: float = 1e-10,
     max_iter: int = 2000,
 ) -> Fit:
     """Maximise J by L-BFGS from `initial_state`.
@@ -227,6 +250,7 @@ def weight_covariance(state: State, A: Any, Y: FloatArray, settings: Settings) -
         S_c = (\nu I + C^2 \sum_n w_{nc} \{\tilde z_n \tilde z_n^\top
             + \sigma^2 \operatorname{diag}(0, 1, \dots, 1)\})^{-1} .
 
+    For the hinge of all classes it is that of Laplace, with :math:`C p (1 - p)` for :math:`C^2 w`.
     The uncertainty of Q and of :math:`1/\lambda` is neglected; the latter makes the tails of the
     pseudo-posterior heavier than normal.
     """
@@ -235,14 +259,18 @@ def weight_covariance(state: State, A: Any, Y: FloatArray, settings: Settings) -
     own = curvature(state, A, Y, settings)
     rows = np.column_stack([np.ones(len(Z)), Z])
     precision = np.einsum("nc,np,nq->cpq", own, rows, rows, optimize=True)
-    precision += settings.weight_precision * np.eye(1 + k)
+    precision += settings.penalty(k) * np.eye(1 + k)
     spread = settings.latent_variance * own.sum(axis=0)
     precision[:, 1:, 1:] += spread[:, None, None] * np.eye(k)
     return inv_spd(precision, name="weight precision")[0]
 
 
 def curvature(state: State, A: Any, Y: FloatArray, settings: Settings) -> FloatArray:
-    """C**2 w = C / D: precision of each class score, (N, K)."""
+    """C**2 w = C / D, or C p (1 - p): precision of each class score, (N, K)."""
+    if settings.multiclass:
+        square = settings.latent_variance * np.sum(state.weights[1:] ** 2, axis=0)
+        slope = np.abs(multiclass_hinge(state.scores(A), Y, square).slope)
+        return settings.cost * slope * (1.0 - slope)
     _, root = _slack_and_root(state.scores(A), state.weights[1:], Y, settings.latent_variance)
     return np.where(Y != 0.0, settings.cost / root, 0.0)
 

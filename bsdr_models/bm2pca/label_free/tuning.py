@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,13 +43,27 @@ def choose(
     ``groups`` (N,) is the class of each sample, -1 without; ``exclusive`` whether classes exclude
     each other (:class:`bsdr_models.bm2pca.labels.Labels`).
     """
-
-    def scorer(task: Task, train: IntArray, test: IntArray, rng: np.random.Generator) -> FloatArray:
-        return path_scores(task, grid, train, test, variant=variant, rng=rng)
-
     index, folds = _assign_folds(task, groups, variant)
     options: dict[str, Any] = {"exclusive": exclusive, "progressbar": progressbar, "n_jobs": n_jobs}
-    return _select(scorer, task.subset(index).reduced(), folds, rng, **options)
+    part = task.subset(index).reduced()
+
+    def compare(grid: Grid, *, quick: bool) -> Selection | None:
+        def scorer(
+            task: Task, train: IntArray, test: IntArray, rng: np.random.Generator
+        ) -> FloatArray:
+            return path_scores(task, grid, train, test, variant=variant, rng=rng, quick=quick)
+
+        return _select(scorer, part, folds, rng, **options)
+
+    quick = variant == "label_free" and task.strategy == "one_vs_rest" and len(grid.candidates) > 1
+    found = compare(grid, quick=quick)
+    if found is None or not quick:
+        return found
+    chosen = grid.candidates[found.best]
+    assert chosen.scale is not None
+    own = compare(Grid(costs=(chosen.cost,), scales=(chosen.scale,)), quick=False)
+    assert own is not None
+    return replace(found, temperature=own.temperature, held_out=own.held_out)
 
 
 def select_temperature(
@@ -135,11 +150,12 @@ def path_scores(
     *,
     variant: Variant,
     rng: np.random.Generator,
+    quick: bool = False,
 ) -> FloatArray:
     """Held-out class scores of every candidate, (G, M, K)."""
     if variant == "label_free":
         found = [
-            label_free.path_scores(task, train, test, scales=grid.scales, cost=cost)
+            label_free.path_scores(task, train, test, scales=grid.scales, cost=cost, quick=quick)
             for cost in grid.costs
         ]
         return np.concatenate(found)

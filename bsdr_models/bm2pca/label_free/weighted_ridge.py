@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from bsdr_models.arrays import FloatArray
 
@@ -23,10 +23,10 @@ _ROWS_PER_COORDINATE = 1.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ridge:
-    """Summaries of one normal posterior.
+    """Summaries of one normal posterior, or of several that differ in their means.
 
     mean
-        (P,).
+        (P,), or (P, J).
     trace
         tr S.
     log_det
@@ -63,7 +63,7 @@ class WeightedRidge:
         return n <= _ROWS_PER_COORDINATE * p
 
     def solve(self, precision: float, weight: FloatArray, linear: FloatArray) -> Ridge:
-        """The posterior for p, h (N,) and l (N,), which must be 0 where h is."""
+        """The posterior for p, h (N,) and l, (N,) or (N, J), which must be 0 where h is."""
         if self.prefers_rows:
             return self.solve_by_rows(precision, weight, linear)
         return self.solve_by_coordinates(precision, weight, linear)
@@ -77,9 +77,10 @@ class WeightedRidge:
         half, log_det = _half_inverse(B)
         diagonal = np.einsum("ij,ij->j", half, half)
         live = weight > 0.0
-        dual = half.T @ (half @ np.divide(linear, root, out=np.zeros(n), where=live))
+        scaled = np.divide(linear.T, root, out=np.zeros(linear.T.shape), where=live)
+        dual = scaled @ half.T @ half
         return Ridge(
-            mean=self.rows.T @ (root * dual) / precision,
+            mean=((root * dual) @ self.rows).T / precision,
             trace=(p - n + float(diagonal.sum())) / precision,
             log_det=-p * float(np.log(precision)) - log_det,
             row_variance=np.divide(1.0 - diagonal, weight, out=np.zeros(n), where=live),
@@ -90,12 +91,12 @@ class WeightedRidge:
     ) -> Ridge:
         """See :meth:`solve`; matrices of order P."""
         half, log_det = self._half_covariance(precision, weight)
-        spread = self.rows @ half.T
+        spread = blas.dtrmm(1.0, half, self.rows.T, lower=1)
         return Ridge(
             mean=half.T @ (half @ (self.rows.T @ linear)),
             trace=float(np.vdot(half, half)),
             log_det=-log_det,
-            row_variance=np.where(weight > 0.0, np.einsum("np,np->n", spread, spread), 0.0),
+            row_variance=np.where(weight > 0.0, np.einsum("pn,pn->n", spread, spread), 0.0),
         )
 
     def covariance(self, precision: float, weight: FloatArray) -> FloatArray:
