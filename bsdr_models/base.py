@@ -52,6 +52,8 @@ class Estimator(BaseEstimator, ABC):
     _spec: ClassVar[ModelSpec]
     _posterior: Any
     _scaler: Scaler
+    _context: Context
+    _tree: xr.DataTree | None
 
     @classmethod
     def citation(cls) -> str:
@@ -235,14 +237,6 @@ class Estimator(BaseEstimator, ABC):
 
         save(self, path)
 
-
-class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
-    """Embedding, trees and plots of the estimators with a latent space."""
-
-    _context: Context
-    _tree: xr.DataTree | None
-    _reference: Reference | None
-
     @property
     @abstractmethod
     def _method(self) -> InferenceMethod:
@@ -262,38 +256,15 @@ class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
     def _attrs(self) -> dict[str, Any]:
         """Root attributes of the trees, beside those of the context."""
-        return {} if self._reference is None else self._reference.attrs()
+        return {}
 
-    def _embed(self, X: Any) -> LatentCoordinates:
-        found: LatentCoordinates = self._posterior.embed(X)
-        return found
+    def _embed(self, X: Any) -> LatentCoordinates | None:
+        """Latent coordinates of scaled samples, if the model has them."""
+        return None
 
     def _outliers(self, X: Any) -> dict[str, FloatArray]:
-        """Outlier statistics of scaled samples by name; empty if training samples were too few."""
-        return {} if self._reference is None else self._reference.compare(X).by_name()
-
-    @by_blocks
-    def transform(
-        self, X: Any, *, return_cov: bool = False
-    ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Latent coordinates of samples.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
-            A Dask array gives a Dask array, as for the other predictions.
-        return_cov : bool
-            Also return the covariance of the latent coordinates of each sample.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_samples, n_components)
-            Posterior predictive mean of the latent coordinates, given the features alone.
-        cov : ndarray of shape (n_samples, n_components, n_components)
-            Their covariance, if ``return_cov``. Mean field underestimates it.
-        """
-        latent = self._embed(self._samples(X))
-        return (latent.mean, latent.cov) if return_cov else latent.mean
+        """Outlier statistics of scaled samples by name, if the model has them."""
+        return {}
 
     @property
     def idata_(self) -> xr.DataTree:
@@ -301,7 +272,7 @@ class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         check_is_fitted(self)
         if self._tree is None:
             self._tree = self._make_tree()
-        return self._with_class_probability(self._tree)
+        return self._tree
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
         """Latent coordinates and predictions of new samples as a DataTree, for the plots.
@@ -333,6 +304,63 @@ class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
                 copy(self), "_log_proba_at", None
             ),  # of this fit, not of later ones
         )
+
+    def plot_features(self, **options: Any) -> Any:
+        """Plot the effect of each feature, see :func:`bsdr_models.plots.plot_features`.
+
+        Parameters
+        ----------
+        **options
+            As for :func:`bsdr_models.plots.plot_features`.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        """
+        from bsdr_models.plots import plot_features
+
+        check_is_fitted(self)
+        return plot_features(self.idata_, **options)
+
+
+class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
+    """Embedding, trees and plots of the estimators with a latent space."""
+
+    _reference: Reference | None
+
+    def _attrs(self) -> dict[str, Any]:
+        return {} if self._reference is None else self._reference.attrs()
+
+    def _embed(self, X: Any) -> LatentCoordinates:
+        found: LatentCoordinates = self._posterior.embed(X)
+        return found
+
+    def _outliers(self, X: Any) -> dict[str, FloatArray]:
+        return {} if self._reference is None else self._reference.compare(X).by_name()
+
+    @by_blocks
+    def transform(
+        self, X: Any, *, return_cov: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Latent coordinates of samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
+            A Dask array gives a Dask array, as for the other predictions.
+        return_cov : bool
+            Also return the covariance of the latent coordinates of each sample.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_samples, n_components)
+            Posterior predictive mean of the latent coordinates, given the features alone.
+        cov : ndarray of shape (n_samples, n_components, n_components)
+            Their covariance, if ``return_cov``. Mean field underestimates it.
+        """
+        latent = self._embed(self._samples(X))
+        return (latent.mean, latent.cov) if return_cov else latent.mean
 
     def plot_map(self, X: Any = None, y: Any = None, **options: Any) -> Any:
         """Plot samples in the latent space, see :func:`bsdr_models.plots.plot_map`.
@@ -371,23 +399,10 @@ class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         tree = self.idata_ if X is None else self.predict_idata(X, y)
         return plot_map(tree, **options)
 
-    def plot_features(self, **options: Any) -> Any:
-        """Plot the effect of each feature, see :func:`bsdr_models.plots.plot_features`.
-
-        Parameters
-        ----------
-        **options
-            As for :func:`bsdr_models.plots.plot_features`.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        """
-        from bsdr_models.plots import plot_features
-
-        check_is_fitted(self)
-        return plot_features(self.idata_, **options)
+    @property
+    def idata_(self) -> xr.DataTree:
+        """Posterior draws, fit and data as a DataTree, for ArviZ and the plots."""
+        return self._with_class_probability(super().idata_)
 
     def _with_class_probability(self, tree: xr.DataTree) -> xr.DataTree:
         """Add class probabilities over the map of the training samples to a tree of classes."""

@@ -22,7 +22,7 @@ PAPERS = ("bsdr", "bm2pca", "dgplvm")
 BASE = ("arrays", "dims", "rng", "spec", "metrics", "inputs")
 # Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
 STEPS = ("mean_field", "joint_lbfgs", "gibbs")
-STEPS += ("posterior", "pooling")
+STEPS += ("posterior",)
 STEPS += ("data", "argmax_draws", "ridge_draws", "probit_*")
 STEPS += tuple(
     f"conjugate.{name}"
