@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -137,7 +138,7 @@ def plot_reliability(
     n_bins, strategy
         Bins of equal counts ("quantile") or of equal width ("uniform"), as in scikit-learn's
         `calibration_curve`. Quantile bins narrower than 0.04, such as those of near-certain
-        predictions, are joined to their neighbours.
+        predictions, are joined.
     prob
         Probability of an interval.
     ax
@@ -238,12 +239,12 @@ def _calibration(
     index_shape, stated, happened = stated.shape, stated.ravel(), happened.ravel()
     edges = np.linspace(0.0, 1.0, n_bins + 1)
     if strategy == "quantile":
-        low, *inner, high = np.quantile(stated, edges)
-        kept = [high]
-        for edge in reversed(inner):
-            if min(kept[-1] - edge, edge - low) >= NARROW:
+        low, *rest = np.quantile(stated, edges)
+        kept = [low]
+        for edge, after in pairwise(rest):
+            if max(edge - kept[-1], after - edge) >= NARROW:
                 kept.append(edge)
-        edges = np.array([low, *reversed(kept)])
+        edges = np.array([*kept, rest[-1]])
     n_bins = len(edges) - 1
     bins = np.searchsorted(edges[1:-1], stated)  # as scikit-learn's `calibration_curve`
     count = np.bincount(bins, minlength=n_bins)

@@ -23,8 +23,8 @@ WIDTH = 240  # pixels
 CHANNEL, SHARE = 12, 0.0004
 
 
-def with_plane(tree, *, sharpness):
-    """Probabilities and labels that follow from the coordinates, one of them wrong."""
+def with_plane(tree, *, sharpness, n_wrong=9):
+    """Probabilities and labels that follow from the coordinates, but for the first."""
     dataset = tree["predictions"].to_dataset()
     latent, n_classes = dataset["latent_mean"].values, dataset.sizes["outcome"]
     angle = 2.0 * np.pi * np.arange(n_classes) / n_classes
@@ -36,7 +36,7 @@ def with_plane(tree, *, sharpness):
     best = log_proba(latent).argmax(axis=1)
     dataset["probability"] = ("obs", "outcome"), np.exp(log_proba(latent))
     dataset["class_frequency"] = "outcome", class_frequency(best, n_classes)
-    best[:9] = (best[:9] + 1) % n_classes
+    best[:n_wrong] = (best[:n_wrong] + 1) % n_classes
     dataset["y"] = "obs", dataset["outcome"].values[best]
     out = tree.copy()
     out["predictions"] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba, n_classes)))
@@ -49,7 +49,7 @@ def trees(wine, make_fit, make_predictions):
     return {
         "fit": wine,
         "new": with_plane(make_predictions(wine), sharpness=0.4),
-        "two": with_plane(make_predictions(two), sharpness=1.5),
+        "two": with_plane(make_predictions(two), sharpness=0.3, n_wrong=3),
     }
 
 
@@ -79,7 +79,7 @@ def image_of(ax):
     figure.set_layout_engine("none")
     ax.set_position((0.05, 0.05, 0.72, 0.9))
     for artist in (*figure.findobj(Text), *ax.artists):
-        artist.set_visible(False)
+        artist.set_visible(getattr(artist, "arrow_patch", None) is not None)
     if ax.get_legend() is not None:
         ax.get_legend().remove()
     figure.set_dpi(WIDTH / figure.get_figwidth())
