@@ -19,6 +19,7 @@ from scipy.special import log_ndtr
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.numerics import temperature
+from bsdr_models.numerics.folds import stratified_subset
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.numerics.probit_gp import Sites
 from bsdr_models.numerics.probit_gp_functions import (
@@ -54,6 +55,8 @@ class GPClassifier:
 
     functions
         Of all problems.
+    kernel_parameters
+        t, (3,); empty for a fixed kernel.
     present
         Classes with samples, ascending.
     n_labels
@@ -72,6 +75,7 @@ class GPClassifier:
     """
 
     functions: Functions
+    kernel_parameters: FloatArray
     present: IntArray
     n_labels: int
     n_samples: int
@@ -128,7 +132,7 @@ def fit_gp_classifier(
     *,
     approximation: Method,
     priors: Priors,
-    refit: bool = True,
+    kernel_parameters: FloatArray | None = None,
     reuse: Kernel | None = None,
     n_inducing: int | None = None,
     relative_variance: FloatArray | None = None,
@@ -146,9 +150,8 @@ def fit_gp_classifier(
         K.
     priors : Priors
         Its ``classifier`` part.
-    refit : bool
-        Whether to optimise the kernel parameters t, on a subset of more than ``SEARCH_SAMPLES``
-        samples. They are at their prior mean otherwise.
+    kernel_parameters : (3,), optional
+        t. By default optimised, on a subset of more than ``SEARCH_SAMPLES`` samples.
     reuse : Kernel, optional
         A fixed kernel.
     n_inducing : int, optional
@@ -175,8 +178,10 @@ def fit_gp_classifier(
     kernel, kernel_converged = reuse, True
     if kernel is None:
         kernel = kernel_at_prior(labelled, y, len(present), priors)
-        if refit and len(signs):
-            subset = _stratified_subset(y, SEARCH_SAMPLES)
+        if kernel_parameters is not None:
+            kernel = replace(kernel, log_values=kernel_parameters)
+        elif len(signs):
+            subset = stratified_subset(y, SEARCH_SAMPLES)
             kernel, kernel_converged = _optimise_kernel(
                 kernel, labelled[subset], signs[:, subset], approximation, priors
             )
@@ -189,6 +194,8 @@ def fit_gp_classifier(
     variance = None if relative_variance is None else relative_variance[known]
     log_odds = damp_log_odds(probit_log_odds(fitted.left_out), variance)
     classifier = _calibrate(fitted, log_odds, y, present, n_labels, kernel_converged)
+    if isinstance(kernel, SmoothLinearKernel):
+        classifier = replace(classifier, kernel_parameters=kernel.log_values)
     if conservative_latent is not None and len(present) > 1:
         mean, variance = classifier.functions.moments(conservative_latent[known])
         lowest = temperature.fit_temperature(probit_log_odds(mean / np.sqrt(1.0 + variance)), y)
@@ -252,6 +259,7 @@ def _calibrate(
     """
     return GPClassifier(
         functions=fitted.functions,
+        kernel_parameters=np.empty(0),
         present=present,
         n_labels=n_labels,
         n_samples=len(y),
@@ -260,18 +268,6 @@ def _calibrate(
         log_evidence=float(fitted.log_evidence.sum()),
         converged=kernel_converged and fitted.converged,
     )
-
-
-def _stratified_subset(y: IntArray, n_max: int) -> IntArray:
-    """Indices of about ``n_max`` samples at most, the same share of every class."""
-    if len(y) <= n_max:
-        return np.arange(len(y))
-    kept = []
-    for label in range(int(y.max()) + 1):
-        group = np.flatnonzero(y == label)
-        share = -(-len(group) * n_max // len(y))
-        kept.append(group[np.linspace(0, len(group) - 1, share).astype(int)])
-    return np.sort(np.concatenate(kept))
 
 
 def _optimise_kernel(

@@ -53,6 +53,10 @@ SEED = 0
 class Functions(Protocol):
     """P latent functions."""
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the largest arrays."""
+
     def moments(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance at latent coordinates (M, R), each (M, P)."""
 
@@ -94,6 +98,11 @@ class ExactFunctions:
     weights: FloatArray
     roots: FloatArray
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the roots."""
+        return self.roots.nbytes
+
     def moments(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance at positions (M, R), each (M, P)."""
         mean, variance = np.empty((2, len(latent), len(self.weights)))
@@ -130,6 +139,11 @@ class InducedFunctions:
     factor: FloatArray
     weights: FloatArray
     roots: FloatArray
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the roots."""
+        return self.roots.nbytes
 
     def features(self, latent: FloatArray) -> FloatArray:
         """Features of samples, (L, R) -> (L, M)."""

@@ -15,6 +15,7 @@ from bsdr_models.dgplvm.gp_classifier import (
     probit_log_odds,
 )
 from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.numerics.folds import stratified_subset
 from bsdr_models.numerics.probit_ep import expectation_propagation
 from bsdr_models.numerics.probit_gp_functions import (
     ExactFunctions,
@@ -70,7 +71,7 @@ def log_loss(log_p, y):
 @both
 def test_two_classes_are_one_probit(approximation):
     latent, y, new, _ = problem(2)
-    got = fit_gp_classifier(latent, y, 2, approximation=approximation, priors=PRIORS, refit=False)
+    got = fit_gp_classifier(latent, y, 2, approximation=approximation, priors=PRIORS, kernel_parameters=prior_mean())
     scale, t = inputs_of(latent, y), prior_mean()
     K = plain_kernel(latent, latent, scale, t) + 1e-6 * np.eye(len(y))
     fit = METHODS[approximation](K, 2.0 * y - 1.0)
@@ -326,7 +327,7 @@ def test_many_samples_use_inducing_points(monkeypatch):
     monkeypatch.setattr(gp_classifier, "SEARCH_SAMPLES", 40)
     monkeypatch.setattr(gp_classifier, "EXACT_SAMPLES", 50)
     latent, y, new, y_new = problem(3, n=300)
-    some = gp_classifier._stratified_subset(y, 40)
+    some = stratified_subset(y, 40)
     assert len(np.unique(some)) == len(some) <= 43
     assert set(y[some]) == {0, 1, 2}
     got = fit_gp_classifier(latent, y, 3, approximation="ep", priors=PRIORS)
@@ -364,7 +365,7 @@ def test_a_hundred_thousand_samples(approximation, limit):
 
     latent, y, new, y_new = problem(3, n=100_000)
     begin = time.process_time()
-    got = fit_gp_classifier(latent, y, 3, approximation=approximation, priors=PRIORS, refit=False)
+    got = fit_gp_classifier(latent, y, 3, approximation=approximation, priors=PRIORS, kernel_parameters=prior_mean())
     assert time.process_time() - begin < limit
     assert got.converged
     assert log_loss(got.log_probabilities(new), y_new) < 0.6
