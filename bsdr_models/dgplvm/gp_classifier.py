@@ -21,15 +21,15 @@ from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.numerics import temperature
 from bsdr_models.numerics.folds import stratified_subset
 from bsdr_models.numerics.kernels import squared_distances
-from bsdr_models.numerics.probit_gp import Sites
 from bsdr_models.numerics.probit_gp_functions import (
-    EXACT,
+    METHODS,
     Fitted,
     Functions,
     Method,
-    fit_exact,
-    fit_induced,
+    fit_functions,
+    rescale,
 )
+from bsdr_models.numerics.probit_gp_low_rank import Sites, numerical_factor
 from bsdr_models.numerics.probit_kernels import NUGGET, Kernel, SmoothLinearKernel
 
 # Bound on t in the optimisation, in standard deviations of its prior.
@@ -40,8 +40,8 @@ SEARCH_ITER = 50
 # Power of the relative variance by which log odds are divided.
 DAMPING = 0.25
 # Tolerance of an approximation during optimisation, in standard deviations of its marginals.
-SEARCH_TOL = 1e-5
-# Labelled samples above which the functions are sparse; maximum number of inducing points.
+SEARCH_TOL = 1e-4
+# Labelled samples above which the rank is limited; maximum number of inducing points.
 EXACT_SAMPLES = 300
 INDUCING_SAMPLES = 120
 
@@ -155,8 +155,8 @@ def fit_gp_classifier(
     reuse : Kernel, optional
         A fixed kernel.
     n_inducing : int, optional
-        Number of inducing points. By default the fit is exact for up to ``EXACT_SAMPLES`` samples,
-        and has ``INDUCING_SAMPLES`` for more.
+        Number of inducing points. By default the numerical rank of the kernel matrix for up to
+        ``EXACT_SAMPLES`` samples, and ``INDUCING_SAMPLES`` for more.
     relative_variance : (N,), optional
         Variance of the latent coordinates of each sample, relative to its mean.
     conservative_latent : (N, R), optional
@@ -168,7 +168,7 @@ def fit_gp_classifier(
     ValueError
         If no sample has a label, or the approximation is unknown.
     """
-    if approximation not in EXACT:
+    if approximation not in METHODS:
         raise ValueError(f"approximation must be 'laplace' or 'ep', got {approximation!r}")
     known = np.flatnonzero(y_index >= 0)
     if len(known) == 0:
@@ -187,10 +187,7 @@ def fit_gp_classifier(
             )
     if n_inducing is None and len(labelled) > EXACT_SAMPLES:
         n_inducing = INDUCING_SAMPLES
-    if n_inducing is None:
-        fitted = fit_exact(kernel, labelled, signs, approximation)
-    else:
-        fitted = fit_induced(kernel, labelled, signs, approximation, n_inducing)
+    fitted = fit_functions(kernel, labelled, signs, approximation, n_inducing)
     variance = None if relative_variance is None else relative_variance[known]
     log_odds = damp_log_odds(probit_log_odds(fitted.left_out), variance)
     classifier = _calibrate(fitted, log_odds, y, present, n_labels, kernel_converged)
@@ -283,7 +280,7 @@ def _optimise_kernel(
     initial values of the next.
     """
     u = start.inputs(latent)
-    squares, products, nugget = squared_distances(u), u @ u.T, NUGGET * np.eye(len(u))
+    squares, products = squared_distances(u), u @ u.T
     centre = np.array([prior.log_median for prior in priors.classifier])
     sd = np.array([prior.log_sd for prior in priors.classifier])
     sites: list[Sites | None] = [None] * len(signs)
@@ -293,13 +290,14 @@ def _optimise_kernel(
         rate = np.exp(-2.0 * t[1])
         smooth = np.exp(t[0] - 0.5 * rate * squares)
         linear = np.exp(t[2]) * products
-        K = smooth + linear + nugget
+        K = smooth + linear
+        F = rescale(numerical_factor(K)[0], np.diagonal(K), NUGGET)
         value, G = 0.5 * float(x @ x), np.zeros_like(K)
         for p, sign in enumerate(signs):
-            fit = EXACT[approximation](K, sign, start=sites[p], tol=SEARCH_TOL)
+            fit = METHODS[approximation](F, sign, start=sites[p], tol=SEARCH_TOL)
             sites[p] = fit.sites
             value -= fit.log_evidence
-            G += fit.kernel_gradient
+            G += fit.kernel_gradient(F)
         smooth *= G
         slope = np.array([smooth.sum(), rate * np.vdot(smooth, squares), np.vdot(G, linear)])
         return value, x - sd * slope
