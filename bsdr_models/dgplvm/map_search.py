@@ -27,8 +27,8 @@ from bsdr_models.dgplvm.sparse_likelihood import initial_inducing
 from bsdr_models.dgplvm.starts import make_starts
 from bsdr_models.inference.optimise import MapResult, run_map
 
-# Maximum number of samples with a dense mapping and an exact likelihood.
-EXACT_SAMPLES = 2000
+# Maximum number of samples with a dense mapping, and with an exact likelihood at the mode.
+EXACT_SAMPLES, EXACT_LIKELIHOOD = 2000, 700
 # For more samples: centres of the mapping, and inducing points of the likelihood.
 N_CENTRES, N_INDUCING = 300, 100
 # Signal-to-noise variance ratio below which the latent coordinates explain no feature.
@@ -174,7 +174,7 @@ def fit_map(
         )
     initial = [shrink_towards_loo(prior, latent) if prior is not None else latent]
     inducing = None
-    if len(task.X) > EXACT_SAMPLES:
+    if len(task.X) > EXACT_LIKELIHOOD:
         inducing = initial_inducing(initial[0], N_INDUCING, rng)
         objective = replace(objective, n_inducing=len(inducing))
     if n_starts > 1:
@@ -280,7 +280,7 @@ def _closed_form(
 ) -> MapFit:
     """The limit of infinite weight: latent coordinates are held fixed, the kernel is fitted."""
     inducing = None
-    if len(latent) > EXACT_SAMPLES:
+    if len(latent) > EXACT_LIKELIHOOD:
         # Usually one point per class; not for unlabelled samples and additional components.
         inducing = np.unique(latent.round(12), axis=0)
         if len(inducing) > N_INDUCING:
