@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
@@ -23,14 +22,6 @@ one_thread = partial(threadpool_limits, limits=1, user_api="blas")
 MAX_RAW = 1e60
 # Largest R-hat of an identified quantity without a warning.
 R_HAT_LIMIT = 1.05
-
-
-def reset_fit(estimator: BaseEstimator, private: Sequence[str]) -> None:
-    """Delete fitted attributes: those that end in an underscore, and some private ones."""
-    arguments = estimator.get_params(deep=False)
-    for name in [name for name in vars(estimator) if name not in arguments]:
-        if name.endswith("_") or name in private:
-            delattr(estimator, name)
 
 
 def feature_names(estimator: Any) -> np.ndarray:

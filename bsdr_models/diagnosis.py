@@ -12,8 +12,7 @@ import xarray as xr
 
 from bsdr_models import diagnosis_checks as checks
 from bsdr_models.alignment import SUFFIX, align_draws, read_draws
-from bsdr_models.diagnosis_checks import Limits
-from bsdr_models.diagnosis_quantities import ALIGNMENT, derived, identified
+from bsdr_models.diagnosis_checks import ALIGNMENT, Limits, derived, identified
 from bsdr_models.diagnosis_report import Diagnosis, Row
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.registry import REGISTRY

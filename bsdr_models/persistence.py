@@ -19,21 +19,21 @@ import skops.io
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.estimator_mixin import EstimatorMixin
+from bsdr_models.base import Estimator
 
 __all__ = ["load", "save"]
 
 # To raise when fitted attributes change; fields of dataclasses are compared automatically.
-SCHEMA = 2
+SCHEMA = 3
 HEADER = "bsdr_models.json"
 # Further trusted types of other packages.
 OTHERS = ("scipy.sparse._csr.csr_array",)
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to a file, see `EstimatorMixin.save`."""
+    """Write a fitted estimator to a file, see `Estimator.save`."""
     kind = f"{type(estimator).__module__}.{type(estimator).__qualname__}"
-    if not isinstance(estimator, EstimatorMixin) or _fields(kind) is None:
+    if not isinstance(estimator, Estimator) or _fields(kind) is None:
         raise TypeError(f"a {kind} cannot be saved, only estimators of bsdr_models")
     check_is_fitted(estimator)
     _write(Path(os.path.realpath(path)), _pack(estimator))
@@ -70,10 +70,10 @@ DGPLVMClassifier
         raise ValueError(f"{path} cannot be loaded: {error}") from error
 
 
-def _pack(estimator: EstimatorMixin) -> bytes:
+def _pack(estimator: Estimator) -> bytes:
     tree = getattr(estimator, "idata_", None)
     stored = copy(estimator)
-    state = vars(stored)
+    state: dict[str, Any] = stored.__dict__
     if tree is not None:  # skops does not support DataTree
         state["_tree"] = {
             node.path: node.to_dataset(inherit=False).to_dict(data="array") for node in tree.subtree
@@ -95,7 +95,7 @@ def _pack(estimator: EstimatorMixin) -> bytes:
     return buffer.getvalue()
 
 
-def _unpack(contents: bytes) -> EstimatorMixin:
+def _unpack(contents: bytes) -> Estimator:
     with ZipFile(io.BytesIO(contents)) as archive:
         if HEADER not in archive.namelist():
             raise ValueError("it was not saved by bsdr_models")
@@ -108,9 +108,9 @@ def _unpack(contents: bytes) -> EstimatorMixin:
         )
     ours = [name for name in classes if classes[name] is not None]
     estimator: Any = skops.io.loads(contents, trusted=[*ours, *OTHERS])
-    if not isinstance(estimator, EstimatorMixin):
+    if not isinstance(estimator, Estimator):
         raise ValueError(f"it holds a {type(estimator).__qualname__}")
-    state = vars(estimator)
+    state: dict[str, Any] = estimator.__dict__
     state.update({key: Path(state[key]) for key in header["paths"]})
     if hasattr(type(estimator), "idata_"):
         groups = {key: xr.Dataset.from_dict(group) for key, group in state["_tree"].items()}

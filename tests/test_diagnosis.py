@@ -17,7 +17,7 @@ from bsdr_models import (
 )
 from bsdr_models.bsdr import SAMPLING
 from bsdr_models.bsdr.spec import SPEC
-from bsdr_models.diagnosis_quantities import upper_pairs
+from bsdr_models.diagnosis_checks import upper_pairs
 
 CHAINS, DRAWS = 4, 400
 VERDICTS = ("ok", "not converged: ", "too few draws: ", "not applicable: ")

@@ -29,7 +29,7 @@ from bsdr_models import (
     MNPClassifier,
     cross_validated_map,
 )
-from bsdr_models.bm2pca import one_vs_rest_fit, subspace
+from bsdr_models.bm2pca.label_free import one_vs_rest_fit, subspace
 from bsdr_models.bsdr import SAMPLING, gibbs, hierarchical
 from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
 from bsdr_models.numerics.linalg import cholesky
@@ -139,7 +139,8 @@ def test_an_interrupt_while_settings_are_compared(monkeypatch, strategy):
 
 def test_an_interrupt_while_a_sampler_is_calibrated(monkeypatch):
     """Its short runs have draws by then, which would pass for whole ones."""
-    from bsdr_models.bm2pca import sampling, tuning
+    from bsdr_models.bm2pca.conjugate import sampling
+    from bsdr_models.bm2pca.label_free import tuning
 
     monkeypatch.setattr(tuning, "GIBBS_SWEEPS", 5)
     calls = interrupt(monkeypatch, sampling.gibbs, "step_joint", 8)
@@ -151,7 +152,7 @@ def test_an_interrupt_while_a_sampler_is_calibrated(monkeypatch):
 
 
 def test_an_interrupt_while_a_regressor_is_calibrated(monkeypatch):
-    from bsdr_models.bm2pca import mean_field
+    from bsdr_models.bm2pca.conjugate import mean_field
 
     calls = interrupt(monkeypatch, mean_field, "sweep", 70)  # in the second fold
     model = BM2PCARegressor(n_components=2, random_state=0)
@@ -250,7 +251,7 @@ import signal
 import numpy as np
 from sklearn.datasets import load_iris
 from bsdr_models import BM2PCAClassifier, BSDRClassifier, MNPClassifier
-from bsdr_models.bm2pca import mean_field as bm2pca
+from bsdr_models.bm2pca.conjugate import mean_field as bm2pca
 from bsdr_models.bsdr import gibbs, hierarchical, mean_field, mnp
 
 # Of a shell that works in the background a process inherits that it is not to be interrupted.

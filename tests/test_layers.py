@@ -23,16 +23,43 @@ BASE = ("arrays", "dims", "rng", "spec", "metrics", "inputs")
 # Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
 STEPS = ("mean_field", "joint_lbfgs", "gibbs")
 STEPS += ("posterior", "pooling")
-STEPS += ("loss_augmentation", "starts", "views", "rotation", "within_class_metric", "subspace")
-STEPS += ("one_vs_rest", "factor_model", "initial_values")
+STEPS += ("data", "argmax_draws", "ridge_draws", "probit_*")
+STEPS += tuple(
+    f"conjugate.{name}"
+    for name in (
+        "mean_field",
+        "initial_values",
+        "loss_augmentation",
+        "views",
+        "factor_model",
+        "rotation",
+        "gibbs",
+        "*_draws",
+        "inverse_gaussian",
+        "soft_interval",
+        "sample_covariances",
+    )
+)
+STEPS += tuple(
+    f"label_free.{name}"
+    for name in (
+        "*_metric",
+        "subspace",
+        "one_vs_rest",
+        "smooth_hinge",
+        "weighted_ridge",
+        "wishart_evidence",
+    )
+)
+STEPS += ("starts",)
 STEPS += ("likelihood", "sparse_likelihood", "criteria", "dynamics", "back_constraint")
-STEPS += ("objective", "paper_objective", "gp_classifier", "decoder", "latent_inference")
-NUMERICS = ("numerics.*", "data")
+STEPS += ("objective", "paper.paper_objective", "gp_classifier.*", "decoder", "latent_inference")
+NUMERICS = ("numerics.*",)
 CHECKS = ("checks", "frames", "unlabeled")
 # Samples that are not an array in memory, and predictions of them.
-SOURCES = ("block_sources", "block_checks", "subsample", "by_blocks", "classifier")
+SOURCES = ("block_sources", "block_checks")
 # What all estimators offer: saving, reporting, citing.
-ESTIMATORS = ("estimator_mixin", "summary", "text_table")
+ESTIMATORS = ("base", "summary", "text_table")
 DRIVERS = tuple(
     f"inference.{name}"
     for name in (
@@ -44,6 +71,7 @@ DRIVERS = tuple(
         "sample_blocks",
         "checkpoint",
         "tempering",
+        "sampling",
     )
 )
 
@@ -75,7 +103,7 @@ def paper_layers(paper):
             outside=("numpy", "scipy", "xarray"),
         ),
         Layer(
-            modules=(f"{paper}.model",),
+            modules=(f"{paper}.model", f"{paper}.conjugate.model"),
             inside=(
                 *(f"{paper}.{name}" for name in ("priors", "posterior", "settings")),
                 *BASE,
@@ -96,7 +124,7 @@ def paper_layers(paper):
                 "inference.datatree",
             ),
             outside=("numpy", "scipy", "sklearn", "xarray"),
-            lazy=(f"{paper}.model", "inference.engines", "arviz_stats"),
+            lazy=(f"{paper}.model", f"{paper}.conjugate.model", "inference.engines", "arviz_stats"),
         ),
     )
 
@@ -111,7 +139,8 @@ LAYERS = (
     Layer(
         modules=(*DRIVERS, "inference"),
         inside=(*BASE, *NUMERICS, *DRIVERS),
-        outside=("numpy", "scipy", "rich", "joblib", "threadpoolctl"),
+        outside=("numpy", "scipy", "rich", "joblib", "threadpoolctl", "xarray"),
+        lazy=("inference.engines",),
     ),
     Layer(
         modules=("inference.dask_blocks",),
@@ -144,13 +173,21 @@ LAYERS = (
     ),
     Layer(
         modules=ESTIMATORS,
-        inside=(*ESTIMATORS, *CHECKS, *BASE, *NUMERICS, "latent_grid"),
+        inside=(
+            *ESTIMATORS,
+            *CHECKS,
+            *BASE,
+            *NUMERICS,
+            "block_sources",
+            "latent_grid",
+            "inference.datatree",
+        ),
         outside=("numpy", "sklearn", "xarray"),
         lazy=("persistence", "pandas", "plots", "matplotlib"),
     ),
     Layer(  # finds the classes that it stores by their names, when it is asked to
         modules=("persistence",),
-        inside=("estimator_mixin",),
+        inside=("base",),
         outside=("sklearn", "skops", "xarray"),
     ),
     *(layer for paper in PAPERS for layer in paper_layers(paper)),
@@ -303,7 +340,7 @@ import sys
 import numpy as np
 from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.data import make_data
+from bsdr_models.bsdr.data import make_data
 
 rng = np.random.default_rng(0)
 y = np.arange(30) % 3

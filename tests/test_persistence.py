@@ -38,9 +38,10 @@ from bsdr_models import (
     Priors,
     persistence,
 )
-from bsdr_models.bm2pca import label_free, truncated_metric
+from bsdr_models.bm2pca.label_free import fit as label_free
+from bsdr_models.bm2pca.label_free import truncated_metric
 from bsdr_models.bsdr import laplace_blocks
-from bsdr_models.dgplvm import gp_classifier
+from bsdr_models.dgplvm.gp_classifier import fit as gp_classifier
 
 FEW_DRAWS = {"draws": 12, "tune": 12, "chains": 2}
 DRAWS = {"draws": 12, "chains": 2, "random_state": 0}
@@ -737,9 +738,9 @@ def test_a_foreign_class_is_refused_and_not_imported(declared, saved, tmp_path, 
     [
         "os.system",
         "bsdr_models.import_module",  # imported there
-        "bsdr_models.estimator_mixin.os",
+        "bsdr_models.base.os",
         "bsdr_models.demo.main",  # a function
-        "bsdr_models.estimator_mixin.EstimatorMixin.save",
+        "bsdr_models.base.Estimator.save",
         "bsdr_models_evil.Model",
     ],
 )

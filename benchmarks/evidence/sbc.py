@@ -28,6 +28,7 @@ from benchmarks.evidence.simulate import (
 )
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.bsdr import gibbs, hierarchical, predict
+from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.posterior import (
     Metric,
@@ -37,7 +38,6 @@ from bsdr_models.bsdr.posterior import (
 )
 from bsdr_models.bsdr.predict import DrawPosterior
 from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
-from bsdr_models.data import Data
 from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.numerics.design import DenseDesign
 

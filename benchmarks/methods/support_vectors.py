@@ -19,8 +19,8 @@ from sklearn.svm import LinearSVC
 from benchmarks.methods.base import Fitted, Method, scaler_of, spread
 from benchmarks.protocols import Training
 from bsdr_models.bm2pca import selection
+from bsdr_models.bm2pca.label_free.within_class_metric import Spectrum
 from bsdr_models.bm2pca.settings import SCALES
-from bsdr_models.bm2pca.within_class_metric import Spectrum
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 
 COSTS = (0.1, 1.0, 10.0, 100.0)

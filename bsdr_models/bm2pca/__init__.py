@@ -10,7 +10,7 @@ _PUBLIC = {
     "PAPER": "priors",
     "SAMPLING": "priors",
     "Priors": "priors",
-    "build_model": "model",
+    "build_model": "conjugate.model",
 }
 
 __all__ = [

@@ -1,26 +1,26 @@
 """Base class of the estimators of BM2PCA: scaling, views, missing values, reconstruction."""
 
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from scipy.sparse import csr_array, issparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models import frames
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.block_sources import is_block_source
-from bsdr_models.bm2pca import factor_model, paper, sampling, trees
-from bsdr_models.bm2pca.factor_model import FactorModel, Rows
+from bsdr_models.base import LatentSpaceEstimator
+from bsdr_models.block_sources import by_blocks, is_block_source
+from bsdr_models.bm2pca import trees
+from bsdr_models.bm2pca.conjugate import factor_model, sampling
+from bsdr_models.bm2pca.conjugate import fit as paper
+from bsdr_models.bm2pca.conjugate.factor_model import FactorModel, Rows
+from bsdr_models.bm2pca.conjugate.views import Moments, make_view
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.summary_parts import make_summary_parts
 from bsdr_models.bm2pca.task import FitResult, Strategy, Task
-from bsdr_models.bm2pca.views import Moments, make_view
-from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     MAX_RAW,
     check_count,
@@ -30,11 +30,9 @@ from bsdr_models.checks import (
     check_tol,
     fit_scaler,
     one_thread,
-    reset_fit,
 )
-from bsdr_models.estimator_mixin import LatentSpaceMixin
 from bsdr_models.inference.callbacks import ascent_progress
-from bsdr_models.inference.datatree import Context
+from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.rng import as_generator
@@ -42,36 +40,13 @@ from bsdr_models.summary import SummaryParts
 
 validate_samples = partial(frames.validate_samples, missing=True)
 
-# Attributes of a fit whose names do not end in an underscore.
-PRIVATE = (
-    "_learned",
-    "_held_out",
-    "_context",
-    "_reference",
-    "_tree",
-    "_observed",
-    "_task",
-    "_scaler",
-    "_output_scaler",
-    "_seed",
-    "_lazy_completer",
-    "_lazy_decoder",
-)
 
-
-class BaseBM2PCA(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMixin, BaseEstimator
-):
+class BaseBM2PCA(LatentSpaceEstimator):
     """Embedding and reconstruction; subclasses validate targets, fit and predict."""
 
     _spec = SPEC
-
-    def _reset(self) -> None:
-        """Delete the results of an earlier fit."""
-        reset_fit(self, PRIVATE)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_learned")
+    _learned: FitResult
+    _scaler: Scaler | None  # type: ignore[assignment]
 
     def _validate(self, X: Any, y: Any) -> Rows:
         """Validate training samples: float64, NaN marks a missing value."""
@@ -151,7 +126,7 @@ class BaseBM2PCA(
                     f"X is sparse, so never scaled, and no value is larger than {size:.3g}: give "
                     "other units"
                 )
-            self._scaler: Scaler | None = None
+            self._scaler = None
             self.mean_, self.scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
             return X
         if (empty := np.isnan(X).all(axis=1)).any():
@@ -198,7 +173,7 @@ class BaseBM2PCA(
     def transform(
         self, X: Any, *, return_cov: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Embed samples in the latent space.
+        """Latent coordinates of samples.
 
         Parameters
         ----------
@@ -215,11 +190,10 @@ class BaseBM2PCA(
         cov : ndarray of shape (n_samples, n_components, n_components)
             Posterior covariances, if ``return_cov``; too small, as mean field's are.
         """
-        X = self._samples(X)
-        if not return_cov:
-            return self._learned.posterior.latent(X)
-        latent = self._learned.posterior.embed(X)
-        return latent.mean, latent.cov
+        if return_cov:
+            return super().transform(X, return_cov=True)
+        found: FloatArray = self._posterior.latent(self._samples(X))
+        return found
 
     def inverse_transform(self, Z: Any) -> FloatArray:
         """Features at latent coordinates: E[W] z + E[t] of the factor model.
@@ -266,7 +240,7 @@ class BaseBM2PCA(
 
     def _set_fitted(self, result: FitResult, context: Context) -> None:
         """Set the fitted attributes."""
-        self._learned, self._context = result, context
+        self._learned, self._context, self._posterior = result, context, result.posterior
         self._tree: xr.DataTree | None = None
         compared = trees.compare_samples(result, self._task.X)
         self._reference = None if compared is None else compared[0]
@@ -279,12 +253,8 @@ class BaseBM2PCA(
         self.n_iter_ = len(self.lower_bounds_)
         self.converged_, self.interrupted_ = result.converged, result.interrupted
 
-    def _outliers(self, X: Rows) -> tuple[dict[str, FloatArray], dict[str, float]]:
-        """Outlier measures of samples, by name, and the attributes of their reference."""
-        if self._reference is None:
-            return {}, {}
-        X = trees.complete(self._learned, X)
-        return self._reference.compare(X).by_name(), self._reference.attrs()
+    def _outliers(self, X: Rows) -> dict[str, FloatArray]:
+        return super()._outliers(trees.complete(self._learned, X))
 
     def _progress_options(self, *, n_restarts: int, max_iter: int) -> Any:
         """Progress bar of mean field, as options of the coordinate ascent."""
@@ -300,13 +270,13 @@ class BaseBM2PCA(
         return make_summary_parts(self)
 
     @property
-    def idata_(self) -> xr.DataTree:
-        """Posterior draws, fit and data as a DataTree for ArviZ and the plots."""
-        check_is_fitted(self)
-        if self._tree is None:
-            rng = np.random.default_rng(self._seed)
-            self._tree = trees.fit_tree(self._learned, self._context, rng=rng)
-        return self._with_class_probability(self._tree)
+    def _method(self) -> InferenceMethod:
+        method: InferenceMethod = getattr(self, "inference", "mean_field")
+        return method
+
+    def _make_tree(self) -> xr.DataTree:
+        rng = np.random.default_rng(self._seed)
+        return trees.fit_tree(self._learned, self._context, rng=rng)
 
     @property
     def model_(self) -> Any:
@@ -318,13 +288,6 @@ class BaseBM2PCA(
         sampling.check_samples(task, "model_")
         margins = paper.make_margins(task, [self.C_])
         return sampling.declare(task.X, margins, task.priors, n_components=task.n_components)
-
-    def _config(self, priors: Priors) -> dict[str, Any]:
-        """Arguments that determine the fit, apart from the random state."""
-        config = self.get_params(deep=False)
-        for name in ("random_state", "views", "n_jobs"):
-            del config[name]
-        return {**config, "priors": asdict(priors)}
 
     def _spawn(self) -> tuple[np.random.Generator, np.random.Generator]:
         """Random streams of the cross-validation and of the fit; the seed of later draws."""

@@ -5,20 +5,24 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
-import xarray as xr
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca import label_free, paper, sampling, selection, trees, tuning
+from bsdr_models.base import ProbabilisticClassifier
+from bsdr_models.block_sources import by_blocks
+from bsdr_models.bm2pca import selection, trees
 from bsdr_models.bm2pca.base import BaseBM2PCA
+from bsdr_models.bm2pca.conjugate import fit as paper
+from bsdr_models.bm2pca.conjugate import sampling
+from bsdr_models.bm2pca.conjugate.mean_field import Start
+from bsdr_models.bm2pca.label_free import fit as label_free
+from bsdr_models.bm2pca.label_free import tuning
 from bsdr_models.bm2pca.labels import Labels, encode
-from bsdr_models.bm2pca.mean_field import Start
 from bsdr_models.bm2pca.priors import PAPER, SAMPLING, Priors
 from bsdr_models.bm2pca.selection import Selection
 from bsdr_models.bm2pca.settings import Candidate, Grid, Inference, Variant, make_grid
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import FitResult, Strategy, Task
-from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     check_choice,
     feature_names,
@@ -26,9 +30,9 @@ from bsdr_models.checks import (
     warn_not_converged,
     warn_unless_mixed,
 )
-from bsdr_models.classifier import ProbabilisticClassifier
-from bsdr_models.frames import read_truth, sample_labels
+from bsdr_models.frames import sample_labels
 from bsdr_models.inference.datatree import Context
+from bsdr_models.inference.sampling import Schedule
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.rng import RandomState
 
@@ -389,11 +393,13 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 self._task,
                 self.inference,
                 margins=paper.make_margins(self._task, [chosen.cost]),
-                draws=int(self.draws),
-                tune=int(self.tune),
-                chains=int(self.chains),
+                schedule=Schedule(
+                    draws=int(self.draws),
+                    tune=int(self.tune),
+                    chains=int(self.chains),
+                    progressbar=self.progressbar,
+                ),
                 rng=rng,
-                progressbar=self.progressbar,
             )
         self._set_fitted(result, self._make_context(labels, samples))
         for name, value in self._held_out.named().items():
@@ -410,8 +416,6 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     def _make_context(self, labels: Labels, samples: np.ndarray | None) -> Context:
         """Data and settings that the DataTrees record."""
-        config = self._config(self._task.priors)
-        config["unlabeled"] = None if self.unlabeled is None else str(self.unlabeled)
         attrs: dict[str, Any] = {
             "variant": self.variant,
             "strategy": self.strategy,
@@ -433,7 +437,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             feature_names=feature_names(self),
             labels=labels.classes,
             target="multiclass" if labels.exclusive else "multilabel",
-            config=config,
+            config=self._config(priors=self._task.priors),
             attrs=attrs,
         )
 
@@ -470,18 +474,18 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         X = self._samples(X)
         flat = self._exclusive and len(self.classes_) == 2
         if not return_std:
-            mean = self._learned.posterior.score_means(X)
+            mean = self._posterior.score_means(X)
             return mean[:, 0] if flat else mean
-        mean, variance = self._learned.posterior.score_moments(X)
+        mean, variance = self._posterior.score_moments(X)
         std = np.sqrt(variance)
         return (mean[:, 0], std[:, 0]) if flat else (mean, std)
 
     def _log_proba(self, X: Any) -> FloatArray:
-        scores = self._learned.posterior.score_means(X) / self.temperature_
+        scores = self._posterior.score_means(X) / self.temperature_
         return selection.log_probabilities(scores, exclusive=self._exclusive)
 
     def _log_proba_at(self, latent: FloatArray) -> FloatArray:
-        scores = self._learned.posterior.scores_at(latent) / self.temperature_
+        scores = self._posterior.scores_at(latent) / self.temperature_
         return selection.log_probabilities(scores, exclusive=self._exclusive)
 
     @by_blocks
@@ -501,40 +505,6 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         ndarray of shape (n_samples, n_classes)
         """
         return super().predict_proba(X)
-
-    def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """Latent coordinates and probabilities of new samples as a DataTree, for the plots.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-        y : array-like, optional
-            True labels, for confusion matrix and reliability diagram.
-
-        Returns
-        -------
-        xarray.DataTree
-            With group ``predictions``: latent_mean, latent_cov, probability, predicted, y, and
-            the outlier measures t2, q_residual and tail_probability
-            (:mod:`bsdr_models.numerics.outliers`).
-        """
-        samples, X = sample_labels(X), self._samples(X)
-        log_p = self._log_proba(X)
-        outliers, reference = self._outliers(X)
-        return self._context.predictions_tree(
-            self._spec,
-            latent=self._learned.posterior.embed(X),
-            values={
-                "probability": np.exp(log_p),
-                "predicted": self._most_probable(log_p),
-                **outliers,
-            },
-            y=read_truth(y, classes=self._exclusive),
-            samples=samples,
-            inference_method=self.inference,
-            attrs=reference,
-            log_proba_at=self._log_proba_at,
-        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

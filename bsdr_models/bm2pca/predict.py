@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.factor_model import FactorModel, Part, Rows, concatenate_problems
-from bsdr_models.bm2pca.mean_field import Weights, with_ones
-from bsdr_models.numerics.latent_coordinates import LatentCoordinates
+from bsdr_models.bm2pca.conjugate.factor_model import FactorModel, Part, Rows, concatenate_problems
+from bsdr_models.bm2pca.conjugate.mean_field import Weights, with_ones
+from bsdr_models.numerics.relevance import LatentCoordinates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,30 +5,30 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
-import xarray as xr
-from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca import paper, regression, selection
+from bsdr_models.base import GaussianRegressor
+from bsdr_models.bm2pca import selection
 from bsdr_models.bm2pca.base import BaseBM2PCA
-from bsdr_models.bm2pca.mean_field import Start
+from bsdr_models.bm2pca.conjugate import fit as paper
+from bsdr_models.bm2pca.conjugate import regression
+from bsdr_models.bm2pca.conjugate.mean_field import Start
+from bsdr_models.bm2pca.conjugate.regression import LossGrid, make_loss_grid
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.bm2pca.regression import LossGrid, make_loss_grid
 from bsdr_models.checks import (
     check_choice,
     feature_names,
     one_thread,
     warn_not_converged,
 )
-from bsdr_models.frames import read_numbers, read_truth, sample_labels
+from bsdr_models.frames import sample_labels
 from bsdr_models.inference.datatree import Context, output_attrs
 from bsdr_models.numerics.folds import assign_folds, sample_keys
-from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.rng import RandomState
 
 
-class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
+class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
     r"""Bayesian max-margin principal component analysis for real targets.
 
     Each sample has latent coordinates that explain its features and its targets. The negative log
@@ -193,7 +193,8 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
         self._reset()
         samples, X = sample_labels(X), self._validate(X, y)
         grid, priors = self._settings()
-        given, Y = self._scale_outputs(X, y)
+        given, Y = self._scale_outputs(y, missing=True)
+        check_consistent_length(X, Y)
         select_rng, fit_rng = self._spawn()
         self._observed = self._task = self._make_task(
             X, Y, priors=priors, epsilon=regression.EPSILON
@@ -210,21 +211,6 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
 
     def _selected_params(self) -> dict[str, Any]:
         return {"C": self.C_, "epsilon": self.epsilon_}
-
-    def _scale_outputs(self, X: Any, y: Any) -> tuple[FloatArray, FloatArray]:
-        """Targets as given and of zero mean and unit variance, (N, K), NaN if missing."""
-        y = read_numbers(y, missing=True)
-        check_consistent_length(X, y)
-        self._one_output = y.ndim == 1
-        Y = y.reshape(len(y), -1)
-        if (empty := np.isnan(Y).all(axis=0)).any():
-            raise ValueError(f"output {int(empty.argmax())} of y has no target at all")
-        scaler = Scaler.fit(Y)
-        if scaler.constant.any():
-            raise ValueError(f"output {int(scaler.constant.argmax())} of y is constant")
-        self._output_scaler = scaler
-        self.y_mean_, self.y_scale_ = scaler.location, scaler.scale
-        return Y, scaler.transform(Y)
 
     def _choose(self, grid: LossGrid, rng: np.random.Generator) -> tuple[float, float]:
         """C and epsilon, and the factors of the standard deviations."""
@@ -278,7 +264,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             feature_names=feature_names(self),
             labels=np.array([f"y{i}" for i in range(self._task.Y.shape[1])]),
             target="regression",
-            config=self._config(self._task.priors),
+            config=self._config(priors=self._task.priors),
             attrs={
                 "variant": "paper",
                 "C": float(self.C_),
@@ -289,68 +275,7 @@ class BM2PCARegressor(RegressorMixin, BaseBM2PCA):
             },
         )
 
-    def predict(
-        self, X: Any, *, return_std: bool = False
-    ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Predictive mean of the outputs, and their standard deviation.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            NaN marks a missing value.
-        return_std : bool
-            Also return the predictive standard deviation, which includes the noise of a target.
-
-        Returns
-        -------
-        mean, std : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-        """
-        X = self._samples(X)
-        if not return_std:
-            mean = self._learned.posterior.score_means(X)
-            return self._match_shape(mean * self.y_scale_ + self.y_mean_)
-        mean, std = self._moments(X)
-        return self._match_shape(mean), self._match_shape(std)
-
-    def _match_shape(self, values: FloatArray) -> FloatArray:
-        return values[:, 0] if self._one_output else values
-
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        """Predictive mean and standard deviation in the units of y, each (M, K)."""
-        mean, variance = self._learned.posterior.score_moments(X)
+        mean, variance = self._posterior.score_moments(X)
         std = np.sqrt(variance + regression.noise_variance(self.C_, self.epsilon_))
-        return mean * self.y_scale_ + self.y_mean_, std * self.std_factor_ * self.y_scale_
-
-    def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """Latent coordinates and predictions of new samples as a DataTree, for the plots.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-        y : array-like, optional
-            True targets.
-
-        Returns
-        -------
-        xarray.DataTree
-            With group ``predictions``: latent_mean, latent_cov, prediction, prediction_sd, y, and
-            the outlier measures t2, q_residual and tail_probability
-            (:mod:`bsdr_models.numerics.outliers`).
-        """
-        samples, X = sample_labels(X), self._samples(X)
-        mean, std = self._moments(X)
-        outliers, reference = self._outliers(X)
-        return self._context.predictions_tree(
-            self._spec,
-            latent=self._learned.posterior.embed(X),
-            values={"prediction": mean, "prediction_sd": std, **outliers},
-            y=read_truth(y, classes=False),
-            samples=samples,
-            inference_method="mean_field",
-            attrs=reference,
-        )
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
+        return mean, std * self.std_factor_

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bsdr_models.bm2pca import subspace
+from bsdr_models.bm2pca.label_free import subspace
 from bsdr_models.bm2pca.task import Strategy
 from bsdr_models.checks import check_choice
 from bsdr_models.inputs import check_number

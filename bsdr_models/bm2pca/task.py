@@ -9,13 +9,13 @@ from scipy.linalg import eigh
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.bm2pca.factor_model import FactorModel, Rows
-from bsdr_models.bm2pca.loss_augmentation import Margins, margins_of
-from bsdr_models.bm2pca.mean_field import Start, State
-from bsdr_models.bm2pca.predict import DrawPosterior
+from bsdr_models.bm2pca.conjugate.factor_model import FactorModel, Rows
+from bsdr_models.bm2pca.conjugate.loss_augmentation import Margins, margins_of
+from bsdr_models.bm2pca.conjugate.mean_field import Start, State
 from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.inference.sampling import Sampled
 from bsdr_models.numerics.design import row_space
-from bsdr_models.numerics.latent_coordinates import LatentCoordinates
+from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import RANK_TOL, centred_gram
 
 Strategy = Literal["shared", "one_vs_rest"]
@@ -119,25 +119,6 @@ class Task:
         if self.strategy == "shared":
             return np.ascontiguousarray(self.Y[None])
         return np.ascontiguousarray(self.Y.T[:, :, None])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
-    """Result of a sampler.
-
-    draws
-        By name, (chain, draw, ...), components aligned.
-    sample_stats, fit
-        Statistics of the sampler, by name.
-    interrupted
-        Whether the user stopped it.
-    """
-
-    draws: Mapping[str, FloatArray]
-    posterior: DrawPosterior
-    sample_stats: Mapping[str, FloatArray]
-    fit: Mapping[str, FloatArray]
-    interrupted: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ import xarray as xr
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.factor_model import Rows
-from bsdr_models.bm2pca.label_free import OneVsRestPosterior, SubspacePosterior
-from bsdr_models.bm2pca.mean_field import State
+from bsdr_models.bm2pca.conjugate.factor_model import Rows
+from bsdr_models.bm2pca.conjugate.mean_field import State
+from bsdr_models.bm2pca.label_free.fit import OneVsRestPosterior, SubspacePosterior
 from bsdr_models.bm2pca.predict import DrawPosterior, MarginPosterior
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import FitResult

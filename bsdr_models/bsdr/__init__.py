@@ -13,6 +13,7 @@ _PUBLIC = {
     "SAMPLING": "priors",
     "SPARSE": "priors",
     "Priors": "priors",
+    "build_mnp_model": "model",
     "build_model": "model",
 }
 
@@ -26,6 +27,7 @@ __all__ = [
     "HierarchicalPriors",
     "MNPClassifier",
     "Priors",
+    "build_mnp_model",
     "build_model",
 ]
 

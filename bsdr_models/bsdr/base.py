@@ -7,11 +7,12 @@ from typing import Any, Literal, Self, cast, get_args
 
 import numpy as np
 import xarray as xr
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
+from bsdr_models.base import LatentSpaceEstimator
 from bsdr_models.bsdr import hierarchical, predict, sampling, trees
+from bsdr_models.bsdr.data import make_data
 from bsdr_models.bsdr.hierarchical import HierarchicalFit
 from bsdr_models.bsdr.mean_field import Start
 from bsdr_models.bsdr.mean_field_fit import fit_mean_field
@@ -29,7 +30,6 @@ from bsdr_models.bsdr.settings import (
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.summary_parts import summary_parts
 from bsdr_models.bsdr.trees import Context
-from bsdr_models.by_blocks import by_blocks
 from bsdr_models.checks import (
     check_choice,
     check_count,
@@ -39,38 +39,23 @@ from bsdr_models.checks import (
     feature_names,
     fit_scaler,
     one_thread,
-    reset_fit,
     units_of_samples,
     warn_not_converged,
 )
-from bsdr_models.data import make_data
-from bsdr_models.estimator_mixin import LatentSpaceMixin
 from bsdr_models.frames import validate_samples
 from bsdr_models.inference.callbacks import ascent_progress
+from bsdr_models.inference.sampling import Schedule
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.summary import SummaryParts
 
-# Private attributes of a fit, deleted before the next one.
-PRIVATE = (
-    "_hierarchical",
-    "_posterior",
-    "_result",
-    "_scaler",
-    "_output_scaler",
-    "_one_output",
-    "_context",
-    "_tree",
-    "_tree_seed",
-    "_stream",
-)
 
-
-class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMixin, BaseEstimator):
+class BaseBSDR(LatentSpaceEstimator):
     """Scaling, inference, embedding and trees; subclasses validate targets and predict."""
 
     _spec = SPEC
+    _context: Context
 
     def __init__(
         self,
@@ -86,7 +71,6 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
         n_restarts: int = 1,
         max_iter: int = 500,
         tol: float | None = None,
-        integrate_latent: bool = True,
         standardize: bool = True,
         draws: int | None = None,
         tune: int = 1000,
@@ -108,7 +92,6 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
         self.n_restarts = n_restarts
         self.max_iter = max_iter
         self.tol = tol
-        self.integrate_latent = integrate_latent
         self.standardize = standardize
         self.draws = draws
         self.tune = tune
@@ -120,12 +103,6 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
         self.random_state = random_state
 
     # ---------------------------------------------------------------- fitting
-
-    def _reset(self) -> None:
-        reset_fit(self, PRIVATE)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_posterior") or hasattr(self, "_hierarchical")
 
     def _settings(self) -> Settings:
         """Validated arguments of the paper's model, with None replaced."""
@@ -158,7 +135,6 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
                 f"pooling={self.pooling!r} is for variant='hierarchical': predictions of the model "
                 "of the paper are pooled linearly"
             )
-        check_flag("integrate_latent", self.integrate_latent)
         return settings
 
     @property
@@ -237,7 +213,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
             target=target,
             labels=labels,
             projection_prior=settings.projection_prior,
-            config=self._config({name: getattr(settings, name) for name in Settings.__slots__}),
+            config=self._config(inference=self._engine, **settings.named()),
             **context,
         )
         fit = self._fit_mean_field if self._engine == "mean_field" else self._fit_draws
@@ -267,7 +243,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
             target=target,
             labels=labels,
             variant="hierarchical",
-            config=self._config({"priors": priors}),
+            config=self._config(inference=self._engine, priors=priors),
             **context,
         )
         scaled = self._context.X
@@ -295,7 +271,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
 
     def _set_fitted_hierarchical(self, fit: HierarchicalFit) -> None:
         posterior = fit.posterior
-        self._hierarchical = fit
+        self._hierarchical, self._posterior = fit, posterior
         self._set_components(posterior.components(), posterior.coordinates.share)
         self.pooling_power_ = posterior.power
         self.log_evidence_ = fit.total_log_evidence
@@ -361,17 +337,6 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
         self._tree: xr.DataTree | None = None
         return fit_rng
 
-    def _config(self, resolved: dict[str, Any]) -> dict[str, Any]:
-        """Arguments stored in a tree, except for those that do not affect results."""
-        config = self.get_params(deep=False)
-        for name in ("random_state", "n_jobs", "checkpoint"):
-            del config[name]
-        config |= resolved
-        priors = config["priors"]
-        config["priors"] = {name: getattr(priors, name) for name in priors.__dataclass_fields__}
-        config["inference"] = self._engine
-        return config
-
     def _fit_mean_field(self, settings: Settings, rng: np.random.Generator) -> None:
         context = self._context
         priors = replace(settings.priors, latent_scale=float(settings.latent_scale))
@@ -403,7 +368,7 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
             )
         state = result.state
         self._result = result
-        self._posterior: predict.Posterior = predict.MeanFieldPosterior(
+        self._posterior = predict.MeanFieldPosterior(
             state=state, data=data, latent_scale=priors.latent_scale
         )
         self.latent_scale_ = priors.latent_scale
@@ -425,11 +390,13 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
             context,
             priors,
             n_components=self._n_asked,
-            draws=N_DRAWS if self.draws is None else int(self.draws),
-            tune=int(self.tune),
-            chains=int(self.chains),
+            schedule=Schedule(
+                draws=N_DRAWS if self.draws is None else int(self.draws),
+                tune=int(self.tune),
+                chains=int(self.chains),
+                progressbar=self.progressbar,
+            ),
             rng=rng,
-            progressbar=self.progressbar,
         )
         posterior = trees.draw_posterior(
             self._tree["posterior"].to_dataset(),
@@ -482,33 +449,19 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
 
     # ---------------------------------------------------------------- after the fit
 
-    @property
-    def idata_(self) -> xr.DataTree:
-        """Posterior draws, fit and data as a DataTree for ArviZ and the plots."""
-        check_is_fitted(self)
-        if self._tree is None and self.variant_ == "hierarchical":
-            self._tree = trees.hierarchical_tree(
-                self._hierarchical,
-                self._context,
-                rng=np.random.default_rng(self._tree_seed),
-                attrs=self._attrs(),
+    def _make_tree(self) -> xr.DataTree:
+        rng = np.random.default_rng(self._tree_seed)
+        if self.variant_ == "hierarchical":
+            return trees.hierarchical_tree(
+                self._hierarchical, self._context, rng=rng, attrs=self._attrs()
             )
-        elif self._tree is None:
-            assert isinstance(self._posterior, predict.MeanFieldPosterior)
-            self._tree = trees.mean_field_tree(
-                self._posterior,
-                self._result,
-                self._context,
-                rng=np.random.default_rng(self._tree_seed),
-                attrs=self._attrs(),
-            )
-        return self._with_class_probability(self._tree)
+        return trees.mean_field_tree(
+            self._posterior, self._result, self._context, rng=rng, attrs=self._attrs()
+        )
 
     def _attrs(self) -> dict[str, Any]:
         """Attributes of the tree."""
-        attrs: dict[str, Any] = {}
-        if self._reference is not None:
-            attrs |= self._reference.attrs()
+        attrs = super()._attrs()
         if self.variant_ == "hierarchical":
             return attrs | self._hierarchical.attrs()
         attrs["latent_scale"] = float(self.latent_scale_)
@@ -538,45 +491,8 @@ class BaseBSDR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, LatentSpaceMix
         check_is_fitted(self)
         return self._context.variant
 
-    def _samples(self, X: Any) -> FloatArray:
-        """New samples, validated and scaled."""
-        check_is_fitted(self)
-        return self._scaler.transform(validate_samples(self, X, reset=False))
-
     def _samples_of_fit(self, X: Any) -> FloatArray:
         return validate_samples(self, X, reset=True, least=2)
-
-    @by_blocks
-    def transform(
-        self, X: Any, *, return_cov: bool = False
-    ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Latent coordinates of samples.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
-            A Dask array gives a Dask array, as for the other predictions.
-        return_cov : bool
-            Also return the covariance of each sample.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_samples, n_components)
-            Posterior predictive mean of the latent coordinates (the paper, Section II-B3).
-        cov : ndarray of shape (n_samples, n_components, n_components)
-            Their covariance, if ``return_cov``. Mean field underestimates it.
-        """
-        latent = self._embed(self._samples(X))
-        return (latent.mean, latent.cov) if return_cov else latent.mean
-
-    def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
-        """Outlier statistics of samples by name; empty if there were too few training samples."""
-        return {} if self._reference is None else self._reference.compare(X).by_name()
-
-    def _embed(self, X: FloatArray) -> predict.LatentCoordinates:
-        if self.variant_ == "hierarchical":
-            return self._hierarchical.posterior.embed(X)
-        return self._posterior.embed(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -5,12 +5,12 @@ from typing import Any, Self
 import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
-from sklearn.base import RegressorMixin
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.block_checks import check_blocks
+from bsdr_models.base import GaussianRegressor, ProbabilisticClassifier
+from bsdr_models.block_checks import check_blocks, take_subsample
 from bsdr_models.block_sources import (
     check_two_axes,
     is_block_source,
@@ -18,15 +18,13 @@ from bsdr_models.block_sources import (
     make_blocks,
     read_block_labels,
 )
-from bsdr_models.bsdr import laplace_blocks, predict, trees
+from bsdr_models.bsdr import laplace_blocks, trees
 from bsdr_models.bsdr.base import BaseBSDR
 from bsdr_models.bsdr.partial_fit import PartialFit
 from bsdr_models.checks import check_classes, check_variation, encode_labels, one_thread
-from bsdr_models.classifier import ProbabilisticClassifier
-from bsdr_models.frames import read_numbers, read_truth, require_targets, sample_labels
+from bsdr_models.frames import require_targets, sample_labels
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.subsample import take_subsample
 from bsdr_models.unlabeled import read_labels
 
 
@@ -77,9 +75,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         Paper's model: iterations of mean field per restart.
     tol : float, optional
         Paper's model: mean field stops when a round gains less than this many nats; default 0.001.
-    integrate_latent : bool, default=True
-        Paper's model: average predictions over the latent coordinates; otherwise plug in their
-        mean.
+
     standardize : bool, default=True
         Scale the features to unit variance; otherwise they are only centred.
     draws : int, optional
@@ -342,7 +338,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             target="multiclass",
             labels=self.classes_,
             variant="hierarchical",
-            config=self._config({"priors": priors}),
+            config=self._config(inference=self._engine, priors=priors),
             samples=None if samples is None else samples[subsample.index],
             kept=subsample.index,
             n_samples=n_samples,
@@ -374,53 +370,10 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         return self._context.target != "multilabel"
 
     def _log_proba(self, X: FloatArray) -> FloatArray:
-        if self.variant_ == "hierarchical":
-            log_p = self._hierarchical.posterior.log_probabilities(X)
-        else:
-            log_p = predict.label_log_probabilities(
-                self._posterior, X, integrate_latent=self.integrate_latent
-            )
+        log_p = super()._log_proba(X)
         if not self._exclusive:
             return np.minimum(log_p, 0.0)
         return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
-
-    def _log_proba_at(self, latent: FloatArray) -> FloatArray:
-        if self.variant_ == "hierarchical":
-            return self._hierarchical.posterior.log_probabilities_at(latent)
-        return predict.label_log_probabilities_at(self._posterior, latent)
-
-    def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """Latent coordinates and probabilities of new samples as a DataTree, for the plots.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : array-like, optional
-            True labels, for confusion and reliability.
-
-        Returns
-        -------
-        xarray.DataTree
-            With group ``predictions``: latent_mean, latent_cov, probability, predicted, y; and the
-            outlier statistics t2, q_residual and tail_probability
-            (:mod:`bsdr_models.numerics.outliers`).
-        """
-        samples, X = sample_labels(X), self._samples(X)
-        log_p = self._log_proba(X)
-        return self._context.predictions_tree(
-            self._spec,
-            latent=self._embed(X),
-            values={
-                "probability": np.exp(log_p),
-                "predicted": self._most_probable(log_p),
-                **self._outliers(X),
-            },
-            y=read_truth(y, classes=self._exclusive),
-            samples=samples,
-            inference_method=self._method,
-            attrs=self._attrs(),
-            log_proba_at=self._log_proba_at,
-        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -430,7 +383,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         return tags
 
 
-class BSDRRegressor(RegressorMixin, BaseBSDR):
+class BSDRRegressor(GaussianRegressor, BaseBSDR):
     """Bayesian supervised dimensionality reduction for real targets.
 
     A Bayesian reduced-rank regression: samples are projected to ``n_components`` dimensions, in
@@ -440,7 +393,7 @@ class BSDRRegressor(RegressorMixin, BaseBSDR):
     Parameters
     ----------
     n_components, variant, inference, projection_prior, latent_scale, priors, start, \
-n_restarts, max_iter, tol, integrate_latent, standardize, draws, tune, chains, n_jobs, \
+n_restarts, max_iter, tol, standardize, draws, tune, chains, n_jobs, \
 progressbar, random_state
         As for :class:`BSDRClassifier`; the hierarchical model uses at most one component per
         output.
@@ -495,72 +448,20 @@ progressbar, random_state
         self._reset()
         require_targets(self, y)
         samples = sample_labels(X)
-        X, y = self._samples_of_fit(X), read_numbers(y)
-        check_consistent_length(X, y)
-        self._one_output = y.ndim == 1
-        Y = y.reshape(len(X), -1)
-        self._output_scaler = Scaler.fit(Y)
-        if self._output_scaler.constant.any():
-            raise ValueError(
-                f"output {int(self._output_scaler.constant.argmax())} of y is constant"
-            )
-        self.y_mean_, self.y_scale_ = self._output_scaler.location, self._output_scaler.scale
+        X = self._samples_of_fit(X)
+        given, Y = self._scale_outputs(y)
+        check_consistent_length(X, Y)
         labels = np.array([f"y{i}" for i in range(Y.shape[1])])
         return self._fit(
             X,
-            self._output_scaler.transform(Y),
+            Y,
             target="regression",
             labels=labels,
-            given=Y,
+            given=given,
             samples=samples,
             attrs=output_attrs(self._output_scaler),
         )
 
-    def predict(
-        self, X: Any, *, return_std: bool = False
-    ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Posterior predictive mean of the outputs, and its standard deviation.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        return_std : bool
-            Also return the standard deviation of a new output.
-
-        Returns
-        -------
-        mean, std : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-        """
-        mean, std = self._moments(self._samples(X))
-        if self._one_output:
-            mean, std = mean[:, 0], std[:, 0]
-        return (mean, std) if return_std else mean
-
     def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of new outputs, in the units of y: (M, K)."""
-        if self.variant_ == "hierarchical":
-            mean, std = self._hierarchical.posterior.moments(X)
-        else:
-            mean, std = predict.output_moments(
-                self._posterior, X, integrate_latent=self.integrate_latent
-            )
-        return mean * self.y_scale_ + self.y_mean_, std * self.y_scale_
-
-    def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """Latent coordinates and predictions of new samples as a DataTree, for the plots."""
-        samples, X = sample_labels(X), self._samples(X)
-        mean, std = self._moments(X)
-        return self._context.predictions_tree(
-            self._spec,
-            latent=self._embed(X),
-            values={"prediction": mean, "prediction_sd": std, **self._outliers(X)},
-            y=read_truth(y, classes=False),
-            samples=samples,
-            inference_method=self._method,
-            attrs=self._attrs(),
-        )
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
+        found: tuple[FloatArray, FloatArray] = self._posterior.moments(X)
+        return found

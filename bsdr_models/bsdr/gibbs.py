@@ -23,9 +23,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, ProjectionPrior
+from bsdr_models.bsdr import argmax_draws, ridge_draws
+from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.data import Data
-from bsdr_models.numerics import argmax_draws, ridge_draws, truncated_normal
+from bsdr_models.numerics import normal_tail
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.linalg import cholesky
 
@@ -243,7 +244,7 @@ def sample_utilities(state: State, data: Data, *, rng: np.random.Generator) -> F
     if data.target == "multiclass":
         return argmax_draws.draw(eta, data.y, rng=rng)
     sign = np.where(data.y, 1.0, -1.0)
-    return sign * truncated_normal.draw_above(sign * eta, 0.0, rng=rng)
+    return sign * normal_tail.draw_above(sign * eta, 0.0, rng=rng)
 
 
 def sample_scale(state: State, *, rng: np.random.Generator) -> State:

@@ -15,6 +15,7 @@ from scipy.special import log_ndtr, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
+from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.laplace import MOST_LOADINGS, Laplace, fit_laplace
 from bsdr_models.bsdr.pooling import POWERS, pool, weigh_powers
 from bsdr_models.bsdr.posterior import (
@@ -34,9 +35,8 @@ from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import n_workers, run_tasks
 from bsdr_models.inference.tempering import Moves, Tempered, run_tempering
 from bsdr_models.metrics import NO_SIGNAL, HeldOutScore, lack_of_signal, no_signal
-from bsdr_models.numerics import probit_choice
 from bsdr_models.numerics.folds import assign_folds, sample_keys
-from bsdr_models.numerics.latent_coordinates import LatentCoordinates
+from bsdr_models.numerics.relevance import LatentCoordinates
 
 type Engine = Literal["smc", "laplace", "nuts", "advi"]
 
@@ -479,7 +479,7 @@ def fit(
     X : (N, D)
         Centred and scaled features.
     y : ndarray
-        As in :class:`bsdr_models.data.Data`.
+        As in :class:`bsdr_models.bsdr.data.Data`.
     engine : {"smc", "laplace", "nuts", "advi"}, optional
         Tempered sequential Monte Carlo, a normal approximation around the mode, or PyMC's engines.
         None is ``"smc"``, or ``"laplace"`` for large problems.

@@ -29,9 +29,9 @@ from scipy.optimize import minimize
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr import mean_field
+from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.mean_field import Info, State
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.data import Data
 from bsdr_models.numerics.design import Design
 from bsdr_models.numerics.factors import NormalColumns, NormalRows
 from bsdr_models.numerics.linalg import cholesky

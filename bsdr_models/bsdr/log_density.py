@@ -20,10 +20,10 @@ import numpy as np
 from scipy.special import gammaln
 
 from bsdr_models.arrays import FloatArray, ProjectionPrior
+from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.mean_field import State
 from bsdr_models.bsdr.predict import DrawPosterior
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.data import Data
 from bsdr_models.numerics.factors import LOG_2PI
 
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from bsdr_models.arrays import ProjectionPrior
 from bsdr_models.bsdr import joint_lbfgs, mean_field
+from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.mean_field import Start, State
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.data import Data
 from bsdr_models.inference.coordinate_ascent import FitResult, run_coordinate_ascent
 
 # Evaluations of the first joint search. Each search is twice as long as the one before, since its

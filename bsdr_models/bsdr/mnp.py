@@ -17,40 +17,44 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+import xarray as xr
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from bsdr_models import summary
 from bsdr_models.arrays import FloatArray
+from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.bsdr import mean_field
+from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.mean_field import Info, Utilities
 from bsdr_models.bsdr.priors import PAPER, Priors
-from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.bsdr.spec import MNP_SPEC
 from bsdr_models.checks import (
     check_count,
     check_flag,
     check_tol,
     encode_labels,
+    feature_names,
     fit_scaler,
     one_thread,
-    reset_fit,
     units_of_samples,
     warn_not_converged,
 )
-from bsdr_models.classifier import ProbabilisticClassifier
-from bsdr_models.data import Data
-from bsdr_models.estimator_mixin import EstimatorMixin
-from bsdr_models.frames import require_targets, validate_samples
+from bsdr_models.dims import TERM
+from bsdr_models.frames import require_targets, sample_labels, validate_samples
 from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.inference.coordinate_ascent import (
     Extrapolation,
     FitResult,
     run_coordinate_ascent,
 )
+from bsdr_models.inference.datatree import MAX_NUMBERS, Context, InferenceMethod
 from bsdr_models.numerics import orthant
-from bsdr_models.numerics.design import DenseDesign
+from bsdr_models.numerics.design import DenseDesign, Design
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, RidgeColumns
 from bsdr_models.unlabeled import read_labels
+
+# Draws of the tree from q.
+N_DRAWS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +154,29 @@ def unpack(vector: FloatArray, state: State) -> State:
     )
 
 
-class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MNPPosterior:
+    """Posterior of the weights, for predictions."""
+
+    state: State
+    design: Design
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Draws from q of weights (S, D, K) and biases (S, K)."""
+        w, precision = self.state.weights, self.state.weight_precision.mean
+        size = (n_draws, w.mean.shape[1])
+        full = w.mean + self.design.draw(precision, 1.0, size=size, rng=rng)
+        return full[:, 1:], full[:, 0]
+
+    def log_probabilities(self, X: FloatArray) -> FloatArray:
+        """Log probabilities of classes of new samples (M, D), with weights integrated out."""
+        X = _with_ones(X)
+        w, precision = self.state.weights, self.state.weight_precision.mean
+        variance = self.design.row_variance(X, precision, 1.0, precision.shape[1])
+        return orthant.label_log_probs(X @ w.mean, np.sqrt(1.0 + variance))
+
+
+class MNPClassifier(ProbabilisticClassifier):
     """Multinomial probit on all features: the baseline of BSDR, without a projection.
 
     Parameters
@@ -179,6 +205,11 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
     converged_ : bool
     interrupted_ : bool
         Whether the fit was stopped by the user; it can still be used.
+    idata_ : xarray.DataTree
+        Draws of the mean-field posterior, bound and data, for ArviZ and
+        :mod:`bsdr_models.plots`.
+    model_ : pymc.Model
+        The same model on the scaled training samples.
 
     Notes
     -----
@@ -199,7 +230,7 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
     (178, 3)
     """
 
-    _spec = SPEC
+    _spec = MNP_SPEC
 
     def __init__(
         self,
@@ -236,7 +267,8 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         """
         self._reset()
         require_targets(self, y)
-        X, y = validate_samples(self, X, reset=True, least=2), read_labels(y)
+        samples, X = sample_labels(X), validate_samples(self, X, reset=True, least=2)
+        y = read_labels(y)
         check_consistent_length(X, y)
         y = column_or_1d(y, warn=True)
         priors = PAPER if self.priors is None else self.priors
@@ -250,7 +282,17 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
         scaled = self._scaler.transform(X)
         data = make_data(scaled, index, n_labels=len(self.classes_))
-        self._counts = np.bincount(index)
+        self._tree: xr.DataTree | None = None
+        self._context = Context(
+            X=scaled,
+            y=self.classes_[index],
+            samples=samples,
+            index=index,
+            feature_names=feature_names(self),
+            labels=self.classes_,
+            target="multiclass",
+            config=self._config(priors=priors),
+        )
         bar = ascent_progress(
             "MNP, mean field",
             n_restarts=1,
@@ -277,29 +319,25 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
 
     def _set_fitted(self, result: FitResult[State], data: Data) -> None:
         weights = result.state.weights.mean
-        self._state, self._design = result.state, data.design
+        self._posterior = MNPPosterior(state=result.state, design=data.design)
+        self._terms = {name: np.asarray(term) for name, term in result.terms.items()}
         self.intercept_, self.coef_ = weights[0], weights[1:].T
         self.lower_bounds_, self.n_iter_ = result.elbo, len(result.elbo)
         self.converged_, self.interrupted_ = result.converged, result.interrupted
 
-    def _reset(self) -> None:
-        reset_fit(self, ("_state", "_design", "_scaler", "_counts"))
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_state")
-
     def _summary_parts(self) -> summary.SummaryParts:
+        counts = np.unique_counts(self._context.y).counts
         scaling = "each scaled to unit variance" if self.standardize else "centred"
         return summary.SummaryParts(
             sections={
                 "model": [("variant", "the classifier without a projection")],
                 "data": [
                     *summary.data_lines(
-                        (int(self._counts.sum()), self.n_features_in_),
+                        (int(counts.sum()), self.n_features_in_),
                         scaler=self._scaler,
                         scaling=scaling,
                     ),
-                    summary.class_line(self.classes_, self._counts),
+                    summary.class_line(self.classes_, counts),
                 ],
                 "fit": [
                     ("engine", "mean field"),
@@ -314,12 +352,41 @@ class MNPClassifier(ProbabilisticClassifier, EstimatorMixin, BaseEstimator):
             remarks=[summary.NARROW],
         )
 
-    def _samples(self, X: Any) -> FloatArray:
-        check_is_fitted(self)
-        return _with_ones(self._scaler.transform(validate_samples(self, X, reset=False)))
+    @property
+    def _method(self) -> InferenceMethod:
+        return "mean_field"
 
-    def _log_proba(self, X: FloatArray) -> FloatArray:
-        """Log probabilities of classes, with weights integrated out."""
-        w, precision = self._state.weights, self._state.weight_precision.mean
-        variance = self._design.row_variance(X, precision, 1.0, precision.shape[1])
-        return orthant.label_log_probs(X @ w.mean, np.sqrt(1.0 + variance))
+    def _make_tree(self) -> xr.DataTree:
+        """Draws from q, and the bound."""
+        rng = np.random.default_rng(0)
+        shape = self.coef_.T.shape
+        n_draws = int(np.clip(MAX_NUMBERS // self.coef_.size, 20, N_DRAWS))
+        weights, bias = self._posterior.draw(n_draws, rng=rng)
+        psi = self._posterior.state.weight_precision
+        precision = rng.gamma(psi.shape, size=(n_draws, 1 + shape[0], shape[1])) / psi.rate
+        draws = {
+            "weights": weights,
+            "bias": bias,
+            "weight_precision": precision[:, 1:],
+            "bias_precision": precision[:, 0],
+            "coef": self._context.contrast(weights),
+            "bias_centered": self._context.contrast(bias),
+        }
+        fit = {"elbo": self.lower_bounds_, "elbo_terms": np.column_stack([*self._terms.values()])}
+        return self._context.fit_tree(
+            {"posterior": {name: values[None] for name, values in draws.items()}, "fit": fit},
+            self._spec,
+            inference_method="mean_field",
+            n_components=0,
+            attrs={"converged": int(self.converged_), "interrupted": int(self.interrupted_)},
+            coords={TERM: list(self._terms)},
+        )
+
+    @property
+    def model_(self) -> Any:
+        """The ``pymc.Model`` on the scaled training samples."""
+        check_is_fitted(self)
+        from bsdr_models.bsdr.model import build_mnp_model
+
+        context = self._context
+        return build_mnp_model(context.X, context.y, priors=Priors(**context.config["priors"]))

@@ -23,6 +23,7 @@ LAZY_ATTRIBUTES = frozenset(
         "_context",
         "_hierarchical",
         "_n_features_out",
+        "_posterior",
         "_reference",
         "_scaler",
         "_tree",
@@ -178,7 +179,7 @@ class PartialFit(BaseBSDR):
             target="multiclass",
             labels=self.classes_,
             variant="hierarchical",
-            config=self._config({"priors": stream.model.priors}),
+            config=self._config(inference=self._engine, priors=stream.model.priors),
             kept=np.arange(len(y)),
             n_samples=stream.n_samples,
         )

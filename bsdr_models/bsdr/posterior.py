@@ -35,8 +35,8 @@ from scipy.linalg import helmert
 from scipy.special import ndtr
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
+from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.numerics import probit_choice
 from bsdr_models.numerics.factors import LOG_2PI
 
 # Directions with less than this share of the largest variance are dropped, and so are residuals of
@@ -208,7 +208,7 @@ class Problem:
     """Log likelihood as a function of standard normal parameters.
 
     X, y
-        Whitened features, (N, B), and targets as in :class:`bsdr_models.data.Data`.
+        Whitened features, (N, B), and targets as in :class:`bsdr_models.bsdr.data.Data`.
     contrasts
         C, (J, K).
     layout

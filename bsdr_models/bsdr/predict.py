@@ -4,7 +4,7 @@ The prediction of a sample does not depend on its batch. Utilities of a sample a
 through its latent coordinates, which are integrated by a fixed set of quasi-random normal nodes;
 given these, utilities are integrated in closed form or by one-dimensional quadrature [1]_. The
 likelihood under a single draw, where errors of such nodes would not average out, has a quadrature
-over the utilities (:mod:`bsdr_models.numerics.probit_product`). Real targets given the parameters
+over the utilities (:mod:`bsdr_models.bsdr.probit_product`). Real targets given the parameters
 are normal, with a covariance of low rank besides the noise.
 
 Letters: M new samples, S nodes of the latent coordinates (times draws of the parameters), R
@@ -17,6 +17,7 @@ References
        the utilities are variances: the integral over u needs standard deviations.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -24,12 +25,12 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
 from bsdr_models.arrays import FloatArray, Target
+from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.mean_field import State
-from bsdr_models.data import Data
+from bsdr_models.bsdr.probit_product import log_mean, normal_points
 from bsdr_models.numerics import orthant
 from bsdr_models.numerics.factors import LOG_2PI
-from bsdr_models.numerics.latent_coordinates import LatentCoordinates
-from bsdr_models.numerics.probit_product import log_mean, normal_points
+from bsdr_models.numerics.relevance import LatentCoordinates
 
 # Quasi-random nodes of the latent coordinates; minimum per draw of a sampler, and over all draws.
 N_POINTS, N_POINTS_PER_DRAW, N_POINTS_ALL_DRAWS = 32, 4, 1024
@@ -72,8 +73,51 @@ class Outputs:
         return self.mean.mean(axis=1), np.sqrt(variance.mean(axis=1) + self.mean.var(axis=1))
 
 
+class Predictive(ABC):
+    """Predictions of new samples (M, P), scaled as for the fit, averaged over the posterior."""
+
+    __slots__ = ()
+
+    target: Target
+
+    @abstractmethod
+    def utilities(self, X: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Means and standard deviations of the utilities at the nodes, by blocks of samples.
+
+        Yields
+        ------
+        mean, std : (m, S, K)
+            With the unit noise of the probit.
+        """
+
+    @abstractmethod
+    def utilities_at(self, latent: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """The same for samples whose projection is known to be ``latent``, (G, R)."""
+
+    @abstractmethod
+    def outputs(self, X: FloatArray) -> Iterator[Outputs]:
+        """Distribution of real targets, by blocks of samples."""
+
+    def log_probabilities(self, X: FloatArray) -> FloatArray:
+        """Log probabilities of the labels, (M, K).
+
+        Normalised for ``"multiclass"``; for ``"multilabel"`` of each label being 1.
+        """
+        return np.concatenate([_label_log_mean(*each, self.target) for each in self.utilities(X)])
+
+    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
+        """The same for samples whose projection is known to be ``latent`` (G, R): (G, K)."""
+        utilities = self.utilities_at(latent)
+        return np.concatenate([_label_log_mean(*each, self.target) for each in utilities])
+
+    def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of the real targets, each (M, K)."""
+        means, stds = zip(*(part.moments() for part in self.outputs(X)), strict=True)
+        return np.concatenate(means), np.concatenate(stds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeanFieldPosterior:
+class MeanFieldPosterior(Predictive):
     """Posterior of a mean-field fit, for predictions.
 
     data
@@ -85,7 +129,7 @@ class MeanFieldPosterior:
     latent_scale: float
 
     @property
-    def target(self) -> Target:
+    def target(self) -> Target:  # type: ignore[override]
         """Type of the targets."""
         return self.data.target
 
@@ -105,29 +149,21 @@ class MeanFieldPosterior:
         variance = variance + design.outside(X)[:, None] / precision.mean(axis=0)
         return mean, variance + self.latent_scale**2
 
-    def utilities(
-        self, X: FloatArray, *, integrate_latent: bool = True
-    ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Means and standard deviations of the utilities at the nodes, by blocks of samples.
-
-        Yields
-        ------
-        mean, std : (m, S, K)
-            With the unit noise of the probit.
-        """
-        yield from self._utilities(*self._moments(X), integrate_latent=integrate_latent)
+    def utilities(self, X: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """As in the base class."""
+        yield from self._utilities(*self._moments(X))
 
     def utilities_at(self, latent: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """The same for samples whose projection is known to be ``latent``, (G, R)."""
+        """As in the base class."""
         yield from self._utilities(latent, np.full_like(latent, self.latent_scale**2))
 
     def _utilities(
-        self, mean: FloatArray, variance: FloatArray, *, integrate_latent: bool = True
+        self, mean: FloatArray, variance: FloatArray
     ) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Utilities for means and variances of the latent coordinates, each (M, R)."""
         weights = self.state.weights
         r = mean.shape[1]
-        nodes = normal_points(r, N_POINTS) if integrate_latent else np.zeros((1, r))
+        nodes = normal_points(r, N_POINTS)
         size = max(1, BLOCK // (nodes.shape[0] * weights.mean.shape[1]))
         for begin in range(0, mean.shape[0], size):
             part = slice(begin, begin + size)
@@ -136,11 +172,9 @@ class MeanFieldPosterior:
             spread = np.einsum("msp,kpq,msq->msk", full, weights.cov, full, optimize=True)
             yield full @ weights.mean, np.sqrt(1.0 + spread)
 
-    def outputs(self, X: FloatArray, *, integrate_latent: bool = True) -> Iterator[Outputs]:
+    def outputs(self, X: FloatArray) -> Iterator[Outputs]:
         """Real targets of new samples, by blocks: normal, with the exact moments under q."""
         mean, variance = self._moments(X)
-        if not integrate_latent:
-            variance = np.zeros_like(variance)
         weights, tau = self.state.weights, self.state.noise_precision
         assert tau is not None
         full = np.column_stack([np.ones(len(mean)), mean])  # (M, 1 + R)
@@ -154,7 +188,7 @@ class MeanFieldPosterior:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawPosterior:
+class DrawPosterior(Predictive):
     """Posterior draws of a sampler, with stacked chains, for predictions.
 
     projection, weights, bias
@@ -200,20 +234,15 @@ class DrawPosterior:
             cov[part] = np.einsum("msr,msq->mrq", z, z, optimize=True) / len(centred)
         return LatentCoordinates(mean=mean, cov=cov + self.latent_scale**2 * np.eye(r))
 
-    def utilities(
-        self, X: FloatArray, *, integrate_latent: bool = True
-    ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Means and standard deviations of the utilities at the nodes, by blocks of samples.
-
-        Each draw of the parameters has its own nodes.
-        """
-        offset = self._offset(integrate_latent=integrate_latent)
+    def utilities(self, X: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """As in the base class; each draw of the parameters has its own nodes."""
+        offset = self._offset()
         for _, linear in self._linear(X, offset.size):
             mean = (linear[:, :, None] + offset).reshape(len(linear), -1, offset.shape[2])
             yield mean, np.ones_like(mean)
 
     def utilities_at(self, latent: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """The same for samples whose projection is known to be ``latent``, (G, R)."""
+        """As in the base class."""
         offset = self._offset()
         size = max(1, BLOCK // offset.size)
         for begin in range(0, len(latent), size):
@@ -221,24 +250,25 @@ class DrawPosterior:
             mean = (linear[:, :, None] + offset).reshape(len(linear), -1, offset.shape[2])
             yield mean, np.ones_like(mean)
 
-    def _offset(self, *, integrate_latent: bool = True) -> FloatArray:
+    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
+        """As in the base class, of at most `GRID_DRAWS` draws."""
+        return super(DrawPosterior, self.thin(GRID_DRAWS)).log_probabilities_at(latent)
+
+    def _offset(self) -> FloatArray:
         """Bias and latent noise times weights at the nodes of each draw, (S, nodes, K)."""
         n_draws, r, _ = self.weights.shape
-        nodes = np.zeros((n_draws, 1, r))
-        if integrate_latent:
-            each = max(N_POINTS_PER_DRAW, -(-N_POINTS_ALL_DRAWS // n_draws))
-            nodes = normal_points(r, n_draws * each).reshape(n_draws, each, r)
+        each = max(N_POINTS_PER_DRAW, -(-N_POINTS_ALL_DRAWS // n_draws))
+        nodes = normal_points(r, n_draws * each).reshape(n_draws, each, r)
         return self.latent_scale * (nodes @ self.weights) + self.bias[:, None, :]
 
-    def outputs(self, X: FloatArray, *, integrate_latent: bool = True) -> Iterator[Outputs]:
+    def outputs(self, X: FloatArray) -> Iterator[Outputs]:
         """Real targets of new samples, by blocks: one normal for each draw."""
         assert self.noise_precision is not None
-        scale = self.latent_scale if integrate_latent else 0.0
         for _, linear in self._linear(X, self.weights.size):
             yield Outputs(
                 mean=linear + self.bias,
                 noise=1.0 / self.noise_precision[None],
-                loadings=scale * self.weights[None],
+                loadings=self.latent_scale * self.weights[None],
             )
 
     def _linear(self, X: FloatArray, sample_size: int) -> Iterator[tuple[slice, FloatArray]]:
@@ -250,35 +280,6 @@ class DrawPosterior:
             yield part, np.einsum("md,sdk->msk", X[part], coef, optimize=True)
 
 
-type Posterior = MeanFieldPosterior | DrawPosterior
-
-
-def label_log_probabilities(
-    posterior: Posterior, X: FloatArray, *, integrate_latent: bool = True
-) -> FloatArray:
-    """Log probabilities of the labels of new samples, (M, K).
-
-    Normalised for ``"multiclass"``; for ``"multilabel"`` of each label being 1.
-
-    Parameters
-    ----------
-    X : (M, P)
-        Features, scaled as for the fit.
-    integrate_latent : bool
-        Average over the latent coordinates; otherwise plug in their mean.
-    """
-    utilities = posterior.utilities(X, integrate_latent=integrate_latent)
-    return np.concatenate([_label_log_mean(*each, posterior.target) for each in utilities])
-
-
-def label_log_probabilities_at(posterior: Posterior, latent: FloatArray) -> FloatArray:
-    """The same for samples whose projection is known to be ``latent`` (G, R): (G, K)."""
-    if isinstance(posterior, DrawPosterior):
-        posterior = posterior.thin(GRID_DRAWS)
-    utilities = posterior.utilities_at(latent)
-    return np.concatenate([_label_log_mean(*each, posterior.target) for each in utilities])
-
-
 def _label_log_mean(mean: FloatArray, std: FloatArray, target: Target) -> FloatArray:
     """Log mean over nodes of the label probabilities, (m, K), for utilities (m, S, K)."""
     if target == "multilabel":
@@ -288,29 +289,25 @@ def _label_log_mean(mean: FloatArray, std: FloatArray, target: Target) -> FloatA
     return _log_mean(flat.reshape(m, s, k))
 
 
-def log_predictive(
-    posterior: Posterior, X: FloatArray, y: np.ndarray, *, integrate_latent: bool = True
-) -> FloatArray:
+def log_predictive(posterior: Predictive, X: FloatArray, y: np.ndarray) -> FloatArray:
     """Log predictive probability (or density) of the targets of new samples, (M,).
 
     Parameters
     ----------
     X : (M, P)
     y : (M,) of int, (M, K) of bool or (M, K) of float
-        As in :class:`bsdr_models.data.Data`.
-    integrate_latent : bool
-        Average over the latent coordinates; otherwise plug in their mean.
+        As in :class:`bsdr_models.bsdr.data.Data`.
     """
     if posterior.target == "multiclass":
-        log_p = label_log_probabilities(posterior, X, integrate_latent=integrate_latent)
+        log_p = posterior.log_probabilities(X)
         return log_p[np.arange(len(y)), y]
     out, begin = [], 0
     if posterior.target == "regression":
-        for part in posterior.outputs(X, integrate_latent=integrate_latent):
+        for part in posterior.outputs(X):
             out.append(_log_mean(part.log_density(y[begin : begin + len(part.mean)])))
             begin += len(part.mean)
         return np.concatenate(out)
-    for mean, std in posterior.utilities(X, integrate_latent=integrate_latent):
+    for mean, std in posterior.utilities(X):
         sign = np.where(y[begin : begin + len(mean), None], 1.0, -1.0)
         begin += len(mean)
         out.append(_log_mean(log_ndtr(sign * mean / std).sum(axis=2)))
@@ -349,15 +346,6 @@ def _log_label(posterior: DrawPosterior, eta: FloatArray, label: np.ndarray) -> 
     contrast = loadings[:, [own]] - loadings[:, others]
     shared = np.ones((*contrast.shape[:2], 1))  # of the noise of the own utility
     return log_mean(np.concatenate([shared, contrast], axis=2), eta[..., [own]] - eta[..., others])
-
-
-def output_moments(
-    posterior: Posterior, X: FloatArray, *, integrate_latent: bool = True
-) -> tuple[FloatArray, FloatArray]:
-    """Mean and standard deviation of the real targets of new samples, each (M, K)."""
-    parts = posterior.outputs(X, integrate_latent=integrate_latent)
-    means, stds = zip(*(part.moments() for part in parts), strict=True)
-    return np.concatenate(means), np.concatenate(stds)
 
 
 def _log_mean(log_p: FloatArray) -> FloatArray:

@@ -1,19 +1,22 @@
 """Trees of the paper's model by Gibbs sampling, and by NUTS and ADVI through PyMC."""
 
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr import gibbs, trees
+from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.checks import warn_unless_mixed
-from bsdr_models.data import Data
 from bsdr_models.inference import datatree
+from bsdr_models.inference import sampling as inference
 from bsdr_models.inference.gibbs import run_gibbs
+from bsdr_models.inference.sampling import Schedule
 from bsdr_models.numerics.design import DenseDesign
 
 # Draws that prediction averages over.
@@ -26,87 +29,57 @@ def sample(
     priors: Priors,
     *,
     n_components: int,
-    draws: int,
-    tune: int,
-    chains: int,
+    schedule: Schedule,
     rng: np.random.Generator,
-    progressbar: bool,
 ) -> xr.DataTree:
-    """Tree of a fit by ``engine``: "gibbs", "nuts" or "advi"; ADVI has a single chain."""
-    if engine == "gibbs":
-        return _gibbs(context, priors, n_components, draws, tune, chains, rng, progressbar)
-    # PyMC takes most of a second to load.
-    from bsdr_models.inference import engines
-
-    model = declare(context, priors, n_components=n_components)
-    found = engines.run_pymc(
-        engine, model, SPEC, draws=draws, tune=tune, chains=chains, rng=rng, progressbar=progressbar
-    )
-    posterior = found["posterior"].dataset
-    values = {str(name): posterior[name].to_numpy() for name in posterior.data_vars}
-    for derived in SPEC.identified:
-        values.pop(derived, None)
-    stats = found["sample_stats"].dataset if "sample_stats" in found.children else {}
-    numbers = {str(name): np.asarray(stats[name]) for name in stats}
-    fit = found["fit"].dataset if "fit" in found.children else {}
-    return trees.draws_tree(
-        values,
-        context,
-        inference_method=found.attrs["inference_method"],
-        latent_scale=priors.latent_scale,
-        sample_stats={k: v for k, v in numbers.items() if v.ndim == 2},
-        fit={str(name): np.asarray(fit[name]) for name in fit if name in ("elbo", "restarts")},
-        attrs={"interrupted": int(found.attrs.get("interrupted", 0))},
-    )
-
-
-def _gibbs(
-    context: Context,
-    priors: Priors,
-    n_components: int,
-    draws: int,
-    tune: int,
-    chains: int,
-    rng: np.random.Generator,
-    progressbar: bool,
-) -> xr.DataTree:
+    """Tree of a fit by ``engine``: "gibbs", "nuts" or "advi"."""
     data = Data(
         design=DenseDesign(context.X),
         y=context.targets,
         n_labels=len(context.labels),
         target=context.target,
     )
-    prior = context.projection_prior
+    prior, chains = context.projection_prior, schedule.chains
     excluded = {"utilities"}
-    if chains * draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
+    if chains * schedule.draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
         excluded.add("latent")
 
-    def record(state: gibbs.State) -> dict[str, FloatArray]:
-        values = gibbs.to_variables(state, prior)
-        return {name: value for name, value in values.items() if name not in excluded}
-
-    result = run_gibbs(
-        lambda stream: gibbs.init(
+    def init(stream: np.random.Generator) -> gibbs.State:
+        return gibbs.init(
             data,
             priors,
             n_components=n_components,
             projection_prior=prior,
             n_chains=chains,
             rng=stream,
+        )
+
+    def record(state: gibbs.State) -> dict[str, FloatArray]:
+        values = gibbs.to_variables(state, prior)
+        return {name: value for name, value in values.items() if name not in excluded}
+
+    found = inference.sample(
+        engine,
+        schedule,
+        run_gibbs=partial(
+            run_gibbs,
+            init,
+            lambda state, stream: gibbs.step_joint(state, data, priors, rng=stream),
+            record=record,
         ),
-        lambda state, stream: gibbs.step_joint(state, data, priors, rng=stream),
-        record=record,
+        declare=lambda: declare(context, priors, n_components=n_components),
+        spec=SPEC,
         rng=rng,
-        draws=draws,
-        tune=tune,
-        progressbar=progressbar,
     )
+    attrs = {"interrupted": int(found.interrupted)}
     return trees.draws_tree(
-        dict(result.draws),
+        {name: values for name, values in found.draws.items() if name not in SPEC.identified},
         context,
-        inference_method="gibbs",
+        inference_method=cast(datatree.InferenceMethod, engine),
         latent_scale=priors.latent_scale,
-        attrs={"interrupted": int(result.interrupted), "tune": tune},
+        sample_stats=found.sample_stats,
+        fit=found.fit,
+        attrs=attrs | ({"tune": schedule.tune} if engine == "gibbs" else {}),
     )
 
 

@@ -1,7 +1,7 @@
 """Defaults of arguments given as None."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from bsdr_models.arrays import ProjectionPrior
 from bsdr_models.bsdr import mean_field
@@ -21,6 +21,10 @@ class Settings:
     start: mean_field.Start
     tol: float
 
+    def named(self) -> dict[str, Any]:
+        """Arguments by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 # Draws of a chain, except for "smc" and "laplace".
 N_DRAWS = 1000
@@ -37,7 +41,6 @@ PAPER_ONLY = {
     "tol": None,
     "n_restarts": 1,
     "max_iter": 500,
-    "integrate_latent": True,
 }
 
 # The configuration of Gönen (2013).

@@ -19,10 +19,9 @@ from bsdr_models.inference import datatree
 from bsdr_models.inference.coordinate_ascent import FitResult
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.numerics import align
-from bsdr_models.numerics.latent_coordinates import LatentCoordinates
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.outliers import Reference
-from bsdr_models.numerics.relevance import feature_relevance, relevance
+from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
 
 # Draws of a mean-field fit.
 N_DRAWS = 500
@@ -50,7 +49,7 @@ class Context(datatree.Context):
     """Data and settings of a fit of BSDR.
 
     targets
-        As in :class:`bsdr_models.data.Data`.
+        As in :class:`bsdr_models.bsdr.data.Data`.
     variant, projection_prior
         The model; the projection prior is of the paper's model.
     """

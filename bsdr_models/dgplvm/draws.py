@@ -14,6 +14,7 @@ from bsdr_models.dgplvm.learn import (
     score_left_out,
 )
 from bsdr_models.dgplvm.map_search import MapFit, Task, fit_map
+from bsdr_models.inference.sampling import Schedule
 from bsdr_models.metrics import lack_of_signal, no_signal
 
 
@@ -44,9 +45,7 @@ def learn_draws(
     task: Task,
     options: Options,
     *,
-    draws: int,
-    tune: int,
-    chains: int,
+    schedule: Schedule,
     rng: np.random.Generator,
 ) -> FitResult:
     """Posterior draws of the well-posed model.
@@ -54,8 +53,8 @@ def learn_draws(
     Parameters
     ----------
     engine : {"nuts", "advi"}
-    draws, tune, chains : int
-        Draws and warm-up steps per chain; ADVI returns ``draws`` draws in one chain.
+    schedule : Schedule
+    rng : numpy.random.Generator
 
     Raises
     ------
@@ -66,16 +65,7 @@ def learn_draws(
         raise ValueError("inference='nuts' and 'advi' need placement='map' and mapping='kernel'")
     mode = find_mode(task, options, rng=rng)
     sampling.check(task, mode)
-    sampled, interrupted = sampling.sample(
-        engine,
-        task,
-        mode,
-        draws=draws,
-        tune=tune,
-        chains=chains,
-        rng=rng,
-        progressbar=options.progressbar,
-    )
+    sampled = sampling.sample(engine, task, mode, schedule=schedule, rng=rng)
     latents = _stacked(sampled.draws["latent"])
     assert mode.mapping_prior is not None
     posterior, left_out = draws_posterior(
@@ -109,7 +99,7 @@ def learn_draws(
         restarts=tuple(-value for value in mode.search.values),
         settings={"map_width": mode.settings.width, "map_noise": mode.settings.noise},
         converged=False,
-        interrupted=interrupted,
+        interrupted=sampled.interrupted,
         held_out=held_out,
         warnings=() if reason is None else (no_signal(reason),),
         sampled=sampled,

@@ -1,17 +1,16 @@
 """Scikit-learn classifier of D-GPLVM."""
 
 import warnings
-from dataclasses import asdict
 from typing import Any, Literal, Self
 
 import numpy as np
 import xarray as xr
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.by_blocks import by_blocks
+from bsdr_models.base import LatentSpaceEstimator, ProbabilisticClassifier
+from bsdr_models.block_sources import by_blocks
 from bsdr_models.checks import (
     check_choice,
     check_count,
@@ -21,40 +20,29 @@ from bsdr_models.checks import (
     feature_names,
     fit_scaler,
     one_thread,
-    reset_fit,
     warn_unless_mixed,
 )
-from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.dgplvm import settings, trees
 from bsdr_models.dgplvm.draws import declare_model, learn_draws
 from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.learn import FitResult, Options, learn_mode
 from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.paper import learn_paper
+from bsdr_models.dgplvm.paper.fit import learn_paper
 from bsdr_models.dgplvm.predict import LikelihoodEmbedder, MappingEmbedder, Posterior
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dgplvm.summary_parts import summary_parts
-from bsdr_models.estimator_mixin import LatentSpaceMixin
-from bsdr_models.frames import read_truth, require_targets, sample_labels, validate_samples
+from bsdr_models.frames import require_targets, sample_labels, validate_samples
 from bsdr_models.inference.datatree import Context
+from bsdr_models.inference.sampling import Schedule
 from bsdr_models.inputs import check_number
-from bsdr_models.numerics.latent_coordinates import LatentCoordinates
+from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.summary import SummaryParts
 from bsdr_models.unlabeled import encode_known, known_entries
 
-# Attributes that a fit sets, beside those whose names end in an underscore.
-PRIVATE = ("_learned", "_context", "_tree", "_task", "_scaler")
 
-
-class DGPLVMClassifier(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    ProbabilisticClassifier,
-    LatentSpaceMixin,
-    BaseEstimator,
-):
+class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
     r"""Discriminative Gaussian process latent variable model.
 
     The features are smooth functions of latent coordinates in which the classes are separated
@@ -295,18 +283,14 @@ class DGPLVMClassifier(
             self.inference,
             task,
             options,
-            draws=int(self.draws),
-            tune=int(self.tune),
-            chains=int(self.chains),
+            schedule=Schedule(
+                draws=int(self.draws),
+                tune=int(self.tune),
+                chains=int(self.chains),
+                progressbar=self.progressbar,
+            ),
             rng=rng,
         )
-
-    def _reset(self) -> None:
-        """Delete the results of an earlier fit."""
-        reset_fit(self, PRIVATE)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_learned")
 
     def _check_arguments(self) -> Priors:
         """Validate arguments that need no data, and return the priors."""
@@ -396,7 +380,7 @@ class DGPLVMClassifier(
         self, result: FitResult, task: Task, y: np.ndarray, samples: np.ndarray | None
     ) -> None:
         """Set the fitted attributes and issue the warnings of a fit."""
-        self._learned, self._task = result, task
+        self._learned, self._task, self._posterior = result, task, result.posterior
         self._tree: xr.DataTree | None = None
         self._context = Context(
             target="multiclass",
@@ -406,7 +390,7 @@ class DGPLVMClassifier(
             index=task.y_index,
             feature_names=feature_names(self),
             labels=self.classes_,
-            config=self._config(task.priors),
+            config=self._config(priors=task.priors),
             attrs={
                 "variant": self.variant,
                 "weight": task.weight,
@@ -447,11 +431,6 @@ class DGPLVMClassifier(
     def _summary_parts(self) -> SummaryParts:
         return summary_parts(self)
 
-    def _samples(self, X: Any) -> FloatArray:
-        """New samples, validated and scaled."""
-        check_is_fitted(self)
-        return self._scaler.transform(validate_samples(self, X, reset=False))
-
     @by_blocks
     def transform(
         self, X: Any, *, return_cov: bool = False, sequence: Any = None
@@ -476,20 +455,23 @@ class DGPLVMClassifier(
             likelihood, the inverse Hessian at the optimum.
         """
         X = self._samples(X)
-        with one_thread():
-            if sequence is None and not return_cov:
-                return self._learned.posterior.latent(X)
-            found = self._embed(X, sequence)
+        if sequence is None and not return_cov:
+            with one_thread():
+                return self._posterior.latent(X)
+        found = self._embed(X) if sequence is None else self._embed_sequence(X, sequence)
         return (found.mean, found.cov) if return_cov else found.mean
 
-    def _embed(self, X: FloatArray, sequence: Any) -> LatentCoordinates:
-        if sequence is None:
-            return self._learned.posterior.embed(X)
+    def _embed(self, X: FloatArray) -> LatentCoordinates:
+        with one_thread():
+            return super()._embed(X)
+
+    def _embed_sequence(self, X: FloatArray, sequence: Any) -> LatentCoordinates:
         check_consistent_length(X, sequence)
         embedder = self._any_embedder()
         if not isinstance(embedder, LikelihoodEmbedder) or embedder.dynamics is None:
             raise ValueError("sequence needs placement='likelihood' and a fit to sequences")
-        return embedder.embed_sequence(X, np.asarray(sequence))
+        with one_thread():
+            return embedder.embed_sequence(X, np.asarray(sequence))
 
     def inverse_transform(self, Z: Any) -> FloatArray:
         """Mean features at latent coordinates, Eq. (15) of the paper.
@@ -526,62 +508,29 @@ class DGPLVMClassifier(
         return embedder.out_of_range(X)
 
     def _any_embedder(self) -> Any:
-        posterior = self._learned.posterior
-        return (posterior if isinstance(posterior, Posterior) else posterior.draws[0]).embedder
+        return trees.any_embedder(self._learned)
 
     def _log_proba(self, X: FloatArray) -> FloatArray:
         with one_thread():
-            return self._learned.posterior.log_probabilities(X)
+            return super()._log_proba(X)
 
     def _log_proba_at(self, latent: FloatArray) -> FloatArray:
         with one_thread():
-            return self._learned.posterior.log_probabilities_at(latent)
+            return super()._log_proba_at(latent)
 
-    def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
-        """Latent coordinates and class probabilities of new samples, for the plots.
+    def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
+        return trees.out_of_range(self._any_embedder(), X)
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,), optional
-            True labels, for confusion and reliability.
-
-        Returns
-        -------
-        xarray.DataTree
-            Group ``predictions`` holds latent_mean, latent_cov, probability, predicted, y; with a
-            mapping also out_of_range and tail_probability, the share of training samples, each
-            embedded by the others, that are at least as far out.
-        """
-        samples, X = sample_labels(X), self._samples(X)
-        log_p = self._log_proba(X)
-        with one_thread():
-            latent = self._learned.posterior.embed(X)
-        values = {
-            "probability": np.exp(log_p),
-            "predicted": self._most_probable(log_p),
-            **trees.out_of_range(self._any_embedder(), X),
-        }
-        return self._context.predictions_tree(
-            self._spec,
-            latent=latent,
-            values=values,
-            y=read_truth(y, classes=True),
-            samples=samples,
-            inference_method=self.inference,
-            log_proba_at=self._log_proba_at,
-        )
+    def _attrs(self) -> dict[str, Any]:
+        return {}
 
     @property
-    def idata_(self) -> xr.DataTree:
-        """Mode or draws, latent coordinates, landscape and data as a DataTree."""
-        check_is_fitted(self)
-        if self._tree is None:
-            with one_thread():
-                self._tree = trees.fit_tree(
-                    self._learned, self._context, inference_method=self.inference
-                )
-        return self._with_class_probability(self._tree)
+    def _method(self) -> settings.Inference:
+        return self.inference
+
+    def _make_tree(self) -> xr.DataTree:
+        with one_thread():
+            return trees.fit_tree(self._learned, self._context, inference_method=self.inference)
 
     @property
     def model_(self) -> Any:
@@ -595,11 +544,3 @@ class DGPLVMClassifier(
             raise AttributeError("model_ needs variant='whitened': the paper's is no density")
         options = self._options(len(self._task.X))
         return declare_model(self._task, options, rng=np.random.default_rng(0))
-
-    def _config(self, priors: Priors) -> dict[str, Any]:
-        """Arguments to store, without the random state and those that change no result."""
-        config = self.get_params(deep=False)
-        for name in ("random_state", "n_jobs"):
-            del config[name]
-        config["unlabeled"] = None if self.unlabeled is None else str(self.unlabeled)
-        return {**config, "priors": asdict(priors)}

@@ -13,7 +13,8 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.dynamics import Predictor
-from bsdr_models.dgplvm.gp_classifier import GPClassifier, fit_gp_classifier
+from bsdr_models.dgplvm.gp_classifier.fit import GPClassifier, fit_gp_classifier
+from bsdr_models.dgplvm.gp_classifier.probit_kernels import Kernel, SmoothBiasKernel
 from bsdr_models.dgplvm.latent_inference import infer_latent, infer_latent_left_out
 from bsdr_models.dgplvm.leave_one_out import (
     LeaveOneOutFit,
@@ -34,8 +35,8 @@ from bsdr_models.dgplvm.predict import (
     mixture,
 )
 from bsdr_models.inference.optimise import MapResult
+from bsdr_models.inference.sampling import Sampled
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
-from bsdr_models.numerics.probit_kernels import Kernel, SmoothBiasKernel
 
 type Approximation = Literal["laplace", "ep"]
 
@@ -77,15 +78,6 @@ class Options:
     tol: float = 1e-6
     progressbar: bool = False
     n_jobs: int | None = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PosteriorDraws:
-    """Draws by variable, with axes (chain, draw, ...), and statistics of the sampler."""
-
-    draws: Mapping[str, FloatArray]
-    sample_stats: Mapping[str, FloatArray]
-    fit: Mapping[str, FloatArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +123,7 @@ class FitResult:
     interrupted: bool
     held_out: HeldOutScore
     warnings: tuple[str, ...] = ()
-    sampled: PosteriorDraws | None = None
+    sampled: Sampled | None = None
 
 
 def learn_mode(task: Task, options: Options, *, rng: np.random.Generator) -> FitResult:

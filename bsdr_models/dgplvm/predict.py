@@ -13,7 +13,7 @@ from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.dynamics import Predictor
 from bsdr_models.dgplvm.latent_inference import infer_latent, infer_latent_sequence
 from bsdr_models.numerics.kernels import squared_distances
-from bsdr_models.numerics.latent_coordinates import LatentCoordinates
+from bsdr_models.numerics.relevance import LatentCoordinates
 
 # Samples whose derivatives are in memory at a time.
 CHUNK = 512

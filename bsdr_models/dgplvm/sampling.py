@@ -10,18 +10,17 @@ under the auxiliary prior. As the posterior is invariant to rotations of U, the 
 averaged over all rotations. Warm-up then only adapts the step size.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import DenseMapping
-from bsdr_models.dgplvm.learn import PosteriorDraws
 from bsdr_models.dgplvm.map_search import MapFit, Task, make_objective
 from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.dgplvm.spec import SPEC
+from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics import align
 from bsdr_models.numerics.linalg import cholesky
 
@@ -47,12 +46,9 @@ def sample(
     task: Task,
     mode: MapFit,
     *,
-    draws: int,
-    tune: int,
-    chains: int,
+    schedule: Schedule,
     rng: np.random.Generator,
-    progressbar: bool,
-) -> tuple[PosteriorDraws, bool]:
+) -> Sampled:
     """Posterior draws of latent coordinates and kernel parameters.
 
     Parameters
@@ -63,15 +59,13 @@ def sample(
         dynamics.
     mode : MapFit
         Initialises the chains; its settings of the mapping are used.
-    draws, tune, chains : int
-        Draws and warm-up steps per chain; ADVI returns ``draws`` draws in one chain.
+    schedule : Schedule
 
     Returns
     -------
-    sampled : PosteriorDraws
+    Sampled
         ``latent`` (chain, draw, N, R), aligned to the mode, and kernel parameters and criterion
         (chain, draw).
-    interrupted : bool
 
     Raises
     ------
@@ -87,32 +81,29 @@ def sample(
     options: dict[str, Any] = {
         "spec": SPEC,
         "rng": rng,
-        "draws": draws,
+        "draws": schedule.draws,
         "var_names": NAMES,
         "mode": MODE,
-        "progressbar": progressbar,
+        "progressbar": schedule.progressbar,
     }
     x, covariance = curvature(objective, mode)
     if engine == "nuts":
         found = engines.sample_nuts(
             model,
-            tune=tune,
-            chains=chains,
+            tune=schedule.tune,
+            chains=schedule.chains,
             target_accept=TARGET_ACCEPT,
             covariance=covariance,
-            starts=[_initial_values(objective, x, covariance, rng) for _ in range(chains)],
+            starts=[_initial_values(objective, x, covariance, rng) for _ in range(schedule.chains)],
             **options,
         )
     else:
         # ADVI does not converge from a draw of the prior, where J is huge.
         starts = [_initial_values(objective, x, scale * covariance, rng) for scale in ADVI_STARTS]
         found = engines.fit_advi(model, n_iterations=ADVI_STEPS, starts=starts, **options)
-    values = _arrays(found, "posterior")
-    values["latent"] = align_draws(values["latent"], mode.latent)
-    stats = {name: v for name, v in _arrays(found, "sample_stats").items() if v.ndim == 2}
-    fit = {name: v for name, v in _arrays(found, "fit").items() if name in ("elbo", "restarts")}
-    interrupted = bool(found.attrs.get("interrupted", 0))
-    return PosteriorDraws(draws=values, sample_stats=stats, fit=fit), interrupted
+    sampled = Sampled.from_tree(found)
+    latent = align_draws(sampled.draws["latent"], mode.latent)
+    return replace(sampled, draws={**sampled.draws, "latent": latent})
 
 
 def check(task: Task, mode: MapFit) -> None:
@@ -220,10 +211,3 @@ def align_draws(latent: FloatArray, mode: FloatArray) -> FloatArray:
     flat = flat @ align.rotations(flat)
     left, _, right = np.linalg.svd(flat.mean(axis=0).T @ mode)
     return (flat @ (left @ right)).reshape(latent.shape)
-
-
-def _arrays(tree: xr.DataTree, group: str) -> dict[str, FloatArray]:
-    if group not in tree.children:
-        return {}
-    dataset = tree[group].dataset
-    return {str(name): np.asarray(dataset[name]) for name in dataset.data_vars}

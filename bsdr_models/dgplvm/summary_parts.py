@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bsdr_models import summary
-from bsdr_models.dgplvm.gp_classifier import GPClassifier
+from bsdr_models.dgplvm.gp_classifier.fit import GPClassifier
 from bsdr_models.dgplvm.leave_one_out import centroid_slope
 from bsdr_models.dgplvm.predict import Posterior
 

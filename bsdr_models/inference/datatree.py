@@ -31,7 +31,7 @@ from bsdr_models.dims import (
     TERM,
 )
 from bsdr_models.latent_grid import LogProbabilities, add_class_probability, class_frequency
-from bsdr_models.numerics.latent_coordinates import LatentCoordinates
+from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.spec import ModelSpec
 
@@ -162,7 +162,7 @@ class Context:
         self,
         spec: ModelSpec,
         *,
-        latent: LatentCoordinates,
+        latent: LatentCoordinates | None,
         values: Mapping[str, np.ndarray],
         y: Any,
         samples: np.ndarray | None,
@@ -175,7 +175,7 @@ class Context:
         Parameters
         ----------
         spec : ModelSpec
-        latent : LatentCoordinates
+        latent : LatentCoordinates, optional
         values : mapping
             Predictions by name.
         y : array-like, optional
@@ -189,11 +189,14 @@ class Context:
         log_proba_at : callable, optional
             Log class probabilities at latent coordinates, for the colours of a map.
         """
-        group = {"latent_mean": latent.mean, "latent_cov": latent.cov, **values}
+        group = dict(values)
+        if latent is not None:
+            group |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
         if y is not None:
+            n_samples = len(next(iter(values.values())))
             group["y"] = np.asarray(y)
-            if len(group["y"]) != len(latent.mean):
-                raise ValueError(f"y has {len(group['y'])} samples, X has {len(latent.mean)}")
+            if len(group["y"]) != n_samples:
+                raise ValueError(f"y has {len(group['y'])} samples, X has {n_samples}")
         dims = {name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()}
         if self.index is not None:
             group["class_frequency"] = class_frequency(self.index, len(self.labels))
@@ -201,12 +204,12 @@ class Context:
             {"predictions": group},
             spec,
             inference_method,
-            latent.mean.shape[1],
+            0 if latent is None else latent.mean.shape[1],
             attrs=attrs,
             dims=dims,
             coords=None if samples is None else {OBS: samples},
         )
-        if log_proba_at is not None and self.index is not None:
+        if latent is not None and log_proba_at is not None and self.index is not None:
             add_class_probability(tree, "predictions", log_proba_at)
         return tree
 

@@ -133,3 +133,27 @@ def factorise_inplace(matrix: FloatArray, *, name: str) -> tuple[FloatArray, flo
     if info != 0:
         raise np.linalg.LinAlgError(f"{name} is not positive definite")
     return factor, 2.0 * float(np.log(np.diagonal(factor)).sum())
+
+
+def draw_normal(
+    precision: FloatArray, linear: FloatArray, *, name: str, rng: np.random.Generator
+) -> FloatArray:
+    r"""Columns of :math:`N(P^{-1} l, P^{-1})`, independent given P.
+
+    Parameters
+    ----------
+    precision : (..., p, p)
+        P, symmetric positive definite.
+    linear : (..., p, m)
+        l, a column for each draw.
+    name : str
+        Name of P, for the error message.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    (..., p, m)
+    """
+    half = np.linalg.inv(cholesky(precision, name=name))  # P^{-1} = half' half
+    white = half @ linear + rng.standard_normal(linear.shape)
+    return np.swapaxes(half, -1, -2) @ white

@@ -2,7 +2,7 @@ r"""Inverse Mills ratio, and moments of a binary probit utility."""
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import erfcx, log_ndtr
+from scipy.special import erfcx, log_ndtr, ndtri_exp
 
 from bsdr_models.arrays import FloatArray
 
@@ -52,3 +52,20 @@ def positive_probit_moments(eta: ArrayLike, sign: ArrayLike) -> tuple[FloatArray
     if not np.isfinite(a).all():
         raise ValueError("eta must be finite")
     return log_ndtr(a), side * positive_mean(a)
+
+
+# Lower bound of the exponential variate: zero would give an infinite draw.
+_TINY = 1e-300
+
+
+def draw_above(mean: ArrayLike, bound: ArrayLike, *, rng: np.random.Generator) -> FloatArray:
+    """One draw of x ~ N(mean, 1) given x > bound for each element; the arguments broadcast."""
+    return -draw_below(np.negative(mean), np.negative(bound), rng=rng)
+
+
+def draw_below(mean: ArrayLike, bound: ArrayLike, *, rng: np.random.Generator) -> FloatArray:
+    """One draw of x ~ N(mean, 1) given x < bound for each element; the arguments broadcast."""
+    log_cdf = log_ndtr(np.subtract(bound, mean))
+    fall = np.maximum(rng.standard_exponential(np.shape(log_cdf)), _TINY)
+    draw = np.add(mean, ndtri_exp(log_cdf - fall))
+    return np.minimum(draw, np.nextafter(bound, -np.inf))

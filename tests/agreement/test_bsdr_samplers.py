@@ -13,9 +13,9 @@ import pytest
 from arviz_stats.base import array_stats
 
 from bsdr_models.bsdr import gibbs
+from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.priors import SAMPLING
-from bsdr_models.data import Data
 from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.numerics.design import DenseDesign
 

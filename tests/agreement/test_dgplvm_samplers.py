@@ -16,6 +16,7 @@ from sklearn.datasets import load_wine
 from bsdr_models.dgplvm import sampling
 from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
 from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.inference.sampling import Schedule
 
 pytestmark = pytest.mark.slow
 
@@ -57,17 +58,13 @@ def mode_of(problem):
 
 
 def by_engine(engine, problem, mode, *, seed, draws):
-    sampled, _ = sampling.sample(
+    return sampling.sample(
         engine,
         problem,
         mode,
-        draws=draws,
-        tune=300,
-        chains=2,
+        schedule=Schedule(draws=draws, tune=300, chains=2),
         rng=np.random.default_rng(seed),
-        progressbar=False,
     )
-    return sampled
 
 
 def identified(latent, scalars):

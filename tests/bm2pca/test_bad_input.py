@@ -9,7 +9,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from bsdr_models import BM2PCAClassifier, BM2PCARegressor
-from bsdr_models.bm2pca import sampling
+from bsdr_models.bm2pca.conjugate import sampling
 
 pytestmark = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")
 
@@ -327,7 +327,7 @@ def test_max_iter_warns_and_the_result_is_usable(iris, kind):
 
 @pytest.mark.parametrize("name", ["paper", "paper_one_vs_rest", "regressor"])
 def test_an_interrupt_keeps_the_sweeps_so_far(iris, monkeypatch, name):
-    from bsdr_models.bm2pca import mean_field
+    from bsdr_models.bm2pca.conjugate import mean_field
 
     X, y = iris
     step, calls = mean_field.step, []
@@ -370,7 +370,7 @@ def test_an_interrupt_while_sampling_keeps_the_draws(iris, monkeypatch, n_draws)
 
 @pytest.mark.parametrize("name", ["paper", "regressor", "gibbs"])
 def test_an_interrupt_before_the_first_result_leaves_an_unfitted_model(iris, monkeypatch, name):
-    from bsdr_models.bm2pca import mean_field
+    from bsdr_models.bm2pca.conjugate import mean_field
 
     def tired(*args, **kwargs):
         raise KeyboardInterrupt

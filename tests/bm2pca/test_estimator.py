@@ -204,7 +204,7 @@ def test_initial_values_differ_and_random_ones_have_the_lowest_bound(wine):
 
 
 def test_cross_validation_runs_only_if_needed(overlapping, monkeypatch):
-    from bsdr_models.bm2pca import tuning
+    from bsdr_models.bm2pca.label_free import tuning
 
     def refuse(*args, **kwargs):
         raise AssertionError("cross-validation")

@@ -13,11 +13,11 @@ import pytest
 from scipy import optimize, stats
 from scipy.special import gammaln
 
-from bsdr_models.bm2pca import mean_field as mf
-from bsdr_models.bm2pca.loss_augmentation import Hinge
-from bsdr_models.bm2pca.views import make_view
+from bsdr_models.bm2pca.conjugate import mean_field as mf
+from bsdr_models.bm2pca.conjugate.loss_augmentation import Hinge
+from bsdr_models.bm2pca.conjugate.sample_covariances import StackedCovariances
+from bsdr_models.bm2pca.conjugate.views import make_view
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.numerics.sample_covariances import StackedCovariances
 
 LOG_2PI = np.log(2.0 * np.pi)
 

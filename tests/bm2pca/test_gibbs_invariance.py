@@ -19,10 +19,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca import gibbs
-from bsdr_models.bm2pca.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.conjugate import (
+    gibbs,
+    parameter_expansion_draws,
+    soft_interval,
+    soft_margin_draws,
+)
+from bsdr_models.bm2pca.conjugate.loss_augmentation import EpsilonInsensitive, Hinge
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.numerics import parameter_expansion_draws, soft_interval, soft_margin_draws
 
 PRIORS = Priors(
     loading_shape=8.0,

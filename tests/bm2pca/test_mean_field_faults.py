@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca import mean_field as mf
-from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.conjugate import mean_field as mf
+from bsdr_models.bm2pca.conjugate import views
+from bsdr_models.bm2pca.conjugate.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.conjugate.sample_covariances import AxisCovariances
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.numerics.sample_covariances import AxisCovariances
 
 LOG_2PI = np.log(2.0 * np.pi)
 CHECKS = ("monte_carlo", "monotone", "stationary")

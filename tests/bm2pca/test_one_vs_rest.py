@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 from scipy.special import gammaln
 
-from bsdr_models.bm2pca import one_vs_rest as ovr
-from bsdr_models.bm2pca.one_vs_rest_fit import fit as fit_labels
-from bsdr_models.bm2pca.one_vs_rest_fit import joint_search
+from bsdr_models.bm2pca.label_free import one_vs_rest as ovr
+from bsdr_models.bm2pca.label_free.one_vs_rest_fit import fit as fit_labels
+from bsdr_models.bm2pca.label_free.one_vs_rest_fit import joint_search
+from bsdr_models.bm2pca.label_free.within_class_metric import Spectrum
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.bm2pca.within_class_metric import Spectrum
 from bsdr_models.numerics.factors import Gamma
 
 PRIORS = Priors(weight_shape=1.6, weight_rate=0.7)

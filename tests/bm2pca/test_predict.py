@@ -8,12 +8,17 @@ import pytest
 from scipy import sparse
 
 from bsdr_models import BM2PCAClassifier
-from bsdr_models.bm2pca import factor_model as gen
-from bsdr_models.bm2pca.factor_model import FactorModel, Part, concatenate_problems, fit_decoder
-from bsdr_models.bm2pca.mean_field import Weights
+from bsdr_models.bm2pca.conjugate import factor_model as gen
+from bsdr_models.bm2pca.conjugate.factor_model import (
+    FactorModel,
+    Part,
+    concatenate_problems,
+    fit_decoder,
+)
+from bsdr_models.bm2pca.conjugate.mean_field import Weights
+from bsdr_models.bm2pca.conjugate.views import Moments, make_view
 from bsdr_models.bm2pca.predict import DrawPosterior, MarginPosterior
 from bsdr_models.bm2pca.priors import PAPER
-from bsdr_models.bm2pca.views import Moments, make_view
 
 R, K = 3, 2
 N_DRAWS = 100_000

@@ -16,9 +16,14 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAPriors, BM2PCARegressor, BSDRRegressor
-from bsdr_models.bm2pca import regression
+from bsdr_models.bm2pca.conjugate import regression
+from bsdr_models.bm2pca.conjugate.regression import (
+    LossGrid,
+    calibration,
+    make_loss_grid,
+    noise_variance,
+)
 from bsdr_models.bm2pca.priors import SAMPLING
-from bsdr_models.bm2pca.regression import LossGrid, calibration, make_loss_grid, noise_variance
 
 
 def quick(**more):
@@ -352,7 +357,7 @@ def test_samples_without_a_target_improve_the_subspace():
 
 def test_pooled_samples_give_the_same_predictions(monkeypatch):
     """A sweep over pooled samples costs no more than one over the labelled ones."""
-    from bsdr_models.bm2pca import paper
+    from bsdr_models.bm2pca.conjugate import fit as paper
 
     X, new, y, _ = low_rank(60, d=5)
     y = np.where(np.arange(60) % 3 == 0, y, np.nan)

@@ -6,7 +6,9 @@ from scipy.sparse import csr_array
 from scipy.special import expit, softmax
 from sklearn.metrics import log_loss
 
-from bsdr_models.bm2pca import label_free, paper, selection
+from bsdr_models.bm2pca import selection
+from bsdr_models.bm2pca.conjugate import fit as paper
+from bsdr_models.bm2pca.label_free import fit as label_free
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.selection import N_FOLDS, balanced_folds, select, subsample
 from bsdr_models.bm2pca.settings import COSTS, LABEL_FREE_COSTS, SCALES, SWEEPS, make_grid

@@ -7,8 +7,8 @@ import pytest
 from scipy import optimize
 from scipy.sparse.linalg import aslinearoperator
 
-from bsdr_models.bm2pca import subspace as ss
-from bsdr_models.bm2pca.subspace import Settings, State
+from bsdr_models.bm2pca.label_free import subspace as ss
+from bsdr_models.bm2pca.label_free.subspace import Settings, State
 
 # No number is its own inverse and no two agree.
 SETTINGS = Settings(cost=3.5, latent_variance=0.02, projection_precision=0.6, weight_precision=1.4)

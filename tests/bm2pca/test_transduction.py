@@ -9,10 +9,16 @@ from scipy import sparse
 from scipy.special import softmax
 from sklearn.datasets import load_digits
 
-from bsdr_models.bm2pca import mixture, one_vs_rest, one_vs_rest_fit, subspace, transduction
+from bsdr_models.bm2pca.label_free import (
+    mixture,
+    one_vs_rest,
+    one_vs_rest_fit,
+    subspace,
+    transduction,
+)
+from bsdr_models.bm2pca.label_free.transduction import fit_responsibilities
+from bsdr_models.bm2pca.label_free.within_class_metric import Spectrum
 from bsdr_models.bm2pca.priors import PAPER
-from bsdr_models.bm2pca.transduction import fit_responsibilities
-from bsdr_models.bm2pca.within_class_metric import Spectrum
 
 # N, d, K
 SHAPES = {"tall": (14, 3, 3), "wide": (9, 12, 2), "many classes": (20, 6, 5)}

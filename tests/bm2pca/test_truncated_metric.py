@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bsdr_models.bm2pca import one_vs_rest, subspace, truncated_metric
-from bsdr_models.bm2pca.truncated_metric import TruncatedSpectrum, fit_spectrum
-from bsdr_models.bm2pca.within_class_metric import Spectrum
+from bsdr_models.bm2pca.label_free import one_vs_rest, subspace, truncated_metric
+from bsdr_models.bm2pca.label_free.truncated_metric import TruncatedSpectrum, fit_spectrum
+from bsdr_models.bm2pca.label_free.within_class_metric import Spectrum
 
 N, D, K = 30, 45, 3
 RANK = N - K

@@ -12,13 +12,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models import BSDRClassifier, BSDRRegressor
 from bsdr_models.bsdr import log_density
+from bsdr_models.bsdr.data import make_data
 from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.predict import DrawPosterior, log_likelihood
 from bsdr_models.bsdr.predictive_check import draw_targets, predictive_check
 from bsdr_models.bsdr.priors import SAMPLING, Priors
 from bsdr_models.bsdr.trees import draw_posterior
-from bsdr_models.data import make_data
 
 N, D, R, K, S = 12, 2, 2, 3, 2
 PRIORS = Priors(

@@ -303,16 +303,6 @@ def test_decision_function_of_two_classes_is_the_log_odds(overlapping):
     np.testing.assert_array_equal(model.predict(X), np.where(p[:, 1] > 0.5, "yes", "no"))
 
 
-def test_integrating_latent_coordinates_makes_predictions_less_certain(overlapping):
-    X, y = overlapping
-    arguments = {"variant": "paper", "projection_prior": "columnwise", "random_state": 0}
-    integrated = BSDRClassifier(**arguments).fit(X, y)
-    plug_in = BSDRClassifier(**arguments, integrate_latent=False).fit(X, y)
-    np.testing.assert_array_equal(integrated.transform(X), plug_in.transform(X))
-    certainty = plug_in.predict_proba(X).max(axis=1).mean()
-    assert integrated.predict_proba(X).max(axis=1).mean() < certainty
-
-
 def test_probabilities_are_calibrated():
     """Labels from the model: events of probability p have a frequency of p."""
     rng = np.random.default_rng(93)

@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 
 from bsdr_models.bsdr import gibbs
+from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.model import build_model
-from bsdr_models.data import Data
 from bsdr_models.numerics.design import SpectralDesign
 
 KINDS = ("entrywise", "columnwise", "rowwise")

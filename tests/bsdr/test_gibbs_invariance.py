@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from bsdr_models.bsdr import gibbs
+from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.data import Data
 from bsdr_models.numerics.design import DenseDesign
 
 PRIORS = Priors(

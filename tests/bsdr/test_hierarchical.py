@@ -613,7 +613,6 @@ OTHERS = {
     "tol": 1e-3,
     "max_iter": 100,
     "n_restarts": 2,
-    "integrate_latent": False,
 }
 
 

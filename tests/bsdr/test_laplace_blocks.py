@@ -109,7 +109,7 @@ def test_covariances_need_one_block_of_a_dask_array_at_a_time(put, data, whole, 
 
 
 def test_trees_have_a_subsample(data, monkeypatch):
-    monkeypatch.setattr("bsdr_models.subsample.N_KEPT", 60)
+    monkeypatch.setattr("bsdr_models.block_checks.N_KEPT", 60)
     model = fit(*data, block_size=33)
     tree = model.idata_
     kept = tree["fit"]["obs"].to_numpy()

@@ -8,8 +8,8 @@ import pytest
 from bsdr_models import BSDRClassifier
 from bsdr_models.bsdr import joint_lbfgs
 from bsdr_models.bsdr import mean_field as mf
+from bsdr_models.bsdr.data import make_data
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.data import make_data
 
 FLOAT = 8
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_iris, load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
@@ -15,10 +15,11 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bsdr_models import MNPClassifier, Priors
-from bsdr_models.bsdr import mnp
+from bsdr_models import MNPClassifier, Priors, plots
+from bsdr_models.bsdr import build_mnp_model, mnp
 from bsdr_models.bsdr.mean_field import make_utilities
 from bsdr_models.bsdr.priors import PAPER
+from bsdr_models.numerics import orthant
 from bsdr_models.numerics.factors import Gamma
 
 # All hyper-parameters differ.
@@ -197,7 +198,7 @@ def test_probabilities_are_frequencies_under_q():
     np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
     rng = np.random.default_rng(52)
     size = 200_000
-    psi = model._state.weight_precision.mean
+    psi = model._posterior.state.weight_precision.mean
     mean = np.vstack([model.intercept_, model.coef_.T])
     t = np.stack(
         [
@@ -310,3 +311,51 @@ def test_priors_change_the_fit_and_default_to_the_papers():
     np.testing.assert_array_equal(default, MNPClassifier(priors=PAPER).fit(X, y).coef_)
     tight = MNPClassifier(priors=Priors(weight_shape=1e4, weight_rate=1.0)).fit(X, y).coef_
     assert np.abs(tight).max() < 0.1 * np.abs(default).max()
+
+
+def test_the_declared_model_has_the_joint_density():
+    """Student-t weights and biases, and the probability of each label, at random points."""
+    rng = np.random.default_rng(31)
+    X, y = rng.standard_normal((9, 4)), np.arange(9) % 3
+    model = build_mnp_model(X, y, priors=PAPER)
+    density = model.compile_logp()
+    t = stats.t(2.0 * PAPER.weight_shape, scale=(PAPER.weight_rate / PAPER.weight_shape) ** 0.5)
+    for _ in range(3):
+        W, b = rng.standard_normal((4, 3)), rng.standard_normal(3)
+        choice = orthant.label_log_probs(X @ W + b, np.ones((9, 3)))[np.arange(9), y]
+        expected = t.logpdf(W).sum() + t.logpdf(b).sum() + choice.sum()
+        np.testing.assert_allclose(density({"weights": W, "bias": b}), expected, rtol=1e-6)
+
+
+def test_tree_holds_draws_of_the_fit():
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = MNPClassifier().fit(X[::2], names[::2])
+    posterior = model.idata_["posterior"].dataset
+    assert list(posterior["coef"].coords["feature"].values) == list(X.columns)
+    w, n = model._posterior.state.weights, posterior.sizes["draw"]
+    sd = posterior["weights"].std("draw").to_numpy()[0]
+    np.testing.assert_allclose(
+        posterior["weights"].mean("draw").to_numpy()[0], w.mean[1:], atol=5 * sd.max() / n**0.5
+    )
+    variance = w.mean_square - w.mean**2
+    np.testing.assert_allclose(sd**2, variance[1:], rtol=0.25)
+    new = model.predict_idata(X[1::2], names[1::2])["predictions"].dataset
+    np.testing.assert_array_equal(new["probability"], model.predict_proba(X[1::2]))
+    assert (new["obs"].to_numpy() == X.index[1::2]).all()
+    assert {v.name for v in model.model_.free_RVs} == {"weights", "bias"}
+
+
+def test_plots_that_need_no_latent_space():
+    X, y = load_iris(return_X_y=True)
+    model = MNPClassifier().fit(X[::2], y[::2])
+    new = model.predict_idata(X[1::2], y[1::2])
+    for ax in (
+        plots.plot_reliability(new),
+        plots.plot_confusion(new),
+        plots.plot_bound(model.idata_),
+    ):
+        assert ax.has_data()
+    model.plot_features()
+    with pytest.raises(ValueError, match="latent_mean"):
+        plots.plot_map(new)

@@ -11,10 +11,10 @@ from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 
 from bsdr_models.bsdr import predict
+from bsdr_models.bsdr.data import make_data
 from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.data import make_data
 
 N_DRAWS = 200_000
 TARGETS = ("multiclass", "multilabel", "regression")
@@ -111,7 +111,7 @@ def test_label_probabilities_are_frequencies_under_q(prior, latent_scale):
     X, posterior = mean_field("multiclass", prior=prior, latent_scale=latent_scale)
     rng = np.random.default_rng(1)
     X_new = 1.5 * rng.standard_normal((3, 4))
-    got = np.exp(predict.label_log_probabilities(posterior, X_new))
+    got = np.exp(posterior.log_probabilities(X_new))
     np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
     for row, probability in zip(X_new, got, strict=True):
         _, eta = draw_linear_predictors(X, posterior, row, rng)
@@ -128,7 +128,7 @@ def test_directions_outside_the_row_space_have_their_prior_variance():
     z, eta = draw_linear_predictors(X, posterior, row, rng, size=50_000)
     label = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
     frequency = np.bincount(label, minlength=3) / len(label)
-    got = np.exp(predict.label_log_probabilities(posterior, row[None]))[0]
+    got = np.exp(posterior.log_probabilities(row[None]))[0]
     np.testing.assert_allclose(got, frequency, atol=4 * 0.5 / len(label) ** 0.5 + 4e-3)
 
     latent = posterior.embed(row[None])
@@ -138,13 +138,13 @@ def test_directions_outside_the_row_space_have_their_prior_variance():
 
 
 def test_multilabel_predictions_are_frequencies_under_q():
-    """Marginal ones by `label_log_probabilities`, joint ones by `log_predictive`."""
+    """Marginal ones by `log_probabilities`, joint ones by `log_predictive`."""
     X, posterior = mean_field("multilabel")
     rng = np.random.default_rng(3)
     row = rng.standard_normal(4)
     _, eta = draw_linear_predictors(X, posterior, row, rng)
     on = eta + rng.standard_normal(eta.shape) > 0.0
-    got = np.exp(predict.label_log_probabilities(posterior, row[None]))[0]
+    got = np.exp(posterior.log_probabilities(row[None]))[0]
     tolerance = 4 * 0.5 / N_DRAWS**0.5 + 4e-3
     np.testing.assert_allclose(got, on.mean(axis=0), atol=tolerance)
     for y in np.array([[0, 0, 0], [1, 0, 1], [1, 1, 1]], dtype=bool):
@@ -160,21 +160,16 @@ def test_regression_moments_are_those_of_draws_from_q():
     tau = posterior.state.noise_precision
     noise = rng.gamma(tau.shape, 1.0 / tau.rate, size=eta.shape) ** -0.5
     y = eta + noise * rng.standard_normal(eta.shape)
-    mean, std = predict.output_moments(posterior, row[None])
+    mean, std = posterior.moments(row[None])
     np.testing.assert_allclose(mean[0], y.mean(axis=0), atol=4 * y.std() / N_DRAWS**0.5)
     np.testing.assert_allclose(std[0], y.std(axis=0), rtol=0.015)
-
-    mean, std = predict.output_moments(posterior, row[None], integrate_latent=False)
-    plug_in = posterior.embed(row[None]).mean @ posterior.state.weights.mean[1:]
-    np.testing.assert_allclose(mean[0], plug_in[0] + posterior.state.weights.mean[0])
-    assert (std < y.std(axis=0)).all()
 
 
 def test_regression_density_has_these_moments():
     """The joint density of the outputs integrates to one and has the same moments."""
     _, posterior = mean_field("regression")
     row = np.random.default_rng(5).standard_normal((1, 4))
-    mean, std = predict.output_moments(posterior, row)
+    mean, std = posterior.moments(row)
     nodes, weights = hermite(3, 24)
     y = mean + 1.3 * std * nodes
     log_q = norm.logpdf(y, mean, 1.3 * std).sum(axis=1)
@@ -184,31 +179,12 @@ def test_regression_density_has_these_moments():
     np.testing.assert_allclose(np.sqrt(each @ (y - mean) ** 2), std[0], rtol=2e-3)
 
 
-def test_plug_in_uses_the_mean_of_latent_coordinates():
-    _, posterior = mean_field("multiclass")
-    X_new = np.random.default_rng(6).standard_normal((5, 4))
-    z, w = posterior.embed(X_new).mean, posterior.state.weights
-    full = np.column_stack([np.ones(5), z])
-    variance = 1.0 + np.einsum("mp,kpq,mq->mk", full, w.cov, full)
-    rng = np.random.default_rng(7)
-    got = np.exp(predict.label_log_probabilities(posterior, X_new, integrate_latent=False))
-    for mean, var, probability in zip(full @ w.mean, variance, got, strict=True):
-        label = (mean + np.sqrt(var) * rng.standard_normal((N_DRAWS, 3))).argmax(axis=1)
-        frequency = np.bincount(label, minlength=3) / N_DRAWS
-        np.testing.assert_allclose(probability, frequency, atol=4 * 0.5 / N_DRAWS**0.5)
-    integrated = np.exp(predict.label_log_probabilities(posterior, X_new))
-    assert integrated.max(axis=1).mean() < got.max(axis=1).mean()  # it is less certain
-
-
-# ------------------------------------------------------------------------------------- draws
-
-
 @pytest.mark.parametrize("r", [1, 2, 4])
 def test_draws_give_label_frequencies(r):
     posterior = random_draws("multiclass", r=r)
     rng = np.random.default_rng(8)
     X_new = rng.standard_normal((3, 4))
-    got = np.exp(predict.label_log_probabilities(posterior, X_new))
+    got = np.exp(posterior.log_probabilities(X_new))
     np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
     for row, probability in zip(X_new, got, strict=True):
         eta, _ = linear_predictors_of_draws(posterior, row, rng, 6000)
@@ -224,7 +200,7 @@ def test_draws_give_joint_frequencies_of_labels():
     eta, _ = linear_predictors_of_draws(posterior, row, rng, 6000)
     on = eta + rng.standard_normal(eta.shape) > 0.0
     tolerance = 4 * 0.5 / len(on) ** 0.5 + 6e-3
-    got = np.exp(predict.label_log_probabilities(posterior, row[None]))[0]
+    got = np.exp(posterior.log_probabilities(row[None]))[0]
     np.testing.assert_allclose(got, on.mean(axis=0), atol=tolerance)
     for y in np.array([[0, 0, 1], [1, 0, 1], [1, 1, 0]], dtype=bool):
         joint = np.exp(predict.log_predictive(posterior, row[None], y[None]))[0]
@@ -335,12 +311,9 @@ def test_regression_moments_of_draws():
     row = rng.standard_normal(4)
     eta, index = linear_predictors_of_draws(posterior, row, rng, 6000)
     y = eta + posterior.noise_precision[index] ** -0.5 * rng.standard_normal(eta.shape)
-    mean, std = predict.output_moments(posterior, row[None])
+    mean, std = posterior.moments(row[None])
     np.testing.assert_allclose(mean[0], y.mean(axis=0), atol=4 * y.std() / len(y) ** 0.5)
     np.testing.assert_allclose(std[0], y.std(axis=0), rtol=0.01)
-    plug_in, narrow = predict.output_moments(posterior, row[None], integrate_latent=False)
-    np.testing.assert_allclose(plug_in, mean, rtol=1e-12)
-    assert (narrow < std).all()
 
 
 def test_thinned_draws_are_evenly_spaced():
@@ -366,9 +339,9 @@ def test_predictions_do_not_depend_on_the_batch(kind, target, monkeypatch):
 
     def outputs(X_new, targets):
         if target == "regression":
-            yield from predict.output_moments(posterior, X_new)
+            yield from posterior.moments(X_new)
         else:
-            yield predict.label_log_probabilities(posterior, X_new)
+            yield posterior.log_probabilities(X_new)
         yield predict.log_predictive(posterior, X_new, targets)
         if kind == "draws":
             yield predict.log_likelihood(posterior, X_new, targets).T

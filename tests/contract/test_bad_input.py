@@ -491,7 +491,7 @@ ARGUMENTS_REFUSED = {
     "epsilon": (-0.1, np.nan, "cross", True),
     "n_sweeps": (0, 1.5, -2, True, "all", None),
     "tol": (-1e-3, np.nan, np.inf, "small", True),
-    **dict.fromkeys(("standardize", "integrate_latent", "reuse_kernel"), FLAGS),
+    **dict.fromkeys(("standardize", "reuse_kernel"), FLAGS),
     "priors": ("paper", {"weight_shape": 1.0}, 3),
     "pooling": ("best", None, True, -0.1, 1.5, np.nan),
     "views": (["a", "b"], "abcd"),

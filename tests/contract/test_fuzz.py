@@ -43,7 +43,7 @@ CHOICES = {
         {**PAPER, "latent_scale": 1e-3, "projection_prior": "entrywise"},
         {**PAPER, "latent_scale": 30.0, "projection_prior": "rowwise"},
         {**PAPER, "latent_scale": 0.3, "projection_prior": "columnwise", "standardize": False},
-        {**PAPER, "start": "random", "integrate_latent": False},
+        {**PAPER, "start": "random"},
     ),
     "MNPClassifier": ({"max_iter": 4}, {"max_iter": 4, "standardize": False}),
     "BM2PCAClassifier": (

@@ -15,7 +15,7 @@ from sklearn.metrics import log_loss
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
 from bsdr_models.dgplvm import map_search as fit_module
-from bsdr_models.dgplvm import paper_fit
+from bsdr_models.dgplvm.paper import paper_fit
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.inference.optimise import run_map
 

@@ -11,7 +11,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
 from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
-from bsdr_models.dgplvm.paper_fit import fit_paper
+from bsdr_models.dgplvm.paper.paper_fit import fit_paper
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.inference.optimise import run_map
 

@@ -7,21 +7,21 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import norm
 
-from bsdr_models.dgplvm import gp_classifier
-from bsdr_models.dgplvm.gp_classifier import (
+from bsdr_models.dgplvm.gp_classifier import fit as gp_classifier
+from bsdr_models.dgplvm.gp_classifier.fit import (
     fit_gp_classifier,
     kernel_at_prior,
     one_against_rest,
     probit_log_odds,
 )
-from bsdr_models.dgplvm.priors import LogNormal, Priors
-from bsdr_models.numerics.folds import stratified_subset
-from bsdr_models.numerics.probit_gp_functions import METHODS, fit_functions
-from bsdr_models.numerics.probit_kernels import (
+from bsdr_models.dgplvm.gp_classifier.probit_gp_functions import METHODS, fit_functions
+from bsdr_models.dgplvm.gp_classifier.probit_kernels import (
     SmoothBiasKernel,
     SmoothLinearKernel,
     kernel_matrix,
 )
+from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.numerics.folds import stratified_subset
 
 PRIORS = Priors()
 both = pytest.mark.parametrize("approximation", METHODS)
@@ -77,7 +77,9 @@ def log_loss(log_p, y):
 @both
 def test_two_classes_are_one_probit(approximation):
     latent, y, new, _ = problem(2)
-    got = fit_gp_classifier(latent, y, 2, approximation=approximation, priors=PRIORS, kernel_parameters=prior_mean())
+    got = fit_gp_classifier(
+        latent, y, 2, approximation=approximation, priors=PRIORS, kernel_parameters=prior_mean()
+    )
     scale, t = inputs_of(latent, y), prior_mean()
     K = plain_kernel(latent, latent, scale, t) + 1e-6 * np.eye(len(y))
     mean, variance = ByMatrix(approximation, K, 2.0 * y - 1.0).predict(
@@ -279,7 +281,9 @@ def test_fixed_kernel(n_inducing):
 
     own = 0.7 + 1e-6
     K = smooth(latent, latent) + own * np.eye(45)
-    mean, variance = ByMatrix("ep", K, 2.0 * y - 1.0).predict(smooth(new, latent), np.full(400, 3.4 + own))
+    mean, variance = ByMatrix("ep", K, 2.0 * y - 1.0).predict(
+        smooth(new, latent), np.full(400, 3.4 + own)
+    )
     got_mean, got_variance = got.latent_function(new)
     atol = 1e-5
     np.testing.assert_allclose(got_mean[:, 0], mean, atol=atol)
@@ -365,7 +369,9 @@ def test_a_hundred_thousand_samples(approximation, limit):
 
     latent, y, new, y_new = problem(3, n=100_000)
     begin = time.process_time()
-    got = fit_gp_classifier(latent, y, 3, approximation=approximation, priors=PRIORS, kernel_parameters=prior_mean())
+    got = fit_gp_classifier(
+        latent, y, 3, approximation=approximation, priors=PRIORS, kernel_parameters=prior_mean()
+    )
     assert time.process_time() - begin < limit
     assert got.converged
     assert log_loss(got.log_probabilities(new), y_new) < 0.6

@@ -15,6 +15,7 @@ from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.inference.engines import hand_written
+from bsdr_models.inference.sampling import Schedule
 
 FAST = {"mode": "FAST_COMPILE"}
 PRIORS = Priors(
@@ -330,17 +331,14 @@ def test_improper_densities_raise(changes, message):
 def test_a_few_draws(engine, monkeypatch):
     monkeypatch.setattr(sampling, "ADVI_STEPS", 50)
     task, mode = task_and_mode("two classes")
-    sampled, interrupted = sampling.sample(
+    sampled = sampling.sample(
         engine,
         task,
         mode,
-        draws=10,
-        tune=10,
-        chains=1,
+        schedule=Schedule(draws=10, tune=10, chains=1),
         rng=np.random.default_rng(13),
-        progressbar=False,
     )
-    assert not interrupted
+    assert not sampled.interrupted
     assert set(sampled.draws) == {"latent", "criterion", *KERNEL}
     latent = sampled.draws["latent"]
     assert latent.shape == (1, 10, len(TWO), 1)

@@ -11,8 +11,12 @@ from sklearn.datasets import load_wine
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.paper_fit import MAPPINGS, Collapse, fit_paper
-from bsdr_models.dgplvm.paper_objective import KernelMapping, PaperObjective, initial_log_theta
+from bsdr_models.dgplvm.paper.paper_fit import MAPPINGS, Collapse, fit_paper
+from bsdr_models.dgplvm.paper.paper_objective import (
+    KernelMapping,
+    PaperObjective,
+    initial_log_theta,
+)
 
 # Unsorted, class 1 empty, class 3 with one sample, one unlabelled sample.
 LABELS = np.array([2, 0, 0, -1, 2, 3, 0, 2, 2, 0, 4, 4])

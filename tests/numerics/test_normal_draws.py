@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bsdr_models.numerics import normal_draws
+from bsdr_models.numerics import linalg
 
 
 class UnitNormals:
@@ -21,7 +21,7 @@ def test_mean_and_covariance_are_those_of_the_precision():
     root = rng.standard_normal((p, p + 2))
     precision, linear = root @ root.T, rng.standard_normal((p, m))
     copies = (1 + p * m, 1, 1)
-    draws = normal_draws.draw(
+    draws = linalg.draw_normal(
         np.tile(precision, copies), np.tile(linear, copies), name="P", rng=UnitNormals()
     )
     np.testing.assert_allclose(precision @ draws[0], linear, atol=1e-10)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.special import factorial2
 
-from bsdr_models.numerics.quadrature import gauss_hermite
+from bsdr_models.numerics.orthant import gauss_hermite
 
 
 @pytest.mark.parametrize("n_nodes", [1, 2, 7, 32])

@@ -1,0 +1,570 @@
+"""What all estimators have in common.
+
+A fit sets ``_scaler``, ``_context`` (data and settings, for the trees) and ``_posterior``, which
+embeds and predicts scaled samples; every method after the fit is built on these three. An estimator
+of a model validates its targets and arguments, calls its engine, and makes the tree of a fit.
+"""
+
+import base64
+import io
+import logging
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+import numpy as np
+import xarray as xr
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from sklearn.utils.validation import check_is_fitted
+
+from bsdr_models.arrays import FloatArray
+from bsdr_models.block_sources import by_blocks
+from bsdr_models.dims import OBS
+from bsdr_models.frames import read_numbers, read_truth, sample_labels, validate_samples
+from bsdr_models.inference.datatree import Context, InferenceMethod
+from bsdr_models.latent_grid import VARIABLE, add_class_probability
+from bsdr_models.numerics.outliers import Reference
+from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.spec import ModelSpec
+from bsdr_models.summary import Summary, SummaryParts, summarise
+
+# Training samples in the map of a notebook.
+MOST_DRAWN = 2000
+
+logger = logging.getLogger(__name__)
+
+
+class Estimator(BaseEstimator, ABC):
+    """Fitted state, scaling of new samples, summary and saving."""
+
+    _spec: ClassVar[ModelSpec]
+    _posterior: Any
+    _scaler: Scaler
+    _context: Context
+    _tree: xr.DataTree | None
+
+    @classmethod
+    def citation(cls) -> str:
+        """The paper of the model, as a BibTeX entry.
+
+        Examples
+        --------
+        >>> from bsdr_models import BSDRClassifier
+        >>> print(BSDRClassifier.citation().splitlines()[0])
+        @article{gonen2013bsdr,
+        """
+        return cls._spec.citation_bibtex
+
+    def summary(self) -> Summary:
+        """Summary of the fit: data, engine, diagnostics, components.
+
+        Returns
+        -------
+        Summary
+            Shown by ``print`` and by notebooks; ``to_frame`` makes a data frame.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> from bsdr_models import MNPClassifier
+        >>> model = MNPClassifier().fit(*load_wine(return_X_y=True))
+        >>> print(model.summary().sections["data"][2][1])
+        3: 0 (59), 1 (71), 2 (48)
+        """
+        check_is_fitted(self)
+        return summarise(self, self._spec.paper)
+
+    def selected_params(self) -> dict[str, Any]:
+        """Arguments with which another fit skips what this one has selected from the samples.
+
+        With ``clone(model).set_params(**model.selected_params())`` the number of components, the
+        settings of a cross-validation and the calibration of probabilities are given; all else is
+        fitted. Held-out scores of samples that took part in the selection are optimistic.
+
+        Returns
+        -------
+        dict
+            For `set_params`; empty if nothing was selected.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+
+        Examples
+        --------
+        >>> from sklearn.base import clone
+        >>> from sklearn.datasets import load_wine
+        >>> from bsdr_models import DGPLVMClassifier
+        >>> X, y = load_wine(return_X_y=True)
+        >>> model = DGPLVMClassifier().fit(X[::3], y[::3])
+        >>> model.selected_params()
+        {'map_width': 2.0, 'map_noise': 0.1, 'standardize': True}
+        >>> again = clone(model).set_params(**model.selected_params()).fit(X[1::3], y[1::3])
+        """
+        check_is_fitted(self)
+        return self._selected_params()
+
+    def _selected_params(self) -> dict[str, Any]:
+        return {}
+
+    @abstractmethod
+    def _summary_parts(self) -> SummaryParts:
+        """Sections and remarks of the summary."""
+
+    def _repr_html_inner(self) -> str:
+        """Scikit-learn's diagram, and below it the summary of a fit."""
+        return super()._repr_html_inner() + self._summary_html()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """The same for notebooks; only text if scikit-learn is so configured."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._summary_html()
+        return bundle
+
+    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
+        """Fitted attributes for scikit-learn's diagram, without computing properties."""
+        bare: Any = BaseEstimator()
+        vars(bare).update(vars(self))
+        shown = bare._get_fitted_attr_html(doc_link)
+        shown.estimator_class = type(self)
+        return shown
+
+    def _summary_html(self) -> str:
+        return self.summary()._repr_html_() if self.__sklearn_is_fitted__() else ""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_posterior")
+
+    def _reset(self) -> None:
+        """Delete the results of an earlier fit."""
+        kept = {*self.get_params(deep=False), "_metadata_request", "_sklearn_output_config"}
+        for name in vars(self).keys() - kept:
+            delattr(self, name)
+
+    def _config(self, **resolved: Any) -> dict[str, Any]:
+        """Arguments that determine the fit, apart from the random state, for the trees."""
+        config = self.get_params(deep=False) | resolved
+        for name in ("random_state", "n_jobs", "checkpoint", "views"):
+            config.pop(name, None)
+        if config.get("unlabeled") is not None:
+            config["unlabeled"] = str(config["unlabeled"])
+        if config["priors"] is not None:
+            config["priors"] = asdict(config["priors"])
+        return config
+
+    def _samples(self, X: Any) -> Any:
+        """New samples, validated and scaled."""
+        check_is_fitted(self)
+        return self._scaler.transform(validate_samples(self, X, reset=False))
+
+    @contextmanager
+    def _fitting(self, shape: tuple[int, int]) -> Iterator[None]:
+        """Log the fit, and reset the estimator after an error or interrupt."""
+        name, begin = type(self).__name__, time.perf_counter()
+        logger.info("%s: fit to %d samples of %d features", name, *shape)
+        try:
+            yield
+        except BaseException:
+            self._reset()
+            raise
+        fit: Any = self
+        logger.info(
+            "%s: %s after %d iterations, %.2f s",
+            name,
+            "interrupted"
+            if fit.interrupted_
+            else "converged"
+            if fit.converged_
+            else "not converged",
+            fit.n_iter_,
+            time.perf_counter() - begin,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to a file, which :func:`bsdr_models.load` reads.
+
+        The file is a zip archive of skops, without code. **It holds the training samples**, scaled,
+        which `idata_`, `model_` and some predictions need. An existing file is replaced atomically.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Usually with the extension ``.skops``.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        TypeError
+            If an argument of the estimator cannot be stored, such as a user's function.
+        OSError
+            If the file cannot be written.
+
+        Examples
+        --------
+        >>> from tempfile import TemporaryDirectory
+        >>> from sklearn.datasets import load_wine
+        >>> import bsdr_models
+        >>> X, y = load_wine(return_X_y=True)
+        >>> model = bsdr_models.BM2PCAClassifier(random_state=0).fit(X[::3], y[::3])
+        >>> with TemporaryDirectory() as folder:
+        ...     model.save(f"{folder}/wine.skops")
+        ...     again = bsdr_models.load(f"{folder}/wine.skops")
+        >>> bool((again.predict_proba(X) == model.predict_proba(X)).all())
+        True
+        """
+        from bsdr_models.persistence import save
+
+        save(self, path)
+
+    @property
+    @abstractmethod
+    def _method(self) -> InferenceMethod:
+        """Inference method of the fit."""
+
+    @abstractmethod
+    def _make_tree(self) -> xr.DataTree:
+        """Posterior, fit and data as a tree."""
+
+    @abstractmethod
+    def _predictions(self, X: Any) -> dict[str, np.ndarray]:
+        """Predictions of scaled samples by name, for the trees."""
+
+    @abstractmethod
+    def _truth(self, y: Any) -> np.ndarray | None:
+        """True targets of new samples, validated."""
+
+    def _attrs(self) -> dict[str, Any]:
+        """Root attributes of the trees, beside those of the context."""
+        return {}
+
+    def _embed(self, X: Any) -> LatentCoordinates | None:
+        """Latent coordinates of scaled samples, if the model has them."""
+        return None
+
+    def _outliers(self, X: Any) -> dict[str, FloatArray]:
+        """Outlier statistics of scaled samples by name, if the model has them."""
+        return {}
+
+    @property
+    def idata_(self) -> xr.DataTree:
+        """Posterior draws, fit and data as a DataTree, for ArviZ and the plots."""
+        check_is_fitted(self)
+        if self._tree is None:
+            self._tree = self._make_tree()
+        return self._tree
+
+    def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
+        """Latent coordinates and predictions of new samples as a DataTree, for the plots.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like, optional
+            True targets.
+
+        Returns
+        -------
+        xarray.DataTree
+            With group ``predictions``: ``latent_mean``, ``latent_cov``, ``y``; of classifiers
+            ``probability`` and ``predicted``, of regressors ``prediction`` and ``prediction_sd``;
+            and measures of outliers: ``t2``, ``q_residual``, ``tail_probability``
+            (:mod:`bsdr_models.numerics.outliers`), or ``out_of_range`` of a mapping.
+        """
+        samples, X = sample_labels(X), self._samples(X)
+        return self._context.predictions_tree(
+            self._spec,
+            latent=self._embed(X),
+            values=self._predictions(X) | self._outliers(X),
+            y=self._truth(y),
+            samples=samples,
+            inference_method=self._method,
+            attrs=self._attrs(),
+            log_proba_at=getattr(self, "_log_proba_at", None),
+        )
+
+    def plot_features(self, **options: Any) -> Any:
+        """Plot the effect of each feature, see :func:`bsdr_models.plots.plot_features`.
+
+        Parameters
+        ----------
+        **options
+            As for :func:`bsdr_models.plots.plot_features`.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        """
+        from bsdr_models.plots import plot_features
+
+        check_is_fitted(self)
+        return plot_features(self.idata_, **options)
+
+
+class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
+    """Embedding, trees and plots of the estimators with a latent space."""
+
+    _reference: Reference | None
+
+    def _attrs(self) -> dict[str, Any]:
+        return {} if self._reference is None else self._reference.attrs()
+
+    def _embed(self, X: Any) -> LatentCoordinates:
+        found: LatentCoordinates = self._posterior.embed(X)
+        return found
+
+    def _outliers(self, X: Any) -> dict[str, FloatArray]:
+        return {} if self._reference is None else self._reference.compare(X).by_name()
+
+    @by_blocks
+    def transform(
+        self, X: Any, *, return_cov: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Latent coordinates of samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
+            A Dask array gives a Dask array, as for the other predictions.
+        return_cov : bool
+            Also return the covariance of the latent coordinates of each sample.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_samples, n_components)
+            Posterior predictive mean of the latent coordinates, given the features alone.
+        cov : ndarray of shape (n_samples, n_components, n_components)
+            Their covariance, if ``return_cov``. Mean field underestimates it.
+        """
+        latent = self._embed(self._samples(X))
+        return (latent.mean, latent.cov) if return_cov else latent.mean
+
+    def plot_map(self, X: Any = None, y: Any = None, **options: Any) -> Any:
+        """Plot samples in the latent space, see :func:`bsdr_models.plots.plot_map`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), optional
+            New samples; by default the training samples.
+        y : array-like, optional
+            Their true targets.
+        **options
+            As for :func:`bsdr_models.plots.plot_map`.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> from bsdr_models import DGPLVMClassifier
+        >>> X, y = load_wine(return_X_y=True)
+        >>> model = DGPLVMClassifier(random_state=0).fit(X[::2], y[::2])
+        >>> ax = model.plot_map(X[1::2], y[1::2])
+        """
+        from bsdr_models.plots import plot_map
+
+        if X is None and y is not None:
+            raise ValueError("y is given without the samples X")
+        check_is_fitted(self)
+        tree = self.idata_ if X is None else self.predict_idata(X, y)
+        return plot_map(tree, **options)
+
+    @property
+    def idata_(self) -> xr.DataTree:
+        """Posterior draws, fit and data as a DataTree, for ArviZ and the plots."""
+        return self._with_class_probability(super().idata_)
+
+    def _with_class_probability(self, tree: xr.DataTree) -> xr.DataTree:
+        """Add class probabilities over the map of the training samples to a tree of classes."""
+        log_proba_at = getattr(self, "_log_proba_at", None)
+        fit = tree["fit"]
+        if log_proba_at is not None and "y_index" in fit and VARIABLE not in fit:
+            add_class_probability(tree, "fit", log_proba_at)
+        return tree
+
+    def _summary_html(self) -> str:
+        """Summary and a small map of the training samples."""
+        return super()._summary_html() + self._map_html() if self.__sklearn_is_fitted__() else ""
+
+    def _map_html(self) -> str:
+        from matplotlib.figure import Figure
+
+        if self.idata_["fit"].sizes[OBS] > MOST_DRAWN:
+            return ""
+        figure = Figure(figsize=(4.6, 3.4), dpi=70, layout="constrained")
+        self.plot_map(names=False, ax=figure.add_subplot())
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png")
+        code = base64.b64encode(picture.getvalue()).decode()
+        return f'<img alt="Map of the training samples" src="data:image/png;base64,{code}">'
+
+
+class ProbabilisticClassifier(ClassifierMixin, Estimator):
+    """Predictions of classes, from the log probabilities of the posterior."""
+
+    classes_: np.ndarray
+    _exclusive = True  # False for multi-label problems
+
+    def _log_proba(self, X: Any) -> FloatArray:
+        """Log probabilities of scaled samples, (M, K)."""
+        found: FloatArray = self._posterior.log_probabilities(X)
+        return found
+
+    def _log_proba_at(self, latent: FloatArray) -> FloatArray:
+        """Log probabilities at latent coordinates (G, R): (G, K)."""
+        found: FloatArray = self._posterior.log_probabilities_at(latent)
+        return found
+
+    def _predictions(self, X: Any) -> dict[str, np.ndarray]:
+        log_p = self._log_proba(X)
+        return {"probability": np.exp(log_p), "predicted": self._most_probable(log_p)}
+
+    def _truth(self, y: Any) -> np.ndarray | None:
+        return read_truth(y, classes=self._exclusive)
+
+    @by_blocks
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """Log probabilities of the classes; see `predict_proba`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return self._log_proba(self._samples(X))
+
+    @by_blocks
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Probabilities of the classes; for multi-label problems, of each label.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return np.exp(self.predict_log_proba(X))
+
+    @by_blocks
+    def predict(self, X: Any) -> np.ndarray:
+        """Most probable class; for multi-label problems, an indicator of each label.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_labels)
+        """
+        return self._most_probable(self.predict_log_proba(X))
+
+    def _most_probable(self, log_p: FloatArray) -> np.ndarray:
+        if not self._exclusive:
+            return (log_p > np.log(0.5)).astype(int)
+        return self.classes_[log_p.argmax(axis=1)]
+
+    @by_blocks
+    def decision_function(self, X: Any) -> FloatArray:
+        """Log odds for two classes or multi-label problems, else log probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
+        """
+        log_p = self.predict_log_proba(X)
+        if not self._exclusive:
+            return log_p - np.log(-np.expm1(np.minimum(log_p, -1e-300)))
+        return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
+
+
+class GaussianRegressor(RegressorMixin, LatentSpaceEstimator):
+    """Predictions of real targets, which are standardised for the model."""
+
+    @abstractmethod
+    def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of standardised outputs of scaled samples, each (M, K)."""
+
+    def _scale_outputs(self, y: Any, *, missing: bool = False) -> tuple[FloatArray, FloatArray]:
+        """Targets in their own units and standardised, each (N, K)."""
+        y = read_numbers(y, missing=missing)
+        self._one_output = y.ndim == 1
+        Y = y.reshape(len(y), -1)
+        if (empty := np.isnan(Y).all(axis=0)).any():
+            raise ValueError(f"output {int(empty.argmax())} of y has no target at all")
+        scaler = Scaler.fit(Y)
+        if scaler.constant.any():
+            raise ValueError(f"output {int(scaler.constant.argmax())} of y is constant")
+        self._output_scaler = scaler
+        self.y_mean_, self.y_scale_ = scaler.location, scaler.scale
+        return Y, scaler.transform(Y)
+
+    def predict(
+        self, X: Any, *, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Posterior predictive mean of the outputs, and their standard deviation.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        return_std : bool
+            Also return the standard deviation of a new output, which includes its noise.
+
+        Returns
+        -------
+        mean, std : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+        """
+        mean, std = self._predictions(self._samples(X)).values()
+        if self._one_output:
+            mean, std = mean[:, 0], std[:, 0]
+        return (mean, std) if return_std else mean
+
+    def _predictions(self, X: Any) -> dict[str, np.ndarray]:
+        mean, std = self._moments(X)
+        return {
+            "prediction": mean * self.y_scale_ + self.y_mean_,
+            "prediction_sd": std * self.y_scale_,
+        }
+
+    def _truth(self, y: Any) -> np.ndarray | None:
+        return read_truth(y, classes=False)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

@@ -1,0 +1,99 @@
+"""Mean-field fit by coordinate ascent.
+
+Plain sweeps converge slowly along changes of the latent basis and along narrow ridges of the
+bound, so rotations (`rotation`) and extrapolation are added.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bsdr_models.bm2pca.conjugate import mean_field, rotation
+from bsdr_models.bm2pca.conjugate.mean_field import Data, Info, Start, State
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.inference.coordinate_ascent import Extrapolation, FitResult, run_coordinate_ascent
+
+# Rounds before the first rotation. An earlier one prunes columns of the loadings that have no
+# direction yet, for good.
+PLAIN_ROUNDS = 3
+
+
+def fit_mean_field(
+    data: Data,
+    priors: Priors,
+    *,
+    n_components: int,
+    rng: np.random.Generator,
+    start: Start = "label",
+    n_restarts: int = 1,
+    max_iter: int = 500,
+    tol: float = 1e-3,
+    accelerate: bool = True,
+    callbacks: Sequence[Any] = (),
+    n_jobs: int | None = 1,
+    on_restart: Callable[[FitResult[State]], object] = lambda result: None,
+) -> FitResult[State]:
+    """Maximise the bound of BM2PCA: rounds of a rotation and four sweeps, one extrapolated.
+
+    Parameters
+    ----------
+    data : Data
+    priors : Priors
+    n_components : int
+        R.
+    rng : numpy.random.Generator
+    start : {"label", "pca", "random"}
+        Initial values of the first restart; further ones are random.
+    n_restarts : int
+    max_iter : int
+        Sweeps per restart.
+    tol : float
+        Converged if a round gains less, in nats and summed over problems.
+    accelerate : bool
+        Use rotations and SQUAREM; else plain sweeps, whose number is a setting of the model.
+    callbacks : sequence of callables
+        Called with (iteration, state, info).
+    n_jobs : int, optional
+        Restarts that run in parallel.
+    on_restart : callable
+        Called with the result of each restart.
+    """
+
+    def init(stream: np.random.Generator, restart: int) -> State:
+        return mean_field.init(
+            data,
+            priors,
+            n_components=n_components,
+            rng=stream,
+            start=start if restart == 0 else "random",
+        )
+
+    squarem = Extrapolation(
+        pack=mean_field.pack,
+        unpack=lambda vector, state: mean_field.unpack(vector, state, data),
+    )
+
+    def step(state: State) -> tuple[State, Info]:
+        return mean_field.step(state, data, priors)
+
+    def joint_search(state: State, number: int, budget: int, on_step: Any) -> tuple[State, Info]:
+        if number >= PLAIN_ROUNDS:
+            state = rotation.rotate(state, data, priors)
+        state, info = step(state)
+        on_step(state, info)
+        return state, info
+
+    return run_coordinate_ascent(
+        init,
+        step,
+        rng=rng,
+        n_restarts=n_restarts,
+        max_iter=max_iter,
+        tol=tol,
+        extrapolation=squarem if accelerate else None,
+        joint_search=joint_search if accelerate else None,
+        callbacks=callbacks,
+        n_jobs=n_jobs,
+        on_restart=on_restart,
+    )

@@ -1,0 +1,313 @@
+r"""Gaussian process classification of latent coordinates, by Laplace's method or EP.
+
+Each class has a one-against-rest problem with a probit link; two classes share one latent function.
+With u the latent coordinates in units of the distance between classes,
+
+.. math::
+    k(u, u') = e^{t_0} \exp(-|u - u'|^2 / 2 e^{2 t_1}) + e^{t_2} u^\top u' + 10^{-6} \delta,
+
+t maximises the sum of the log evidences of all problems and the log density of its prior. The paper
+uses the kernel of the features instead, which can be passed as ``reuse``.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_ndtr
+
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dgplvm.gp_classifier.probit_gp_functions import (
+    METHODS,
+    Fitted,
+    Functions,
+    Method,
+    fit_functions,
+    rescale,
+)
+from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import Sites, numerical_factor
+from bsdr_models.dgplvm.gp_classifier.probit_kernels import NUGGET, Kernel, SmoothLinearKernel
+from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.numerics import temperature
+from bsdr_models.numerics.folds import stratified_subset
+from bsdr_models.numerics.kernels import squared_distances
+
+# Bound on t in the optimisation, in standard deviations of its prior.
+BOX = 4.0
+# Maximum number of samples used to optimise t, at cubic cost.
+SEARCH_SAMPLES = 200
+SEARCH_ITER = 50
+# Power of the relative variance by which log odds are divided.
+DAMPING = 0.25
+# Tolerance of an approximation during optimisation, in standard deviations of its marginals.
+SEARCH_TOL = 1e-4
+# Labelled samples above which the rank is limited; maximum number of inducing points.
+EXACT_SAMPLES = 300
+INDUCING_SAMPLES = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPClassifier:
+    """Latent functions of P one-against-rest problems, and class probabilities from them.
+
+    P is the number of classes with samples, or 1 for two of them (positive for the second), or 0
+    for one.
+
+    functions
+        Of all problems.
+    kernel_parameters
+        t, (3,); empty for a fixed kernel.
+    present
+        Classes with samples, ascending.
+    n_labels
+        K.
+    n_samples
+        Labelled training samples.
+    temperature
+        Divisor of the log odds, fitted to leave-one-out log odds.
+    left_out
+        Leave-one-out log probabilities of the training samples, (N, K). Where labels have moved the
+        latent coordinates, those at the ones before.
+    log_evidence
+        Sum over functions, in nats.
+    converged
+        Whether every approximation and the optimisation of the kernel have converged.
+    """
+
+    functions: Functions
+    kernel_parameters: FloatArray
+    present: IntArray
+    n_labels: int
+    n_samples: int
+    temperature: float
+    left_out: FloatArray
+    log_evidence: float
+    converged: bool
+
+    def latent_function(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of every function at latent coordinates (M, R), each (M, P)."""
+        return self.functions.moments(latent)
+
+    def log_probabilities(
+        self, latent: FloatArray, relative_variance: FloatArray | None = None
+    ) -> FloatArray:
+        """Log class probabilities at latent coordinates (M, R), (M, K), normalised.
+
+        ``relative_variance`` (M,) of the latent coordinates is relative to the training samples.
+        """
+        mean, variance = self.functions.moments(latent)
+        log_odds = probit_log_odds(mean / np.sqrt(1.0 + variance))
+        return self.from_log_odds(damp_log_odds(log_odds, relative_variance))
+
+    def loo_log_probabilities(self) -> FloatArray:
+        """Leave-one-out log class probabilities of the training samples, (N, K).
+
+        Those of unlabelled samples are predicted by all labelled samples.
+        """
+        return self.left_out
+
+    def from_log_odds(self, log_odds: FloatArray) -> FloatArray:
+        r"""Class probabilities from log odds, (M, P) -> (M, K).
+
+        .. math::
+            p_c \propto \exp(s_c / T)
+
+        At T = 1 that is the probability of independent outcomes of all problems, given that
+        exactly one is positive. A class without samples gets 1 / (N + K), the rule of succession;
+        the others share the rest.
+        """
+        total = self.n_samples + self.n_labels
+        n_absent = self.n_labels - len(self.present)
+        result = np.full((len(log_odds), self.n_labels), -np.log(total))
+        result[:, self.present] = np.log1p(-n_absent / total)
+        if len(self.present) > 1:
+            result[:, self.present] += temperature.log_probabilities(log_odds, self.temperature)
+        return result
+
+
+def fit_gp_classifier(
+    latent: FloatArray,
+    y_index: IntArray,
+    n_labels: int,
+    *,
+    approximation: Method,
+    priors: Priors,
+    kernel_parameters: FloatArray | None = None,
+    reuse: Kernel | None = None,
+    n_inducing: int | None = None,
+    relative_variance: FloatArray | None = None,
+    conservative_latent: FloatArray | None = None,
+) -> GPClassifier:
+    """Fit latent functions to the labels at latent coordinates.
+
+    Parameters
+    ----------
+    latent : (N, R)
+        Leave-one-out latent coordinates, which are distributed as those of new samples.
+    y_index : (N,)
+        Class of each sample, -1 without a label; these are ignored.
+    n_labels : int
+        K.
+    priors : Priors
+        Its ``classifier`` part.
+    kernel_parameters : (3,), optional
+        t. By default optimised, on a subset of more than ``SEARCH_SAMPLES`` samples.
+    reuse : Kernel, optional
+        A fixed kernel.
+    n_inducing : int, optional
+        Number of inducing points. By default the numerical rank of the kernel matrix for up to
+        ``EXACT_SAMPLES`` samples, and ``INDUCING_SAMPLES`` for more.
+    relative_variance : (N,), optional
+        Variance of the latent coordinates of each sample, relative to its mean.
+    conservative_latent : (N, R), optional
+        Latent coordinates with less separated classes, to limit the confidence: the temperature
+        fitted to them is a lower bound.
+
+    Raises
+    ------
+    ValueError
+        If no sample has a label, or the approximation is unknown.
+    """
+    if approximation not in METHODS:
+        raise ValueError(f"approximation must be 'laplace' or 'ep', got {approximation!r}")
+    known = np.flatnonzero(y_index >= 0)
+    if len(known) == 0:
+        raise ValueError("the classifier needs at least one sample with a label")
+    present, y = np.unique(y_index[known], return_inverse=True)
+    labelled, signs = latent[known], one_against_rest(y, len(present))
+    kernel, kernel_converged = reuse, True
+    if kernel is None:
+        kernel = kernel_at_prior(labelled, y, len(present), priors)
+        if kernel_parameters is not None:
+            kernel = replace(kernel, log_values=kernel_parameters)
+        elif len(signs):
+            subset = stratified_subset(y, SEARCH_SAMPLES)
+            kernel, kernel_converged = _optimise_kernel(
+                kernel, labelled[subset], signs[:, subset], approximation, priors
+            )
+    if n_inducing is None and len(labelled) > EXACT_SAMPLES:
+        n_inducing = INDUCING_SAMPLES
+    fitted = fit_functions(kernel, labelled, signs, approximation, n_inducing)
+    variance = None if relative_variance is None else relative_variance[known]
+    log_odds = damp_log_odds(probit_log_odds(fitted.left_out), variance)
+    classifier = _calibrate(fitted, log_odds, y, present, n_labels, kernel_converged)
+    if isinstance(kernel, SmoothLinearKernel):
+        classifier = replace(classifier, kernel_parameters=kernel.log_values)
+    if conservative_latent is not None and len(present) > 1:
+        mean, variance = classifier.functions.moments(conservative_latent[known])
+        lowest = temperature.fit_temperature(probit_log_odds(mean / np.sqrt(1.0 + variance)), y)
+        classifier = replace(classifier, temperature=max(lowest, classifier.temperature))
+    left_out = np.empty((len(latent), n_labels))
+    left_out[known] = classifier.from_log_odds(log_odds)
+    unlabelled = y_index < 0
+    left_out[unlabelled] = classifier.log_probabilities(latent[unlabelled])
+    return replace(classifier, left_out=left_out)
+
+
+def one_against_rest(y: IntArray, n_labels: int) -> FloatArray:
+    """Signs of every problem, (P, N)."""
+    signs = np.where(np.equal.outer(np.arange(n_labels), y), 1.0, -1.0)
+    return signs[1:] if n_labels <= 2 else signs
+
+
+def probit_log_odds(z: FloatArray) -> FloatArray:
+    r"""Log odds of problems, :math:`\log \Phi(z) - \log \Phi(-z)`."""
+    return np.asarray(log_ndtr(z) - log_ndtr(-z))
+
+
+def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | None) -> FloatArray:
+    """Log odds (M, P) divided by the fourth root of the relative variance (M,).
+
+    The functions are fitted to latent coordinates of mean variance. About half of the scatter is
+    due to the mapping and the rest to scatter within classes, hence the fourth root. The most
+    probable class does not change.
+    """
+    return (
+        log_odds if relative_variance is None else log_odds / relative_variance[:, None] ** DAMPING
+    )
+
+
+def kernel_at_prior(
+    latent: FloatArray, y: IntArray, n_labels: int, priors: Priors
+) -> SmoothLinearKernel:
+    """The kernel at the mean of its prior, scaled by the distances of the class centroids.
+
+    No class may be empty. The scale is 1 if all centroids coincide.
+    """
+    centroids = np.stack([latent[y == label].mean(axis=0) for label in range(n_labels)])
+    centre = centroids.mean(axis=0)
+    scale = float(np.sqrt(np.square(centroids - centre).sum(axis=1).mean()))
+    log_values = np.array([prior.log_median for prior in priors.classifier])
+    return SmoothLinearKernel(centre=centre, scale=scale or 1.0, log_values=log_values)
+
+
+def _calibrate(
+    fitted: Fitted,
+    log_odds: FloatArray,
+    y: IntArray,
+    present: IntArray,
+    n_labels: int,
+    kernel_converged: bool,
+) -> GPClassifier:
+    """Classifier with a temperature fitted to leave-one-out log odds; 1 for up to two classes.
+
+    The problems of several classes are fitted separately, and their normalised odds may be over-
+    or underconfident. A single probit is calibrated.
+    """
+    return GPClassifier(
+        functions=fitted.functions,
+        kernel_parameters=np.empty(0),
+        present=present,
+        n_labels=n_labels,
+        n_samples=len(y),
+        temperature=temperature.fit_temperature(log_odds, y) if len(present) > 2 else 1.0,
+        left_out=np.empty((0, n_labels)),
+        log_evidence=float(fitted.log_evidence.sum()),
+        converged=kernel_converged and fitted.converged,
+    )
+
+
+def _optimise_kernel(
+    start: SmoothLinearKernel,
+    latent: FloatArray,
+    signs: FloatArray,
+    approximation: Method,
+    priors: Priors,
+) -> tuple[SmoothLinearKernel, bool]:
+    """Kernel with the maximum a posteriori t, and whether the optimisation has converged.
+
+    The variables are in standard deviations of the prior; the sites of an evaluation are the
+    initial values of the next.
+    """
+    u = start.inputs(latent)
+    squares, products = squared_distances(u), u @ u.T
+    centre = np.array([prior.log_median for prior in priors.classifier])
+    sd = np.array([prior.log_sd for prior in priors.classifier])
+    sites: list[Sites | None] = [None] * len(signs)
+
+    def value_and_slope(x: FloatArray) -> tuple[float, FloatArray]:
+        t = centre + sd * x
+        rate = np.exp(-2.0 * t[1])
+        smooth = np.exp(t[0] - 0.5 * rate * squares)
+        linear = np.exp(t[2]) * products
+        K = smooth + linear
+        F = rescale(numerical_factor(K)[0], np.diagonal(K), NUGGET)
+        value, G = 0.5 * float(x @ x), np.zeros_like(K)
+        for p, sign in enumerate(signs):
+            fit = METHODS[approximation](F, sign, start=sites[p], tol=SEARCH_TOL)
+            sites[p] = fit.sites
+            value -= fit.log_evidence
+            G += fit.kernel_gradient(F)
+        smooth *= G
+        slope = np.array([smooth.sum(), rate * np.vdot(smooth, squares), np.vdot(G, linear)])
+        return value, x - sd * slope
+
+    found = minimize(
+        value_and_slope,
+        np.zeros(3),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-BOX, BOX)] * 3,
+        options={"maxiter": SEARCH_ITER, "gtol": 1e-4, "ftol": 1e-8},
+    )
+    return replace(start, log_values=centre + sd * found.x), bool(found.success)

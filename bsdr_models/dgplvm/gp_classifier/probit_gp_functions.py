@@ -1,0 +1,162 @@
+r"""Several latent functions with a probit link and one kernel, by features of the samples.
+
+There is one function per column of signs. The features are a factor of the kernel matrix at its
+numerical rank or, for many samples, those of a few *inducing* samples. The remaining variance is
+treated as independent (FITC [1]_),
+
+.. math::
+    K \approx F F^\top + D, \qquad D_{ii} = k_{ii} - |F_i|^2.
+
+The independent variance only rescales the probit, :math:`\Phi(f / \sqrt{1 + D_{ii}})`, and is
+absorbed into the features, :math:`F_i / \sqrt{1 + D_{ii}}`.
+
+References
+----------
+.. [1] E. Snelson, Z. Ghahramani (2006). Sparse Gaussian processes using pseudo-inputs. NIPS.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from bsdr_models.arrays import FloatArray
+from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import (
+    FeaturePosterior,
+    ep_by_features,
+    laplace_by_features,
+    numerical_factor,
+    pivoted_cholesky,
+)
+from bsdr_models.dgplvm.gp_classifier.probit_kernels import Kernel
+
+type Method = Literal["laplace", "ep"]
+
+METHODS: dict[str, Callable[..., FeaturePosterior]] = {
+    "laplace": laplace_by_features,
+    "ep": ep_by_features,
+}
+# New samples whose covariances are held in memory at a time.
+CHUNK = 4096
+# For the choice of inducing samples, which is deterministic.
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Functions:
+    """P latent functions by features of inducing samples.
+
+    kernel
+    inducing
+        Inducing samples, (M, R).
+    factor
+        Lower triangular factor of their covariance, (M, M). Features are its inverse times the
+        covariances with them.
+    weights
+        Means of the weights of the features, (P, M).
+    roots
+        (P, M, M): the covariance of the weights is root' root.
+    """
+
+    kernel: Kernel
+    inducing: FloatArray
+    factor: FloatArray
+    weights: FloatArray
+    roots: FloatArray
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the roots."""
+        return self.roots.nbytes
+
+    def features(self, latent: FloatArray) -> FloatArray:
+        """Features of samples, (L, R) -> (L, M)."""
+        cross = self.kernel.cross(latent, self.inducing)
+        return np.asarray(solve_triangular(self.factor, cross.T, lower=True).T)
+
+    def moments(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance at latent coordinates (L, R), each (L, P)."""
+        mean, variance = np.empty((2, len(latent), len(self.weights)))
+        for start in range(0, len(latent), CHUNK):
+            rows = slice(start, start + CHUNK)
+            features = self.features(latent[rows])
+            left = self.kernel.diagonal(latent[rows]) - np.square(features).sum(axis=1)
+            mean[rows] = features @ self.weights.T
+            for p, root in enumerate(self.roots):
+                variance[rows, p] = np.square(features @ root.T).sum(axis=1) + left
+        return mean, np.maximum(variance, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """Functions, and leave-one-out predictions of the training samples.
+
+    functions
+    left_out
+        Leave-one-out probits, (N, P): the probability of the sign +1 is their normal distribution
+        function.
+    log_evidence
+        Of each function, in nats, (P,).
+    converged
+    """
+
+    functions: Functions
+    left_out: FloatArray
+    log_evidence: FloatArray
+    converged: bool
+
+
+def fit_functions(
+    kernel: Kernel,
+    latent: FloatArray,
+    signs: FloatArray,
+    method: Method,
+    n_inducing: int | None = None,
+) -> Fitted:
+    """Fit latent functions.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    latent : (N, R)
+    signs : (P, N)
+        +1 or -1.
+    method : {"laplace", "ep"}
+    n_inducing : int, optional
+        Maximum number of inducing samples. By default as many as the numerical rank of the kernel
+        matrix, which is computed.
+    """
+    n, own = len(latent), kernel.own_variance
+    diagonal = kernel.diagonal(latent) - own
+    if n_inducing is None:
+        F, pivots = numerical_factor(kernel.cross(latent, latent))
+    else:
+        rng = np.random.default_rng(SEED)
+        F, pivots = pivoted_cholesky(
+            lambda i: kernel.cross(latent[i : i + 1], latent)[0], diagonal, n_inducing, rng
+        )
+    m = len(pivots)
+    factor = np.tril(F[pivots])
+    F = rescale(F, diagonal, own)
+    fits = [METHODS[method](F, sign) for sign in signs]
+    z = [mean / np.sqrt(1.0 + variance) for mean, variance in (fit.cavity for fit in fits)]
+    return Fitted(
+        functions=Functions(
+            kernel=kernel,
+            inducing=latent[pivots],
+            factor=factor,
+            weights=np.array([fit.weights for fit in fits]).reshape(-1, m),
+            roots=np.array([fit.root for fit in fits]).reshape(-1, m, m),
+        ),
+        left_out=np.array(z).reshape(-1, n).T,
+        log_evidence=np.array([fit.log_evidence for fit in fits]),
+        converged=all(fit.converged for fit in fits),
+    )
+
+
+def rescale(features: FloatArray, diagonal: FloatArray, own: float) -> FloatArray:
+    """Features (N, M) that absorb ``own`` and the variance they leave of ``diagonal`` (N,)."""
+    left = np.maximum(diagonal - np.einsum("nm,nm->n", features, features), 0.0) + own
+    return features / np.sqrt(1.0 + left)[:, None]

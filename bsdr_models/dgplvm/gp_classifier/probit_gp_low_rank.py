@@ -1,0 +1,341 @@
+r"""Binary Gaussian process classification with a probit link, by Laplace's method or EP [1]_.
+
+A kernel matrix :math:`K = F F^\top` has M features, at most as many as samples: latent values are
+:math:`f = F w` with w ~ N(0, I), and a sign :math:`z_i = \pm 1` has probability
+:math:`\Phi(z_i f_i)`. Both methods replace every factor by a normal *site* of precision S and
+location nu,
+
+.. math::
+    q(w) \propto N(w; 0, I) \prod_i \exp(\nu_i f_i - S_i f_i^2 / 2)
+        = N(A^{-1} F^\top \nu, A^{-1}), \qquad A = I + F^\top S F.
+
+Laplace's method updates all sites at once by Newton steps, expectation propagation (EP) updates
+them sequentially. A smooth kernel of few coordinates has a low numerical rank M, and every step
+costs N M^2.
+
+References
+----------
+.. [1] C. E. Rasmussen, C. K. I. Williams (2006). Gaussian Processes for Machine Learning.
+       Chapter 3.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+from scipy.special import log_ndtr
+
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dgplvm.gp_classifier.probit_ep import sweep_weights
+from bsdr_models.numerics.linalg import factorise_inplace
+from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
+
+# Samples whose features are multiplied at a time.
+CHUNK = 8192
+# Smallest step of the line search.
+LEAST_STEP = 1e-6
+# Sweeps between recomputations of the covariance, few enough that rounding does not accumulate.
+SWEEPS = 5
+# Part of the largest variance that a factor of the numerical rank leaves to a sample.
+RANK_TOL = 1e-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sites:
+    """Normal factors that approximate those of the signs, by natural parameters.
+
+    precision
+        S, (N,), non-negative.
+    location
+        nu = precision times mean, (N,).
+    """
+
+    precision: FloatArray
+    location: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeaturePosterior:
+    """Normal posterior of M weights, and of the latent values of N samples.
+
+    weights
+        Mean of w, (M,).
+    root
+        Inverse of the lower Cholesky factor of A, (M, M): the covariance of w is root' root.
+    mean, variance
+        Of the latent values, (N,).
+    log_evidence
+        In nats.
+    sites
+    drift
+        (N,): gradient of the log evidence through the mode, in the prior values. Zero for EP, whose
+        evidence is stationary in the sites.
+    converged
+    n_iterations
+        Newton steps, or sweeps.
+    """
+
+    weights: FloatArray
+    root: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+    log_evidence: float
+    sites: Sites
+    drift: FloatArray
+    converged: bool
+    n_iterations: int
+
+    def kernel_gradient(self, features: FloatArray) -> FloatArray:
+        r"""Derivative of the log evidence in K, (N, N), from the features (N, M) of the fit.
+
+        .. math::
+            G = \tfrac12 (b b^\top - S + S F A^{-1} F^\top S) + \tfrac12 (u b^\top + b u^\top)
+
+        with b = nu - S E[f], so that E[f] = K b, and u = ``drift``.
+        """
+        S = self.sites.precision
+        b = self.sites.location - S * self.mean
+        half = S[:, None] * (features @ self.root.T)
+        G = half @ half.T
+        G += np.outer(b + 2.0 * self.drift, b)
+        G += G.T
+        G *= 0.25
+        G.flat[:: len(G) + 1] -= 0.5 * S
+        return G
+
+    @property
+    def cavity(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the latent values without the sample's own site, (N,)."""
+        return _cavity(self.mean, self.variance, self.sites)
+
+    def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the latent function at samples with features (L, M), each (L,)."""
+        return features @ self.weights, _row_squares(features, self.root)
+
+
+def pivoted_cholesky(
+    column: Callable[[int], FloatArray],
+    diagonal: FloatArray,
+    max_rank: int,
+    rng: np.random.Generator,
+    tol: float = 1e-10,
+) -> tuple[FloatArray, IntArray]:
+    """Features of a low-rank approximation of a kernel matrix.
+
+    Each pivot is drawn with probability proportional to the remaining diagonal [1]_; taking the
+    largest would choose outliers.
+
+    Parameters
+    ----------
+    column : callable
+        Column i of the kernel matrix, (N,).
+    diagonal : (N,)
+    max_rank : int
+    rng : numpy.random.Generator
+    tol : float
+        A sample with at most this fraction of the largest diagonal left is not chosen.
+
+    Returns
+    -------
+    features : (N, M)
+        M at most ``max_rank``.
+    pivots : (M,)
+        Indices of samples, whose features are a lower triangular matrix.
+
+    References
+    ----------
+    .. [1] Y. Chen, E. N. Epperly, J. A. Tropp, R. J. Webber (2025). Randomly pivoted Cholesky.
+           Communications on Pure and Applied Mathematics 78(5).
+    """
+    left = diagonal.copy()
+    n, limit = len(left), tol * float(left.max(initial=0.0))
+    features, pivots = np.empty((min(max_rank, n), n)), []
+    for m in range(len(features)):
+        left[left <= limit] = 0.0
+        total = np.cumsum(left)
+        if total[-1] == 0.0:
+            break
+        i = int(np.searchsorted(total, total[-1] * rng.random(), side="right"))
+        row = features[m]
+        row[:] = column(i) - features[:m, i] @ features[:m]
+        row /= math.sqrt(left[i])
+        left -= row**2
+        left[i] = 0.0
+        pivots.append(i)
+    return np.ascontiguousarray(features[: len(pivots)].T), np.array(pivots, dtype=np.int64)
+
+
+def numerical_factor(kernel: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Features of the numerical rank of a kernel matrix (N, N): (N, M), and their pivots (M,)."""
+    limit = RANK_TOL * float(np.diagonal(kernel).max(initial=0.0))
+    factor, pivots, rank, _ = lapack.dpstrf(kernel, lower=1, tol=limit)
+    features = np.empty((len(kernel), rank))
+    features[pivots - 1] = np.tril(factor[:, :rank])
+    return features, pivots[:rank] - 1
+
+
+def laplace_by_features(
+    features: FloatArray,
+    sign: FloatArray,
+    *,
+    start: Sites | None = None,
+    tol: float = 1e-7,
+    max_iter: int = 100,
+) -> FeaturePosterior:
+    """Normal posterior at the mode, by Newton's method with a line search.
+
+    Parameters
+    ----------
+    features : (N, M)
+    sign : (N,)
+        +1 or -1.
+    start : Sites, optional
+        Those of a similar kernel matrix.
+    tol : float
+        Largest move of a latent value, relative to the largest of them, that ends the search.
+    max_iter : int
+    """
+    w = np.zeros(features.shape[1]) if start is None else _weights(features, start)[0]
+    f = features @ w
+
+    def objective(w: FloatArray, f: FloatArray) -> float:
+        return float(log_ndtr(sign * f).sum() - 0.5 * (w @ w))
+
+    value, converged, n_steps = objective(w, f), False, 0
+    while not converged and n_steps < max_iter:
+        n_steps += 1
+        target, _, _ = _weights(features, _laplace_sites(sign, f))
+        df = features @ (target - w)
+        step = 1.0
+        while step > LEAST_STEP:
+            w_new, f_new = w + step * (target - w), f + step * df
+            new = objective(w_new, f_new)
+            if new >= value - 1e-12 * (1.0 + abs(value)):
+                break
+            step *= 0.5
+        else:
+            break
+        w, f, value = w_new, f_new, new
+        moved = step * float(np.abs(df).max())
+        converged = step == 1.0 and moved <= tol * (1.0 + float(np.abs(f).max()))
+    sites = _laplace_sites(sign, f)
+    w, root, half_log_det = _weights(features, sites)
+    mean, variance = features @ w, _row_squares(features, root)
+    # d log Z / d f at fixed K, and its product with the derivative of the mode in the prior values.
+    _, W, third = derivatives(sign, mean)
+    slope = 0.5 * variance * third
+    return FeaturePosterior(
+        weights=w,
+        root=root,
+        mean=mean,
+        variance=variance,
+        log_evidence=objective(w, mean) - half_log_det,
+        sites=sites,
+        drift=slope - W * (features @ (root.T @ (root @ (features.T @ slope)))),
+        converged=converged,
+        n_iterations=n_steps,
+    )
+
+
+def ep_by_features(
+    features: FloatArray,
+    sign: FloatArray,
+    *,
+    start: Sites | None = None,
+    tol: float = 1e-6,
+    max_sweeps: int = 200,
+) -> FeaturePosterior:
+    """Normal posterior with moment-matched sites.
+
+    Sites are updated sequentially, each with a rank-one update of the covariance of the weights.
+
+    Parameters
+    ----------
+    features : (N, M)
+    sign : (N,)
+        +1 or -1.
+    start : Sites, optional
+        Those of a similar kernel matrix.
+    tol : float
+        Largest change of a marginal in the last sweep: of its mean in standard deviations, and
+        relative change of its variance.
+    max_sweeps : int
+    """
+    n = len(sign)
+    S = np.zeros(n) if start is None else start.precision.copy()
+    nu = np.zeros(n) if start is None else start.location.copy()
+    sites = Sites(precision=S, location=nu)
+    w, root, half_log_det = _weights(features, sites)
+    step, change, n_sweeps = 1.0, math.inf, 0
+    while change > tol and n_sweeps < max_sweeps:
+        most = min(SWEEPS, max_sweeps - n_sweeps)
+        done, change, step = sweep_weights(
+            features, sign, S, nu, root.T @ root, w, change, step, tol, most
+        )
+        n_sweeps += done
+        w, root, half_log_det = _weights(features, sites)
+    mean, variance = features @ w, _row_squares(features, root)
+    return FeaturePosterior(
+        weights=w,
+        root=root,
+        mean=mean,
+        variance=variance,
+        log_evidence=_ep_evidence(sign, sites, mean, variance) - half_log_det,
+        sites=sites,
+        drift=np.zeros(n),
+        converged=change <= tol,
+        n_iterations=n_sweeps,
+    )
+
+
+def derivatives(sign: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r"""First derivative, minus the second, and the third of :math:`\log \Phi(z f)`, each (N,)."""
+    a = sign * f
+    r, p = inverse_mills(a), positive_mean(a)  # p = r + a, without cancellation
+    return sign * r, r * p, sign * r * (p * (r + p) - 1.0)
+
+
+def _weights(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray, float]:
+    """Mean of w, inverse of the factor of A, half of log |A|."""
+    n_features = features.shape[1]
+    A = np.eye(n_features, order="F")
+    for start in range(0, len(features), CHUNK):
+        rows = slice(start, start + CHUNK)
+        scaled = features[rows] * np.sqrt(sites.precision[rows, None])
+        A += scaled.T @ scaled
+    factor, log_det = factorise_inplace(A, name="I + F' S F")
+    root, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
+    return root.T @ (root @ (features.T @ sites.location)), root, 0.5 * log_det
+
+
+def _row_squares(features: FloatArray, root: FloatArray) -> FloatArray:
+    """Squared lengths of root times the features of every sample, (N,)."""
+    result = np.empty(len(features))
+    for start in range(0, len(features), CHUNK):
+        rows = slice(start, start + CHUNK)
+        projected = features[rows] @ root.T
+        np.einsum("nm,nm->n", projected, projected, out=result[rows])
+    return result
+
+
+def _cavity(mean: FloatArray, variance: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray]:
+    """Marginals without the sample's own site."""
+    left = 1.0 - variance * sites.precision
+    return (mean - variance * sites.location) / left, variance / left
+
+
+def _laplace_sites(sign: FloatArray, f: FloatArray) -> Sites:
+    g, W, _ = derivatives(sign, f)
+    return Sites(precision=W, location=W * f + g)
+
+
+def _ep_evidence(sign: FloatArray, sites: Sites, mean: FloatArray, variance: FloatArray) -> float:
+    """Log evidence without - log |A| / 2, in cavity moments."""
+    S, nu = sites.precision, sites.location
+    mu, s2 = _cavity(mean, variance, sites)
+    gain = 1.0 + s2 * S
+    total = log_ndtr(sign * mu / np.sqrt(1.0 + s2)).sum() + 0.5 * np.log(gain).sum()
+    total += 0.5 * (nu @ mean)
+    return float(total + 0.5 * ((mu * (S * mu - 2.0 * nu) - s2 * nu**2) / gain).sum())

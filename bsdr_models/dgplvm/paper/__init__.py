@@ -1,0 +1,1 @@
+"""The objective of the paper, as published."""

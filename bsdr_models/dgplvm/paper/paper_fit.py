@@ -1,0 +1,270 @@
+"""Optimisation of the paper's objective, and diagnostics of a degenerate mode."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
+from bsdr_models.dgplvm.dynamics import Dynamics
+from bsdr_models.dgplvm.likelihood import FeatureGram
+from bsdr_models.dgplvm.paper.paper_objective import (
+    THETA,
+    KernelMapping,
+    PaperObjective,
+    initial_log_theta,
+    log_theta_bounds,
+)
+from bsdr_models.dgplvm.starts import starts as initial_coordinates
+from bsdr_models.inference.optimise import MapResult, run_map
+from bsdr_models.numerics.kernels import squared_distances
+
+type Mapping = Literal["kernel", "centres", "free"]
+MAPPINGS = ("kernel", "centres", "free")
+STARTS = ("pca", "lda", "shrinkage_lda", "random")
+
+# Share of explained variance below which the latent coordinates explain nothing. One direction of
+# hundreds of pixels has a few hundredths; a collapsed signal has at most 1e-5.
+NO_SIGNAL = 1e-3
+# Criterion below which every class has collapsed to a point.
+NO_SCATTER = 1e-6
+# Distance of log theta to a bound that counts as being at it.
+_AT_BOUND = 1e-3
+# Index of the bias, which vanishes for centred features; this needs no warning.
+_BIAS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collapse:
+    r"""Diagnostics of a degenerate mode.
+
+    signal_share
+        Prior variance of a feature explained by the latent coordinates,
+        :math:`\theta_1 (1 - \overline{\exp(-\theta_2 |x_i - x_j|^2 / 2)})`, relative to that
+        and the noise. It is 0 for a vanishing signal and for coinciding latent coordinates.
+    at_bounds
+        Names of parameters at their lower or upper bound.
+    rms_latent
+        Root mean square distance of latent coordinates from their mean.
+    centroid_distance
+        Root mean square distance between the centroids of two classes.
+    criterion
+        J.
+    """
+
+    signal_share: float
+    at_bounds: tuple[str, ...]
+    rms_latent: float
+    centroid_distance: float
+    criterion: float
+
+    @property
+    def warning(self) -> str | None:
+        """A warning if the mode is degenerate, or None."""
+        if self.signal_share < NO_SIGNAL:
+            return (
+                "the latent coordinates explain almost nothing of the features: signal share "
+                f"{self.signal_share:.2g}, distance between centroids {self.centroid_distance:.2g}"
+            )
+        if self.criterion < NO_SCATTER:
+            return (
+                f"every class has collapsed to a point (criterion {self.criterion:.1g}); a smaller "
+                "weight keeps the structure within classes"
+            )
+        names = [name for name in self.at_bounds if name != THETA[_BIAS]]
+        if names:
+            return (
+                f"{' and '.join(names)} ended at a bound, on which the result then depends: "
+                "the objective of the paper has no minimum of its own"
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperFit:
+    """Latent coordinates, theta and mapping at the optimum.
+
+    latent
+        X, (N, R).
+    theta
+        Output variance, inverse squared width, bias, inverse noise variance: (4,), in the units
+        of the features.
+    kernel_mapping
+        The mapping, None for free latent coordinates.
+    weights
+        a, (M, R), None for free latent coordinates.
+    objective
+    search
+        Result of the optimiser; ``x`` is a vector of the objective.
+    collapse
+        Diagnostics of the optimum.
+    """
+
+    latent: FloatArray
+    theta: FloatArray
+    kernel_mapping: KernelMapping | None
+    weights: FloatArray | None
+    objective: PaperObjective
+    search: MapResult
+    collapse: Collapse
+
+    @property
+    def warning(self) -> str | None:
+        """A warning if the optimum is degenerate, or None."""
+        return self.collapse.warning
+
+    def transform(self, X: FloatArray) -> FloatArray:
+        """Latent coordinates of new samples by the mapping, Eq. (17): (M, D) -> (M, R).
+
+        Raises
+        ------
+        ValueError
+            If there is no mapping.
+        """
+        if self.kernel_mapping is None or self.weights is None:
+            raise ValueError("mapping='free' has no mapping to embed new samples")
+        return self.kernel_mapping.transform(X, self.weights)
+
+
+def fit_paper(
+    X: FloatArray,
+    y_index: IntArray,
+    n_labels: int,
+    *,
+    n_components: int,
+    weight: float = 1e4,
+    width: float | None = None,
+    criterion: str = "trace_ratio",
+    mapping: Mapping = "kernel",
+    n_centres: int = 100,
+    penalty: float = 0.0,
+    spherical: float = 0.0,
+    hold_width: bool = False,
+    sequence: ArrayLike | None = None,
+    starts: Sequence[str] = STARTS,
+    rng: np.random.Generator,
+    max_iter: int = 500,
+    tol: float = 1e-6,
+    progressbar: bool = False,
+    n_jobs: int | None = 1,
+) -> PaperFit:
+    """Minimise the paper's objective within bounds, from several initialisations.
+
+    Parameters
+    ----------
+    X : (N, D)
+        Features; they are centred for the likelihood.
+    y_index : (N,)
+        Class of each sample; -1 without a label.
+    n_labels : int
+        K.
+    n_components : int
+        R.
+    weight : float
+        1 / sigma_d**2 of Eq. (13).
+    width : float, optional
+        gamma of Eq. (18), in units of 1 / feature**2; by default 2 over the median squared
+        distance.
+    criterion : str
+        A name of :func:`~bsdr_models.dgplvm.criteria.make_criterion`.
+    mapping : {'kernel', 'centres', 'free'}
+        Kernels at all samples (as in the paper), at ``n_centres`` random ones, or no mapping.
+    n_centres : int
+    penalty : float
+        rho; 0 in the paper.
+    spherical : float
+        tau; 0 in Eq. (13), 1 in Eq. (7).
+    hold_width : bool
+        Whether theta_2 is fixed at 1. With ``spherical=1`` the scale is identified.
+    sequence : (N,), optional
+        Sequence of each sample, for Eq. (19); see :meth:`Dynamics.of`.
+    starts : sequence of str
+        Names of :func:`~bsdr_models.dgplvm.starts.starts`.
+    rng : numpy.random.Generator
+        For random initialisations and centres.
+    max_iter, tol, progressbar, n_jobs
+        Of :func:`~bsdr_models.inference.optimise.run_map`.
+
+    Raises
+    ------
+    ValueError
+        If the mapping is unknown, or from the criterion.
+    """
+    if mapping not in MAPPINGS:
+        raise ValueError(f"mapping must be one of {MAPPINGS}, got {mapping!r}")
+    gram = FeatureGram.of(X - X.mean(axis=0))
+    affinity = local_affinity(X, y_index) if criterion == "local_fisher" else None
+    criterion_function = make_criterion(criterion, y_index, n_labels, affinity=affinity)
+    criterion_function.check(n_components)
+    objective = PaperObjective(
+        gram=gram,
+        criterion=criterion_function,
+        weight=weight,
+        n_components=n_components,
+        kernel_mapping=_make_mapping(X, mapping, n_centres, width, rng),
+        penalty=penalty,
+        spherical=spherical,
+        dynamics=None if sequence is None else Dynamics.of(sequence),
+        hold_width=hold_width,
+    )
+    initial = initial_coordinates(
+        X, y_index, n_labels, n_components=n_components, names=starts, rng=rng
+    )
+    search = run_map(
+        objective,
+        [objective.pack(latent, initial_log_theta(gram)) for latent in initial],
+        bounds=objective.bounds,
+        max_iter=max_iter,
+        tol=tol,
+        progressbar=progressbar,
+        n_jobs=n_jobs,
+    )
+    u, log_theta, _ = objective.unpack(search.x)
+    latent, kernel_mapping = objective.latent(search.x), objective.kernel_mapping
+    return PaperFit(
+        latent=latent,
+        theta=np.exp(log_theta),
+        kernel_mapping=kernel_mapping,
+        weights=None if kernel_mapping is None else kernel_mapping.weights(u),
+        objective=objective,
+        search=search,
+        collapse=_diagnose(objective, latent, log_theta, y_index),
+    )
+
+
+def _make_mapping(
+    X: FloatArray, mapping: str, n_centres: int, width: float | None, rng: np.random.Generator
+) -> KernelMapping | None:
+    if mapping == "free":
+        return None
+    if width is None:
+        distances = squared_distances(X)
+        width = 2.0 / float(np.median(distances[np.triu_indices(len(X), 1)]))
+    if mapping == "kernel":
+        return KernelMapping(X=X, centres=X, width=width)
+    chosen = np.sort(rng.choice(len(X), min(n_centres, len(X)), replace=False))
+    return KernelMapping(X=X, centres=X[chosen], width=width)
+
+
+def _diagnose(
+    objective: PaperObjective, latent: FloatArray, log_theta: FloatArray, y_index: IntArray
+) -> Collapse:
+    output, inverse_width, _, inverse_noise = np.exp(log_theta)
+    similarity = np.exp(-0.5 * inverse_width * squared_distances(latent)).mean()
+    signal = output * (1.0 - similarity)
+    low, high = log_theta_bounds(objective.gram, hold_width=objective.hold_width)
+    near = (log_theta - low < _AT_BOUND) | (high - log_theta < _AT_BOUND)
+    centred = latent - latent.mean(axis=0)
+    present = np.unique(y_index[y_index >= 0])
+    centroids = np.array([latent[y_index == c].mean(axis=0) for c in present])
+    pairs = squared_distances(centroids)[np.triu_indices(len(present), 1)]
+    return Collapse(
+        signal_share=float(signal / (signal + 1.0 / inverse_noise)),
+        at_bounds=tuple(THETA[i] for i in np.flatnonzero(near & (low < high))),
+        rms_latent=float(np.sqrt(np.mean(np.sum(centred**2, axis=1)))),
+        centroid_distance=float(np.sqrt(pairs.mean())),
+        criterion=objective.criterion(latent)[0],
+    )

@@ -1,0 +1,165 @@
+"""The multinomial probit with a lapse, against quadrature and its own identities."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.integrate import quad
+from scipy.special import ndtr
+from scipy.stats import norm
+
+from bsdr_models.bsdr import probit_choice
+from bsdr_models.bsdr.probit_choice import log_likelihood, probabilities
+from bsdr_models.numerics import orthant
+
+LAPSE = 0.003
+# Largest absolute errors as the documentation states them: of p, of p times the slope of its
+# logarithm, and of the normalised probabilities.
+ERROR = {2: 4e-7, 3: 4e-7, 10: 4e-7, 26: 6e-7, 50: 4e-6, 100: 2e-5}
+ERROR_SLOPE = {2: 3e-7, 3: 3e-7, 10: 3e-7, 26: 7e-6, 50: 5e-5, 100: 3e-4}
+ERROR_ALL = {2: 5e-8, 3: 5e-8, 10: 5e-8, 26: 2e-6, 50: 2e-5, 100: 6e-5}
+
+
+def utilities(k, n=300):
+    """(N, K): ties, one class ahead or behind, close by, and far apart."""
+    rng = np.random.default_rng(k)
+    ahead = np.zeros((161, k))
+    ahead[:, 0] = np.linspace(-12.0, 12.0, 161)
+    leaders = rng.standard_normal((n, k)) + 4.0 * (rng.random((n, k)) < 0.3)
+    spread = [scale * rng.standard_normal((n, k)) for scale in (0.3, 1.0, 3.0, 30.0, 1e6)]
+    ties = np.where(rng.random((n, k)) < 0.5, 3.0, rng.standard_normal((n, k)))
+    return np.vstack([ahead, leaders, ties, *spread])
+
+
+def exact(eta, lapse=LAPSE):
+    """P of class 0 and the slope of log p, by the adaptive rule."""
+    found = orthant.moments(eta, np.zeros(len(eta), int), n_nodes=64)
+    p = np.exp(found.log_prob)
+    share = (1.0 - lapse) * p / ((1.0 - lapse) * p + lapse / eta.shape[1])
+    return p, (found.mean - eta) * share[:, None]
+
+
+def first_class(eta, lapse=LAPSE):
+    """log p and its slope for label 0 of each sample."""
+    value, slope = log_likelihood(eta[None], np.zeros(len(eta), int), lapse)
+    return value[0], slope[0]
+
+
+@pytest.mark.parametrize("k", ERROR)
+def test_absolute_errors(k):
+    eta = utilities(k)
+    p, slope = exact(eta)
+    value, found = first_class(eta)
+    mixed = (1.0 - LAPSE) * p + LAPSE / k
+    assert_allclose((np.exp(value) - LAPSE / k) / (1.0 - LAPSE), p, rtol=0, atol=ERROR[k])
+    assert_allclose((value - np.log(mixed)) * mixed, 0.0, atol=ERROR[k])
+    assert_allclose(found * mixed[:, None], slope * mixed[:, None], rtol=0, atol=ERROR_SLOPE[k])
+    assert_allclose(probabilities(eta)[:, 0], p, rtol=0, atol=ERROR_ALL[k])
+
+
+@pytest.mark.parametrize("k", [2, 3, 10, 26, 100])
+def test_quadrature_from_the_definition(k):
+    rng = np.random.default_rng(k)
+    for eta in (np.zeros(k), rng.standard_normal(k), 3.0 * rng.standard_normal(k)):
+
+        def integrand(t, eta=eta):
+            return norm.pdf(t - eta[0]) * np.prod(ndtr(t - eta[1:]))
+
+        p = quad(integrand, eta[0] - 9.0, eta[0] + 9.0, epsabs=1e-12, limit=200)[0]
+        value, _ = first_class(eta[None])
+        expected = (1.0 - LAPSE) * p + LAPSE / k
+        assert np.exp(value[0]) == pytest.approx(expected, rel=0, abs=ERROR[k])
+        assert probabilities(eta, LAPSE)[0] == pytest.approx(expected, rel=0, abs=ERROR_ALL[k])
+
+
+def test_two_classes_are_a_normal_distribution_function():
+    d = np.linspace(-30.0, 30.0, 601)
+    eta = np.column_stack([d, np.zeros_like(d)])
+    p = ndtr(d / np.sqrt(2.0))
+    assert_allclose(probabilities(eta), np.column_stack([p, 1.0 - p]), rtol=0, atol=6e-8)
+    value, slope = first_class(eta)
+    mixed = (1.0 - LAPSE) * p + LAPSE / 2
+    assert_allclose(np.exp(value), mixed, rtol=0, atol=4e-7)
+    density = (1.0 - LAPSE) * norm.pdf(d / np.sqrt(2.0)) / np.sqrt(2.0)
+    assert_allclose(slope[:, 0] * mixed, density, rtol=0, atol=3e-7)
+
+
+@pytest.mark.parametrize("k", [2, 3, 10, 26, 100])
+def test_slope_by_differences(k):
+    """Of the value itself, off the ends of the pieces, where it jumps by 1e-11."""
+    rng = np.random.default_rng(k)
+    eta, h = 2.0 * rng.standard_normal((20, k)), 1e-5
+    value, slope = first_class(eta)
+    assert_allclose(slope.sum(axis=1), 0.0, atol=1e-12)
+    for j in range(min(k, 5)):
+        move = h * np.eye(k)[j]
+        change = (first_class(eta + move)[0] - first_class(eta - move)[0]) / (2.0 * h)
+        assert_allclose((slope[:, j] - change) * np.exp(value), 0.0, atol=3e-6)
+
+
+@pytest.mark.parametrize("k", [2, 3, 10, 26, 100])
+def test_classes_agree_with_each_other(k):
+    eta = utilities(k, 30)
+    for lapse in (0.0, LAPSE, 0.2):
+        p = probabilities(eta, lapse)
+        assert_allclose(p.sum(axis=1), 1.0, rtol=0, atol=1e-12)
+        assert p.min() >= lapse / k * (1.0 - 1e-12)
+        for label in range(min(k, 4) if lapse else 0):
+            value, _ = log_likelihood(eta[None], np.full(len(eta), label), lapse)
+            atol = ERROR[k] + ERROR_ALL[k]
+            assert_allclose(np.exp(value[0]), p[:, label], rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("k", [2, 3, 10, 26, 100])
+def test_names_of_classes_and_a_common_shift_do_not_matter(k):
+    rng = np.random.default_rng(k)
+    eta = 2.0 * rng.standard_normal((7, 50, k))
+    y = rng.integers(0, k, 50)
+    value, slope = log_likelihood(eta, y, LAPSE)
+    p = probabilities(eta, LAPSE)
+    order = rng.permutation(k)
+    for moved, named in ((eta[..., order], np.argsort(order)[y]), (eta + 2.0, y)):
+        there = order if moved.shape != eta.shape or named is not y else np.arange(k)
+        other, other_slope = log_likelihood(moved, named, LAPSE)
+        assert_allclose(other, value, rtol=0, atol=1e-12)
+        assert_allclose(other_slope, slope[..., there], rtol=0, atol=1e-9)
+        assert_allclose(probabilities(moved, LAPSE), p[..., there], rtol=0, atol=1e-12)
+
+
+def test_far_apart_is_decided_and_flat():
+    eta = np.array([[0.0, 9.0, 1.0], [20.0, 0.0, 1e300], [1e300, 0.0, -1e300], [9.0, 0.0, 0.5]])
+    value, slope = first_class(eta)
+    low, high = np.log(LAPSE / 3), np.log(1.0 - LAPSE + LAPSE / 3)
+    assert_allclose(value, [low, low, high, high], atol=1e-12)
+    assert_allclose(slope, 0.0)
+    assert_allclose(probabilities(eta), np.eye(3)[[1, 2, 0, 0]], rtol=0, atol=1e-8)
+
+
+def test_a_lapse_bounds_the_loss():
+    """However far on the wrong side: log(K / lapse)."""
+    eta = np.linspace(-1e3, 1e3, 999)[:, None] * np.array([1.0, 0.0, 0.0, 0.0])
+    for lapse in (1e-6, LAPSE, 0.5):
+        value, _ = first_class(eta, lapse)
+        assert value.min() >= -np.log(4.0 / lapse) - 1e-12
+        assert value.max() <= np.log(1.0 - 0.75 * lapse) + 1e-12
+
+
+def test_the_pieces_stand_for_the_normal_distribution():
+    """To the errors that the module states."""
+    _, table = probit_choice._tables()
+    q = probit_choice.N_NODES
+    below, density, product = np.empty(q), np.empty(q), np.empty(q)
+    for gap in np.linspace(-8.0, 8.0 - 1e-12, 2001):
+        probit_choice._multiply(gap, table, np.ones(q), below, density, product)
+        x = gap + probit_choice.FIRST + probit_choice.STEP * np.arange(q)
+        assert_allclose(below, ndtr(x), rtol=0, atol=5e-11)
+        assert_allclose(density, norm.pdf(x), rtol=0, atol=1e-8)
+        assert_allclose(product, below, rtol=0, atol=0)
+
+
+def test_a_forgotten_lapse_is_seen():
+    """A planted fault: the tolerance above is far below what the lapse changes."""
+    eta = utilities(3)
+    value, _ = first_class(eta, 1e-12)
+    p, _ = exact(eta)
+    gap = np.abs(np.exp(value) - ((1.0 - LAPSE) * p + LAPSE / 3)).max()
+    assert gap > 1e3 * ERROR[3]

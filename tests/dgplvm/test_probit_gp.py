@@ -1,0 +1,339 @@
+"""Laplace and EP of the binary probit GP, against routes that share no formula with them."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import integrate, optimize
+from scipy.stats import multivariate_normal, norm
+
+from bsdr_models.dgplvm.gp_classifier.probit_ep import hazard
+from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import (
+    derivatives,
+    ep_by_features,
+    laplace_by_features,
+    numerical_factor,
+)
+from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
+
+GOLDEN = Path(__file__).parents[1] / "dgplvm" / "golden" / "gp_probit.json"
+
+
+class Fit:
+    """A fit to a kernel matrix, by features of its numerical rank."""
+
+    def __init__(self, method, kernel, sign, **options):
+        self.features, self.pivots = numerical_factor(kernel)
+        self.posterior = method(self.features, sign, **options)
+        for name in ("log_evidence", "sites", "converged", "n_iterations"):
+            setattr(self, name, getattr(self.posterior, name))
+        self.cavity_mean, self.cavity_variance = self.posterior.cavity
+        self.kernel_gradient = self.posterior.kernel_gradient(self.features)
+
+    def predict(self, cross, diagonal):
+        factor = np.tril(self.features[self.pivots])
+        features = np.linalg.solve(factor, cross[:, self.pivots].T).T
+        mean, variance = self.posterior.predict(features)
+        return mean, variance + diagonal - (features**2).sum(axis=1)
+
+
+def laplace(kernel, sign, **options):
+    return Fit(laplace_by_features, kernel, sign, **options)
+
+
+def expectation_propagation(kernel, sign, **options):
+    return Fit(ep_by_features, kernel, sign, **({"tol": 1e-9} | options))
+
+
+METHODS = {"laplace": laplace, "ep": expectation_propagation}
+both = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+
+
+def smooth(A, B, variance=4.0, lengthscale=1.2):
+    return variance * np.exp(-((A[:, None] - B) ** 2).sum(-1) / (2.0 * lengthscale**2))
+
+
+def mixed(A, B):
+    return smooth(A, B, 0.5, 0.8) + 9.0 * A @ B.T
+
+
+def problem(n=8, seed=0):
+    """Samples, signs with some noise, new samples."""
+    rng = np.random.default_rng([7, seed])
+    X = rng.standard_normal((n, 2))
+    sign = np.where(X[:, 0] + 0.7 * rng.standard_normal(n) > 0, 1.0, -1.0)
+    assert n < 4 or 0 < (sign > 0).sum() < n
+    return X, sign, 1.5 * rng.standard_normal((5, 2))
+
+
+def reference_laplace(K, sign, cross, diagonal):
+    """Mode by root finding in f, second derivatives by differences, dense inverses."""
+    inverse = np.linalg.inv(K)
+
+    def slope(f):
+        return sign * np.exp(norm.logpdf(f) - norm.logcdf(sign * f)) - inverse @ f
+
+    f = optimize.root(slope, np.zeros(len(K)), tol=1e-14).x
+    assert np.abs(slope(f)).max() < 1e-11
+
+    def first(t):
+        return sign * np.exp(norm.logpdf(t) - norm.logcdf(sign * t))
+
+    h = 1e-3
+    W = -(first(f - 2 * h) - 8 * first(f - h) + 8 * first(f + h) - first(f + 2 * h)) / (12 * h)
+    evidence = norm.logcdf(sign * f).sum() - 0.5 * f @ inverse @ f
+    evidence -= 0.5 * np.linalg.slogdet(K)[1] + 0.5 * np.linalg.slogdet(inverse + np.diag(W))[1]
+    mean = cross @ inverse @ f
+    inner = np.linalg.inv(K + np.diag(1.0 / W))
+    return evidence, mean, diagonal - np.einsum("mi,ij,mj->m", cross, inner, cross)
+
+
+def moments(density, centre, sd):
+    """Log mass, mean and variance of an unnormalised density by adaptive quadrature."""
+    options = {"epsabs": 0.0, "epsrel": 1e-12, "limit": 200}
+    low, high = centre - 12.0 * sd, centre + 12.0 * sd
+    mass = integrate.quad(density, low, high, **options)[0]
+    mean = integrate.quad(lambda f: (f - centre) * density(f), low, high, **options)[0] / mass
+    square = integrate.quad(lambda f: (f - centre) ** 2 * density(f), low, high, **options)[0]
+    return np.log(mass), centre + mean, square / mass - mean**2
+
+
+def reference_ep(K, sign, cross, diagonal):
+    """Moments by quadrature, dense inverses, all samples at once with half steps."""
+    n = len(K)
+    S, nu, inverse = np.full(n, 1e-6), np.zeros(n), np.linalg.inv(K)
+    log_constant = np.zeros(n)
+    for _ in range(400):
+        cov = np.linalg.inv(inverse + np.diag(S))
+        m = cov @ nu
+        target = np.empty((n, 2))
+        for i in range(n):
+            precision = 1.0 / cov[i, i] - S[i]
+            mu, sd = (m[i] / cov[i, i] - nu[i]) / precision, precision**-0.5
+            mass, mean, var = moments(
+                lambda f, z=sign[i], mu=mu, sd=sd: (
+                    math.exp(-0.5 * ((f - mu) / sd) ** 2)
+                    / math.sqrt(2.0 * math.pi)
+                    / sd
+                    * 0.5
+                    * math.erfc(-z * f / math.sqrt(2.0))
+                ),
+                mu,
+                sd,
+            )
+            target[i] = 1.0 / var - precision, mean / var - mu * precision
+            site, location = S[i], nu[i]
+            log_constant[i] = mass - (
+                -0.5 * np.log1p(site * sd**2)
+                + 0.5 * (mu * precision + location) ** 2 / (precision + site)
+                - 0.5 * mu**2 * precision
+            )
+        change = target - np.column_stack([S, nu])
+        if np.abs(change).max() < 1e-11:
+            break
+        S, nu = S + 0.5 * change[:, 0], nu + 0.5 * change[:, 1]
+    else:
+        raise AssertionError("the reference has not converged")
+    evidence = log_constant.sum() + 0.5 * nu @ m
+    evidence += 0.5 * np.linalg.slogdet(cov)[1] - 0.5 * np.linalg.slogdet(K)[1]
+    inner = np.linalg.inv(K + np.diag(1.0 / S))
+    mean = cross @ inverse @ m
+    return evidence, mean, diagonal - np.einsum("mi,ij,mj->m", cross, inner, cross)
+
+
+REFERENCES = {laplace: reference_laplace, expectation_propagation: reference_ep}
+
+
+@both
+@pytest.mark.parametrize("kernel", [smooth, mixed])
+def test_evidence_mean_and_variance_agree_with_a_plain_computation(method, kernel):
+    X, sign, new = problem(5, seed=3)
+    K, cross = kernel(X, X), kernel(new, X)
+    diagonal = np.diagonal(kernel(new, new))
+    expected = REFERENCES[method](K, sign, cross, diagonal)
+    got = method(K, sign)
+    assert got.converged
+    assert got.log_evidence == pytest.approx(expected[0], abs=1e-8)
+    mean, variance = got.predict(cross, diagonal)
+    np.testing.assert_allclose(mean, expected[1], atol=1e-7)
+    np.testing.assert_allclose(variance, expected[2], atol=1e-7)
+
+
+def test_agrees_with_gpy():
+    """GPy adds a jitter of 1e-8, which is what the tolerance allows for."""
+    golden = json.loads(GOLDEN.read_text())
+    X, sign, new = (np.array(golden[name]) for name in ("X", "sign", "new"))
+    assert len(golden["cases"]) == 4
+    for case in golden["cases"]:
+        kernel = {"smooth": smooth, "mixed": mixed}[case["kernel"]]
+        got = METHODS[case["method"]](kernel(X, X), sign)
+        mean, variance = got.predict(kernel(new, X), np.diagonal(kernel(new, new)))
+        assert got.log_evidence == pytest.approx(case["log_evidence"], abs=1e-6)
+        np.testing.assert_allclose(mean, case["mean"], atol=1e-6)
+        np.testing.assert_allclose(variance, case["variance"], atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_evidence_is_near_the_exact_orthant_probability(n):
+    """P(signs) = P(t > 0) for t ~ N(0, zz' * (K + I)).
+
+    For variances up to 2, EP is within 0.0033 in probability and 0.01 in its logarithm; Laplace
+    is below the truth, in the logarithm by up to 0.11. Both lose with larger variances.
+    """
+    logs, absolute = {name: [] for name in METHODS}, {name: [] for name in METHODS}
+    for seed in range(12):
+        X, sign, _ = problem(n, seed=100 + seed)
+        for variance in (0.25, 1.0, 2.0):
+            K = smooth(X, X, variance)
+            cov = np.outer(sign, sign) * (K + np.eye(n))
+            exact = multivariate_normal(np.zeros(n), cov).cdf(np.zeros(n))
+            for name, method in METHODS.items():
+                value = method(K, sign).log_evidence
+                logs[name].append(value - np.log(exact))
+                absolute[name].append(np.exp(value) - exact)
+    assert np.abs(absolute["ep"]).max() < 0.0033
+    assert np.abs(logs["ep"]).max() < 0.01
+    assert min(logs["laplace"]) > -0.11
+    assert max(logs["laplace"]) < 0.0
+
+
+@both
+@pytest.mark.parametrize("scale", [0.3, 5.0, 100.0])
+def test_gradients_agree_with_fourth_order_differences(method, scale):
+    """Of the variance, the length-scale and a linear part."""
+    X, sign, _ = problem(20)
+    d2, linear = ((X[:, None] - X) ** 2).sum(-1), X @ X.T
+    theta = np.array([np.log(scale), 0.1, np.log(0.5 * scale)])
+
+    def parts(t):
+        return np.exp(t[0] - 0.5 * d2 * np.exp(-2 * t[1])), np.exp(t[2]) * linear
+
+    def evidence(t):
+        return method(sum(parts(t)), sign).log_evidence
+
+    R, linear_part = parts(theta)
+    G = method(R + linear_part, sign).kernel_gradient
+    np.testing.assert_array_equal(G, G.T)
+    got = [np.sum(G * D) for D in (R, R * d2 * np.exp(-2 * theta[1]), linear_part)]
+    h = 2e-3
+    for k, value in enumerate(got):
+        e = h * np.eye(3)[k]
+        ahead = [evidence(theta + j * e) for j in (-2, -1, 1, 2)]
+        expected = (ahead[0] - 8 * ahead[1] + 8 * ahead[2] - ahead[3]) / (12 * h)
+        assert value == pytest.approx(expected, rel=1e-7, abs=1e-8)
+
+
+@both
+def test_posterior_at_the_samples_is_the_prediction_there(method):
+    X, sign, _ = problem(15)
+    K = mixed(X, X)
+    got = method(K, sign)
+    mean, variance = got.predict(K, np.diagonal(K))
+    np.testing.assert_allclose(mean, got.posterior.mean, rtol=1e-10)
+    np.testing.assert_allclose(variance, got.posterior.variance, atol=1e-10 * K.max())
+
+
+def test_one_sample_is_exact_for_ep():
+    """P(z f + e > 0) = 1/2, and the moments of a normal truncated at zero with noise."""
+    for v in (1e-6, 1.0, 1e6):
+        for sign in (-1.0, 1.0):
+            got = expectation_propagation(np.array([[v]]), np.array([sign]))
+            ratio = v / (1.0 + v)
+            assert got.log_evidence == pytest.approx(np.log(0.5), rel=1e-12)
+            mean = sign * np.sqrt(2.0 / np.pi * ratio * v)
+            np.testing.assert_allclose(got.posterior.mean, mean, rtol=1e-9)
+            variance = v * (1.0 - 2.0 / np.pi * ratio)
+            np.testing.assert_allclose(got.posterior.variance, variance, rtol=1e-9)
+
+
+@both
+def test_cavities_are_the_posterior_without_the_site(method):
+    X, sign, _ = problem(12)
+    got = method(mixed(X, X), sign)
+    S, nu, F = got.sites.precision, got.sites.location, got.features
+    for i in range(12):
+        keep = np.arange(12) != i
+        covariance = np.linalg.inv(np.eye(F.shape[1]) + F.T @ ((S * keep)[:, None] * F))
+        mean = F[i] @ covariance @ F.T @ (nu * keep)
+        np.testing.assert_allclose(got.cavity_mean[i], mean, rtol=1e-7)
+        np.testing.assert_allclose(got.cavity_variance[i], F[i] @ covariance @ F[i], rtol=1e-7)
+
+
+def test_leave_one_out_of_ep_is_near_a_fit_without_the_row():
+    """The sites of the others would move a little: 0.02 in probability here."""
+    X, sign, _ = problem(30)
+    K = smooth(X, X)
+    whole = expectation_propagation(K, sign)
+    got = norm.cdf(whole.cavity_mean / np.sqrt(1.0 + whole.cavity_variance))
+    for i in range(30):
+        keep = np.arange(30) != i
+        fit = expectation_propagation(K[np.ix_(keep, keep)], sign[keep])
+        mean, variance = fit.predict(K[i : i + 1, keep], K[i, i : i + 1])
+        assert got[i] == pytest.approx(norm.cdf(mean / np.sqrt(1 + variance))[0], abs=0.02)
+
+
+@both
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e4, 1e8])
+def test_extreme_kernels_and_contradicted_signs(method, scale):
+    X, sign, _ = problem(30)
+    sign = sign.copy()
+    sign[::4] *= -1.0
+    got = method(scale * (smooth(X, X) + X @ X.T) + 1e-6 * np.eye(30), sign)
+    assert got.converged
+    assert np.isfinite(got.log_evidence)
+    assert got.log_evidence < 0.0
+    assert np.isfinite(got.kernel_gradient).all()
+    assert (got.cavity_variance > 0.0).all()
+
+
+@both
+def test_a_start_changes_the_way_and_not_the_end(method):
+    X, sign, _ = problem(25)
+    K = mixed(X, X)
+    first = method(K, sign)
+    again = method(1.05 * K, sign, start=first.sites)
+    fresh = method(1.05 * K, sign)
+    assert again.n_iterations <= fresh.n_iterations
+    assert again.log_evidence == pytest.approx(fresh.log_evidence, abs=1e-9)
+    np.testing.assert_allclose(again.posterior.weights, fresh.posterior.weights, atol=1e-6)
+
+
+@both
+def test_the_order_of_samples_and_the_names_of_signs_do_not_matter(method):
+    X, sign, _ = problem(20)
+    K = mixed(X, X)
+    order = np.random.default_rng(5).permutation(20)
+    a = method(K, sign)
+    b = method(K[np.ix_(order, order)], -sign[order])
+    assert a.log_evidence == pytest.approx(b.log_evidence, abs=1e-9)
+    np.testing.assert_allclose(a.posterior.mean[order], -b.posterior.mean, atol=1e-6)
+
+
+def test_says_when_it_has_not_converged():
+    X, sign, _ = problem(20)
+    K = 50.0 * mixed(X, X)
+    assert not laplace(K, sign, max_iter=1).converged
+    assert not expectation_propagation(K, sign, max_sweeps=1).converged
+
+
+def test_derivatives_of_the_log_factor():
+    f = np.linspace(-9.0, 4.0, 27)
+    for sign in (-1.0, 1.0):
+        first, W, third = derivatives(np.full(27, sign), f)
+        h = 1e-3
+        steps = (-2 * h, -h, h, 2 * h)
+        slopes = [derivatives(np.full(27, sign), f + e)[0] for e in steps]
+        bends = [derivatives(np.full(27, sign), f + e)[1] for e in steps]
+        logs = [norm.logcdf(sign * (f + e)) for e in steps]
+        for got, values, factor in ((first, logs, 1), (W, slopes, -1), (third, bends, -1)):
+            expected = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * h)
+            np.testing.assert_allclose(got, factor * expected, rtol=1e-7, atol=1e-9)
+
+
+def test_hazard_of_the_compiled_sweeps():
+    a = np.concatenate([np.linspace(-60.0, 30.0, 901), [-1e3, -1e6, 0.0, 100.0]])
+    got = np.array([hazard(x) for x in a])
+    np.testing.assert_allclose(got[:, 0], inverse_mills(a), rtol=1e-12)
+    np.testing.assert_allclose(got[:, 1], positive_mean(a), rtol=1e-11)
