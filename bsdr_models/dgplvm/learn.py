@@ -313,7 +313,7 @@ def draws_posterior(
             error = float(np.std(probabilities, axis=0).max()) / math.sqrt(size)
             if error < DRAWS_ERROR:
                 break
-        if (size + 1) * posterior.classifier.functions.nbytes > DRAWS_MEMORY:
+        if (size + 1) * posterior.classifier.nbytes > DRAWS_MEMORY:
             break
     return DrawPosterior(draws=tuple(posteriors)), mixture(left_out)
 

@@ -34,6 +34,14 @@ class Classifier(Protocol):
     def left_out(self) -> FloatArray:
         """Leave-one-out log probabilities of the training samples, (N, K)."""
 
+    @property
+    def kernel_parameters(self) -> FloatArray:
+        """Of the kernel of the classifier."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the largest arrays."""
+
     def log_probabilities(
         self, latent: FloatArray, relative_variance: FloatArray | None = None
     ) -> FloatArray:

@@ -84,6 +84,11 @@ class GPClassifier:
     log_evidence: float
     converged: bool
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the latent functions."""
+        return self.functions.nbytes
+
     def latent_function(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of every function at latent coordinates (M, R), each (M, P)."""
         return self.functions.moments(latent)
