@@ -9,6 +9,8 @@ STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
+# Modules are compiled once, not by each worker.
+export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= auto
 # Fast tests evaluate PyMC models once or twice, which takes less time than compiling them.
 QUICK := PYTENSOR_FLAGS=mode=FAST_COMPILE

@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -156,6 +157,7 @@ class Estimator(BaseEstimator, ABC):
     def _reset(self) -> None:
         """Delete the results of an earlier fit."""
         kept = {*self.get_params(deep=False), "_metadata_request", "_sklearn_output_config"}
+        kept |= {"_skl_callbacks", "_parent_callback_ctx"}  # set by a Pipeline during its fit
         for name in vars(self).keys() - kept:
             delattr(self, name)
 
@@ -298,7 +300,9 @@ class Estimator(BaseEstimator, ABC):
             samples=samples,
             inference_method=self._method,
             attrs=self._attrs(),
-            log_proba_at=getattr(self, "_log_proba_at", None),
+            log_proba_at=getattr(
+                copy(self), "_log_proba_at", None
+            ),  # of this fit, not of later ones
         )
 
     def plot_features(self, **options: Any) -> Any:
@@ -402,7 +406,7 @@ class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
     def _with_class_probability(self, tree: xr.DataTree) -> xr.DataTree:
         """Add class probabilities over the map of the training samples to a tree of classes."""
-        log_proba_at = getattr(self, "_log_proba_at", None)
+        log_proba_at = getattr(copy(self), "_log_proba_at", None)
         fit = tree["fit"]
         if log_proba_at is not None and "y_index" in fit and VARIABLE not in fit:
             add_class_probability(tree, "fit", log_proba_at)

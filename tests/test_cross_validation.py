@@ -31,6 +31,8 @@ from bsdr_models import (
 )
 from bsdr_models.cross_validation import motion
 
+pytestmark = pytest.mark.usefixtures("few_particles")
+
 FOLDS = StratifiedKFold(4, shuffle=True, random_state=5)
 OURS = {
     "BSDR": BSDRClassifier(chains=1, draws=16, pooling="linear", random_state=0),
@@ -107,8 +109,8 @@ def test_alignment_by_rotation_keeps_distances_and_takes_covariances_along(class
     )
     np.testing.assert_array_equal(moved["fold"], raw["fold"])
     for fold in range(4):
-        rows = np.flatnonzero(raw["fold"] == fold)
-        a, b = moved.isel(obs=rows), raw.isel(obs=rows)
+        samples = np.flatnonzero(raw["fold"] == fold)
+        a, b = moved.isel(obs=samples), raw.isel(obs=samples)
         if not isinstance(model, BSDRClassifier):  # aligned by an affine map
             np.testing.assert_allclose(pdist(a["latent_mean"]), pdist(b["latent_mean"]), atol=1e-9)
         squares = [

@@ -97,6 +97,7 @@ def test_a_sampler_that_mixes_is_ok(regression):
     assert not any(name.startswith("probability") for name in rows)
 
 
+@pytest.mark.slow
 def test_tempered_populations_are_chains(iris):
     """Two features of Iris, of which the classes overlap."""
     X, y = iris

@@ -25,6 +25,7 @@ def quiet():
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_particles")
 def test_null_has_a_row_per_method_and_a_picture(tmp_path):
     size = null.Size(n_train=12, n_features=15, n_new=30, n_seeds=1)
@@ -40,6 +41,7 @@ def test_coverage_has_a_row_per_engine(tmp_path):
     assert "%" in text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_particles")
 def test_sbc_has_a_row_per_quantity_and_a_picture(tmp_path):
     plan = sbc.Plan(n_sets=3, n_draws=9, n_chains=1, thin=1, tune=5)

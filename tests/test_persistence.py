@@ -43,6 +43,8 @@ from bsdr_models.bm2pca.label_free import truncated_metric
 from bsdr_models.bsdr import laplace_blocks
 from bsdr_models.dgplvm.gp_classifier import fit as gp_classifier
 
+pytestmark = pytest.mark.usefixtures("few_particles")
+
 FEW_DRAWS = {"draws": 12, "tune": 12, "chains": 2}
 DRAWS = {"draws": 12, "chains": 2, "random_state": 0}
 COLUMNWISE = {

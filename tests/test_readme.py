@@ -32,6 +32,7 @@ def samples(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_csv_becomes_a_figure_in_fewer_than_ten_lines(samples, monkeypatch):
     tree = run("From a CSV to a map", samples, monkeypatch)["held_out"]
     assert dict(BLOCKS)["From a CSV to a map"].count("\n") < 10

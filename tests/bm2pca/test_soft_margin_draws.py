@@ -62,6 +62,7 @@ def bounded(e0, e, square):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_follow_their_posterior_on_a_grid(kind):
     rng = np.random.default_rng([42, KINDS.index(kind)])

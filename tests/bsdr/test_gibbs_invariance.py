@@ -231,6 +231,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
 def test_planted_fault_is_found(plant, monkeypatch):
     plant(monkeypatch)

@@ -125,6 +125,7 @@ def test_density_of_the_product_is_a_mean_over_weights_and_scale(b, r, j):
     assert found == pytest.approx(logsumexp(log_p) - np.log(len(W)), abs=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("b", "r", "j"), [(6, 1, 3), (10, 2, 2), (9, 3, 2), (10, 2, 4), (4, 2, 3)])
 def test_unidentified_parameters_are_drawn_from_the_prior(b, r, j):
     """Parameters drawn given the product of a prior draw are distributed as the prior."""
@@ -352,6 +353,7 @@ def test_search_resumes_from_its_checkpoint(tmp_path):
         fit_in_blocks(blocks, scaler, "multiclass", 4, 3, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "k", "r"), SHAPES[:4])
 def test_posterior_is_the_prior_of_further_samples(target, k, r):
     n = 3000

@@ -478,6 +478,7 @@ def test_step_is_its_updates_in_order_and_does_not_modify_its_input(
     assert info.elbo == pytest.approx(problem.bound(mf, state), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_fit_reaches_the_bound_of_many_sweeps(lab, target):
     problem = lab.make_problem("rowwise", target, "tall")

@@ -380,6 +380,7 @@ def fails(lab, fault, check):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_planted_fault_is_caught(lab, fault, monkeypatch):
     owner, name, wrap = fault.plant

@@ -6,6 +6,7 @@ compares the two. Warnings are errors, except those expected of a case.
 
 import re
 import warnings
+from copy import deepcopy
 from dataclasses import fields
 from pathlib import Path
 
@@ -194,9 +195,12 @@ ROWS_TAKEN = {
     "mixed_scales": lambda X: X * np.array([1e12, 1e-12, 1.0, 1e5]),
     "wildly_mixed_scales": lambda X: X * np.array([1e-150, 1.0, 1e150, 1e-300]),
     "offset_1e6": lambda X: X + 1e6,
+    "bool": lambda X: np.median(X, axis=0) < X,
+}
+# Float64 in other words: the forms of an estimator read them alike.
+TYPES_TAKEN = {
     "objects": lambda X: X.astype(object),
     "numbers_as_text": lambda X: X.astype(str),
-    "bool": lambda X: np.median(X, axis=0) < X,
     "integers": lambda X: (10 * X).astype(np.int32),
     "whole_bytes": lambda X: (10 * X).astype(np.uint8),
     "float32": lambda X: X.astype(np.float32),
@@ -214,14 +218,24 @@ def n_components(name, case):
     return {"n_components": 1} if few else {}
 
 
-@pytest.mark.parametrize("case", ROWS_TAKEN)
-def test_rows_are_taken(zoo, name, case):
-    X, y = ROWS_TAKEN[case](zoo.X), zoo.target(name)
-    model = zoo.fit(zoo.make(name, **n_components(name, case)), X, y)
+def assert_taken(zoo, model, X, y, score=0.75):
+    zoo.fit(model, X, y)
     zoo.assert_finite(model, X)
-    assert model.score(X, y) > (0.5 if case in HARD else 0.6 if name == "bm2pca_gibbs" else 0.75)
+    assert model.score(X, y) > score
     if hasattr(model, "transform"):
         assert model.transform(X).dtype == np.float64
+
+
+@pytest.mark.parametrize("case", ROWS_TAKEN)
+def test_rows_are_taken(zoo, name, case):
+    model = zoo.make(name, **n_components(name, case))
+    score = 0.5 if case in HARD else 0.6 if name == "bm2pca_gibbs" else 0.75
+    assert_taken(zoo, model, ROWS_TAKEN[case](zoo.X), zoo.target(name), score)
+
+
+@pytest.mark.parametrize("case", TYPES_TAKEN)
+def test_types_are_taken(zoo, reader, case):
+    assert_taken(zoo, zoo.make(reader), TYPES_TAKEN[case](zoo.X), zoo.target(reader))
 
 
 def test_a_constant_column_is_ignored_with_one_warning(zoo, name):
@@ -298,9 +312,9 @@ def test_rows_beyond_computing_are_refused_by_column(zoo, name):
 
 @pytest.mark.parametrize("columns", [3, 8])
 def test_other_widths_are_refused_with_both_numbers(zoo, name, columns):
-    rows = np.tile(zoo.X, 2)[:, :columns]
+    X = np.tile(zoo.X, 2)[:, :columns]
     with pytest.raises(ValueError, match=f"has {columns} features.*expecting 4 features"):
-        zoo.fitted(name).predict(rows)
+        zoo.fitted(name).predict(X)
 
 
 # ---------------------------------------------------------------------------------- targets
@@ -405,12 +419,14 @@ LABELS_TAKEN = {
 
 
 @pytest.mark.parametrize("case", LABELS_TAKEN)
-def test_labels_come_back_as_they_went_in(zoo, classifier, case):
+def test_labels_come_back_as_they_went_in(zoo, reader, case):
+    if reader.endswith("Regressor"):
+        return
     labels = LABELS_TAKEN[case]
-    model = zoo.fit(zoo.make(classifier), zoo.X, labels[zoo.y])
+    model = zoo.fit(zoo.make(reader), zoo.X, labels[zoo.y])
     np.testing.assert_array_equal(model.classes_, labels)
     assert model.classes_.dtype == model.predict(zoo.X).dtype == labels.dtype
-    plain = zoo.fitted(classifier)
+    plain = zoo.fitted(reader)
     np.testing.assert_array_equal(model.predict_proba(zoo.X), plain.predict_proba(zoo.X))
     assert model.score(zoo.X, labels[zoo.y]) == plain.score(zoo.X, zoo.y) > 0.6
 
@@ -579,7 +595,7 @@ def test_nothing_works_before_the_fit(zoo, name):
 
 def test_a_failed_fit_leaves_nothing_of_the_last_one(zoo, name):
     X, y = zoo.X, zoo.target(name)
-    model = zoo.fit(zoo.make(name), X, y)
+    model = deepcopy(zoo.fitted(name))
     fitted = {attribute for attribute in vars(model) if attribute.endswith("_")}
     with pytest.raises(ValueError, match="no variation"):
         model.fit(np.ones_like(X), y)
@@ -616,6 +632,7 @@ def test_the_page_has_a_line_for_every_case():
         "blocks_are_refused": BLOCKS_REFUSED,
         "rows_elsewhere_are_refused": ELSEWHERE,
         "rows_are_taken": ROWS_TAKEN,
+        "types_are_taken": TYPES_TAKEN,
         "labels_are_refused": LABELS_REFUSED,
         "numbers_are_refused": NUMBERS_REFUSED,
         "labels_come_back_as_they_went_in": LABELS_TAKEN,

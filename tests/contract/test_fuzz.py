@@ -37,7 +37,7 @@ OPENINGS = (
 PAPER = {"variant": "paper", "max_iter": 4}
 CHOICES = {
     "BSDRClassifier": (
-        {},
+        {"pooling": "auto"},
         {"standardize": False, "pooling": "linear"},
         {"chains": 2, "pooling": "log"},
         {**PAPER, "latent_scale": 1e-3, "projection_prior": "entrywise"},

@@ -1,6 +1,7 @@
 """Tables of every library: the same numbers, the names of the columns carried and compared."""
 
 import decimal
+from copy import deepcopy
 
 import arviz as az
 import numpy as np
@@ -27,15 +28,33 @@ TABLES = {
 every_table = pytest.mark.parametrize("library", TABLES)
 
 
+@pytest.fixture(scope="module")
+def fitted_to(zoo):
+    """Fitted once to the samples (and targets) of that name; not to be fitted again."""
+    cache = {}
+
+    def fitted(kind, name, X, y=None):
+        if (kind, name) not in cache:
+            cache[kind, name] = zoo.fit(zoo.make(kind), X, zoo.target(kind) if y is None else y)
+        return cache[kind, name]
+
+    return fitted
+
+
+@pytest.fixture
+def fitted_to_table(zoo, fitted_to):
+    return lambda kind, library: fitted_to(kind, library, TABLES[library](zoo.X, NAMES))
+
+
 def said(model, X):
     """What a model says of samples, as one array."""
     return model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
 
 
 @every_table
-def test_names_and_numbers_are_carried(zoo, kind, library):
+def test_names_and_numbers_are_carried(zoo, fitted_to_table, kind, library):
     table = TABLES[library](zoo.X, NAMES)
-    model = zoo.fit(zoo.make(kind), table, zoo.target(kind))
+    model = fitted_to_table(kind, library)
     assert model.feature_names_in_.tolist() == NAMES
     np.testing.assert_array_equal(said(model, table), said(zoo.fitted(kind), zoo.X))
     if kind != "MNPClassifier":
@@ -79,18 +98,27 @@ def test_the_index_labels_the_samples_in_trees_and_files(zoo, labels, tmp_path):
         np.testing.assert_array_equal(predictions["obs"], expected[3:9])
 
 
-@pytest.mark.parametrize("library", ["pandas", "xarray", "polars"])
-def test_every_estimator_labels_the_samples_by_the_index(zoo, name, library):
+def test_every_estimator_labels_the_samples_by_the_index(zoo, name):
     if name == "mnp":  # it has no tree
         return
     names = np.array([f"cell {i}" for i in range(len(zoo.X))])
-    table = TABLES[library](zoo.X, NAMES)
-    if library == "pandas":
-        table.index = names
-    elif library == "xarray":
-        table = table.assign_coords(cell=names)
+    table = pd.DataFrame(zoo.X, columns=NAMES, index=names)
+    assert_labelled(zoo, name, table, names, names[5:8])
+
+
+@pytest.mark.parametrize("library", ["xarray", "polars"])
+def test_indices_of_other_libraries(zoo, kind, library):
+    if kind == "MNPClassifier":
+        return
+    table, numbers = TABLES[library](zoo.X, NAMES), np.arange(len(zoo.X))
+    if library == "xarray":
+        names = np.array([f"cell {i}" for i in numbers])
+        assert_labelled(zoo, kind, table.assign_coords(cell=names), names, names[5:8])
     else:  # without an index samples are counted
-        names = np.arange(len(zoo.X))
+        assert_labelled(zoo, kind, table, numbers, np.arange(3))
+
+
+def assert_labelled(zoo, name, table, names, of_new):
     y = zoo.target(name)
     model = zoo.fit(zoo.make(name), table, y)
     for group in ("fit", "observed_data"):
@@ -98,7 +126,7 @@ def test_every_estimator_labels_the_samples_by_the_index(zoo, name, library):
     observed = model.idata_["observed_data/y"].values
     np.testing.assert_array_equal(observed.reshape(y.shape), y)
     new = model.predict_idata(table[5:8], y[5:8])["predictions"]
-    np.testing.assert_array_equal(new["obs"], np.arange(3) if library == "polars" else names[5:8])
+    np.testing.assert_array_equal(new["obs"], of_new)
     np.testing.assert_array_equal(new["y"], y[5:8])
 
 
@@ -113,8 +141,8 @@ CHANGED = {
 
 @pytest.mark.parametrize("change", CHANGED)
 @pytest.mark.parametrize("library", ["pandas", "polars", "xarray"])
-def test_changed_columns_are_refused_by_name(zoo, kind, library, change):
-    model = zoo.fit(zoo.make(kind), TABLES[library](zoo.X, NAMES), zoo.target(kind))
+def test_changed_columns_are_refused_by_name(zoo, fitted_to_table, kind, library, change):
+    model = fitted_to_table(kind, library)
     columns, names, match = CHANGED[change]
     table = TABLES[library](zoo.X[:, columns], [names[i] for i in range(len(columns))])
     if change == "reordered":
@@ -125,9 +153,8 @@ def test_changed_columns_are_refused_by_name(zoo, kind, library, change):
                 getattr(model, method)(table)
 
 
-def test_an_array_after_a_frame_is_taken_with_a_warning(zoo, kind):
-    table = TABLES["pandas"](zoo.X, NAMES)
-    model = zoo.fit(zoo.make(kind), table, zoo.target(kind))
+def test_an_array_after_a_frame_is_taken_with_a_warning(zoo, fitted_to_table, kind):
+    table, model = TABLES["pandas"](zoo.X, NAMES), fitted_to_table(kind, "pandas")
     with pytest.warns(UserWarning, match="X does not have valid feature names"):
         got = said(model, zoo.X)
     np.testing.assert_array_equal(got, said(model, table))
@@ -167,12 +194,13 @@ def test_what_is_no_table_is_refused_with_advice(zoo, kind, case):
 
 @pytest.mark.parametrize("container", ["pandas", "polars"])
 @pytest.mark.parametrize("library", ["pandas", "polars", "xarray"])
-def test_coordinates_in_the_container_that_was_asked_for(zoo, kind, library, container):
+def test_coordinates_in_the_container_that_was_asked_for(
+    zoo, fitted_to_table, kind, library, container
+):
     if kind == "MNPClassifier":
         return
-    table = TABLES[library](zoo.X, NAMES)
-    model = zoo.make(kind).set_output(transform=container)
-    got = zoo.fit(model, table, zoo.target(kind)).transform(table)
+    model = deepcopy(fitted_to_table(kind, library)).set_output(transform=container)
+    got = model.transform(TABLES[library](zoo.X, NAMES))
     assert isinstance(got, {"pandas": pd.DataFrame, "polars": pl.DataFrame}[container])
     assert list(got.columns) == model.get_feature_names_out().tolist()
     np.testing.assert_array_equal(np.asarray(got), zoo.fitted(kind).transform(zoo.X))
@@ -192,20 +220,20 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("case", WHOLE)
-def test_whole_numbers_in_any_type(zoo, kind, case):
+def test_whole_numbers_in_any_type(zoo, fitted_to, kind, case):
     whole = np.round(10 * zoo.X)
-    model = zoo.fit(zoo.make(kind), whole, zoo.target(kind))
+    model = fitted_to(kind, "whole numbers", whole)
     got = zoo.fit(zoo.make(kind), WHOLE[case](whole), zoo.target(kind))
     np.testing.assert_array_equal(said(got, WHOLE[case](whole)), said(model, whole))
 
 
 @pytest.mark.parametrize("case", ["nullable", "polars"])
-def test_truth_values_in_any_type(zoo, kind, case):
+def test_truth_values_in_any_type(zoo, fitted_to, kind, case):
     on = np.median(zoo.X, axis=0) < zoo.X
     table = pd.DataFrame(on, columns=NAMES).astype("boolean")
     if case == "polars":
         table = TABLES["polars"](on, NAMES)
-    model = zoo.fit(zoo.make(kind), on.astype(float), zoo.target(kind))
+    model = fitted_to(kind, "truth values", on.astype(float))
     got = zoo.fit(zoo.make(kind), table, zoo.target(kind))
     np.testing.assert_array_equal(said(got, table), said(model, on.astype(float)))
 
@@ -223,11 +251,11 @@ SPARSE = {
 
 @pytest.mark.parametrize("case", SPARSE)
 @pytest.mark.parametrize("taker", ["BM2PCAClassifier", "BM2PCARegressor"])
-def test_sparse_samples_in_any_format(zoo, taker, case):
-    rows = np.where(zoo.X > 2.0, zoo.X, 0.0)
-    model = zoo.fit(zoo.make(taker), sparse.csr_array(rows), zoo.target(taker))
-    got = zoo.fit(zoo.make(taker), SPARSE[case](rows), zoo.target(taker))
-    np.testing.assert_allclose(said(got, SPARSE[case](rows)), said(model, sparse.csr_array(rows)))
+def test_sparse_samples_in_any_format(zoo, fitted_to, taker, case):
+    X = np.where(zoo.X > 2.0, zoo.X, 0.0)
+    model = fitted_to(taker, "sparse", sparse.csr_array(X))
+    got = zoo.fit(zoo.make(taker), SPARSE[case](X), zoo.target(taker))
+    np.testing.assert_allclose(said(got, SPARSE[case](X)), said(model, sparse.csr_array(X)))
 
 
 # ---------------------------------------------------------------------------------- targets
@@ -249,13 +277,13 @@ LABELS = {
 
 
 @pytest.mark.parametrize("case", LABELS)
-def test_labels_in_any_container(zoo, kind, case):
+def test_labels_in_any_container(zoo, fitted_to, kind, case):
     """Sorted as text, whatever the order of categories; those that do not occur are no classes."""
     if kind.endswith("Regressor"):
         return
     model = zoo.fit(zoo.make(kind), zoo.X, LABELS[case](zoo.y))
     assert model.classes_.tolist() == ["a", "b", "c"]
-    expected = zoo.fit(zoo.make(kind), zoo.X, TEXT[zoo.y])
+    expected = fitted_to(kind, "text labels", zoo.X, TEXT[zoo.y])
     np.testing.assert_array_equal(model.predict_proba(zoo.X), expected.predict_proba(zoo.X))
     assert model.score(zoo.X, TEXT[zoo.y]) > 0.75
     if kind != "MNPClassifier":

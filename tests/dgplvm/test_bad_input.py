@@ -387,6 +387,7 @@ def test_pure_noise_is_detected():
     assert log_loss(y[20:], model.predict_proba(X[20:])) < 1.5
 
 
+@pytest.mark.slow
 def test_forty_classes():
     X, y = classes(160, 10, 40, distance=3.0)
     model = make(n_components=5, max_iter=60)

@@ -398,6 +398,7 @@ def test_all_samples_as_centres_give_the_dense_mapping(wine, weight):
     np.testing.assert_allclose(low_rank.out_of_range(new), dense.out_of_range(new), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [10.0, np.inf])
 def test_sparse_fit_approximates_the_exact_fit(monkeypatch, weight):
     """300 samples: with inducing points and 300 centres, and exactly."""

@@ -504,6 +504,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_planted_faults_are_caught(name, monkeypatch):
     plant, check = FAULTS[name]

@@ -64,16 +64,16 @@ MODELS = {
 }
 
 NEEDS_CLASSES = {
-    "plot_certainty", "plot_confusion", "plot_reliability", "plot_roc",
+    "plot_certainty", "plot_confusion", "plot_reliability",
 }  # fmt: skip
 NEEDS_A_PLANE = {"plot_biplot", "plot_correlation_circle"}
 CANNOT = {
-    "bsdr": {"plot_bound", "plot_landscape"},
-    "bsdr_paper": {"plot_landscape"},
-    "bsdr_ten": {"plot_bound", "plot_landscape"},
-    "bsdr_two": {"plot_bound", "plot_landscape"} | NEEDS_A_PLANE,
-    "bsdr_real": {"plot_bound", "plot_landscape"} | NEEDS_CLASSES,
-    "bm2pca_wide": {"plot_landscape"},
+    "bsdr": {"plot_bound"},
+    "bsdr_paper": set(),
+    "bsdr_ten": {"plot_bound"},
+    "bsdr_two": {"plot_bound"} | NEEDS_A_PLANE,
+    "bsdr_real": {"plot_bound"} | NEEDS_CLASSES,
+    "bm2pca_wide": set(),
     "dgplvm": {"plot_outliers"},
     "dgplvm_one": {"plot_outliers"} | NEEDS_A_PLANE,
 }
@@ -119,10 +119,18 @@ def variants(function):
     return [{"group": g} for g in ("fit", "predictions")] if "group" in function else [{}]
 
 
-def check_readable(ax):
+def check_readable(ax, *others):
     """Not blank, all texts on the page and none over another, axes named."""
     figure = ax.get_figure()
     figure.canvas.draw()
+    check_texts(figure)
+    for each in (ax, *others):
+        check_axes(each)
+
+
+def check_axes(ax):
+    """Of a figure that has been drawn."""
+    figure = ax.get_figure()
     page = figure.bbox
     inside = ax.get_window_extent()
     image = np.asarray(figure.canvas.buffer_rgba())[..., :3]
@@ -147,7 +155,6 @@ def check_readable(ax):
     named = [text.get_text() for text in ax.get_yticklabels()]
     assert ax.get_ylabel() or not all(_is_number(name) for name in named), "y has no name"
 
-    check_texts(figure)
     title = ax.get_title(loc="left")
     assert title
     (heading,) = (t.get_window_extent() for t in ax.get_children() if _says(t, title))
@@ -195,8 +202,14 @@ def undrawn_labels(figure):
     return found
 
 
-@pytest.mark.parametrize("loc", ["center", "left", "right"])
-@pytest.mark.parametrize("name", PLOTS)
+LOCS = ("center", "left", "right")
+
+
+# Of one plot at every place, of the others, whose headings are made alike, at one.
+@pytest.mark.parametrize(
+    ("name", "loc"),
+    dict.fromkeys([*itertools.product(["plot_map"], LOCS), *zip(PLOTS, itertools.cycle(LOCS))]),
+)
 def test_a_title_set_later_replaces_the_heading_above_the_caption(name, loc):
     ax = draw(name)
     ax.set_title("My title", loc=loc)
@@ -214,7 +227,7 @@ def test_a_title_set_later_replaces_the_heading_above_the_caption(name, loc):
 
 def draw(name, **keywords):
     """That plot of a fit which has what it needs."""
-    source = {"plot_landscape": "dgplvm", "plot_bound": "bsdr_paper"}.get(name, "bsdr")
+    source = {"plot_bound": "bsdr_paper"}.get(name, "bsdr")
     arguments = other_arguments(name) if name in OTHERS else (fitted(source),)
     return getattr(plots, name)(*arguments, **keywords)
 
@@ -227,7 +240,13 @@ def _is_number(text):
     return text.replace("\N{MINUS SIGN}", "").replace(".", "").isdigit() or not text
 
 
-@pytest.mark.parametrize("source", MODELS)
+# The trees of these have the variables of others, and texts of the same lengths.
+ALIKE = {"bsdr_paper", "bsdr_two"}
+
+
+@pytest.mark.parametrize(
+    "source", [pytest.param(s, marks=pytest.mark.slow) if s in ALIKE else s for s in MODELS]
+)
 @pytest.mark.parametrize("name", [name for name in PLOTS if name not in OTHERS])
 def test_every_plot_draws_every_tree_or_says_why_not(name, source):
     plot, tree = getattr(plots, name), fitted(source)
@@ -262,8 +281,7 @@ def test_two_axes_fit_a_constrained_figure(name):
     for ax in (left, right):
         assert draw(name, ax=ax) is ax
     assert plt.get_fignums() == [figure.number]
-    for ax in (left, right):
-        check_readable(ax)
+    check_readable(left, right)
 
 
 @pytest.mark.parametrize(
