@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import blas, cho_solve, lapack, solve_triangular
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.kernels import squared_distances
@@ -156,14 +156,16 @@ class DenseMapping:
         cov = np.exp(-decay * squared_distances(X)) + mean_variance
         cov[np.diag_indices_from(cov)] += noise
         factor = cholesky(cov, name="covariance of the mapping")
-        inverse = cho_solve((factor, True), np.eye(len(X)))
+        upper, _ = lapack.dpotri(factor.T)
+        inverse = np.triu(upper)
+        inverse += np.triu(upper, 1).T
         return cls(
             X=X,
             decay=decay,
             mean_variance=mean_variance,
             noise=noise,
             factor=factor,
-            inverse=0.5 * (inverse + inverse.T),
+            inverse=inverse,
             mean_weights=mean_weights,
         )
 
@@ -174,11 +176,11 @@ class DenseMapping:
 
     def root(self, raw: FloatArray) -> FloatArray:
         """L_b times raw."""
-        return self.factor @ raw
+        return np.asarray(blas.dtrmm(1.0, self.factor.T, raw, lower=0, trans_a=1))
 
     def root_transposed(self, values: FloatArray) -> FloatArray:
         """L_b' times values."""
-        return self.factor.T @ values
+        return np.asarray(blas.dtrmm(1.0, self.factor.T, values, lower=0))
 
     def raw(self, values: FloatArray) -> FloatArray:
         """The solution of L_b raw = values."""
@@ -186,7 +188,7 @@ class DenseMapping:
 
     def solve(self, values: FloatArray) -> FloatArray:
         """M times values."""
-        return self.inverse @ values
+        return np.asarray(blas.dsymm(1.0, self.inverse.T, values))
 
     def blocks(self, index: IntArray) -> FloatArray:
         """M_II, (B, L, L)."""

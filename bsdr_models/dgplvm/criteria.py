@@ -48,7 +48,6 @@ from typing import Literal, get_args
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 
 from bsdr_models.arrays import FloatArray, IntArray
@@ -180,14 +179,16 @@ class Criterion:
             raise np.linalg.LinAlgError("total scatter of the latent coordinates is singular")
         scale = np.outer(sd, sd)  # makes the test for singularity independent of units
         total = S_t / scale
-        if np.linalg.eigvalsh(total)[0] < _SINGULAR:
+        size, axes = np.linalg.eigh(total)
+        if size[0] < _SINGULAR:
             raise np.linalg.LinAlgError("total scatter of the latent coordinates is singular")
-        b, V = eigh(S_b / scale, total, check_finite=False)
+        white = axes / np.sqrt(size)
+        b, V = np.linalg.eigh(white.T @ (S_b / scale) @ white)
         if self.name in ("trace_ratio", "local_fisher") and b[0] < _SINGULAR:
             raise np.linalg.LinAlgError(
                 "between-class scatter of the latent coordinates is singular"
             )
-        V = V / sd[:, None]
+        V = (white @ V) / sd[:, None]
         # 1 - b would lose precision for a class that has nearly collapsed to a point.
         left = WX if self.within is None else X
         w = np.maximum(np.einsum("nr,nr->r", left @ V, WX @ V) / n, 0.0)

@@ -7,7 +7,6 @@ import numpy as np
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm import sampling
 from bsdr_models.dgplvm.learn import (
-    N_PREDICT,
     FitResult,
     Options,
     draws_posterior,
@@ -68,10 +67,14 @@ def learn_draws(
     sampling.check(task, mode)
     sampled = sampling.sample(engine, task, mode, schedule=schedule, rng=rng)
     latents = _stacked(sampled.draws["latent"])
-    kept = np.unique(np.linspace(0, len(latents) - 1, min(N_PREDICT, len(latents))).astype(int))
     assert mode.mapping_prior is not None
     posterior, left_out = draws_posterior(
-        mode.mapping_prior, latents[kept], task, approximation=options.approximation
+        mode.mapping_prior,
+        latents,
+        mode.latent,
+        mode.tuples,
+        task,
+        approximation=options.approximation,
     )
     held_out = score_left_out(posterior, task.y_index)
     reason = lack_of_signal(held_out.named())

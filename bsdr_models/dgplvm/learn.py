@@ -1,7 +1,9 @@
 """Fit of the whole model: latent coordinates, an embedder of new samples and a classifier."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -18,7 +20,6 @@ from bsdr_models.dgplvm.leave_one_out import (
     LeaveOneOutFit,
     enforce_centroid_order,
     leave_one_out,
-    leave_out_tuples,
     mapping_scale,
     minimum_slope,
 )
@@ -41,8 +42,12 @@ type Approximation = Literal["laplace", "ep"]
 
 # Maximum number of training samples in a decoder, whose cost is cubic in their number.
 DECODER_SAMPLES = 400
-# Number of posterior draws that predictions average over.
-N_PREDICT = 50
+# Predictions average over as many posterior draws, evenly spaced, as bring the largest standard
+# error of a leave-one-out probability below this, counted after every so many draws,
+DRAWS_ERROR, DRAWS_STEP = 0.01, 50
+# unless their classifiers would take more memory, in bytes.
+DRAWS_MEMORY = 2**28
+_GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +153,7 @@ def learn_mode(task: Task, options: Options, *, rng: np.random.Generator) -> Fit
         posterior, left_out, warnings = posterior_by_mapping(
             fit.mapping_prior,
             fit.latent,
+            fit.tuples,
             task,
             approximation=options.approximation,
             reuse=reuse,
@@ -200,13 +206,17 @@ def learn_mode(task: Task, options: Options, *, rng: np.random.Generator) -> Fit
 def posterior_by_mapping(
     prior: MappingPrior,
     latent: FloatArray,
+    tuples: IntArray,
     task: Task,
     *,
     approximation: Approximation,
     reuse: Kernel | None = None,
+    kernel_parameters: FloatArray | None = None,
 ) -> tuple[Posterior, LatentCoordinates, list[str]]:
-    """Embedder by the mapping, and a classifier fitted to leave-one-out latent coordinates."""
-    tuples = leave_out_tuples(task.y_index, task.X)
+    """Embedder by the mapping, and a classifier fitted to leave-one-out latent coordinates.
+
+    The parameters of its kernel are optimised unless given.
+    """
     found = leave_one_out(prior, latent, task.y_index, tuples)
     scale = mapping_scale(found, latent, task.y_index)
     conservative = None
@@ -220,6 +230,7 @@ def posterior_by_mapping(
         approximation=approximation,
         priors=task.priors,
         reuse=reuse,
+        kernel_parameters=kernel_parameters,
         relative_variance=found.relative_variance,
         conservative_latent=conservative,
     )
@@ -271,30 +282,39 @@ def posterior_by_likelihood(
 
 
 def draws_posterior(
-    prior: MappingPrior, latents: FloatArray, task: Task, *, approximation: Approximation
+    prior: MappingPrior,
+    latents: FloatArray,
+    mode: FloatArray,
+    tuples: IntArray,
+    task: Task,
+    *,
+    approximation: Approximation,
 ) -> tuple[DrawPosterior, LatentCoordinates]:
     """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R).
 
-    The kernel parameters of these classifiers are held fixed at the prior mode: optimising them
-    for each draw is expensive and gains little.
+    The kernel parameters of these classifiers are those at the mode, (N, R): optimising them for
+    each draw is expensive, and changes the average by less than 0.01.
     """
-    tuples = leave_out_tuples(task.y_index, task.X)
-    posteriors, left_out = [], []
-    for latent in latents:
-        found = leave_one_out(prior, latent, task.y_index, tuples)
-        scale = mapping_scale(found, latent, task.y_index)
-        classifier = fit_gp_classifier(
-            enforce_centroid_order(found, latent, task.y_index),
-            task.y_index,
-            task.n_labels,
-            approximation=approximation,
-            priors=task.priors,
-            refit=False,
-            relative_variance=found.relative_variance,
+    known, n = task.known, len(latents)
+    fit = partial(posterior_by_mapping, prior, tuples=tuples, task=task)
+    at_mode = fit(mode, approximation=approximation)[0].classifier
+    parameters = at_mode.kernel_parameters
+    posteriors, left_out, probabilities = [], [], []
+    # The first draws of this order are evenly spaced, however many there are.
+    for i in np.argsort(np.arange(n) * _GOLDEN % 1.0):
+        posterior, coordinates, _ = fit(
+            latents[i], approximation=approximation, kernel_parameters=parameters
         )
-        embedder = MappingEmbedder.of(prior, latent, scale, found.typical_variance)
-        posteriors.append(Posterior(embedder=embedder, classifier=without_shift(classifier, found)))
-        left_out.append(_as_coordinates(found, scale))
+        posteriors.append(posterior)
+        left_out.append(coordinates)
+        probabilities.append(np.exp(posterior.classifier.left_out[known]))
+        size = len(posteriors)
+        if size % DRAWS_STEP == 0:
+            error = float(np.std(probabilities, axis=0).max()) / math.sqrt(size)
+            if error < DRAWS_ERROR:
+                break
+        if (size + 1) * posterior.classifier.nbytes > DRAWS_MEMORY:
+            break
     return DrawPosterior(draws=tuple(posteriors)), mixture(left_out)
 
 

@@ -10,6 +10,7 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior, median_distance
 from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
+from bsdr_models.dgplvm.leave_one_out import leave_out_tuples
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.mapping_selection import (
     NOISES,
@@ -26,8 +27,8 @@ from bsdr_models.dgplvm.sparse_likelihood import initial_inducing
 from bsdr_models.dgplvm.starts import make_starts
 from bsdr_models.inference.optimise import MapResult, run_map
 
-# Maximum number of samples with a dense mapping and an exact likelihood.
-EXACT_SAMPLES = 2000
+# Maximum number of samples with a dense mapping, and with an exact likelihood at the mode.
+EXACT_SAMPLES, EXACT_LIKELIHOOD = 2000, 700
 # For more samples: centres of the mapping, and inducing points of the likelihood.
 N_CENTRES, N_INDUCING = 300, 100
 # Signal-to-noise variance ratio below which the latent coordinates explain no feature.
@@ -94,6 +95,8 @@ class MapFit:
         Gram matrix of the features.
     inducing
         Inducing points (M, R) of the sparse likelihood, or None.
+    tuples
+        Sets of samples that are left out together, (N_labelled, T, L).
     mapping_prior, settings
         The prior of the mapping, None without a mapping; and its settings.
     terms
@@ -109,6 +112,7 @@ class MapFit:
     log_dynamics: FloatArray
     gram: FeatureGram
     inducing: FloatArray | None
+    tuples: IntArray
     mapping_prior: MappingPrior | None
     settings: MappingSettings
     terms: dict[str, float]
@@ -160,13 +164,17 @@ def fit_map(
     n_jobs : int, optional
         Initialisations that run in parallel.
     """
-    prior, settings, latent = _mapping_and_initial(task, widths, noises, rng)
+    known = task.known
+    tuples = leave_out_tuples(task.y_index[known], task.X[known])
+    prior, settings, latent = _mapping_and_initial(task, widths, noises, tuples, rng)
     objective = make_objective(task, prior)
     if np.isinf(task.weight):
-        return _closed_form(objective, latent, settings, max_iter=max_iter, tol=tol, rng=rng)
+        return _closed_form(
+            objective, latent, known[tuples], settings, max_iter=max_iter, tol=tol, rng=rng
+        )
     initial = [shrink_towards_loo(prior, latent) if prior is not None else latent]
     inducing = None
-    if len(task.X) > EXACT_SAMPLES:
+    if len(task.X) > EXACT_LIKELIHOOD:
         inducing = initial_inducing(initial[0], N_INDUCING, rng)
         objective = replace(objective, n_inducing=len(inducing))
     if n_starts > 1:
@@ -184,7 +192,7 @@ def fit_map(
     )
     _, log_parameters, inducing = objective.unpack(search.x)
     latent = objective.latent(search.x)
-    return _result(objective, latent, log_parameters, inducing, settings, search)
+    return _result(objective, latent, log_parameters, inducing, known[tuples], settings, search)
 
 
 def shrink_towards_loo(prior: MappingPrior, latent: FloatArray) -> FloatArray:
@@ -200,6 +208,7 @@ def _mapping_and_initial(
     task: Task,
     widths: Sequence[float],
     noises: Sequence[float],
+    tuples: IntArray,
     rng: np.random.Generator,
 ) -> tuple[MappingPrior | None, MappingSettings, FloatArray]:
     """Prior of the mapping or None, its settings, and initial latent coordinates."""
@@ -210,7 +219,13 @@ def _mapping_and_initial(
         centres = X[np.sort(rng.choice(known, size, replace=False))]
     mean_variance = task.priors.map_mean_variance
     settings = choose_settings(
-        X, y, task.n_labels, mean_variance=mean_variance, widths=widths, noises=noises
+        X[known],
+        y[known],
+        task.n_labels,
+        mean_variance=mean_variance,
+        tuples=tuples,
+        widths=widths,
+        noises=noises,
     )
     make = partial(
         mapping_factory, n_labels=task.n_labels, mean_variance=mean_variance, centres=centres
@@ -220,7 +235,9 @@ def _mapping_and_initial(
         # The same kernel, although the median distance of the labelled samples differs.
         width = 2.0 * whole.decay * median_distance(X[known])
         labelled = make(X[known], y[known])(MappingSettings(width=width, noise=settings.noise))
-    initial = initial_coordinates(labelled, X[known], y[known], task.n_labels, task.n_components)
+    initial = initial_coordinates(
+        labelled, X[known], y[known], task.n_labels, task.n_components, tuples
+    )
     prior = None if task.n_centres == 0 else whole
     if len(known) == len(X):
         return prior, settings, initial
@@ -254,6 +271,7 @@ def make_objective(task: Task, prior: MappingPrior | None) -> Objective:
 def _closed_form(
     objective: Objective,
     latent: FloatArray,
+    tuples: IntArray,
     settings: MappingSettings,
     *,
     max_iter: int,
@@ -262,7 +280,7 @@ def _closed_form(
 ) -> MapFit:
     """The limit of infinite weight: latent coordinates are held fixed, the kernel is fitted."""
     inducing = None
-    if len(latent) > EXACT_SAMPLES:
+    if len(latent) > EXACT_LIKELIHOOD:
         # Usually one point per class; not for unlabelled samples and additional components.
         inducing = np.unique(latent.round(12), axis=0)
         if len(inducing) > N_INDUCING:
@@ -279,7 +297,7 @@ def _closed_form(
         max_iter=max_iter,
         tol=tol,
     )
-    return _result(objective, latent, search.x, inducing, settings, search)
+    return _result(objective, latent, search.x, inducing, tuples, settings, search)
 
 
 def _result(
@@ -287,6 +305,7 @@ def _result(
     latent: FloatArray,
     log_parameters: FloatArray,
     inducing: FloatArray | None,
+    tuples: IntArray,
     settings: MappingSettings,
     search: MapResult,
 ) -> MapFit:
@@ -297,6 +316,7 @@ def _result(
         log_dynamics=log_parameters[N_KERNEL:],
         gram=objective.gram,
         inducing=inducing,
+        tuples=tuples,
         mapping_prior=objective.mapping_prior,
         settings=settings,
         terms=terms.values,

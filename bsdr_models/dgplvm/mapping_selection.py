@@ -19,6 +19,7 @@ from bsdr_models.dgplvm.back_constraint import (
 )
 from bsdr_models.dgplvm.leave_one_out import leave_one_out, leave_out_tuples
 from bsdr_models.dgplvm.priors import LogNormal
+from bsdr_models.numerics.folds import stratified_subset
 
 WIDTHS = (0.5, 1.0, 2.0, 4.0)
 NOISES = (0.003, 0.01, 0.03, 0.1, 0.3)
@@ -73,6 +74,7 @@ def choose_settings(
     n_labels: int,
     *,
     mean_variance: float,
+    tuples: IntArray | None = None,
     widths: Sequence[float] = WIDTHS,
     noises: Sequence[float] = NOISES,
 ) -> MappingSettings:
@@ -82,21 +84,24 @@ def choose_settings(
     ----------
     X : (N, D)
     y_index : (N,)
-        Unlabelled samples, -1, are ignored.
+        No unlabelled samples.
+    tuples : (N, T, L), optional
+        From :func:`~bsdr_models.dgplvm.leave_one_out.leave_out_tuples`.
     widths, noises : sequence of float
         Candidates; a single pair is returned without any computation.
     """
     candidates = [MappingSettings(width=g, noise=noise) for g in widths for noise in noises]
     if len(candidates) == 1:
         return candidates[0]
-    subset = _stratified_subset(y_index, n_labels)
-    X, y_index = X[subset], y_index[subset]
+    if len(X) > SETTING_SAMPLES:
+        subset = stratified_subset(y_index, SETTING_SAMPLES)
+        X, y_index, tuples = X[subset], y_index[subset], None
     targets = whitened_indicators(y_index, n_labels)
-    tuples = leave_out_tuples(y_index, X)
+    sets = leave_out_tuples(y_index, X) if tuples is None else tuples
     make = mapping_factory(X, y_index, n_labels, mean_variance=mean_variance)
 
     def loss(settings: MappingSettings) -> float:
-        fit = leave_one_out(make(settings), targets, y_index, tuples)
+        fit = leave_one_out(make(settings), targets, y_index, sets)
         error = 0.5 * targets.size * np.log(np.mean((targets - fit.latent) ** 2))
         width, _ = WIDTH_PRIOR.negative_log_density(np.log(settings.width))
         noise, _ = NOISE_PRIOR.negative_log_density(np.log(settings.noise))
@@ -120,7 +125,12 @@ def whitened_indicators(y_index: IntArray, n_labels: int) -> FloatArray:
 
 
 def initial_coordinates(
-    prior: MappingPrior, X: FloatArray, y_index: IntArray, n_labels: int, n_components: int
+    prior: MappingPrior,
+    X: FloatArray,
+    y_index: IntArray,
+    n_labels: int,
+    n_components: int,
+    tuples: IntArray | None = None,
 ) -> FloatArray:
     """Whitened initial latent coordinates of labelled samples.
 
@@ -146,8 +156,8 @@ def initial_coordinates(
     indicators = whitened_indicators(y_index, n_labels)
     n_indicators = indicators.shape[1]
     if n_indicators > n_components:
-        tuples = leave_out_tuples(y_index, X)
-        agreement = indicators.T @ leave_one_out(prior, indicators, y_index, tuples).latent
+        sets = leave_out_tuples(y_index, X) if tuples is None else tuples
+        agreement = indicators.T @ leave_one_out(prior, indicators, y_index, sets).latent
         values, directions = np.linalg.eigh(agreement + agreement.T)
         return indicators @ directions[:, np.argsort(-values)[:n_components]]
     if n_indicators < n_components:
@@ -184,18 +194,3 @@ def _principal_components(X: FloatArray, indicators: FloatArray, n_more: int) ->
             f"classes and {rank} of the features within classes"
         )
     return np.sqrt(n) * left[:, :n_more]
-
-
-def _stratified_subset(y_index: IntArray, n_labels: int) -> IntArray:
-    """At most ``SETTING_SAMPLES`` labelled samples, the same share of every class."""
-    known = np.flatnonzero(y_index >= 0)
-    if len(known) <= SETTING_SAMPLES:
-        return known
-    share = SETTING_SAMPLES / len(known)
-    groups = [known[y_index[known] == label] for label in range(n_labels)]
-    kept = [
-        group[np.linspace(0, len(group) - 1, max(1, round(share * len(group)))).astype(int)]
-        for group in groups
-        if len(group)
-    ]
-    return np.sort(np.concatenate(kept))

@@ -1,11 +1,11 @@
 """Latent coordinates and class probabilities of new samples, from a mode or from draws."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol
 
 import numpy as np
-from scipy.special import logsumexp
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior
@@ -33,6 +33,14 @@ class Classifier(Protocol):
     @property
     def left_out(self) -> FloatArray:
         """Leave-one-out log probabilities of the training samples, (N, K)."""
+
+    @property
+    def kernel_parameters(self) -> FloatArray:
+        """Of the kernel of the classifier."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the largest arrays."""
 
     def log_probabilities(
         self, latent: FloatArray, relative_variance: FloatArray | None = None
@@ -97,10 +105,13 @@ class MappingEmbedder:
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Means and covariances, (M, R) and (M, R, R)."""
         features = self.prior.features(X)
-        variance = self.scale * self.prior.variance(features)
+        return self.embed_features(features, self.prior.variance(features))
+
+    def embed_features(self, features: FloatArray, variance: FloatArray) -> LatentCoordinates:
+        """The same from features of the mapping (M, P), and their variances (M,)."""
         return LatentCoordinates(
             mean=self.mean + features @ self.weights,
-            cov=variance[:, None, None] * np.eye(len(self.mean)),
+            cov=(self.scale * variance)[:, None, None] * np.eye(len(self.mean)),
         )
 
     def latent_and_relative_variance(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -226,19 +237,36 @@ class DrawPosterior:
 
     def latent(self, X: FloatArray) -> FloatArray:
         """Mean latent coordinates over draws, (M, R)."""
-        return np.mean([draw.latent(X) for draw in self.draws], axis=0)
+        return self.embed(X).mean
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Mean and covariance of the mixture over draws."""
-        return mixture([draw.embed(X) for draw in self.draws])
+        features, variance = self._features(X)
+        return mixture([each.embed_features(features, variance) for each in self._embedders])
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log of the mean probability over draws, (M, K)."""
-        return self._log_mean([draw.log_probabilities(X) for draw in self.draws])
+        features, variance = self._features(X)
+        return self._log_mean(
+            draw.classifier.log_probabilities(
+                embedder.mean + features @ embedder.weights, variance / embedder.typical_variance
+            )
+            for draw, embedder in zip(self.draws, self._embedders, strict=True)
+        )
+
+    def _features(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Features of the mapping (M, P) and variances (M,) of samples, the same for all draws."""
+        prior = self._embedders[0].prior
+        features = prior.features(X)
+        return features, prior.variance(features)
+
+    @property
+    def _embedders(self) -> list[MappingEmbedder]:
+        return [draw.embedder for draw in self.draws if isinstance(draw.embedder, MappingEmbedder)]
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """Log of the mean probability at latent coordinates (G, R): (G, K)."""
-        return self._log_mean([draw.log_probabilities_at(latent) for draw in self.draws])
+        return self._log_mean(draw.log_probabilities_at(latent) for draw in self.draws)
 
-    def _log_mean(self, log_p: list[FloatArray]) -> FloatArray:
-        return np.asarray(logsumexp(np.stack(log_p), axis=0) - np.log(len(self.draws)))
+    def _log_mean(self, log_p: Iterable[FloatArray]) -> FloatArray:
+        return np.asarray(reduce(np.logaddexp, log_p) - np.log(len(self.draws)))

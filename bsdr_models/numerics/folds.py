@@ -63,3 +63,15 @@ def assign_folds(groups: IntArray, keys: IntArray, *, n_folds: int) -> IntArray:
             fold[members] = (begin + np.arange(len(members))) % n_folds
             begin += len(members)
     return fold
+
+
+def stratified_subset(y: IntArray, n_max: int) -> IntArray:
+    """Indices of about ``n_max`` samples at most, the same share of every class."""
+    if len(y) <= n_max:
+        return np.arange(len(y))
+    kept = []
+    for label in np.unique(y):
+        group = np.flatnonzero(y == label)
+        share = -(-len(group) * n_max // len(y))
+        kept.append(group[np.linspace(0, len(group) - 1, share).astype(int)])
+    return np.sort(np.concatenate(kept))

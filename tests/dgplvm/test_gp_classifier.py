@@ -14,23 +14,16 @@ from bsdr_models.dgplvm.gp_classifier.fit import (
     one_against_rest,
     probit_log_odds,
 )
-from bsdr_models.dgplvm.gp_classifier.probit_ep import expectation_propagation
-from bsdr_models.dgplvm.gp_classifier.probit_gp_functions import (
-    ExactFunctions,
-    InducedFunctions,
-    fit_exact,
-    fit_induced,
-)
+from bsdr_models.dgplvm.gp_classifier.probit_gp_functions import METHODS, fit_functions
 from bsdr_models.dgplvm.gp_classifier.probit_kernels import (
     SmoothBiasKernel,
     SmoothLinearKernel,
     kernel_matrix,
 )
-from bsdr_models.dgplvm.gp_classifier.probit_laplace import laplace
 from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.numerics.folds import stratified_subset
 
 PRIORS = Priors()
-METHODS = {"laplace": laplace, "ep": expectation_propagation}
 both = pytest.mark.parametrize("approximation", METHODS)
 
 
@@ -53,6 +46,20 @@ def plain_kernel(a, b, classifier_inputs, t):
     return np.exp(t[0]) * np.exp(-d2 / (2.0 * np.exp(2.0 * t[1]))) + np.exp(t[2]) * u @ v.T
 
 
+class ByMatrix:
+    """A fit to a kernel matrix, by its Cholesky factor."""
+
+    def __init__(self, approximation, K, sign):
+        self.factor = np.linalg.cholesky(K)
+        self.posterior = METHODS[approximation](self.factor, sign, tol=1e-9)
+        self.log_evidence = self.posterior.log_evidence
+
+    def predict(self, cross, diagonal):
+        features = np.linalg.solve(self.factor, cross.T).T
+        mean, variance = self.posterior.predict(features)
+        return mean, variance + diagonal - (features**2).sum(axis=1)
+
+
 def inputs_of(latent, y):
     centroids = np.array([latent[y == k].mean(axis=0) for k in np.unique(y)])
     centre = centroids.mean(axis=0)
@@ -70,18 +77,20 @@ def log_loss(log_p, y):
 @both
 def test_two_classes_are_one_probit(approximation):
     latent, y, new, _ = problem(2)
-    got = fit_gp_classifier(latent, y, 2, approximation=approximation, priors=PRIORS, refit=False)
+    got = fit_gp_classifier(
+        latent, y, 2, approximation=approximation, priors=PRIORS, kernel_parameters=prior_mean()
+    )
     scale, t = inputs_of(latent, y), prior_mean()
     K = plain_kernel(latent, latent, scale, t) + 1e-6 * np.eye(len(y))
-    fit = METHODS[approximation](K, 2.0 * y - 1.0)
-    new_diagonal = np.diagonal(plain_kernel(new, new, scale, t)) + 1e-6
-    mean, variance = fit.predict(plain_kernel(new, latent, scale, t), new_diagonal)
+    mean, variance = ByMatrix(approximation, K, 2.0 * y - 1.0).predict(
+        plain_kernel(new, latent, scale, t), np.diagonal(plain_kernel(new, new, scale, t)) + 1e-6
+    )
     moments = got.latent_function(new)
-    np.testing.assert_allclose(moments[0][:, 0], mean, atol=1e-8)
-    np.testing.assert_allclose(moments[1][:, 0], variance, atol=1e-8)
+    np.testing.assert_allclose(moments[0][:, 0], mean, atol=1e-4)
+    np.testing.assert_allclose(moments[1][:, 0], variance, atol=1e-4)
     z = mean / np.sqrt(1.0 + variance)
     expected = np.column_stack([norm.logcdf(-z), norm.logcdf(z)])
-    np.testing.assert_allclose(got.log_probabilities(new), expected, atol=1e-8)
+    np.testing.assert_allclose(got.log_probabilities(new), expected, atol=1e-4)
     assert got.temperature == 1.0
     assert got.converged
 
@@ -111,7 +120,7 @@ def test_kernel_parameters_maximise_evidence_and_prior(approximation):
         K = plain_kernel(latent, latent, scale, t) + 1e-6 * np.eye(len(y))
         total = 0.5 * (((t - prior_mean()) / sd) ** 2).sum()
         for k in range(3):
-            total -= METHODS[approximation](K, np.where(y == k, 1.0, -1.0)).log_evidence
+            total -= ByMatrix(approximation, K, np.where(y == k, 1.0, -1.0)).log_evidence
         return total
 
     best = minimize(
@@ -143,7 +152,7 @@ def test_leave_one_out_approximates_a_fit_without_the_sample(approximation):
     expected = np.empty((40, 3))
     for i in range(40):
         keep = np.arange(40) != i
-        fit = fit_exact(kernel, latent[keep], one_against_rest(y[keep], 3), approximation)
+        fit = fit_functions(kernel, latent[keep], one_against_rest(y[keep], 3), approximation)
         mean, variance = fit.functions.moments(latent[i : i + 1])
         expected[i] = got.from_log_odds(probit_log_odds(mean / np.sqrt(1.0 + variance)))[0]
     np.testing.assert_allclose(np.exp(loo), np.exp(expected), atol=0.05)
@@ -247,13 +256,11 @@ def test_predictions_do_not_depend_on_the_batch(approximation):
     assert got.log_probabilities(new[:0]).shape == (0, 3)
 
 
-@pytest.mark.parametrize(
-    ("approximation", "n_inducing"), [("laplace", None), ("ep", None), ("ep", 45)]
-)
-def test_fixed_kernel(approximation, n_inducing):
+@pytest.mark.parametrize("n_inducing", [None, 45])
+def test_fixed_kernel(n_inducing):
     """The paper's kernel: noise with every sample, old and new.
 
-    With inducing points the noise is in the likelihood, which is equivalent for EP, not Laplace.
+    Here the noise is in the likelihood, which is equivalent for EP, not Laplace.
     """
     latent, y, new, _ = problem(2)
     kernel = SmoothBiasKernel(
@@ -263,7 +270,7 @@ def test_fixed_kernel(approximation, n_inducing):
         latent,
         y,
         2,
-        approximation=approximation,
+        approximation="ep",
         priors=PRIORS,
         reuse=kernel,
         n_inducing=n_inducing,
@@ -273,10 +280,12 @@ def test_fixed_kernel(approximation, n_inducing):
         return 3.0 * np.exp(-((a[:, None] - b) ** 2).sum(-1) / (2.0 * 1.5**2)) + 0.4
 
     own = 0.7 + 1e-6
-    fit = METHODS[approximation](smooth(latent, latent) + own * np.eye(45), 2.0 * y - 1.0)
-    mean, variance = fit.predict(smooth(new, latent), np.full(400, 3.4 + own))
+    K = smooth(latent, latent) + own * np.eye(45)
+    mean, variance = ByMatrix("ep", K, 2.0 * y - 1.0).predict(
+        smooth(new, latent), np.full(400, 3.4 + own)
+    )
     got_mean, got_variance = got.latent_function(new)
-    atol = 1e-8 if n_inducing is None else 1e-5
+    atol = 1e-5
     np.testing.assert_allclose(got_mean[:, 0], mean, atol=atol)
     np.testing.assert_allclose(got_variance[:, 0], variance, atol=atol)
 
@@ -289,26 +298,24 @@ def test_sparse_fit_with_all_samples_as_inducing_points_is_exact(approximation, 
     options = {"approximation": approximation, "priors": PRIORS, "n_inducing": 60}
     kernel = exact.functions.kernel
     sparse = fit_gp_classifier(latent, y, n_labels, reuse=kernel, **options)
-    assert isinstance(exact.functions, ExactFunctions)
-    assert isinstance(sparse.functions, InducedFunctions)
     assert sparse.converged
     assert sparse.log_evidence == pytest.approx(exact.log_evidence, abs=5e-6)
-    # The nugget of 1e-6 is in the kernel of one and in the likelihood of the other.
+    # The numerical rank leaves 1e-8 of the largest variance.
     got, expected = np.exp(sparse.log_probabilities(new)), np.exp(exact.log_probabilities(new))
-    np.testing.assert_allclose(got, expected, atol=3e-6)
-    np.testing.assert_allclose(np.exp(sparse.left_out), np.exp(exact.left_out), atol=3e-6)
+    np.testing.assert_allclose(got, expected, atol=2e-5)
+    np.testing.assert_allclose(np.exp(sparse.left_out), np.exp(exact.left_out), atol=2e-5)
 
 
 @pytest.mark.parametrize(("approximation", "n"), [("laplace", 1000), ("ep", 500)])
-def test_a_hundred_inducing_points_approximate_the_exact_fit(approximation, n):
+def test_some_inducing_points_approximate_the_exact_fit(approximation, n):
     """Probabilities agree to 0.01, with a considerable smooth part."""
     latent, y, new, _ = problem(3, n=n)
     signs = one_against_rest(y, 3)[:1]
     kernel = kernel_at_prior(latent, y, 3, PRIORS)
     kernel = replace(kernel, log_values=kernel.log_values + np.array([1.5, 0.0, 0.0]))
-    exact = fit_exact(kernel, latent, signs, approximation)
-    sparse = fit_induced(kernel, latent, signs, approximation, 100)
-    assert len(sparse.functions.inducing) <= 100
+    exact = fit_functions(kernel, latent, signs, approximation)
+    sparse = fit_functions(kernel, latent, signs, approximation, 60)
+    assert len(sparse.functions.inducing) == 60 < len(exact.functions.inducing)
 
     def probability(functions):
         mean, variance = functions.moments(new)
@@ -326,15 +333,13 @@ def test_many_samples_use_inducing_points(monkeypatch):
     monkeypatch.setattr(gp_classifier, "SEARCH_SAMPLES", 40)
     monkeypatch.setattr(gp_classifier, "EXACT_SAMPLES", 50)
     latent, y, new, y_new = problem(3, n=300)
-    some = gp_classifier._stratified_subset(y, 40)
+    some = stratified_subset(y, 40)
     assert len(np.unique(some)) == len(some) <= 43
     assert set(y[some]) == {0, 1, 2}
     got = fit_gp_classifier(latent, y, 3, approximation="ep", priors=PRIORS)
-    assert isinstance(got.functions, InducedFunctions)
     assert got.converged
     monkeypatch.undo()
     exact = fit_gp_classifier(latent, y, 3, approximation="ep", priors=PRIORS)
-    assert isinstance(exact.functions, ExactFunctions)
     a, b = (log_loss(fit.log_probabilities(new), y_new) for fit in (got, exact))
     assert a == pytest.approx(b, abs=0.01)
 
@@ -364,7 +369,9 @@ def test_a_hundred_thousand_samples(approximation, limit):
 
     latent, y, new, y_new = problem(3, n=100_000)
     begin = time.process_time()
-    got = fit_gp_classifier(latent, y, 3, approximation=approximation, priors=PRIORS, refit=False)
+    got = fit_gp_classifier(
+        latent, y, 3, approximation=approximation, priors=PRIORS, kernel_parameters=prior_mean()
+    )
     assert time.process_time() - begin < limit
     assert got.converged
     assert log_loss(got.log_probabilities(new), y_new) < 0.6

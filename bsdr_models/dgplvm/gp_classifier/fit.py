@@ -17,18 +17,19 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.gp_classifier.probit_gp import Sites
 from bsdr_models.dgplvm.gp_classifier.probit_gp_functions import (
-    EXACT,
+    METHODS,
     Fitted,
     Functions,
     Method,
-    fit_exact,
-    fit_induced,
+    fit_functions,
+    rescale,
 )
+from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import Sites, numerical_factor
 from bsdr_models.dgplvm.gp_classifier.probit_kernels import NUGGET, Kernel, SmoothLinearKernel
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.numerics import temperature
+from bsdr_models.numerics.folds import stratified_subset
 from bsdr_models.numerics.kernels import squared_distances
 
 # Bound on t in the optimisation, in standard deviations of its prior.
@@ -39,8 +40,8 @@ SEARCH_ITER = 50
 # Power of the relative variance by which log odds are divided.
 DAMPING = 0.25
 # Tolerance of an approximation during optimisation, in standard deviations of its marginals.
-SEARCH_TOL = 1e-5
-# Labelled samples above which the functions are sparse; maximum number of inducing points.
+SEARCH_TOL = 1e-4
+# Labelled samples above which the rank is limited; maximum number of inducing points.
 EXACT_SAMPLES = 300
 INDUCING_SAMPLES = 120
 
@@ -54,6 +55,8 @@ class GPClassifier:
 
     functions
         Of all problems.
+    kernel_parameters
+        t, (3,); empty for a fixed kernel.
     present
         Classes with samples, ascending.
     n_labels
@@ -72,6 +75,7 @@ class GPClassifier:
     """
 
     functions: Functions
+    kernel_parameters: FloatArray
     present: IntArray
     n_labels: int
     n_samples: int
@@ -79,6 +83,11 @@ class GPClassifier:
     left_out: FloatArray
     log_evidence: float
     converged: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the latent functions."""
+        return self.functions.nbytes
 
     def latent_function(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of every function at latent coordinates (M, R), each (M, P)."""
@@ -128,7 +137,7 @@ def fit_gp_classifier(
     *,
     approximation: Method,
     priors: Priors,
-    refit: bool = True,
+    kernel_parameters: FloatArray | None = None,
     reuse: Kernel | None = None,
     n_inducing: int | None = None,
     relative_variance: FloatArray | None = None,
@@ -146,14 +155,13 @@ def fit_gp_classifier(
         K.
     priors : Priors
         Its ``classifier`` part.
-    refit : bool
-        Whether to optimise the kernel parameters t, on a subset of more than ``SEARCH_SAMPLES``
-        samples. They are at their prior mean otherwise.
+    kernel_parameters : (3,), optional
+        t. By default optimised, on a subset of more than ``SEARCH_SAMPLES`` samples.
     reuse : Kernel, optional
         A fixed kernel.
     n_inducing : int, optional
-        Number of inducing points. By default the fit is exact for up to ``EXACT_SAMPLES`` samples,
-        and has ``INDUCING_SAMPLES`` for more.
+        Number of inducing points. By default the numerical rank of the kernel matrix for up to
+        ``EXACT_SAMPLES`` samples, and ``INDUCING_SAMPLES`` for more.
     relative_variance : (N,), optional
         Variance of the latent coordinates of each sample, relative to its mean.
     conservative_latent : (N, R), optional
@@ -165,7 +173,7 @@ def fit_gp_classifier(
     ValueError
         If no sample has a label, or the approximation is unknown.
     """
-    if approximation not in EXACT:
+    if approximation not in METHODS:
         raise ValueError(f"approximation must be 'laplace' or 'ep', got {approximation!r}")
     known = np.flatnonzero(y_index >= 0)
     if len(known) == 0:
@@ -175,20 +183,21 @@ def fit_gp_classifier(
     kernel, kernel_converged = reuse, True
     if kernel is None:
         kernel = kernel_at_prior(labelled, y, len(present), priors)
-        if refit and len(signs):
-            subset = _stratified_subset(y, SEARCH_SAMPLES)
+        if kernel_parameters is not None:
+            kernel = replace(kernel, log_values=kernel_parameters)
+        elif len(signs):
+            subset = stratified_subset(y, SEARCH_SAMPLES)
             kernel, kernel_converged = _optimise_kernel(
                 kernel, labelled[subset], signs[:, subset], approximation, priors
             )
     if n_inducing is None and len(labelled) > EXACT_SAMPLES:
         n_inducing = INDUCING_SAMPLES
-    if n_inducing is None:
-        fitted = fit_exact(kernel, labelled, signs, approximation)
-    else:
-        fitted = fit_induced(kernel, labelled, signs, approximation, n_inducing)
+    fitted = fit_functions(kernel, labelled, signs, approximation, n_inducing)
     variance = None if relative_variance is None else relative_variance[known]
     log_odds = damp_log_odds(probit_log_odds(fitted.left_out), variance)
     classifier = _calibrate(fitted, log_odds, y, present, n_labels, kernel_converged)
+    if isinstance(kernel, SmoothLinearKernel):
+        classifier = replace(classifier, kernel_parameters=kernel.log_values)
     if conservative_latent is not None and len(present) > 1:
         mean, variance = classifier.functions.moments(conservative_latent[known])
         lowest = temperature.fit_temperature(probit_log_odds(mean / np.sqrt(1.0 + variance)), y)
@@ -252,6 +261,7 @@ def _calibrate(
     """
     return GPClassifier(
         functions=fitted.functions,
+        kernel_parameters=np.empty(0),
         present=present,
         n_labels=n_labels,
         n_samples=len(y),
@@ -260,18 +270,6 @@ def _calibrate(
         log_evidence=float(fitted.log_evidence.sum()),
         converged=kernel_converged and fitted.converged,
     )
-
-
-def _stratified_subset(y: IntArray, n_max: int) -> IntArray:
-    """Indices of about ``n_max`` samples at most, the same share of every class."""
-    if len(y) <= n_max:
-        return np.arange(len(y))
-    kept = []
-    for label in range(int(y.max()) + 1):
-        group = np.flatnonzero(y == label)
-        share = -(-len(group) * n_max // len(y))
-        kept.append(group[np.linspace(0, len(group) - 1, share).astype(int)])
-    return np.sort(np.concatenate(kept))
 
 
 def _optimise_kernel(
@@ -287,7 +285,7 @@ def _optimise_kernel(
     initial values of the next.
     """
     u = start.inputs(latent)
-    squares, products, nugget = squared_distances(u), u @ u.T, NUGGET * np.eye(len(u))
+    squares, products = squared_distances(u), u @ u.T
     centre = np.array([prior.log_median for prior in priors.classifier])
     sd = np.array([prior.log_sd for prior in priors.classifier])
     sites: list[Sites | None] = [None] * len(signs)
@@ -297,13 +295,14 @@ def _optimise_kernel(
         rate = np.exp(-2.0 * t[1])
         smooth = np.exp(t[0] - 0.5 * rate * squares)
         linear = np.exp(t[2]) * products
-        K = smooth + linear + nugget
+        K = smooth + linear
+        F = rescale(numerical_factor(K)[0], np.diagonal(K), NUGGET)
         value, G = 0.5 * float(x @ x), np.zeros_like(K)
         for p, sign in enumerate(signs):
-            fit = EXACT[approximation](K, sign, start=sites[p], tol=SEARCH_TOL)
+            fit = METHODS[approximation](F, sign, start=sites[p], tol=SEARCH_TOL)
             sites[p] = fit.sites
             value -= fit.log_evidence
-            G += fit.kernel_gradient
+            G += fit.kernel_gradient(F)
         smooth *= G
         slope = np.array([smooth.sum(), rate * np.vdot(smooth, squares), np.vdot(G, linear)])
         return value, x - sd * slope

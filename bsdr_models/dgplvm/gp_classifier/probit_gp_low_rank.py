@@ -1,14 +1,22 @@
-r"""Binary Gaussian process classification by features: cost and memory linear in the samples.
+r"""Binary Gaussian process classification with a probit link, by Laplace's method or EP [1]_.
 
-For a kernel matrix :math:`K = F F^\top` with M features, the latent values are :math:`f = F w` with
-w ~ N(0, I), and the (N, N) matrices of `probit_gp` are replaced by the (M, M) matrix
-:math:`A = I + F^\top S F`:
+A kernel matrix :math:`K = F F^\top` has M features, at most as many as samples: latent values are
+:math:`f = F w` with w ~ N(0, I), and a sign :math:`z_i = \pm 1` has probability
+:math:`\Phi(z_i f_i)`. Both methods replace every factor by a normal *site* of precision S and
+location nu,
 
 .. math::
-    q(w) = N(A^{-1} F^\top \nu, A^{-1}), \qquad |B| = |A|.
+    q(w) \propto N(w; 0, I) \prod_i \exp(\nu_i f_i - S_i f_i^2 / 2)
+        = N(A^{-1} F^\top \nu, A^{-1}), \qquad A = I + F^\top S F.
 
-Laplace's method updates all sites at once by Newton steps, expectation propagation updates them
-sequentially.
+Laplace's method updates all sites at once by Newton steps, expectation propagation (EP) updates
+them sequentially. A smooth kernel of few coordinates has a low numerical rank M, and every step
+costs N M^2.
+
+References
+----------
+.. [1] C. E. Rasmussen, C. K. I. Williams (2006). Gaussian Processes for Machine Learning.
+       Chapter 3.
 """
 
 import math
@@ -21,8 +29,6 @@ from scipy.special import log_ndtr
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.gp_classifier.probit_ep import sweep_weights
-from bsdr_models.dgplvm.gp_classifier.probit_gp import Sites
-from bsdr_models.dgplvm.gp_classifier.probit_laplace import derivatives
 from bsdr_models.numerics.linalg import factorise_inplace
 from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 
@@ -30,8 +36,24 @@ from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 CHUNK = 8192
 # Smallest step of the line search.
 LEAST_STEP = 1e-6
-# Sites whose marginal would change by less than this fraction of the tolerance are skipped.
-IDLE = 1e-2
+# Sweeps between recomputations of the covariance, few enough that rounding does not accumulate.
+SWEEPS = 5
+# Part of the largest variance that a factor of the numerical rank leaves to a sample.
+RANK_TOL = 1e-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sites:
+    """Normal factors that approximate those of the signs, by natural parameters.
+
+    precision
+        S, (N,), non-negative.
+    location
+        nu = precision times mean, (N,).
+    """
+
+    precision: FloatArray
+    location: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +69,12 @@ class FeaturePosterior:
     log_evidence
         In nats.
     sites
+    drift
+        (N,): gradient of the log evidence through the mode, in the prior values. Zero for EP, whose
+        evidence is stationary in the sites.
     converged
     n_iterations
+        Newton steps, or sweeps.
     """
 
     weights: FloatArray
@@ -57,8 +83,27 @@ class FeaturePosterior:
     variance: FloatArray
     log_evidence: float
     sites: Sites
+    drift: FloatArray
     converged: bool
     n_iterations: int
+
+    def kernel_gradient(self, features: FloatArray) -> FloatArray:
+        r"""Derivative of the log evidence in K, (N, N), from the features (N, M) of the fit.
+
+        .. math::
+            G = \tfrac12 (b b^\top - S + S F A^{-1} F^\top S) + \tfrac12 (u b^\top + b u^\top)
+
+        with b = nu - S E[f], so that E[f] = K b, and u = ``drift``.
+        """
+        S = self.sites.precision
+        b = self.sites.location - S * self.mean
+        half = S[:, None] * (features @ self.root.T)
+        G = half @ half.T
+        G += np.outer(b + 2.0 * self.drift, b)
+        G += G.T
+        G *= 0.25
+        G.flat[:: len(G) + 1] -= 0.5 * S
+        return G
 
     @property
     def cavity(self) -> tuple[FloatArray, FloatArray]:
@@ -122,8 +167,22 @@ def pivoted_cholesky(
     return np.ascontiguousarray(features[: len(pivots)].T), np.array(pivots, dtype=np.int64)
 
 
+def numerical_factor(kernel: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Features of the numerical rank of a kernel matrix (N, N): (N, M), and their pivots (M,)."""
+    limit = RANK_TOL * float(np.diagonal(kernel).max(initial=0.0))
+    factor, pivots, rank, _ = lapack.dpstrf(kernel, lower=1, tol=limit)
+    features = np.empty((len(kernel), rank))
+    features[pivots - 1] = np.tril(factor[:, :rank])
+    return features, pivots[:rank] - 1
+
+
 def laplace_by_features(
-    features: FloatArray, sign: FloatArray, *, tol: float = 1e-7, max_iter: int = 100
+    features: FloatArray,
+    sign: FloatArray,
+    *,
+    start: Sites | None = None,
+    tol: float = 1e-7,
+    max_iter: int = 100,
 ) -> FeaturePosterior:
     """Normal posterior at the mode, by Newton's method with a line search.
 
@@ -132,13 +191,19 @@ def laplace_by_features(
     features : (N, M)
     sign : (N,)
         +1 or -1.
+    start : Sites, optional
+        Those of a similar kernel matrix.
     tol : float
         Largest move of a latent value, relative to the largest of them, that ends the search.
     max_iter : int
     """
-    n, n_features = features.shape
-    w, f = np.zeros(n_features), np.zeros(n)
-    value, converged, n_steps = float(log_ndtr(sign * f).sum()), False, 0
+    w = np.zeros(features.shape[1]) if start is None else _weights(features, start)[0]
+    f = features @ w
+
+    def objective(w: FloatArray, f: FloatArray) -> float:
+        return float(log_ndtr(sign * f).sum() - 0.5 * (w @ w))
+
+    value, converged, n_steps = objective(w, f), False, 0
     while not converged and n_steps < max_iter:
         n_steps += 1
         target, _, _ = _weights(features, _laplace_sites(sign, f))
@@ -146,7 +211,7 @@ def laplace_by_features(
         step = 1.0
         while step > LEAST_STEP:
             w_new, f_new = w + step * (target - w), f + step * df
-            new = float(log_ndtr(sign * f_new).sum() - 0.5 * (w_new @ w_new))
+            new = objective(w_new, f_new)
             if new >= value - 1e-12 * (1.0 + abs(value)):
                 break
             step *= 0.5
@@ -157,61 +222,79 @@ def laplace_by_features(
         converged = step == 1.0 and moved <= tol * (1.0 + float(np.abs(f).max()))
     sites = _laplace_sites(sign, f)
     w, root, half_log_det = _weights(features, sites)
-    mean = features @ w
-    evidence = float(log_ndtr(sign * mean).sum() - 0.5 * (w @ w)) - half_log_det
+    mean, variance = features @ w, _row_squares(features, root)
+    # d log Z / d f at fixed K, and its product with the derivative of the mode in the prior values.
+    _, W, third = derivatives(sign, mean)
+    slope = 0.5 * variance * third
     return FeaturePosterior(
         weights=w,
         root=root,
         mean=mean,
-        variance=_row_squares(features, root),
-        log_evidence=evidence,
+        variance=variance,
+        log_evidence=objective(w, mean) - half_log_det,
         sites=sites,
+        drift=slope - W * (features @ (root.T @ (root @ (features.T @ slope)))),
         converged=converged,
         n_iterations=n_steps,
     )
 
 
 def ep_by_features(
-    features: FloatArray, sign: FloatArray, *, tol: float = 1e-6, max_sweeps: int = 100
+    features: FloatArray,
+    sign: FloatArray,
+    *,
+    start: Sites | None = None,
+    tol: float = 1e-6,
+    max_sweeps: int = 200,
 ) -> FeaturePosterior:
-    """Normal posterior with moment-matched sites, initialised at the mode.
+    """Normal posterior with moment-matched sites.
 
     Sites are updated sequentially, each with a rank-one update of the covariance of the weights.
-    Converged sites are skipped.
 
     Parameters
     ----------
     features : (N, M)
     sign : (N,)
         +1 or -1.
+    start : Sites, optional
+        Those of a similar kernel matrix.
     tol : float
         Largest change of a marginal in the last sweep: of its mean in standard deviations, and
         relative change of its variance.
     max_sweeps : int
     """
-    near = laplace_by_features(features, sign)
-    S, nu = near.sites.precision.copy(), near.sites.location.copy()
+    n = len(sign)
+    S = np.zeros(n) if start is None else start.precision.copy()
+    nu = np.zeros(n) if start is None else start.location.copy()
     sites = Sites(precision=S, location=nu)
-    w, root, mean, variance = near.weights, near.root, near.mean, near.variance
-    converged, n_sweeps, half_log_det = False, 0, 0.0
-    while not converged and n_sweeps < max_sweeps:
-        n_sweeps += 1
-        index = np.flatnonzero(_ep_changes(sign, sites, mean, variance) > IDLE * tol)
-        change = sweep_weights(features, sign, index, S, nu, root.T @ root, w)
+    w, root, half_log_det = _weights(features, sites)
+    step, change, n_sweeps = 1.0, math.inf, 0
+    while change > tol and n_sweeps < max_sweeps:
+        most = min(SWEEPS, max_sweeps - n_sweeps)
+        done, change, step = sweep_weights(
+            features, sign, S, nu, root.T @ root, w, change, step, tol, most
+        )
+        n_sweeps += done
         w, root, half_log_det = _weights(features, sites)
-        mean, variance = features @ w, _row_squares(features, root)
-        converged = change <= tol
-    evidence = _ep_evidence(sign, sites, mean, variance) - half_log_det
+    mean, variance = features @ w, _row_squares(features, root)
     return FeaturePosterior(
         weights=w,
         root=root,
         mean=mean,
         variance=variance,
-        log_evidence=evidence,
+        log_evidence=_ep_evidence(sign, sites, mean, variance) - half_log_det,
         sites=sites,
-        converged=converged,
+        drift=np.zeros(n),
+        converged=change <= tol,
         n_iterations=n_sweeps,
     )
+
+
+def derivatives(sign: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r"""First derivative, minus the second, and the third of :math:`\log \Phi(z f)`, each (N,)."""
+    a = sign * f
+    r, p = inverse_mills(a), positive_mean(a)  # p = r + a, without cancellation
+    return sign * r, r * p, sign * r * (p * (r + p) - 1.0)
 
 
 def _weights(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray, float]:
@@ -246,23 +329,6 @@ def _cavity(mean: FloatArray, variance: FloatArray, sites: Sites) -> tuple[Float
 def _laplace_sites(sign: FloatArray, f: FloatArray) -> Sites:
     g, W, _ = derivatives(sign, f)
     return Sites(precision=W, location=W * f + g)
-
-
-def _ep_changes(
-    sign: FloatArray, sites: Sites, mean: FloatArray, variance: FloatArray
-) -> FloatArray:
-    """Change of the marginal of every sample by a moment-matching update, (N,)."""
-    mu, s2 = _cavity(mean, variance, sites)
-    scale = 1.0 / np.sqrt(1.0 + s2)
-    a = sign * mu * scale
-    h = inverse_mills(a)
-    slope = sign * h * scale
-    bend = h * positive_mean(a) * scale**2
-    precision = bend / (1.0 - s2 * bend)
-    d_S = precision - sites.precision
-    d_nu = precision * (mu + s2 * slope) + slope - sites.location
-    shift = np.abs(d_nu - d_S * mean) * np.sqrt(variance)
-    return np.maximum(shift, np.abs(d_S) * variance)
 
 
 def _ep_evidence(sign: FloatArray, sites: Sites, mean: FloatArray, variance: FloatArray) -> float:
