@@ -44,6 +44,16 @@ MOST_DRAWN = 2000
 
 logger = logging.getLogger(__name__)
 
+# Attributes of an estimator that scikit-learn sets outside of a fit.
+OF_SCIKIT_LEARN = (
+    "_metadata_request",
+    "_sklearn_output_config",
+    "_skl_callbacks",
+    "_skl_callbacks_to_teardown",
+    "_parent_callback_ctx",
+    "_callback_fit_ctx",
+)
+
 
 class Estimator(BaseEstimator, ABC):
     """Fitted state, scaling of new samples, summary and saving."""
@@ -155,7 +165,7 @@ class Estimator(BaseEstimator, ABC):
 
     def _reset(self) -> None:
         """Delete the results of an earlier fit."""
-        kept = {*self.get_params(deep=False), "_metadata_request", "_sklearn_output_config"}
+        kept = {*self.get_params(deep=False), *OF_SCIKIT_LEARN}
         for name in vars(self).keys() - kept:
             delattr(self, name)
 
