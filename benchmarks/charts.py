@@ -15,7 +15,7 @@ from PIL import Image
 from benchmarks.comparison import Ranking, cliques, rank
 from benchmarks.rows import NAMES, Row, place, series, spread, values
 from benchmarks.tables import Table, Task
-from bsdr_models.plots._style import GREY, INK, PALETTE, STYLE, color, marker
+from bsdr_models.plots._style import GREY, INK, PALETTE, STYLE, color, marker, name_lines
 
 # Bytes of a picture in the repository.
 MOST_BYTES = 60_000
@@ -49,7 +49,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def curves(rows: Sequence[Row], table: Table) -> Figure:
-    """A panel for each set (and R, if the x-axis has sample sizes), a line for each method.
+    """A panel for each set (and R, if the x-axis has sample sizes), a named line for each method.
 
     Bands are one standard deviation; only of this package's methods if the table names some, and
     none on a logarithmic scale.
@@ -69,12 +69,18 @@ def curves(rows: Sequence[Row], table: Table) -> Figure:
             ax.set(title=title, xlabel=_to_the_right(table))
             _scales(ax, table, tasks)
         axes[0, 0].set_ylabel(NAMES[table.score])
-        handles = {}
-        for ax in axes[0]:
-            handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
-        shown = [name for name in names if name in handles]
-        figure.legend([handles[n] for n in shown], shown, loc="outside right center")
+        name_ends(axes[0])
     return figure
+
+
+def name_ends(panels: Sequence[Axes]) -> None:
+    """Name each line at its end, in the last panel that has it."""
+    known: set[str] = set()
+    for ax in reversed(panels):
+        handles, names = ax.get_legend_handles_labels()
+        found = {h: n for h, n in zip(handles, names, strict=True) if n not in known}
+        name_lines(ax, found)
+        known |= set(names)
 
 
 def _panels(table: Table) -> dict[str, list[Task]]:

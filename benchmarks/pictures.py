@@ -22,7 +22,7 @@ from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
 from benchmarks import datasets
-from benchmarks.charts import save
+from benchmarks.charts import name_ends, save
 from benchmarks.methods import METHODS, bsdr
 from benchmarks.methods.base import Fitted
 from benchmarks.protocols import Split, first_rows, per_class
@@ -127,7 +127,7 @@ def bounds() -> Figure:
                 ax.plot(iteration, bound, color=color(index), label=f"R = {r}")
             ax.set(title=source, xlabel="iteration", xscale="log")
         axes[0].set_ylabel("bound, nats")
-        axes[0].legend(loc="lower right")
+        name_ends(axes)
     return figure
 
 

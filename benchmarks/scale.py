@@ -218,7 +218,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=300_000)
     parser.add_argument("--features", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--block-rows", type=int, default=20_000, help="from disk")
+    parser.add_argument("--block-size", type=int, default=20_000, help="from disk")
     parser.add_argument("--limit", type=int, default=150, help="megabytes, from disk")
     parser.add_argument("--write", action="store_true", help=f"put into {PAGE.name}")
     arguments = parser.parse_args()

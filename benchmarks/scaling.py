@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from benchmarks import floors
-from benchmarks.charts import save
+from benchmarks.charts import name_ends, save
 from benchmarks.evidence.page import table as as_markdown
 from benchmarks.sweeps import PRIORS, Case, features, problem, started
 from benchmarks.timing import Work, medians
@@ -64,7 +64,7 @@ def draw(found: dict[str, list[Point]]) -> Figure:
             ax.set_xticks(x, [f"{each}" for each in x], minor=False)
             ax.set_xticks([], minor=True)
         axes[0].set_ylabel("ms")
-        axes[0].legend()
+        name_ends(axes)
     return figure
 
 

@@ -22,6 +22,7 @@ from benchmarks import (
     gp_fits,
     gp_likelihood,
     history,
+    posterior_gradient,
     scaling,
     sweeps,
 )
@@ -34,6 +35,7 @@ PARTS: dict[str, Callable[[Path | None], str]] = {
     "waits": lambda _: history.report(),
     "sweeps": lambda _: sweeps.report(),
     "scaling": scaling.report,
+    "posterior_gradient": lambda _: posterior_gradient.report(),
     "footprint": lambda _: footprint.report(),
     "bm2pca_sweeps": lambda _: bm2pca_sweeps.report(),
     "bm2pca_climbs": lambda _: bm2pca_climbs.report(),

@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -43,16 +44,6 @@ from bsdr_models.summary import Summary, SummaryParts, summarise
 MOST_DRAWN = 2000
 
 logger = logging.getLogger(__name__)
-
-# Attributes of an estimator that scikit-learn sets outside of a fit.
-OF_SCIKIT_LEARN = (
-    "_metadata_request",
-    "_sklearn_output_config",
-    "_skl_callbacks",
-    "_skl_callbacks_to_teardown",
-    "_parent_callback_ctx",
-    "_callback_fit_ctx",
-)
 
 
 class Estimator(BaseEstimator, ABC):
@@ -165,7 +156,8 @@ class Estimator(BaseEstimator, ABC):
 
     def _reset(self) -> None:
         """Delete the results of an earlier fit."""
-        kept = {*self.get_params(deep=False), *OF_SCIKIT_LEARN}
+        kept = {*self.get_params(deep=False), "_metadata_request", "_sklearn_output_config"}
+        kept |= {"_skl_callbacks", "_parent_callback_ctx"}  # set by a Pipeline during its fit
         for name in vars(self).keys() - kept:
             delattr(self, name)
 
@@ -308,7 +300,9 @@ class Estimator(BaseEstimator, ABC):
             samples=samples,
             inference_method=self._method,
             attrs=self._attrs(),
-            log_proba_at=getattr(self, "_log_proba_at", None),
+            log_proba_at=getattr(
+                copy(self), "_log_proba_at", None
+            ),  # of this fit, not of later ones
         )
 
     def plot_features(self, **options: Any) -> Any:
@@ -412,7 +406,7 @@ class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
     def _with_class_probability(self, tree: xr.DataTree) -> xr.DataTree:
         """Add class probabilities over the map of the training samples to a tree of classes."""
-        log_proba_at = getattr(self, "_log_proba_at", None)
+        log_proba_at = getattr(copy(self), "_log_proba_at", None)
         fit = tree["fit"]
         if log_proba_at is not None and "y_index" in fit and VARIABLE not in fit:
             add_class_probability(tree, "fit", log_proba_at)

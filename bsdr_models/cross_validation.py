@@ -153,8 +153,7 @@ def cross_validated_map(
             part = _moved(part, linear, shift)
             planes.append(
                 _Plane(
-                    model=model,
-                    X=X_train,
+                    classifier=_last_step(model, X_train)[0],
                     linear=linear,
                     shift=shift,
                     held_out=part["latent_mean"].values,
@@ -176,6 +175,7 @@ def cross_validated_map(
     tree["predictions"] = xr.DataTree(held_out)
     if planes and all(plane.is_known for plane in planes):
         add_class_probability(tree, "predictions", lambda at: _mean_log_proba(planes, at))
+        tree["predictions"].load()  # the fits of the folds are not kept
     if interrupted:
         tree.attrs["interrupted"] = 1
         warnings.warn(
@@ -190,37 +190,31 @@ def cross_validated_map(
 class _Plane:
     """Class probabilities of a fold at the coordinates of the fit to all samples.
 
-    model, X
-        Fitted to the samples X of a fold.
+    classifier
+        Of latent coordinates, fitted to the training samples of a fold.
     linear, shift
         Map of its latent coordinates to those of all samples, (R, R) and (R,).
     held_out
         Coordinates of its held-out samples, mapped, (M, R).
     """
 
-    model: Any
-    X: Any
+    classifier: Any
     linear: FloatArray
     shift: FloatArray
     held_out: FloatArray
 
     @property
-    def _classifier(self) -> Any:
-        return _last_step(self.model, self.X)[0]
-
-    @property
     def is_known(self) -> bool:
         """Whether the model gives probabilities at latent coordinates."""
-        last = self._classifier
+        last = self.classifier
         return hasattr(last, "_log_proba_at") or not hasattr(last, "transform")
 
     def probability(self, at: FloatArray) -> FloatArray:
         """(G, K) at coordinates (G, R)."""
         latent = (at - self.shift) @ np.linalg.pinv(self.linear)
-        last = self._classifier
-        if hasattr(last, "_log_proba_at"):
-            return np.exp(last._log_proba_at(latent))
-        return np.asarray(last.predict_proba(latent))
+        if hasattr(self.classifier, "_log_proba_at"):
+            return np.exp(self.classifier._log_proba_at(latent))
+        return np.asarray(self.classifier.predict_proba(latent))
 
 
 def _mean_log_proba(planes: list[_Plane], at: FloatArray) -> FloatArray:

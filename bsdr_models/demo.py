@@ -189,7 +189,6 @@ def draw_pictures(
         "map_held_out_paper": lambda ax: plots.plot_map(fitted["paper"].predict_idata(X, y), ax=ax),
         "map_held_out_bm2pca": lambda ax: plots.plot_map(margins.predict_idata(X, y), ax=ax),
         "map_held_out_dgplvm": lambda ax: plots.plot_map(process.predict_idata(X, y), ax=ax),
-        "landscape_dgplvm": lambda ax: plots.plot_landscape(process.idata_, ax=ax),
         "features": lambda ax: plots.plot_features(tree, ax=ax),
         "relevance": lambda ax: plots.plot_relevance(tree, ax=ax),
         "bound": lambda ax: plots.plot_bound(fitted["paper"].idata_, ax=ax),

@@ -1,9 +1,13 @@
 """Class probabilities on a grid over one or two latent coordinates, for maps."""
 
 from collections.abc import Callable
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import xarray as xr
+from xarray.backends import BackendArray
+from xarray.core import indexing
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dims import COMPONENT, GRID_X, GRID_Y, LABEL, OBS
@@ -44,16 +48,41 @@ def class_frequency(index: IntArray, n_classes: int) -> FloatArray:
     return np.asarray(counts / counts.sum())
 
 
+class _Evaluated(BackendArray):
+    """Values of a function, which is called when they are read, once."""
+
+    def __init__(self, evaluate: Callable[[], FloatArray], shape: tuple[int, ...]) -> None:
+        self.evaluate, self.shape, self.dtype = evaluate, shape, np.dtype(np.float64)
+
+    @cached_property
+    def values(self) -> FloatArray:
+        """Of `shape`."""
+        values = self.evaluate().reshape(self.shape)
+        del self.evaluate  # and the fit that it refers to
+        return values
+
+    def __getitem__(self, key: Any) -> Any:
+        support = indexing.IndexingSupport.BASIC
+        read = self.values.__getitem__
+        return indexing.explicit_indexing_adapter(key, self.shape, support, read)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"shape": self.shape, "dtype": self.dtype, "values": self.values}
+
+
 def add_class_probability(tree: xr.DataTree, group: str, log_proba: LogProbabilities) -> None:
     """Add class probabilities over the plane of a group, if it has at most two components."""
     dataset = tree[group].to_dataset()
     latent = dataset["latent_mean"].transpose(OBS, COMPONENT).values
     if latent.shape[1] <= 2:
-        tree[group] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba)))
+        grid = evaluate_on_grid(latent, log_proba, dataset.sizes[LABEL])
+        tree[group] = xr.DataTree(dataset.merge(grid))
 
 
-def evaluate_on_grid(latent: FloatArray, log_proba: LogProbabilities) -> xr.Dataset:
+def evaluate_on_grid(latent: FloatArray, log_proba: LogProbabilities, n_classes: int) -> xr.Dataset:
     """Class probabilities on a grid that covers the map of samples (M, R), for R of 1 or 2.
+
+    They are computed when they are first read.
 
     Parameters
     ----------
@@ -61,6 +90,8 @@ def evaluate_on_grid(latent: FloatArray, log_proba: LogProbabilities) -> xr.Data
         Latent coordinates of the samples of the map.
     log_proba : callable
         Log class probabilities (G, K) at latent coordinates (G, R).
+    n_classes : int
+        K.
 
     Returns
     -------
@@ -72,20 +103,25 @@ def evaluate_on_grid(latent: FloatArray, log_proba: LogProbabilities) -> xr.Data
     axes = [np.linspace(*ends, RESOLUTION) for ends in zip(low, high, strict=True)]
     # The first coordinate varies fastest.
     points = np.stack(np.meshgrid(*reversed(axes), indexing="ij")[::-1], axis=-1)
-    probability = np.exp(log_proba(points.reshape(-1, len(axes))))
+    probability = _Evaluated(
+        lambda: np.exp(log_proba(points.reshape(-1, len(axes)))), (*points.shape[:-1], n_classes)
+    )
     dims = (GRID_Y, GRID_X)[2 - len(axes) :]
     return xr.Dataset(
-        {VARIABLE: ((*dims, LABEL), probability.reshape(*points.shape[:-1], -1))},
+        {VARIABLE: ((*dims, LABEL), indexing.LazilyIndexedArray(probability))},
         coords=dict(zip(reversed(dims), axes, strict=True)),
     )
 
 
 def nearness(at: FloatArray, latent: FloatArray) -> FloatArray:
-    """Normal kernel between places (G, R) and samples (M, R), with rows that sum to one: (G, M)."""
+    """Kernel between places (G, R) and samples (M, R), with rows that sum to one: (G, M).
+
+    (1 + d²)⁻³ at distance d in units of the width: far from all samples their weights become equal.
+    """
     size = latent.std(axis=0)
     size = np.where(size > 0.0, size, 1.0)
     square = np.sum(((at[:, None] - latent) / (WIDTH * size)) ** 2, axis=2)
-    weight = np.exp(-0.5 * (square - square.min(axis=1, keepdims=True)))
+    weight = (1.0 + square) ** -3.0
     return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
 

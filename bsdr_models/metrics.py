@@ -1,4 +1,4 @@
-"""Log loss, Brier score, calibration error and AUC, with intervals; evidence of a signal.
+"""Log loss, Brier score and calibration error, with intervals; evidence of a signal.
 
 Intervals of averages over samples are those of the Bayesian bootstrap [1]_: random weights that are
 independent exponentials divided by their sum.
@@ -10,7 +10,6 @@ References
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,8 @@ class HeldOutScore:
     score
         Mean log probability of a label.
     gain
-        The same less that of the label frequencies, which ignore the features.
+        The same less that of the class frequencies of the training samples, which ignore the
+        features.
     gain_se
         Standard error of the gain over samples.
     """
@@ -56,11 +56,12 @@ class HeldOutScore:
     gain_se: float = np.nan
 
     @classmethod
-    def of(cls, log_p: FloatArray, y: np.ndarray) -> "HeldOutScore":
+    def of(
+        cls, log_p: FloatArray, y: np.ndarray, frequency: FloatArray | None = None
+    ) -> "HeldOutScore":
         """Score of predictions of held-out samples.
 
-        The frequencies are those of the held-out labels themselves, the best constant guess. With
-        fewer than two samples all is NaN.
+        With fewer than two samples all is NaN.
 
         Parameters
         ----------
@@ -68,16 +69,21 @@ class HeldOutScore:
             Log probability of each label; NaN where the label is unknown.
         y : (M,) or (M, K)
             The labels.
+        frequency : shape of y, optional
+            Frequency of each label among the training samples. By default that in y: in a
+            cross-validation every training sample is held out once.
         """
         known, m = ~np.isnan(log_p), len(log_p)
         total = np.count_nonzero(known)
         if m < 2 or not total:
             return cls()
         known, log_p, y = (values.reshape(m, -1) for values in (known, log_p, y))
-        gains = np.zeros_like(log_p)
-        for gain, values, labels, some in zip(gains.T, log_p.T, y.T, known.T, strict=True):
-            _, index, counts = np.unique(labels[some], return_inverse=True, return_counts=True)
-            gain[some] = values[some] - np.log(counts / counts.sum())[index]
+        if frequency is None:
+            frequency = np.ones_like(log_p)
+            for column, labels, some in zip(frequency.T, y.T, known.T, strict=True):
+                _, index, counts = np.unique(labels[some], return_inverse=True, return_counts=True)
+                column[some] = (counts / counts.sum())[index]
+        gains = np.where(known, log_p - np.log(frequency.reshape(m, -1)), 0.0)
         mean = gains.sum() / total
         residual = gains.sum(axis=1) - mean * known.sum(axis=1)
         return cls(
@@ -251,57 +257,6 @@ def calibration_error(
     by_chance = error <= np.quantile(np.abs(chance).sum(axis=1), high)
     least = 0.0 if by_chance else max(2.0 * error - float(top), 0.0)
     return Estimate(value=error, low=least, high=error + float(top - middle))
-
-
-def area_under_curve(score: FloatArray, positive: BoolArray, *, prob: float) -> Estimate:
-    r"""Area under the ROC curve, with an interval that has positive width even for an area of one.
-
-    The area A is the share of pairs of a positive and a negative sample in which the positive one
-    has the larger score, ties counting one half. The interval holds the A with
-    :math:`|A - \hat A| \le z \sqrt{V(A)}`,
-
-    .. math::
-        V(A) = \frac{A (1 - A)}{m n} \left[
-            1 + N^* \frac{1 - A}{2 - A} + N^* \frac{A}{1 + A} \right],
-        \qquad N^* = \frac{m + n}{2} - 1
-
-    [1]_: as for a proportion, the variance is that of the end of the interval.
-
-    Parameters
-    ----------
-    score : (N,)
-    positive : (N,)
-        Which samples are positive: m of them, and n others, both at least one.
-    prob : float
-        Probability of the interval.
-
-    References
-    ----------
-    .. [1] R. G. Newcombe (2006). Confidence intervals for an effect size measure based on the
-           Mann-Whitney statistic. Part 2: asymptotic methods and evaluation. Statistics in
-           Medicine 25(4), 559-573. Method 5.
-    """
-    above, below = score[positive], np.sort(score[~positive])
-    m, n = len(above), len(below)
-    if not m or not n:
-        raise ValueError(f"an area needs samples of both kinds, got {m} positive and {n} others")
-    smaller = np.searchsorted(below, above, side="left") + np.searchsorted(below, above, "right")
-    area = float(smaller.mean()) / (2.0 * n)
-    z, mean_size = NormalDist().inv_cdf(0.5 + prob / 2.0), (m + n) / 2.0 - 1.0
-
-    def beyond(a: float) -> bool:
-        """Whether a lies outside the interval."""
-        extra = mean_size * ((1.0 - a) / (2.0 - a) + a / (1.0 + a))
-        return (a - area) ** 2 > z**2 * a * (1.0 - a) * (1.0 + extra) / (m * n)
-
-    ends = []
-    for border in (0.0, 1.0):
-        inner, outer = area, border
-        for _ in range(60):
-            middle = 0.5 * (inner + outer)
-            inner, outer = (inner, middle) if beyond(middle) else (middle, outer)
-        ends.append(inner)
-    return Estimate(value=area, low=ends[0], high=ends[1])
 
 
 def _most_probable(

@@ -6,42 +6,25 @@ the samples change: a feature can be among the largest in all draws of one fit a
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace as with_changes
 from numbers import Real
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from sklearn.base import clone, is_classifier
+from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_consistent_length
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import IntArray
 from bsdr_models.checks import check_count, check_flag, check_jobs
-from bsdr_models.dims import CHAIN, DRAW, FEATURE, LABEL
+from bsdr_models.dims import FEATURE, LABEL
+from bsdr_models.effects import Effects, read_effects
 from bsdr_models.frames import read_targets
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
-from bsdr_models.numerics.relevance import importance, of_common_size
 from bsdr_models.rng import RandomState, as_generator
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Refit:
-    """Features of one refit.
-
-    importance
-        (D,).
-    coef
-        Posterior mean coefficients, (D, K); None for a nonlinear model.
-    features, outcomes
-        Their names.
-    """
-
-    importance: FloatArray
-    coef: FloatArray | None
-    features: np.ndarray
-    outcomes: np.ndarray
 
 
 def feature_stability(
@@ -67,7 +50,8 @@ def feature_stability(
     Parameters
     ----------
     model : estimator
-        Of this package. It is cloned, not fitted itself.
+        Of this package, or a ``Pipeline`` that ends in one and whose other steps give the same
+        features in every refit. It is cloned, not fitted itself.
     X : array-like or data frame of shape (n_samples, n_features)
     y : array-like of shape (n_samples,) or (n_samples, n_outputs)
     n_resamples : int, default=20
@@ -103,8 +87,8 @@ def feature_stability(
     TypeError
         If the estimator has no posterior tree ``idata_``.
     ValueError
-        If an argument is out of range, a class has too few samples to be in every part, or the
-        model has neither coefficients nor slopes.
+        If an argument is out of range, a class has too few samples to be in every part, the model
+        has neither coefficients nor slopes, or refits have other features.
 
     Notes
     -----
@@ -146,11 +130,14 @@ def feature_stability(
     rng = as_generator(random_state)
     parts = list(_parts(_strata(model, y), n_resamples, float(fraction), replace, rng))
 
-    def refit(rows: IntArray) -> _Refit:
+    def refit(rows: IntArray) -> Effects:
         fitted = clone(model).fit(_safe_indexing(X, rows), _safe_indexing(y, rows))
-        if getattr(fitted, "interrupted_", False):
+        last = fitted[-1] if isinstance(fitted, Pipeline) else fitted
+        if getattr(last, "interrupted_", False):
             raise KeyboardInterrupt
-        return _read(fitted)
+        if not hasattr(last, "idata_"):
+            raise TypeError(f"{type(last).__name__} has no posterior tree idata_")
+        return with_changes(read_effects(last.idata_), draws=None)
 
     with ProgressBar(n_resamples, "Refits", enabled=progressbar) as bar:
         outcome = run_tasks(
@@ -166,7 +153,7 @@ def feature_stability(
     table = _count(refits, n_selected)
     return table.assign_attrs(
         n_selected=n_selected,
-        chance=n_selected / n_features,
+        chance=min(n_selected / table.sizes[FEATURE], 1.0),
         fraction=float(fraction),
         replace=int(replace),
         interrupted=int(outcome.interrupted),
@@ -207,35 +194,10 @@ def _parts(
         yield np.sort(np.concatenate(drawn))
 
 
-def _read(fitted: Any) -> _Refit:
-    """Importance and mean coefficients of a fitted estimator."""
-    tree = getattr(fitted, "idata_", None)
-    if tree is None:
-        raise TypeError(f"{type(fitted).__name__} has no posterior tree idata_")
-    fit, posterior = tree["fit"], tree["posterior"]
-    if "coef" in posterior:
-        coef = posterior["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)
-        draws = coef.values.reshape(-1, *coef.shape[2:])
-        classes = "y_index" in fit
-        if tree.attrs.get("target") != "regression":
-            draws = of_common_size(draws, centred=classes)
-        mean = draws.mean(axis=0)
-        return _Refit(
-            importance=importance(mean, centred=classes),
-            coef=mean,
-            features=coef[FEATURE].values,
-            outcomes=coef[LABEL].values,
-        )
-    if "feature_relevance" not in fit:
-        raise ValueError(f"{type(fitted).__name__} has neither coefficients nor slopes of features")
-    share = fit["feature_relevance"]
-    return _Refit(
-        importance=share.values, coef=None, features=share[FEATURE].values, outcomes=np.array([])
-    )
-
-
-def _count(refits: list[_Refit], n_selected: int) -> xr.Dataset:
+def _count(refits: list[Effects], n_selected: int) -> xr.Dataset:
     features = refits[0].features
+    if not all(np.array_equal(features, refit.features) for refit in refits):
+        raise ValueError("refits have other features: leave out the steps before the model")
     ranks = np.stack([np.argsort(-r.importance, kind="stable")[:n_selected] for r in refits])
     counts = np.bincount(ranks.ravel(), minlength=len(features))
     table = xr.Dataset(
@@ -245,9 +207,9 @@ def _count(refits: list[_Refit], n_selected: int) -> xr.Dataset:
         },
         coords={FEATURE: features},
     )
-    if refits[0].coef is None:
+    if refits[0].dim != LABEL:
         return table
-    coef = np.stack([refit.coef for refit in refits if refit.coef is not None])
+    coef = np.stack([refit.mean for refit in refits])
     positive, negative = (coef > 0.0).mean(axis=0), (coef < 0.0).mean(axis=0)
     axes = (FEATURE, LABEL)
     return table.assign(

@@ -40,14 +40,18 @@ def put():
 
 
 # Of a population of the hierarchical model, of a fold, and of the model without a signal.
-FEW_PARTICLES = {"_MAX_PARTICLES": 16, "_FOLD_PARTICLES": 8, "_EMPTY_PARTICLES": 64}
+FEW_PARTICLES = {
+    "populations._MAX_PARTICLES": 16,
+    "pooling._FOLD_PARTICLES": 8,
+    "populations._EMPTY_PARTICLES": 64,
+}
 
 
 @pytest.fixture
 def few_particles(monkeypatch):
     """The default of BSDR, cut short in this process (workers know nothing of it)."""
     for name, number in FEW_PARTICLES.items():
-        monkeypatch.setattr(f"bsdr_models.bsdr.hierarchical.{name}", number)
+        monkeypatch.setattr(f"bsdr_models.bsdr.{name}", number)
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +71,9 @@ def threads_cluster():
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         yield client
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--renew-pictures", action="store_true", help="store the images of tests/plots/test_images"
+    )

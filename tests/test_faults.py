@@ -30,7 +30,7 @@ from bsdr_models import (
     cross_validated_map,
 )
 from bsdr_models.bm2pca.label_free import one_vs_rest_fit, subspace
-from bsdr_models.bsdr import SAMPLING, gibbs, hierarchical
+from bsdr_models.bsdr import SAMPLING, gibbs, populations
 from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
 from bsdr_models.numerics.linalg import cholesky
 
@@ -85,7 +85,7 @@ def test_gibbs_keeps_its_draws(monkeypatch):
 
 
 def test_populations_that_are_done_are_kept(monkeypatch):
-    interrupt(monkeypatch, hierarchical, "run_tempering", 3)
+    interrupt(monkeypatch, populations, "run_tempering", 3)
     model = BSDRClassifier(random_state=0).fit(X, y)
     assert 1 <= model.idata_["posterior"].sizes["chain"] < 4
     assert_usable(model)
@@ -118,7 +118,7 @@ def test_the_ascent_of_one_classifier_for_each_class(monkeypatch):
 
 @pytest.mark.parametrize("n_components", [2, "auto"])
 def test_an_interrupt_of_the_first_population(monkeypatch, n_components):
-    interrupt(monkeypatch, hierarchical, "run_tempering", 1)
+    interrupt(monkeypatch, populations, "run_tempering", 1)
     model = BSDRClassifier(n_components, random_state=0)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
@@ -252,7 +252,7 @@ import numpy as np
 from sklearn.datasets import load_iris
 from bsdr_models import BM2PCAClassifier, BSDRClassifier, MNPClassifier
 from bsdr_models.bm2pca.conjugate import mean_field as bm2pca
-from bsdr_models.bsdr import gibbs, hierarchical, mean_field, mnp
+from bsdr_models.bsdr import gibbs, mean_field, mnp, populations
 
 # Of a shell that works in the background a process inherits that it is not to be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -271,7 +271,7 @@ paper = dict(variant="paper", random_state=0)
 sampled = dict(inference="gibbs", draws=50, tune=5, chains=1)
 margins = dict(variant="paper", n_sweeps=9, calibrate=False, C=10.0)
 for model, module, name, call in (
-    (BSDRClassifier(random_state=0), hierarchical, "run_tempering", 4),
+    (BSDRClassifier(random_state=0), populations, "run_tempering", 4),
     (BSDRClassifier(**paper), mean_field, "step", 3),
     (BSDRClassifier(**sampled, **paper), gibbs, "step_joint", 20),
     (MNPClassifier(), mnp, "step", 4),

@@ -22,7 +22,7 @@ PAPERS = ("bsdr", "bm2pca", "dgplvm")
 BASE = ("arrays", "dims", "rng", "spec", "metrics", "inputs")
 # Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
 STEPS = ("mean_field", "joint_lbfgs", "gibbs")
-STEPS += ("posterior", "pooling")
+STEPS += ("posterior",)
 STEPS += ("data", "argmax_draws", "ridge_draws", "probit_*")
 STEPS += tuple(
     f"conjugate.{name}"
@@ -149,6 +149,7 @@ LAYERS = (
         lazy=("dask", "distributed"),
     ),
     Layer(modules=("latent_grid",), inside=BASE, outside=("numpy", "xarray")),
+    Layer(modules=("effects",), inside=(*BASE, *NUMERICS), outside=("numpy", "xarray")),
     Layer(
         modules=("inference.datatree",),
         inside=(*BASE, *NUMERICS, "latent_grid"),
@@ -193,7 +194,7 @@ LAYERS = (
     *(layer for paper in PAPERS for layer in paper_layers(paper)),
     Layer(
         modules=("plots", "plots.*"),
-        inside=("arrays", "dims", "latent_grid", "metrics", "numerics.*", "plots.*"),
+        inside=("arrays", "dims", "latent_grid", "effects", "metrics", "numerics.*", "plots.*"),
         outside=("numpy", "scipy", "matplotlib", "sklearn", "xarray"),
     ),
     Layer(
@@ -203,7 +204,7 @@ LAYERS = (
     ),
     Layer(
         modules=("stability",),
-        inside=(*BASE, *CHECKS, *NUMERICS, *DRIVERS),
+        inside=(*BASE, *CHECKS, *DRIVERS, "effects"),
         outside=("numpy", "sklearn", "xarray"),
     ),
     Layer(

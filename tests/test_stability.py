@@ -5,11 +5,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from joblib import parallel_config
+from sklearn.feature_selection import SelectKBest
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-import bsdr_models.stability as module
 from bsdr_models import BSDRClassifier, BSDRRegressor, DGPLVMClassifier, feature_stability
-from bsdr_models.plots import features_table
 
 MODEL = BSDRClassifier(1, variant="paper", max_iter=30, tol=1e9, random_state=0)
 
@@ -76,12 +77,17 @@ def test_what_is_counted(classes):
     )
 
 
-def test_a_refit_ranks_features_as_their_table_does(classes):
+def test_a_pipeline_is_refitted_as_a_whole(classes):
     X, y = classes
-    tree = MODEL.fit(X, y).idata_
-    order = np.argsort(-module._read(MODEL).importance, kind="stable")
-    expected = [f"x{i}" for i in order]
-    assert features_table(tree)["feature"].values.tolist() == expected
+    found = feature_stability(
+        make_pipeline(StandardScaler(), MODEL), 1e3 * X, y, n_resamples=2, random_state=0
+    )
+    expected = feature_stability(MODEL, X, y, n_resamples=2, random_state=0)
+    assert found["frequency"].equals(expected["frequency"])
+    one_of_each = make_pipeline(SelectKBest(k=3).set_output(transform="pandas"), MODEL)
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="refits have other features"):
+        feature_stability(one_of_each, rng.standard_normal(X.shape), y, random_state=0)
 
 
 def test_workers_and_seeds_change_nothing_and_something(classes):

@@ -43,7 +43,6 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
     tree, new = model.idata_, model.predict_idata(others, truth)
     foreign = others.copy()
     foreign.iloc[:4] = others.iloc[:4] * [1.0, *[2.0] * (X.shape[1] - 1)]
-    process = DGPLVMClassifier(random_state=0).fit(rows, known)
     paper = BSDRClassifier(variant="paper", random_state=0)
     held_out = cross_validated_map(model, X, y, cv=5, random_state=0)
     grid = {"n_components": [1, 2, 3, 4]}
@@ -68,7 +67,6 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "map_digits": lambda: plots.plot_map(digits),
         "map_uncertainty": lambda: plots.plot_map(new, uncertainty="doubtful", contour=0.5),
         "map_noise": lambda: plots.plot_map(noise),
-        "landscape": lambda: plots.plot_landscape(process.idata_),
         "features": lambda: plots.plot_features(tree, stability=stability),
         "biplot": lambda: plots.plot_biplot(tree),
         "correlation_circle": lambda: plots.plot_correlation_circle(tree),
@@ -76,7 +74,6 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "outliers": lambda: plots.plot_outliers(far, group="predictions"),
         "certainty": lambda: plots.plot_certainty(new),
         "confusion": lambda: plots.plot_confusion(held_out),
-        "roc": lambda: plots.plot_roc(held_out),
         "reliability": lambda: plots.plot_reliability(held_out),
         "predictive_check": lambda: plots.plot_predictive_check(check),
         "cross_validation": lambda: plots.plot_cross_validation(search),

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
@@ -16,14 +18,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.evidence.page import table
-from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier, plots
+from benchmarks.pictures import scatter
+from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.plots._style import STYLE
 
 N_SEEDS, N_CLASSES, R, NEIGHBOURS = 10, 3, 2, 3
 # Largest log loss that counts as noise; uniform probabilities have 1.099.
 AIM = 1.15
-# New samples in a panel of the plot: more would overlap.
-N_SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,15 +155,16 @@ def measure(model: Any, tree: xr.DataTree, data: Noise) -> tuple[float, float, f
 
 def draw(trees: dict[str, xr.DataTree]) -> Figure:
     """Training samples above, new samples below, a column for each method."""
-    figure = Figure(figsize=(4.0 * len(trees), 7.6), layout="constrained")
-    axes = figure.subplots(2, len(trees), sharex="col", sharey="col", squeeze=False)
-    titles = {"fit": "training rows", "predictions": "new rows"}
-    for row, (group, title) in zip(axes, titles.items(), strict=True):
-        for ax, (name, tree) in zip(row, trees.items(), strict=True):
-            few = tree.isel(obs=slice(N_SHOWN)) if group == "predictions" else tree
-            plots.plot_map(few, group=group, names=False, ax=ax)
-            for note in list(ax.texts):
-                if note.get_gid() != "class":
-                    note.remove()
-            ax.set_title(f"{name}, {title}", loc="left", pad=6.0)
+    with mpl.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            2, len(trees), figsize=(2.5 * len(trees), 5.0), sharex="col", sharey="col",
+            layout="constrained",
+        )  # fmt: skip
+        for (name, tree), (above, below) in zip(trees.items(), axes.T, strict=True):
+            scatter(above, tree["fit/latent_mean"].values, tree["fit/y_index"].values)
+            new = tree["predictions"]
+            scatter(below, new["latent_mean"].values, new["y"].values)
+            above.set_title(name, fontsize=10)
+        axes[0, 0].set_ylabel("training samples")
+        axes[1, 0].set_ylabel("new samples")
     return figure

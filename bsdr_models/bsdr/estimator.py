@@ -41,7 +41,8 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
     n_components : int or "auto", default=2
         R, dimension of the latent space. The hierarchical model uses at most the number of classes
         less one (for multi-label targets, the number of labels), see ``n_components_``. ``"auto"``
-        selects the number with the largest evidence; it needs ``inference="smc"``.
+        selects the fewest within a standard error of the largest evidence, for
+        ``inference="smc"`` only.
     variant : {"hierarchical", "paper"}, default="hierarchical"
         The model, see :func:`bsdr_models.bsdr.build_model`. Arguments marked "paper's model" below
         raise an error for the other.

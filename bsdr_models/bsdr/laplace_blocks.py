@@ -23,6 +23,7 @@ from bsdr_models.bsdr.laplace import (
     fit_laplace_blocks,
     prepare,
 )
+from bsdr_models.bsdr.populations import evidence_without_features
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.checks import check_variation
@@ -79,9 +80,7 @@ class Model:
     def evidence_without_features(self, counts: IntArray, rng: np.random.Generator) -> float:
         """Log evidence of the class frequencies alone."""
         y = np.repeat(np.arange(self.n_labels), counts)
-        return hierarchical.evidence_without_features(
-            y, self.n_labels, "multiclass", self.priors, rng=rng
-        )
+        return evidence_without_features(y, self.n_labels, "multiclass", self.priors, rng=rng)
 
 
 def fit_blocks(

@@ -368,10 +368,11 @@ class Problem:
         s, r, n = len(theta), self.n_components, len(self.X)
         blocks, tau = self.split(theta), self.scale(theta)[:, None, None]
         flat = np.ascontiguousarray(blocks["projection"]).reshape(s * r, -1)
-        z = (flat @ self.X.T).reshape(s, r, n)
+        z = np.ones((s, r + 1, n))  # the last is the constant
+        z[:, :r] = (flat @ self.X.T).reshape(s, r, n)
         W = tau * (blocks["weights"] @ self.contrasts)
         b = self.priors.bias_scale * blocks["bias"] @ self.contrasts
-        eta = np.swapaxes(z, 1, 2) @ W + b[:, None]
+        eta = np.swapaxes(z, 1, 2) @ np.concatenate([W, b[:, None]], axis=1)
         slopes = dict.fromkeys(self.layout, np.zeros(s))
         if self.target == "regression":
             sigma = self.noise_scale(theta)
@@ -383,10 +384,10 @@ class Problem:
         else:
             each, slope = label_log_likelihood(eta, self.y, self.target, self.priors.lapse)
             value = each.sum(axis=1)
-        by_weights = z @ slope  # (S, R, K)
+        by_weights, by_bias = np.split(z @ slope, [r], axis=1)  # (S, R, K), (S, 1, K)
         slopes["log_scale"] = self.priors.scale_width * np.sum(by_weights * W, axis=(1, 2))
         slopes["weights"] = tau * (by_weights @ self.contrasts.T)
-        slopes["bias"] = self.priors.bias_scale * (np.ones(n) @ slope) @ self.contrasts.T
+        slopes["bias"] = self.priors.bias_scale * by_bias[:, 0] @ self.contrasts.T
         by_latent = W @ np.swapaxes(slope, 1, 2)  # (S, R, N)
         slopes["projection"] = by_latent.reshape(s * r, n) @ self.X
         gradient = np.concatenate([slopes[name].reshape(s, -1) for name in self.layout], axis=1)

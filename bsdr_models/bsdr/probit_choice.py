@@ -14,9 +14,12 @@ entire integrands and needs no mode.
 
 The nodes are equispaced, and so are the pieces of the polynomial that approximates :math:`\Phi`
 (and, by its derivative, :math:`\phi`). For one difference of utilities all nodes then lie at the
-same relative position of adjacent pieces, so that the compiler vectorises the evaluation without
-table look-ups, exponentials or divisions. Products without one factor are those of the factors
-before and after it.
+same relative position of adjacent pieces, so that the evaluation needs no table look-ups,
+exponentials or divisions. Products without one factor are those of the factors before and after it.
+
+The compiler vectorises a loop over nodes only if addresses differ by constants: tables and working
+memory are flat, and a class has three rows of nodes in the latter, the product before it, Phi and
+phi. A short loop must not have a constant number of nodes either, or it is unrolled before.
 """
 
 import math
@@ -38,6 +41,10 @@ STEP, FIRST, N_NODES = 0.45, -4.7, 24
 N_PARTS, _DEGREE = 8, 4
 # Classes whose utility is smaller by more than this are skipped: their probability is below 1e-8.
 _DECIDED = 8.0
+# Pieces of all steps, coefficients of a part of them, and working memory of a class.
+_N_PIECES = N_NODES + math.ceil(2.0 * _DECIDED / STEP)
+_N_COEFFICIENTS = (_DEGREE + 1) * _N_PIECES
+_BELOW, _DENSITY, ROW = N_NODES, 2 * N_NODES, 3 * N_NODES
 _OPTIONS: dict[str, Any] = {
     "cache": True,
     "fastmath": {"contract", "nnan", "ninf", "nsz", "arcp", "reassoc"},
@@ -133,57 +140,60 @@ def probabilities(eta: ArrayLike, lapse: float = 0.0) -> FloatArray:
     flat = eta.reshape(-1, eta.shape[-1])
     out = np.empty(flat.shape)
     _, table = _tables()
-    _probabilities(flat, lapse, table, out)
+    _probabilities(flat, lapse, np.ones(N_NODES), table, out)
     return out.reshape(eta.shape)
 
 
 @cache
 def _tables() -> tuple[FloatArray, FloatArray]:
-    """Weights of the nodes (normal density), (Q,); coefficients of the pieces (J, P, I).
+    """Weights of the nodes (normal density), (Q,); coefficients of the pieces, (J, P, I), flat.
 
     The piece (j, i) is of x = FIRST - FAR + STEP (i + (j + g + 1/2) / J), |g| <= 1/2.
     """
     node = FIRST + STEP * np.arange(N_NODES)
     weight = np.exp(-0.5 * node**2)
-    n_pieces = N_NODES + math.ceil(2.0 * _DECIDED / STEP)
     place = 0.5 * np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
-    middle = (np.arange(N_PARTS) + 0.5) / N_PARTS + np.arange(n_pieces)[:, None]  # (I, J)
+    middle = (np.arange(N_PARTS) + 0.5) / N_PARTS + np.arange(_N_PIECES)[:, None]  # (I, J)
     x = FIRST - _DECIDED + STEP * (middle.ravel() + place[:, None] / N_PARTS)
     power = polynomial.polyfit(2.0 * place, ndtr(x), _DEGREE)
     power *= 2.0 ** np.arange(_DEGREE + 1)[:, None]
-    by_part = power.reshape(_DEGREE + 1, n_pieces, N_PARTS)
-    return weight / weight.sum(), np.ascontiguousarray(by_part.transpose(2, 0, 1))
+    by_part = power.reshape(_DEGREE + 1, _N_PIECES, N_PARTS).transpose(2, 0, 1)
+    return weight / weight.sum(), by_part.ravel()
 
 
 @njit(forceinline=True, **_OPTIONS)
-def _multiply(
-    gap: float,
-    table: FloatArray,
-    before: FloatArray,
-    below: FloatArray,
-    density: FloatArray,
-    product: FloatArray,
-) -> None:
-    """Phi and phi at all nodes shifted by ``gap``, and the product of Phi and ``before``: (Q,)."""
+def _multiply(gap: float, table: FloatArray, work: FloatArray) -> None:
+    """Fill Phi and phi at all nodes shifted by ``gap``, and the product before the next class."""
     at = (gap + _DECIDED) / STEP
     first = int(at)
     at = (at - first) * N_PARTS
-    part, last = int(at), first + N_NODES
+    part = int(at)
     g = at - part - 0.5
-    c0, c1 = table[part, 0, first:last], table[part, 1, first:last]
-    c2, c3, c4 = table[part, 2, first:last], table[part, 3, first:last], table[part, 4, first:last]
+    begin = part * _N_COEFFICIENTS + first
+    c = table[begin : begin + _N_COEFFICIENTS]
     for q in range(N_NODES):
-        value, slope = c4[q], 4.0 * c4[q]
-        value = value * g + c3[q]
-        slope = slope * g + 3.0 * c3[q]
-        value = value * g + c2[q]
-        slope = slope * g + 2.0 * c2[q]
-        value = value * g + c1[q]
-        slope = slope * g + c1[q]
-        value = value * g + c0[q]
-        below[q] = value
-        density[q] = slope * (N_PARTS / STEP)
-        product[q] = before[q] * value
+        value, slope = c[4 * _N_PIECES + q], 4.0 * c[4 * _N_PIECES + q]
+        value = value * g + c[3 * _N_PIECES + q]
+        slope = slope * g + 3.0 * c[3 * _N_PIECES + q]
+        value = value * g + c[2 * _N_PIECES + q]
+        slope = slope * g + 2.0 * c[2 * _N_PIECES + q]
+        value = value * g + c[_N_PIECES + q]
+        slope = slope * g + c[_N_PIECES + q]
+        value = value * g + c[q]
+        work[_BELOW + q] = value
+        work[_DENSITY + q] = slope * (N_PARTS / STEP)
+        work[ROW + q] = work[q] * value
+
+
+@njit(forceinline=True, **_OPTIONS)
+def _divide(work: FloatArray, n_nodes: int) -> float:
+    """Integral with phi in place of Phi; Phi becomes the product from this class on."""
+    total = 0.0
+    for q in range(n_nodes):
+        after = work[ROW + _BELOW + q]
+        total += work[q] * after * work[_DENSITY + q]
+        work[_BELOW + q] *= after
+    return total
 
 
 @njit(**_OPTIONS)
@@ -198,9 +208,9 @@ def _log_likelihood(
 ) -> None:
     """Fill ``value`` (S, N) and ``slope`` (S, N, K)."""
     n_particles, n_samples, k = eta.shape
-    below, density = np.empty((k, N_NODES)), np.empty((k, N_NODES))
-    before, after = np.empty((k + 1, N_NODES)), np.empty(N_NODES)
+    work = np.empty((k + 1) * ROW)
     near = np.empty(k, np.int64)
+    work[:N_NODES] = weight
     for s in range(n_particles):
         for n in range(n_samples):
             own, n_near, hopeless = y[n], 0, False
@@ -214,23 +224,18 @@ def _log_likelihood(
             if hopeless or n_near == 0:
                 value[s, n] = math.log((0.0 if hopeless else 1.0 - lapse) + lapse / k)
                 continue
-            for q in range(N_NODES):
-                before[0, q] = weight[q]
-                after[q] = 1.0
             for i in range(n_near):
                 gap = eta[s, n, own] - eta[s, n, near[i]]
-                _multiply(gap, table, before[i], below[i], density[i], before[i + 1])
-            total = 0.0
-            for q in range(N_NODES):
-                total += before[n_near, q]
+                _multiply(gap, table, work[i * ROW : (i + 2) * ROW])
+            total, last = 0.0, work[n_near * ROW : (n_near + 1) * ROW]
+            for q in range(len(weight)):
+                total += last[q]
+                last[_BELOW + q] = 1.0
             # The polynomials may be slightly negative far out.
             mixed = (1.0 - lapse) * max(total, 0.0) + lapse / k
             value[s, n] = math.log(mixed)
             for i in range(n_near - 1, -1, -1):
-                part = 0.0
-                for q in range(N_NODES):
-                    part += before[i, q] * after[q] * density[i, q]
-                    after[q] *= below[i, q]
+                part = _divide(work[i * ROW : (i + 2) * ROW], len(weight))
                 part *= (1.0 - lapse) / mixed
                 slope[s, n, near[i]] = -part
                 slope[s, n, own] += part
@@ -249,9 +254,10 @@ def _curvature(
 ) -> None:
     """Fill ``value`` (N,), ``slope`` (N, K) and ``second`` (N, K, K)."""
     n_samples, k = eta.shape
-    below, density = np.empty((k, N_NODES)), np.empty((k, N_NODES))
-    before, after = np.empty((k + 1, N_NODES)), np.empty((k + 1, N_NODES))
-    between = np.empty(N_NODES)
+    work = np.empty((k + 1) * ROW)
+    rows = work.reshape(k + 1, 3, N_NODES)
+    before, below, density = rows[:, 0], rows[:, 1], rows[:, 2]
+    after, between = np.empty((k + 1, N_NODES)), np.empty(N_NODES)
     near = np.empty(k, np.int64)
     for n in range(n_samples):
         own, n_near, hopeless = y[n], 0, False
@@ -272,7 +278,7 @@ def _curvature(
             after[n_near, q] = 1.0
         for i in range(n_near):
             gap = eta[n, own] - eta[n, near[i]]
-            _multiply(gap, table, before[i], below[i], density[i], before[i + 1])
+            _multiply(gap, table, work[i * ROW : (i + 2) * ROW])
         for i in range(n_near - 1, -1, -1):
             for q in range(N_NODES):
                 after[i, q] = after[i + 1, q] * below[i, q]
@@ -315,12 +321,14 @@ def _curvature(
 
 
 @njit(**_OPTIONS)
-def _probabilities(eta: FloatArray, lapse: float, table: FloatArray, out: FloatArray) -> None:
+def _probabilities(
+    eta: FloatArray, lapse: float, weight: FloatArray, table: FloatArray, out: FloatArray
+) -> None:
     """Fill ``out`` (M, K)."""
     n_samples, k = eta.shape
-    below, density = np.empty((k, N_NODES)), np.empty((k, N_NODES))
-    before, after = np.empty((k + 1, N_NODES)), np.empty(N_NODES)
+    work = np.empty((k + 1) * ROW)
     near = np.empty(k, np.int64)
+    work[:N_NODES] = weight
     for n in range(n_samples):
         best, n_near = eta[n].max(), 0
         for j in range(k):
@@ -328,18 +336,14 @@ def _probabilities(eta: FloatArray, lapse: float, table: FloatArray, out: FloatA
             if best - eta[n, j] < _DECIDED:
                 near[n_near] = j
                 n_near += 1
-        for q in range(N_NODES):
-            before[0, q] = 1.0
-            after[q] = 1.0
         for i in range(n_near):
             gap = best - eta[n, near[i]]
-            _multiply(gap, table, before[i], below[i], density[i], before[i + 1])
-        total = 0.0
+            _multiply(gap, table, work[i * ROW : (i + 2) * ROW])
+        total, last = 0.0, work[n_near * ROW : (n_near + 1) * ROW]
+        for q in range(N_NODES):
+            last[_BELOW + q] = 1.0
         for i in range(n_near - 1, -1, -1):
-            part = 0.0
-            for q in range(N_NODES):
-                part += before[i, q] * after[q] * density[i, q]
-                after[q] *= below[i, q]
+            part = _divide(work[i * ROW : (i + 2) * ROW], len(weight))
             out[n, near[i]] = max(part, 0.0)
             total += out[n, near[i]]
         for j in range(k):

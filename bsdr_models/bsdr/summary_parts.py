@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from bsdr_models import summary
+from bsdr_models.checks import R_HAT_LIMIT
 
 
 def summary_parts(model: Any) -> summary.SummaryParts:
@@ -58,16 +59,19 @@ def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
         lines.append(("Pareto k", f"{fit.pareto_k:.2f} of the importance ratios; good below 0.7"))
     if np.isfinite(fit.r_hat) and not approximate:
         mixing = f"R-hat at most {fit.r_hat:.3g}, bulk ESS at least {fit.ess:.0f}"
-        lines.append(("mixing", f"{mixing} (linear predictor)"))
+        of = "log likelihood and linear predictor"
+        lines.append(("mixing", f"{mixing}; {fit.unmixed:.0%} of {of} above {R_HAT_LIMIT}"))
     if fit.log_evidence.size:
         spread = f", {np.std(fit.log_evidence):.1f} between chains" if fit.n_chains > 1 else ""
         lines.append(("log evidence", f"{fit.total_log_evidence:.1f} nats{spread}"))
         against = f"{fit.log_bayes_factor:.1f} nats against the model without features"
         lines.append(("log Bayes factor", against))
     latent = [summary.component_line(model.relevance_, f"the variance of {what}")]
-    if fit.by_components:
-        each = ", ".join(f"{value:.1f} for {number}" for number, value in fit.by_components)
-        latent.append(("log evidence of", f"{each} components"))
+    if fit.comparison is not None:
+        values = enumerate(fit.comparison.means, start=1)
+        each = ", ".join(f"{value:.1f} for {number}" for number, value in values)
+        error = f"standard error of a difference {fit.comparison.error:.1f}"
+        latent.append(("log evidence of", f"{each} components; {error}"))
     sections = {
         "model": [("prior", "hierarchical: one scale of the projection")],
         "data": data,
@@ -89,7 +93,11 @@ def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
         return summary.SummaryParts(
             sections=sections, remarks=remarks, if_not_converged=summary.LAPLACE
         )
-    mixed = f"R-hat reaches {fit.r_hat:.2f}: intervals are approximate, give more draws."
+    mixed = (
+        f"Populations disagree on {fit.unmixed:.0%} of the linear predictor (R-hat up to "
+        f"{fit.r_hat:.2f}): intervals, ellipses and the arrangement of the map are approximate, "
+        "predictions are averages over populations. Give more draws."
+    )
     return summary.SummaryParts(
         sections=sections,
         remarks=remarks,

@@ -134,7 +134,7 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
     n_iter_ : int
     converged_, interrupted_ : bool
     idata_ : xarray.DataTree
-        Mode or draws, latent coordinates, landscape and data, for ArviZ and
+        Mode or draws, latent coordinates and data, for ArviZ and
         :mod:`bsdr_models.plots`.
     model_ : pymc.Model
         The well-posed model on the training samples.

@@ -6,16 +6,13 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.latent_inference import grid_points, landscape_grid, tail_probability
+from bsdr_models.dgplvm.latent_inference import tail_probability
 from bsdr_models.dgplvm.learn import FitResult
 from bsdr_models.dgplvm.predict import Embedder, MappingEmbedder, Posterior
 from bsdr_models.dgplvm.spec import SPEC
-from bsdr_models.dims import GRID_X, GRID_Y, LABEL, TERM
+from bsdr_models.dims import LABEL, TERM
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
-
-# Grid points of a landscape per axis, by the number of components.
-LANDSCAPE_POINTS = {1: 200, 2: 60}
 
 
 def fit_tree(
@@ -58,12 +55,6 @@ def fit_tree(
         fit |= dict(result.sampled.fit)
         groups["sample_stats"] = dict(result.sampled.sample_stats)
     dims: dict[str, tuple[str, ...]] = {"objective_terms": (TERM,), "class_size": (LABEL,)}
-    coords: dict[str, Any] = {TERM: list(result.terms)}
-    if r in LANDSCAPE_POINTS:
-        axes, groups["landscape"] = _landscape(result)
-        grid = (GRID_X, GRID_Y)[:r]
-        dims |= {"log_precision": grid, "probability_at": (*grid, LABEL)}
-        coords |= dict(zip(grid, axes, strict=True))
     tree = context.fit_tree(
         groups,
         SPEC,
@@ -71,7 +62,7 @@ def fit_tree(
         n_components=r,
         attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)},
         dims=dims,
-        coords=coords,
+        coords={TERM: list(result.terms)},
     )
     if isinstance(embedder, MappingEmbedder):
         tree["fit/projection_sd"].attrs["over"] = "rows"
@@ -105,23 +96,6 @@ def out_of_range(embedder: Embedder, X: FloatArray) -> dict[str, FloatArray]:
     found = embedder.out_of_range(X)
     tail = tail_probability(-found, -embedder.out_of_range_left_out())
     return {"out_of_range": found, "tail_probability": tail}
-
-
-def _landscape(result: FitResult) -> tuple[tuple[FloatArray, ...], dict[str, Any]]:
-    """Precision of the features, and class probabilities, over the latent space."""
-    r = result.latent.shape[1]
-    axes = landscape_grid(
-        np.concatenate([result.latent, result.left_out.mean]), n=LANDSCAPE_POINTS[r]
-    )
-    points = grid_points(axes)
-    shape = tuple(len(axis) for axis in axes)
-    posterior = result.posterior
-    one = posterior if isinstance(posterior, Posterior) else posterior.draws[-1]
-    log_p = one.classifier.log_probabilities(points)
-    return axes, {
-        "log_precision": result.decoder.log_precision(points).reshape(shape),
-        "probability_at": np.exp(log_p).reshape(*shape, -1),
-    }
 
 
 def relevance(latent: FloatArray, index: IntArray) -> FloatArray:

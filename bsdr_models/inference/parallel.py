@@ -83,7 +83,7 @@ def run_tasks[A, R](
     results: dict[int, R] = {}
     interrupted, lost = False, 0
     stream = (
-        ((number, task(argument)) for number, argument in enumerate(arguments))
+        enumerate(map(task, arguments))
         if n_workers(n_jobs, len(arguments)) == 1
         else _parallel(task, arguments, n_jobs, what)
     )

@@ -11,7 +11,7 @@ from matplotlib.patches import Circle
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import COMPONENT, FEATURE, OBS
 from bsdr_models.numerics.relevance import ALIVE
-from bsdr_models.plots._labels import Names
+from bsdr_models.plots._names import Names
 from bsdr_models.plots._read import (
     Classes,
     caveats,
@@ -116,7 +116,8 @@ def plot_correlation_circle(
         note += f" Named: the {len(top)} strongest of {len(at)} features."
     approximate = "latent coordinates are approximate"
     set_title(ax, "Correlation of features and components", note + caveats(tree, approximate))
-    Names(ax, at[top], _names(table[FEATURE].values[top]), centre=np.zeros(2), avoid=at)
+    named = _names(table[FEATURE].values[top])
+    Names(ax, at[top], named, centre=np.zeros(2), avoid=at, lines=lines)
     return ax
 
 
@@ -157,8 +158,16 @@ def plot_biplot(
     tips = centre + factor * loadings[top]
 
     target = read_target(tree, "fit", label)
+    # Room for names around the arrows, which autoscaling ignores.
+    everything = np.concatenate([mean, tips])
+    low, high = everything.min(axis=0), everything.max(axis=0)
+    width = np.where(high > low, high - low, 1.0)
+    low, high = low - 0.09 * width, high + 0.09 * width
     ax = axes_or_new(
-        ax, width=7.2, height=5.6, n_names=len(target.names) if isinstance(target, Classes) else 1
+        ax,
+        width=7.2,
+        height=1.2 + float(np.clip(4.8 * width[1] / width[0], 2.6, 4.4)),
+        n_names=len(target.names) if isinstance(target, Classes) else 1,
     )
     draw_points(ax, mean, target)
     for points in ax.collections:
@@ -171,11 +180,6 @@ def plot_biplot(
             arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 1.1, "shrinkB": 0.0},
             zorder=4,
         )
-    # Room for names around the arrows, which autoscaling ignores.
-    everything = np.concatenate([mean, tips])
-    low, high = everything.min(axis=0), everything.max(axis=0)
-    width = np.where(high > low, high - low, 1.0)
-    low, high = low - 0.09 * width, high + 0.09 * width
     ax.set_xlim(low[0], high[0], auto=True)  # may grow to keep the aspect
     ax.set_ylim(low[1], high[1], auto=True)
     ax.set(xlabel=names[0], ylabel=names[1])
@@ -191,7 +195,9 @@ def plot_biplot(
         note += f" Nearly switched off: {names[int(width.argmin())]}."
     approximate = "latent coordinates and loadings are approximate"
     set_title(ax, "Samples and features", note + caveats(tree, approximate))
-    Names(ax, tips, _names(fit[FEATURE].values[top]), centre=centre, avoid=mean)
+    lines = [np.stack([centre, tip]) for tip in tips]
+    named = _names(fit[FEATURE].values[top])
+    Names(ax, tips, named, centre=centre, avoid=mean, lines=lines)
     return ax
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from scipy.stats import binomtest
-from sklearn.calibration import calibration_curve
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.metrics import (
@@ -21,6 +20,7 @@ from bsdr_models.metrics import (
 from bsdr_models.plots._read import check_label, check_prob, known_classes, known_labels
 from bsdr_models.plots._style import (
     GREY,
+    HALO,
     POSITIVE,
     axes_or_new,
     set_title,
@@ -29,6 +29,7 @@ from bsdr_models.plots._style import (
 
 WRONG = "#bd1f01"
 SEED = 0  # of the bootstrap, so that plots are reproducible
+NARROW = 0.04  # width of the narrowest quantile bin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +136,8 @@ def plot_reliability(
         labels together (multi-label).
     n_bins, strategy
         Bins of equal counts ("quantile") or of equal width ("uniform"), as in scikit-learn's
-        `calibration_curve`.
+        `calibration_curve`. Quantile bins narrower than 0.04, such as those of near-certain
+        predictions, are joined to their neighbours.
     prob
         Probability of an interval.
     ax
@@ -161,6 +163,11 @@ def plot_reliability(
         markersize=6,
         markeredgecolor="white",
     )
+    for place, share, n in zip(bins.mean, bins.share, bins.count[bins.count > 0], strict=True):
+        ax.annotate(
+            str(n), (place, share), (-6.0, -3.0), textcoords="offset points", ha="right", va="top",
+            fontsize=7.5, color=GREY, path_effects=HALO,
+        )  # fmt: skip
     for place, gid, shown, shade in (
         (1.03, "happened", happened, GREY),
         (-0.06, "not-happened", ~happened, WRONG),
@@ -172,7 +179,7 @@ def plot_reliability(
     losses = _losses(tree, label, stated, happened, prob, rng)
     kind = "samples" if stated.shape[1] == 1 else "predictions"
     note = (
-        f"{stated.size} {kind} in {len(bins.mean)} bins, {prob:.0%} intervals; ticks: single "
+        f"Numbers: {kind} in a bin, {stated.size} in all; {prob:.0%} intervals; ticks: single "
         f"{kind}, right above, wrong below. Calibration error {error} (if calibrated "
         f"{bins.floor:.3f}), log loss {losses[0]}, Brier score {losses[1]}."
     )
@@ -229,12 +236,21 @@ def _calibration(
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1, got {n_bins}")
     index_shape, stated, happened = stated.shape, stated.ravel(), happened.ravel()
-    share, mean = calibration_curve(happened, stated, n_bins=n_bins, strategy=strategy)
     edges = np.linspace(0.0, 1.0, n_bins + 1)
     if strategy == "quantile":
-        edges = np.quantile(stated, edges)
-    bins = np.searchsorted(edges[1:-1], stated)  # as `calibration_curve` assigns them
+        low, *inner, high = np.quantile(stated, edges)
+        kept = [high]
+        for edge in reversed(inner):
+            if min(kept[-1] - edge, edge - low) >= NARROW:
+                kept.append(edge)
+        edges = np.array([low, *reversed(kept)])
+    n_bins = len(edges) - 1
+    bins = np.searchsorted(edges[1:-1], stated)  # as scikit-learn's `calibration_curve`
     count = np.bincount(bins, minlength=n_bins)
+    share, mean = (
+        np.bincount(bins, weights=values, minlength=n_bins)[count > 0] / count[count > 0]
+        for values in (happened, stated)
+    )
     # If calibrated, the count of events in a bin has this variance; the floor is the mean absolute
     # value of a normal of that variance.
     variance = np.bincount(bins, weights=stated * (1.0 - stated), minlength=n_bins)

@@ -1,5 +1,6 @@
 """Effects of the features on the class scores: given the other features, and alone."""
 
+import json
 from collections.abc import Hashable, Sequence
 
 import numpy as np
@@ -7,8 +8,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL, OBS
-from bsdr_models.numerics.relevance import importance, of_common_size
+from bsdr_models.dims import COMPONENT, FEATURE, LABEL, OBS
+from bsdr_models.effects import read_effects
 from bsdr_models.plots._read import APPROXIMATE, TOO_NARROW, caveats, check_label, check_prob, read
 from bsdr_models.plots._style import (
     GREY,
@@ -91,38 +92,27 @@ def features_table(
     Frozen({'feature': 13, 'outcome': 3})
     """
     check_prob(prob)
-    fit = read(tree, "fit")
-    if "posterior" in tree.children and "coef" in tree["posterior"]:
-        coef = tree["posterior"]["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)
-        draws, classes = coef.values.reshape(-1, *coef.shape[2:]), "y_index" in fit
-        if tree.attrs.get("target") != "regression":
-            draws = of_common_size(draws, centred=classes)
+    fit, X = read(tree, "fit"), _samples(tree)
+    effects = read_effects(tree)
+    draws, columns, scores = effects.draws, {"mean": effects.mean}, None
+    if draws is not None:
         tail = 0.5 - prob / 2.0
         ends = np.quantile(draws, [tail, 0.25, 0.5, 0.75, 1.0 - tail], axis=0)
-        names = ("low", "low_50", "median", "high_50", "high")
-        columns = dict(zip(names, ends, strict=True)) | {
-            "mean": draws.mean(axis=0),
-            "sign_probability": np.maximum((draws > 0.0).mean(axis=0), (draws < 0.0).mean(axis=0)),
-        }
-        size, axis = importance(columns["mean"], centred=classes), coef[LABEL]
-        scores = None if (X := _samples(tree)) is None else np.nan_to_num(X) @ columns["mean"]
-    else:
-        fit = read(tree, "fit", "projection_mean", "feature_relevance")
-        coef = fit["projection_mean"].transpose(FEATURE, COMPONENT)
-        columns, axis, X = {"mean": coef.values}, coef[COMPONENT], _samples(tree)
-        size = np.sqrt(coef.sizes[FEATURE] * fit["feature_relevance"].values)
-        scores = (
-            fit["latent_mean"].transpose(OBS, COMPONENT).values if "latent_mean" in fit else None
-        )
+        columns |= zip(("low", "low_50", "median", "high_50", "high"), ends, strict=True)
+        columns["sign_probability"] = np.maximum((draws > 0).mean(axis=0), (draws < 0).mean(axis=0))
+        scores = None if X is None else np.nan_to_num(X) @ effects.mean
+    elif "latent_mean" in fit:
+        scores = fit["latent_mean"].transpose(OBS, COMPONENT).values
     if X is not None and scores is not None:
         columns["alone"] = _correlations(X, scores)
-    dims = (FEATURE, str(axis.name))
-    table = xr.Dataset({name: (dims, values) for name, values in columns.items()})
-    table = table.assign_coords({FEATURE: coef[FEATURE].values, dims[1]: axis.values})
-    table["importance"] = FEATURE, size
+    table = xr.Dataset(
+        {name: ((FEATURE, effects.dim), values) for name, values in columns.items()},
+        coords={FEATURE: effects.features, effects.dim: effects.outcomes},
+    )
+    table["importance"] = FEATURE, effects.importance
     if stability is not None:
-        table["selected"] = FEATURE, _frequencies(stability, table[FEATURE].values)
-    order = np.argsort(-size, kind="stable")
+        table["selected"] = FEATURE, _frequencies(stability, effects.features)
+    order = np.argsort(-effects.importance, kind="stable")
     return table.isel({FEATURE: order}).assign_attrs(prob=prob)
 
 
@@ -393,6 +383,15 @@ def _title(tree: xr.DataTree, table: xr.Dataset) -> str:
     return "No sign of a feature is certain"
 
 
+def _unit(tree: xr.DataTree) -> str:
+    """Unit of the features that the model sees."""
+    standardize = json.loads(tree.attrs.get("config", "{}")).get("standardize")
+    if standardize is True:
+        return "SD"
+    # BSDR leaves the unit of each feature; BM2PCA gives all features one scale.
+    return "unit" if standardize is False and tree.attrs["model"] == "bsdr" else "scaled unit"
+
+
 def _say(
     ax: Axes,
     tree: xr.DataTree,
@@ -427,7 +426,7 @@ def _say(
             " Points and lines: effect given the other features, with intervals of 50% and"
             f" {table.attrs['prob']:.0%}, filled if P(sign) ≥ {CERTAIN:g}."
         )
-        ax.set_xlabel(f"effect on the {score} per SD of the feature")
+        ax.set_xlabel(f"effect on the {score} per {_unit(tree)} of the feature")
         caveat = caveats(tree, TOO_NARROW.format("intervals"))
     else:
         note += " Circles: mean slope over the training samples of a nonlinear map; no intervals."

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
-from matplotlib import colormaps
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import Normalize, to_rgb, to_rgba_array
-from matplotlib.patches import Rectangle
+from matplotlib.colors import to_rgb
+from matplotlib.patches import Polygon, Rectangle
 from matplotlib.transforms import blended_transform_factory
 from scipy.ndimage import zoom
 from scipy.stats import gaussian_kde
@@ -19,9 +19,9 @@ from scipy.stats import gaussian_kde
 from bsdr_models.arrays import BoolArray, FloatArray
 from bsdr_models.dims import COMPONENT, COMPONENT_AUX, GRID_X, GRID_Y, LABEL, OBS
 from bsdr_models.latent_grid import VARIABLE, axis_limits, class_at
-from bsdr_models.metrics import MIN_GAIN
+from bsdr_models.metrics import MIN_GAIN, HeldOutScore, log_losses
 from bsdr_models.plots._ellipses import outline, spread_samples
-from bsdr_models.plots._place_text import name_classes, name_samples
+from bsdr_models.plots._names import Names, name_classes
 from bsdr_models.plots._read import (
     Classes,
     Target,
@@ -55,7 +55,7 @@ MAX_OUTLINES, OUTLINE = 200, 0.5
 SHARPEN = 8
 # Share of samples with the class of the background below which the key states it.
 AGREEMENT = 0.95
-# Quantile of the normal for the lower bound of the gain over no features.
+# Quantile of the normal for the lower bound of the gain over class frequencies.
 ONE_SIDED = 1.645
 GOOD, BAD = "#1a6b3a", "#bd1f01"
 # Class names up to this length are drawn in place of points, if there are many classes and not too
@@ -109,7 +109,8 @@ def plot_map(
     The background has the colour of the most probable class for a sample at that place, in steps of
     its probability: 0.5, 0.7 and 0.9; white is undecided. It averages over what the posterior
     leaves open for all samples alike. Colour and marker of a point are its true class; it is hollow
-    if the largest predicted probability is below 0.7, and ringed if the predicted class is wrong.
+    if the largest predicted probability is below 0.7, and ringed if the predicted class is wrong,
+    thinly if it is doubtful.
     The ellipse in the corner has the size of a typical sample's own uncertainty: with probability
     0.5 its coordinates, relative to those of the others, are within it.
 
@@ -180,11 +181,11 @@ def plot_map(
     if groups is not None:
         target = _groups(groups, len(mean))
     samples = _read_samples(dataset, mean, target)
-    gain = None if groups is not None else _gain(tree, group, dataset, samples)
+    gain = None if groups is not None else _held_out(group, dataset, samples)
     colors = _colors(target, palette)
     probability = None
     is_whole = dataset.sizes[COMPONENT] == len(chosen) and tuple(chosen) == (0, 1)[: len(chosen)]
-    convincing = gain is None or gain.lower > MIN_GAIN
+    convincing = gain is None or _convinces(gain)
     if VARIABLE in dataset and is_whole and groups is None and convincing:
         probability = dataset[VARIABLE]
 
@@ -226,9 +227,9 @@ def plot_map(
     if uncertainty is not None and cov is not None:
         some = samples.wrong | samples.doubtful if uncertainty == "doubtful" else None
         _draw_outlines(ax, samples, cov, some)
-    boxes = []
+    beside: list[Artist] = []
     if cov is not None:
-        boxes += _draw_glyph(ax, np.median(cov, axis=0), len(chosen))
+        beside += _draw_glyph(ax, np.median(cov, axis=0), len(chosen))
     written = _draw_points(ax, samples, colors, s)
     beyond = _mark_beyond(ax, samples, colors)
     agreement = None if probability is None else _agreement(probability, mean, samples)
@@ -239,8 +240,11 @@ def plot_map(
         add_legend(ax, title=target.title)
     fix_layout(figure_of(ax))  # the size of names is measured next
     if isinstance(target, Classes) and by_class and len(chosen) == 2 and not written:
-        boxes += name_classes(ax, samples.at, target, colors, probability)
-    name_samples(ax, samples.at, samples.names, _to_name(names, samples), boxes)
+        beside += name_classes(ax, samples.at, target, colors, probability)
+    if len(some := _to_name(names, samples)):
+        at, centre = samples.at, np.median(samples.at, axis=0)
+        written_names = [str(name) for name in samples.names[some]]
+        Names(ax, at[some], written_names, centre=centre, avoid=at, beside=beside)
     return ax
 
 
@@ -281,45 +285,22 @@ def _read_samples(dataset: xr.Dataset, mean: FloatArray, target: Target) -> _Sam
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Gain:
-    """Log loss of the model and of class frequencies, and the gain per sample with its error."""
-
-    log_loss: float
-    without: float
-    mean: float
-    error: float
-    accuracy: float
-
-    @property
-    def lower(self) -> float:
-        """Lower end of a one-sided interval."""
-        return self.mean - ONE_SIDED * self.error
-
-
-def _gain(tree: xr.DataTree, group: str, dataset: xr.Dataset, samples: _Samples) -> _Gain | None:
-    """Gain of predictions with known labels over class frequencies; None if there are none."""
+def _held_out(group: str, dataset: xr.Dataset, samples: _Samples) -> HeldOutScore | None:
+    """Score of predictions with known labels; None if there are none."""
     target, probability = samples.target, samples.probability
     if probability is None or not isinstance(target, Classes) or target.title != "class":
         return None
     if "class_frequency" not in dataset or group == "fit" or len(probability) < 2:
         return None
-    n_classes = probability.shape[1]
-    # One more sample, spread over the classes, so that no frequency is zero.
-    n = max(tree["fit"].sizes[OBS] if "fit" in tree.children else len(probability), 1)
-    frequency = (n * dataset["class_frequency"].values + 1.0 / n_classes) / (n + 1.0)
-    rows = np.arange(len(probability))
-    tiny = np.finfo(probability.dtype).eps
-    with_features = np.log(np.clip(probability[rows, target.index], tiny, 1.0))
-    without = np.log(frequency[target.index])
-    gain = with_features - without
-    return _Gain(
-        log_loss=-float(with_features.mean()),
-        without=-float(without.mean()),
-        mean=float(gain.mean()),
-        error=float(gain.std(ddof=1) / np.sqrt(len(gain))),
-        accuracy=float(np.mean(~samples.wrong)),
-    )
+    # A class without training samples has the frequency of a rounding error.
+    frequency = np.maximum(dataset["class_frequency"].values, np.finfo(np.float64).eps)
+    log_p = -log_losses(probability, target.index)
+    return HeldOutScore.of(log_p, target.index, frequency[target.index])
+
+
+def _convinces(found: HeldOutScore) -> bool:
+    """Whether predictions are better than the class frequencies."""
+    return found.gain - ONE_SIDED * found.gain_se > MIN_GAIN
 
 
 def _agreement(probability: xr.DataArray, mean: FloatArray, samples: _Samples) -> float:
@@ -330,7 +311,7 @@ def _agreement(probability: xr.DataArray, mean: FloatArray, samples: _Samples) -
 
 
 def _header(
-    tree: xr.DataTree, group: str, samples: _Samples, gain: _Gain | None
+    tree: xr.DataTree, group: str, samples: _Samples, gain: HeldOutScore | None
 ) -> tuple[str, tuple[str, str] | None]:
     """Caption, and the verdict with its colour."""
     n = len(samples.at)
@@ -345,13 +326,13 @@ def _header(
             caption = f"{n} samples without known labels; colour: predicted class."
         return caption + caveats(tree, None), None
     caption = (
-        f"{n} held-out samples · {gain.accuracy:.0%} right · log loss {gain.log_loss:.2f}, "
-        f"without features {gain.without:.2f}"
+        f"{n} held-out samples · {np.mean(~samples.wrong):.0%} right · "
+        f"log loss {-gain.score:.2f}, by the class frequencies {gain.gain - gain.score:.2f}"
     )
-    error = ONE_SIDED * gain.error
-    if gain.lower > MIN_GAIN:
-        return caption, (f"Better than no features by {gain.mean:.2f} ± {error:.2f} nats", GOOD)
-    return caption, (f"Not shown to beat no features: {gain.mean:+.2f} ± {error:.2f} nats", BAD)
+    text = f"gain over the class frequencies: {gain.gain:.2f} ± {gain.gain_se:.2f} nats"
+    if _convinces(gain):
+        return caption, (f"Better than chance; {text}", GOOD)
+    return caption, (f"Not shown to be better than chance; {text}", BAD)
 
 
 def _axis_name(tree: xr.DataTree, component: int, name: str) -> str:
@@ -419,18 +400,6 @@ def _tint(shade: Any, opacity: float) -> FloatArray:
     return 1.0 - opacity * (1.0 - np.array(to_rgb(shade)))
 
 
-def sample_colors(target: Target, n_samples: int) -> FloatArray:
-    """Colour of every sample, (N, 4)."""
-    match target:
-        case Classes(index=index):
-            return to_rgba_array([color(int(c)) for c in index])
-        case Values(values=values):
-            shades = colormaps[SHADES]
-            return np.asarray(shades(Normalize(values.min(), values.max())(values)))
-        case None:
-            return to_rgba_array([GREY] * n_samples)
-
-
 # ------------------------------------------------------------------ drawing
 
 
@@ -485,16 +454,19 @@ def _draw_points(
                 gid="doubtful" if doubtful else "sure",
             )
             label = None
-    if samples.wrong.any():
-        _ring(ax, at[samples.wrong], 2.9 * size)
+    _ring(ax, samples, 2.9 * size)
     return False
 
 
-def _ring(ax: Axes, at: FloatArray, size: float) -> None:
-    rings = ax.scatter(
-        at[:, 0], at[:, 1], s=size, facecolors="none", edgecolors="black", linewidths=1.1
-    )
-    rings.set(zorder=6, gid="wrong")
+def _ring(ax: Axes, samples: _Samples, size: float) -> None:
+    """Rings around wrong predictions, thin and grey around doubtful ones."""
+    if not samples.wrong.any():
+        return
+    doubtful = samples.doubtful[samples.wrong]
+    x, y = samples.at[samples.wrong].T
+    rings = ax.scatter(x, y, s=size, facecolors="none")
+    rings.set(edgecolors=np.where(doubtful, GREY, "black").tolist(), zorder=6, gid="wrong")
+    rings.set_linewidth(np.where(doubtful, 0.6, 1.1).tolist())
 
 
 def _write_points(ax: Axes, samples: _Samples, colors: list[Any]) -> None:
@@ -506,7 +478,7 @@ def _write_points(ax: Axes, samples: _Samples, colors: list[Any]) -> None:
             x,
             y,
             samples.target.name(int(c)) if c >= 0 else "·",
-            color=to_rgb(colors[c]) if doubtful and c >= 0 else shade,
+            color=1.3 * shade if doubtful else shade,
             fontsize=7.0,
             fontweight="normal" if doubtful else "bold",
             ha="center",
@@ -516,8 +488,7 @@ def _write_points(ax: Axes, samples: _Samples, colors: list[Any]) -> None:
             path_effects=HALO,
             gid="doubtful" if doubtful else "sure",
         )
-    if samples.wrong.any():
-        _ring(ax, samples.at[samples.wrong], 95.0)
+    _ring(ax, samples, 75.0)
 
 
 def _draw_background(ax: Axes, probability: xr.DataArray, colors: list[Any]) -> None:
@@ -617,11 +588,8 @@ def _draw_outlines(ax: Axes, samples: _Samples, cov: FloatArray, some: BoolArray
     ax.add_collection(shapes, autolim=False)
 
 
-def _draw_glyph(ax: Axes, cov: FloatArray, n_axes: int) -> list[FloatArray]:
-    """Typical own uncertainty in the lower right corner, at scale; returns the box it takes.
-
-    Boxes are in fractions of the axes: left, bottom, right, top.
-    """
+def _draw_glyph(ax: Axes, cov: FloatArray, n_axes: int) -> list[Artist]:
+    """Typical own uncertainty in the lower right corner, at scale, and its name."""
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
     width = np.array([right - left, top - bottom])[:n_axes]
     reach = np.sqrt(np.diag(cov)) * (1.1774 if n_axes == 2 else 0.6745)
@@ -639,12 +607,10 @@ def _draw_glyph(ax: Axes, cov: FloatArray, n_axes: int) -> list[FloatArray]:
         return []
     centre = np.array([right, bottom]) + np.array([-1.0, 1.0]) * (reach + 0.02 * width)
     (vertices,) = outline(centre[None], cov[None], prob=OUTLINE)
-    shape = PolyCollection([vertices], facecolors="none", edgecolors=INK, linewidths=0.9)
-    shape.set(zorder=7, gid="typical")
-    ax.add_collection(shape, autolim=False)
+    shape = Polygon(vertices, fill=False, edgecolor=INK, linewidth=0.9, zorder=7, gid="typical")
+    ax.add_patch(shape)
     beside = (right - 2.0 * reach[0] - 0.03 * width[0], bottom + 0.015 * width[1])
-    ax.text(*beside, "one sample, 50 %", ha="right", va="bottom", **text)
-    return [np.array([0.98 - 2.0 * part[0] - 0.2, 0.0, 1.0, 0.04 + 2.0 * part[1]])]
+    return [shape, ax.text(*beside, "one sample, 50 %", ha="right", va="bottom", **text)]
 
 
 def _mark_beyond(ax: Axes, samples: _Samples, colors: list[Any]) -> int:
@@ -734,14 +700,14 @@ def _draw_key(
     written: bool,
     beyond: int,
     agreement: float | None,
-    gain: _Gain | None,
+    gain: HeldOutScore | None,
 ) -> None:
     """Meaning of background and points, beside the axes."""
     left, at, beside = 1.02, 1.05, 1.095
     text: dict[str, Any] = {"transform": ax.transAxes, "fontsize": 7.5}
     outside: dict[str, Any] = {"transform": ax.transAxes, "clip_on": False}
     notes = []
-    if gain is not None and gain.lower <= MIN_GAIN:
+    if gain is not None and not _convinces(gain):
         notes.append("No background: no evidence\nthat the model predicts\nbetter than chance.")
     if agreement is not None and agreement < AGREEMENT:
         notes.append(

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from bsdr_models.dims import OBS
 from bsdr_models.numerics.outliers import q_limit, t2_limit
-from bsdr_models.plots._labels import Names
+from bsdr_models.plots._names import Names
 from bsdr_models.plots._read import Classes, check_prob, read, read_target
 from bsdr_models.plots._style import INK, add_legend, axes_or_new, set_title, styled
 from bsdr_models.plots.map import draw_points

@@ -57,14 +57,15 @@ def _plot_evidence(tree: xr.DataTree, relevance: FloatArray, ax: Axes | None) ->
     below = evidence - evidence.max()
     ax = axes_or_new(ax, width=5.4, height=3.8)
     ax.plot(number, below, "o-", color=POSITIVE, linewidth=1.6, markersize=6)
-    best = below == 0.0
+    error = float(tree.attrs.get("components_error", 0.0))
+    best = [int(np.argmax(below >= -error))]
     ax.scatter(number[best], below[best], s=130, facecolors="none", edgecolors=INK, zorder=4)
     ax.set_xticks(number)
     ax.margins(y=0.12)
     ax.set(xlabel="number of components", ylabel="log evidence below the largest (nats)")
     shares = ", ".join(f"{share:.0%}" for share in sorted(relevance, reverse=True))
-    note = f"Ring: largest, {evidence.max():.1f} nats. Shares of the variance of its components: "
-    title = f"{number[best][0]} of up to {number[-1]} components have the largest evidence"
+    note = f"Ring: fewest within {error:.1f} nats, one standard error. Shares of the variance: "
+    title = f"{number[best][0]} of up to {number[-1]} components by their evidence"
     set_title(ax, title, f"{note}{shares}.")
     return ax
 

@@ -14,12 +14,14 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors, load
-from bsdr_models.bsdr import hierarchical
-from bsdr_models.bsdr.hierarchical import Posterior, choose_power, make_folds
+from bsdr_models.bsdr import hierarchical, populations, probit_choice
+from bsdr_models.bsdr import pooling as pooling_module
+from bsdr_models.bsdr.draws import Coordinates, Posterior
 from bsdr_models.bsdr.model import build_model
-from bsdr_models.bsdr.pooling import POWERS, as_power, pool, weigh_powers
+from bsdr_models.bsdr.pooling import POWERS, as_power, choose_power, make_folds, pool, weigh_powers
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.settings import PAPER_ONLY
+from bsdr_models.checks import R_HAT_LIMIT
 
 N, D, K = 36, 4, 3
 TARGETS = ("multiclass", "multilabel", "regression")
@@ -158,7 +160,18 @@ def test_moments_are_those_of_the_mixture_over_draws(fitted):
 # --------------------------------------------------------------------------------- components
 
 
-def test_the_number_of_components_is_that_of_the_largest_evidence():
+def test_the_number_of_components_is_the_fewest_within_the_error_of_the_largest_evidence():
+    """The standard error of a difference, 2 nats, is that of two means of two."""
+    pairs = np.array([[-22.0, -18.0], [-13.0, -13.0], [-12.0 - np.sqrt(2.0), -12.0 + np.sqrt(2.0)]])
+    spread = np.sqrt(np.mean([8.0, 0.0, 4.0]))
+    comparison = populations.Comparison(log_evidence=pairs)
+    assert comparison.error == pytest.approx(spread)
+    assert comparison.chosen == 2
+    assert populations.Comparison(log_evidence=pairs - [[0.0], [9.0], [0.0]]).chosen == 3
+    assert populations.Comparison(log_evidence=pairs - [[-9.0], [0.0], [0.0]]).chosen == 1
+
+
+def test_the_number_of_components_is_that_of_the_evidence():
     """Three classes along a line need one, three at the corners of a triangle two."""
     rng = np.random.default_rng(3)
     y = np.arange(60) % 3
@@ -168,8 +181,9 @@ def test_the_number_of_components_is_that_of_the_largest_evidence():
     corners[:, :2] += 6.0 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])[y]
     for X, expected in ((line, 1), (corners, 2)):
         model = estimator("multiclass", "auto").fit(X, y)
-        found = dict(model._hierarchical.by_components)
-        assert model.n_components_ == max(found, key=found.get)
+        comparison = model._hierarchical.comparison
+        found = dict(enumerate(comparison.means, start=1))
+        assert model.n_components_ == comparison.chosen
         assert found[expected] > max(found.values()) - 4.0  # populations differ by a few nats
         assert list(found) == list(range(1, len(found) + 1))
         assert len(found) <= 2
@@ -187,7 +201,7 @@ def test_two_classes_have_one_component():
     X, y = toy("multiclass", k=2)
     model = estimator("multiclass", "auto").fit(X, y)
     assert model.n_components_ == 1
-    assert [number for number, _ in model._hierarchical.by_components] == [1]
+    assert len(model._hierarchical.comparison.means) == 1
 
 
 def test_auto_components_need_an_evidence():
@@ -230,7 +244,7 @@ def test_named_and_numeric_poolings(target):
         expected = {a: np.exp(pool(log_p, a))[..., 0] for a in (1.0, 0.5, 0.0)}
         np.testing.assert_allclose(expected[1.0], p.mean(axis=0))
     else:
-        log_p = np.log(hierarchical.probit_choice.probabilities(eta, 0.003))
+        log_p = np.log(probit_choice.probabilities(eta, 0.003))
         expected = {a: np.exp(pool(log_p, a)) for a in (1.0, 0.5, 0.0)}
         np.testing.assert_allclose(expected[1.0], np.exp(log_p).mean(axis=0))
     for pooling, power in (("linear", 1.0), (0.5, 0.5), ("log", 0.0)):
@@ -419,7 +433,7 @@ def test_coordinates_do_not_depend_on_the_components_of_single_draws(fitted):
     fit, rng = model._hierarchical, np.random.default_rng(0)
     draws, metric = fit.draws, fit.posterior.metric
     whitened = metric.whiten((X - model.mean_) / model.scale_)
-    problem = hierarchical.Problem.build(
+    problem = Problem.build(
         whitened,
         model._context.targets,
         n_labels=K,
@@ -433,7 +447,7 @@ def test_coordinates_do_not_depend_on_the_components_of_single_draws(fitted):
         projection=np.swapaxes(maps, 1, 2) @ draws.projection,
         weights=np.linalg.inv(maps) @ draws.weights,
     )
-    first, second = (hierarchical.Coordinates.learn(problem, each) for each in (draws, mapped))
+    first, second = (Coordinates.learn(problem, each) for each in (draws, mapped))
     u = first.embed(whitened)
     np.testing.assert_allclose(second.embed(whitened), u, atol=1e-8 * np.abs(u).max())
     own = [
@@ -480,11 +494,28 @@ def test_few_samples_converge_by_default():
     assert model.idata_.attrs["ess_bulk"] > 500
 
 
+def test_what_has_not_mixed_is_counted():
+    """The second population disagrees on one of K labels of 16 samples, not on the likelihood."""
+    X, y = toy("multilabel")
+    rng = np.random.default_rng(0)
+    problem = Problem.build(
+        X, y, n_labels=K, n_components=2, target="multilabel", priors=HierarchicalPriors()
+    )
+    theta = rng.standard_normal((400, problem.n_parameters))
+    theta[200:, problem.layout["bias"][0]] += 50.0
+    draws = problem.parameters(theta, rng=rng)
+    log_likelihood = rng.standard_normal((2, 200))
+    r_hat, _, unmixed = hierarchical.mixing(problem, draws, log_likelihood)
+    assert r_hat > R_HAT_LIMIT
+    assert unmixed == pytest.approx(16 / (1 + 16 * K))
+    assert np.isnan(hierarchical.mixing(problem, draws.take(slice(200)), log_likelihood[:1])).all()
+
+
 def test_evidence_without_features_against_quadrature():
     """Two classes with a bias only."""
     y = np.repeat([0, 1], [12, 5])
     priors = HierarchicalPriors()
-    found = hierarchical.evidence_without_features(
+    found = populations.evidence_without_features(
         y, 2, "multiclass", priors, rng=np.random.default_rng(9)
     )
     b = np.linspace(-60.0, 60.0, 20_001)
@@ -556,9 +587,9 @@ def test_summary_describes_the_fit(fitted, target):
 # --------------------------------------------------------------------------------- interrupts
 
 
-def interrupt_at(monkeypatch, number):
+def interrupt_at(monkeypatch, number, module=populations):
     """Interrupt a run of particles; the first is of the model without features."""
-    run, calls = hierarchical.run_tempering, []
+    run, calls = module.run_tempering, []
 
     def interrupting(*args, **kwargs):
         calls.append(1)
@@ -566,7 +597,7 @@ def interrupt_at(monkeypatch, number):
             raise KeyboardInterrupt
         return run(*args, **kwargs)
 
-    monkeypatch.setattr(hierarchical, "run_tempering", interrupting)
+    monkeypatch.setattr(module, "run_tempering", interrupting)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -597,7 +628,7 @@ def test_interrupt_before_the_posterior_leaves_the_model_unfitted(monkeypatch):
 def test_interrupted_folds_keep_the_draws(monkeypatch):
     X, y = toy("multiclass")
     whole = estimator("multiclass").fit(X, y)
-    interrupt_at(monkeypatch, 5)  # after two populations and a fold
+    interrupt_at(monkeypatch, 2, module=pooling_module)  # after a fold
     model = estimator("multiclass", pooling="auto").fit(X, y)
     assert model.interrupted_
     assert model.pooling_power_ == 1.0

@@ -147,9 +147,10 @@ def test_the_pieces_stand_for_the_normal_distribution():
     """To the errors that the module states."""
     _, table = probit_choice._tables()
     q = probit_choice.N_NODES
-    below, density, product = np.empty(q), np.empty(q), np.empty(q)
+    work = np.ones(2 * probit_choice.ROW)
+    _, below, density, product = work[: 4 * q].reshape(4, q)
     for gap in np.linspace(-8.0, 8.0 - 1e-12, 2001):
-        probit_choice._multiply(gap, table, np.ones(q), below, density, product)
+        probit_choice._multiply(gap, table, work)
         x = gap + probit_choice.FIRST + probit_choice.STEP * np.arange(q)
         assert_allclose(below, ndtr(x), rtol=0, atol=5e-11)
         assert_allclose(density, norm.pdf(x), rtol=0, atol=1e-8)

@@ -32,7 +32,6 @@ MODELS = {
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 BY_MAP = [name for name in MODELS if name not in ("free", "likelihood", "paper")]
-IN_A_PLANE = [name for name in MODELS if name not in ("one", "three")]
 
 
 def toy(name):
@@ -204,31 +203,6 @@ def test_latent_mean_of_the_paper_variant_is_the_fitted_one(fitted):
     np.testing.assert_array_equal(model.idata_["fit/latent_cov"], 0.0)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "three"])
-def test_landscape(fitted, name):
-    model = fitted(name)
-    r = model.latent_.shape[1]
-    landscape = model.idata_["landscape"]
-    grid = ("grid_x", "grid_y")[:r]
-    assert landscape["log_precision"].dims == grid
-    assert landscape["probability_at"].dims == (*grid, "outcome")
-    assert landscape["outcome"].values.tolist() == NAMES.tolist()
-    np.testing.assert_allclose(landscape["probability_at"].sum("outcome"), 1.0)
-    shown = model.idata_["fit/latent_mean"].values
-    for axis, values in zip(grid, shown.T, strict=True):
-        at = landscape[axis].values
-        assert (np.diff(at) > 0.0).all()
-        assert at[0] < values.min()
-        assert values.max() < at[-1]
-    # The precision decreases towards the corners.
-    corner = landscape["log_precision"].values[(0,) * r]
-    assert corner <= landscape["log_precision"].values.max()
-
-
-def test_three_components_have_no_landscape(fitted):
-    assert "landscape" not in fitted("three").idata_
-
-
 @every_model
 def test_predictions(fitted, name):
     model = fitted(name)
@@ -288,9 +262,6 @@ def test_plots_of_fits(fitted, name):
     plots.plot_relevance(tree)
     if name in BY_MAP:
         plots.plot_features(tree)
-    if name in IN_A_PLANE:
-        plots.plot_landscape(tree)
-        plots.plot_landscape(tree, show=None)
     for ax in map(plt.Figure.gca, map(plt.figure, plt.get_fignums())):
         assert ax.get_title() or ax.get_xlabel()
     plt.gcf().canvas.draw()
@@ -304,8 +275,6 @@ def test_plots_of_predictions(fitted, name):
     plots.plot_confusion(tree)
     plots.plot_reliability(tree, label="spam")
     plots.plot_certainty(tree, [0, 3])
-    if name != "one":
-        plots.plot_landscape(fitted(name).idata_, show="both", predictions=tree)
     plt.gcf().canvas.draw()
 
 

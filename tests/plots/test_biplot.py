@@ -6,9 +6,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.path import Path
 
 from bsdr_models.plots import correlation_table, plot_biplot, plot_correlation_circle
-from bsdr_models.plots._labels import Names
+from bsdr_models.plots._names import Names
 
 
 @pytest.fixture
@@ -135,3 +136,17 @@ def test_names_leave_points_free_where_there_is_room():
     figure.canvas.draw()
     ((text, _),) = names.place(ax)
     assert text.get_window_extent().count_contains(ax.transData.transform(cloud)) == 0
+
+
+@pytest.mark.parametrize("plot", [plot_biplot, plot_correlation_circle])
+def test_names_of_crowded_arrows_cross_none_of_them(plot, make_fit):
+    tree = make_fit(n_features=30, features=[f"a feature, {i}" for i in range(30)])
+    tree["fit/projection_mean"][:] = np.random.default_rng(0).normal([2.0, 0.0], 0.5, (30, 2))
+    ax = plot(tree, n_features=30)
+    ax.get_figure().canvas.draw()
+    (names,) = ax.artists
+    lines = [Path(ax.transData.transform(ends)) for ends in names.lines]
+    boxes = [text.get_window_extent() for text, _ in names.place(ax)]
+    assert len(lines) == 30
+    assert len(boxes) > 15
+    assert not any(line.intersects_bbox(box, filled=False) for line in lines for box in boxes)

@@ -64,16 +64,16 @@ MODELS = {
 }
 
 NEEDS_CLASSES = {
-    "plot_certainty", "plot_confusion", "plot_reliability", "plot_roc",
+    "plot_certainty", "plot_confusion", "plot_reliability",
 }  # fmt: skip
 NEEDS_A_PLANE = {"plot_biplot", "plot_correlation_circle"}
 CANNOT = {
-    "bsdr": {"plot_bound", "plot_landscape"},
-    "bsdr_paper": {"plot_landscape"},
-    "bsdr_ten": {"plot_bound", "plot_landscape"},
-    "bsdr_two": {"plot_bound", "plot_landscape"} | NEEDS_A_PLANE,
-    "bsdr_real": {"plot_bound", "plot_landscape"} | NEEDS_CLASSES,
-    "bm2pca_wide": {"plot_landscape"},
+    "bsdr": {"plot_bound"},
+    "bsdr_paper": set(),
+    "bsdr_ten": {"plot_bound"},
+    "bsdr_two": {"plot_bound"} | NEEDS_A_PLANE,
+    "bsdr_real": {"plot_bound"} | NEEDS_CLASSES,
+    "bm2pca_wide": set(),
     "dgplvm": {"plot_outliers"},
     "dgplvm_one": {"plot_outliers"} | NEEDS_A_PLANE,
 }
@@ -227,7 +227,7 @@ def test_a_title_set_later_replaces_the_heading_above_the_caption(name, loc):
 
 def draw(name, **keywords):
     """That plot of a fit which has what it needs."""
-    source = {"plot_landscape": "dgplvm", "plot_bound": "bsdr_paper"}.get(name, "bsdr")
+    source = {"plot_bound": "bsdr_paper"}.get(name, "bsdr")
     arguments = other_arguments(name) if name in OTHERS else (fitted(source),)
     return getattr(plots, name)(*arguments, **keywords)
 

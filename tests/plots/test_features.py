@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from matplotlib.collections import PathCollection
 
-from bsdr_models import BSDRClassifier, DGPLVMClassifier
+from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
 from bsdr_models.plots import features_table, plot_features
 
 NAMES = ["ash", "hue", "proline", "alcohol"]
@@ -189,6 +189,16 @@ def test_a_nonlinear_map_has_slopes_and_no_intervals():
     tree["fit"].dataset = tree["fit"].to_dataset().drop_vars("feature_relevance")
     with pytest.raises(ValueError, match="no variable 'feature_relevance'"):
         features_table(tree)
+
+
+def test_the_unit_of_an_effect_is_that_of_the_samples_that_the_model_sees():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 4)), np.arange(30) % 2
+    for standardize, unit in ((True, "per SD of"), (False, "per unit of")):
+        model = BSDRClassifier(variant="paper", standardize=standardize, random_state=0)
+        assert unit in plot_features(model.fit(X + y[:, None], y).idata_).get_xlabel()
+    model = BM2PCAClassifier(standardize=False, C=1.0, random_state=0).fit(X + y[:, None], y)
+    assert "per scaled unit of" in plot_features(model.idata_).get_xlabel()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The map shows samples where they are, and what the model says of each place."""
 
+import pickle
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -20,12 +22,20 @@ from bsdr_models.plots.map import OPACITY, _tint
 
 
 def artists(ax, gid):
-    return [item for item in (*ax.collections, *ax.lines, *ax.texts) if item.get_gid() == gid]
+    return [
+        item
+        for item in (*ax.collections, *ax.lines, *ax.patches, *ax.texts)
+        if item.get_gid() == gid
+    ]
 
 
 def background(ax):
     images = [image for image in ax.images if image.get_gid() == "background"]
     return images[0] if images else None
+
+
+def names_in(ax):
+    return [text.get_text() for names in ax.artists for text in names.texts]
 
 
 def header(ax):
@@ -47,7 +57,7 @@ def with_plane(tree, *, sharpness=1.0, group="predictions"):
     dataset["y"] = "obs", dataset["outcome"].values[best]
     dataset["class_frequency"] = "outcome", class_frequency(best, n_classes)
     out = tree.copy()
-    out[group] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba)))
+    out[group] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba, n_classes)))
     return out
 
 
@@ -87,13 +97,37 @@ def test_the_grid_has_the_axes_of_the_coordinates(n_components, dims):
     rng = np.random.default_rng(0)
     latent = rng.normal(size=(30, n_components)) * [5.0, 1.0][:n_components]
     weights = np.array([[0.5, -0.5], [1.0, 3.0]])[:n_components]
-    found = evaluate_on_grid(latent, lambda at: log_softmax(at @ weights, axis=1))
+    found = evaluate_on_grid(latent, lambda at: log_softmax(at @ weights, axis=1), 2)
     assert found["class_probability"].dims == (*dims, "outcome")
     at = np.stack(
         [g.ravel() for g in np.meshgrid(*(found[d] for d in dims), indexing="ij")][::-1], axis=1
     )
     expected = log_softmax(at @ weights, axis=1).reshape(found["class_probability"].shape)
     np.testing.assert_allclose(found["class_probability"], np.exp(expected))
+
+
+def test_the_background_is_that_of_the_fit_that_made_the_tree():
+    X, y = load_wine(return_X_y=True)
+    model, other = (BSDRClassifier(variant="paper", random_state=0) for _ in range(2))
+    tree, first = (part.copy() for part in (model.fit(X, y).predict_idata(X), model.idata_))
+    model.fit(X, np.roll(y, 30))
+    for found, group in ((tree, "predictions"), (first, "fit")):
+        again = other.fit(X, y).predict_idata(X) if group == "predictions" else other.idata_
+        for expected in (again, pickle.loads(pickle.dumps(again))):
+            path = f"{group}/class_probability"
+            np.testing.assert_array_equal(found[path], expected[path])
+
+
+def test_the_background_is_computed_once_and_when_it_is_read():
+    calls = []
+    grid = evaluate_on_grid(np.eye(2), lambda at: calls.append(at) or -np.ones((len(at), 3)), 3)
+    grid = xr.DataTree(grid.copy().assign(other=1))
+    repr(grid)
+    assert not calls
+    values = grid["class_probability"]
+    assert values.isel(grid_x=[3, 1], grid_y=0).values.shape == (2, 3)
+    assert values.values.shape == values.shape == (45, 45, 3)
+    assert [len(at) for at in calls] == [45 * 45]
 
 
 def test_the_picture_has_the_colour_of_the_most_probable_class(new):
@@ -131,9 +165,11 @@ def test_the_header_has_the_log_loss_of_scikit_learn(new):
     order = np.argsort(dataset["outcome"].values)
     labels = dataset["outcome"].values[order]
     expected = log_loss(dataset["y"], dataset["probability"].values[:, order], labels=labels)
-    assert f"log loss {expected:.2f}" in text
+    guess = np.tile(dataset["class_frequency"].values[order], (80, 1))
+    guess = log_loss(dataset["y"], guess, labels=labels)
+    assert f"log loss {expected:.2f}, by the class frequencies {guess:.2f}" in text
     assert "80 held-out samples · 100% right" in text
-    assert "Better than no features" in text
+    assert "Better than chance; gain over the class frequencies" in text
 
 
 def test_without_evidence_there_is_no_background(wine, make_predictions):
@@ -144,7 +180,7 @@ def test_without_evidence_there_is_no_background(wine, make_predictions):
     tree["predictions"] = xr.DataTree(dataset)
     ax = plot_map(tree)
     assert background(ax) is None
-    assert "Not shown to beat no features" in header(ax)
+    assert "Not shown to be better than chance; gain" in header(ax)
     assert "No background" in header(ax)
 
 
@@ -172,8 +208,8 @@ def test_doubtful_samples_are_hollow_and_wrong_ones_ringed(wine, make_prediction
     hollow = artists(ax, "doubtful")
     assert sum(len(points.get_offsets()) for points in hollow) == doubtful.sum()
     assert {to_hex(points.get_facecolors()[0]) for points in hollow} == {"#ffffff"}
-    named = {text.get_text() for text in artists(ax, "name")}
-    assert {"0", "1", "2"} <= named
+    named = names_in(ax)
+    assert {"0", "1", "2"} <= set(named)
     assert len(named) == 8
 
 
@@ -182,9 +218,8 @@ def test_names_are_those_of_the_samples(new):
     tree = new.copy()
     tree["predictions"] = xr.DataTree(dataset)
     ax = plot_map(tree, names=["s7", "s11"])
-    inside = [text.get_text() for text in artists(ax, "name")]
-    assert inside == ["s7", "s11"]
-    assert not artists(plot_map(tree, names=False), "name")
+    assert names_in(ax) == ["s7", "s11"]
+    assert not names_in(plot_map(tree, names=False))
     with pytest.raises(ValueError, match=r"\['s99'\], which are no samples of the map"):
         plot_map(tree, names=["s99"])
 
@@ -265,9 +300,9 @@ def test_an_outline_holds_its_share_of_draws():
 def test_a_typical_samples_own_uncertainty_is_drawn_at_scale(new):
     ax = plot_map(new)
     (glyph,) = artists(ax, "typical")
-    vertices = glyph.get_paths()[0].vertices
+    vertices = glyph.get_xy()
     cov = np.median(new["predictions/latent_cov"].values, axis=0)
-    centred = vertices - vertices[:-2].mean(axis=0)
+    centred = vertices - vertices[:-1].mean(axis=0)
     square = np.einsum("pi,ij,pj->p", centred, np.linalg.inv(cov), centred)
     np.testing.assert_allclose(square, chi2.ppf(0.5, df=2), rtol=1e-6)
 

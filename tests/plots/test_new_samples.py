@@ -1,111 +1,21 @@
-"""ROC curves, outlying samples, predictive checks: what is drawn is what went in."""
+"""Outlying samples, predictive checks: what is drawn is what went in."""
 
 import numpy as np
 import pytest
 import xarray as xr
 from sklearn.datasets import load_iris
-from sklearn.metrics import confusion_matrix, roc_auc_score, roc_curve
+from sklearn.metrics import confusion_matrix
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, plots
 from bsdr_models.bsdr.predictive_check import predictive_check
-from bsdr_models.metrics import area_under_curve
 from bsdr_models.numerics.outliers import q_limit, t2_limit
-from bsdr_models.plots import plot_outliers, plot_predictive_check, plot_roc
+from bsdr_models.plots import plot_outliers, plot_predictive_check
 
 EXACT = {"chains": 2, "draws": 64, "pooling": "linear", "random_state": 0}
 
 
 def note_of(ax):
     return ax.texts[-1].get_text().replace("\n", " ")
-
-
-def predictions(probability, y, labels):
-    group = xr.Dataset(
-        {"probability": (("obs", "outcome"), probability), "y": (("obs", "outcome")[: y.ndim], y)},
-        coords={"outcome": labels},
-    )
-    return xr.DataTree.from_dict({"predictions": group})
-
-
-# ------------------------------------------------------------------------------------------- ROC
-
-
-def test_areas_are_those_of_scikit_learn():
-    rng = np.random.default_rng(0)
-    for score in (rng.random(80), rng.integers(4, size=80) / 4.0):  # with ties
-        positive = rng.random(80) < 0.3 + 0.4 * score
-        area = area_under_curve(score, positive, prob=0.9)
-        assert area.value == pytest.approx(roc_auc_score(positive, score))
-        assert 0.0 < area.low < area.value < area.high < 1.0
-
-
-def test_an_area_of_one_is_not_certain():
-    """Its lower end solves (1 - a)**2 = z**2 V(a); more samples bring it up."""
-    ends = []
-    for n in (5, 50):
-        area = area_under_curve(np.arange(2.0 * n), np.arange(2 * n) >= n, prob=0.9)
-        a, z = area.low, 1.6448536269514722
-        variance = a * (1 - a) / n**2 * (1 + (n - 1) * ((1 - a) / (2 - a) + a / (1 + a)))
-        assert (1.0 - a) ** 2 == pytest.approx(z**2 * variance, rel=1e-6)
-        assert area.value == area.high == 1.0
-        ends.append(a)
-    assert ends[0] < ends[1] < 1.0
-
-
-def test_intervals_of_areas_hold_their_share():
-    """Normal scores apart by 1.5, area Phi(1.5 / sqrt 2): 0.9 of 600 sets, 4 standard errors."""
-    rng = np.random.default_rng(0)
-    positive, held = np.arange(40) < 15, 0
-    for _ in range(600):
-        area = area_under_curve(rng.standard_normal(40) + 1.5 * positive, positive, prob=0.9)
-        held += area.low < 0.85562 < area.high
-    assert abs(held / 600 - 0.9) < 4.0 * np.sqrt(0.09 / 600)
-
-
-def test_curves_are_one_class_against_the_rest(wine_predictions):
-    ax = plot_roc(wine_predictions)
-    table = plots.roc_table(wine_predictions)
-    group = wine_predictions["predictions"]
-    for c, name in enumerate(group["outcome"].values):
-        truth, score = group["y"].values == name, group["probability"].values[:, c]
-        wrong, found, _ = roc_curve(truth, score, drop_intermediate=False)
-        np.testing.assert_array_equal(ax.lines[1 + c].get_xdata(), wrong)
-        np.testing.assert_array_equal(ax.lines[1 + c].get_ydata(), found)
-        assert table["auc"].sel(outcome=name) == pytest.approx(roc_auc_score(truth, score))
-        assert table["n_samples"].sel(outcome=name) == truth.sum()
-    assert (table["low"] < table["auc"]).all()
-
-
-def test_of_two_classes_the_second_has_the_curve():
-    rng = np.random.default_rng(0)
-    p = rng.random(60)
-    y = np.where(rng.random(60) < p, "yes", "no")
-    tree = predictions(np.column_stack([1 - p, p]), y, ["no", "yes"])
-    ax = plot_roc(tree)
-    assert len(ax.lines) == 2  # with the diagonal
-    area = area_under_curve(p, y == "yes", prob=0.9)
-    assert ax.get_title(loc="left") == f"Area under the curve {area}"
-    mirrored = plot_roc(tree, label="no")
-    assert mirrored.get_title(loc="left").split()[4] == f"{area.value:.3f}"
-
-
-def test_a_class_without_samples_is_left_out_and_counted():
-    p = np.array([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.3, 0.5, 0.2]])
-    tree = predictions(p, np.array(["a", "b", "b"]), ["a", "b", "c"])
-    assert "Not drawn: 1" in note_of(plot_roc(tree))
-    assert plots.roc_table(tree)["outcome"].values.tolist() == ["a", "b"]
-    with pytest.raises(ValueError, match="samples of the class and samples of the rest"):
-        plot_roc(tree, label="c")
-    with pytest.raises(ValueError, match="label must be one of"):
-        plot_roc(tree, label="d")
-
-
-def test_labels_of_a_multilabel_fit_have_a_curve_each():
-    rng = np.random.default_rng(0)
-    p = rng.random((50, 2))
-    ax = plot_roc(predictions(p, rng.random((50, 2)) < p, ["red", "dry"]))
-    assert ax.get_title(loc="left") == "ROC curves of the labels"
-    assert len(ax.lines) == 3
 
 
 # --------------------------------------------------------------------------------- outlying samples

@@ -1,0 +1,215 @@
+"""Latent coordinates and predictions from draws of the hierarchical model."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bsdr_models.arrays import FloatArray, IntArray, Target
+from bsdr_models.bsdr.pooling import pool_labels
+from bsdr_models.bsdr.posterior import Metric, Parameters, Problem
+from bsdr_models.numerics.relevance import LatentCoordinates
+
+# Linear predictors held in memory at once.
+_BLOCK = 1 << 21
+# Draws that colour a map.
+_GRID_DRAWS = 100
+# Smallest size of a linear predictor.
+_TINY = 1e-300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinates:
+    r"""Latent coordinates that the likelihood identifies.
+
+    The likelihood identifies latent coordinates only up to an invertible affine map. With F(x) the
+    posterior mean of the linear predictor, the identified coordinates are
+    :math:`u(x) = V^\top (F(x) - \bar F)`, where the columns of V are the leading eigenvectors of
+    the covariance of the class means of F (of F itself if targets are not classes): canonical
+    variates in units of the probit noise, or of the output.
+
+    Labels of nearly separable classes leave the size of the linear predictor open upwards, and a
+    few draws of great size would determine its mean. The predictor of labels is therefore scaled to
+    one size in all draws, the median root mean square over the training samples.
+
+    coefficients
+        Mean of Q W over draws, so scaled, for whitened features, (B, K).
+    axes, shift
+        V, (K, R), and V' times the mean linear predictor without bias, (R,).
+    share
+        Share of each axis in the variance between classes, (R,).
+    maps
+        A_s, (S, 1 + R, R), least-squares affine maps of the latent coordinates of each draw to u on
+        the training samples; the first row is the constant.
+    reliability
+        Share of the variance of u that these maps explain, averaged over draws: 1 if all draws
+        arrange the training samples alike.
+    """
+
+    coefficients: FloatArray
+    axes: FloatArray
+    shift: FloatArray
+    share: FloatArray
+    maps: FloatArray
+    reliability: float
+
+    @classmethod
+    def learn(cls, problem: Problem, draws: Parameters) -> "Coordinates":
+        """Identified coordinates from the training samples and all draws."""
+        s, r, b = draws.projection.shape
+        z = draws.latent(problem.X, np.zeros(len(problem.X)))
+        weights = draws.weights
+        if problem.target != "regression":
+            eta = z @ weights
+            size = np.sqrt(np.mean((eta - eta.mean(axis=1, keepdims=True)) ** 2, axis=(1, 2)))
+            weights = weights * (np.median(size) / np.maximum(size, _TINY))[:, None, None]
+        flat = draws.projection.reshape(s * r, b)
+        coefficients = flat.T @ weights.reshape(s * r, -1) / s
+        linear = problem.X @ coefficients  # (N, K)
+        if problem.target == "multiclass":
+            present = np.unique(problem.y)
+            means = np.stack([linear[problem.y == label].mean(axis=0) for label in present])
+            spread = means - means.mean(axis=0)
+            spread -= spread.mean(axis=1, keepdims=True)
+        else:
+            spread = linear - linear.mean(axis=0)
+        _, size, rows = np.linalg.svd(spread, full_matrices=True)
+        axes = rows[:r].T
+        largest = np.abs(axes).argmax(axis=0)
+        axes = axes * np.where(axes[largest, np.arange(r)] < 0.0, -1.0, 1.0)
+        variance = np.zeros(r)
+        variance[: min(r, len(size))] = size[:r] ** 2
+        total = float(np.sum(size**2))
+        shift = linear.mean(axis=0) @ axes
+        target = linear @ axes - shift
+        maps = np.stack([_fit_affine(each, target) for each in z])
+        residual = z @ maps[:, 1:] + maps[:, :1] - target
+        around = np.sum(target**2)
+        return cls(
+            coefficients=coefficients,
+            axes=axes,
+            shift=shift,
+            share=variance / total if total > 0.0 else np.full(r, 1.0 / r),
+            maps=maps,
+            reliability=1.0 - float(np.sum(residual**2)) / (s * around) if around > 0.0 else 0.0,
+        )
+
+    def thin(self, index: IntArray) -> "Coordinates":
+        """Coordinates with the maps of some draws."""
+        return replace(self, maps=self.maps[index])
+
+    def embed(self, whitened: FloatArray) -> FloatArray:
+        """u of whitened samples, (M, R)."""
+        return whitened @ (self.coefficients @ self.axes) - self.shift
+
+    def covariance(self, latent: FloatArray, mean: FloatArray) -> FloatArray:
+        """Covariance of the coordinates of each sample over draws, (M, R, R).
+
+        Parameters
+        ----------
+        latent : (S, M, R)
+            Latent coordinates under each draw.
+        mean : (M, R)
+            u.
+        """
+        residual = latent @ self.maps[:, 1:] + self.maps[:, :1] - mean
+        return np.einsum("smr,smq->mrq", residual, residual, optimize=True) / len(residual)
+
+    def align(self, draws: Parameters) -> Parameters:
+        """Draws in these coordinates, with the same linear predictor."""
+        shift, linear = self.maps[:, 0], self.maps[:, 1:]  # (S, R), (S, R, R)
+        weights = np.stack(
+            [
+                np.linalg.lstsq(a, w, rcond=None)[0]
+                for a, w in zip(linear, draws.weights, strict=True)
+            ]
+        )
+        return replace(
+            draws,
+            projection=np.swapaxes(linear, 1, 2) @ draws.projection,
+            weights=weights,
+            bias=draws.bias - (shift[:, None] @ weights)[:, 0],
+        )
+
+
+def _fit_affine(source: FloatArray, target: FloatArray) -> FloatArray:
+    """Least-squares affine map of (N, R) to a target (N, R), constant first."""
+    full = np.column_stack([np.ones(len(source)), source])
+    size = np.sqrt(np.mean(full**2, axis=0))
+    size[size == 0.0] = 1.0
+    found: FloatArray = np.linalg.lstsq(full / size, target, rcond=1e-10)[0] / size[:, None]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posterior:
+    """Posterior draws for predictions.
+
+    draws
+        At most :data:`N_PREDICT`.
+    power
+        Power of pooling, see :func:`bsdr_models.bsdr.pooling.pool`.
+    """
+
+    metric: Metric
+    draws: Parameters
+    coordinates: Coordinates
+    power: float
+    target: Target
+    lapse: float
+
+    def components(self) -> FloatArray:
+        """Loadings of the coordinates for scaled features, (R, D)."""
+        found = self.coordinates.coefficients @ self.coordinates.axes  # (B, R)
+        return np.asarray((self.metric.axes @ (self.metric.size[:, None] * found)).T)
+
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Latent coordinates of scaled samples (M, D), with their covariances."""
+        whitened, outside = self.metric.whiten(X), self.metric.outside_sd(X)
+        mean = self.coordinates.embed(whitened)
+        cov = np.empty((*mean.shape, mean.shape[1]))
+        for part in self._blocks(len(X), mean.shape[1]):
+            latent = self.draws.latent(whitened[part], outside[part])
+            cov[part] = self.coordinates.covariance(latent, mean[part])
+        return LatentCoordinates(mean=mean, cov=cov)
+
+    def log_probabilities(self, X: FloatArray, *, power: float | None = None) -> FloatArray:
+        """Pooled log probabilities of classes, or of each label being 1: (M, K)."""
+        power = self.power if power is None else power
+        out = np.empty((len(X), self.draws.bias.shape[1]))
+        for part, eta in self._linear_predictors(X):
+            out[part] = pool_labels(eta, self.target, self.lapse, power)
+        return out
+
+    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
+        """The same at latent coordinates (G, R), by at most 100 draws.
+
+        Of a sample whose deviation from u in single draws is zero: what all samples share, the
+        shift, scale and shear of each draw, is averaged over.
+        """
+        kept = self.draws.spaced(_GRID_DRAWS)
+        aligned = self.coordinates.thin(kept).align(self.draws.take(kept))
+        out = np.empty((len(latent), aligned.bias.shape[1]))
+        for part in self._blocks(len(latent), out.shape[1]):
+            eta = latent[part] @ aligned.weights + aligned.bias[:, None]
+            out[part] = pool_labels(eta, self.target, self.lapse, self.power)
+        return out
+
+    def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of real outputs, (M, K) each."""
+        assert self.draws.noise_scale is not None
+        noise = np.mean(self.draws.noise_scale**2, axis=0)
+        mean, std = (np.empty((len(X), len(noise))) for _ in range(2))
+        for part, eta in self._linear_predictors(X):
+            mean[part], std[part] = eta.mean(axis=0), np.sqrt(eta.var(axis=0) + noise)
+        return mean, std
+
+    def _linear_predictors(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+        """Blocks of scaled samples, and eta of each under all draws."""
+        whitened, outside = self.metric.whiten(X), self.metric.outside_sd(X)
+        for part in self._blocks(len(X), self.draws.bias.shape[1]):
+            yield part, self.draws.linear_predictor(whitened[part], outside[part])
+
+    def _blocks(self, n: int, width: int) -> list[slice]:
+        size = max(1, _BLOCK // (len(self.draws.scale) * max(width, 1)))
+        return [slice(begin, begin + size) for begin in range(0, n, size)]

@@ -1,0 +1,192 @@
+"""Names of points and classes, placed without overlap."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
+from matplotlib.colors import to_rgb
+from matplotlib.lines import Line2D
+from matplotlib.path import Path
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+from bsdr_models.arrays import FloatArray
+from bsdr_models.latent_grid import class_at
+from bsdr_models.plots._read import Classes
+from bsdr_models.plots._style import GREY, HALO, INK, figure_of
+
+TEXT_SIZE = 7.5
+# Candidate positions of a name relative to its point: distance (points) and rotation (degrees).
+DISTANCES = (5.0, 10.0, 18.0, 28.0, 40.0, 55.0)
+TURNS = (0.0, 20.0, -20.0, 45.0, -45.0, 75.0, -75.0, 110.0, -110.0, 180.0)
+NEAR = 9.0  # distance beyond which a leader line is drawn
+APART = 1.0  # margin around a name, in pixels
+MARKER = 2.0  # radius of a point that a name should not cover, in points
+# Font sizes of names of classes: few, many.
+CLASS_SIZES, FEW_CLASSES = (10.5, 8.0), 10
+
+
+class Names(Artist):
+    """Names of points, placed outwards from a centre where they do not overlap.
+
+    They are placed at drawing time, because layouts resize the Axes until then. A text in the
+    corner counts the names that did not fit. Points outside the Axes have none.
+
+    Parameters
+    ----------
+    points, names
+        (M, 2), in data coordinates, in order of priority; M names.
+    centre
+        (2,), in data coordinates.
+    avoid
+        (A, 2), points in data coordinates that names leave free where they can.
+    lines
+        (L, 2, 2), ends of lines in data coordinates that no name crosses.
+    beside
+        Artists that no name overlaps.
+    """
+
+    def __init__(
+        self,
+        ax: Axes,
+        points: FloatArray,
+        names: Sequence[str],
+        *,
+        centre: FloatArray,
+        avoid: FloatArray | None = None,
+        lines: Sequence[FloatArray] = (),
+        beside: Sequence[Artist] = (),
+    ) -> None:
+        super().__init__()
+        self.points, self.centre, self.lines, self.beside = points, centre, lines, beside
+        self.avoid = points if avoid is None else np.concatenate([points, avoid])
+        self.texts = [
+            Text(0.0, 0.0, name, ha="center", va="center", fontsize=TEXT_SIZE, color=INK)
+            for name in names
+        ]
+        self.left = Text(0.0, 0.0, "", va="bottom", fontsize=TEXT_SIZE, color=GREY)
+        for text in (*self.texts, self.left):
+            text.set_figure(figure_of(ax))
+            text.set_path_effects(HALO)
+        self.set(in_layout=False, zorder=13.0, gid="names")
+        ax.add_artist(self)
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Place and draw."""
+        if not self.get_visible() or not isinstance(self.axes, Axes):
+            return
+        inside = self.axes.get_window_extent()
+        left = sum(inside.contains(*at) for at in self.axes.transData.transform(self.points))
+        for text, line in self.place(self.axes):
+            if line is not None:
+                line.draw(renderer)
+            text.draw(renderer)
+            left -= 1
+        if left:
+            self.left.set_position((inside.x0 + 3.0, inside.y0 + 3.0))
+            self.left.set_text(f"{left} name{'s' if left > 1 else ''} not shown")
+            self.left.draw(renderer)
+        self.stale = False
+
+    def place(self, ax: Axes) -> Iterator[tuple[Text, Line2D | None]]:
+        """Yield names that fit, placed in pixels, and their leader lines."""
+        inside, scale = ax.get_window_extent(), figure_of(ax).dpi / 72.0
+        origin = ax.transData.transform(self.centre)
+        avoid = ax.transData.transform(self.avoid)
+        lines = [Path(ax.transData.transform(ends)) for ends in self.lines]
+        taken = [artist.get_window_extent() for artist in self.beside]
+        for point, text in zip(ax.transData.transform(self.points), self.texts, strict=True):
+            if not inside.contains(*point):
+                continue
+            outward = np.arctan2(point[1] - origin[1], point[0] - origin[0])
+            own = text.get_window_extent()
+            half = np.array([own.width, own.height]) / 2.0 + APART
+            places = []
+            for distance, turn in ((d, t) for d in DISTANCES for t in TURNS):
+                angle = outward + np.radians(turn)
+                way = np.array([np.cos(angle), np.sin(angle)])
+                border = np.min(half / np.maximum(np.abs(way), 1e-9))
+                middle = point + way * (border + distance * scale)
+                box = Bbox([middle - half, middle + half])
+                if not _holds(inside, box) or any(box.overlaps(other) for other in taken):
+                    continue
+                if any(line.intersects_bbox(box, filled=False) for line in lines):
+                    continue
+                leader = np.stack([point + way * 3.0 * scale, middle - way * border])
+                cost = box.padded(MARKER * scale).count_contains(avoid)
+                drawn = None
+                if distance > NEAR:
+                    cost += sum(line.intersects_path(Path(leader)) for line in lines)
+                    drawn = Line2D(*leader.T, color=GREY, linewidth=0.6)
+                places.append((cost, middle, box, drawn))
+                if not cost:
+                    break
+            if places:
+                _, middle, box, drawn = min(places, key=lambda place: place[0])
+                taken.append(box)
+                text.set_position((middle[0], middle[1]))
+                yield text, drawn
+
+
+def name_classes(
+    ax: Axes,
+    at: FloatArray,
+    target: Classes,
+    colors: Sequence[Any],
+    probability: xr.DataArray | None,
+) -> list[Text]:
+    """Write each class name near its samples (M, 2), where it covers few points.
+
+    With class probabilities over the plane, in the region of the class if it has one.
+    """
+    size = CLASS_SIZES[len(target.names) > FEW_CLASSES]
+    ends = np.array([ax.get_xlim(), ax.get_ylim()])
+    points = (at - ends[:, 0]) / (ends[:, 1] - ends[:, 0])  # fractions of the axes, as all below
+    grid = np.linspace(0.05, 0.95, 37)
+    places = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
+    best = None
+    if probability is not None:
+        best = class_at(probability, ends[:, 0] + places * (ends[:, 1] - ends[:, 0]))
+    texts: list[Text] = []
+    boxes: list[FloatArray] = []
+    counts = np.bincount(target.index[target.index >= 0], minlength=len(target.names))
+    for c in np.argsort(-counts, kind="stable").tolist():
+        if not counts[c]:
+            continue
+        text = ax.text(
+            0.5,
+            0.5,
+            target.names[c],
+            transform=ax.transAxes,
+            color=0.6 * np.array(to_rgb(colors[c])),
+            fontsize=size,
+            fontweight="bold",
+            ha="center",
+            va="center",
+            zorder=12,
+            path_effects=HALO,
+            gid="class",
+        )
+        half = 0.55 * np.array(text.get_window_extent().size) / ax.get_window_extent().size
+        low, high = places - half, places + half
+        centre = np.median(points[target.index == c], axis=0)
+        cost = 1.6 * np.linalg.norm(places - centre, axis=1)
+        covered = ((points > low[:, None]) & (points < high[:, None])).all(axis=2)
+        cost += 0.08 * covered.sum(axis=1) + 10.0 * ((low < 0.0) | (high > 1.0)).any(axis=1)
+        for other in boxes:
+            cost += 5.0 * ((low < other[1]) & (high > other[0])).all(axis=1)
+        if best is not None:
+            cost += 0.12 * (best != c)
+        chosen = int(cost.argmin())
+        text.set_position((places[chosen, 0], places[chosen, 1]))
+        boxes.append(np.stack([low[chosen], high[chosen]]))
+        texts.append(text)
+    return texts
+
+
+def _holds(outer: Bbox, inner: Bbox) -> bool:
+    return bool(np.all(inner.min >= outer.min) and np.all(inner.max <= outer.max))

@@ -1,0 +1,144 @@
+"""The main pictures, without their texts, as small images: what is drawn stays as it is.
+
+``pytest tests/plots/test_images.py --renew-pictures`` stores what is drawn now. Look at it first:
+``tools/make_gallery.py`` draws the same pictures in full.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from matplotlib.text import Text
+from scipy.special import log_softmax
+
+from bsdr_models import plots
+from bsdr_models.latent_grid import class_frequency, evaluate_on_grid
+from bsdr_models.plots import _style
+
+STORED = Path(__file__).with_name("pictures.npz")
+WIDTH = 240  # pixels
+# A pixel differs if a channel differs by more than the first, an image if more than the second
+# share of its pixels differ.
+CHANNEL, SHARE = 12, 0.0004
+
+
+def with_plane(tree, *, sharpness):
+    """Probabilities and labels that follow from the coordinates, one of them wrong."""
+    dataset = tree["predictions"].to_dataset()
+    latent, n_classes = dataset["latent_mean"].values, dataset.sizes["outcome"]
+    angle = 2.0 * np.pi * np.arange(n_classes) / n_classes
+    directions = sharpness * np.stack([np.cos(angle), np.sin(angle)])[: latent.shape[1]]
+
+    def log_proba(at):
+        return log_softmax(at @ directions, axis=1)
+
+    best = log_proba(latent).argmax(axis=1)
+    dataset["probability"] = ("obs", "outcome"), np.exp(log_proba(latent))
+    dataset["class_frequency"] = "outcome", class_frequency(best, n_classes)
+    best[:9] = (best[:9] + 1) % n_classes
+    dataset["y"] = "obs", dataset["outcome"].values[best]
+    out = tree.copy()
+    out["predictions"] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba, n_classes)))
+    return out
+
+
+@pytest.fixture(scope="module")
+def trees(wine, make_fit, make_predictions):
+    two = make_fit(n_components=1, labels=["no", "yes"], n_obs=90)
+    return {
+        "fit": wine,
+        "new": with_plane(make_predictions(wine), sharpness=0.4),
+        "two": with_plane(make_predictions(two), sharpness=1.5),
+    }
+
+
+PICTURES = {
+    "map of new samples": ("new", plots.plot_map, {}),
+    "map of training samples": ("fit", plots.plot_map, {}),
+    "map of two classes": ("two", plots.plot_map, {}),
+    "features": ("fit", plots.plot_features, {}),
+    "biplot": ("fit", plots.plot_biplot, {}),
+    "correlation circle": ("fit", plots.plot_correlation_circle, {}),
+    "confusion": ("new", plots.plot_confusion, {}),
+    "reliability": ("new", plots.plot_reliability, {}),
+    "certainty": ("new", plots.plot_certainty, {}),
+    "bound": ("fit", plots.plot_bound, {"by_term": True}),
+}
+BY_CLASS = [name for name in PICTURES if name.startswith("map")] + ["features", "biplot"]
+
+
+def draw(name, trees):
+    tree, plot, options = PICTURES[name]
+    return plot(trees[tree], **options)
+
+
+def image_of(ax):
+    """RGB of the figure, (height, `WIDTH`, 3): axes at a fixed place, and no texts."""
+    figure = ax.get_figure(root=True)
+    figure.set_layout_engine("none")
+    ax.set_position((0.05, 0.05, 0.72, 0.9))
+    for artist in (*figure.findobj(Text), *ax.artists):
+        artist.set_visible(False)
+    if ax.get_legend() is not None:
+        ax.get_legend().remove()
+    figure.set_dpi(WIDTH / figure.get_figwidth())
+    figure.canvas.draw()
+    return np.asarray(figure.canvas.buffer_rgba())[..., :3]
+
+
+def differs(image, name):
+    with np.load(STORED) as stored:
+        before = stored[name].astype(int)
+    if image.shape != before.shape:
+        return True
+    return np.mean(np.abs(image - before).max(axis=2) > CHANNEL) > SHARE
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_as_it_was(name, trees, request):
+    image = image_of(draw(name, trees))
+    if request.config.getoption("--renew-pictures"):
+        stored = dict(np.load(STORED)) if STORED.exists() else {}
+        np.savez_compressed(STORED, **(stored | {name: image}))
+    assert not differs(image, name)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_another_range_of_an_axis_is_noticed(name, trees):
+    ax = draw(name, trees)
+    for each in (ax, *ax.child_axes):
+        left, right = each.get_xlim()
+        each.set_xlim(left, right + 0.1 * (right - left))
+    assert differs(image_of(ax), name)
+
+
+@pytest.mark.parametrize("name", BY_CLASS)
+def test_swapped_colours_are_noticed(name, trees, monkeypatch):
+    monkeypatch.setattr(_style, "PALETTE", _style.PALETTE[1::-1] + _style.PALETTE[2:])
+    assert differs(image_of(draw(name, trees)), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("map of new samples", "images"),
+        ("map of new samples", "collections"),
+        ("map of new samples", "patches"),
+        ("map of training samples", "collections"),
+        ("map of two classes", "images"),
+        ("map of two classes", "collections"),
+        ("features", "collections"),
+        ("biplot", "collections"),
+        ("correlation circle", "patches"),
+        ("confusion", "images"),
+        ("reliability", "collections"),
+        ("reliability", "lines"),
+        ("certainty", "collections"),
+        ("bound", "lines"),
+    ],
+)
+def test_a_lost_layer_is_noticed(name, kind, trees):
+    ax = draw(name, trees)
+    getattr(ax.child_axes[0] if name == "features" else ax, kind)[0].remove()
+    assert differs(image_of(ax), name)
