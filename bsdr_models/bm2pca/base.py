@@ -192,7 +192,8 @@ class BaseBM2PCA(LatentSpaceEstimator):
         """
         if return_cov:
             return super().transform(X, return_cov=True)
-        found: FloatArray = self._posterior.latent(self._samples(X))
+        X = self._samples(X)
+        found: FloatArray = self._posterior.latent(X)
         return found
 
     def inverse_transform(self, Z: Any) -> FloatArray:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
+from bsdr_models.bm2pca.conjugate import initial_values, views
 from bsdr_models.bm2pca.conjugate import mean_field as mf
-from bsdr_models.bm2pca.conjugate import views
+from bsdr_models.bm2pca.conjugate.initial_values import principal_scores
 from bsdr_models.bm2pca.conjugate.loss_augmentation import Hinge
 from bsdr_models.bm2pca.conjugate.views import make_view
 from bsdr_models.bm2pca.priors import PAPER
@@ -135,11 +136,22 @@ def test_sparse_data_are_never_made_dense(shape, monkeypatch):
         for _ in range(2):
             state, _ = mf.step(state, data, PAPER)
 
+    fit()  # loads libraries
     tracemalloc.start()
     fit()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.1 * n * d * 8
+
+
+@pytest.mark.parametrize("shape", [(30, 20), (20, 30)])
+def test_principal_scores_of_large_data_are_those_of_the_gram_matrix(shape, monkeypatch):
+    X = np.random.default_rng(6).standard_normal(shape) * np.arange(1.0, 1.0 + shape[1])
+    parts = [make_view(csr_array(X))]
+    plain = principal_scores(parts, 3)
+    monkeypatch.setattr(initial_values, "MAX_GRAM", 4)
+    found = principal_scores(parts, 3)
+    np.testing.assert_allclose(np.abs((plain * found).mean(axis=0)), 1.0, rtol=1e-8)
 
 
 @pytest.mark.parametrize("shift", [0.0, 100.0])

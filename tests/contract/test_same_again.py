@@ -105,7 +105,7 @@ def test_units_do_not_matter(zoo, name, units):
 
     near = {"atol": 0.02} if name.startswith("bm2pca") else {"atol": 1e-3}
     if name in ("bsdr", "bsdr_regressor"):  # rounding changes the path of a sampler of few draws
-        near = {"atol": 0.15}
+        near = {"atol": 0.3}
     np.testing.assert_allclose(said(moved, zoo.X * UNITS[units]), said(plain, zoo.X), **near)
 
 

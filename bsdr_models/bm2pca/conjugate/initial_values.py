@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.sparse import csr_array, hstack, issparse
+from scipy.sparse.linalg import LinearOperator, svds
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.conjugate import views
@@ -14,6 +15,8 @@ from bsdr_models.bm2pca.conjugate.views import View, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.row_space import Rows, centred_gram, squared_distance
 
+# Size of the smaller Gram matrix beyond which the principal axes are found by Lanczos iterations.
+MAX_GRAM = 1000
 # Axes with a smaller share of the largest eigenvalue are numerical noise.
 _RANK_TOL = 1e-12
 
@@ -66,10 +69,21 @@ def residual(scores: FloatArray, targets: FloatArray) -> FloatArray:
 def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
     """Unit-variance principal component scores of all views together, (N, <= R).
 
-    Uses the smaller Gram matrix; sparse X is neither centred nor made dense.
+    Uses the smaller Gram matrix, or products with X alone if that is large; sparse X is neither
+    centred nor made dense.
     """
     stack, centre = _side_by_side(parts)
     n, d = stack.shape
+    if min(n, d) > max(MAX_GRAM, n_components):
+        centred = LinearOperator(
+            (n, d),
+            matvec=lambda v: stack @ v.ravel() - centre @ v.ravel(),
+            rmatvec=lambda u: stack.T @ u.ravel() - u.sum() * centre,
+            dtype=np.float64,
+        )
+        vectors, singular, _ = svds(centred, k=n_components, v0=np.ones(min(n, d)))
+        rank = _rank(np.asarray(singular, dtype=np.float64) ** 2, n_components)
+        return vectors[:, ::-1][:, :rank] * np.sqrt(n)
     if d > n:
         values, vectors = np.linalg.eigh(centred_gram(stack, centre))
         rank = _rank(values, n_components)
