@@ -82,7 +82,7 @@ def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
             dtype=np.float64,
         )
         vectors, singular, _ = svds(centred, k=n_components, v0=np.ones(min(n, d)))
-        rank = _rank(np.asarray(singular, dtype=np.float64) ** 2, n_components)
+        rank = _rank((singular**2).astype(np.float64), n_components)
         return vectors[:, ::-1][:, :rank] * np.sqrt(n)
     if d > n:
         values, vectors = np.linalg.eigh(centred_gram(stack, centre))
