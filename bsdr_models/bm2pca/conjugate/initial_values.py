@@ -4,6 +4,7 @@ Shapes: P problems, N samples, D features in working coordinates, R components, 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, hstack, issparse
@@ -81,8 +82,8 @@ def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
             rmatvec=lambda u: stack.T @ u.ravel() - u.sum() * centre,
             dtype=np.float64,
         )
-        vectors, singular, _ = svds(centred, k=n_components, v0=np.ones(min(n, d)))
-        rank = _rank((singular**2).astype(np.float64), n_components)
+        found: Any = svds(centred, k=n_components, v0=np.ones(min(n, d)))
+        vectors, rank = found[0], _rank(found[1] ** 2, n_components)
         return vectors[:, ::-1][:, :rank] * np.sqrt(n)
     if d > n:
         values, vectors = np.linalg.eigh(centred_gram(stack, centre))
