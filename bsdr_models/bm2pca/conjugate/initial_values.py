@@ -4,7 +4,6 @@ Shapes: P problems, N samples, D features in working coordinates, R components, 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, hstack, issparse
@@ -82,9 +81,8 @@ def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
             rmatvec=lambda u: stack.T @ u.ravel() - u.sum() * centre,
             dtype=np.float64,
         )
-        found: Any = svds(centred, k=n_components, v0=np.ones(min(n, d)))
-        vectors, rank = found[0], _rank(found[1] ** 2, n_components)
-        return vectors[:, ::-1][:, :rank] * np.sqrt(n)
+        left, singular, _ = svds(centred, k=n_components, v0=np.ones(min(n, d)))
+        return left[:, ::-1][:, : _rank(singular**2, n_components)] * np.sqrt(n)
     if d > n:
         values, vectors = np.linalg.eigh(centred_gram(stack, centre))
         rank = _rank(values, n_components)
