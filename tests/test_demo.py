@@ -25,7 +25,7 @@ def test_demo_writes_pictures_and_posteriors(tmp_path, monkeypatch, capsys):
     assert log_loss < 0.25
     assert "coef[" in printed
     pictures = sorted((tmp_path / "out").glob("*.png"))
-    assert len(pictures) == 12
+    assert len(pictures) == 11
     for path in pictures:
         assert np.unique(matplotlib.image.imread(path).reshape(-1, 4), axis=0).shape[0] > 20
     with xr.open_datatree(tmp_path / "out" / "wine_smc.nc", engine="h5netcdf") as tree:
