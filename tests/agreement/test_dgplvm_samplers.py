@@ -142,7 +142,8 @@ def test_nuts_mixes_and_advi_is_near():
     objective = make_objective(problem, mode.mapping_prior)
     nuts = by_engine("nuts", problem, mode, seed=87, draws=1000)
     values = of_draws(nuts.draws)
-    assert each(array_stats.rhat, values).max() < 1.01
+    # The largest of 204, of two chains of a thousand draws.
+    assert each(array_stats.rhat, values).max() < 1.02
     assert not nuts.sample_stats["diverging"].any()
 
     # No draw is better than the mode. On average they are worse by half a nat per dimension, as if
