@@ -553,10 +553,18 @@ class GaussianRegressor(RegressorMixin, LatentSpaceEstimator):
         -------
         mean, std : ndarray of shape (n_samples,) or (n_samples, n_outputs)
         """
-        mean, std = self._predictions(self._samples(X)).values()
-        if self._one_output:
-            mean, std = mean[:, 0], std[:, 0]
-        return (mean, std) if return_std else mean
+        X = self._samples(X)
+        if not return_std:
+            return self._match_shape(self._means(X) * self.y_scale_ + self.y_mean_)
+        mean, std = self._predictions(X).values()
+        return self._match_shape(mean), self._match_shape(std)
+
+    def _means(self, X: Any) -> FloatArray:
+        """Mean of standardised outputs of scaled samples, (M, K)."""
+        return self._moments(X)[0]
+
+    def _match_shape(self, values: FloatArray) -> FloatArray:
+        return values[:, 0] if self._one_output else values
 
     def _predictions(self, X: Any) -> dict[str, np.ndarray]:
         mean, std = self._moments(X)

@@ -275,6 +275,10 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
             },
         )
 
+    def _means(self, X: Any) -> FloatArray:
+        means: FloatArray = self._posterior.score_means(X)
+        return means
+
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
         mean, variance = self._posterior.score_moments(X)
         std = np.sqrt(variance + regression.noise_variance(self.C_, self.epsilon_))

@@ -1,12 +1,10 @@
 """Trees of the paper's model by Gibbs sampling, and by NUTS and ADVI through PyMC."""
 
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import xarray as xr
 
-from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr import gibbs, trees
 from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
@@ -15,7 +13,6 @@ from bsdr_models.bsdr.trees import Context
 from bsdr_models.checks import warn_unless_mixed
 from bsdr_models.inference import datatree
 from bsdr_models.inference import sampling as inference
-from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.numerics.design import DenseDesign
 
@@ -54,19 +51,13 @@ def sample(
             rng=stream,
         )
 
-    def record(state: gibbs.State) -> dict[str, FloatArray]:
-        values = gibbs.to_variables(state, prior)
-        return {name: value for name, value in values.items() if name not in excluded}
-
     found = inference.sample(
         engine,
         schedule,
-        run_gibbs=partial(
-            run_gibbs,
-            init,
-            lambda state, stream: gibbs.step_joint(state, data, priors, rng=stream),
-            record=record,
-        ),
+        init=init,
+        step=lambda state, stream: gibbs.step_joint(state, data, priors, rng=stream),
+        record=lambda state: gibbs.to_variables(state, prior),
+        excluded=excluded,
         declare=lambda: declare(context, priors, n_components=n_components),
         spec=SPEC,
         rng=rng,

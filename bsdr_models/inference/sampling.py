@@ -1,14 +1,14 @@
 """Draws of any model by Gibbs sampling, or by NUTS and ADVI through PyMC."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Set
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import numpy as np
 import xarray as xr
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.inference.gibbs import GibbsResult
+from bsdr_models.inference.gibbs import Init, Record, Step, run_gibbs
 from bsdr_models.spec import ModelSpec
 
 
@@ -59,11 +59,14 @@ class Sampled:
         )
 
 
-def sample(
+def sample[S](
     engine: str,
     schedule: Schedule,
     *,
-    run_gibbs: Callable[..., GibbsResult[Any]],
+    init: Init[S],
+    step: Step[S],
+    record: Record[S],
+    excluded: Set[str],
     declare: Callable[[], Any],
     spec: ModelSpec,
     rng: np.random.Generator,
@@ -74,21 +77,30 @@ def sample(
     ----------
     engine : {"gibbs", "nuts", "advi"}
     schedule : Schedule
-    run_gibbs : callable
-        :func:`bsdr_models.inference.gibbs.run_gibbs` with the steps of the model.
+    init, step, record : callable
+        Gibbs sampler of the model, as for :func:`bsdr_models.inference.gibbs.run_gibbs`.
+    excluded : set of str
+        Variables of Gibbs sampling that are not kept.
     declare : callable
         Returns the ``pymc.Model``.
     spec : ModelSpec
     rng : numpy.random.Generator
     """
-    length = {"draws": schedule.draws, "tune": schedule.tune, "progressbar": schedule.progressbar}
     if engine == "gibbs":
-        found = run_gibbs(rng=rng, **length)
+        found = run_gibbs(
+            init,
+            step,
+            record=lambda state: {k: v for k, v in record(state).items() if k not in excluded},
+            rng=rng,
+            draws=schedule.draws,
+            tune=schedule.tune,
+            progressbar=schedule.progressbar,
+        )
         return Sampled(draws=dict(found.draws), interrupted=found.interrupted)
     # PyMC takes most of a second to load.
     from bsdr_models.inference import engines
 
-    tree = engines.run_pymc(engine, declare(), spec, chains=schedule.chains, rng=rng, **length)
+    tree = engines.run_pymc(engine, declare(), spec, rng=rng, **asdict(schedule))
     return Sampled.from_tree(tree)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import FitResult, Task
 from bsdr_models.inference import sampling as inference
-from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics import align
 
@@ -62,19 +60,13 @@ def sample(
             problem, priors, n_components=n_components, n_chains=schedule.chains, rng=stream
         )
 
-    def record(state: gibbs.State) -> Mapping[str, FloatArray]:
-        values = gibbs.to_variables(state)
-        return {name: value for name, value in values.items() if name not in excluded}
-
     found = inference.sample(
         engine,
         schedule,
-        run_gibbs=partial(
-            run_gibbs,
-            init,
-            lambda state, stream: gibbs.step_joint(state, problem, priors, rng=stream),
-            record=record,
-        ),
+        init=init,
+        step=lambda state, stream: gibbs.step_joint(state, problem, priors, rng=stream),
+        record=gibbs.to_variables,
+        excluded=excluded,
         declare=lambda: declare(X, margins, priors, n_components=n_components),
         spec=SPEC,
         rng=rng,
