@@ -153,7 +153,6 @@ class BaseBSDR(LatentSpaceEstimator):
         **context: Any,
     ) -> Self:
         """Fit to validated features and encoded targets; ``context`` is for the trees."""
-        self._check_arguments()
         out_of_core = self._option("out_of_core")
         if out_of_core.block_size is not None:
             raise ValueError("block_size is for BSDRClassifier: real targets are fitted in memory")
