@@ -6,9 +6,7 @@ from typing import Literal, get_args
 
 from bsdr_models.inputs import check_number
 
-CriterionName = Literal[
-    "auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"
-]
+CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"]
 
 # Bound of the mode, in standard deviations of the logarithm.
 BOX = 5.0

@@ -223,5 +223,5 @@ def test_too_many_samples_raise_before_any_work(digits, monkeypatch):
     X, _, y, _ = digits
     monkeypatch.setattr(mcml, "MAX_SAMPLES", 59)
     monkeypatch.setattr("bsdr_models.dgplvm.estimator.learn_mode", None)
-    with pytest.raises(ValueError, match="criterion='mcml' compares all pairs.*at most 59, got 60"):
+    with pytest.raises(ValueError, match=r"'mcml' compares all pairs.*at most 59, got 60"):
         fit(X, y)
