@@ -196,8 +196,6 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         **BaseBM2PCA._parameter_constraints,
         "variant": [StrOptions(set(get_args(Variant)))],
         "inference": [StrOptions(set(get_args(Inference)))],
-        "loss": [HingeLoss, None],
-        "sampling": [Sampling, None],
     }
 
     def __init__(
@@ -272,7 +270,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         return self
 
     def _check_arguments(self) -> None:
-        self._validate_params()
+        self._check_params()
         strategy = self._option("loss").strategy
         if self.inference != "mean_field" and (self.variant, strategy) != ("paper", "shared"):
             raise ValueError(
