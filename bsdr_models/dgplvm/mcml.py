@@ -18,7 +18,8 @@ minimise it over a metric, which includes the scale; here the scale of the laten
 fixed by whitening, and s takes its place. J does not change if the latent coordinates are rotated,
 reflected, moved, or scaled by a common factor. It is 0 if every class is a point, at most about
 :math:`\log((N_l - 1) / (N_c - 1))`, and defined for any number of components. A class must be a
-single cluster, but pairs of distant classes contribute nothing, unlike in a ratio of scatters.
+single cluster, but pairs of distant classes contribute nothing, unlike in a ratio of scatters. An
+evaluation costs O(N_l^2 R), and a few exponentials of each pair.
 
 References
 ----------
