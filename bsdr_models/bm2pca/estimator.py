@@ -382,7 +382,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         if self.variant == "label_free":
             assert chosen.scale is not None
             self.metric_scale_ = chosen.scale
-            result = label_free.fit(
+            result = label_free.fit_label_free(
                 self._task,
                 cost=chosen.cost,
                 scale=chosen.scale,
@@ -391,7 +391,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         elif self.inference == "mean_field":
             result = self._fit_mean_field(chosen, rng)
         else:
-            result = sampling.fit(
+            result = sampling.fit_draws(
                 self._task,
                 self.inference,
                 margins=paper.make_margins(self._task, [chosen.cost]),
@@ -445,7 +445,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         total = chosen.n_sweeps if chosen.n_sweeps is not None else int(options.max_iter)
         limits = {"n_restarts": 1 if fixed else int(options.n_restarts), "max_iter": total}
         with self._progress_options(**limits) as progress:
-            return paper.fit(
+            return paper.fit_conjugate(
                 self._task,
                 cost=chosen.cost,
                 rng=rng,

@@ -230,7 +230,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         options: Optimization = self._option("optimization")
         limits = {"n_restarts": int(options.n_restarts), "max_iter": int(options.max_iter)}
         with self._progress_options(**limits) as progress:
-            result = paper.fit(
+            result = paper.fit_conjugate(
                 self._task, cost=self.C_, rng=rng, tol=options.tol, **limits, **progress
             )
         self._set_fitted(result, self._make_context(**data))

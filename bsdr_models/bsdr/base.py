@@ -205,7 +205,7 @@ class BaseBSDR(LatentSpaceEstimator):
         scaled = self._context.X
         units = units_of_samples(scaled, standardize=self.standardize)
         with one_thread(), self._fitting(X.shape), units:
-            fit = hierarchical.fit(
+            fit = hierarchical.fit_hierarchical(
                 scaled,
                 y,
                 engine=cast(hierarchical.Engine | None, self.inference),
