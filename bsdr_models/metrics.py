@@ -115,8 +115,9 @@ def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
     """
     log_factor = attrs.get("log_bayes_factor", np.nan)
     if not np.isnan(log_factor):
-        text = f"the Bayes factor against the model without features is {np.exp(log_factor):.2g}"
-        return text if log_factor < NO_SIGNAL else None
+        if log_factor >= NO_SIGNAL:
+            return None
+        return f"the Bayes factor against the model without features is {np.exp(log_factor):.2g}"
     gain, se = attrs.get("held_out_gain", np.nan), attrs.get("held_out_gain_se", np.nan)
     if gain - N_STANDARD_ERRORS * se <= MIN_GAIN:
         gain = round(gain, 2) + 0.0  # no -0.00

@@ -143,6 +143,11 @@ def test_held_out_score_needs_two_samples(n):
 def test_signal_is_judged_by_all_samples_where_possible():
     assert lack_of_signal({}) is None
     assert lack_of_signal(HeldOutScore().named()) is None
+
+
+@pytest.mark.parametrize("nats", [1000.0, 1e6, np.inf])
+def test_a_bayes_factor_beyond_double_precision_is_signal(nats):
+    assert lack_of_signal({"log_bayes_factor": nats}) is None
     weak, strong = ({"held_out_gain": gain, "held_out_gain_se": 0.04} for gain in (0.05, 0.2))
     assert "0.05 ± 0.04 nats" in lack_of_signal(weak)
     assert lack_of_signal(strong) is None
