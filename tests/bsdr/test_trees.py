@@ -473,14 +473,7 @@ def gibbs():
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # short chains
-        model = (
-            BSDRClassifier(
-                2,
-                variant="paper",
-            )
-            .set_params(**options)
-            .fit(X, y)
-        )
+        model = BSDRClassifier(2, variant="paper").set_params(**options).fit(X, y)
     return model, (X - model.mean_) / model.scale_, np.asarray(y)
 
 
