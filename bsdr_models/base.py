@@ -617,8 +617,10 @@ class GaussianRegressor(RegressorMixin, LatentSpaceEstimator):
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of standardised outputs of scaled samples, each (M, K)."""
 
-    def _scale_outputs(self, y: Any, *, missing: bool = False) -> tuple[FloatArray, FloatArray]:
-        """Targets in their own units and standardised, each (N, K)."""
+    def _scale_outputs(
+        self, y: Any, *, missing: bool = False, standardize: bool = True
+    ) -> tuple[FloatArray, FloatArray]:
+        """Targets in their own units and as the model sees them, standardised or not: (N, K)."""
         y = read_numbers(y, missing=missing)
         self._one_output = y.ndim == 1
         Y = y.reshape(len(y), -1)
@@ -627,6 +629,8 @@ class GaussianRegressor(RegressorMixin, LatentSpaceEstimator):
         scaler = Scaler.fit(Y)
         if scaler.constant.any():
             raise ValueError(f"output {int(scaler.constant.argmax())} of y is constant")
+        if not standardize:
+            scaler = Scaler.identity(Y.shape[1])
         self._output_scaler = scaler
         self.y_mean_, self.y_scale_ = scaler.location, scaler.scale
         return Y, scaler.transform(Y)

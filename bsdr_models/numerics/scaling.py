@@ -46,6 +46,12 @@ class Scaler:
             constant=constant,
         )
 
+    @classmethod
+    def identity(cls, n_columns: int) -> "Scaler":
+        """Scaler that leaves so many columns unchanged."""
+        one = np.ones(n_columns)
+        return cls(peak=one, mean=0.0 * one, std=one, constant=one == 0.0)
+
     def transform(self, X: FloatArray) -> FloatArray:
         """Scale samples, (M, P).
 

@@ -54,6 +54,16 @@ def test_centring_alone():
     np.testing.assert_allclose(scaler.scale, 1.0)
 
 
+@pytest.mark.parametrize("size", [1e-300, 1.0, 1e90])
+def test_identity(size):
+    X = np.random.default_rng(4).normal(3.0, 5.0, (9, 2)) * size
+    scaler = Scaler.identity(2)
+    np.testing.assert_array_equal(scaler.transform(X), X)
+    np.testing.assert_array_equal(scaler.inverse(X), X)
+    np.testing.assert_array_equal(scaler.location, np.zeros(2))
+    np.testing.assert_array_equal(scaler.scale, np.ones(2))
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.7, 1e-300, 1e300, 0.1])
 @pytest.mark.parametrize("standardize", [True, False])
 def test_a_constant_column_becomes_zero_wherever_new_samples_lie(value, standardize):
