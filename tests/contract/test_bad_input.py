@@ -511,7 +511,7 @@ ARGUMENTS_REFUSED = {
     **dict.fromkeys(("sampling", "optimization", "out_of_core", "mapping", "loss"), ("few", 3, {})),
     "tol": (-1e-3, np.nan, np.inf, "small", True),
     "loss__C": (*POSITIVE, np.inf, True),
-    "loss__calibrate": (*FLAGS, -1.0, np.nan, np.inf),
+    "loss__calibrate": ("no", None, -1.0, np.nan, np.inf),
     "loss__epsilon": (-0.1, np.nan, "cross", True),
     "optimization__n_sweeps": (0, 1.5, -2, True, "all", None),
     "optimization__tol": (-1e-3, np.nan, np.inf, "small", True),

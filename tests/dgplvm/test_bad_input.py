@@ -85,8 +85,7 @@ def outputs(model, X):
     smallest = np.linalg.eigvalsh(found["cov"]).min()
     assert smallest >= 0.0 if model.variant == "paper" else smallest > 0.0
     found["back"] = model.inverse_transform(found["mean"])
-    by_map = model.variant == "whitened" and model.mapping == "kernel"
-    if by_map and model.placement != "likelihood":
+    if model.variant == "whitened" and model._option("mapping").embedding == "map":
         found["out_of_range"] = model.out_of_range(X)
         assert (found["out_of_range"] >= 0.0).all()
         assert (found["out_of_range"] <= 1.0).all()

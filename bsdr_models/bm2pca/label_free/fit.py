@@ -41,7 +41,7 @@ class SubspacePosterior:
     """
 
     metric: Metric | TruncatedMetric
-    state: subspace.State
+    state: subspace.SubspaceState
     weight_cov: FloatArray
     projection_cov: FloatArray | None
     settings: subspace.Settings
@@ -102,7 +102,7 @@ class OneVsRestPosterior:
     """
 
     metric: Metric | TruncatedMetric
-    state: one_vs_rest.State
+    state: one_vs_rest.OneVsRestState
     data: one_vs_rest.Data
 
     def latent(self, X: Rows) -> FloatArray:
@@ -192,7 +192,7 @@ def path_scores(
         A = metric.transform(X)
         if task.strategy == "shared":
             settings = subspace.Settings(cost=cost, multiclass=task.multiclass)
-            fitted = subspace.fit(
+            fitted = subspace.fit_subspace(
                 metric.A,
                 signs,
                 n_components=task.n_components,
@@ -204,11 +204,11 @@ def path_scores(
                 raise KeyboardInterrupt
             found.append(fitted.state.scores(A))
         else:
-            data = one_vs_rest.make_data(metric.A, signs)
+            data = one_vs_rest.make_label_data(metric.A, signs)
             if quick:
                 mean = one_vs_rest_fit.fit_means(data, task.priors, cost=cost)
             else:
-                result = one_vs_rest_fit.fit(data, task.priors, cost=cost, tol=PATH_TOL)
+                result = one_vs_rest_fit.fit_one_vs_rest(data, task.priors, cost=cost, tol=PATH_TOL)
                 if result.interrupted:
                     raise KeyboardInterrupt
                 mean = result.state.weights.mean
@@ -216,13 +216,13 @@ def path_scores(
     return np.stack(found)
 
 
-def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> FitResult:
+def fit_label_free(task: Task, *, cost: float, scale: float, max_iter: int) -> FitResult:
     """Fit in the metric of a given scale."""
     spectrum, signs = learn_within_class(task)
     metric = metric_of(spectrum, scale)
     if task.strategy == "one_vs_rest":
-        data = one_vs_rest.make_data(metric.A, signs)
-        result = one_vs_rest_fit.fit(data, task.priors, cost=cost, max_iter=max_iter)
+        data = one_vs_rest.make_label_data(metric.A, signs)
+        result = one_vs_rest_fit.fit_one_vs_rest(data, task.priors, cost=cost, max_iter=max_iter)
         return FitResult(
             posterior=OneVsRestPosterior(metric=metric, state=result.state, data=data),
             factor_model=None,
@@ -232,7 +232,7 @@ def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> FitResult:
             interrupted=result.interrupted,
         )
     settings = subspace.Settings(cost=cost, multiclass=task.multiclass)
-    found = subspace.fit(
+    found = subspace.fit_subspace(
         metric.A,
         signs,
         n_components=task.n_components,
@@ -257,7 +257,7 @@ def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> FitResult:
 
 
 def _projection_covariance(
-    state: subspace.State, A: FloatArray, Y: FloatArray, settings: subspace.Settings
+    state: subspace.SubspaceState, A: FloatArray, Y: FloatArray, settings: subspace.Settings
 ) -> FloatArray | None:
     r"""Conditional covariance of each column of Q, (R, A, A).
 
