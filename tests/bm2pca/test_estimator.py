@@ -640,19 +640,9 @@ def test_order_of_samples_seed_and_names_of_classes_do_not_matter(arguments):
     train, test, y, _ = few_digits(200)
     rng = np.random.default_rng(4)
     order, name = rng.permutation(100), rng.permutation(10)
-    one = (
-        BM2PCAClassifier(
-            random_state=0,
-        )
-        .set_params(**arguments)
-        .fit(train, y)
-    )
+    one = BM2PCAClassifier(random_state=0).set_params(**arguments).fit(train, y)
     other = (
-        BM2PCAClassifier(
-            random_state=1,
-        )
-        .set_params(**arguments)
-        .fit(train[order], name[y[order]])
+        BM2PCAClassifier(random_state=1).set_params(**arguments).fit(train[order], name[y[order]])
     )
     found = other.predict_proba(test)[:, name]
     np.testing.assert_allclose(found, one.predict_proba(test), atol=0.01)
