@@ -265,8 +265,8 @@ class Estimator(BaseEstimator, ABC):
             progressbar=self.progressbar,
         )
 
-    def _samples(self, X: Any) -> Any:
-        """New samples, validated and scaled."""
+    def _samples(self, X: Any, *, bounded: bool = True) -> Any:
+        """New samples, validated and scaled, with values as bounded as the model takes them."""
         check_is_fitted(self)
         return self._scaler.transform(validate_samples(self, X, reset=False))
 
@@ -384,11 +384,11 @@ class Estimator(BaseEstimator, ABC):
             and measures of outliers: ``t2``, ``q_residual``, ``tail_probability``
             (:mod:`bsdr_models.numerics.outliers`), or ``out_of_range`` of a mapping.
         """
-        samples, X = sample_labels(X), self._samples(X)
+        samples, given, X = sample_labels(X), self._samples(X, bounded=False), self._samples(X)
         return self._context.predictions_tree(
             self._spec,
             latent=self._embed(X),
-            values=self._predictions(X) | self._outliers(X),
+            values=self._predictions(X) | self._outliers(given),
             y=self._truth(y),
             samples=samples,
             inference_method=self._method,

@@ -24,7 +24,7 @@ from bsdr_models.base import Estimator
 __all__ = ["load", "save"]
 
 # To raise when fitted attributes change; fields of dataclasses are compared automatically.
-SCHEMA = 4
+SCHEMA = 5
 HEADER = "bsdr_models.json"
 # Further trusted types of other packages.
 OTHERS = ("scipy.sparse._csr.csr_array",)

@@ -98,6 +98,20 @@ class Scaler:
         return np.where(self.constant, 1.0, self.std * self.peak)
 
 
+def largest_scaled(X: FloatArray) -> FloatArray:
+    """Largest magnitude that a standardised column of as many observed values can have, (P,).
+
+    It is sqrt(n - 1), if one of n values differs from all others [1]_.
+
+    References
+    ----------
+    .. [1] P. A. Samuelson (1968). How deviant can you be? Journal of the American Statistical
+           Association 63(324), 1522-1525.
+    """
+    count = (~np.isnan(X)).sum(axis=0)
+    return np.sqrt(np.maximum(count - 1.0, 0.0))
+
+
 def _moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mean and standard deviation of the observed entries of each column, 0 if none."""
     present = ~np.isnan(X)
