@@ -76,8 +76,9 @@ def classes(n=60, k=4, seed=0):
     return y, rng.standard_normal((2, n, k)) + 2.0 * np.eye(k)[y]
 
 
-def rule(scores, signs, fold, *, exclusive=True):
-    return select(lambda train, test: scores[:, test], signs, fold, exclusive=exclusive)
+def rule(scores, signs, fold, *, sizes=None):
+    sizes = (signs.shape[1],) if sizes is None else sizes
+    return select(lambda train, test: scores[:, test], signs, fold, sizes=sizes)
 
 
 def test_log_loss_and_accuracy_are_those_of_held_out_samples():
@@ -128,9 +129,9 @@ def test_missing_labels_are_ignored():
     signs = rng.choice([-1.0, 0.0, 1.0], (50, 3))
     scores = rng.standard_normal((2, 50, 3)) + signs
     fold = np.arange(50) % 5
-    found = rule(scores, signs, fold, exclusive=False)
+    found = rule(scores, signs, fold, sizes=())
     spoilt = np.where(signs == 0.0, 1e6, scores)
-    again = rule(spoilt, signs, fold, exclusive=False)
+    again = rule(spoilt, signs, fold, sizes=())
     np.testing.assert_allclose(again.log_loss, found.log_loss)
     known = signs != 0.0
     proba = expit(scores[found.best][known] / found.temperature)
@@ -149,7 +150,7 @@ def test_training_and_test_sets_are_disjoint():
         assert not np.intersect1d(train, test).size
         return scores[:, test]
 
-    select(scorer, one_hot_signs(y), fold, exclusive=True)
+    select(scorer, one_hot_signs(y), fold, sizes=(y.max() + 1,))
     np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(60))
 
 
@@ -161,7 +162,7 @@ def test_folds_are_skipped_after_enough_samples(monkeypatch):
         lambda train, test: (calls.append(len(test)), scores[:, test])[1],
         one_hot_signs(y),
         np.arange(60) % 5,
-        exclusive=True,
+        sizes=(y.max() + 1,),
     )
     assert calls == [12, 12]
 

@@ -149,8 +149,11 @@ def learn_within_class(task: Task) -> tuple[Spectrum | TruncatedSpectrum, FloatA
     """Spectrum of the within-class scatter, and signs (N, K) for the margins.
 
     Both use unlabelled samples of nearly certain class (`transduction`),
-    if classes exclude each other.
+    if classes exclude each other; with several tasks, those unlabelled in one of them.
     """
+    if len(task.sizes) > 1:
+        signs = np.concatenate([_pseudo_labels(task, own) for own in task.targets_by_task], axis=1)
+        return fit_spectrum(task.X, signs, n_features=task.n_features[0]), signs
     labelled = task.observed.any(axis=1)
     alone = (task.Y[labelled] > 0.0).sum(axis=1) == 1
     exclusive = task.Y.shape[1] == 1 or (alone.all() and task.observed[labelled].all())
@@ -163,6 +166,13 @@ def learn_within_class(task: Task) -> tuple[Spectrum | TruncatedSpectrum, FloatA
     shares, n_features = found.shares, task.n_features[0]
     seen = Spectrum.fit(task.X, task.Y, responsibilities=shares, n_features=n_features)
     return seen, found.signs
+
+
+def _pseudo_labels(task: Task, Y: FloatArray) -> FloatArray:
+    """Signs of one task with those of unlabelled samples of nearly certain class."""
+    if not Y.any() or min(task.X.shape) > MAX_AXES:
+        return Y
+    return fit_responsibilities(task.X, Y).signs
 
 
 def metric_of(spectrum: Spectrum | TruncatedSpectrum, scale: float) -> Metric | TruncatedMetric:
@@ -191,7 +201,7 @@ def path_scores(
         metric = metric_of(spectrum, scale)
         A = metric.transform(X)
         if task.strategy == "shared":
-            settings = subspace.Settings(cost=cost, multiclass=task.multiclass)
+            settings = _settings(task, cost)
             fitted = subspace.fit(
                 metric.A,
                 signs,
@@ -231,7 +241,7 @@ def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> FitResult:
             converged=result.converged,
             interrupted=result.interrupted,
         )
-    settings = subspace.Settings(cost=cost, multiclass=task.multiclass)
+    settings = _settings(task, cost)
     found = subspace.fit(
         metric.A,
         signs,
@@ -254,6 +264,10 @@ def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> FitResult:
         converged=found.converged,
         interrupted=found.interrupted,
     )
+
+
+def _settings(task: Task, cost: float) -> subspace.Settings:
+    return subspace.Settings(cost=cost, multiclass=task.multiclass, task_sizes=task.sizes)
 
 
 def _projection_covariance(
