@@ -14,8 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import asdict
-from typing import Any, ClassVar
+from dataclasses import asdict, fields, is_dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import xarray as xr
@@ -33,6 +33,7 @@ from bsdr_models.block_sources import by_blocks
 from bsdr_models.dims import OBS
 from bsdr_models.frames import read_numbers, read_truth, sample_labels, validate_samples
 from bsdr_models.inference.datatree import Context, InferenceMethod
+from bsdr_models.inference.sampling import Schedule
 from bsdr_models.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -50,6 +51,8 @@ class Estimator(BaseEstimator, ABC):
     """Fitted state, scaling of new samples, summary and saving."""
 
     _spec: ClassVar[ModelSpec]
+    # Classes of the hyper-parameters and option objects, by argument; None is their default.
+    _option_types: ClassVar[dict[str, type[Any]]] = {}
     _posterior: Any
     _scaler: Scaler
     _context: Context
@@ -116,7 +119,7 @@ class Estimator(BaseEstimator, ABC):
         >>> X, y = load_wine(return_X_y=True)
         >>> model = DGPLVMClassifier().fit(X[::3], y[::3])
         >>> model.selected_params()
-        {'map_width': 2.0, 'map_noise': 0.1, 'standardize': True}
+        {'mapping__width': 2.0, 'mapping__noise': 0.1, 'standardize': True}
         >>> again = clone(model).set_params(**model.selected_params()).fit(X[1::3], y[1::3])
         """
         check_is_fitted(self)
@@ -124,6 +127,71 @@ class Estimator(BaseEstimator, ABC):
 
     def _selected_params(self) -> dict[str, Any]:
         return {}
+
+    def _option(self, name: str) -> Any:
+        """Option object or hyper-parameters, with their defaults for None."""
+        value = getattr(self, name)
+        return self._default_option(name) if value is None else value
+
+    def _default_option(self, name: str) -> Any:
+        return self._option_types[name]()
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Arguments by name.
+
+        Parameters
+        ----------
+        deep : bool
+            Also those of option objects and hyper-parameters, such as ``sampling__draws``.
+
+        Returns
+        -------
+        dict
+        """
+        params: dict[str, Any] = super().get_params(deep=False)
+        if deep:
+            for name in self._option_types:
+                option = self._option(name)
+                if is_dataclass(option):
+                    params |= {f"{name}__{f.name}": getattr(option, f.name) for f in fields(option)}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set arguments.
+
+        Parameters
+        ----------
+        **params
+            By name; ``sampling__draws=100`` replaces one of the options in ``sampling``.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If an argument or option does not exist, or an option is out of range.
+
+        Examples
+        --------
+        >>> from bsdr_models import BM2PCAClassifier
+        >>> BM2PCAClassifier().set_params(loss__C=10.0)
+        BM2PCAClassifier(loss=HingeLoss(C=10.0, strategy='shared', calibrate=True))
+        """
+        nested: dict[str, dict[str, Any]] = {}
+        for key in [key for key in params if "__" in key]:
+            name, _, field = key.partition("__")
+            nested.setdefault(name, {})[field] = params.pop(key)
+        super().set_params(**params)
+        for name, values in nested.items():
+            option: Any = self._option(name) if name in self._option_types else None
+            known = {field.name for field in fields(option)} if is_dataclass(option) else set()
+            if unknown := values.keys() - known:
+                argument = f"{name}__{min(unknown)}"
+                raise ValueError(f"{type(self).__name__} has no argument {argument!r}")
+            setattr(self, name, replace(option, **values))
+        return self
 
     @abstractmethod
     def _summary_parts(self) -> SummaryParts:
@@ -163,14 +231,25 @@ class Estimator(BaseEstimator, ABC):
 
     def _config(self, **resolved: Any) -> dict[str, Any]:
         """Arguments that determine the fit, apart from the random state, for the trees."""
-        config = self.get_params(deep=False) | resolved
-        for name in ("random_state", "n_jobs", "checkpoint", "views"):
+        config = self.get_params(deep=False)
+        config |= {name: asdict(self._option(name)) for name in self._option_types}
+        for name in ("random_state", "n_jobs", "views"):
             config.pop(name, None)
+        if "out_of_core" in config:
+            del config["out_of_core"]["checkpoint"]
         if config.get("unlabeled") is not None:
             config["unlabeled"] = str(config["unlabeled"])
-        if config["priors"] is not None:
-            config["priors"] = asdict(config["priors"])
-        return config
+        return config | resolved
+
+    def _schedule(self, draws: int) -> Schedule:
+        """Length of a sampler's run, with ``draws`` by default."""
+        sampling = self._option("sampling")
+        return Schedule(
+            draws=draws if sampling.draws is None else int(sampling.draws),
+            tune=int(sampling.tune),
+            chains=int(sampling.chains),
+            progressbar=self.progressbar,
+        )
 
     def _samples(self, X: Any) -> Any:
         """New samples, validated and scaled."""

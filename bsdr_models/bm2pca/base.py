@@ -1,7 +1,7 @@
 """Base class of the estimators of BM2PCA: scaling, views, missing values, reconstruction."""
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -17,17 +17,14 @@ from bsdr_models.bm2pca.conjugate import factor_model, sampling
 from bsdr_models.bm2pca.conjugate import fit as paper
 from bsdr_models.bm2pca.conjugate.factor_model import FactorModel, Rows
 from bsdr_models.bm2pca.conjugate.views import Moments, make_view
-from bsdr_models.bm2pca.priors import PAPER, Priors
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.settings import Optimization
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.summary_parts import make_summary_parts
 from bsdr_models.bm2pca.task import FitResult, Strategy, Task
 from bsdr_models.checks import (
     MAX_RAW,
-    check_count,
-    check_flag,
-    check_jobs,
     check_latent,
-    check_tol,
     fit_scaler,
     one_thread,
 )
@@ -35,6 +32,7 @@ from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
+from bsdr_models.options import COUNT, N_JOBS
 from bsdr_models.rng import as_generator
 from bsdr_models.summary import SummaryParts
 
@@ -47,6 +45,14 @@ class BaseBM2PCA(LatentSpaceEstimator):
     _spec = SPEC
     _learned: FitResult
     _scaler: Scaler | None  # type: ignore[assignment]
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [COUNT],
+        "priors": [Priors, None],
+        "standardize": ["boolean"],
+        "optimization": [Optimization, None],
+        "n_jobs": N_JOBS,
+        "progressbar": ["boolean"],
+    }
 
     def _validate(self, X: Any, y: Any) -> Rows:
         """Validate training samples: float64, NaN marks a missing value."""
@@ -58,26 +64,6 @@ class BaseBM2PCA(LatentSpaceEstimator):
             )
         frames.require_targets(self, y)
         return validate_samples(self, X, reset=True, sparse=True, least=2)
-
-    def _check_counts(self) -> Priors:
-        """Validate the arguments that all estimators share; return the hyper-parameters."""
-        for name in ("n_components", "n_restarts", "max_iter", "draws", "tune", "chains"):
-            if hasattr(self, name):
-                check_count(name, getattr(self, name))
-        check_tol(self.tol)
-        check_jobs(self.n_jobs)
-        check_flag("standardize", self.standardize)
-        self._check_calibrate()
-        priors = self._default_priors() if self.priors is None else self.priors
-        if not isinstance(priors, Priors):
-            raise ValueError(f"priors must be a bm2pca Priors, got {type(priors).__name__}")
-        return priors
-
-    def _check_calibrate(self) -> None:
-        check_flag("calibrate", self.calibrate)
-
-    def _default_priors(self) -> Priors:
-        return PAPER
 
     def _view_columns(self, n_features: int) -> tuple[IntArray | None, ...]:
         """Features of each view."""
@@ -97,7 +83,6 @@ class BaseBM2PCA(LatentSpaceEstimator):
         X: Rows,
         Y: FloatArray,
         *,
-        priors: Priors,
         strategy: Strategy = "shared",
         epsilon: float | None = None,
     ) -> Task:
@@ -111,8 +96,8 @@ class BaseBM2PCA(LatentSpaceEstimator):
             n_features=(None,) * len(columns),
             n_components=min(int(self.n_components), X.shape[1]),
             strategy=strategy,
-            start=self.start,
-            priors=priors,
+            start=self._option("optimization").start,
+            priors=self._option("priors"),
         )
 
     def _scale(self, X: Rows) -> Rows:

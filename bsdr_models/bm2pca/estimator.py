@@ -2,9 +2,10 @@
 
 import warnings
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray
@@ -14,17 +15,24 @@ from bsdr_models.bm2pca import selection, trees
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.conjugate import fit as paper
 from bsdr_models.bm2pca.conjugate import sampling
-from bsdr_models.bm2pca.conjugate.mean_field import Start
 from bsdr_models.bm2pca.label_free import fit as label_free
 from bsdr_models.bm2pca.label_free import tuning
 from bsdr_models.bm2pca.labels import Labels, encode
-from bsdr_models.bm2pca.priors import PAPER, SAMPLING, Priors
+from bsdr_models.bm2pca.priors import SAMPLING, Priors
 from bsdr_models.bm2pca.selection import Selection
-from bsdr_models.bm2pca.settings import Candidate, Grid, Inference, Variant, make_grid
+from bsdr_models.bm2pca.settings import (
+    N_DRAWS,
+    Candidate,
+    Grid,
+    HingeLoss,
+    Inference,
+    Optimization,
+    Variant,
+    make_grid,
+)
 from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.bm2pca.task import FitResult, Strategy, Task
+from bsdr_models.bm2pca.task import FitResult, Task
 from bsdr_models.checks import (
-    check_choice,
     feature_names,
     one_thread,
     warn_not_converged,
@@ -32,8 +40,8 @@ from bsdr_models.checks import (
 )
 from bsdr_models.frames import sample_labels
 from bsdr_models.inference.datatree import Context
-from bsdr_models.inference.sampling import Schedule
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
+from bsdr_models.options import Sampling
 from bsdr_models.rng import RandomState
 from bsdr_models.tasks import outcome_names
 from bsdr_models.unlabeled import known_entries
@@ -54,23 +62,12 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         has at most one component fewer than there are classes.
     variant : {"label_free", "paper"}, default="label_free"
         Whether the latent coordinates of training samples depend on their labels; see Notes.
-    strategy : {"shared", "one_vs_rest"}, default="shared"
-        One subspace for all classes, or one for each as in [1]_. The latter are concatenated: R
-        components per class in the paper's variant, one per class in the label-free one.
     inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
-        Inference method. All but mean field need ``variant="paper"``, ``strategy="shared"`` and
+        Inference method. All but mean field need ``variant="paper"``, one shared subspace and
         complete dense samples of one view; NUTS and ADVI compile the PyMC model.
-    C : float or "cv", optional
-        Half the slope of the hinge loss. ``"cv"`` compares a few values by cross-validation, and
-        so does None, except where samples of the label-free variant do not outnumber features.
-    metric_scale : float, numpy.inf or "cv", default="cv"
-        Label-free variant: shrinkage of the within-class metric towards the Euclidean one, in
-        multiples of the value of maximal evidence. Infinity is Euclidean.
-    n_sweeps : int, "cv" or "converged", default="cv"
-        Paper's variant: number of mean-field sweeps.
-    start : {"label", "pca", "random"}, default="label"
-        Initial latent coordinates of mean field in the paper's variant: labels, principal
-        components, or random; further restarts are random.
+    loss : HingeLoss, optional
+        C, a subspace for all classes or for each, and calibration of the probabilities, see
+        :class:`bsdr_models.bm2pca.HingeLoss`.
     unlabeled : scalar, optional
         Marker in y of samples without a label, or of missing labels of one of several tasks. NaN
         stands for all kinds of missing values. By default every value is a class, -1 included, and
@@ -80,21 +77,14 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         offset and noise. A view may be missing (NaN) in a sample.
     priors : Priors, optional
         Hyper-parameters; the paper's for mean field, proper ones for samplers.
-    calibrate : bool, float or array-like of shape (n_tasks,), default=True
-        Fit a softmax temperature to held-out class scores, of each task its own; otherwise it is
-        one, or the given positive numbers.
     standardize : bool, default=True
         Scale each feature to unit variance; otherwise all by one number. Sparse samples are
         neither centred nor scaled, and stay sparse.
-    n_restarts : int, default=1
-        Restarts of mean field to convergence; the highest bound is kept.
-    max_iter : int, default=2000
-        Iterations per restart.
-    tol : float, default=1e-3
-        Mean field of the paper's variant has converged when a round gains less, in nats.
-    draws, tune, chains : int
-        Kept draws and warm-up of each chain, and number of chains, of the samplers. Predictions
+    sampling : Sampling, optional
+        Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
         average over at most 300 evenly spaced draws.
+    optimization : Optimization, optional
+        Sweeps, restarts, iterations and tolerance, see :class:`bsdr_models.bm2pca.Optimization`.
     n_jobs : int, optional
         Folds and restarts run in parallel by joblib: None is 1 unless set by
         ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
@@ -210,51 +200,47 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
     [0, 1, 2]
     """
 
+    _option_types: ClassVar[dict[str, type[Any]]] = {
+        "loss": HingeLoss,
+        "priors": Priors,
+        "sampling": Sampling,
+        "optimization": Optimization,
+    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **BaseBM2PCA._parameter_constraints,
+        "variant": [StrOptions(set(get_args(Variant)))],
+        "inference": [StrOptions(set(get_args(Inference)))],
+        "loss": [HingeLoss, None],
+        "sampling": [Sampling, None],
+    }
+
     def __init__(
         self,
         n_components: int = 10,
         *,
         variant: Variant = "label_free",
-        strategy: Strategy = "shared",
         inference: Inference = "mean_field",
-        C: float | Literal["cv"] | None = None,
-        metric_scale: float | Literal["cv"] = "cv",
-        n_sweeps: int | Literal["cv", "converged"] = "cv",
-        start: Start = "label",
+        loss: HingeLoss | None = None,
         unlabeled: Any = None,
         views: Any = None,
         priors: Priors | None = None,
-        calibrate: Any = True,
         standardize: bool = True,
-        n_restarts: int = 1,
-        max_iter: int = 2000,
-        tol: float = 1e-3,
-        draws: int = 1000,
-        tune: int = 1000,
-        chains: int = 4,
+        sampling: Sampling | None = None,
+        optimization: Optimization | None = None,
         n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
         self.variant = variant
-        self.strategy = strategy
         self.inference = inference
-        self.C = C
-        self.metric_scale = metric_scale
-        self.n_sweeps = n_sweeps
-        self.start = start
+        self.loss = loss
         self.unlabeled = unlabeled
         self.views = views
         self.priors = priors
-        self.calibrate = calibrate
         self.standardize = standardize
-        self.n_restarts = n_restarts
-        self.max_iter = max_iter
-        self.tol = tol
-        self.draws = draws
-        self.tune = tune
-        self.chains = chains
+        self.sampling = sampling
+        self.optimization = optimization
         self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
@@ -284,13 +270,14 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             no feature varies, or an argument is out of range.
         """
         self._reset()
+        self._check_arguments()
         samples, X = sample_labels(X), self._validate(X, y)
         labels = encode(y, self.unlabeled)
-        grid, priors = self._settings(X.shape, labels)
+        grid = self._grid(X.shape, labels)
         check_consistent_length(X, labels.given)
         self.classes_, self._exclusive = labels.classes, labels.exclusive  # type: ignore[assignment]
         select_rng, fit_rng = self._spawn()
-        task = self._make_task(X, labels.signs, priors=priors, strategy=self.strategy)
+        task = self._make_task(X, labels.signs, strategy=self._option("loss").strategy)
         multiclass = self._multiclass(X.shape, labels)
         self._observed = replace(task, sizes=labels.sizes, multiclass=multiclass)
         if self.inference != "mean_field":
@@ -301,68 +288,53 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             self._learn(chosen, labels, fit_rng, samples)
         return self
 
-    def _settings(self, shape: tuple[int, int], labels: Labels) -> tuple[Grid, Priors]:
-        """Candidates and hyper-parameters for X of a shape, all arguments checked."""
-        check_choice("variant", self.variant, ("label_free", "paper"))
-        check_choice("strategy", self.strategy, ("shared", "one_vs_rest"))
-        check_choice("inference", self.inference, ("mean_field", "gibbs", "nuts", "advi"))
-        check_choice("start", self.start, ("label", "pca", "random"))
-        if self.inference != "mean_field" and (self.variant, self.strategy) != ("paper", "shared"):
+    def _check_arguments(self) -> None:
+        self._validate_params()
+        strategy = self._option("loss").strategy
+        if self.inference != "mean_field" and (self.variant, strategy) != ("paper", "shared"):
             raise ValueError(
                 f"inference={self.inference!r} needs variant='paper' and strategy='shared', got "
-                f"variant={self.variant!r} and strategy={self.strategy!r}"
+                f"variant={self.variant!r} and strategy={strategy!r}"
             )
-        priors = self._check_counts()
-        n_tasks = max(len(labels.sizes), 1)
-        given = self._given_temperature()
-        if given is not None and given.shape not in ((), (n_tasks,)):
+
+    def _grid(self, shape: tuple[int, int], labels: Labels) -> Grid:
+        """Candidate settings for X of a shape."""
+        given, n_tasks = self._option("loss").temperature, max(len(labels.sizes), 1)
+        if isinstance(given, tuple) and len(given) != n_tasks:
             raise ValueError(f"calibrate has {len(given)} entries, and y has {n_tasks} task(s)")
-        wide = shape[0] <= shape[1]
         # A sampler cannot stop early: its proxy is mean field run to convergence.
-        n_sweeps = self.n_sweeps if self.inference == "mean_field" else "converged"
-        grid = make_grid(
+        mean_field = self.inference == "mean_field"
+        return make_grid(
             self.variant,
-            self.C,
-            n_sweeps,
-            self.metric_scale,
-            strategy=self.strategy,
-            wide=wide,
+            self._option("loss"),
+            self._option("optimization").n_sweeps if mean_field else "converged",
+            self._option("priors"),
+            wide=shape[0] <= shape[1],
             multiclass=self._multiclass(shape, labels),
         )
-        return grid, priors
 
     def _multiclass(self, shape: tuple[int, int], labels: Labels) -> bool:
         """Whether the loss is the hinge of all classes: in few dimensions, or of many samples."""
-        if (self.variant, self.strategy) != ("label_free", "shared"):
+        strategy = self._option("loss").strategy
+        if (self.variant, strategy) != ("label_free", "shared"):
             return False
         few = int(self.n_components) < sum(max(size - 1, 1) for size in labels.sizes)
         return max(labels.sizes, default=0) > 2 and (few or shape[0] > shape[1])
 
-    def _default_priors(self) -> Priors:
-        return PAPER if self.inference == "mean_field" else SAMPLING
-
-    def _check_calibrate(self) -> None:
-        given = self._given_temperature()
-        if given is None:
-            return
-        if given.ndim > 1 or given.dtype.kind != "f" or not ((given > 0) & (given < np.inf)).all():
-            raise ValueError(
-                "calibrate must be True, False, or a positive finite float, or one for each task, "
-                f"got {self.calibrate!r}"
-            )
-
-    def _given_temperature(self) -> np.ndarray | None:
-        """Temperatures that the user gives, unless they are to be fitted or one."""
-        return None if isinstance(self.calibrate, bool | np.bool_) else np.asarray(self.calibrate)
+    def _default_option(self, name: str) -> Any:
+        if name == "priors" and self.inference != "mean_field":
+            return SAMPLING
+        return super()._default_option(name)
 
     def _selected_params(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"C": self.C_}
+        found: dict[str, Any] = {"loss__C": self.C_}
         if self.variant == "label_free":
-            found["metric_scale"] = self.metric_scale_
+            found["priors__metric_scale"] = self.metric_scale_
         elif self.inference == "mean_field" and self.n_sweeps_ is not None:
-            found["n_sweeps"] = self.n_sweeps_
-        if self._given_temperature() is not None or self.calibrate:
-            found["calibrate"] = self.temperature_
+            found["optimization__n_sweeps"] = self.n_sweeps_
+        if self._option("loss").calibrate:
+            each = np.asarray(self.temperature_).tolist()
+            found["loss__calibrate"] = tuple(each) if isinstance(each, list) else each
         return found
 
     def _complete(self, task: Task) -> Task:
@@ -375,9 +347,9 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     def _choose(self, grid: Grid, labels: Labels, rng: np.random.Generator) -> Candidate:
         """Choose the setting by cross-validation, if there are several, and the temperature."""
-        given = self._given_temperature()
-        fitted = given is None and self.calibrate
-        self._set_temperature(1.0 if given is None else given, labels)
+        loss: HingeLoss = self._option("loss")
+        fitted = loss.temperature is None and bool(loss.calibrate)
+        self._set_temperature(1.0 if loss.temperature is None else loss.temperature, labels)
         self.cv_results_: dict[str, Any] | None = None
         self._held_out = HeldOutScore()
         sampled, chosen = self.inference != "mean_field", grid.candidates[0]
@@ -416,7 +388,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             self._set_temperature(temperature, labels)
         return chosen
 
-    def _set_temperature(self, temperature: float | FloatArray, labels: Labels) -> None:
+    def _set_temperature(self, temperature: Any, labels: Labels) -> None:
         """Set ``temperature_``; that of a task without a held-out label is 1."""
         if len(labels.sizes) < 2:
             self.temperature_: float | FloatArray = float(np.squeeze(temperature))
@@ -440,12 +412,16 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         samples: np.ndarray | None,
     ) -> None:
         """Fit with the chosen setting."""
-        self.C_ = chosen.cost
+        self.C_, optimization = chosen.cost, self._option("optimization")
+        schedule = self._schedule(N_DRAWS)
         if self.variant == "label_free":
             assert chosen.scale is not None
             self.metric_scale_ = chosen.scale
             result = label_free.fit(
-                self._task, cost=chosen.cost, scale=chosen.scale, max_iter=int(self.max_iter)
+                self._task,
+                cost=chosen.cost,
+                scale=chosen.scale,
+                max_iter=int(optimization.max_iter),
             )
         elif self.inference == "mean_field":
             result = self._fit_mean_field(chosen, rng)
@@ -454,12 +430,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 self._task,
                 self.inference,
                 margins=paper.make_margins(self._task, [chosen.cost]),
-                schedule=Schedule(
-                    draws=int(self.draws),
-                    tune=int(self.tune),
-                    chains=int(self.chains),
-                    progressbar=self.progressbar,
-                ),
+                schedule=schedule,
                 rng=rng,
             )
         self._set_fitted(result, self._make_context(labels, samples))
@@ -469,17 +440,17 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             warnings.warn(no_signal(reason), UserWarning, stacklevel=3)
         if result.sampled is not None:
             self._tree = trees.draws_tree(result, self._context, inference_method=self.inference)
-            self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + int(self.tune)
+            self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + schedule.tune
             self.converged_ = warn_unless_mixed(self._tree, SPEC.identified, stacklevel=5)
         mean_field = self.inference == "mean_field" and chosen.n_sweeps is None
         if mean_field and not (self.converged_ or self.interrupted_):
-            warn_not_converged(self.max_iter, self.tol, stacklevel=4)
+            warn_not_converged(optimization.max_iter, optimization.tol, stacklevel=4)
 
     def _make_context(self, labels: Labels, samples: np.ndarray | None) -> Context:
         """Data and settings that the DataTrees record."""
         attrs: dict[str, Any] = {
             "variant": self.variant,
-            "strategy": self.strategy,
+            "strategy": self._option("loss").strategy,
             "C": float(self.C_),
             "temperature": np.asarray(self.temperature_).tolist(),
             "link": "softmax",
@@ -500,22 +471,22 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             labels=outcome_names(tasks) if tasks else labels.classes,
             target="multiclass" if labels.exclusive else "multilabel",
             tasks=tasks,
-            config=self._config(priors=self._task.priors),
+            config=self._config(),
             attrs=attrs,
         )
 
     def _fit_mean_field(self, chosen: Candidate, rng: np.random.Generator) -> FitResult:
         """Fit the paper's variant by a fixed number of sweeps or to convergence."""
-        self.n_sweeps_ = chosen.n_sweeps
+        self.n_sweeps_, options = chosen.n_sweeps, self._option("optimization")
         fixed = chosen.n_sweeps is not None
-        total = chosen.n_sweeps if chosen.n_sweeps is not None else int(self.max_iter)
-        limits = {"n_restarts": 1 if fixed else int(self.n_restarts), "max_iter": total}
+        total = chosen.n_sweeps if chosen.n_sweeps is not None else int(options.max_iter)
+        limits = {"n_restarts": 1 if fixed else int(options.n_restarts), "max_iter": total}
         with self._progress_options(**limits) as progress:
             return paper.fit(
                 self._task,
                 cost=chosen.cost,
                 rng=rng,
-                tol=0.0 if fixed else self.tol,
+                tol=0.0 if fixed else options.tol,
                 **limits,
                 **progress,
             )

@@ -1,6 +1,7 @@
 """Hyper-parameters of BM2PCA, validated once."""
 
 from dataclasses import dataclass, fields
+from typing import Literal
 
 from bsdr_models.inputs import check_number
 
@@ -20,6 +21,10 @@ class Priors:
         a_nu, b_nu: Gamma prior of the precision nu_c of a classifier's weights and bias.
     offset_precision : float
         delta: precision of the offset t, in units of 1 / X**2.
+    metric_scale : float, numpy.inf or "cv", default="cv"
+        Label-free variant: shrinkage of the within-class metric towards the Euclidean one, in
+        multiples of the value of maximal evidence, or chosen by cross-validation. Infinity is
+        Euclidean.
 
     Raises
     ------
@@ -39,10 +44,14 @@ class Priors:
     weight_shape: float = 1e-1
     weight_rate: float = 1e-5
     offset_precision: float = 1e-5
+    metric_scale: float | Literal["cv"] = "cv"
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            check_number(field.name, getattr(self, field.name))
+            value, scale = getattr(self, field.name), field.name == "metric_scale"
+            if not (scale and value == "cv"):
+                also = " or 'cv'" if scale else ""
+                check_number(field.name, value, infinite=scale, also=also)
 
 
 PAPER = Priors()

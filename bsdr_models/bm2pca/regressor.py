@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
@@ -13,11 +13,10 @@ from bsdr_models.bm2pca import selection
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.conjugate import fit as paper
 from bsdr_models.bm2pca.conjugate import regression
-from bsdr_models.bm2pca.conjugate.mean_field import Start
 from bsdr_models.bm2pca.conjugate.regression import LossGrid, make_loss_grid
 from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss, Optimization
 from bsdr_models.checks import (
-    check_choice,
     feature_names,
     one_thread,
     warn_not_converged,
@@ -46,32 +45,20 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
     n_components : int, default=10
         R, dimension of the latent space, at most the number of features. With too few components
         the variation of the features leaves none for the target.
-    C : float, "bound" or "cv", default=3.0
-        Half the slope of the loss beyond epsilon, per standard deviation of the output.
-        ``"bound"`` takes the candidate with the highest evidence lower bound, ``"cv"`` the one
-        with the smallest held-out squared error.
-    epsilon : float, "bound" or "cv", default=0.1
-        Half width of the epsilon-insensitive interval, in standard deviations of the output.
-    start : {"label", "pca", "random"}, default="label"
-        Initial latent coordinates of mean field: targets, principal components, or random;
-        further restarts are random.
+    loss : EpsilonInsensitiveLoss, optional
+        C, epsilon and calibration of standard deviations, see
+        :class:`bsdr_models.bm2pca.EpsilonInsensitiveLoss`.
     views : array-like of shape (n_features,), optional
         Name of the view of each feature. Every view has its own loadings, offset and noise, and
         may be missing (NaN) in a sample.
     priors : Priors, optional
         Hyper-parameters; the paper's by default.
-    calibrate : bool, default=True
-        Scale standard deviations, too small under mean field, to the size of held-out residuals
-        in five folds.
     standardize : bool, default=True
         Scale each feature to unit variance; otherwise all by one number. Sparse samples are
         never scaled.
-    n_restarts : int, default=1
-        Restarts of mean field; the highest bound is kept.
-    max_iter : int, default=2000
-        Iterations per restart.
-    tol : float, default=1e-3
-        Mean field has converged when a round gains less, in nats.
+    optimization : Optimization, optional
+        Restarts, iterations and tolerance of mean field, see
+        :class:`bsdr_models.bm2pca.Optimization`.
     n_jobs : int, optional
         Folds and restarts run in parallel by joblib: None is 1 unless set by
         ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
@@ -137,35 +124,35 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
     True
     """
 
+    _option_types: ClassVar[dict[str, type[Any]]] = {
+        "loss": EpsilonInsensitiveLoss,
+        "priors": Priors,
+        "optimization": Optimization,
+    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **BaseBM2PCA._parameter_constraints,
+        "loss": [EpsilonInsensitiveLoss, None],
+    }
+
     def __init__(
         self,
         n_components: int = 10,
         *,
-        C: float | Literal["bound", "cv"] = regression.COST,
-        epsilon: float | Literal["bound", "cv"] = regression.EPSILON,
-        start: Start = "label",
+        loss: EpsilonInsensitiveLoss | None = None,
         views: Any = None,
         priors: Priors | None = None,
-        calibrate: bool = True,
         standardize: bool = True,
-        n_restarts: int = 1,
-        max_iter: int = 2000,
-        tol: float = 1e-3,
+        optimization: Optimization | None = None,
         n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
-        self.C = C
-        self.epsilon = epsilon
-        self.start = start
+        self.loss = loss
         self.views = views
         self.priors = priors
-        self.calibrate = calibrate
         self.standardize = standardize
-        self.n_restarts = n_restarts
-        self.max_iter = max_iter
-        self.tol = tol
+        self.optimization = optimization
         self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
@@ -191,37 +178,32 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
             constant, or an argument is out of range.
         """
         self._reset()
+        self._validate_params()
+        loss: EpsilonInsensitiveLoss = self._option("loss")
+        grid = make_loss_grid(loss.C, loss.epsilon)
         samples, X = sample_labels(X), self._validate(X, y)
-        grid, priors = self._settings()
         given, Y = self._scale_outputs(y, missing=True)
         check_consistent_length(X, Y)
         select_rng, fit_rng = self._spawn()
-        self._observed = self._task = self._make_task(
-            X, Y, priors=priors, epsilon=regression.EPSILON
-        )
+        self._observed = self._task = self._make_task(X, Y, epsilon=regression.EPSILON)
         with one_thread(), self._fitting(X.shape):
             self.C_, self.epsilon_ = self._choose(grid, select_rng)
             self._learn(fit_rng, given=given, samples=samples)
         return self
 
-    def _settings(self) -> tuple[LossGrid, Priors]:
-        """Candidates and hyper-parameters, all arguments checked."""
-        check_choice("start", self.start, ("label", "pca", "random"))
-        return make_loss_grid(self.C, self.epsilon), self._check_counts()
-
     def _selected_params(self) -> dict[str, Any]:
-        return {"C": self.C_, "epsilon": self.epsilon_}
+        return {"loss__C": self.C_, "loss__epsilon": self.epsilon_}
 
     def _choose(self, grid: LossGrid, rng: np.random.Generator) -> tuple[float, float]:
         """C and epsilon, and the factors of the standard deviations."""
-        task, best = self._task.reduced(), 0
+        task, best, calibrate = self._task.reduced(), 0, self._option("loss").calibrate
         self.std_factor_ = np.ones(task.Y.shape[1])
         self.cv_results_: dict[str, Any] | None = None
         if grid.criterion == "bound":
             found = regression.bounds(task, grid, rng)
             self.cv_results_ = {"settings": grid.settings, "bound": found}
             grid = LossGrid(settings=(grid.settings[int(found.argmax())],), criterion=None)
-        if grid.criterion is None and not self.calibrate:
+        if grid.criterion is None and not calibrate:
             return grid.settings[0]
         groups = np.where(task.observed.any(axis=1), 0, -1)
         fold = assign_folds(groups, sample_keys(self._task.X), n_folds=selection.N_FOLDS)
@@ -238,21 +220,22 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
             found = regression.squared_errors(task.Y, mean)
             self.cv_results_ = {"settings": grid.settings, "squared_error": found}
             best = int(found.argmin())
-        if self.calibrate:
+        if calibrate:
             self.std_factor_ = regression.calibration(task.Y, mean[best], variance[best])
         return grid.settings[best]
 
     def _learn(self, rng: np.random.Generator, **data: Any) -> None:
         """Fit to convergence with the chosen C and epsilon; ``data`` are for the trees."""
         self._task = replace(self._task, epsilon=self.epsilon_)
-        limits = {"n_restarts": int(self.n_restarts), "max_iter": int(self.max_iter)}
+        options: Optimization = self._option("optimization")
+        limits = {"n_restarts": int(options.n_restarts), "max_iter": int(options.max_iter)}
         with self._progress_options(**limits) as progress:
             result = paper.fit(
-                self._task, cost=self.C_, rng=rng, tol=self.tol, **limits, **progress
+                self._task, cost=self.C_, rng=rng, tol=options.tol, **limits, **progress
             )
         self._set_fitted(result, self._make_context(**data))
         if not (self.converged_ or self.interrupted_):
-            warn_not_converged(self.max_iter, self.tol, stacklevel=4)
+            warn_not_converged(options.max_iter, options.tol, stacklevel=4)
 
     def _make_context(self, given: FloatArray, samples: np.ndarray | None) -> Context:
         """Data and settings that the DataTrees record."""
@@ -264,7 +247,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
             feature_names=feature_names(self),
             labels=np.array([f"y{i}" for i in range(self._task.Y.shape[1])]),
             target="regression",
-            config=self._config(priors=self._task.priors),
+            config=self._config(),
             attrs={
                 "variant": "paper",
                 "C": float(self.C_),

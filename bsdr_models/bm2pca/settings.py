@@ -1,14 +1,18 @@
-"""Candidate settings of the classifier, and defaults of arguments given as None."""
+"""Option objects of BM2PCA, and candidate settings of the classifier."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from numbers import Real
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
+from sklearn.utils._param_validation import StrOptions
 
+from bsdr_models.bm2pca.conjugate import regression
+from bsdr_models.bm2pca.conjugate.mean_field import Start
 from bsdr_models.bm2pca.label_free import subspace
+from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.task import Strategy
-from bsdr_models.checks import check_choice
-from bsdr_models.inputs import check_number
+from bsdr_models.options import COUNT, POSITIVE, TOLERANCE, Options
 
 Variant = Literal["label_free", "paper"]
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
@@ -24,6 +28,8 @@ LABEL_FREE_COSTS: dict[Strategy, tuple[float, ...]] = {
 MULTICLASS_COSTS: tuple[float, ...] = (1.0, 3.0, 0.3)
 SWEEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)
 SCALES = (1.0, 10.0, 100.0, np.inf)
+# Draws of a chain.
+N_DRAWS = 1000
 # Fallback settings, if no samples can be held out.
 N_SWEEPS, SCALE = 3, 10.0
 
@@ -68,56 +74,160 @@ class Grid:
         )
 
 
-def make_grid(
-    variant: Variant,
-    C: Any,
-    n_sweeps: Any,
-    metric_scale: Any,
-    *,
-    strategy: Strategy,
-    wide: bool,
-    multiclass: bool = False,
-) -> Grid:
-    """Candidates for the arguments of a classifier; raise a ValueError if one is out of range.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HingeLoss(Options):
+    """Loss of the classes.
 
     Parameters
     ----------
-    variant, strategy, C, n_sweeps, metric_scale
-        As for the classifier.
+    C : float or "cv", optional
+        Half the slope of the hinge. ``"cv"`` compares a few values by cross-validation, and so does
+        None, except where samples of the label-free variant do not outnumber features.
+    strategy : {"shared", "one_vs_rest"}, default="shared"
+        One subspace for all classes, or one for each as in the paper. The latter are concatenated:
+        R components per class in the paper's variant, one per class in the label-free one.
+    calibrate : bool, float or tuple of float, default=True
+        Fit a softmax temperature to held-out class scores, to those of each task its own; otherwise
+        it is one, or the given positive number, or numbers of several tasks.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+    """
+
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "C": [POSITIVE, StrOptions({"cv"}), None],
+        "strategy": [StrOptions(set(get_args(Strategy)))],
+        "calibrate": ["boolean", POSITIVE, tuple],
+    }
+
+    C: float | Literal["cv"] | None = None
+    strategy: Strategy = "shared"
+    calibrate: bool | float | tuple[float, ...] = True
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        given = self.calibrate if isinstance(self.calibrate, tuple) else ()
+        if not all(isinstance(each, Real) and 0.0 < float(each) < np.inf for each in given):
+            raise ValueError(f"calibrate must hold positive finite numbers, got {given}")
+
+    @property
+    def temperature(self) -> float | tuple[float, ...] | None:
+        """The given temperature, or that of each task; None if none is given."""
+        if isinstance(self.calibrate, bool | np.bool_):
+            return None
+        return self.calibrate if isinstance(self.calibrate, tuple) else float(self.calibrate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpsilonInsensitiveLoss(Options):
+    """Loss of real targets.
+
+    Parameters
+    ----------
+    C : float, "bound" or "cv", default=3.0
+        Half the slope beyond epsilon, per standard deviation of the output. ``"bound"`` takes the
+        candidate with the highest evidence lower bound, ``"cv"`` the one with the smallest held-out
+        squared error.
+    epsilon : float, "bound" or "cv", default=0.1
+        Half width of the interval without loss, in standard deviations of the output.
+    calibrate : bool, default=True
+        Scale standard deviations, too small under mean field, to the size of held-out residuals
+        in five folds.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range, or C and epsilon are to be chosen by different criteria.
+    """
+
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "C": [POSITIVE, StrOptions({"bound", "cv"})],
+        "epsilon": [TOLERANCE, StrOptions({"bound", "cv"})],
+        "calibrate": ["boolean"],
+    }
+
+    C: float | Literal["bound", "cv"] = regression.COST
+    epsilon: float | Literal["bound", "cv"] = regression.EPSILON
+    calibrate: bool = True
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        if len({value for value in (self.C, self.epsilon) if isinstance(value, str)}) > 1:
+            raise ValueError(
+                f"C={self.C!r} and epsilon={self.epsilon!r} must be chosen by the same criterion"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimization(Options):
+    """Mean field of the paper's variant, and iterations of the label-free one.
+
+    Parameters
+    ----------
+    start : {"label", "pca", "random"}, default="label"
+        Initial latent coordinates of mean field: labels or targets, principal components, or
+        random; further restarts are random.
+    n_sweeps : int, "cv" or "converged", default="cv"
+        Classifier: number of sweeps of mean field. The regressor always converges.
+    n_restarts : int, default=1
+        Restarts of mean field to convergence; the highest bound is kept.
+    max_iter : int, default=2000
+        Iterations per restart.
+    tol : float, default=1e-3
+        Mean field has converged when a round gains less, in nats.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+    """
+
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "start": [StrOptions(set(get_args(Start)))],
+        "n_sweeps": [COUNT, StrOptions({"cv", "converged"})],
+        "n_restarts": [COUNT],
+        "max_iter": [COUNT],
+        "tol": [TOLERANCE],
+    }
+
+    start: Start = "label"
+    n_sweeps: int | Literal["cv", "converged"] = "cv"
+    n_restarts: int = 1
+    max_iter: int = 2000
+    tol: float = 1e-3
+
+
+def make_grid(
+    variant: Variant,
+    loss: HingeLoss,
+    n_sweeps: int | Literal["cv", "converged"],
+    priors: Priors,
+    *,
+    wide: bool,
+    multiclass: bool = False,
+) -> Grid:
+    """Candidates for the arguments of a classifier.
+
+    Parameters
+    ----------
     wide : bool
         Whether samples do not outnumber features. Then any labels are linearly separable, and
         all larger costs lead to about the same label-free fit of the labels one by one.
     multiclass : bool
         Whether the loss is the hinge of all classes.
     """
-    costs = COSTS if variant == "paper" else LABEL_FREE_COSTS[strategy]
+    costs = COSTS if variant == "paper" else LABEL_FREE_COSTS[loss.strategy]
     if multiclass:
         costs = MULTICLASS_COSTS
-    if C is None and variant == "label_free" and wide:
+    if loss.C is None and variant == "label_free" and wide:
         costs = costs[: 1 + multiclass]
-    elif not (C is None or (isinstance(C, str) and C == "cv")):
-        costs = (check_number("C", C, also=" or 'cv'"),)
-    scales, sweeps = _scales(metric_scale), _sweeps(n_sweeps)  # validate both
+    elif not (loss.C is None or loss.C == "cv"):
+        costs = (float(loss.C),)
     if variant == "label_free":
-        return Grid(costs=costs, scales=scales)
-    return Grid(costs=costs, sweeps=sweeps)
-
-
-def _scales(metric_scale: Any) -> tuple[float, ...]:
-    if isinstance(metric_scale, str):
-        check_choice("metric_scale", metric_scale, ("cv",))
-        return SCALES
-    if metric_scale != np.inf:
-        metric_scale = check_number("metric_scale", metric_scale, also=", numpy.inf or 'cv'")
-    return (float(metric_scale),)
-
-
-def _sweeps(n_sweeps: Any) -> tuple[int, ...]:
-    if isinstance(n_sweeps, str):
-        check_choice("n_sweeps", n_sweeps, ("cv", "converged"))
-        return SWEEPS if n_sweeps == "cv" else ()
-    if isinstance(n_sweeps, bool) or not isinstance(n_sweeps, int | np.integer) or n_sweeps < 1:
-        raise ValueError(
-            f"n_sweeps must be a positive integer, 'cv' or 'converged', got {n_sweeps!r}"
-        )
-    return (int(n_sweeps),)
+        scale = priors.metric_scale
+        return Grid(costs=costs, scales=SCALES if scale == "cv" else (float(scale),))
+    if n_sweeps == "converged":
+        return Grid(costs=costs)
+    return Grid(costs=costs, sweeps=SWEEPS if n_sweeps == "cv" else (int(n_sweeps),))

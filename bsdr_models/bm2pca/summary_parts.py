@@ -31,7 +31,7 @@ def make_summary_parts(model: Any) -> summary.SummaryParts:
     }
     remarks = summary.signal_remarks(context.attrs)
     if result.sampled is not None:
-        sections["fit"] += summary.draw_lines(model.idata_, tune=context.config["tune"])
+        sections["fit"] += summary.draw_lines(model.idata_, tune=context.config["sampling"]["tune"])
         return summary.SummaryParts(
             sections=sections, remarks=remarks, if_not_converged=summary.not_mixed(model.idata_)
         )
@@ -118,7 +118,7 @@ def _performance(model: Any) -> list[summary.Line]:
 
 
 def _calibration(model: Any) -> list[summary.Line]:
-    if not (hasattr(model, "std_factor_") and model._context.config["calibrate"]):
+    if not (hasattr(model, "std_factor_") and model._context.config["loss"]["calibrate"]):
         return []
     factors = ", ".join(f"{factor:.3g}" for factor in model.std_factor_[:8])
     return [("calibration", f"standard deviations multiplied by {factors}")]

@@ -1,41 +1,26 @@
 """Base class of the BSDR estimators: scaling, inference, embedding, trees."""
 
-import os
-from dataclasses import replace
 from numbers import Real
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 import numpy as np
 import xarray as xr
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
+from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.base import LatentSpaceEstimator
 from bsdr_models.bsdr import hierarchical, predict, sampling, trees
 from bsdr_models.bsdr.data import make_data
 from bsdr_models.bsdr.hierarchical import HierarchicalFit
-from bsdr_models.bsdr.mean_field import Start
 from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.pooling import Pooling, as_power
-from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
-from bsdr_models.bsdr.settings import (
-    ENGINES,
-    N_DRAWS,
-    PAPER_ONLY,
-    PAPER_SETTINGS,
-    Inference,
-    Settings,
-    Variant,
-)
+from bsdr_models.bsdr.priors import PAPER, HierarchicalPriors, Priors, Variant
+from bsdr_models.bsdr.settings import ENGINES, N_DRAWS, Inference, Optimization, OutOfCore
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.summary_parts import summary_parts
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.checks import (
-    check_choice,
-    check_count,
-    check_flag,
-    check_jobs,
-    check_tol,
     feature_names,
     fit_scaler,
     one_thread,
@@ -44,9 +29,9 @@ from bsdr_models.checks import (
 )
 from bsdr_models.frames import validate_samples
 from bsdr_models.inference.callbacks import ascent_progress
-from bsdr_models.inference.sampling import Schedule
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import relevance
+from bsdr_models.options import COUNT, N_JOBS, Sampling
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.summary import SummaryParts
 
@@ -56,6 +41,25 @@ class BaseBSDR(LatentSpaceEstimator):
 
     _spec = SPEC
     _context: Context
+    _option_types: ClassVar[dict[str, type[Any]]] = {
+        "priors": HierarchicalPriors,
+        "sampling": Sampling,
+        "optimization": Optimization,
+        "out_of_core": OutOfCore,
+    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [COUNT, StrOptions({"auto"})],
+        "variant": [StrOptions(set(ENGINES))],
+        "inference": [StrOptions(set(get_args(Inference))), None],
+        "pooling": [StrOptions({"auto", "linear", "log"}), Interval(Real, 0, 1, closed="both")],
+        "priors": [HierarchicalPriors, Priors, None],
+        "standardize": ["boolean"],
+        "sampling": [Sampling, None],
+        "optimization": [Optimization, None],
+        "out_of_core": [OutOfCore, None],
+        "n_jobs": N_JOBS,
+        "progressbar": ["boolean"],
+    }
 
     def __init__(
         self,
@@ -64,19 +68,11 @@ class BaseBSDR(LatentSpaceEstimator):
         variant: Variant = "hierarchical",
         inference: Inference | None = None,
         pooling: Pooling = "auto",
-        projection_prior: ProjectionPrior | None = None,
-        latent_scale: float | None = None,
         priors: HierarchicalPriors | Priors | None = None,
-        start: Start | None = None,
-        n_restarts: int = 1,
-        max_iter: int = 500,
-        tol: float | None = None,
         standardize: bool = True,
-        draws: int | None = None,
-        tune: int = 1000,
-        chains: int = 4,
-        block_size: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
+        sampling: Sampling | None = None,
+        optimization: Optimization | None = None,
+        out_of_core: OutOfCore | None = None,
         n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
@@ -85,57 +81,21 @@ class BaseBSDR(LatentSpaceEstimator):
         self.variant = variant
         self.inference = inference
         self.pooling = pooling
-        self.projection_prior = projection_prior
-        self.latent_scale = latent_scale
         self.priors = priors
-        self.start = start
-        self.n_restarts = n_restarts
-        self.max_iter = max_iter
-        self.tol = tol
         self.standardize = standardize
-        self.draws = draws
-        self.tune = tune
-        self.chains = chains
-        self.block_size = block_size
-        self.checkpoint = checkpoint
+        self.sampling = sampling
+        self.optimization = optimization
+        self.out_of_core = out_of_core
         self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
 
     # ---------------------------------------------------------------- fitting
 
-    def _settings(self) -> Settings:
-        """Validated arguments of the paper's model, with None replaced."""
-        given = {
-            name: getattr(self, name)
-            for name in ("projection_prior", "latent_scale", "priors", "start", "tol")
-            if getattr(self, name) is not None
-        }
-        settings = replace(PAPER_SETTINGS, **given)
-        check_choice(
-            "projection_prior",
-            settings.projection_prior,
-            ("entrywise", "columnwise", "rowwise"),
-        )
-        check_choice("start", settings.start, ("discriminant", "pca", "random"))
-        if (
-            isinstance(settings.latent_scale, bool)
-            or not isinstance(settings.latent_scale, Real)
-            or not 0.0 < settings.latent_scale < np.inf
-        ):
-            raise ValueError(
-                f"latent_scale must be a positive finite number, got {settings.latent_scale!r}"
-            )
-        if not isinstance(settings.priors, Priors):
-            raise ValueError(f"priors must be a Priors, got {type(settings.priors).__name__}")
-        check_tol(settings.tol)
-        check_count("n_components", self.n_components)
-        if as_power(self.pooling) not in (None, 1.0):
-            raise ValueError(
-                f"pooling={self.pooling!r} is for variant='hierarchical': predictions of the model "
-                "of the paper are pooled linearly"
-            )
-        return settings
+    def _default_option(self, name: str) -> Any:
+        if name == "priors" and self.variant == "paper":
+            return PAPER
+        return super()._default_option(name)
 
     @property
     def _engine(self) -> Inference:
@@ -148,44 +108,40 @@ class BaseBSDR(LatentSpaceEstimator):
 
     def _check_arguments(self) -> None:
         """Validate the arguments of both models."""
-        check_choice("variant", self.variant, tuple(ENGINES))
-        if self.inference is not None:
-            check_choice("inference", self.inference, get_args(Inference))
-            if self.inference not in ENGINES[self.variant]:
-                others = [name for name in ENGINES if self.inference in ENGINES[name]]
-                raise ValueError(
-                    f"inference={self.inference!r} is for variant={others[0]!r}; "
-                    f"variant={self.variant!r} has {ENGINES[self.variant]}"
-                )
-        check_jobs(self.n_jobs)
-        for name in ("n_restarts", "max_iter", "tune", "chains"):
-            check_count(name, getattr(self, name))
-        for name in ("draws", "block_size"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-        check_flag("standardize", self.standardize)
-        as_power(self.pooling)
-
-    def _hierarchical_priors(self) -> HierarchicalPriors:
-        """Priors of the hierarchical model; raises for arguments of the paper's model."""
-        for name, default in PAPER_ONLY.items():
-            if getattr(self, name) != default:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} is for variant='paper', "
-                    "the hierarchical model has no such argument"
-                )
-        if self.n_components == "auto":
-            if self._engine != "smc":
-                raise ValueError("n_components='auto' needs inference='smc', for its evidence")
-        else:
-            check_count("n_components", self.n_components)
-        priors = HierarchicalPriors() if self.priors is None else self.priors
-        if not isinstance(priors, HierarchicalPriors):
+        self._validate_params()
+        if self.inference is not None and self.inference not in ENGINES[self.variant]:
+            others = [name for name in ENGINES if self.inference in ENGINES[name]]
             raise ValueError(
-                "priors must be a HierarchicalPriors for variant='hierarchical', got "
-                f"{type(priors).__name__}"
+                f"inference={self.inference!r} is for variant={others[0]!r}; "
+                f"variant={self.variant!r} has {ENGINES[self.variant]}"
             )
-        return priors
+        kind = type(self._default_option("priors"))
+        if not isinstance(self._option("priors"), kind):
+            raise ValueError(
+                f"priors must be a {kind.__name__} for variant={self.variant!r}, got "
+                f"{type(self.priors).__name__}"
+            )
+        if self.variant == "hierarchical":
+            self._check_hierarchical()
+        else:
+            self._check_paper()
+
+    def _check_paper(self) -> None:
+        if self.n_components == "auto":
+            raise ValueError("n_components='auto' is for variant='hierarchical'")
+        if as_power(self.pooling) not in (None, 1.0):
+            raise ValueError(
+                f"pooling={self.pooling!r} is for variant='hierarchical': predictions of the model "
+                "of the paper are pooled linearly"
+            )
+
+    def _check_hierarchical(self) -> None:
+        if self.optimization is not None:
+            raise ValueError(
+                "optimization is for variant='paper': the hierarchical model has no mean field"
+            )
+        if self.n_components == "auto" and self._engine != "smc":
+            raise ValueError("n_components='auto' needs inference='smc', for its evidence")
 
     def _fit(
         self,
@@ -198,13 +154,14 @@ class BaseBSDR(LatentSpaceEstimator):
     ) -> Self:
         """Fit to validated features and encoded targets; ``context`` is for the trees."""
         self._check_arguments()
-        if self.block_size is not None:
+        out_of_core = self._option("out_of_core")
+        if out_of_core.block_size is not None:
             raise ValueError("block_size is for BSDRClassifier: real targets are fitted in memory")
-        if self.checkpoint is not None:
+        if out_of_core.checkpoint is not None:
             raise ValueError("checkpoint is for samples in blocks: give block_size as well")
         if self.variant == "hierarchical":
             return self._fit_hierarchical(X, y, target=target, labels=labels, **context)
-        settings = self._settings()
+        priors: Priors = self._option("priors")
         self._check_width(X.shape[1])
         self._scaler = fit_scaler(X, standardize=self.standardize)
         fit_rng = self._set_context(
@@ -212,15 +169,15 @@ class BaseBSDR(LatentSpaceEstimator):
             y,
             target=target,
             labels=labels,
-            projection_prior=settings.projection_prior,
-            config=self._config(inference=self._engine, **settings.named()),
+            projection_prior=priors.projection_prior,
+            config=self._config(inference=self._engine),
             **context,
         )
         fit = self._fit_mean_field if self._engine == "mean_field" else self._fit_draws
         units = units_of_samples(self._context.X, standardize=self.standardize)
         # The matrices are small: more threads would be slower, and change the rounding.
         with one_thread(), self._fitting(X.shape), units:
-            fit(settings, fit_rng)
+            fit(priors, fit_rng)
         return self
 
     def _fit_hierarchical(
@@ -233,7 +190,7 @@ class BaseBSDR(LatentSpaceEstimator):
         **context: Any,
     ) -> Self:
         """Fit the hierarchical model."""
-        priors = self._hierarchical_priors()
+        priors, sampler = self._option("priors"), self._option("sampling")
         if self.n_components != "auto":
             self._check_width(X.shape[1])
         self._scaler = fit_scaler(X, standardize=self.standardize)
@@ -243,7 +200,7 @@ class BaseBSDR(LatentSpaceEstimator):
             target=target,
             labels=labels,
             variant="hierarchical",
-            config=self._config(inference=self._engine, priors=priors),
+            config=self._config(inference=self._engine),
             **context,
         )
         scaled = self._context.X
@@ -258,9 +215,9 @@ class BaseBSDR(LatentSpaceEstimator):
                 target=target,
                 priors=priors,
                 power=as_power(self.pooling),
-                n_chains=int(self.chains),
-                n_draws=None if self.draws is None else int(self.draws),
-                tune=int(self.tune),
+                n_chains=int(sampler.chains),
+                n_draws=None if sampler.draws is None else int(sampler.draws),
+                tune=int(sampler.tune),
                 rng=rng,
                 n_jobs=self.n_jobs,
                 progressbar=self.progressbar,
@@ -337,33 +294,30 @@ class BaseBSDR(LatentSpaceEstimator):
         self._tree: xr.DataTree | None = None
         return fit_rng
 
-    def _fit_mean_field(self, settings: Settings, rng: np.random.Generator) -> None:
-        context = self._context
-        priors = replace(settings.priors, latent_scale=float(settings.latent_scale))
+    def _fit_mean_field(self, priors: Priors, rng: np.random.Generator) -> None:
+        context, optimization = self._context, self._option("optimization")
+        limits: dict[str, Any] = {
+            "n_restarts": int(optimization.n_restarts),
+            "max_iter": int(optimization.max_iter),
+        }
         data = make_data(
             context.X,
             context.targets,
             n_labels=len(context.labels),
             target=context.target,
-            projection_prior=settings.projection_prior,
+            projection_prior=priors.projection_prior,
         )
         with ascent_progress(
-            "BSDR, mean field",
-            n_restarts=int(self.n_restarts),
-            max_iter=int(self.max_iter),
-            n_jobs=self.n_jobs,
-            enabled=self.progressbar,
+            "BSDR, mean field", **limits, n_jobs=self.n_jobs, enabled=self.progressbar
         ) as watched:
             result = fit_mean_field(
                 data,
                 priors,
                 n_components=self._n_asked,
-                projection_prior=settings.projection_prior,
                 rng=rng,
-                start=settings.start,
-                n_restarts=int(self.n_restarts),
-                max_iter=int(self.max_iter),
-                tol=settings.tol,
+                start=optimization.start,
+                tol=optimization.tol,
+                **limits,
                 **watched,
             )
         state = result.state
@@ -380,22 +334,16 @@ class BaseBSDR(LatentSpaceEstimator):
         contrast = context.contrast(state.weights.mean[1:])
         self._set_components(loadings.T, relevance(state.latent.mean, contrast))
         if not (self.converged_ or self.interrupted_):
-            warn_not_converged(self.max_iter, settings.tol, stacklevel=5)
+            warn_not_converged(optimization.max_iter, optimization.tol, stacklevel=5)
 
-    def _fit_draws(self, settings: Settings, rng: np.random.Generator) -> None:
-        context = self._context
-        priors = replace(settings.priors, latent_scale=float(settings.latent_scale))
+    def _fit_draws(self, priors: Priors, rng: np.random.Generator) -> None:
+        context, schedule = self._context, self._schedule(N_DRAWS)
         self._tree = sampling.sample(
             self._engine,
             context,
             priors,
             n_components=self._n_asked,
-            schedule=Schedule(
-                draws=N_DRAWS if self.draws is None else int(self.draws),
-                tune=int(self.tune),
-                chains=int(self.chains),
-                progressbar=self.progressbar,
-            ),
+            schedule=schedule,
             rng=rng,
         )
         posterior = trees.draw_posterior(
@@ -407,7 +355,7 @@ class BaseBSDR(LatentSpaceEstimator):
         self.latent_scale_ = priors.latent_scale
         fit = self._tree["fit"]
         self.lower_bounds_ = fit["elbo"].to_numpy() if "elbo" in fit else np.array([])
-        self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + int(self.tune)
+        self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + schedule.tune
         self.interrupted_ = bool(self._tree.attrs.get("interrupted", 0))
         self.converged_ = sampling.warn_unless_converged(self._tree)
         self._set_components(fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())
@@ -482,7 +430,7 @@ class BaseBSDR(LatentSpaceEstimator):
         if "priors" not in self._context.config:
             raise AttributeError("model_ is unknown: the draws are of a model of the user")
         return sampling.declare(
-            self._context, self._context.priors_at(self._attrs()), n_components=self.n_components_
+            self._context, self._context.priors, n_components=self.n_components_
         )
 
     @property

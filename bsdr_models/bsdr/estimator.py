@@ -58,42 +58,23 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         predictive distribution; ``"log"``, a = 0, the normalised geometric mean. ``"auto"`` weights
         a by the likelihood of held-out labels, at the cost of up to five more fits with fewer
         draws; it is 1 for ``"laplace"``. The paper's model is always pooled linearly.
-    projection_prior : {"entrywise", "columnwise", "rowwise"}, optional
-        Paper's model: which entries of the projection share a precision: none (default), those of
-        a component (automatic relevance determination), or those of a feature (feature selection).
-    latent_scale : float, optional
-        Paper's model: standard deviation of the latent coordinates given the features; default 1.
     priors : HierarchicalPriors or Priors, optional
         Hyper-parameters: :class:`HierarchicalPriors` for the hierarchical model, :class:`Priors`
-        for the paper's, whose ``latent_scale`` is overridden by the argument of that name. Samplers
-        of the paper's model mix better with ``bsdr_models.bsdr.SAMPLING``.
-    start : {"discriminant", "pca", "random"}, optional
-        Paper's model: initialisation of mean field, by default discriminant directions; further
-        restarts are random.
-    n_restarts : int, default=1
-        Paper's model: restarts of mean field, of which the highest bound is selected.
-    max_iter : int, default=500
-        Paper's model: iterations of mean field per restart.
-    tol : float, optional
-        Paper's model: mean field stops when a round gains less than this many nats; default 0.001.
-
+        for the paper's, which include the kind of its projection prior and the latent scale.
+        Samplers of the paper's model mix better with ``bsdr_models.bsdr.SAMPLING``.
     standardize : bool, default=True
         Scale the features to unit variance; otherwise they are only centred.
-    draws : int, optional
-        Draws of each chain. ``"smc"`` rounds up to a multiple of its particles; None is 384 for
-        small problems and fewer for large ones. Default 400 for ``"laplace"``, otherwise 1000.
-        Predictions average over at most 500 evenly spaced ones (256 of the hierarchical model).
-    tune : int, default=1000
-        Warm-up of ``"nuts"`` and ``"gibbs"``.
-    chains : int, default=4
-        Chains, or independent populations of particles of ``"smc"``.
-    block_size : int, optional
-        Fit by Laplace's method in blocks of so many samples, for an array that is memory-mapped,
-        sparse, or too large to be copied. Dask and Zarr arrays are always fitted in blocks, by
-        default their chunks; see :meth:`fit`.
-    checkpoint : path, optional
-        Folder to which a fit in blocks writes its best parameters every 10 evaluations, and from
-        which an interrupted fit resumes. A checkpoint of other samples or labels is refused.
+    sampling : Sampling, optional
+        Draws, warm-up and chains. ``"smc"`` rounds the draws of each chain up to a multiple of its
+        particles; by default they are 384 for small problems and fewer for large ones, 400 for
+        ``"laplace"``, otherwise 1000. Predictions average over at most 500 evenly spaced ones (256
+        of the hierarchical model).
+    optimization : Optimization, optional
+        Paper's model: restarts, iterations and tolerance of mean field, see
+        :class:`bsdr_models.bsdr.Optimization`.
+    out_of_core : OutOfCore, optional
+        Size of blocks and checkpoint of a fit by Laplace's method to samples in blocks, see
+        :class:`bsdr_models.bsdr.OutOfCore`.
     n_jobs : int, optional
         Populations, folds and restarts run in parallel, by joblib as in scikit-learn: None is 1
         unless in a ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
@@ -208,7 +189,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
 
         Notes
         -----
-        Samples in blocks (a Dask or Zarr array, or any with ``block_size``) are fitted by Laplace's
+        Samples in blocks (a Dask or Zarr array, or a ``block_size``) are fitted by Laplace's
         method and need single labels and a given ``n_components``. They are read once per
         evaluation, on the workers of an active ``distributed.Client`` if X is a Dask array.
         ``idata_`` contains an evenly spaced subsample of 2000.
@@ -225,7 +206,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         """
         self._reset()
         require_targets(self, y)
-        if is_block_source(X) or self.block_size is not None:
+        if is_block_source(X) or self._option("out_of_core").block_size is not None:
             return self._fit_blocks(X, y)
         samples = sample_labels(X)
         X, y = self._samples_of_fit(X), read_labels(y)
@@ -298,15 +279,15 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             raise ValueError(f"latent_scale must be a finite number, not below 0: {latent_scale!r}")
         one = np.ones(X.shape[1])
         model._scaler = Scaler(peak=one, mean=0.0 * one, std=one, constant=one == 0.0)
-        config = model.get_params(deep=False)
-        for name in ("random_state", "n_jobs", "checkpoint", "priors"):
-            del config[name]
+        config = model._config()
+        del config["priors"]
+        config["sampling"]["tune"] = None
         model._set_context(
             X,
             index,
             target="multiclass",
             labels=model.classes_,
-            config={**config, "tune": None},
+            config=config,
             samples=samples,
         )
         model._set_draws(tree, draws, float(latent_scale))
@@ -314,8 +295,8 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
 
     def _fit_blocks(self, X: Any, y: Any) -> Self:
         """Fit to classes, with samples in blocks."""
-        self._check_arguments()
-        priors = self._check_laplace_only("samples in blocks")
+        self._check_laplace_only("samples in blocks")
+        out_of_core = self._option("out_of_core")
         samples = sample_labels(X)
         if is_read_by_block(X):
             check_two_axes(X)
@@ -323,7 +304,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         else:
             X = self._samples_of_fit(X)
         y = read_block_labels(X, y)
-        checked = check_blocks(make_blocks(X, y, block_size=self.block_size))
+        checked = check_blocks(make_blocks(X, y, block_size=out_of_core.block_size))
         check_classes(checked.classes, checked.counts, stacklevel=4)
         self._check_width(self.n_features_in_)
         self.classes_ = checked.classes
@@ -339,7 +320,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             target="multiclass",
             labels=self.classes_,
             variant="hierarchical",
-            config=self._config(inference=self._engine, priors=priors),
+            config=self._config(inference=self._engine),
             samples=None if samples is None else samples[subsample.index],
             kept=subsample.index,
             n_samples=n_samples,
@@ -350,9 +331,9 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
                 self._scaler,
                 (self._context.X, subsample.y),
                 checked.counts,
-                self._laplace_model(priors, len(self.classes_)),
+                self._laplace_model(len(self.classes_)),
                 rng=rng,
-                checkpoint=self.checkpoint,
+                checkpoint=out_of_core.checkpoint,
                 progressbar=self.progressbar,
             )
             self._set_fitted_hierarchical(fit)
@@ -380,7 +361,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         tags.target_tags.multi_output = False
-        tags.input_tags.sparse = self.block_size is not None
+        tags.input_tags.sparse = self._option("out_of_core").block_size is not None
         return tags
 
 
@@ -393,14 +374,13 @@ class BSDRRegressor(GaussianRegressor, BaseBSDR):
 
     Parameters
     ----------
-    n_components, variant, inference, projection_prior, latent_scale, priors, start, \
-n_restarts, max_iter, tol, standardize, draws, tune, chains, n_jobs, \
+    n_components, variant, inference, priors, standardize, sampling, optimization, n_jobs, \
 progressbar, random_state
         As for :class:`BSDRClassifier`; the hierarchical model uses at most one component per
         output.
     pooling : {"auto", "linear", "log"} or float
         Ignored: predictions are the mean and standard deviation of the posterior predictive.
-    block_size, checkpoint : None
+    out_of_core : None
         For classifiers only.
 
     Attributes

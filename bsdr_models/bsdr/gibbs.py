@@ -65,7 +65,6 @@ def init(
     priors: Priors,
     *,
     n_components: int,
-    projection_prior: ProjectionPrior,
     n_chains: int,
     rng: np.random.Generator,
 ) -> State:
@@ -93,7 +92,7 @@ def init(
     size = np.sqrt(np.mean(Z**2, axis=1, keepdims=True))
     size[size == 0.0] = 1.0
     state = State(
-        projection_precision=np.ones(groups[projection_prior]),
+        projection_precision=np.ones(groups[priors.projection_prior]),
         projection=Q / size,
         latent=Z / size + priors.latent_scale * rng.standard_normal((c, n, r)),
         weight_precision=np.ones((c, r, k)),

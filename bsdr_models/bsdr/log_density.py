@@ -19,7 +19,7 @@ outside of which p and q are equal), R components, K labels.
 import numpy as np
 from scipy.special import gammaln
 
-from bsdr_models.arrays import FloatArray, ProjectionPrior
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.mean_field import State
 from bsdr_models.bsdr.predict import DrawPosterior
@@ -27,9 +27,7 @@ from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics.factors import LOG_2PI
 
 
-def log_prior(
-    draws: DrawPosterior, priors: Priors, projection_prior: ProjectionPrior
-) -> FloatArray:
+def log_prior(draws: DrawPosterior, priors: Priors) -> FloatArray:
     """Log prior density of each draw, precisions integrated out: (S,).
 
     Parameters
@@ -37,7 +35,8 @@ def log_prior(
     draws : DrawPosterior
         Its projection in the coordinates of the design.
     """
-    tied: tuple[int, ...] = {"entrywise": (), "columnwise": (1,), "rowwise": (2,)}[projection_prior]
+    axes: dict[str, tuple[int, ...]] = {"entrywise": (), "columnwise": (1,), "rowwise": (2,)}
+    tied = axes[priors.projection_prior]
     out = _scale_mixture(draws.projection, tied, priors.projection_shape, priors.projection_rate)
     out += _scale_mixture(draws.weights, (), priors.weight_shape, priors.weight_rate)
     out += _scale_mixture(draws.bias, (), priors.bias_shape, priors.bias_rate)

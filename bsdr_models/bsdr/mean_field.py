@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, ProjectionPrior
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics import normal_tail, orthant, scatter
@@ -111,7 +111,6 @@ def init(
     priors: Priors,
     *,
     n_components: int,
-    projection_prior: ProjectionPrior,
     rng: np.random.Generator,
     start: Start = "discriminant",
 ) -> State:
@@ -127,7 +126,7 @@ def init(
         Shrunken discriminant directions, principal axes, or standard normals.
     """
     mean = _start_coordinates(data, n_components, rng, start)
-    precision = vague_precision(data.n_features, n_components, projection_prior, priors)
+    precision = vague_precision(data.n_features, n_components, priors)
     projection = data.design.ridge(mean, precision.mean, priors.latent_scale**2)
     return initial_state(mean, precision, projection, data)
 
@@ -147,12 +146,11 @@ def _start_coordinates(data: Data, r: int, rng: np.random.Generator, start: Star
     return mean
 
 
-def vague_precision(
-    n_features: int, n_components: int, projection_prior: ProjectionPrior, priors: Priors
-) -> Gamma:
+def vague_precision(n_features: int, n_components: int, priors: Priors) -> Gamma:
     """Initial precisions of the projection."""
     d, r = n_features, n_components
-    shape = {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}[projection_prior]
+    shapes = {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}
+    shape = shapes[priors.projection_prior]
     return Gamma(
         shape=np.full(shape, priors.projection_shape + 0.5 * d * r / np.prod(shape)),
         rate=np.full(shape, priors.projection_rate + 0.05 * d * r / np.prod(shape)),

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from bsdr_models.arrays import ProjectionPrior
 from bsdr_models.bsdr import joint_lbfgs, mean_field
 from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.mean_field import Start, State
@@ -22,7 +21,6 @@ def fit_mean_field(
     priors: Priors,
     *,
     n_components: int,
-    projection_prior: ProjectionPrior,
     rng: np.random.Generator,
     start: Start = "discriminant",
     n_restarts: int = 1,
@@ -57,7 +55,6 @@ def fit_mean_field(
             data,
             priors,
             n_components=n_components,
-            projection_prior=projection_prior,
             rng=stream,
             start=start if restart == 0 else "random",
         )

@@ -14,7 +14,7 @@ References
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import xarray as xr
@@ -26,12 +26,9 @@ from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.bsdr import mean_field
 from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.mean_field import Info, Utilities
-from bsdr_models.bsdr.priors import PAPER, Priors
+from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import MNP_SPEC
 from bsdr_models.checks import (
-    check_count,
-    check_flag,
-    check_tol,
     encode_labels,
     feature_names,
     fit_scaler,
@@ -51,6 +48,7 @@ from bsdr_models.inference.datatree import MAX_NUMBERS, Context, InferenceMethod
 from bsdr_models.numerics import orthant
 from bsdr_models.numerics.design import DenseDesign, Design
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, RidgeColumns
+from bsdr_models.options import COUNT, TOLERANCE
 from bsdr_models.unlabeled import read_labels
 
 # Draws of the tree from q.
@@ -231,6 +229,14 @@ class MNPClassifier(ProbabilisticClassifier):
     """
 
     _spec = MNP_SPEC
+    _option_types: ClassVar[dict[str, type[Any]]] = {"priors": Priors}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "priors": [Priors, None],
+        "max_iter": [COUNT],
+        "tol": [TOLERANCE],
+        "standardize": ["boolean"],
+        "progressbar": ["boolean"],
+    }
 
     def __init__(
         self,
@@ -266,17 +272,13 @@ class MNPClassifier(ProbabilisticClassifier):
             feature varies, or an argument is out of range.
         """
         self._reset()
+        self._validate_params()
         require_targets(self, y)
         samples, X = sample_labels(X), validate_samples(self, X, reset=True, least=2)
         y = read_labels(y)
         check_consistent_length(X, y)
         y = column_or_1d(y, warn=True)
-        priors = PAPER if self.priors is None else self.priors
-        if not isinstance(priors, Priors):
-            raise ValueError(f"priors must be a Priors, got {type(priors).__name__}")
-        check_count("max_iter", self.max_iter)
-        check_tol(self.tol)
-        check_flag("standardize", self.standardize)
+        priors: Priors = self._option("priors")
         self.classes_, index = encode_labels(y)
         self._scaler = fit_scaler(X, standardize=self.standardize)
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
@@ -291,7 +293,7 @@ class MNPClassifier(ProbabilisticClassifier):
             feature_names=feature_names(self),
             labels=self.classes_,
             target="multiclass",
-            config=self._config(priors=priors),
+            config=self._config(),
         )
         bar = ascent_progress(
             "MNP, mean field",

@@ -54,10 +54,9 @@ from pytensor.tensor.sort import sort
 from pytensor.tensor.special import logsumexp
 
 from bsdr_models import dims
-from bsdr_models.arrays import ProjectionPrior, Target
+from bsdr_models.arrays import Target
 from bsdr_models.bsdr.posterior import Metric, make_contrasts
-from bsdr_models.bsdr.priors import PAPER, HierarchicalPriors, Priors
-from bsdr_models.bsdr.settings import Variant
+from bsdr_models.bsdr.priors import PAPER, HierarchicalPriors, Priors, Variant
 from bsdr_models.inputs import check_features, column_names, encode_classes
 
 # A symbolic variable; the annotations of PyTensor are partial.
@@ -77,7 +76,6 @@ def build_model(
     *,
     n_components: int,
     variant: Variant = "hierarchical",
-    projection_prior: ProjectionPrior | None = None,
     priors: HierarchicalPriors | Priors | None = None,
     target: Target = "multiclass",
     augmented: bool = False,
@@ -95,8 +93,6 @@ def build_model(
     n_components : int
         R, between 1 and D.
     variant : {"hierarchical", "paper"}
-    projection_prior : {"entrywise", "columnwise", "rowwise"}, optional
-        Paper's model: one precision per entry of Q (default), per component, or per feature.
     priors : HierarchicalPriors or Priors, optional
         Hyper-parameters of the variant; None are its defaults.
     target : {"multiclass", "multilabel", "regression"}
@@ -137,15 +133,14 @@ def build_model(
     _check_choice("variant", variant, ("hierarchical", "paper"))
     _check_choice("target", target, get_args(Target))
     if variant == "hierarchical":
-        if projection_prior is not None or augmented:
-            raise ValueError("projection_prior and augmented are for variant='paper'")
+        if augmented:
+            raise ValueError("augmented is for variant='paper'")
         if not isinstance(priors, HierarchicalPriors | None):
             raise ValueError(f"priors must be a HierarchicalPriors, got {type(priors).__name__}")
         return _hierarchical(X, y, n_components, priors or HierarchicalPriors(), target)
     if not isinstance(priors, Priors | None):
         raise ValueError(f"priors must be a Priors, got {type(priors).__name__}")
-    priors, projection_prior = priors or PAPER, projection_prior or "entrywise"
-    _check_choice("projection_prior", projection_prior, get_args(ProjectionPrior))
+    priors = priors or PAPER
     X_array, features = check_features(X, n_components)
     y_array, labels = _check_target(y, target, n_samples=len(X_array))
     coords: dict[str, list[Any]] = {
@@ -158,7 +153,7 @@ def build_model(
         X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
         y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
 
-        Q = _projection(projection_prior, priors, augmented=augmented)
+        Q = _projection(priors, augmented=augmented)
         Z = _latent(X_data @ Q, priors.latent_scale, augmented=augmented)
         W, b = _classifier(dims.COMPONENT, priors, augmented=augmented)
         if target == "multiclass":
@@ -353,9 +348,9 @@ def _precision(
     return pm.Gamma(name, alpha=shape, beta=rate, dims=dims, **options)
 
 
-def _projection(kind: ProjectionPrior, priors: Priors, *, augmented: bool) -> Tensor:
+def _projection(priors: Priors, *, augmented: bool) -> Tensor:
     """Q (feature, component), with one precision per entry, column or row."""
-    shape, rate = priors.projection_shape, priors.projection_rate
+    kind, shape, rate = priors.projection_prior, priors.projection_shape, priors.projection_rate
     names = ("projection", "projection_precision")
     both = (dims.FEATURE, dims.COMPONENT)
     if kind == "entrywise":

@@ -11,7 +11,6 @@ from bsdr_models.bsdr.base import BaseBSDR
 from bsdr_models.bsdr.hierarchical import N_LAPLACE
 from bsdr_models.bsdr.laplace_blocks import Model, Stream
 from bsdr_models.bsdr.pooling import as_power
-from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.checks import check_classes, one_thread
 from bsdr_models.frames import require_targets, validate_samples
 from bsdr_models.rng import as_generator
@@ -92,8 +91,7 @@ class PartialFit(BaseBSDR):
         if stream is None:
             classes = getattr(self, "classes_", None) if classes is None else classes
             self._reset()
-        self._check_arguments()
-        priors = self._check_laplace_only("partial_fit")
+        self._check_laplace_only("partial_fit")
         if stream is None and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit")
         X = validate_samples(self, X, reset=stream is None)
@@ -106,7 +104,7 @@ class PartialFit(BaseBSDR):
             self._check_width(X.shape[1])
             seed = int(as_generator(self.random_state).integers(2**31))
             stream = Stream.begin(
-                self._laplace_model(priors, len(known)),
+                self._laplace_model(len(known)),
                 X.shape[1],
                 standardize=self.standardize,
                 seed=seed,
@@ -128,24 +126,24 @@ class PartialFit(BaseBSDR):
         self._stream, self.classes_ = stream, known
         return self
 
-    def _check_laplace_only(self, what: str) -> HierarchicalPriors:
-        """Priors of a fit that needs Laplace's method."""
+    def _check_laplace_only(self, what: str) -> None:
+        """Validate the arguments of a fit that needs Laplace's method."""
+        self._check_arguments()
         if self.variant != "hierarchical":
             raise ValueError(f"{what} needs variant='hierarchical'")
         if self.inference not in (None, "laplace"):
             raise ValueError(f"{what} needs inference='laplace', got {self.inference!r}")
         if self.n_components == "auto":
             raise ValueError(f"{what} needs a number of components, got n_components='auto'")
-        return self._hierarchical_priors()
 
-    def _laplace_model(self, priors: HierarchicalPriors, n_labels: int) -> Model:
-        power = as_power(self.pooling)
+    def _laplace_model(self, n_labels: int) -> Model:
+        power, draws = as_power(self.pooling), self._option("sampling").draws
         return Model(
             n_labels=n_labels,
             n_components=self._n_asked,
-            priors=priors,
+            priors=self._option("priors"),
             power=1.0 if power is None else power,
-            n_draws=N_LAPLACE if self.draws is None else int(self.draws),
+            n_draws=N_LAPLACE if draws is None else int(draws),
         )
 
     if not TYPE_CHECKING:  # otherwise type checkers would accept any name
@@ -179,7 +177,7 @@ class PartialFit(BaseBSDR):
             target="multiclass",
             labels=self.classes_,
             variant="hierarchical",
-            config=self._config(inference=self._engine, priors=stream.model.priors),
+            config=self._config(inference=self._engine),
             kept=np.arange(len(y)),
             n_samples=stream.n_samples,
         )

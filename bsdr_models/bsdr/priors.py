@@ -1,8 +1,12 @@
 """Hyper-parameters of BSDR."""
 
 from dataclasses import dataclass, fields
+from typing import Literal, get_args
 
+from bsdr_models.arrays import ProjectionPrior
 from bsdr_models.inputs import check_number
+
+Variant = Literal["hierarchical", "paper"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +17,9 @@ class Priors:
 
     Parameters
     ----------
+    projection_prior : {"entrywise", "columnwise", "rowwise"}, default="entrywise"
+        Which entries of the projection share a precision: none, those of a component (automatic
+        relevance determination), or those of a feature (feature selection).
     projection_shape, projection_rate : float
         Gamma prior of the precisions of the projection, Phi, in units of 1 / projection**2.
     weight_shape, weight_rate : float
@@ -27,7 +34,7 @@ class Priors:
     Raises
     ------
     ValueError
-        If a hyper-parameter is not a positive finite number.
+        If a number is not positive and finite, or the projection prior is unknown.
 
     References
     ----------
@@ -35,6 +42,7 @@ class Priors:
            IEEE Transactions on Cybernetics 43(6).
     """
 
+    projection_prior: ProjectionPrior = "entrywise"
     projection_shape: float = 1.0
     projection_rate: float = 1.0
     weight_shape: float = 1.0
@@ -46,8 +54,14 @@ class Priors:
     latent_scale: float = 1.0
 
     def __post_init__(self) -> None:
+        if self.projection_prior not in get_args(ProjectionPrior):
+            raise ValueError(
+                f"projection_prior must be one of {get_args(ProjectionPrior)}, got "
+                f"{self.projection_prior!r}"
+            )
         for field in fields(self):
-            check_number(field.name, getattr(self, field.name))
+            if field.name != "projection_prior":
+                check_number(field.name, getattr(self, field.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ def sample(
         n_labels=len(context.labels),
         target=context.target,
     )
-    prior, chains = context.projection_prior, schedule.chains
+    chains = schedule.chains
     excluded = {"utilities"}
     if chains * schedule.draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
         excluded.add("latent")
@@ -46,7 +46,6 @@ def sample(
             data,
             priors,
             n_components=n_components,
-            projection_prior=prior,
             n_chains=chains,
             rng=stream,
         )
@@ -56,7 +55,7 @@ def sample(
         schedule,
         init=init,
         step=lambda state, stream: gibbs.step_joint(state, data, priors, rng=stream),
-        record=lambda state: gibbs.to_variables(state, prior),
+        record=lambda state: gibbs.to_variables(state, priors.projection_prior),
         excluded=excluded,
         declare=lambda: declare(context, priors, n_components=n_components),
         spec=SPEC,
@@ -83,7 +82,6 @@ def declare(context: Context, priors: Priors | HierarchicalPriors, *, n_componen
         context.targets if context.target == "regression" else context.y,
         n_components=n_components,
         variant=context.variant,
-        projection_prior=context.projection_prior if context.variant == "paper" else None,
         priors=priors,
         target=context.target,
     )

@@ -1,30 +1,16 @@
-"""Defaults of arguments given as None."""
+"""Engines and option objects of BSDR."""
 
+import os
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, get_args
 
-from bsdr_models.arrays import ProjectionPrior
-from bsdr_models.bsdr import mean_field
-from bsdr_models.bsdr.priors import PAPER, Priors
+from sklearn.utils._param_validation import StrOptions
+
+from bsdr_models.bsdr.mean_field import Start
+from bsdr_models.options import COUNT, TOLERANCE, Options
 
 Inference = Literal["smc", "laplace", "mean_field", "gibbs", "nuts", "advi"]
 Variant = Literal["hierarchical", "paper"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Defaults of arguments of the estimators, for the paper's model."""
-
-    projection_prior: ProjectionPrior
-    latent_scale: float
-    priors: Priors
-    start: mean_field.Start
-    tol: float
-
-    def named(self) -> dict[str, Any]:
-        """Arguments by name."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 # Draws of a chain, except for "smc" and "laplace".
 N_DRAWS = 1000
@@ -33,21 +19,66 @@ ENGINES: dict[Variant, tuple[Inference, ...]] = {
     "hierarchical": ("smc", "laplace", "nuts", "advi"),
     "paper": ("mean_field", "gibbs", "nuts", "advi"),
 }
-# Arguments of the paper's model only, with their defaults.
-PAPER_ONLY = {
-    "projection_prior": None,
-    "latent_scale": None,
-    "start": None,
-    "tol": None,
-    "n_restarts": 1,
-    "max_iter": 500,
-}
 
-# The configuration of Gönen (2013).
-PAPER_SETTINGS = Settings(
-    projection_prior="entrywise",
-    latent_scale=1.0,
-    priors=PAPER,
-    start="discriminant",
-    tol=1e-3,
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimization(Options):
+    """Mean field of the paper's model.
+
+    Parameters
+    ----------
+    start : {"discriminant", "pca", "random"}, default="discriminant"
+        Initialisation: discriminant directions, principal components, or random; further restarts
+        are random.
+    n_restarts : int, default=1
+        Restarts, of which the one with the highest bound is selected.
+    max_iter : int, default=500
+        Iterations per restart.
+    tol : float, default=1e-3
+        Mean field stops when a round gains less than this many nats.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+    """
+
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "start": [StrOptions(set(get_args(Start)))],
+        "n_restarts": [COUNT],
+        "max_iter": [COUNT],
+        "tol": [TOLERANCE],
+    }
+
+    start: Start = "discriminant"
+    n_restarts: int = 1
+    max_iter: int = 500
+    tol: float = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfCore(Options):
+    """A fit to samples in blocks, by Laplace's method.
+
+    Parameters
+    ----------
+    block_size : int, optional
+        Samples of a block, for an array that is memory-mapped, sparse, or too large to be copied.
+        Dask and Zarr arrays are always fitted in blocks, by default their chunks.
+    checkpoint : path, optional
+        Folder to which the fit writes its best parameters every 10 evaluations, and from which an
+        interrupted fit resumes. A checkpoint of other samples or labels is refused.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+    """
+
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "block_size": [COUNT, None],
+        "checkpoint": [str, os.PathLike, None],
+    }
+
+    block_size: int | None = None
+    checkpoint: str | os.PathLike[str] | None = None

@@ -108,5 +108,8 @@ def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
 def _of_draws(model: Any, sections: dict[str, list[summary.Line]]) -> summary.SummaryParts:
     tree, config = model.idata_, model._context.config
     engine = summary.ENGINES[config["inference"]]
-    sections["fit"] = [("engine", engine), *summary.draw_lines(tree, tune=config["tune"])]
+    sections["fit"] = [
+        ("engine", engine),
+        *summary.draw_lines(tree, tune=config["sampling"]["tune"]),
+    ]
     return summary.SummaryParts(sections=sections, if_not_converged=summary.not_mixed(tree))

@@ -12,8 +12,7 @@ from bsdr_models.bsdr import log_density, predict
 from bsdr_models.bsdr.hierarchical import HierarchicalFit, pointwise_log_likelihood
 from bsdr_models.bsdr.mean_field import State
 from bsdr_models.bsdr.predict import DrawPosterior, MeanFieldPosterior
-from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
-from bsdr_models.bsdr.settings import Variant
+from bsdr_models.bsdr.priors import HierarchicalPriors, Priors, Variant
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.inference.coordinate_ascent import FitResult
@@ -64,15 +63,10 @@ class Context(datatree.Context):
         return float(np.sum(np.log(self.attrs.get("y_scale", 1.0))))
 
     @property
-    def priors(self) -> Priors | None:
-        """Hyper-parameters, if the fit has stored them."""
-        return Priors(**self.config["priors"]) if "priors" in self.config else None
-
-    def priors_at(self, attrs: Mapping[str, Any]) -> Priors | HierarchicalPriors:
-        """Hyper-parameters of a fit, given the attributes of its tree."""
-        if self.variant == "hierarchical":
-            return HierarchicalPriors(**self.config["priors"])
-        return replace(Priors(**self.config["priors"]), latent_scale=attrs["latent_scale"])
+    def priors(self) -> Any:
+        """Hyper-parameters of the variant, if the fit has stored them."""
+        kind = HierarchicalPriors if self.variant == "hierarchical" else Priors
+        return kind(**self.config["priors"]) if "priors" in self.config else None
 
     def build(
         self,
@@ -310,7 +304,7 @@ def _densities(
         working = data.design.coordinates(turned.reshape(-1, turned.shape[2]))
         working = np.swapaxes(working.reshape(*turned.shape[:2], -1), 1, 2)
         inside = replace(inside, projection=working)
-        log_p = log_density.log_prior(inside, priors, context.projection_prior)
+        log_p = log_density.log_prior(inside, priors)
         # As the bound, of the standardised targets.
         log_p += groups["log_likelihood"]["y"][0].sum(axis=1) + len(context.X) * context.log_scale
         log_q = log_density.log_q(inside, posterior.state, data, scale)
@@ -329,7 +323,7 @@ def log_prior_group(
     if (priors := context.priors) is None:
         return {}
     stacked = draw_posterior(draws, latent_scale=latent_scale, target=context.target)
-    values = log_density.log_prior(stacked, priors, context.projection_prior)
+    values = log_density.log_prior(stacked, priors)
     return {"log_prior": {"parameters": values.reshape(draws["bias"].shape[:2])}}
 
 

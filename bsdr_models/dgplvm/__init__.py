@@ -7,11 +7,21 @@ _PUBLIC = {
     "SPEC": "spec",
     "DGPLVMClassifier": "estimator",
     "LogNormal": "priors",
+    "Mapping": "settings",
+    "Optimization": "settings",
     "Priors": "priors",
     "build_model": "model",
 }
 
-__all__ = ["SPEC", "DGPLVMClassifier", "LogNormal", "Priors", "build_model"]
+__all__ = [
+    "SPEC",
+    "DGPLVMClassifier",
+    "LogNormal",
+    "Mapping",
+    "Optimization",
+    "Priors",
+    "build_model",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -62,7 +62,10 @@ def learn_draws(
         If the density has no finite integral, or samples are not embedded by the mapping.
     """
     if options.placement != "map":
-        raise ValueError("inference='nuts' and 'advi' need placement='map' and mapping='kernel'")
+        raise ValueError(
+            "inference='nuts' and 'advi' need samples that are embedded by the mapping, with "
+            "placement='map' and kind='kernel'"
+        )
     mode = find_mode(task, options, rng=rng)
     sampling.check(task, mode)
     sampled = sampling.sample(engine, task, mode, schedule=schedule, rng=rng)

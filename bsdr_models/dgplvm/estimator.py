@@ -1,22 +1,19 @@
 """Scikit-learn classifier of D-GPLVM."""
 
 import warnings
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import xarray as xr
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import LatentSpaceEstimator, ProbabilisticClassifier
 from bsdr_models.block_sources import by_blocks
 from bsdr_models.checks import (
-    check_choice,
-    check_count,
-    check_jobs,
     check_latent,
-    check_tol,
     feature_names,
     fit_scaler,
     one_thread,
@@ -30,13 +27,13 @@ from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.paper.fit import learn_paper
 from bsdr_models.dgplvm.predict import LikelihoodEmbedder, MappingEmbedder, Posterior
 from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.settings import N_DRAWS, Mapping, Optimization
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dgplvm.summary_parts import summary_parts
 from bsdr_models.frames import require_targets, sample_labels, validate_samples
 from bsdr_models.inference.datatree import Context
-from bsdr_models.inference.sampling import Schedule
-from bsdr_models.inputs import check_number
 from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.options import COUNT, N_JOBS, Sampling
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.summary import SummaryParts
 from bsdr_models.unlabeled import encode_known, known_entries
@@ -59,47 +56,23 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
     inference : {"map", "nuts", "advi"}, default="map"
         Maximum a posteriori, NUTS or ADVI. The last two compile the PyMC model and need
         ``variant="whitened"``.
-    weight : float, optional
-        Weight of the discriminative prior. Whitened: per labelled sample and effective feature,
-        10 by default; ``numpy.inf`` is the closed-form limit, a penalised kernel discriminant
-        analysis. Paper: 1 / sigma_d**2, 1e4 by default.
-    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher"}
-        Measure of class separation. "auto" is the paper's tr(S_b^-1 S_w) with fewer components
-        than classes, else tr(S_t^-1 S_w); local Fisher lets a class have several clusters.
-    mapping : {"kernel", "none"}, default="kernel"
-        Whether latent coordinates are a smooth function of the features.
-    n_centres : int, optional
-        Training samples at which the mapping has kernels: by default all, or 300 of more than
-        2000; the cost is then linear in the number of samples.
-    map_width, map_noise : float or "cv", default="cv"
-        Width g and noise lambda of the mapping; "cv" minimises the leave-one-out error of the
-        class indicators.
-    placement : {"auto", "map", "likelihood"}, default="auto"
-        How samples are embedded: by the mapping, or by their likelihood, Eq. (14) of [1]_.
-    approximation : {"auto", "laplace", "ep"}, default="auto"
-        Of the classifier. "auto" is Laplace's for two classes or more than 2000 samples, else
-        expectation propagation.
-    reuse_kernel : bool, default=False
-        Whether the classifier reuses the kernel of the features, as in Section 5 of [1]_, instead
-        of fitting its own.
+    priors : Priors, optional
+        Hyper-parameters, such as weight and criterion of the discriminative prior, see
+        :class:`bsdr_models.dgplvm.Priors`.
+    mapping : Mapping, optional
+        Back-constraint and embedding of new samples, see :class:`bsdr_models.dgplvm.Mapping`.
     unlabeled : scalar, optional
         Value of y that marks a missing label. NaN stands for all kinds of missing values.
-    priors : Priors, optional
-        Hyper-parameters.
     standardize : bool or "auto", default="auto"
         Whether to scale each feature to unit variance, or all by a common factor. "auto" scales
         each if a few features have most of the variance, as with different units.
-    n_restarts : int, default=1
-        Initialisations of the optimiser, in this order: class indicators (not for the paper's
-        variant), principal components, discriminants, shrunken discriminants, random. More than
-        one shows whether the optimum is unique.
-    max_iter : int, default=500
-        Iterations per initialisation.
-    tol : float, default=1e-6
-        The optimiser has converged when an iteration gains less than about this many nats.
-    draws, tune, chains : int
-        Draws, tuning steps and chains of the samplers. Predictions average over at most 50 evenly
-        spaced draws, each of which needs a classifier of its own.
+    sampling : Sampling, optional
+        Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
+        average over evenly spaced draws, each of which needs a classifier of its own: as many as
+        bring the standard error of a probability below 0.01, or 256 MiB allow.
+    optimization : Optimization, optional
+        Restarts, iterations and tolerance of the search, and approximation of the classifier, see
+        :class:`bsdr_models.dgplvm.Optimization`.
     n_jobs : int, optional
         Initialisations that run in parallel, by joblib as in scikit-learn: None is 1 unless a
         ``joblib.parallel_config`` says otherwise, -1 is all cores. It does not change the result.
@@ -181,6 +154,24 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
     """
 
     _spec = SPEC
+    _option_types: ClassVar[dict[str, type[Any]]] = {
+        "priors": Priors,
+        "mapping": Mapping,
+        "sampling": Sampling,
+        "optimization": Optimization,
+    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [COUNT, None],
+        "variant": [StrOptions(set(get_args(settings.Variant)))],
+        "inference": [StrOptions(set(get_args(settings.Inference)))],
+        "priors": [Priors, None],
+        "mapping": [Mapping, None],
+        "standardize": ["boolean", StrOptions({"auto"})],
+        "sampling": [Sampling, None],
+        "optimization": [Optimization, None],
+        "n_jobs": N_JOBS,
+        "progressbar": ["boolean"],
+    }
 
     def __init__(
         self,
@@ -188,24 +179,12 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
         *,
         variant: settings.Variant = "whitened",
         inference: settings.Inference = "map",
-        weight: float | None = None,
-        criterion: settings.CriterionName = "auto",
-        mapping: settings.MappingName = "kernel",
-        n_centres: int | None = None,
-        map_width: float | Literal["cv"] = "cv",
-        map_noise: float | Literal["cv"] = "cv",
-        placement: settings.PlacementName = "auto",
-        approximation: settings.ApproximationName = "auto",
-        reuse_kernel: bool = False,
-        unlabeled: Any = None,
         priors: Priors | None = None,
+        mapping: Mapping | None = None,
+        unlabeled: Any = None,
         standardize: bool | Literal["auto"] = "auto",
-        n_restarts: int = 1,
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        draws: int = 1000,
-        tune: int = 1000,
-        chains: int = 4,
+        sampling: Sampling | None = None,
+        optimization: Optimization | None = None,
         n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
@@ -213,24 +192,12 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
         self.n_components = n_components
         self.variant = variant
         self.inference = inference
-        self.weight = weight
-        self.criterion = criterion
-        self.mapping = mapping
-        self.n_centres = n_centres
-        self.map_width = map_width
-        self.map_noise = map_noise
-        self.placement = placement
-        self.approximation = approximation
-        self.reuse_kernel = reuse_kernel
-        self.unlabeled = unlabeled
         self.priors = priors
+        self.mapping = mapping
+        self.unlabeled = unlabeled
         self.standardize = standardize
-        self.n_restarts = n_restarts
-        self.max_iter = max_iter
-        self.tol = tol
-        self.draws = draws
-        self.tune = tune
-        self.chains = chains
+        self.sampling = sampling
+        self.optimization = optimization
         self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
@@ -258,9 +225,9 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
             no feature varies, or an argument is out of range.
         """
         self._reset()
+        self._check_arguments()
         require_targets(self, y)
         samples, X = sample_labels(X), validate_samples(self, X, reset=True, least=2)
-        priors = self._check_arguments()
         given, known = known_entries(y, self.unlabeled)
         self.classes_, index = encode_known(given, known)
         check_consistent_length(X, index)
@@ -268,7 +235,7 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
             check_consistent_length(X, sequence)
             check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
         rng = as_generator(self.random_state)
-        task = self._make_task(self._scale(X), index, priors, sequence)
+        task = self._make_task(self._scale(X), index, sequence)
         with one_thread(), self._fitting(X.shape):
             self._set_fitted(self._learn(task, sequence, rng), task, given.ravel(), samples)
         return self
@@ -283,51 +250,29 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
             self.inference,
             task,
             options,
-            schedule=Schedule(
-                draws=int(self.draws),
-                tune=int(self.tune),
-                chains=int(self.chains),
-                progressbar=self.progressbar,
-            ),
+            schedule=self._schedule(N_DRAWS),
             rng=rng,
         )
 
-    def _check_arguments(self) -> Priors:
-        """Validate arguments that need no data, and return the priors."""
-        for name, choices in settings.CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
-        for name in ("n_restarts", "max_iter", "draws", "tune", "chains"):
-            check_count(name, getattr(self, name))
-        for name in ("n_components", "n_centres"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-        check_tol(self.tol)
-        check_jobs(self.n_jobs)
-        for name in ("map_width", "map_noise"):
-            settings.candidates(name, getattr(self, name))
-        if not isinstance(self.reuse_kernel, bool | np.bool_):
-            raise ValueError(f"reuse_kernel must be a bool, got {self.reuse_kernel!r}")
-        if not isinstance(self.standardize, bool | np.bool_) and self.standardize != "auto":
-            raise ValueError(f"standardize must be a bool or 'auto', got {self.standardize!r}")
-        if self.weight is not None:
-            check_number("weight", self.weight, infinite=self.variant == "whitened")
-        if self.variant == "paper" and self.inference != "map":
-            raise ValueError(
-                f"variant='paper' has inference='map' only, got {self.inference!r}: its density "
-                "has no finite integral"
-            )
-        if self.mapping == "none" and self.placement == "map":
-            raise ValueError("placement='map' needs mapping='kernel'")
-        priors = Priors() if self.priors is None else self.priors
-        if not isinstance(priors, Priors):
-            raise ValueError(f"priors must be a dgplvm Priors, got {type(priors).__name__}")
-        return priors
+    def _check_arguments(self) -> None:
+        """Validate arguments that need no data."""
+        self._validate_params()
+        if self.variant == "paper":
+            if self.inference != "map":
+                raise ValueError(
+                    f"variant='paper' has inference='map' only, got {self.inference!r}: its "
+                    "density has no finite integral"
+                )
+            if self._option("priors").weight == np.inf:
+                raise ValueError("variant='paper' needs a finite weight")
 
-    def _make_task(self, X: FloatArray, index: IntArray, priors: Priors, sequence: Any) -> Task:
+    def _make_task(self, X: FloatArray, index: IntArray, sequence: Any) -> Task:
+        priors, mapping = self._option("priors"), self._option("mapping")
         n_classes = len(self.classes_)
         n_components = int(settings.choose_components(self.n_components, n_classes))
         self._check_centres(n_components)
-        weight = settings.WEIGHTS[self.variant] if self.weight is None else float(self.weight)
+        given = priors.weight
+        weight = settings.WEIGHTS[self.variant] if given is None else float(given)
         return Task(
             X=X,
             y_index=index,
@@ -335,34 +280,35 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
             n_components=n_components,
             priors=priors,
             weight=weight,
-            criterion=settings.choose_criterion(self.criterion, n_components, n_classes),
-            n_centres=0 if self.mapping == "none" else self.n_centres,
+            criterion=settings.choose_criterion(priors.criterion, n_components, n_classes),
+            n_centres=0 if mapping.kind == "none" else mapping.n_centres,
             dynamics=None if sequence is None else Dynamics.of(sequence),
         )
 
     def _check_centres(self, n_components: int) -> None:
         """Raise a ValueError if the paper's mapping has too few centres for its components."""
-        if self.variant != "paper" or self.mapping == "none" or self.n_centres is None:
+        mapping: Mapping = self._option("mapping")
+        if self.variant != "paper" or mapping.kind == "none" or mapping.n_centres is None:
             return
-        if self.n_centres < n_components:
+        if mapping.n_centres < n_components:
             raise ValueError(
-                f"n_centres={self.n_centres} must be at least n_components={n_components} for "
+                f"n_centres={mapping.n_centres} must be at least n_components={n_components} for "
                 "variant='paper': the latent coordinates are linear in that many kernels"
             )
 
     def _options(self, n_samples: int) -> Options:
-        placement = "map" if self.placement == "auto" else self.placement
+        mapping, optimization = self._option("mapping"), self._option("optimization")
         return Options(
             approximation=settings.choose_approximation(
-                self.approximation, len(self.classes_), n_samples
+                optimization.approximation, len(self.classes_), n_samples
             ),
-            placement="likelihood" if self.mapping == "none" else placement,
-            reuse_kernel=self.reuse_kernel,
-            widths=settings.candidates("map_width", self.map_width),
-            noises=settings.candidates("map_noise", self.map_noise),
-            n_starts=int(self.n_restarts),
-            max_iter=int(self.max_iter),
-            tol=self.tol,
+            placement=mapping.embedding,
+            reuse_kernel=self._option("priors").reuse_kernel,
+            widths=mapping.widths,
+            noises=mapping.noises,
+            n_starts=int(optimization.n_restarts),
+            max_iter=int(optimization.max_iter),
+            tol=optimization.tol,
             progressbar=self.progressbar,
             n_jobs=self.n_jobs,
         )
@@ -390,7 +336,7 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
             index=task.y_index,
             feature_names=feature_names(self),
             labels=self.classes_,
-            config=self._config(priors=task.priors),
+            config=self._config(),
             attrs={
                 "variant": self.variant,
                 "weight": task.weight,
@@ -416,17 +362,21 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
             warnings.warn(message, UserWarning, stacklevel=3)
         if result.sampled is not None:
             self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=4)
-            self.n_iter_ = self.idata_["posterior"].sizes["draw"] + int(self.tune)
+            tune = self._schedule(N_DRAWS).tune
+            self.n_iter_ = self.idata_["posterior"].sizes["draw"] + tune
         elif not (self.converged_ or self.interrupted_):
+            max_iter = self._option("optimization").max_iter
             warnings.warn(
-                f"the search stopped after max_iter={self.max_iter} iterations; the result is "
+                f"the search stopped after max_iter={max_iter} iterations; the result is "
                 "usable, but a larger max_iter brings it closer to the optimum",
                 ConvergenceWarning,
                 stacklevel=3,
             )
 
     def _selected_params(self) -> dict[str, Any]:
-        return {**self._learned.settings, "standardize": self.standardized_}
+        chosen = self._learned.settings
+        found = {f"mapping__{name.removeprefix('map_')}": value for name, value in chosen.items()}
+        return {**found, "standardize": self.standardized_}
 
     def _summary_parts(self) -> SummaryParts:
         return summary_parts(self)

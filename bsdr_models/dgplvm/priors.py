@@ -2,8 +2,11 @@
 
 import math
 from dataclasses import dataclass, fields
+from typing import Literal, get_args
 
 from bsdr_models.inputs import check_number
+
+CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total", "local_fisher"]
 
 # Bound of the mode, in standard deviations of the logarithm.
 BOX = 5.0
@@ -51,12 +54,21 @@ class LogNormal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priors:
-    """Hyper-parameters of the well-posed model.
+    """Hyper-parameters.
 
-    Latent coordinates have unit variance, and features are in units of their mean variance.
+    All but the first two and ``reuse_kernel`` are of the well-posed model, where latent coordinates
+    have unit variance, and features are in units of their mean variance.
 
     Parameters
     ----------
+    weight : float, optional
+        Weight of the discriminative prior. Whitened variant: per labelled sample and effective
+        feature, 10 by default; ``numpy.inf`` is the closed-form limit, a penalised kernel
+        discriminant analysis. Paper's variant: 1 / sigma_d**2, 1e4 by default.
+    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher"}
+        Measure of class separation in the discriminative prior. "auto" is the paper's
+        tr(S_b^-1 S_w) with fewer components than classes, else tr(S_t^-1 S_w); local Fisher lets a
+        class have several clusters.
     signal_variance : LogNormal
         a: explained variance of the features. A wide prior has a second optimum, in which many
         samples of curved classes are explained without noise.
@@ -76,6 +88,9 @@ class Priors:
         In units of the root mean square distance of the class centroids from their mean.
     linear_variance : LogNormal
         Variance of its linear part.
+    reuse_kernel : bool, default=False
+        Whether the classifier has the kernel of the features, as in Section 5 of the paper, instead
+        of a kernel of its own.
 
     Raises
     ------
@@ -83,6 +98,8 @@ class Priors:
         If a hyper-parameter has the wrong type or is not positive.
     """
 
+    weight: float | None = None
+    criterion: CriterionName = "auto"
     signal_variance: LogNormal = LogNormal(0.3, 0.15)
     lengthscale: LogNormal = LogNormal(1.0, 0.02)
     noise_variance: LogNormal = LogNormal(0.7, 0.3)
@@ -91,15 +108,22 @@ class Priors:
     nonlinear_variance: LogNormal = LogNormal(math.exp(-1.6), 1.5)
     classifier_lengthscale: LogNormal = LogNormal(1.0, 0.35)
     linear_variance: LogNormal = LogNormal(math.exp(3.0), 0.7)
+    reuse_kernel: bool = False
 
     def __post_init__(self) -> None:
+        if self.weight is not None:
+            check_number("weight", self.weight, infinite=True)
+        if self.criterion not in get_args(CriterionName):
+            names = get_args(CriterionName)
+            raise ValueError(f"criterion must be one of {names}, got {self.criterion!r}")
+        if not isinstance(self.reuse_kernel, bool):
+            raise ValueError(f"reuse_kernel must be a bool, got {self.reuse_kernel!r}")
+        for name in ("map_dof", "map_mean_variance"):
+            check_number(name, getattr(self, name))
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.type is LogNormal or field.type == "LogNormal":
-                if not isinstance(value, LogNormal):
-                    raise ValueError(f"{field.name} must be a LogNormal, got {value!r}")
-            else:
-                check_number(field.name, value)
+            if field.type is LogNormal and not isinstance(value, LogNormal):
+                raise ValueError(f"{field.name} must be a LogNormal, got {value!r}")
 
     @property
     def kernel(self) -> tuple[LogNormal, LogNormal, LogNormal]:

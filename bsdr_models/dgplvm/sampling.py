@@ -115,7 +115,7 @@ def check(task: Task, mode: MapFit) -> None:
     if task.dynamics is not None:
         raise ValueError("sampling does not support sequences; use inference='map'")
     if not isinstance(mode.mapping_prior, DenseMapping):
-        raise ValueError("sampling needs a dense mapping (n_centres=None, mapping='kernel')")
+        raise ValueError("sampling needs a dense mapping (n_centres=None, kind='kernel')")
 
 
 def declare_model(task: Task, mode: MapFit, *, density: Any = None) -> Any:

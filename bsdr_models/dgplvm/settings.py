@@ -1,33 +1,24 @@
-"""Arguments of the estimator: allowed values and resolution of defaults."""
+"""Option objects of D-GPLVM, and resolution of defaults."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from sklearn.utils._param_validation import StrOptions
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.learn import Approximation
 from bsdr_models.dgplvm.map_search import EXACT_SAMPLES
 from bsdr_models.dgplvm.mapping_selection import NOISES, WIDTHS
-from bsdr_models.inputs import check_number
 from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.options import COUNT, POSITIVE, TOLERANCE, Options
 
-type Variant = Literal["whitened", "paper"]
-type Inference = Literal["map", "nuts", "advi"]
-type CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total", "local_fisher"]
-type MappingName = Literal["kernel", "none"]
-type PlacementName = Literal["auto", "map", "likelihood"]
-type ApproximationName = Literal["auto", "laplace", "ep"]
+Variant = Literal["whitened", "paper"]
+Inference = Literal["map", "nuts", "advi"]
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "variant": ("whitened", "paper"),
-    "inference": ("map", "nuts", "advi"),
-    "criterion": ("auto", "trace_ratio", "inverse_trace", "total", "local_fisher"),
-    "mapping": ("kernel", "none"),
-    "placement": ("auto", "map", "likelihood"),
-    "approximation": ("auto", "laplace", "ep"),
-}
+# Draws of a chain.
+N_DRAWS = 1000
 # Default weight by variant: per labelled sample and effective feature, and 1 / sigma_d**2.
 WEIGHTS = {"whitened": 10.0, "paper": 1e4}
 # Relative participation ratio of the variances below which features have different units.
@@ -36,13 +27,100 @@ SAME_UNITS = 0.25
 HUGE = 1e200
 
 
-def candidates(name: str, value: Any) -> Sequence[float]:
-    """Candidate values of a setting of the mapping."""
-    if isinstance(value, str):
-        if value != "cv":
-            raise ValueError(f"{name} must be a positive number or 'cv', got {value!r}")
-        return WIDTHS if name == "map_width" else NOISES
-    return (check_number(name, value),)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapping(Options):
+    """Smooth mapping from features to latent coordinates, the back-constraint.
+
+    Parameters
+    ----------
+    kind : {"kernel", "none"}, default="kernel"
+        Whether latent coordinates are a smooth function of the features.
+    n_centres : int, optional
+        Training samples at which the mapping has kernels: by default all, or 300 of more than
+        2000; the cost is then linear in the number of samples.
+    width, noise : float or "cv", default="cv"
+        Width g and noise lambda of the mapping; "cv" minimises the leave-one-out error of the
+        class indicators.
+    placement : {"auto", "map", "likelihood"}, default="auto"
+        How samples are embedded: by the mapping, or by their likelihood, Eq. (14) of the paper.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range, or samples are to be embedded by no mapping.
+    """
+
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "kind": [StrOptions({"kernel", "none"})],
+        "n_centres": [COUNT, None],
+        "width": [POSITIVE, StrOptions({"cv"})],
+        "noise": [POSITIVE, StrOptions({"cv"})],
+        "placement": [StrOptions({"auto", "map", "likelihood"})],
+    }
+
+    kind: Literal["kernel", "none"] = "kernel"
+    n_centres: int | None = None
+    width: float | Literal["cv"] = "cv"
+    noise: float | Literal["cv"] = "cv"
+    placement: Literal["auto", "map", "likelihood"] = "auto"
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        if self.kind == "none" and self.placement == "map":
+            raise ValueError("placement='map' needs kind='kernel'")
+
+    @property
+    def embedding(self) -> str:
+        """How samples are embedded: "map" or "likelihood"."""
+        placement = "map" if self.placement == "auto" else self.placement
+        return "likelihood" if self.kind == "none" else placement
+
+    @property
+    def widths(self) -> Sequence[float]:
+        """Candidates of the width."""
+        return WIDTHS if self.width == "cv" else (float(self.width),)
+
+    @property
+    def noises(self) -> Sequence[float]:
+        """Candidates of the noise."""
+        return NOISES if self.noise == "cv" else (float(self.noise),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimization(Options):
+    """Search of the posterior mode, and approximation of the classifier.
+
+    Parameters
+    ----------
+    n_restarts : int, default=1
+        Initialisations, in this order: class indicators (not for the paper's variant), principal
+        components, discriminants, shrunken discriminants, random. More than one shows whether the
+        optimum is unique.
+    max_iter : int, default=500
+        Iterations per initialisation.
+    tol : float, default=1e-6
+        The optimiser has converged when an iteration gains less than about this many nats.
+    approximation : {"auto", "laplace", "ep"}, default="auto"
+        Posterior of the classifier by Laplace's method or expectation propagation. "auto" is
+        Laplace's for two classes or more than 2000 samples, else expectation propagation.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+    """
+
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_restarts": [COUNT],
+        "max_iter": [COUNT],
+        "tol": [TOLERANCE],
+        "approximation": [StrOptions({"auto", "laplace", "ep"})],
+    }
+
+    n_restarts: int = 1
+    max_iter: int = 500
+    tol: float = 1e-6
+    approximation: Literal["auto", "laplace", "ep"] = "auto"
 
 
 def choose_components(n_components: int | None, n_classes: int) -> int:
@@ -63,7 +141,7 @@ def choose_criterion(criterion: str, n_components: int, n_classes: int) -> str:
 
 
 def choose_approximation(
-    approximation: ApproximationName, n_classes: int, n_samples: int
+    approximation: Literal["auto", "laplace", "ep"], n_classes: int, n_samples: int
 ) -> Approximation:
     """Laplace for two classes, EP for more: the one with the smaller log loss in benchmarks.
 

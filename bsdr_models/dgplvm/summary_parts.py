@@ -39,7 +39,10 @@ def summary_parts(model: Any) -> summary.SummaryParts:
     remarks = [summary.sentence(message) for message in result.warnings]
     if result.sampled is not None:
         engine, tree = summary.ENGINES[config["inference"]], model.idata_
-        sections["fit"] = [("engine", engine), *summary.draw_lines(tree, tune=config["tune"])]
+        sections["fit"] = [
+            ("engine", engine),
+            *summary.draw_lines(tree, tune=config["sampling"]["tune"]),
+        ]
         return summary.SummaryParts(
             sections=sections, remarks=remarks, if_not_converged=summary.not_mixed(tree)
         )

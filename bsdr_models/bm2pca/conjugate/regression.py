@@ -9,7 +9,6 @@ number of plain sweeps.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -18,9 +17,7 @@ from bsdr_models.bm2pca.conjugate import fit as paper
 from bsdr_models.bm2pca.conjugate import mean_field
 from bsdr_models.bm2pca.conjugate.mean_field import Data, State
 from bsdr_models.bm2pca.task import Task
-from bsdr_models.checks import check_choice
 from bsdr_models.inference.parallel import run_tasks
-from bsdr_models.inputs import check_number
 
 # Candidates, for outputs of unit variance, and the default setting.
 COSTS = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -58,27 +55,14 @@ class LossGrid:
         return min(self.settings, key=lambda each: abs(each[0] - COST) + abs(each[1] - EPSILON))
 
 
-def make_loss_grid(C: Any, epsilon: Any) -> LossGrid:
-    """Candidates for the arguments of a regressor.
-
-    Raise a ValueError if one is out of range, or the two have different criteria.
-    """
-    criteria = {value for value in (C, epsilon) if isinstance(value, str)}
-    for name, value in (("C", C), ("epsilon", epsilon)):
-        if isinstance(value, str):
-            check_choice(name, value, ("bound", "cv"))
-    if len(criteria) > 1:
-        raise ValueError(f"C={C!r} and epsilon={epsilon!r} must be chosen by the same criterion")
-    costs = COSTS if isinstance(C, str) else (check_number("C", C, also=", 'bound' or 'cv'"),)
-    if isinstance(epsilon, str):
-        epsilons: tuple[float, ...] = EPSILONS
-    elif isinstance(epsilon, int | float) and not isinstance(epsilon, bool) and epsilon == 0:
-        epsilons = (0.0,)
-    else:
-        epsilons = (check_number("epsilon", epsilon, also=" or 0, 'bound' or 'cv'"),)
+def make_loss_grid(C: float | str, epsilon: float | str) -> LossGrid:
+    """Candidates for the arguments of a regressor."""
+    criteria = [value for value in (C, epsilon) if isinstance(value, str)]
+    costs = COSTS if isinstance(C, str) else (float(C),)
+    epsilons = EPSILONS if isinstance(epsilon, str) else (float(epsilon),)
     return LossGrid(
         settings=tuple((c, w) for c in costs for w in epsilons),
-        criterion=criteria.pop() if criteria else None,
+        criterion=criteria[0] if criteria else None,
     )
 
 

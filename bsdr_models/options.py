@@ -1,0 +1,68 @@
+"""Option objects: arguments of the estimators that are rarely changed, in groups.
+
+An estimator takes an option object or None, its defaults. ``set_params`` replaces single options,
+such as ``sampling__draws``, as do the grids of a search.
+"""
+
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, validate_parameter_constraints
+
+# Constraints of scikit-learn for arguments of estimators and for options.
+COUNT = Interval(Integral, 1, None, closed="left")
+POSITIVE = Interval(Real, 0.0, np.inf, closed="neither")
+TOLERANCE = Interval(Real, 0.0, np.inf, closed="left")
+N_JOBS = [COUNT, Interval(Integral, None, -1, closed="right"), None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Base of the option objects, whose fields are checked when they are made."""
+
+    _constraints: ClassVar[dict[str, list[Any]]] = {}
+
+    def __post_init__(self) -> None:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        name = type(self).__name__
+        validate_parameter_constraints(self._constraints, values, caller_name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling(Options):
+    """Length of a sampler's run.
+
+    Parameters
+    ----------
+    draws : int, optional
+        Draws of each chain; None is the default of the estimator and its engine.
+    tune : int, default=1000
+        Warm-up of each chain of ``"nuts"`` and ``"gibbs"``.
+    chains : int, default=4
+        Chains, or independent populations of particles of ``"smc"``. ADVI returns its draws as one
+        chain.
+
+    Raises
+    ------
+    ValueError
+        If a number is not a positive integer.
+
+    Examples
+    --------
+    >>> from bsdr_models import BSDRClassifier, Sampling
+    >>> model = BSDRClassifier(inference="nuts", sampling=Sampling(draws=500, chains=2))
+    >>> model.set_params(sampling__draws=200).sampling
+    Sampling(draws=200, tune=1000, chains=2)
+    """
+
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "draws": [COUNT, None],
+        "tune": [COUNT],
+        "chains": [COUNT],
+    }
+
+    draws: int | None = None
+    tune: int = 1000
+    chains: int = 4
