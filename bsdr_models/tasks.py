@@ -97,15 +97,26 @@ def outcome_names(tasks: Tasks) -> list[str]:
 def task_coordinates(tasks: Tasks) -> dict[str, Any]:
     """Coordinates of the classes of all tasks."""
     position = np.repeat(np.arange(len(tasks)), [len(classes) for _, classes in tasks])
-    classes = [plain(own) for _, own in tasks]
-    if len({own.dtype.kind for own in classes}) > 1:
-        classes = [own.astype(str) for own in classes]
+    classes = [own.astype(str) if _is_text(tasks) else own for _, own in tasks]
     return {
         OUTCOME_TASK: (LABEL, position),
         OUTCOME_CLASS: (LABEL, np.concatenate(classes)),
     }
 
 
-def plain(values: np.ndarray) -> np.ndarray:
-    """Classes as they are stored in trees and files: numbers, or else text."""
-    return values.astype(str) if values.dtype.kind == "O" else values
+def as_stored(values: np.ndarray, tasks: Tasks) -> np.ndarray:
+    """Classes (N, T) as they are stored in trees and files: text if some are, else numbers."""
+    if _is_text(tasks):
+        names = [{label: str(label) for label in classes.tolist()} for _, classes in tasks]
+        columns = [
+            [own.get(value, str(value)) for value in column]
+            for own, column in zip(names, values.T.tolist(), strict=True)
+        ]
+        return np.array(columns).T
+    if values.dtype == object:
+        values = np.array(values.tolist())
+    return values.astype(str) if values.dtype == object else values
+
+
+def _is_text(tasks: Tasks) -> bool:
+    return any(classes.dtype.kind in "OSU" for _, classes in tasks)

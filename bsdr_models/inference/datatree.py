@@ -35,7 +35,7 @@ from bsdr_models.latent_grid import LogProbabilities, add_class_probability, cla
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.spec import ModelSpec
-from bsdr_models.tasks import plain, task_coordinates
+from bsdr_models.tasks import as_stored, task_coordinates
 
 type InferenceMethod = Literal["smc", "mean_field", "gibbs", "nuts", "advi", "laplace", "map"]
 
@@ -166,7 +166,7 @@ class Context:
     ) -> xr.DataTree:
         """Tree of a fit: groups of the model, and the data unless too large."""
         samples = self.kept if self.samples is None else self.samples
-        groups["observed_data"] = {"y": plain(self.y) if self.tasks else self.y}
+        groups["observed_data"] = {"y": as_stored(self.y, self.tasks) if self.tasks else self.y}
         if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
             groups["constant_data"] = {"X": self.X}
         if self.index is not None:
@@ -218,9 +218,12 @@ class Context:
             group |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
         if y is not None:
             n_samples = len(next(iter(values.values())))
-            group["y"] = plain(np.asarray(y)) if self.tasks else np.asarray(y)
+            group["y"] = np.asarray(y)
             if len(group["y"]) != n_samples:
                 raise ValueError(f"y has {len(group['y'])} samples, X has {n_samples}")
+        if self.tasks:
+            of_tasks = group.keys() & TASK_DIMS.keys()
+            group |= {name: as_stored(group[name], self.tasks) for name in of_tasks}
         dims = {name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()}
         if self.index is not None:
             group["class_frequency"] = self.frequency

@@ -71,8 +71,8 @@ def _stratify_tasks(groups: IntArray, keys: IntArray, n_folds: int) -> IntArray:
     """Fold of each sample, (N,), stratified by the classes of several tasks [1]_.
 
     The smallest class is first. Each of its samples without a fold goes to the fold that has the
-    fewest samples of the class, and among these the fewest of all. The order of tasks makes no
-    difference.
+    fewest samples of the class, and among these the fewest of all. If all samples of a class are in
+    one fold, one of them is never held out. The order of tasks makes no difference.
 
     References
     ----------
@@ -82,17 +82,18 @@ def _stratify_tasks(groups: IntArray, keys: IntArray, n_folds: int) -> IntArray:
     order = np.argsort(keys, kind="stable")
     place = np.argsort(order)
     members = [order[own[order] == group] for own in groups.T for group in np.unique(own[own >= 0])]
+    members.sort(key=lambda own: (len(own), place[own].tolist()))
     fold, total = np.full(len(groups), -1, dtype=np.int64), np.zeros(n_folds, dtype=np.int64)
-    free = (groups >= 0).any(axis=1)
-    free[[own[0] for own in members if len(own) == 1]] = False
-    for own in sorted(members, key=lambda own: (len(own), place[own].tolist())):
+    for own in members:
         count = np.bincount(fold[own][fold[own] >= 0], minlength=n_folds)
-        for sample in own[free[own]]:
+        for sample in own[fold[own] < 0]:
             best = np.lexsort((total, count))[0]
             fold[sample] = best
             count[best] += 1
             total[best] += 1
-        free[own] = False
+    for own in members:
+        if len(np.unique(fold[own])) == 1:
+            fold[own[0]] = -1
     return fold
 
 

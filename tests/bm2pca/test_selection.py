@@ -270,7 +270,7 @@ def test_label_free_path_scores_are_those_of_single_fits(strategy, monkeypatch):
     monkeypatch.setattr(label_free, "PATH_ITER", 2000)
     monkeypatch.setattr(label_free, "PATH_TOL", 1e-4)
     monkeypatch.setattr(label_free, "PATH_SUBSPACE_TOL", 1e-10)
-    path = label_free.path_scores(task, TRAIN, TEST, scales=(1.0, np.inf), cost=10.0)
+    path = label_free.path_scores(task, TRAIN, TEST, scales=(1.0, np.inf), costs=(10.0,))
     for scores, scale in zip(path, (1.0, np.inf), strict=True):
         fit = label_free.fit(task.subset(TRAIN), cost=10.0, scale=scale, max_iter=2000)
         np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
@@ -284,7 +284,7 @@ def test_row_space_coordinates_give_the_same_scores(strategy, sparse):
     reduced = task.reduced()
     assert reduced.X.shape == (18, 18)
     assert not hasattr(reduced.X, "nnz")
-    scales = {"scales": (1.0, np.inf), "cost": 10.0}
+    scales = {"scales": (1.0, np.inf), "costs": (10.0,)}
     a, b = (label_free.path_scores(t, TRAIN, TEST, **scales) for t in (task, reduced))
     np.testing.assert_allclose(a, b, atol=2e-3)
     seeing = {"costs": (10.0,), "sweeps": (1, 4)}

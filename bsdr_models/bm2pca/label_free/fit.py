@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -186,19 +187,18 @@ def path_scores(
     test: IntArray,
     *,
     scales: Sequence[float],
-    cost: float,
+    costs: Sequence[float],
     quick: bool = False,
 ) -> FloatArray:
-    """Held-out class scores in the metric of every scale, (G, M, K).
+    """Held-out class scores for every cost and metric scale, (G, M, K), costs first.
 
     If ``quick``, classifiers one-vs-rest have the covariances of their first sweep. The order of
     the candidates is the same, but their best temperatures are not.
     """
     own = task.subset(train)
     (spectrum, signs), X = learn_within_class(own), task.X[test]
-    found = []
-    for scale in scales:
-        metric = metric_of(spectrum, scale)
+    found, metrics = [], [metric_of(spectrum, scale) for scale in scales]
+    for cost, metric in product(costs, metrics):
         A = metric.transform(X)
         if task.strategy == "shared":
             settings = _settings(task, cost)

@@ -151,11 +151,8 @@ def path_scores(
 ) -> FloatArray:
     """Held-out class scores of every candidate, (G, M, K)."""
     if variant == "label_free":
-        found = [
-            label_free.path_scores(task, train, test, scales=grid.scales, cost=cost, quick=quick)
-            for cost in grid.costs
-        ]
-        return np.concatenate(found)
+        settings: dict[str, Any] = {"scales": grid.scales, "costs": grid.costs}
+        return label_free.path_scores(task, train, test, quick=quick, **settings)
     sweeps = grid.sweeps or (CONVERGED,)
     options: dict[str, Any] = {"costs": grid.costs, "sweeps": sweeps, "rng": rng}
     return paper.path_scores(task, train, test, **options)
