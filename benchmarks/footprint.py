@@ -35,7 +35,7 @@ class Case:
     mib: float | None = None
 
 
-PAPER: dict[str, Any] = {"variant": "paper", "projection_prior": "columnwise"}
+PAPER: dict[str, Any] = {"variant": "paper", "priors__projection_prior": "columnwise"}
 LONG = (100_000, 64, 10)
 # Iterations of memory measurements.
 FEW = 30
@@ -45,7 +45,7 @@ CASES = (
     Case(name="Wine, the default", arguments={}, seconds=5.0),
     Case(
         name="N = 100 000, D = 64, entrywise",
-        arguments={"variant": "paper", "n_components": 5, "max_iter": FEW},
+        arguments={"variant": "paper", "n_components": 5, "optimization__max_iter": FEW},
         sizes=LONG,
         mib=1024.0,
     ),
@@ -58,7 +58,7 @@ CASES = (
     *(
         Case(
             name=f"N = 300, D = 15 000, {prior}",
-            arguments={**PAPER, "projection_prior": prior, "n_components": 4},
+            arguments={**PAPER, "priors__projection_prior": prior, "n_components": 4},
             sizes=WIDE,
             seconds=120.0,
             mib=4096.0,
@@ -94,7 +94,7 @@ def child(case: Case) -> dict[str, float]:
     before, wall, cpu = peak(), time.perf_counter(), time.process_time()
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of convergence: it is reported
-        model = BSDRClassifier(**case.arguments, random_state=0).fit(X, y)
+        model = BSDRClassifier(random_state=0).set_params(**case.arguments).fit(X, y)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     accuracy = float(np.mean(model.predict(X) == y))
     bounds = getattr(model, "lower_bounds_", np.zeros(1))

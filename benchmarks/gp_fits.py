@@ -4,7 +4,7 @@ import numpy as np
 
 from benchmarks.gp_likelihood import LOG_KERNEL, N_FEATURES, exact_floor, problem
 from benchmarks.timing import Work, medians
-from bsdr_models import DGPLVMClassifier
+from bsdr_models import DGPLVMClassifier, DGPLVMMapping
 from bsdr_models.dgplvm.back_constraint import DenseMapping, centroid_weights
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.objective import Objective
@@ -64,10 +64,14 @@ def fits_and_placement() -> list[list[str]]:
     new, truth = curved(N_NEW, 2)
     lines = []
     for placement, aim in PLACEMENT_AIMS.items():
-        model = DGPLVMClassifier(placement=placement).fit(X, y)
+        model = DGPLVMClassifier(mapping=DGPLVMMapping(placement=placement)).fit(X, y)
         assert model.score(new, truth) > 0.9
         fit, place = medians(
-            Work(run=lambda _, how=placement: DGPLVMClassifier(placement=how).fit(X, y)),
+            Work(
+                run=lambda _, how=placement: DGPLVMClassifier(
+                    mapping=DGPLVMMapping(placement=how)
+                ).fit(X, y)
+            ),
             Work(run=lambda _, model=model: model.transform(new)),
         )
         lines.append([placement, f"{fit:.3f}", f"{1e3 * place:.1f}", f"{1e3 * aim:g}"])

@@ -20,6 +20,7 @@ from sklearn.datasets import load_digits, load_wine
 
 from benchmarks.evidence.page import table as as_markdown
 from benchmarks.timing import Work, machine, medians
+from bsdr_models import Priors
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
@@ -33,7 +34,7 @@ N_NEW = 1000
 MODELS: dict[str, Callable[[], Any]] = {
     "BSDR": lambda: BSDRClassifier(2, random_state=0),
     "BSDR, one fit": lambda: BSDRClassifier(
-        2, variant="paper", projection_prior="columnwise", random_state=0
+        2, variant="paper", priors=Priors(projection_prior="columnwise"), random_state=0
     ),
     "BM2PCA": lambda: BM2PCAClassifier(2, random_state=0),
     "D-GPLVM": lambda: DGPLVMClassifier(2, random_state=0),

@@ -65,9 +65,8 @@ def started(case: Case, data: Data) -> State:
     """A state a few sweeps into a fit."""
     state = mean_field.init(
         data,
-        PRIORS,
+        replace(PRIORS, projection_prior=case.prior),
         n_components=case.r,
-        projection_prior=case.prior,
         rng=np.random.default_rng(0),
     )
     for _ in range(N_WARM):

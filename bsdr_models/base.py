@@ -142,18 +142,16 @@ class Estimator(BaseEstimator, ABC):
         Parameters
         ----------
         deep : bool
-            Also those of option objects and hyper-parameters, such as ``sampling__draws``.
+            Also those of given option objects and hyper-parameters, such as ``sampling__draws``.
 
         Returns
         -------
         dict
         """
         params: dict[str, Any] = super().get_params(deep=False)
-        if deep:
-            for name in self._option_types:
-                option = self._option(name)
-                if is_dataclass(option):
-                    params |= {f"{name}__{f.name}": getattr(option, f.name) for f in fields(option)}
+        for name, option in list(params.items()):
+            if deep and name in self._option_types and is_dataclass(option):
+                params |= {f"{name}__{f.name}": getattr(option, f.name) for f in fields(option)}
         return params
 
     def set_params(self, **params: Any) -> Self:

@@ -25,7 +25,7 @@ def by_blocks[M: Callable[..., Any]](method: M) -> M:
 
     @wraps(method)
     def called(model: Any, X: Any, **options: Any) -> Any:
-        block_size = getattr(model, "block_size", None)
+        block_size = getattr(getattr(model, "out_of_core", None), "block_size", None)
         if not (is_block_source(X) or (block_size is not None and is_read_by_block(X))):
             return method(model, X, **options)
         check_is_fitted(model)

@@ -133,37 +133,6 @@ def units_of_samples(X: FloatArray, *, standardize: bool) -> Iterator[None]:
         ) from error
 
 
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Raise a ValueError unless `value` is one of the choices."""
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {choices}, got {value!r}")
-
-
-def check_count(name: str, value: Any) -> None:
-    """Raise a ValueError unless `value` is a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be a positive integer, got {value!r}")
-
-
-def check_flag(name: str, value: Any) -> None:
-    """Raise a ValueError unless `value` is a bool."""
-    if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} must be True or False, got {value!r}")
-
-
-def check_jobs(n_jobs: Any) -> None:
-    """Raise a ValueError unless `n_jobs` is a number of workers in joblib's sense."""
-    whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
-    if n_jobs is not None and (not whole or n_jobs == 0):
-        raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}")
-
-
-def check_tol(tol: Any) -> None:
-    """Raise a ValueError unless `tol` is a non-negative finite number."""
-    if isinstance(tol, bool) or not isinstance(tol, Real) or not 0.0 <= float(tol) < np.inf:
-        raise ValueError(f"tol must be a finite number of nats >= 0, got {tol!r}")
-
-
 def warn_not_converged(max_iter: int, tol: float, *, stacklevel: int = 3) -> None:
     """Warn that mean field reached its maximum number of iterations."""
     warnings.warn(

@@ -11,11 +11,20 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval, validate_parameter_constraints
 
-# Constraints of scikit-learn for arguments of estimators and for options.
-COUNT = Interval(Integral, 1, None, closed="left")
-POSITIVE = Interval(Real, 0.0, np.inf, closed="neither")
-TOLERANCE = Interval(Real, 0.0, np.inf, closed="left")
-N_JOBS = [COUNT, Interval(Integral, None, -1, closed="right"), None]
+
+class Number(Interval):
+    """Interval of numbers, to which True and False do not belong."""
+
+    def is_satisfied_by(self, val: Any) -> bool:
+        """Whether the value is a number in the interval."""
+        return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
+
+
+# Constraints for arguments of estimators and for options.
+COUNT = Number(Integral, 1, None, closed="left")
+POSITIVE = Number(Real, 0.0, np.inf, closed="neither")
+TOLERANCE = Number(Real, 0.0, np.inf, closed="left")
+N_JOBS = [COUNT, Number(Integral, None, -1, closed="right"), None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

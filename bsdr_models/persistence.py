@@ -8,7 +8,7 @@ import secrets
 import shutil
 from contextlib import suppress
 from copy import copy
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePath
@@ -24,7 +24,7 @@ from bsdr_models.base import Estimator
 __all__ = ["load", "save"]
 
 # To raise when fitted attributes change; fields of dataclasses are compared automatically.
-SCHEMA = 3
+SCHEMA = 4
 HEADER = "bsdr_models.json"
 # Further trusted types of other packages.
 OTHERS = ("scipy.sparse._csr.csr_array",)
@@ -78,9 +78,10 @@ def _pack(estimator: Estimator) -> bytes:
         state["_tree"] = {
             node.path: node.to_dataset(inherit=False).to_dict(data="array") for node in tree.subtree
         }
-    # Classes of paths depend on the platform.
-    paths = [key for key, value in state.items() if isinstance(value, PurePath)]
-    state.update({key: str(state[key]) for key in paths})
+    out_of_core: Any = state.get("out_of_core")
+    if isinstance(path := getattr(out_of_core, "checkpoint", None), PurePath):
+        # Classes of paths depend on the platform.
+        state["out_of_core"] = replace(out_of_core, checkpoint=str(path))
     try:
         contents = skops.io.dumps(stored, compression=ZIP_DEFLATED, compresslevel=1)
     except Exception as error:  # arguments of the user may have any type
@@ -88,7 +89,7 @@ def _pack(estimator: Estimator) -> bytes:
     classes = {name: _fields(name) for name in skops.io.get_untrusted_types(data=contents)}
     if foreign := [name for name in classes if classes[name] is None and name not in OTHERS]:
         raise TypeError(f"an argument or attribute cannot be saved: a {' or '.join(foreign)}")
-    header = {"version": _version(), "schema": SCHEMA, "classes": classes, "paths": paths}
+    header = {"version": _version(), "schema": SCHEMA, "classes": classes}
     buffer = io.BytesIO(contents)
     with ZipFile(buffer, "a") as archive:
         archive.writestr(HEADER, json.dumps(header))
@@ -111,7 +112,6 @@ def _unpack(contents: bytes) -> Estimator:
     if not isinstance(estimator, Estimator):
         raise ValueError(f"it holds a {type(estimator).__qualname__}")
     state: dict[str, Any] = estimator.__dict__
-    state.update({key: Path(state[key]) for key in header["paths"]})
     if hasattr(type(estimator), "idata_"):
         groups = {key: xr.Dataset.from_dict(group) for key, group in state["_tree"].items()}
         state["_tree"] = xr.DataTree.from_dict(groups)

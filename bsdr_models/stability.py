@@ -15,15 +15,16 @@ import xarray as xr
 from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
+from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.arrays import IntArray
-from bsdr_models.checks import check_count, check_flag, check_jobs
 from bsdr_models.dims import FEATURE, LABEL
 from bsdr_models.effects import Effects, read_effects
 from bsdr_models.frames import read_targets
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.options import COUNT, N_JOBS, Number
 from bsdr_models.rng import RandomState, as_generator
 
 
@@ -110,21 +111,24 @@ def feature_stability(
     >>> stability["selected"].sizes["refit"], stability.attrs["n_selected"]
     (4, 4)
     """
-    check_count("n_resamples", n_resamples)
-    check_flag("replace", replace)
-    check_flag("progressbar", progressbar)
-    check_jobs(n_jobs)
-    number = isinstance(fraction, Real) and not isinstance(fraction, bool)
-    if not number or not 0.0 < fraction <= 1.0 or (fraction == 1.0 and not replace):
-        raise ValueError(
-            "fraction must lie in (0, 1), or be 1 with replace=True, for refits to differ; got "
-            f"{fraction!r}"
-        )
+    validate_parameter_constraints(
+        {
+            "n_resamples": [COUNT],
+            "n_selected": [COUNT, None],
+            "fraction": [Number(Real, 0.0, 1.0, closed="right")],
+            "replace": ["boolean"],
+            "n_jobs": N_JOBS,
+            "progressbar": ["boolean"],
+        },
+        locals(),
+        caller_name="feature_stability",
+    )
+    if fraction == 1.0 and not replace:
+        raise ValueError("fraction=1 needs replace=True, for refits to differ")
     check_consistent_length(X, y)
     n_features = np.shape(X)[1] if len(np.shape(X)) == 2 else 1
     if n_selected is None:
         n_selected = max(1, min(10, n_features // 3))
-    check_count("n_selected", n_selected)
     if n_selected > n_features:
         raise ValueError(f"n_selected={n_selected} exceeds the number of features, {n_features}")
     rng = as_generator(random_state)

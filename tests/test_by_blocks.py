@@ -4,12 +4,22 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
-from bsdr_models import BM2PCAClassifier, DGPLVMClassifier, MNPClassifier
+from bsdr_models import (
+    BM2PCAClassifier,
+    BM2PCAOptimization,
+    BM2PCAPriors,
+    DGPLVMClassifier,
+    MNPClassifier,
+)
 
-MARGINS = {"C": 10.0, "calibrate": False, "random_state": 0}
+MARGINS = {"loss__C": 10.0, "loss__calibrate": False, "random_state": 0}
 MODELS = {
-    "BM2PCA": lambda: BM2PCAClassifier(metric_scale=10.0, **MARGINS),
-    "BM2PCA, paper": lambda: BM2PCAClassifier(2, variant="paper", n_sweeps=5, **MARGINS),
+    "BM2PCA": lambda: BM2PCAClassifier(priors=BM2PCAPriors(metric_scale=10.0)).set_params(
+        **MARGINS
+    ),
+    "BM2PCA, paper": lambda: BM2PCAClassifier(
+        2, variant="paper", optimization=BM2PCAOptimization(n_sweeps=5)
+    ).set_params(**MARGINS),
     "D-GPLVM": lambda: DGPLVMClassifier(2, random_state=0),
     "MNP": MNPClassifier,
 }

@@ -25,7 +25,9 @@ from sklearn.preprocessing import StandardScaler
 from bsdr_models import (
     BM2PCAClassifier,
     BSDRClassifier,
+    BSDROptimization,
     DGPLVMClassifier,
+    Sampling,
     cross_validated_map,
     plots,
 )
@@ -35,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("few_particles")
 
 FOLDS = StratifiedKFold(4, shuffle=True, random_state=5)
 OURS = {
-    "BSDR": BSDRClassifier(chains=1, draws=16, pooling="linear", random_state=0),
+    "BSDR": BSDRClassifier(sampling=Sampling(chains=1, draws=16), pooling="linear", random_state=0),
     "BM2PCA": BM2PCAClassifier(random_state=0),
     "DGPLVM": DGPLVMClassifier(random_state=0),
 }
@@ -245,7 +247,9 @@ def test_targets_that_are_no_classes():
 def test_scikit_learns_permutation_test_is_enough(classes):
     """As the docstring has it: with 19 permutations no p value can be smaller than 1 / 20."""
     X, y = classes
-    model = BSDRClassifier(variant="paper", max_iter=60, tol=1.0, random_state=0)
+    model = BSDRClassifier(
+        variant="paper", optimization=BSDROptimization(max_iter=60, tol=1.0), random_state=0
+    )
     options = {"scoring": "neg_log_loss", "n_permutations": 19, "cv": 2, "random_state": 0}
     assert permutation_test_score(model, X, y, **options)[2] == pytest.approx(0.05)
     shuffled = np.random.default_rng(0).permutation(y)

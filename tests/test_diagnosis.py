@@ -10,8 +10,11 @@ from sklearn.datasets import load_iris
 from bsdr_models import (
     BM2PCAClassifier,
     BSDRClassifier,
+    BSDROptimization,
     BSDRRegressor,
     DGPLVMClassifier,
+    Priors,
+    Sampling,
     align_draws,
     diagnose,
 )
@@ -59,9 +62,7 @@ def regression():
         priors=SAMPLING,
         inference="gibbs",
         n_components=1,
-        draws=1000,
-        tune=200,
-        chains=4,
+        sampling=Sampling(draws=1000, tune=200, chains=4),
         random_state=0,
     )
     return model.fit(X, y).idata_
@@ -74,9 +75,7 @@ def separable(iris):
         variant="paper",
         priors=SAMPLING,
         inference="gibbs",
-        draws=60,
-        tune=30,
-        chains=4,
+        sampling=Sampling(draws=60, tune=30, chains=4),
         random_state=0,
     )
     with pytest.warns(Warning, match="R-hat"):
@@ -101,7 +100,7 @@ def test_a_sampler_that_mixes_is_ok(regression):
 def test_tempered_populations_are_chains(iris):
     """Two features of Iris, of which the classes overlap."""
     X, y = iris
-    model = BSDRClassifier(draws=512, random_state=0).fit(X[::2, :2], y[::2])
+    model = BSDRClassifier(sampling=Sampling(draws=512), random_state=0).fit(X[::2, :2], y[::2])
     found = diagnose(model.idata_)
     rows = rows_of(found)
     assert found.title == "bsdr, smc: 4 chains of 512 draws"
@@ -275,9 +274,8 @@ def test_mean_field_of_bsdr(iris):
     tree = (
         BSDRClassifier(
             variant="paper",
-            projection_prior="columnwise",
-            latent_scale=0.1,
-            tol=5e-3,
+            priors=Priors(projection_prior="columnwise", latent_scale=0.1),
+            optimization=BSDROptimization(tol=5e-3),
             random_state=0,
         )
         .fit(*iris)
@@ -311,9 +309,7 @@ def test_gibbs_of_bm2pca_is_aligned_by_rotation(iris):
         variant="paper",
         inference="gibbs",
         n_components=2,
-        draws=30,
-        tune=10,
-        chains=2,
+        sampling=Sampling(draws=30, tune=10, chains=2),
         random_state=0,
     )
     with pytest.warns(Warning, match="R-hat"):

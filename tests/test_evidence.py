@@ -35,7 +35,10 @@ def test_null_has_a_row_per_method_and_a_picture(tmp_path):
 
 
 def test_coverage_has_a_row_per_engine(tmp_path):
-    short = {"mean field": {}, "Gibbs": {"inference": "gibbs", "draws": 20, "tune": 20}}
+    short = {
+        "mean field": {},
+        "Gibbs": {"inference": "gibbs", "sampling__draws": 20, "sampling__tune": 20},
+    }
     text = coverage.report(tmp_path, n_sets=2, engines=short)
     assert len(text.splitlines()) == 4 + len(short)
     assert "%" in text
@@ -53,7 +56,7 @@ def test_sbc_has_a_row_per_quantity_and_a_picture(tmp_path):
 
 @pytest.mark.usefixtures("few_particles")
 def test_agreement_has_a_row_per_quantity():
-    engines = {"one": {"draws": 20}, "other": {"draws": 30}}
+    engines = {"one": {"sampling__draws": 20}, "other": {"sampling__draws": 30}}
     text = agreement.report(None, sets=("iris",), engines=engines)
     assert len(text.splitlines()) == 4 + 3
 

@@ -23,10 +23,16 @@ from sklearn.exceptions import NotFittedError
 import bsdr_models
 from bsdr_models import (
     BM2PCAClassifier,
+    BM2PCAOptimization,
+    BM2PCAPriors,
     BM2PCARegressor,
     BSDRClassifier,
+    BSDROptimization,
     DGPLVMClassifier,
+    DGPLVMOptimization,
+    HingeLoss,
     MNPClassifier,
+    Sampling,
     cross_validated_map,
 )
 from bsdr_models.bm2pca.label_free import one_vs_rest_fit, subspace
@@ -36,9 +42,9 @@ from bsdr_models.numerics.linalg import cholesky
 
 ROOT = Path(bsdr_models.__file__).parents[1]
 X, y = (part[::3] for part in load_iris(return_X_y=True))
-EXACT = {"chains": 1, "draws": 16, "pooling": "linear", "random_state": 0}
+EXACT = {"sampling__chains": 1, "sampling__draws": 16, "pooling": "linear", "random_state": 0}
 PAPER = {"variant": "paper", "random_state": 0}
-SHORT = {"draws": 20, "tune": 10, "chains": 2, "random_state": 0}
+SHORT = {"sampling__draws": 20, "sampling__tune": 10, "sampling__chains": 2, "random_state": 0}
 
 
 def interrupt(monkeypatch, module, name, call):
@@ -77,7 +83,7 @@ def assert_unfitted(model):
 def test_gibbs_keeps_its_draws(monkeypatch):
     interrupt(monkeypatch, gibbs, "step_joint", 10 + 6)
     paper = {"variant": "paper", "inference": "gibbs", "priors": SAMPLING}
-    model = BSDRClassifier(**paper, **SHORT)
+    model = BSDRClassifier().set_params(**paper, **SHORT)
     with pytest.warns(UserWarning, match="R-hat"):
         model.fit(X, y)
     assert model.idata_["posterior"].sizes["draw"] == 5
@@ -94,21 +100,32 @@ def test_populations_that_are_done_are_kept(monkeypatch):
 @pytest.mark.parametrize("call", [3, 12])
 def test_the_ascent_of_a_label_free_subspace(monkeypatch, call):
     interrupt(monkeypatch, subspace, "objective", call)
-    model = BM2PCAClassifier(C=0.1, metric_scale=10.0, calibrate=False).fit(X, y)
+    model = BM2PCAClassifier(
+        loss=HingeLoss(C=0.1, calibrate=False),
+        priors=BM2PCAPriors(metric_scale=10.0),
+    ).fit(X, y)
     assert_usable(model)
     assert (np.diff(model.lower_bounds_) >= 0.0).all()
-    whole = BM2PCAClassifier(C=0.1, metric_scale=10.0, calibrate=False)
+    whole = BM2PCAClassifier(
+        loss=HingeLoss(C=0.1, calibrate=False),
+        priors=BM2PCAPriors(metric_scale=10.0),
+    )
     monkeypatch.undo()
     n = model.n_iter_
     np.testing.assert_array_equal(whole.fit(X, y).lower_bounds_[:n], model.lower_bounds_)
 
 
 def test_the_ascent_of_one_classifier_for_each_class(monkeypatch):
-    settings = {"strategy": "one_vs_rest", "C": 1.0, "metric_scale": 10.0, "calibrate": False}
-    whole = BM2PCAClassifier(**settings).fit(X, y)
+    settings = {
+        "loss__strategy": "one_vs_rest",
+        "loss__C": 1.0,
+        "priors__metric_scale": 10.0,
+        "loss__calibrate": False,
+    }
+    whole = BM2PCAClassifier().set_params(**settings).fit(X, y)
     assert whole.n_iter_ > 5
     interrupt(monkeypatch, one_vs_rest_fit, "step", 1 + 3 + 2)  # in the second round
-    model = BM2PCAClassifier(**settings).fit(X, y)
+    model = BM2PCAClassifier().set_params(**settings).fit(X, y)
     assert_usable(model)
     np.testing.assert_array_equal(model.lower_bounds_, whole.lower_bounds_[:4])
 
@@ -130,7 +147,7 @@ def test_an_interrupt_while_settings_are_compared(monkeypatch, strategy):
     """An interrupted ascent does not measure its setting."""
     module, name = (subspace, "objective") if strategy == "shared" else (one_vs_rest_fit, "step")
     calls = interrupt(monkeypatch, module, name, 7)
-    model = BM2PCAClassifier(strategy=strategy)
+    model = BM2PCAClassifier(loss=HingeLoss(strategy=strategy))
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert len(calls) == 7
@@ -144,7 +161,9 @@ def test_an_interrupt_while_a_sampler_is_calibrated(monkeypatch):
 
     monkeypatch.setattr(tuning, "GIBBS_SWEEPS", 5)
     calls = interrupt(monkeypatch, sampling.gibbs, "step_joint", 8)
-    model = BM2PCAClassifier(variant="paper", inference="gibbs", C=10.0, **SHORT)
+    model = BM2PCAClassifier(variant="paper", inference="gibbs", loss=HingeLoss(C=10.0)).set_params(
+        **SHORT
+    )
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert len(calls) == 8
@@ -171,7 +190,7 @@ def test_a_sampler_does_not_begin_at_an_interrupted_mode(monkeypatch):
 
     interrupt(monkeypatch, map_search.Objective, "__call__", 4)
     monkeypatch.setattr(sampling, "sample", never)
-    model = DGPLVMClassifier(inference="nuts", **SHORT)
+    model = DGPLVMClassifier(inference="nuts").set_params(**SHORT)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert_unfitted(model)
@@ -180,10 +199,13 @@ def test_a_sampler_does_not_begin_at_an_interrupted_mode(monkeypatch):
 @pytest.mark.parametrize(
     "model",
     [
-        BSDRClassifier(**EXACT),
-        BSDRClassifier(**PAPER),
+        BSDRClassifier().set_params(**EXACT),
+        BSDRClassifier().set_params(**PAPER),
         MNPClassifier(),
-        BM2PCAClassifier(C=0.1, metric_scale=10.0, calibrate=False),
+        BM2PCAClassifier(
+            loss=HingeLoss(C=0.1, calibrate=False),
+            priors=BM2PCAPriors(metric_scale=10.0),
+        ),
         DGPLVMClassifier(),
     ],
     ids=lambda model: type(model).__name__,
@@ -268,8 +290,12 @@ def stop(module, name, call):
 
 X, y = (part[::3] for part in load_iris(return_X_y=True))
 paper = dict(variant="paper", random_state=0)
-sampled = dict(inference="gibbs", draws=50, tune=5, chains=1)
-margins = dict(variant="paper", n_sweeps=9, calibrate=False, C=10.0)
+sampled = dict(inference="gibbs", sampling=Sampling(draws=50, tune=5, chains=1))
+margins = dict(
+    variant="paper",
+    loss=HingeLoss(calibrate=False, C=10.0),
+    optimization=BM2PCAOptimization(n_sweeps=9),
+)
 for model, module, name, call in (
     (BSDRClassifier(random_state=0), populations, "run_tempering", 4),
     (BSDRClassifier(**paper), mean_field, "step", 3),
@@ -294,15 +320,25 @@ def test_ctrl_c():
 # ------------------------------------------------------------------------------ in parallel
 
 PARALLEL = {
-    "populations and folds": BSDRClassifier("auto", chains=2, random_state=0),
-    "restarts": BSDRClassifier(n_restarts=3, **PAPER),
-    "label-free folds": BM2PCAClassifier(C=0.1, random_state=0),
-    "paper's folds": BM2PCAClassifier(variant="paper", C=10.0, start="random", random_state=0),
-    "sweeps": BM2PCAClassifier(
-        variant="paper", n_sweeps="converged", n_restarts=3, calibrate=False, C=10.0, random_state=0
+    "populations and folds": BSDRClassifier("auto", sampling=Sampling(chains=2), random_state=0),
+    "restarts": BSDRClassifier(optimization=BSDROptimization(n_restarts=3)).set_params(**PAPER),
+    "label-free folds": BM2PCAClassifier(loss=HingeLoss(C=0.1), random_state=0),
+    "paper's folds": BM2PCAClassifier(
+        variant="paper",
+        loss=HingeLoss(C=10.0),
+        optimization=BM2PCAOptimization(start="random"),
+        random_state=0,
     ),
-    "regressor": BM2PCARegressor(n_components=2, n_restarts=2, random_state=0),
-    "starts": DGPLVMClassifier(n_restarts=4, random_state=0),
+    "sweeps": BM2PCAClassifier(
+        variant="paper",
+        optimization=BM2PCAOptimization(n_sweeps="converged", n_restarts=3),
+        loss=HingeLoss(calibrate=False, C=10.0),
+        random_state=0,
+    ),
+    "regressor": BM2PCARegressor(
+        n_components=2, optimization=BM2PCAOptimization(n_restarts=2), random_state=0
+    ),
+    "starts": DGPLVMClassifier(optimization=DGPLVMOptimization(n_restarts=4), random_state=0),
 }
 
 
@@ -354,7 +390,7 @@ def test_the_number_of_workers_is_not_on_record():
 @pytest.mark.parametrize("n_jobs", [0, 1.5, "all", True])
 @pytest.mark.parametrize("name", ["restarts", "label-free folds", "regressor", "starts"])
 def test_a_number_of_workers_that_makes_no_sense(name, n_jobs):
-    with pytest.raises(ValueError, match="n_jobs must be None or an integer other than 0"):
+    with pytest.raises(ValueError, match="'n_jobs' parameter"):
         clone(PARALLEL[name]).set_params(n_jobs=n_jobs).fit(X, y)
 
 
@@ -391,7 +427,13 @@ def test_a_fit_does_without_the_restart_that_kills_its_worker():
 
 def test_fits_are_logged_and_nothing_is_printed(caplog, capfd):
     with caplog.at_level(logging.DEBUG, logger="bsdr_models"):
-        model = BSDRClassifier(n_restarts=2, **PAPER).fit(X, y)
+        model = (
+            BSDRClassifier(
+                optimization=BSDROptimization(n_restarts=2),
+            )
+            .set_params(**PAPER)
+            .fit(X, y)
+        )
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert said[0] == ("INFO", "BSDRClassifier: fit to 50 samples of 4 features")
     assert said[-1][0] == "INFO"
@@ -407,7 +449,7 @@ import warnings
 from sklearn.datasets import load_iris
 from bsdr_models import BSDRClassifier
 warnings.simplefilter("ignore")
-BSDRClassifier(chains=1, pooling="linear").fit(*load_iris(return_X_y=True))
+BSDRClassifier(sampling=Sampling(chains=1), pooling="linear").fit(*load_iris(return_X_y=True))
 """
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600

@@ -59,7 +59,7 @@ CHECKS = ("checks", "frames", "unlabeled")
 # Samples that are not an array in memory, and predictions of them.
 SOURCES = ("block_sources", "block_checks")
 # What all estimators offer: saving, reporting, citing.
-ESTIMATORS = ("base", "summary", "text_table")
+ESTIMATORS = ("base", "summary", "text_table", "options")
 DRIVERS = tuple(
     f"inference.{name}"
     for name in (
@@ -105,7 +105,7 @@ def paper_layers(paper):
         Layer(
             modules=(f"{paper}.model", f"{paper}.conjugate.model"),
             inside=(
-                *(f"{paper}.{name}" for name in ("priors", "posterior", "settings")),
+                *(f"{paper}.{name}" for name in ("priors", "posterior")),
                 *BASE,
                 *NUMERICS,
             ),
@@ -183,6 +183,7 @@ LAYERS = (
             "block_sources",
             "latent_grid",
             "inference.datatree",
+            "inference.sampling",
         ),
         outside=("numpy", "sklearn", "xarray"),
         lazy=("persistence", "pandas", "plots", "matplotlib"),
@@ -214,7 +215,7 @@ LAYERS = (
     ),
     Layer(
         modules=("stability",),
-        inside=(*BASE, *CHECKS, *DRIVERS, "effects"),
+        inside=(*BASE, *CHECKS, *DRIVERS, "effects", "options"),
         outside=("numpy", "sklearn", "xarray"),
     ),
     Layer(
@@ -357,7 +358,7 @@ rng = np.random.default_rng(0)
 y = np.arange(30) % 3
 data = make_data(rng.standard_normal((30, 4)) + y[:, None], y, n_labels=3)
 result = fit_mean_field(
-    data, Priors(), n_components=2, projection_prior="entrywise", rng=rng
+    data, Priors(), n_components=2, rng=rng
 )
 assert result.converged
 print(*{name.partition(".")[0] for name in sys.modules})

@@ -32,9 +32,13 @@ from bsdr_models import (
     BSDRClassifier,
     BSDRRegressor,
     DGPLVMClassifier,
+    DGPLVMMapping,
+    DGPLVMOptimization,
     DGPLVMPriors,
     HierarchicalPriors,
+    HingeLoss,
     MNPClassifier,
+    OutOfCore,
     Priors,
     persistence,
 )
@@ -45,161 +49,276 @@ from bsdr_models.dgplvm.gp_classifier import fit as gp_classifier
 
 pytestmark = pytest.mark.usefixtures("few_particles")
 
-FEW_DRAWS = {"draws": 12, "tune": 12, "chains": 2}
-DRAWS = {"draws": 12, "chains": 2, "random_state": 0}
+FEW_DRAWS = {"sampling__draws": 12, "sampling__tune": 12, "sampling__chains": 2}
+DRAWS = {"sampling__draws": 12, "sampling__chains": 2, "random_state": 0}
 COLUMNWISE = {
     "variant": "paper",
-    "projection_prior": "columnwise",
-    "latent_scale": 0.1,
-    "max_iter": 20,
+    "priors__projection_prior": "columnwise",
+    "priors__latent_scale": 0.1,
+    "optimization__max_iter": 20,
     "random_state": 0,
 }
-LAPLACE = {"inference": "laplace", "draws": 30, "random_state": 0}
-ONE_SCALE = {"variant": "paper", "latent_scale": 0.3, "max_iter": 30, "random_state": 0}
+LAPLACE = {"inference": "laplace", "sampling__draws": 30, "random_state": 0}
+ONE_SCALE = {
+    "variant": "paper",
+    "priors__latent_scale": 0.3,
+    "optimization__max_iter": 30,
+    "random_state": 0,
+}
 GIBBS = {"inference": "gibbs", "random_state": 0, **FEW_DRAWS}
 SAMPLED = {"variant": "paper", **GIBBS}
-PAPER = {"variant": "paper", "C": 1.0, "n_sweeps": 4, "calibrate": False, "random_state": 0}
-LABEL_FREE = {"C": 1.0, "metric_scale": 1.0, "calibrate": False, "random_state": 0}
-QUICK = {"map_width": 2.0, "map_noise": 0.1, "max_iter": 40, "random_state": 0}
+PAPER = {
+    "variant": "paper",
+    "loss__C": 1.0,
+    "optimization__n_sweeps": 4,
+    "loss__calibrate": False,
+    "random_state": 0,
+}
+LABEL_FREE = {
+    "loss__C": 1.0,
+    "priors__metric_scale": 1.0,
+    "loss__calibrate": False,
+    "random_state": 0,
+}
+QUICK = {
+    "mapping__width": 2.0,
+    "mapping__noise": 0.1,
+    "optimization__max_iter": 40,
+    "random_state": 0,
+}
 
 # Name: estimator, samples (see `features`), targets (see `targets`).
 VARIANTS = {
-    "bsdr": (BSDRClassifier(**DRAWS), "dense", "class"),
+    "bsdr": (BSDRClassifier().set_params(**DRAWS), "dense", "class"),
     "bsdr, any number": (
-        BSDRClassifier("auto", priors=HierarchicalPriors(), pooling=0.5, **DRAWS),
+        BSDRClassifier("auto", priors=HierarchicalPriors(), pooling=0.5).set_params(**DRAWS),
         "frame",
         "text",
     ),
-    "bsdr, wide": (BSDRClassifier(**DRAWS), "wide", "class"),
-    "bsdr, label sets": (BSDRClassifier(**DRAWS), "dense", "labels"),
-    "bsdr, outputs": (BSDRRegressor(**DRAWS), "dense", "reals"),
-    "bsdr, noise": (BSDRClassifier(**DRAWS), "noise", "class"),
-    "bsdr, laplace": (BSDRClassifier(**LAPLACE), "dense", "class"),
-    "bsdr, names": (BSDRClassifier(**ONE_SCALE), "frame", "text"),
+    "bsdr, wide": (BSDRClassifier().set_params(**DRAWS), "wide", "class"),
+    "bsdr, label sets": (BSDRClassifier().set_params(**DRAWS), "dense", "labels"),
+    "bsdr, outputs": (BSDRRegressor().set_params(**DRAWS), "dense", "reals"),
+    "bsdr, noise": (BSDRClassifier().set_params(**DRAWS), "noise", "class"),
+    "bsdr, laplace": (BSDRClassifier().set_params(**LAPLACE), "dense", "class"),
+    "bsdr, names": (BSDRClassifier().set_params(**ONE_SCALE), "frame", "text"),
     "bsdr, entrywise": (
-        BSDRClassifier(projection_prior="entrywise", priors=Priors(), **ONE_SCALE),
+        BSDRClassifier(priors=Priors(projection_prior="entrywise")).set_params(**ONE_SCALE),
         "dense",
         "class",
     ),
     "bsdr, columnwise": (
-        BSDRClassifier(projection_prior="columnwise", **ONE_SCALE),
+        BSDRClassifier(priors=Priors(projection_prior="columnwise")).set_params(**ONE_SCALE),
         "dense",
         "class",
     ),
-    "bsdr, rowwise": (BSDRClassifier(projection_prior="rowwise", **ONE_SCALE), "dense", "class"),
+    "bsdr, rowwise": (
+        BSDRClassifier(priors=Priors(projection_prior="rowwise")).set_params(**ONE_SCALE),
+        "dense",
+        "class",
+    ),
     "bsdr, entrywise, wide": (
-        BSDRClassifier(projection_prior="entrywise", **ONE_SCALE),
+        BSDRClassifier(priors=Priors(projection_prior="entrywise")).set_params(**ONE_SCALE),
         "wide",
         "class",
     ),
     "bsdr, columnwise, wide": (
-        BSDRClassifier(projection_prior="columnwise", **ONE_SCALE),
+        BSDRClassifier(priors=Priors(projection_prior="columnwise")).set_params(**ONE_SCALE),
         "wide",
         "class",
     ),
-    "bsdr, blocks": (BSDRClassifier(block_size=12, **LAPLACE), "dense", "class"),
-    "bsdr, stream": (BSDRClassifier(**DRAWS), "dense", "stream"),
-    "bsdr, long stream": (BSDRClassifier(**LAPLACE), "dense", "long stream"),
-    "bsdr, labels": (BSDRClassifier(**ONE_SCALE), "dense", "labels"),
-    "bsdr, gibbs": (BSDRClassifier(**SAMPLED), "dense", "class"),
-    "bsdr, real": (BSDRRegressor(**ONE_SCALE), "dense", "real"),
-    "bsdr, reals": (BSDRRegressor(**COLUMNWISE), "dense", "reals"),
-    "bsdr, real, gibbs": (BSDRRegressor(**SAMPLED), "dense", "real"),
+    "bsdr, blocks": (
+        BSDRClassifier(out_of_core=OutOfCore(block_size=12)).set_params(**LAPLACE),
+        "dense",
+        "class",
+    ),
+    "bsdr, stream": (BSDRClassifier().set_params(**DRAWS), "dense", "stream"),
+    "bsdr, long stream": (BSDRClassifier().set_params(**LAPLACE), "dense", "long stream"),
+    "bsdr, labels": (BSDRClassifier().set_params(**ONE_SCALE), "dense", "labels"),
+    "bsdr, gibbs": (BSDRClassifier().set_params(**SAMPLED), "dense", "class"),
+    "bsdr, real": (BSDRRegressor().set_params(**ONE_SCALE), "dense", "real"),
+    "bsdr, reals": (BSDRRegressor().set_params(**COLUMNWISE), "dense", "reals"),
+    "bsdr, real, gibbs": (BSDRRegressor().set_params(**SAMPLED), "dense", "real"),
     "mnp": (MNPClassifier(), "dense", "class"),
     "mnp, wide": (MNPClassifier(standardize=False), "wide", "text"),
     "bm2pca": (BM2PCAClassifier(2, random_state=0), "dense", "class"),
-    "bm2pca, wide": (BM2PCAClassifier(2, **LABEL_FREE), "wide", "class"),
-    "bm2pca, frame": (BM2PCAClassifier(2, **LABEL_FREE), "frame", "text"),
+    "bm2pca, wide": (
+        BM2PCAClassifier(2).set_params(**LABEL_FREE),
+        "wide",
+        "class",
+    ),
+    "bm2pca, frame": (
+        BM2PCAClassifier(2).set_params(**LABEL_FREE),
+        "frame",
+        "text",
+    ),
     "bm2pca, one against rest": (
-        BM2PCAClassifier(2, strategy="one_vs_rest", **LABEL_FREE),
+        BM2PCAClassifier(2, loss=HingeLoss(strategy="one_vs_rest")).set_params(**LABEL_FREE),
         "dense",
         "class",
     ),
     "bm2pca, one against rest, wide": (
-        BM2PCAClassifier(2, strategy="one_vs_rest", **LABEL_FREE),
+        BM2PCAClassifier(2, loss=HingeLoss(strategy="one_vs_rest")).set_params(**LABEL_FREE),
         "wide",
         "class",
     ),
-    "bm2pca, sparse": (BM2PCAClassifier(2, **LABEL_FREE), "sparse", "class"),
-    "bm2pca, truncated": (BM2PCAClassifier(2, **LABEL_FREE), "many sparse", "class"),
-    "bm2pca, labels": (BM2PCAClassifier(2, **LABEL_FREE), "dense", "labels"),
-    "bm2pca, gaps": (BM2PCAClassifier(2, **LABEL_FREE), "gaps", "class"),
-    "bm2pca, unlabeled": (BM2PCAClassifier(2, unlabeled=-1, **LABEL_FREE), "dense", "partly"),
-    "bm2pca, unlabeled text": (
-        BM2PCAClassifier(2, unlabeled="none", **LABEL_FREE),
-        "dense",
-        "partly text",
-    ),
-    "bm2pca, paper": (BM2PCAClassifier(2, priors=BM2PCAPriors(), **PAPER), "dense", "class"),
-    "bm2pca, paper, one against rest": (
-        BM2PCAClassifier(2, strategy="one_vs_rest", **PAPER),
-        "dense",
+    "bm2pca, sparse": (
+        BM2PCAClassifier(2).set_params(**LABEL_FREE),
+        "sparse",
         "class",
     ),
-    "bm2pca, paper, views": (BM2PCAClassifier(2, views=list("aabb"), **PAPER), "gaps", "class"),
-    "bm2pca, paper, unlabeled": (
-        BM2PCAClassifier(2, unlabeled=-1, **PAPER),
+    "bm2pca, truncated": (
+        BM2PCAClassifier(2).set_params(**LABEL_FREE),
+        "many sparse",
+        "class",
+    ),
+    "bm2pca, labels": (
+        BM2PCAClassifier(2).set_params(**LABEL_FREE),
+        "dense",
+        "labels",
+    ),
+    "bm2pca, gaps": (
+        BM2PCAClassifier(2).set_params(**LABEL_FREE),
+        "gaps",
+        "class",
+    ),
+    "bm2pca, unlabeled": (
+        BM2PCAClassifier(2, unlabeled=-1).set_params(**LABEL_FREE),
         "dense",
         "partly",
     ),
-    "bm2pca, paper, sparse": (BM2PCAClassifier(2, **PAPER), "sparse", "class"),
+    "bm2pca, unlabeled text": (
+        BM2PCAClassifier(2, unlabeled="none").set_params(**LABEL_FREE),
+        "dense",
+        "partly text",
+    ),
+    "bm2pca, paper": (
+        BM2PCAClassifier(2, priors=BM2PCAPriors()).set_params(**PAPER),
+        "dense",
+        "class",
+    ),
+    "bm2pca, paper, one against rest": (
+        BM2PCAClassifier(2, loss=HingeLoss(strategy="one_vs_rest")).set_params(**PAPER),
+        "dense",
+        "class",
+    ),
+    "bm2pca, paper, views": (
+        BM2PCAClassifier(2, views=list("aabb")).set_params(**PAPER),
+        "gaps",
+        "class",
+    ),
+    "bm2pca, paper, unlabeled": (
+        BM2PCAClassifier(2, unlabeled=-1).set_params(**PAPER),
+        "dense",
+        "partly",
+    ),
+    "bm2pca, paper, sparse": (
+        BM2PCAClassifier(2).set_params(**PAPER),
+        "sparse",
+        "class",
+    ),
     "bm2pca, gibbs": (
-        BM2PCAClassifier(2, variant="paper", C=1.0, calibrate=False, **GIBBS),
+        BM2PCAClassifier(2, variant="paper", loss=HingeLoss(C=1.0, calibrate=False)).set_params(
+            **GIBBS
+        ),
         "dense",
         "class",
     ),
     "bm2pca, real": (BM2PCARegressor(2, random_state=0), "dense", "real"),
     "bm2pca, reals": (BM2PCARegressor(2, random_state=0), "gaps", "reals"),
     "dgplvm": (DGPLVMClassifier(random_state=0), "dense", "class"),
-    "dgplvm, frame": (DGPLVMClassifier(priors=DGPLVMPriors(), **QUICK), "frame", "text"),
-    "dgplvm, weightless": (DGPLVMClassifier(weight=np.inf, **QUICK), "dense", "class"),
-    "dgplvm, centres": (DGPLVMClassifier(n_centres=6, **QUICK), "dense", "class"),
-    "dgplvm, free": (DGPLVMClassifier(mapping="none", **QUICK), "dense", "class"),
-    "dgplvm, by likelihood": (DGPLVMClassifier(placement="likelihood", **QUICK), "dense", "class"),
-    "dgplvm, expectation propagation": (
-        DGPLVMClassifier(approximation="ep", **QUICK),
+    "dgplvm, frame": (
+        DGPLVMClassifier(priors=DGPLVMPriors()).set_params(**QUICK),
+        "frame",
+        "text",
+    ),
+    "dgplvm, weightless": (
+        DGPLVMClassifier(priors=DGPLVMPriors(weight=np.inf)).set_params(**QUICK),
         "dense",
         "class",
     ),
-    "dgplvm, inducing": (DGPLVMClassifier(**QUICK), "many", "class"),
+    "dgplvm, centres": (
+        DGPLVMClassifier(mapping=DGPLVMMapping(n_centres=6)).set_params(**QUICK),
+        "dense",
+        "class",
+    ),
+    "dgplvm, free": (
+        DGPLVMClassifier(mapping=DGPLVMMapping(kind="none")).set_params(**QUICK),
+        "dense",
+        "class",
+    ),
+    "dgplvm, by likelihood": (
+        DGPLVMClassifier(mapping=DGPLVMMapping(placement="likelihood")).set_params(**QUICK),
+        "dense",
+        "class",
+    ),
+    "dgplvm, expectation propagation": (
+        DGPLVMClassifier(optimization=DGPLVMOptimization(approximation="ep")).set_params(**QUICK),
+        "dense",
+        "class",
+    ),
+    "dgplvm, inducing": (DGPLVMClassifier().set_params(**QUICK), "many", "class"),
     "dgplvm, inducing, expectation propagation": (
-        DGPLVMClassifier(approximation="ep", **QUICK),
+        DGPLVMClassifier(optimization=DGPLVMOptimization(approximation="ep")).set_params(**QUICK),
         "many",
         "class",
     ),
-    "dgplvm, kernel reused": (DGPLVMClassifier(reuse_kernel=True, **QUICK), "dense", "class"),
-    "dgplvm, unlabeled": (DGPLVMClassifier(unlabeled=-1, **QUICK), "dense", "partly"),
-    "dgplvm, sequences": (DGPLVMClassifier(mapping="none", **QUICK), "dense", "sequence"),
-    "dgplvm, paper": (DGPLVMClassifier(variant="paper", **QUICK), "dense", "class"),
-    "dgplvm, paper, centres": (
-        DGPLVMClassifier(variant="paper", n_centres=6, **QUICK),
+    "dgplvm, kernel reused": (
+        DGPLVMClassifier(priors=DGPLVMPriors(reuse_kernel=True)).set_params(**QUICK),
         "dense",
         "class",
     ),
-    "dgplvm, paper, sequences": (DGPLVMClassifier(variant="paper", **QUICK), "dense", "sequence"),
+    "dgplvm, unlabeled": (
+        DGPLVMClassifier(unlabeled=-1).set_params(**QUICK),
+        "dense",
+        "partly",
+    ),
+    "dgplvm, sequences": (
+        DGPLVMClassifier(mapping=DGPLVMMapping(kind="none")).set_params(**QUICK),
+        "dense",
+        "sequence",
+    ),
+    "dgplvm, paper": (
+        DGPLVMClassifier(variant="paper").set_params(**QUICK),
+        "dense",
+        "class",
+    ),
+    "dgplvm, paper, centres": (
+        DGPLVMClassifier(variant="paper", mapping=DGPLVMMapping(n_centres=6)).set_params(**QUICK),
+        "dense",
+        "class",
+    ),
+    "dgplvm, paper, sequences": (
+        DGPLVMClassifier(variant="paper").set_params(**QUICK),
+        "dense",
+        "sequence",
+    ),
     "dgplvm, paper, free": (
-        DGPLVMClassifier(variant="paper", mapping="none", **QUICK),
+        DGPLVMClassifier(variant="paper", mapping=DGPLVMMapping(kind="none")).set_params(**QUICK),
         "dense",
         "class",
     ),
 }
 # These compile a PyMC model.
 COMPILED = {
-    "bsdr, advi": (BSDRClassifier(**SAMPLED | {"inference": "advi"}), "dense", "class"),
+    "bsdr, advi": (
+        BSDRClassifier().set_params(**SAMPLED | {"inference": "advi"}),
+        "dense",
+        "class",
+    ),
     "bsdr, hierarchical, nuts": (
-        BSDRClassifier(**GIBBS | {"inference": "nuts"}),
+        BSDRClassifier().set_params(**GIBBS | {"inference": "nuts"}),
         "dense",
         "class",
     ),
     "bm2pca, nuts": (
-        BM2PCAClassifier(
-            2, variant="paper", C=1.0, calibrate=False, **GIBBS | {"inference": "nuts"}
+        BM2PCAClassifier(2, variant="paper", loss=HingeLoss(C=1.0, calibrate=False)).set_params(
+            **GIBBS | {"inference": "nuts"}
         ),
         "dense",
         "class",
     ),
     "dgplvm, nuts": (
-        DGPLVMClassifier(**QUICK, inference="nuts", **FEW_DRAWS),
+        DGPLVMClassifier(inference="nuts").set_params(**QUICK, **FEW_DRAWS),
         "dense",
         "class",
     ),
@@ -366,7 +485,7 @@ def test_a_model_that_was_loaded_can_be_saved_and_fitted_again(tmp_path):
     assert list(second.get_feature_names_out()) == list(model.get_feature_names_out())
     y, _ = targets("text", len(X))
     for one in (model, second):
-        one.set_params(max_iter=500)
+        one.set_params(optimization__max_iter=500)
     assert_same(second.fit(X, y).predict_proba(X), model.fit(X, y).predict_proba(X))
 
 
@@ -392,12 +511,12 @@ def test_the_random_state_continues(kind, mnp, tmp_path):
 
 
 def test_a_path_among_the_arguments(mnp, tmp_path):
-    model = clone(VARIANTS["bsdr"][0]).set_params(draws=16, chains=1)
+    model = clone(VARIANTS["bsdr"][0]).set_params(sampling__draws=16, sampling__chains=1)
     X, y = features("dense"), targets("class", 30)[0]
-    model.fit(X, y).set_params(checkpoint=tmp_path / "fit")
+    model.fit(X, y).set_params(out_of_core__checkpoint=tmp_path / "fit")
     model.save(tmp_path / "model.skops")
-    assert model.checkpoint == bsdr_models.load(tmp_path / "model.skops").checkpoint
-    assert isinstance(model.checkpoint, Path)
+    back = bsdr_models.load(tmp_path / "model.skops")
+    assert Path(back.out_of_core.checkpoint) == model.out_of_core.checkpoint
 
 
 def test_what_was_added_to_the_tree_is_kept(tmp_path):
@@ -501,7 +620,7 @@ def test_a_class_of_ones_own_is_refused(mnp, tmp_path):
 def test_an_argument_that_no_file_holds(argument, mnp, tmp_path):
     model = bsdr_models.MNPClassifier().fit(mnp[1], mnp[0].predict(mnp[1]))
     with pytest.raises(TypeError, match="an argument or attribute cannot be saved: "):
-        model.set_params(tol=argument).save(tmp_path / "model.skops")
+        model.set_params(optimization__tol=argument).save(tmp_path / "model.skops")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,9 +10,17 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bsdr_models import BSDRClassifier, BSDRRegressor, DGPLVMClassifier, feature_stability
+from bsdr_models import (
+    BSDRClassifier,
+    BSDROptimization,
+    BSDRRegressor,
+    DGPLVMClassifier,
+    feature_stability,
+)
 
-MODEL = BSDRClassifier(1, variant="paper", max_iter=30, tol=1e9, random_state=0)
+MODEL = BSDRClassifier(
+    1, variant="paper", optimization=BSDROptimization(max_iter=30, tol=1e9), random_state=0
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +50,7 @@ class Recorded(BSDRClassifier):
 def recorded():
     Recorded.fits.clear()
     Recorded.patience = 99
-    return Recorded(**MODEL.get_params())
+    return Recorded(**MODEL.get_params(deep=False))
 
 
 def test_halves_are_complementary_and_stratified(classes, recorded):
@@ -117,7 +125,9 @@ def test_an_interrupt_keeps_the_refits_until_then(classes, recorded):
 def test_real_outputs_and_nonlinear_models(classes):
     X, y = classes
     target = X[:, :2] @ np.eye(2)
-    model = BSDRRegressor(2, variant="paper", max_iter=30, tol=1e9, random_state=0)
+    model = BSDRRegressor(
+        2, variant="paper", optimization=BSDROptimization(max_iter=30, tol=1e9), random_state=0
+    )
     found = feature_stability(model, X, target, n_resamples=2, n_selected=2, random_state=0)
     assert set(found["selected"].values.ravel()) == {"x0", "x1"}
     slopes = feature_stability(
@@ -129,14 +139,14 @@ def test_real_outputs_and_nonlinear_models(classes):
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"n_resamples": 0}, "n_resamples must be a positive integer"),
-        ({"fraction": 0.0}, "fraction must lie in"),
+        ({"n_resamples": 0}, "'n_resamples' parameter"),
+        ({"fraction": 0.0}, "'fraction' parameter"),
         ({"fraction": 1.0}, "replace=True"),
-        ({"fraction": True}, "fraction must lie in"),
+        ({"fraction": True}, "'fraction' parameter"),
         ({"fraction": 0.01}, "too few for fraction"),
-        ({"replace": "yes"}, "replace must be True or False"),
+        ({"replace": "yes"}, "'replace' parameter"),
         ({"n_selected": 7}, "exceeds the number of features, 6"),
-        ({"n_selected": 0}, "n_selected must be a positive integer"),
+        ({"n_selected": 0}, "'n_selected' parameter"),
         ({"n_jobs": 0}, "n_jobs"),
     ],
 )

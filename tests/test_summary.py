@@ -16,7 +16,14 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import make_pipeline
 
 import bsdr_models
-from bsdr_models import plots
+from bsdr_models import (
+    BM2PCAPriors,
+    BSDROptimization,
+    DGPLVMOptimization,
+    HingeLoss,
+    Sampling,
+    plots,
+)
 from bsdr_models.bsdr import SAMPLING
 from bsdr_models.summary import Summary
 from bsdr_models.text_table import WIDTH
@@ -30,23 +37,25 @@ REAL = (REAL[0][:60], REAL[1][:60])
 
 ONE_SCALE = {
     "variant": "paper",
-    "projection_prior": "columnwise",
-    "latent_scale": 0.3,
+    "priors__projection_prior": "columnwise",
+    "priors__latent_scale": 0.3,
     "random_state": 0,
 }
 ESTIMATORS = {
     "bsdr": bsdr_models.BSDRClassifier(random_state=0),
     "bsdr real": bsdr_models.BSDRRegressor(random_state=0),
-    "bsdr paper": bsdr_models.BSDRClassifier(**ONE_SCALE),
-    "bsdr paper real": bsdr_models.BSDRRegressor(**ONE_SCALE),
+    "bsdr paper": bsdr_models.BSDRClassifier().set_params(**ONE_SCALE),
+    "bsdr paper real": bsdr_models.BSDRRegressor().set_params(**ONE_SCALE),
     "mnp": bsdr_models.MNPClassifier(),
     "bm2pca": bsdr_models.BM2PCAClassifier(random_state=0),
     "bm2pca one against rest": bsdr_models.BM2PCAClassifier(
-        strategy="one_vs_rest", metric_scale=1.0
+        loss=HingeLoss(strategy="one_vs_rest"), priors=BM2PCAPriors(metric_scale=1.0)
     ),
     "bm2pca paper": bsdr_models.BM2PCAClassifier(variant="paper", random_state=0),
     "bm2pca real": bsdr_models.BM2PCARegressor(n_components=2, random_state=0),
-    "dgplvm": bsdr_models.DGPLVMClassifier(n_restarts=2, random_state=0),
+    "dgplvm": bsdr_models.DGPLVMClassifier(
+        optimization=DGPLVMOptimization(n_restarts=2), random_state=0
+    ),
 }
 FITTED = {}
 
@@ -144,7 +153,7 @@ def test_a_summary_cannot_be_changed():
 
 
 CLASSIFIERS = {
-    "bsdr": bsdr_models.BSDRClassifier(chains=1, draws=16, random_state=0),
+    "bsdr": bsdr_models.BSDRClassifier(sampling=Sampling(chains=1, draws=16), random_state=0),
     "bm2pca": bsdr_models.BM2PCAClassifier(random_state=0),
     "bm2pca_paper": bsdr_models.BM2PCAClassifier(2, variant="paper", random_state=0),
     "dgplvm": bsdr_models.DGPLVMClassifier(random_state=0),
@@ -233,7 +242,11 @@ def test_many_classes_are_counted_and_long_names_cut():
 
 def test_what_a_reader_should_know():
     with pytest.warns(ConvergenceWarning):
-        model = bsdr_models.BSDRClassifier(**ONE_SCALE, max_iter=2).fit(X, y)
+        model = (
+            bsdr_models.BSDRClassifier(optimization=BSDROptimization(max_iter=2))
+            .set_params(**ONE_SCALE)
+            .fit(X, y)
+        )
     summary = model.summary()
     assert summary.remarks[0].startswith("Not converged: the fit stopped at max_iter")
     assert "not converged" in line(summary, "fit", "bound")
@@ -251,9 +264,7 @@ def test_draws_say_how_well_they_mix():
         variant="paper",
         priors=SAMPLING,
         inference="gibbs",
-        draws=40,
-        tune=20,
-        chains=2,
+        sampling=Sampling(draws=40, tune=20, chains=2),
         random_state=0,
     )
     with pytest.warns(ConvergenceWarning, match="R-hat"):
@@ -263,7 +274,7 @@ def test_draws_say_how_well_they_mix():
     assert line(summary, "fit", "mixing").startswith(f"R-hat at most {attrs['r_hat']:.3g}, bulk")
     assert f"at least {attrs['ess_bulk']:.0f} " in line(summary, "fit", "mixing")
     assert summary.remarks[0].startswith("Not converged: R-hat")
-    alone = model.set_params(chains=1).fit(X, y)
+    alone = model.set_params(sampling__chains=1).fit(X, y)
     assert alone.summary().remarks[0].startswith("A single chain")
     assert "mixing" not in dict(alone.summary().sections["fit"])
 
@@ -271,7 +282,7 @@ def test_draws_say_how_well_they_mix():
 def test_arguments_changed_after_the_fit_change_nothing():
     model = clone(ESTIMATORS["bsdr"]).fit(X, y)
     before = str(model.summary())
-    model.set_params(inference="nuts", pooling="log", standardize=False, draws=7)
+    model.set_params(inference="nuts", pooling="log", standardize=False, sampling__draws=7)
     assert str(model.summary()) == before
 
 
@@ -325,9 +336,9 @@ def test_showing_a_fit_does_not_build_the_model():
 import sys
 import warnings
 from sklearn.datasets import load_iris
-from bsdr_models import BSDRClassifier
+from bsdr_models import BSDRClassifier, Sampling
 
-model = BSDRClassifier(draws=16, chains=2).fit(*load_iris(return_X_y=True))
+model = BSDRClassifier(sampling=Sampling(draws=16, chains=2)).fit(*load_iris(return_X_y=True))
 page = model._repr_html_()
 assert "bsdr-summary" in page
 assert "pymc" not in sys.modules

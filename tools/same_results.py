@@ -30,7 +30,7 @@ CELLS = {
     "BSDR of the paper, wine": ("BSDRClassifier", {"variant": "paper"}, load_wine, 30),
     "BSDR of the paper, Gibbs, iris": (
         "BSDRClassifier",
-        {"variant": "paper", "inference": "gibbs", "draws": 100, "tune": 100},
+        {"variant": "paper", "inference": "gibbs"},
         load_iris,
         10,
     ),

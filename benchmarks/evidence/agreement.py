@@ -15,14 +15,14 @@ from arviz_stats.base import array_stats
 
 from benchmarks.datasets import load
 from benchmarks.evidence.page import table
-from bsdr_models import BSDRClassifier
+from bsdr_models import BSDRClassifier, Sampling
 from bsdr_models.arrays import FloatArray
 
 SETS, COMPONENTS, SEED = ("iris",), 2, 1
 QUANTILES = (0.05, 0.5, 0.95)
 ENGINES: dict[str, dict[str, Any]] = {
-    "SMC": {"draws": 1000},
-    "NUTS": {"inference": "nuts", "draws": 250, "tune": 250},
+    "SMC": {"sampling": Sampling(draws=1000)},
+    "NUTS": {"inference": "nuts", "sampling": Sampling(draws=250, tune=250)},
 }
 # Estimates whose standard error is below this are ties: probabilities of 0 or 1.
 TIE = 1e-6

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 
 from benchmarks.evidence.page import table
 from benchmarks.evidence.simulate import Truths, features, simulate
-from bsdr_models import BSDRClassifier
+from bsdr_models import BSDRClassifier, Sampling
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.priors import SAMPLING
 
@@ -26,15 +26,13 @@ SEED, N_SETS, PROB = 30, 40, 0.9
 COMMON: dict[str, Any] = {
     "n_components": R,
     "variant": "paper",
-    "projection_prior": "entrywise",
-    "latent_scale": SAMPLING.latent_scale,
     "priors": SAMPLING,
 }
 
 
 ENGINES: dict[str, dict[str, Any]] = {
-    "mean field": {"n_restarts": 3},
-    "Gibbs": {"inference": "gibbs", "draws": 2000, "tune": 1000},
+    "mean field": {"optimization__n_restarts": 3},
+    "Gibbs": {"inference": "gibbs", "sampling": Sampling(draws=2000, tune=1000)},
 }
 
 
@@ -49,7 +47,11 @@ def report(
     for engine, arguments in engines.items():
         inside, wide, converged = [], [], []
         for c in range(n_sets):
-            model = BSDRClassifier(random_state=c, **COMMON, **arguments).fit(truths.X, truths.y[c])
+            model = (
+                BSDRClassifier(random_state=c)
+                .set_params(**COMMON, **arguments)
+                .fit(truths.X, truths.y[c])
+            )
             held, deviations = compare(model.idata_, truths, c)
             inside.append(held.mean())
             wide.append(deviations)

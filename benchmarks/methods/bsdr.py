@@ -14,21 +14,21 @@ from bsdr_models.bsdr.priors import SPARSE
 
 # Arguments of BSDRClassifier besides n_components and random_state.
 PAPER: dict[str, Any] = {"variant": "paper"}
-COLUMNWISE: dict[str, Any] = {**PAPER, "projection_prior": "columnwise"}
+COLUMNWISE: dict[str, Any] = {**PAPER, "priors__projection_prior": "columnwise"}
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "default": {},
     "posterior predictive": {"pooling": "linear"},
-    "single fit": {**COLUMNWISE, "latent_scale": 0.3},
+    "single fit": {**COLUMNWISE, "priors__latent_scale": 0.3},
     "mean field": PAPER,
     "Gibbs": {**PAPER, "inference": "gibbs"},
     "mean field, columnwise": COLUMNWISE,
     "Gibbs, columnwise": {**COLUMNWISE, "inference": "gibbs"},
-    "ARD": {**COLUMNWISE, "latent_scale": 0.1, "priors": SPARSE},
+    "ARD": {**COLUMNWISE, "priors__latent_scale": 0.1, "priors": SPARSE},
     "ARD, 160 iterations": {
         **COLUMNWISE,
-        "latent_scale": 0.1,
+        "priors__latent_scale": 0.1,
         "priors": SPARSE,
-        "max_iter": 160,
+        "optimization__max_iter": 160,
     },
     "BSDR": {},
 }
@@ -43,7 +43,7 @@ def fit(
     training: Training, n_components: int, seed: int, *, arguments: dict[str, Any]
 ) -> tuple[BSDRClassifier, dict[str, Any]]:
     """A fitted model and its remarks."""
-    model = BSDRClassifier(n_components, random_state=seed, **arguments)
+    model = BSDRClassifier(n_components, random_state=seed).set_params(**arguments)
     model.fit(training.X, training.y)
     norms = np.sqrt(np.sum(model.components_**2, axis=1))
     record: dict[str, Any] = {

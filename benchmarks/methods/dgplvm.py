@@ -13,11 +13,11 @@ from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 # Arguments of DGPLVMClassifier besides n_components and random_state.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "D-GPLVM": {},
-    "D-GPLVM, weight 3": {"weight": 3.0},
-    "D-GPLVM, infinite weight": {"weight": np.inf},
-    "D-GPLVM, by likelihood": {"placement": "likelihood"},
-    "D-GPLVM, Laplace": {"approximation": "laplace"},
-    "D-GPLVM, EP": {"approximation": "ep"},
+    "D-GPLVM, weight 3": {"priors__weight": 3.0},
+    "D-GPLVM, infinite weight": {"priors__weight": np.inf},
+    "D-GPLVM, by likelihood": {"mapping__placement": "likelihood"},
+    "D-GPLVM, Laplace": {"optimization__approximation": "laplace"},
+    "D-GPLVM, EP": {"optimization__approximation": "ep"},
     "D-GPLVM, paper": {"variant": "paper"},
 }
 # Only names of arguments are here, and arguments are in the key of a result.
@@ -25,17 +25,17 @@ MODULES = ("bsdr_models.dgplvm.estimator",)
 # Weights of the discriminative prior, 1 / sigma_d^2 of the paper, of Figs. 1 and 3.
 PAPER_WEIGHTS = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7)
 CONFIGURATIONS |= {
-    f"D-GPLVM, paper, weight {weight:g}": {"variant": "paper", "weight": weight}
+    f"D-GPLVM, paper, weight {weight:g}": {"variant": "paper", "priors__weight": weight}
     for weight in PAPER_WEIGHTS
 }
 WEIGHTS = (0.03, 0.3, 1.0, 30.0)
-CONFIGURATIONS |= {f"D-GPLVM, weight {weight:g}": {"weight": weight} for weight in WEIGHTS}
+CONFIGURATIONS |= {f"D-GPLVM, weight {weight:g}": {"priors__weight": weight} for weight in WEIGHTS}
 
 
 def _fit(
     training: Training, n_components: int, seed: int, arguments: dict[str, Any]
 ) -> tuple[DGPLVMClassifier, dict[str, Any]]:
-    model = DGPLVMClassifier(n_components, random_state=seed, **arguments)
+    model = DGPLVMClassifier(n_components, random_state=seed).set_params(**arguments)
     model.fit(training.X, training.y)
     record = {
         "converged": bool(model.converged_),

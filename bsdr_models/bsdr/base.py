@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 import numpy as np
 import xarray as xr
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray, Target
@@ -31,7 +31,7 @@ from bsdr_models.frames import validate_samples
 from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import relevance
-from bsdr_models.options import COUNT, N_JOBS, Sampling
+from bsdr_models.options import COUNT, N_JOBS, Number, Sampling
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.summary import SummaryParts
 
@@ -51,7 +51,7 @@ class BaseBSDR(LatentSpaceEstimator):
         "n_components": [COUNT, StrOptions({"auto"})],
         "variant": [StrOptions(set(ENGINES))],
         "inference": [StrOptions(set(get_args(Inference))), None],
-        "pooling": [StrOptions({"auto", "linear", "log"}), Interval(Real, 0, 1, closed="both")],
+        "pooling": [StrOptions({"auto", "linear", "log"}), Number(Real, 0.0, 1.0, closed="both")],
         "priors": [HierarchicalPriors, Priors, None],
         "standardize": ["boolean"],
         "sampling": [Sampling, None],
@@ -153,7 +153,6 @@ class BaseBSDR(LatentSpaceEstimator):
         **context: Any,
     ) -> Self:
         """Fit to validated features and encoded targets; ``context`` is for the trees."""
-        self._check_arguments()
         out_of_core = self._option("out_of_core")
         if out_of_core.block_size is not None:
             raise ValueError("block_size is for BSDRClassifier: real targets are fitted in memory")

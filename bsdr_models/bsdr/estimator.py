@@ -205,6 +205,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             10 000 for Laplace's method.
         """
         self._reset()
+        self._check_arguments()
         require_targets(self, y)
         if is_block_source(X) or self._option("out_of_core").block_size is not None:
             return self._fit_blocks(X, y)
@@ -427,6 +428,7 @@ progressbar, random_state
             out of range.
         """
         self._reset()
+        self._check_arguments()
         require_targets(self, y)
         samples = sample_labels(X)
         X = self._samples_of_fit(X)

@@ -91,6 +91,7 @@ class PartialFit(BaseBSDR):
         if stream is None:
             classes = getattr(self, "classes_", None) if classes is None else classes
             self._reset()
+        self._check_arguments()
         self._check_laplace_only("partial_fit")
         if stream is None and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit")
@@ -127,8 +128,7 @@ class PartialFit(BaseBSDR):
         return self
 
     def _check_laplace_only(self, what: str) -> None:
-        """Validate the arguments of a fit that needs Laplace's method."""
-        self._check_arguments()
+        """Raise a ValueError unless the arguments are those of Laplace's method."""
         if self.variant != "hierarchical":
             raise ValueError(f"{what} needs variant='hierarchical'")
         if self.inference not in (None, "laplace"):

@@ -5,6 +5,7 @@ utilities and the precisions are integrated out and the latent positions are off
 means and mean squares of what is identified, within 4 Monte Carlo standard errors.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -31,7 +32,12 @@ def problem(kind):
     y = (X @ rng.standard_normal((D, K)) + 1.5 * rng.standard_normal((N, K))).argmax(axis=1)
     assert np.bincount(y).min() >= 8
     declare = partial(
-        build_model, X, y, n_components=R, variant="paper", projection_prior=kind, priors=SAMPLING
+        build_model,
+        X,
+        y,
+        n_components=R,
+        variant="paper",
+        priors=replace(SAMPLING, projection_prior=kind),
     )
     return Data(design=DenseDesign(X), y=y, n_labels=K), declare
 
@@ -50,9 +56,8 @@ def by_numpy(kind, step, *, seed):
     result = run_gibbs(
         lambda rng: gibbs.init(
             data,
-            SAMPLING,
+            replace(SAMPLING, projection_prior=kind),
             n_components=R,
-            projection_prior=kind,
             n_chains=8,
             rng=rng,
         ),

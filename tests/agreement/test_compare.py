@@ -13,7 +13,7 @@ from bsdr_models import BSDRClassifier
 
 pytestmark = pytest.mark.slow
 # The posterior predictive distribution, which is what leave-one-out estimates.
-PLAIN = {"pooling": "linear", "chains": 2}
+PLAIN = {"pooling": "linear", "sampling__chains": 2}
 
 
 def loo(tree):
@@ -27,14 +27,29 @@ def ten_fold(n_components, X, y):
     """Log predictive probability of each sample from a fit to the other nine folds."""
     found = np.empty(len(y))
     for rest, fold in StratifiedKFold(10, shuffle=True, random_state=0).split(X, y):
-        model = BSDRClassifier(n_components, random_state=1, **PLAIN).fit(X[rest], y[rest])
+        model = (
+            BSDRClassifier(
+                n_components,
+                random_state=1,
+            )
+            .set_params(**PLAIN)
+            .fit(X[rest], y[rest])
+        )
         found[fold] = model.predict_log_proba(X[fold])[np.arange(len(fold)), y[fold]]
     return found
 
 
 def test_leave_one_out_is_what_refits_find():
     X, y = load_wine(return_X_y=True)
-    tree = BSDRClassifier(1, random_state=0, **PLAIN).fit(X, y).idata_
+    tree = (
+        BSDRClassifier(
+            1,
+            random_state=0,
+        )
+        .set_params(**PLAIN)
+        .fit(X, y)
+        .idata_
+    )
     found = loo(tree)
     gap = found.elpd_i.values - ten_fold(1, X, y)
     # Ten folds learn from a tenth less: they are lower by about half a nat here.
@@ -51,7 +66,15 @@ def test_five_digits_need_more_than_one_component(tmp_path):
     X = X[:, X.std(axis=0) > 0.0]
     compared = {}
     for r in (1, 2, 3, 4):
-        tree = BSDRClassifier(r, random_state=0, **PLAIN).fit(X, y).idata_
+        tree = (
+            BSDRClassifier(
+                r,
+                random_state=0,
+            )
+            .set_params(**PLAIN)
+            .fit(X, y)
+            .idata_
+        )
         tree.to_netcdf(tmp_path / f"{r}.nc")
         compared[str(r)] = loo(az.from_netcdf(tmp_path / f"{r}.nc"))
     table = az.compare(compared, round_to="none")
@@ -61,13 +84,21 @@ def test_five_digits_need_more_than_one_component(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [{"projection_prior": "columnwise", "latent_scale": 0.1, "tol": 5e-3}, {}]
+    "options",
+    [
+        {
+            "priors__projection_prior": "columnwise",
+            "priors__latent_scale": 0.1,
+            "optimization__tol": 5e-3,
+        },
+        {},
+    ],
 )
 def test_pareto_k_of_mean_field_grows_with_its_components(options):
     """With one component q can nearly be corrected, with three it cannot."""
     k = []
     for r in (1, 3):
-        model = BSDRClassifier(r, variant="paper", random_state=0, **options)
+        model = BSDRClassifier(r, variant="paper", random_state=0).set_params(**options)
         stats = model.fit(*load_wine(return_X_y=True)).idata_["sample_stats"]
         k.append(array_stats.psislw((stats["log_p"] - stats["log_q"]).values.ravel())[1])
     assert k[0] < 0.8

@@ -8,29 +8,36 @@ from scipy import sparse
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from bsdr_models import BM2PCAClassifier, BM2PCARegressor
+from bsdr_models import BM2PCAClassifier, BM2PCARegressor, EpsilonInsensitiveLoss, HingeLoss
 from bsdr_models.bm2pca.conjugate import sampling
 
 pytestmark = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")
 
-QUICK = {"calibrate": False, "random_state": 0}
-FREE = {"metric_scale": 10.0, **QUICK}
-PAPER = {"variant": "paper", "C": 10.0, "n_sweeps": 5, **QUICK}
-FEW_DRAWS = {**PAPER, "inference": "gibbs", "n_components": 2, "draws": 30, "tune": 30, "chains": 2}
+QUICK = {"loss__calibrate": False, "random_state": 0}
+FREE = {"priors__metric_scale": 10.0, **QUICK}
+PAPER = {"variant": "paper", "loss__C": 10.0, "optimization__n_sweeps": 5, **QUICK}
+FEW_DRAWS = {
+    **PAPER,
+    "inference": "gibbs",
+    "n_components": 2,
+    "sampling__draws": 30,
+    "sampling__tune": 30,
+    "sampling__chains": 2,
+}
 CLASSIFIERS = {
-    "label_free": lambda **more: BM2PCAClassifier(**FREE | more),
-    "label_free_one_vs_rest": lambda **more: BM2PCAClassifier(
-        **FREE | {"strategy": "one_vs_rest"} | more
+    "label_free": lambda **more: BM2PCAClassifier().set_params(**FREE | more),
+    "label_free_one_vs_rest": lambda **more: BM2PCAClassifier().set_params(
+        **FREE | {"loss__strategy": "one_vs_rest"} | more
     ),
-    "paper": lambda **more: BM2PCAClassifier(**PAPER | more),
-    "paper_one_vs_rest": lambda **more: BM2PCAClassifier(
-        **PAPER | {"strategy": "one_vs_rest"} | more
+    "paper": lambda **more: BM2PCAClassifier().set_params(**PAPER | more),
+    "paper_one_vs_rest": lambda **more: BM2PCAClassifier().set_params(
+        **PAPER | {"loss__strategy": "one_vs_rest"} | more
     ),
-    "gibbs": lambda **more: BM2PCAClassifier(**FEW_DRAWS | more),
+    "gibbs": lambda **more: BM2PCAClassifier().set_params(**FEW_DRAWS | more),
 }
 ESTIMATORS = {
     **CLASSIFIERS,
-    "regressor": lambda **more: BM2PCARegressor(**QUICK | more),
+    "regressor": lambda **more: BM2PCARegressor().set_params(**QUICK | more),
 }
 SLOW = pytest.param("gibbs", marks=pytest.mark.slow)
 every_estimator = pytest.mark.parametrize("name", ESTIMATORS)
@@ -210,7 +217,9 @@ def test_invalid_latent_coordinates_raise(iris, name, rows, match):
 
 def test_different_criteria_raise(iris):
     with pytest.raises(ValueError, match="must be chosen by the same criterion"):
-        BM2PCARegressor(C="bound", epsilon="cv").fit(*iris)
+        BM2PCARegressor(
+            loss=EpsilonInsensitiveLoss(C="bound", epsilon="cv"),
+        ).fit(*iris)
 
 
 @pytest.mark.parametrize("inference", ["gibbs", "nuts", "advi"])
@@ -219,7 +228,9 @@ def test_different_criteria_raise(iris):
     [("label_free", "shared"), ("label_free", "one_vs_rest"), ("paper", "one_vs_rest")],
 )
 def test_samplers_need_the_papers_model_with_one_subspace(iris, inference, variant, strategy):
-    model = BM2PCAClassifier(inference=inference, variant=variant, strategy=strategy)
+    model = BM2PCAClassifier(
+        inference=inference, variant=variant, loss=HingeLoss(strategy=strategy)
+    )
     with pytest.raises(ValueError, match="needs variant='paper' and strategy='shared'"):
         model.fit(*iris)
 
@@ -291,7 +302,9 @@ def test_refit_removes_results_of_other_arguments(iris):
     model = BM2PCAClassifier(random_state=0).fit(*iris)
     assert model.metric_scale_ in (1.0, 10.0, 100.0, np.inf)
     assert model.cv_results_ is not None
-    model.set_params(variant="paper", C=10.0, n_sweeps=3, calibrate=False).fit(*iris)
+    model.set_params(
+        variant="paper", loss__C=10.0, optimization__n_sweeps=3, loss__calibrate=False
+    ).fit(*iris)
     assert not hasattr(model, "metric_scale_")
     assert model.cv_results_ is None
     assert model.temperature_ == 1.0
@@ -299,10 +312,14 @@ def test_refit_removes_results_of_other_arguments(iris):
 
 
 LIMITED = {
-    "paper": lambda: CLASSIFIERS["paper"](n_sweeps="converged", max_iter=2, tol=0.0),
-    "label_free": lambda: CLASSIFIERS["label_free"](max_iter=2),
-    "label_free_one_vs_rest": lambda: CLASSIFIERS["label_free_one_vs_rest"](max_iter=2),
-    "regressor": lambda: ESTIMATORS["regressor"](max_iter=2, tol=0.0),
+    "paper": lambda: CLASSIFIERS["paper"](
+        optimization__n_sweeps="converged", optimization__max_iter=2, optimization__tol=0.0
+    ),
+    "label_free": lambda: CLASSIFIERS["label_free"](optimization__max_iter=2),
+    "label_free_one_vs_rest": lambda: CLASSIFIERS["label_free_one_vs_rest"](
+        optimization__max_iter=2
+    ),
+    "regressor": lambda: ESTIMATORS["regressor"](optimization__max_iter=2, optimization__tol=0.0),
 }
 
 
@@ -332,7 +349,7 @@ def test_an_interrupt_keeps_the_sweeps_so_far(iris, monkeypatch, name):
             raise KeyboardInterrupt
         return step(*args, **kwargs)
 
-    more = {} if name == "regressor" else {"n_sweeps": "converged"}
+    more = {} if name == "regressor" else {"optimization__n_sweeps": "converged"}
     monkeypatch.setattr(mean_field, "step", tired)
     model = ESTIMATORS[name](**more).fit(X, target(name, X, y))
     assert model.interrupted_

@@ -16,7 +16,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bsdr_models import BM2PCAClassifier, BM2PCAPriors
+from bsdr_models import BM2PCAClassifier, BM2PCAPriors, HingeLoss
 from bsdr_models.bm2pca.labels import encode
 from bsdr_models.bm2pca.priors import PAPER, SAMPLING
 
@@ -33,9 +33,14 @@ every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 def quick(variant="label_free", strategy="shared", **more):
     """A fit without cross-validation."""
-    settings = {"metric_scale": 10.0, "C": 10.0, "n_sweeps": 5, "calibrate": False}
-    return BM2PCAClassifier(
-        **{"variant": variant, "strategy": strategy, "random_state": 0} | settings | more
+    settings = {
+        "priors__metric_scale": 10.0,
+        "loss__C": 10.0,
+        "optimization__n_sweeps": 5,
+        "loss__calibrate": False,
+    }
+    return BM2PCAClassifier().set_params(
+        **{"variant": variant, "loss__strategy": strategy, "random_state": 0} | settings | more
     )
 
 
@@ -50,9 +55,9 @@ def wine():
 def wine_models(wine):
     """The default settings of every form, each fitted once."""
     return {
-        form: BM2PCAClassifier(variant=form[0], strategy=form[1], random_state=0).fit(
-            wine[0], wine[2]
-        )
+        form: BM2PCAClassifier(
+            variant=form[0], loss=HingeLoss(strategy=form[1]), random_state=0
+        ).fit(wine[0], wine[2])
         for form in FORMS
     }
 
@@ -91,7 +96,14 @@ def test_embedding_separates_the_classes(wine, wine_models, variant, strategy):
 
 def test_gibbs_on_wine(wine):
     train, test, y_train, y_test = wine
-    model = quick("paper", inference="gibbs", n_components=3, draws=60, tune=60, chains=2)
+    model = quick(
+        "paper",
+        inference="gibbs",
+        n_components=3,
+        sampling__draws=60,
+        sampling__tune=60,
+        sampling__chains=2,
+    )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "R-hat of the identified quantities")
         model.fit(train, y_train)
@@ -156,7 +168,7 @@ def test_without_standardize_all_features_have_one_scale(overlapping, variant):
 
 
 def test_plain_sweeps_never_lower_the_bound(wine):
-    model = quick("paper", n_sweeps=60).fit(wine[0], wine[2])
+    model = quick("paper", optimization__n_sweeps=60).fit(wine[0], wine[2])
     assert model.n_iter_ == 60
     assert not model.converged_
     assert np.all(np.diff(model.lower_bounds_) >= -1e-9 * np.abs(model.lower_bounds_[:-1]))
@@ -168,14 +180,16 @@ def test_plain_sweeps_never_lower_the_bound(wine):
 def test_arguments_are_used(overlapping):
     X, y = overlapping
     priors = BM2PCAPriors(weight_rate=2.0)
-    model = quick("paper", C=7.0, n_sweeps=4, priors=priors, n_components=3).fit(X, y)
+    model = quick(
+        "paper", loss__C=7.0, optimization__n_sweeps=4, priors=priors, n_components=3
+    ).fit(X, y)
     config = json.loads(model.idata_.attrs["config"])
     assert config["priors"]["weight_rate"] == 2.0
     assert config["n_sweeps"] == 4
     assert "random_state" not in config
     assert model.C_ == model.idata_.attrs["C"] == 7.0
     assert model.transform(X).shape == (90, 3)
-    free = quick(metric_scale=np.inf).fit(X, y)
+    free = quick(priors__metric_scale=np.inf).fit(X, y)
     assert free.metric_scale_ == np.inf
 
 
@@ -186,7 +200,12 @@ def test_default_priors_depend_on_the_inference_method():
 
 def test_convergence_takes_more_sweeps_and_restarts_keep_the_highest_bound(overlapping):
     X, y = overlapping
-    model = quick("paper", n_sweeps="converged", n_restarts=3, start="random").fit(X, y)
+    model = quick(
+        "paper",
+        optimization__n_sweeps="converged",
+        optimization__n_restarts=3,
+        optimization__start="random",
+    ).fit(X, y)
     assert model.converged_
     assert model.n_sweeps_ is None
     finals = model.idata_["fit/restarts"].values
@@ -196,7 +215,9 @@ def test_convergence_takes_more_sweeps_and_restarts_keep_the_highest_bound(overl
 
 def test_initial_values_differ_and_random_ones_have_the_lowest_bound(wine):
     first = {
-        start: quick("paper", start=start, n_sweeps=1).fit(wine[0], wine[2]).lower_bounds_[0]
+        start: quick("paper", optimization__start=start, optimization__n_sweeps=1)
+        .fit(wine[0], wine[2])
+        .lower_bounds_[0]
         for start in ("label", "pca", "random")
     }
     assert len(set(first.values())) == 3
@@ -213,7 +234,7 @@ def test_cross_validation_runs_only_if_needed(overlapping, monkeypatch):
     X, y = overlapping
     quick().fit(X, y)
     quick("paper").fit(X, y)
-    for more in ({"calibrate": True}, {"C": "cv"}, {"metric_scale": "cv"}):
+    for more in ({"loss__calibrate": True}, {"loss__C": "cv"}, {"priors__metric_scale": "cv"}):
         with pytest.raises(AssertionError, match="cross-validation"):
             quick(**more).fit(X, y)
 
@@ -221,7 +242,7 @@ def test_cross_validation_runs_only_if_needed(overlapping, monkeypatch):
 @every_form
 def test_progressbar(overlapping, capsys, variant, strategy):
     X, y = overlapping
-    arguments = {"calibrate": True}
+    arguments = {"loss__calibrate": True}
     quiet = quick(variant, strategy, **arguments).fit(X, y)
     assert capsys.readouterr().out == ""
     shown = quick(variant, strategy, **arguments, progressbar=True).fit(X, y)
@@ -264,7 +285,7 @@ def test_prediction_methods_agree(wine, wine_models, variant, strategy):
 def test_two_classes_share_one_score(overlapping, variant, strategy):
     X, y = overlapping
     labels = np.where(y == 0, "yes", "no")
-    model = quick(variant, strategy, calibrate=True).fit(X, labels)
+    model = quick(variant, strategy, loss__calibrate=True).fit(X, labels)
     assert model.classes_.tolist() == ["no", "yes"]
     scores, std = model.decision_function(X, return_std=True)
     assert scores.shape == std.shape == (90,)
@@ -276,8 +297,8 @@ def test_two_classes_share_one_score(overlapping, variant, strategy):
 
 def test_without_calibration_the_temperature_is_one(overlapping):
     X, y = overlapping
-    plain = quick(calibrate=False).fit(X, y)
-    calibrated = quick(calibrate=True).fit(X, y)
+    plain = quick(loss__calibrate=False).fit(X, y)
+    calibrated = quick(loss__calibrate=True).fit(X, y)
     assert plain.temperature_ == 1.0
     assert calibrated.temperature_ not in (0.0, 1.0)
     np.testing.assert_array_equal(plain.decision_function(X), calibrated.decision_function(X))
@@ -290,7 +311,7 @@ def test_probabilities_are_calibrated(variant, strategy):
     X = rng.standard_normal((1300, 4))
     eta = X @ rng.standard_normal((4, 2)) @ rng.standard_normal((2, 3))
     y = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
-    model = quick(variant, strategy, calibrate=True, C=1.0).fit(X[:300], y[:300])
+    model = quick(variant, strategy, loss__calibrate=True, loss__C=1.0).fit(X[:300], y[:300])
     p = model.predict_proba(X[300:])
     on = np.eye(3)[y[300:]]
     for low in np.arange(0.0, 1.0, 0.25):
@@ -325,7 +346,7 @@ def tags():
 @every_form
 def test_multilabel(tags, variant, strategy):
     train, test, Y_train, Y_test = tags
-    model = quick(variant, strategy, calibrate=True).fit(train, Y_train)
+    model = quick(variant, strategy, loss__calibrate=True).fit(train, Y_train)
     assert model.classes_.tolist() == [0, 1, 2, 3]
     scores, p = model.decision_function(test), model.predict_proba(test)
     np.testing.assert_allclose(p, expit(scores / model.temperature_), rtol=1e-9)
@@ -345,7 +366,7 @@ def test_partially_known_multilabel(tags, variant, strategy, marker):
     part[:20] = marker  # samples without any label
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = quick(variant, strategy, unlabeled=marker, calibrate=True).fit(train, part)
+        model = quick(variant, strategy, unlabeled=marker, loss__calibrate=True).fit(train, part)
     assert np.mean(model.predict(test) == Y_test) > 0.75
     assert np.isfinite(model.predict_proba(test)).all()
 
@@ -416,7 +437,9 @@ def test_unlabelled_samples_are_accepted(wine, variant, strategy):
     for label in range(3):
         rows = rng.permutation(np.flatnonzero(y_train == label))[:10]
         y[rows] = label
-    model = BM2PCAClassifier(variant=variant, strategy=strategy, unlabeled=-1, random_state=0)
+    model = BM2PCAClassifier(
+        variant=variant, loss=HingeLoss(strategy=strategy), unlabeled=-1, random_state=0
+    )
     model.fit(train, y)
     assert model.classes_.tolist() == [0, 1, 2]
     assert model.score(test, y_test) > 0.9
@@ -434,7 +457,7 @@ def test_many_unlabelled_samples_improve_the_papers_model():
         chosen = np.concatenate([np.flatnonzero(y[:406] == c)[:5] for c in (0, 1)])
         few = np.full(406, -1)
         few[chosen] = y[chosen]
-        model = quick("paper", n_components=2, n_sweeps=3, unlabeled=-1)
+        model = quick("paper", n_components=2, optimization__n_sweeps=3, unlabeled=-1)
         alone.append(model.fit(X[chosen], y[chosen]).score(X[406:], y[406:]))
         helped.append(model.fit(X[:406], few).score(X[406:], y[406:]))
     assert np.mean(helped) > np.mean(alone) + 0.02
@@ -450,10 +473,10 @@ def test_sparse_fit_equals_unscaled_dense_fit(overlapping, variant, strategy):
     y = np.arange(60) % 3
     X = rng.random((60, 30)) + 2.0 * np.eye(3)[y] @ rng.random((3, 30))
     X[rng.random(X.shape) < 0.7] = 0.0
-    model = quick(variant, strategy, calibrate=True).fit(sparse.csr_matrix(X), y)
+    model = quick(variant, strategy, loss__calibrate=True).fit(sparse.csr_matrix(X), y)
     np.testing.assert_array_equal(model.mean_, 0.0)
     np.testing.assert_array_equal(model.scale_, 1.0)
-    dense = DenseAsItIs(**model.get_params()).fit(X, y)
+    dense = DenseAsItIs(**model.get_params(deep=False)).fit(X, y)
     # Axes differ, and so does the optimum up to the tolerance of 1e-5.
     rough = (
         {"rtol": 0.03, "atol": 0.03} if strategy == "one_vs_rest" else {"rtol": 0.01, "atol": 0.01}
@@ -490,7 +513,7 @@ def test_each_view_has_its_own_noise(strategy):
     X = np.hstack([rng.standard_normal((150, 5)), 10.0 * rng.standard_normal((150, 40))])
     X[:, :5] += 3.0 * np.eye(3)[y] @ rng.standard_normal((3, 5))
     views = ["good"] * 5 + ["loud"] * 40
-    arguments = {"standardize": False, "n_components": 3, "n_sweeps": 10}
+    arguments = {"standardize": False, "n_components": 3, "optimization__n_sweeps": 10}
     apart = quick("paper", strategy, views=views, **arguments).fit(X[:60], y[:60])
     assert apart.score(X[60:], y[60:]) > 0.85
     absent = X[60:].copy()
@@ -543,10 +566,10 @@ def test_digits_with_a_fifth_of_the_values_missing(variant, strategy, seed):
     )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* features are constant")
-        arguments = {"variant": variant, "strategy": strategy, "standardize": False}
+        arguments = {"variant": variant, "loss__strategy": strategy, "standardize": False}
         arguments["n_components"] = 20  # of the paper's model
-        full = BM2PCAClassifier(**arguments, random_state=0).fit(train, y_train)
-        model = BM2PCAClassifier(**arguments, random_state=0).fit(holes_train, y_train)
+        full = BM2PCAClassifier(random_state=0).set_params(**arguments).fit(train, y_train)
+        model = BM2PCAClassifier(random_state=0).set_params(**arguments).fit(holes_train, y_train)
     assert model.score(holes_test, y_test) > full.score(test, y_test) - 0.05
     missing = np.isnan(holes_test)
     error = np.mean((model.impute(holes_test) - test)[missing] ** 2)
@@ -608,8 +631,8 @@ def test_ten_classes_in_two_components():
         {"n_components": 5},
         {},
         {"variant": "paper"},
-        {"variant": "paper", "strategy": "one_vs_rest"},
-        {"strategy": "one_vs_rest"},
+        {"variant": "paper", "loss__strategy": "one_vs_rest"},
+        {"loss__strategy": "one_vs_rest"},
     ],
     ids=str,
 )
@@ -617,7 +640,19 @@ def test_order_of_samples_seed_and_names_of_classes_do_not_matter(arguments):
     train, test, y, _ = few_digits(200)
     rng = np.random.default_rng(4)
     order, name = rng.permutation(100), rng.permutation(10)
-    one = BM2PCAClassifier(random_state=0, **arguments).fit(train, y)
-    other = BM2PCAClassifier(random_state=1, **arguments).fit(train[order], name[y[order]])
+    one = (
+        BM2PCAClassifier(
+            random_state=0,
+        )
+        .set_params(**arguments)
+        .fit(train, y)
+    )
+    other = (
+        BM2PCAClassifier(
+            random_state=1,
+        )
+        .set_params(**arguments)
+        .fit(train[order], name[y[order]])
+    )
     found = other.predict_proba(test)[:, name]
     np.testing.assert_allclose(found, one.predict_proba(test), atol=0.01)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bsdr_models import BM2PCAClassifier
+from bsdr_models import BM2PCAClassifier, BM2PCAOptimization, BM2PCAPriors, HingeLoss
 from bsdr_models.bm2pca.conjugate import factor_model as gen
 from bsdr_models.bm2pca.conjugate.factor_model import (
     FactorModel,
@@ -288,7 +288,12 @@ def test_imputation_is_close_to_the_true_conditional_mean(variant):
     rng, X, t, cov = principal_data(2200)
     y = (X[:, 0] + 0.5 * rng.standard_normal(2200) > t[0]).astype(int)
     model = BM2PCAClassifier(
-        2, variant=variant, C=10.0, n_sweeps=20, metric_scale=10.0, calibrate=False, random_state=0
+        2,
+        variant=variant,
+        loss=HingeLoss(C=10.0, calibrate=False),
+        optimization=BM2PCAOptimization(n_sweeps=20),
+        priors=BM2PCAPriors(metric_scale=10.0),
+        random_state=0,
     )
     train, test = X[:2000].copy(), X[2000:]
     train[rng.random(train.shape) < 0.2] = np.nan
@@ -316,11 +321,9 @@ def test_inverse_transform_reconstructs_the_samples(variant, strategy):
     model = BM2PCAClassifier(
         6,
         variant=variant,
-        strategy=strategy,
-        C=1.0,
-        n_sweeps=20,
-        metric_scale=np.inf,
-        calibrate=False,
+        loss=HingeLoss(strategy=strategy, C=1.0, calibrate=False),
+        optimization=BM2PCAOptimization(n_sweeps=20),
+        priors=BM2PCAPriors(metric_scale=np.inf),
         random_state=0,
     ).fit(X, y)
     back = model.inverse_transform(model.transform(X))

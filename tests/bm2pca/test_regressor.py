@@ -15,7 +15,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from bsdr_models import BM2PCAPriors, BM2PCARegressor, BSDRRegressor
+from bsdr_models import BM2PCAPriors, BM2PCARegressor, BSDRRegressor, EpsilonInsensitiveLoss
 from bsdr_models.bm2pca.conjugate import regression
 from bsdr_models.bm2pca.conjugate.regression import (
     LossGrid,
@@ -28,7 +28,7 @@ from bsdr_models.bm2pca.priors import SAMPLING
 
 def quick(**more):
     """A fit without folds."""
-    return BM2PCARegressor(**{"calibrate": False, "random_state": 0} | more)
+    return BM2PCARegressor().set_params(**{"loss__calibrate": False, "random_state": 0} | more)
 
 
 def low_rank(n, *, d=200, outputs=1, m=400, seed=0):
@@ -89,7 +89,7 @@ def draw_noise(rng, cost, epsilon, size):
 def test_predictions_are_moments_of_draws_from_the_fit(missing):
     """Draws of latent coordinates, weights and noise from the fit; 4.5 standard errors."""
     X, new, y, _ = low_rank(40, d=20)
-    model = quick(n_components=4, C=2.0, epsilon=0.4).fit(X, y)
+    model = quick(n_components=4, loss__C=2.0, loss__epsilon=0.4).fit(X, y)
     new = new[:3].copy()
     if missing:
         new[:2, 3:15] = np.nan
@@ -132,7 +132,7 @@ def test_the_bound_selects_the_true_loss_parameters(cost, epsilon):
     X = Z @ rng.standard_normal((2, 8)) + 0.02 * rng.standard_normal((1500, 8))
     y = Z[:, 0] + draw_noise(rng, cost, epsilon, 1500)
     scale = y.std()
-    model = quick(n_components=2, C="bound", epsilon="bound").fit(X, y)
+    model = quick(n_components=2, loss__C="bound", loss__epsilon="bound").fit(X, y)
     truth = cost * scale, epsilon / scale
     best = min(
         model.cv_results_["settings"],
@@ -145,7 +145,9 @@ def test_the_bound_selects_the_true_loss_parameters(cost, epsilon):
 
 def test_cross_validation_takes_the_smallest_error(diabetes):
     train, _, y, _ = diabetes
-    model = BM2PCARegressor(C="cv", epsilon="cv", random_state=0).fit(train, y)
+    model = BM2PCARegressor(loss=EpsilonInsensitiveLoss(C="cv", epsilon="cv"), random_state=0).fit(
+        train, y
+    )
     errors = model.cv_results_["squared_error"]
     assert (model.C_, model.epsilon_) == model.cv_results_["settings"][int(errors.argmin())]
     assert 0.4 < errors.min() < 0.8  # of unit variance
@@ -225,7 +227,7 @@ def test_convergence_predicts_no_worse_than_few_sweeps(diabetes, diabetes_model)
     train, test, y, y_test = diabetes
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "mean field stopped after max_iter=3")
-        early = quick(max_iter=3).fit(train, y)
+        early = quick(optimization__max_iter=3).fit(train, y)
     assert early.score(test, y_test) < diabetes_model.score(test, y_test)
 
 
@@ -274,7 +276,7 @@ def test_the_bound_selects_badly_with_few_samples():
     gap = []
     for seed in range(4):
         train, test, y_train, y_test = train_test_split(X, y, train_size=50, random_state=seed)
-        by_bound = quick(C="bound", epsilon="bound").fit(train, y_train)
+        by_bound = quick(loss__C="bound", loss__epsilon="bound").fit(train, y_train)
         gap.append(quick().fit(train, y_train).score(test, y_test) - by_bound.score(test, y_test))
     assert np.mean(gap) > 0.1
 
@@ -313,7 +315,9 @@ def test_fitted_attributes(diabetes, diabetes_model):
 def test_arguments_are_used(diabetes):
     train, _, y, _ = diabetes
     priors = BM2PCAPriors(weight_rate=2.0)
-    model = quick(C=5.0, epsilon=0.0, n_components=3, priors=priors, n_restarts=2).fit(train, y)
+    model = quick(
+        loss__C=5.0, loss__epsilon=0.0, n_components=3, priors=priors, optimization__n_restarts=2
+    ).fit(train, y)
     assert (model.C_, model.epsilon_) == (5.0, 0.0)
     assert model.transform(train).shape == (200, 3)
     assert len(model.idata_["fit/restarts"]) == 2

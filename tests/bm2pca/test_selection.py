@@ -1,5 +1,7 @@
 """Cross-validation: folds, selection rule, candidates and path scores."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -17,6 +19,7 @@ from bsdr_models.bm2pca.settings import (
     MULTICLASS_COSTS,
     SCALES,
     SWEEPS,
+    HingeLoss,
     make_grid,
 )
 from bsdr_models.bm2pca.task import Task
@@ -178,7 +181,7 @@ def test_no_selection_without_held_out_samples():
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 def test_costs_are_compared_only_if_they_matter(strategy):
     tall, wide, asked = (
-        make_grid("label_free", C, "cv", "cv", strategy=strategy, wide=w)
+        make_grid("label_free", HingeLoss(C=C, strategy=strategy), "cv", PAPER, wide=w)
         for C, w in ((None, False), (None, True), ("cv", True))
     )
     assert tall.costs == asked.costs == LABEL_FREE_COSTS[strategy]
@@ -188,34 +191,34 @@ def test_costs_are_compared_only_if_they_matter(strategy):
 
 
 def test_the_hinge_of_all_classes_compares_two_costs_of_few_samples():
-    options = {"strategy": "shared", "multiclass": True}
     tall, wide = (
-        make_grid("label_free", None, "cv", "cv", wide=wide, **options) for wide in (False, True)
+        make_grid("label_free", HingeLoss(), "cv", PAPER, wide=wide, multiclass=True)
+        for wide in (False, True)
     )
     assert tall.costs == MULTICLASS_COSTS
     assert wide.costs == MULTICLASS_COSTS[:2]
 
 
 def test_the_candidates_of_the_paper_are_costs_with_sweeps():
-    grid = make_grid("paper", None, "cv", "cv", strategy="shared", wide=True)
+    grid = make_grid("paper", HingeLoss(), "cv", PAPER, wide=True)
     assert len(grid.candidates) == len(COSTS) * len(SWEEPS)
     assert [c.n_sweeps for c in grid.candidates[: len(SWEEPS)]] == list(SWEEPS)
     assert grid.candidates[len(SWEEPS)].cost == COSTS[1]
     assert grid.fallback in grid.candidates
-    assert make_grid("paper", 2.0, "converged", "cv", strategy="shared", wide=True).sweeps == ()
+    assert make_grid("paper", HingeLoss(C=2.0), "converged", PAPER, wide=True).sweeps == ()
 
 
-@pytest.mark.parametrize("arguments", [(3.0, 4, 2.0), (3.0, 4, np.inf)])
+@pytest.mark.parametrize("scale", [2.0, np.inf])
 @pytest.mark.parametrize("variant", ["paper", "label_free"])
-def test_a_number_is_the_only_candidate(variant, arguments):
-    grid = make_grid(variant, *arguments, strategy="shared", wide=False)
+def test_a_number_is_the_only_candidate(variant, scale):
+    grid = make_grid(variant, HingeLoss(C=3.0), 4, replace(PAPER, metric_scale=scale), wide=False)
     (candidate,) = grid.candidates
     assert candidate == grid.fallback
     assert candidate.cost == 3.0
     if variant == "paper":
         assert (candidate.n_sweeps, candidate.scale) == (4, None)
     else:
-        assert (candidate.n_sweeps, candidate.scale) == (None, arguments[2])
+        assert (candidate.n_sweeps, candidate.scale) == (None, scale)
 
 
 # ------------------------------------------------------------------------------- paths

@@ -24,12 +24,28 @@ FEATURES = [f"gene_{i}" for i in range(D)]
 TARGETS = ("multiclass", "binary", "multilabel", "regression")
 ENGINES = {
     "label_free": {},
-    "label_free_one_vs_rest": {"strategy": "one_vs_rest"},
-    "paper": {"variant": "paper", "n_sweeps": 8},
-    "paper_one_vs_rest": {"variant": "paper", "strategy": "one_vs_rest", "n_sweeps": 8},
-    "gibbs": {"variant": "paper", "inference": "gibbs", "draws": 60, "tune": 60, "chains": 2},
-    "nuts": {"variant": "paper", "inference": "nuts", "draws": 30, "tune": 30, "chains": 2},
-    "advi": {"variant": "paper", "inference": "advi", "draws": 60},
+    "label_free_one_vs_rest": {"loss__strategy": "one_vs_rest"},
+    "paper": {"variant": "paper", "optimization__n_sweeps": 8},
+    "paper_one_vs_rest": {
+        "variant": "paper",
+        "loss__strategy": "one_vs_rest",
+        "optimization__n_sweeps": 8,
+    },
+    "gibbs": {
+        "variant": "paper",
+        "inference": "gibbs",
+        "sampling__draws": 60,
+        "sampling__tune": 60,
+        "sampling__chains": 2,
+    },
+    "nuts": {
+        "variant": "paper",
+        "inference": "nuts",
+        "sampling__draws": 30,
+        "sampling__tune": 30,
+        "sampling__chains": 2,
+    },
+    "advi": {"variant": "paper", "inference": "advi", "sampling__draws": 60},
 }
 SLOW = ("nuts", "advi")
 SHARED = ("label_free", "paper", "gibbs")
@@ -68,9 +84,14 @@ def toy(target):
 
 def make(engine, target, **more):
     if target == "regression":
-        return BM2PCARegressor(R, random_state=0, **more)
-    fixed = {"C": 5.0, "metric_scale": 10.0, "calibrate": False, "random_state": 0}
-    return BM2PCAClassifier(R, **fixed | ENGINES[engine] | more)
+        return BM2PCARegressor(R, random_state=0).set_params(**more)
+    fixed = {
+        "loss__C": 5.0,
+        "priors__metric_scale": 10.0,
+        "loss__calibrate": False,
+        "random_state": 0,
+    }
+    return BM2PCAClassifier(R).set_params(**fixed | ENGINES[engine] | more)
 
 
 @pytest.fixture(scope="module")

@@ -247,9 +247,8 @@ def scrambled(mf, problem, rng):
     cov, cov_z, cov_w = covs(r, d), covs(1, r)[0], covs(k, 1 + r)
     start = mf.init(
         problem.data,
-        problem.priors,
+        replace(problem.priors, projection_prior=problem.kind),
         n_components=r,
-        projection_prior=problem.kind,
         rng=rng,
         start="random",
     )

@@ -6,7 +6,7 @@ from scipy import sparse
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
-from bsdr_models import BSDRClassifier, BSDRRegressor
+from bsdr_models import BSDRClassifier, BSDRRegressor, Priors, Sampling
 from bsdr_models.bsdr import sampling
 
 pytestmark = [
@@ -17,9 +17,9 @@ pytestmark = [
 JOINT_DRAWS = {
     "variant": "paper",
     "inference": "gibbs",
-    "draws": 30,
-    "tune": 30,
-    "chains": 2,
+    "sampling__draws": 30,
+    "sampling__tune": 30,
+    "sampling__chains": 2,
 }
 
 
@@ -44,7 +44,7 @@ def test_constant_label_raises_with_its_index(iris):
 @pytest.mark.parametrize("latent_scale", ["stack", 0.0, -1.0, np.inf, True])
 def test_latent_scale_must_be_a_positive_number(iris, latent_scale):
     with pytest.raises(ValueError, match="latent_scale must be a positive finite number"):
-        BSDRClassifier(variant="paper", latent_scale=latent_scale).fit(*iris)
+        BSDRClassifier(variant="paper", priors=Priors(latent_scale=latent_scale)).fit(*iris)
 
 
 # --------------------------------------------------------------------- valid input
@@ -53,8 +53,10 @@ def test_latent_scale_must_be_a_positive_number(iris, latent_scale):
 def test_sparse_indicators_are_accepted(iris):
     X, y = iris
     on = np.column_stack([y == 0, y > 0]).astype(int)
-    dense = BSDRClassifier(draws=20, chains=2, random_state=0).fit(X, on)
-    model = BSDRClassifier(draws=20, chains=2, random_state=0).fit(X, sparse.csr_matrix(on))
+    dense = BSDRClassifier(sampling=Sampling(draws=20, chains=2), random_state=0).fit(X, on)
+    model = BSDRClassifier(sampling=Sampling(draws=20, chains=2), random_state=0).fit(
+        X, sparse.csr_matrix(on)
+    )
     np.testing.assert_array_equal(model.predict_proba(X), dense.predict_proba(X))
     assert model.predict(X).shape == on.shape
 
@@ -65,7 +67,9 @@ def test_real_targets_keep_their_shape(iris, shape):
     Y = np.resize((y + 0.3 * np.sin(np.arange(len(y)))), shape[::-1]).T
     assert Y.shape == shape
     mean, std = (
-        BSDRRegressor(draws=20, chains=2, random_state=0).fit(X, Y).predict(X, return_std=True)
+        BSDRRegressor(sampling=Sampling(draws=20, chains=2), random_state=0)
+        .fit(X, Y)
+        .predict(X, return_std=True)
     )
     assert mean.shape == std.shape == ((45,) if shape == (45,) else shape)
 
@@ -85,7 +89,7 @@ def test_interrupted_sampling_returns_its_draws(iris, monkeypatch, n_draws):
         return step(*args, **kwargs)
 
     monkeypatch.setattr(sampling.gibbs, "step_joint", interrupting)
-    model = BSDRClassifier(**JOINT_DRAWS, random_state=0).fit(X, y)
+    model = BSDRClassifier(random_state=0).set_params(**JOINT_DRAWS).fit(X, y)
     assert model.interrupted_
     assert not model.converged_
     assert model.n_iter_ == 30 + n_draws
@@ -102,7 +106,7 @@ def test_interrupt_before_the_first_draw_leaves_the_model_unfitted(iris, monkeyp
     def interrupting(*args, **kwargs):
         raise KeyboardInterrupt
 
-    model = BSDRClassifier(**JOINT_DRAWS, random_state=0).fit(*iris)
+    model = BSDRClassifier(random_state=0).set_params(**JOINT_DRAWS).fit(*iris)
     monkeypatch.setattr(sampling.gibbs, "step_joint", interrupting)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*iris)

@@ -1,6 +1,7 @@
 """Log densities of draws against PyMC, SciPy and the bound; leave-one-out from saved trees."""
 
 import warnings
+from dataclasses import replace
 
 import arviz as az
 import numpy as np
@@ -36,7 +37,11 @@ KINDS = ("entrywise", "columnwise", "rowwise")
 TARGETS = ("multiclass", "multilabel", "regression")
 # Trapezoidal rule over the log of a precision: exact to rounding for decaying integrands.
 LOG_PHI = np.arange(-12.0, 6.0, 0.5)
-ONE_SCALE = {"variant": "paper", "projection_prior": "columnwise", "latent_scale": 0.6}
+ONE_SCALE = {
+    "variant": "paper",
+    "priors__projection_prior": "columnwise",
+    "priors__latent_scale": 0.6,
+}
 
 
 def toy(target):
@@ -100,7 +105,12 @@ def integrated(logp, point, kind):
 def test_log_prior_is_that_of_the_model(kind, target):
     X, y = toy(target)
     model = build_model(
-        X, y, n_components=R, variant="paper", projection_prior=kind, priors=PRIORS, target=target
+        X,
+        y,
+        n_components=R,
+        variant="paper",
+        priors=replace(PRIORS, projection_prior=kind),
+        target=target,
     )
     names = ["projection", "weights", "bias"]
     names += ["projection_precision"] if kind != "entrywise" else []
@@ -108,7 +118,7 @@ def test_log_prior_is_that_of_the_model(kind, target):
     logp = compiled(model, names)
     draws = some_draws(target)
     expected = [integrated(logp, point, kind) for point in points(draws)]
-    got = log_density.log_prior(draws, PRIORS, kind)
+    got = log_density.log_prior(draws, replace(PRIORS, projection_prior=kind))
     np.testing.assert_allclose(got, expected, rtol=1e-7)
 
 
@@ -142,7 +152,7 @@ def test_log_likelihood_is_that_of_the_model(target):
 def mean_field(kind, target, X, y):
     data = make_data(X, y, n_labels=K, target=target, projection_prior=kind)
     return data, fit_mean_field(
-        data, PRIORS, n_components=R, projection_prior=kind, rng=np.random.default_rng(1)
+        data, replace(PRIORS, projection_prior=kind), n_components=R, rng=np.random.default_rng(1)
     ).state
 
 
@@ -173,9 +183,13 @@ def test_log_q_is_a_product_of_normals_and_gammas(kind, target):
 
 
 CONFIGURATIONS = {
-    "columnwise": {"projection_prior": "columnwise", "latent_scale": 0.1, "tol": 5e-3},
+    "columnwise": {
+        "priors__projection_prior": "columnwise",
+        "priors__latent_scale": 0.1,
+        "optimization__tol": 5e-3,
+    },
     "paper": {},
-    "rowwise": {"projection_prior": "rowwise", "latent_scale": 0.5},
+    "rowwise": {"priors__projection_prior": "rowwise", "priors__latent_scale": 0.5},
 }
 
 
@@ -211,10 +225,10 @@ def test_draws_of_a_tree_give_at_least_the_bound(name, target, wide):
 
 def test_log_p_is_prior_and_likelihood_of_the_stored_draws():
     X, y = toy("multiclass")
-    model = BSDRClassifier(R, **ONE_SCALE, priors=PRIORS, random_state=0).fit(X, y)
+    model = BSDRClassifier(R, priors=PRIORS, random_state=0).set_params(**ONE_SCALE).fit(X, y)
     tree = model.idata_
     draws = draw_posterior(tree["posterior"].dataset, latent_scale=0.6, target="multiclass")
-    expected = log_density.log_prior(draws, PRIORS, "columnwise")
+    expected = log_density.log_prior(draws, replace(PRIORS, projection_prior="columnwise"))
     expected = expected + tree["approximate_log_likelihood/y"].values[0].sum(axis=1)
     np.testing.assert_allclose(tree["sample_stats/log_p"].values[0], expected, rtol=1e-9)
 
@@ -224,13 +238,30 @@ def test_leave_one_out_of_saved_trees_has_a_large_pareto_k_for_mean_field(tmp_pa
     """Overlapping classes: q is too narrow for importance weights."""
     X, y = np.random.default_rng(5).standard_normal((40, 4)), np.arange(40) % 2
     X[:, 0] += y
-    options = {"latent_scale": 1.0, "priors": SAMPLING, "projection_prior": "entrywise"}
-    options |= {"draws": 1000, "tune": 300, "chains": 2, "random_state": 0}
+    options = {
+        "priors__latent_scale": 1.0,
+        "priors": SAMPLING,
+        "priors__projection_prior": "entrywise",
+    }
+    options |= {
+        "sampling__draws": 1000,
+        "sampling__tune": 300,
+        "sampling__chains": 2,
+        "random_state": 0,
+    }
     trees = {}
     for engine in ("mean_field", "gibbs"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model = BSDRClassifier(1, variant="paper", inference=engine, **options).fit(X, y)
+            model = (
+                BSDRClassifier(
+                    1,
+                    variant="paper",
+                    inference=engine,
+                )
+                .set_params(**options)
+                .fit(X, y)
+            )
         model.idata_.to_netcdf(tmp_path / f"{engine}.nc")
         trees[engine] = az.from_netcdf(tmp_path / f"{engine}.nc")
     assert "log_prior" not in trees["mean_field"].children
@@ -287,7 +318,9 @@ def test_replicated_targets_have_the_density_of_the_likelihood(target):
 
 def test_arviz_shows_the_check():
     X, y = toy("multiclass")
-    model = BSDRClassifier(2, **ONE_SCALE, random_state=0).fit(X, np.array(list("xyz"))[y])
+    model = (
+        BSDRClassifier(2, random_state=0).set_params(**ONE_SCALE).fit(X, np.array(list("xyz"))[y])
+    )
     check = predictive_check(model.idata_, rng=np.random.default_rng(0))
     assert check["posterior_predictive/y"].dims == ("chain", "draw", "obs")
     np.testing.assert_array_equal(check["observed_data/y"], y)
@@ -304,7 +337,7 @@ def test_arviz_shows_the_check():
 def test_prior_predictive_classes_are_exchangeable():
     """Every class takes a third on average; 200 prior draws are independent."""
     X, y = toy("multiclass")
-    model = BSDRClassifier(2, **ONE_SCALE, random_state=0).fit(X, y).model_
+    model = BSDRClassifier(2, random_state=0).set_params(**ONE_SCALE).fit(X, y).model_
     found = pm.sample_prior_predictive(
         200, model=model, random_seed=1, compile_kwargs={"mode": "FAST_COMPILE"}
     )

@@ -1,6 +1,7 @@
 """Estimators of BSDR: accuracy, calibration, attributes, arguments and predictions."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bsdr_models import BSDRClassifier, BSDRRegressor, Priors
+from bsdr_models import BSDRClassifier, BSDROptimization, BSDRRegressor, Priors, Sampling
 from bsdr_models.bsdr import predict
 from bsdr_models.bsdr.priors import PAPER, SAMPLING
 from bsdr_models.checks import R_HAT_LIMIT
@@ -24,20 +25,20 @@ short_chains = pytest.mark.filterwarnings("ignore:R-hat of the identified quanti
 
 ONE_SCALE = {
     "variant": "paper",
-    "projection_prior": "columnwise",
-    "latent_scale": 0.3,
+    "priors__projection_prior": "columnwise",
+    "priors__latent_scale": 0.3,
     "random_state": 0,
 }
 GIBBS = {
     "variant": "paper",
     "inference": "gibbs",
     "priors": SAMPLING,
-    "draws": 60,
-    "tune": 60,
-    "chains": 2,
+    "sampling__draws": 60,
+    "sampling__tune": 60,
+    "sampling__chains": 2,
     "random_state": 0,
 }
-SHORT = {"draws": 64, "chains": 2, "random_state": 0}
+SHORT = {"sampling__draws": 64, "sampling__chains": 2, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,9 @@ def test_default_on_wine(wine, wine_model):
 def test_mean_field_on_wine(wine, prior, latent_scale):
     train, test, y_train, y_test = wine
     model = BSDRClassifier(
-        variant="paper", projection_prior=prior, latent_scale=latent_scale, random_state=0
+        variant="paper",
+        priors=Priors(projection_prior=prior, latent_scale=latent_scale),
+        random_state=0,
     )
     model.fit(train, y_train)
     assert model.score(test, y_test) > 0.93
@@ -96,7 +99,7 @@ def test_mean_field_on_wine(wine, prior, latent_scale):
 @short_chains
 def test_gibbs_on_wine(wine):
     train, test, y_train, y_test = wine
-    model = BSDRClassifier(**GIBBS)
+    model = BSDRClassifier().set_params(**GIBBS)
     model.fit(train, y_train)
     assert model.score(test, y_test) > 0.93
     assert log_loss(y_test, model.predict_proba(test)) < 0.35
@@ -107,14 +110,26 @@ def test_gibbs_and_mean_field_agree_where_mean_field_is_good(overlapping):
     X, y = overlapping
     common = {
         "variant": "paper",
-        "projection_prior": "entrywise",
-        "latent_scale": 0.5,
+        "priors__projection_prior": "entrywise",
+        "priors__latent_scale": 0.5,
         "priors": SAMPLING,
     }
-    gibbs = BSDRClassifier(
-        inference="gibbs", draws=100, tune=100, chains=4, random_state=0, **common
-    ).fit(X, y)
-    mean_field = BSDRClassifier(random_state=0, **common).fit(X, y)
+    gibbs = (
+        BSDRClassifier(
+            inference="gibbs",
+            sampling=Sampling(draws=100, tune=100, chains=4),
+            random_state=0,
+        )
+        .set_params(**common)
+        .fit(X, y)
+    )
+    mean_field = (
+        BSDRClassifier(
+            random_state=0,
+        )
+        .set_params(**common)
+        .fit(X, y)
+    )
     difference = np.abs(gibbs.predict_proba(X) - mean_field.predict_proba(X))
     assert difference.max() < 0.25
     assert difference.mean() < 0.05
@@ -150,7 +165,7 @@ def test_fitted_attributes(wine, wine_model):
 
 
 def test_fitted_attributes_of_mean_field(overlapping):
-    model = BSDRClassifier(**ONE_SCALE).fit(*overlapping)
+    model = BSDRClassifier().set_params(**ONE_SCALE).fit(*overlapping)
     assert model.components_.shape == (2, 5)
     assert model.n_iter_ == len(model.lower_bounds_)
     assert model.latent_scale_ == 0.3
@@ -180,7 +195,7 @@ def train_far(wine):
 @short_chains
 def test_embedding_by_draws_is_linear_in_scaled_features(overlapping):
     X, y = overlapping
-    model = BSDRClassifier(**GIBBS)
+    model = BSDRClassifier().set_params(**GIBBS)
     model.fit(X, y)
     scaled = (X - model.mean_) / model.scale_
     np.testing.assert_allclose(model.transform(X), scaled @ model.components_.T, atol=1e-9)
@@ -190,14 +205,20 @@ def test_embedding_by_draws_is_linear_in_scaled_features(overlapping):
 
 def test_centring_without_scaling(overlapping):
     X, y = overlapping
-    model = BSDRClassifier(standardize=False, **SHORT).fit(X, y)
+    model = (
+        BSDRClassifier(
+            standardize=False,
+        )
+        .set_params(**SHORT)
+        .fit(X, y)
+    )
     np.testing.assert_array_equal(model.scale_, 1.0)
     np.testing.assert_allclose(model.transform(X), (X - X.mean(axis=0)) @ model.components_.T)
 
 
 def test_pymc_model_has_the_samples_and_priors_of_the_fit(overlapping):
     X, y = overlapping
-    model = BSDRClassifier(**SHORT).fit(X, y)
+    model = BSDRClassifier().set_params(**SHORT).fit(X, y)
     declared = model.model_
     assert dict(declared.dim_lengths)["obs"].eval() == 90
     assert {"projection", "weights", "bias", "y"} <= set(declared.named_vars)
@@ -222,11 +243,8 @@ def test_arguments_override_the_defaults_of_the_paper(overlapping):
     priors = Priors(weight_rate=2.0, latent_scale=7.0)
     model = BSDRClassifier(
         variant="paper",
-        projection_prior="rowwise",
-        latent_scale=0.5,
-        priors=priors,
-        tol=0.5,
-        max_iter=20,
+        priors=replace(priors, projection_prior="rowwise", latent_scale=0.5),
+        optimization=BSDROptimization(tol=0.5, max_iter=20),
         random_state=0,
     ).fit(X, y)
     config = json.loads(model.idata_.attrs["config"])
@@ -240,7 +258,13 @@ def test_arguments_override_the_defaults_of_the_paper(overlapping):
 
 def test_restart_with_the_highest_bound_is_selected(overlapping):
     X, y = overlapping
-    model = BSDRClassifier(**ONE_SCALE, start="random", n_restarts=3, max_iter=200).fit(X, y)
+    model = (
+        BSDRClassifier(
+            optimization=BSDROptimization(start="random", n_restarts=3, max_iter=200),
+        )
+        .set_params(**ONE_SCALE)
+        .fit(X, y)
+    )
     finals = model.idata_["fit/restarts"].values
     assert len(finals) == 3
     assert model.lower_bounds_[-1] == finals.max()
@@ -250,7 +274,11 @@ def test_initialisations_differ_and_the_discriminant_one_is_best(overlapping):
     X, y = overlapping
     first = {}
     for start in ("discriminant", "pca", "random"):
-        model = BSDRClassifier(**ONE_SCALE, start=start).fit(X, y)
+        model = (
+            BSDRClassifier(optimization=BSDROptimization(start=start))
+            .set_params(**ONE_SCALE)
+            .fit(X, y)
+        )
         first[start] = model.lower_bounds_[0]
     assert len(set(first.values())) == 3
     assert max(first, key=first.get) == "discriminant"
@@ -258,13 +286,16 @@ def test_initialisations_differ_and_the_discriminant_one_is_best(overlapping):
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("tempering", SHORT), ("mean field", {**ONE_SCALE, "max_iter": 60, "tol": 1.0})],
+    [
+        ("tempering", SHORT),
+        ("mean field", {**ONE_SCALE, "optimization__max_iter": 60, "optimization__tol": 1.0}),
+    ],
 )
 def test_progress_bar_is_optional(overlapping, capsys, name, arguments):
     X, y = overlapping
-    quiet = BSDRClassifier(**arguments).fit(X, y)
+    quiet = BSDRClassifier().set_params(**arguments).fit(X, y)
     assert capsys.readouterr().out == ""
-    shown = BSDRClassifier(**arguments, progressbar=True).fit(X, y)
+    shown = BSDRClassifier(progressbar=True).set_params(**arguments).fit(X, y)
     assert name in capsys.readouterr().out
     np.testing.assert_array_equal(shown.predict_proba(X), quiet.predict_proba(X))
 
@@ -295,7 +326,13 @@ def test_predictions_are_consistent(wine, wine_model):
 def test_decision_function_of_two_classes_is_the_log_odds(overlapping):
     X, y = overlapping
     labels = np.where(y == 0, "yes", "no")
-    model = BSDRClassifier(1, **SHORT).fit(X, labels)
+    model = (
+        BSDRClassifier(
+            1,
+        )
+        .set_params(**SHORT)
+        .fit(X, labels)
+    )
     p = model.predict_proba(X)
     np.testing.assert_allclose(
         model.decision_function(X), np.log(p[:, 1] / p[:, 0]), rtol=1e-6, atol=1e-9
@@ -309,7 +346,7 @@ def test_probabilities_are_calibrated():
     X = rng.standard_normal((1200, 4))
     eta = X @ rng.standard_normal((4, 2)) @ rng.standard_normal((2, 3))
     y = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
-    model = BSDRClassifier(chains=1, random_state=0).fit(X[:400], y[:400])
+    model = BSDRClassifier(sampling=Sampling(chains=1), random_state=0).fit(X[:400], y[:400])
     p = model.predict_proba(X[400:])
     on = np.eye(3)[y[400:]]
     for low in np.arange(0.0, 1.0, 0.2):
@@ -369,12 +406,20 @@ def test_reduced_rank_regression():
 
 
 @short_chains
-@pytest.mark.parametrize("options", [{}, ONE_SCALE, GIBBS | {"draws": 200, "tune": 200}])
+@pytest.mark.parametrize(
+    "options", [{}, ONE_SCALE, GIBBS | {"sampling__draws": 200, "sampling__tune": 200}]
+)
 def test_predictive_intervals_have_their_coverage(options):
     rng = np.random.default_rng(96)
     X = rng.standard_normal((660, 5))
     y = 100.0 + 10.0 * (X @ rng.standard_normal(5) + rng.standard_normal(660))
-    model = BSDRRegressor(1, **options | {"random_state": 0}).fit(X[:60], y[:60])
+    model = (
+        BSDRRegressor(
+            1,
+        )
+        .set_params(**options | {"random_state": 0})
+        .fit(X[:60], y[:60])
+    )
     mean, std = model.predict(X[60:], return_std=True)
     assert r2_score(y[60:], mean) > 0.5
     inside = np.abs(y[60:] - mean) < norm.ppf(0.95) * std
@@ -394,7 +439,13 @@ def test_predictive_density_of_a_real_target_integrates_to_one():
     rng = np.random.default_rng(97)
     X = rng.standard_normal((40, 3))
     y = X @ rng.standard_normal(3) + rng.standard_normal(40)
-    model = BSDRRegressor(1, **ONE_SCALE).fit(X, y)
+    model = (
+        BSDRRegressor(
+            1,
+        )
+        .set_params(**ONE_SCALE)
+        .fit(X, y)
+    )
     mean, std = model.predict(X[:1], return_std=True)
     grid = np.linspace(mean[0] - 12.0 * std[0], mean[0] + 12.0 * std[0], 4001)
     rows = np.tile(model._samples(X[:1]), (len(grid), 1))

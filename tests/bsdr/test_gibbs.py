@@ -58,9 +58,8 @@ def some_state(problem, *, n_chains=1, seed=0, sweeps=2):
     rng = np.random.default_rng([41, seed])
     state = gibbs.init(
         problem.data,
-        problem.priors,
+        replace(problem.priors, projection_prior=problem.kind),
         n_components=problem.n_components,
-        projection_prior=problem.kind,
         n_chains=n_chains,
         rng=rng,
     )
@@ -273,8 +272,7 @@ def test_variables_are_those_of_the_augmented_pymc_model(lab, kind, target):
         problem.data.y,
         n_components=problem.n_components,
         variant="paper",
-        projection_prior=kind,
-        priors=problem.priors,
+        priors=replace(problem.priors, projection_prior=kind),
         target=target,
         augmented=True,
     )

@@ -33,9 +33,8 @@ def started(lab, kind, target, size="tall", *, spectral=False, priors=None, n_st
     )
     state = mf.init(
         problem.data,
-        problem.priors,
+        replace(problem.priors, projection_prior=kind),
         n_components=problem.n_components,
-        projection_prior=kind,
         rng=np.random.default_rng(1),
         start="random",
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from bsdr_models import BSDRClassifier, BSDRRegressor, load, plots
+from bsdr_models import BSDRClassifier, BSDRRegressor, OutOfCore, load, plots
 from bsdr_models.bsdr import laplace, laplace_blocks, partial_fit
 from bsdr_models.inference.sample_blocks import InProcess
 
@@ -27,21 +27,25 @@ def data():
 
 
 def fit(X, y, **more):
-    return BSDRClassifier(**{"n_components": R, "random_state": 0, "draws": 200, **more}).fit(X, y)
+    return (
+        BSDRClassifier()
+        .set_params(**{"n_components": R, "random_state": 0, "sampling__draws": 200, **more})
+        .fit(X, y)
+    )
 
 
 @pytest.fixture(scope="module")
 def whole(data):
-    return fit(*data, block_size=len(data[1]))
+    return fit(*data, out_of_core__block_size=len(data[1]))
 
 
 # ---------------------------------------------------------------- blocks
 
 SOURCES = {
-    "array": {"block_size": 33},
-    "sparse": {"block_size": 33},
-    "memory-mapped": {"block_size": 100},
-    "zarr": {"block_size": 60},
+    "array": {"out_of_core__block_size": 33},
+    "sparse": {"out_of_core__block_size": 33},
+    "memory-mapped": {"out_of_core__block_size": 100},
+    "zarr": {"out_of_core__block_size": 60},
     "dask": {},
 }
 
@@ -96,7 +100,7 @@ def test_decision_function_of_two_classes_has_one_axis(put, data, tmp_path):
 
 def test_covariances_need_one_block_of_a_dask_array_at_a_time(put, data, whole, tmp_path):
     expected = whole.transform(data[0], return_cov=True)
-    model = deepcopy(whole).set_params(block_size=33)
+    model = deepcopy(whole).set_params(out_of_core__block_size=33)
     found = model.transform(csr_array(data[0]), return_cov=True)
     for answer, each in zip(found, expected, strict=True):
         np.testing.assert_allclose(answer, each, rtol=1e-9, atol=1e-12)
@@ -110,7 +114,7 @@ def test_covariances_need_one_block_of_a_dask_array_at_a_time(put, data, whole, 
 
 def test_trees_have_a_subsample(data, monkeypatch):
     monkeypatch.setattr("bsdr_models.block_checks.N_KEPT", 60)
-    model = fit(*data, block_size=33)
+    model = fit(*data, out_of_core__block_size=33)
     tree = model.idata_
     kept = tree["fit"]["obs"].to_numpy()
     assert (len(kept), kept[0], kept[-1]) == (60, 0, len(data[1]) - 1)
@@ -133,7 +137,7 @@ def test_fit_in_blocks_can_be_saved(data, whole, tmp_path):
 
 
 def test_fit_resumes_from_its_checkpoint(data, tmp_path, monkeypatch):
-    more = {"block_size": 33, "checkpoint": tmp_path / "fit"}
+    more = {"out_of_core__block_size": 33, "out_of_core__checkpoint": tmp_path / "fit"}
     calls = {"n": 0}
     reduce = InProcess.reduce
 
@@ -143,7 +147,7 @@ def test_fit_resumes_from_its_checkpoint(data, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return reduce(self, *arguments, **options)
 
-    whole = fit(*data, block_size=33)
+    whole = fit(*data, out_of_core__block_size=33)
     with monkeypatch.context() as patch:
         patch.setattr(InProcess, "reduce", stop)
         interrupted = fit(*data, **more)
@@ -157,7 +161,7 @@ def test_fit_resumes_from_its_checkpoint(data, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="another fit: n_components was 2 and is 1"):
         fit(*data, **more, n_components=1)
     with pytest.raises(ValueError, match="checkpoint is for samples in blocks"):
-        fit(*data, checkpoint=tmp_path)
+        fit(*data, out_of_core__checkpoint=tmp_path)
 
 
 def spoiled(X, row):
@@ -173,7 +177,6 @@ def spoiled(X, row):
         (lambda X, y: (X, y[:-1], {}), "inconsistent numbers of samples"),
         (lambda X, y: (X, np.full(len(y), "a"), {}), "one class only"),
         (lambda X, y: (np.ones_like(X), y, {}), "no variation"),
-        (lambda X, y: (X, y, {"block_size": 0}), "block_size must be"),
         (lambda X, y: (X, y, {"inference": "smc"}), "samples in blocks needs inference='laplace'"),
         (lambda X, y: (X, y, {"n_components": "auto"}), "needs a number of components"),
         (lambda X, y: (X, y, {"variant": "paper"}), "samples in blocks needs variant='hier"),
@@ -181,7 +184,7 @@ def spoiled(X, row):
 )
 def test_invalid_input_of_fits_in_blocks_raises(change, message, data):
     X, y, more = change(*data)
-    model = BSDRClassifier(**{"block_size": 33, **more})
+    model = BSDRClassifier().set_params(**{"out_of_core__block_size": 33, **more})
     with pytest.raises(ValueError, match=message):
         model.fit(X, y)
     assert not model.__sklearn_is_fitted__()
@@ -190,14 +193,14 @@ def test_invalid_input_of_fits_in_blocks_raises(change, message, data):
 def test_too_many_loadings_raise_before_the_fit(data, monkeypatch):
     monkeypatch.setattr(laplace, "MOST_LOADINGS", 20)
     with pytest.raises(ValueError, match="13 features times 2 components"):
-        fit(*data, block_size=33)
+        fit(*data, out_of_core__block_size=33)
     with pytest.raises(ValueError, match="13 features times 2 components"):
         BSDRClassifier(2).partial_fit(*data, classes=["a", "b", "c"])
 
 
 def test_real_targets_in_blocks_raise(data):
     with pytest.raises(ValueError, match="block_size is for BSDRClassifier"):
-        BSDRRegressor(block_size=10).fit(data[0], data[0][:, 0])
+        BSDRRegressor(out_of_core=OutOfCore(block_size=10)).fit(data[0], data[0][:, 0])
 
 
 # ---------------------------------------------------------------- streams
@@ -215,8 +218,8 @@ def chunk(monkeypatch):
 
 
 def fit_stream(X, y, *, sizes, ask=lambda model: None, **more):
-    options = {"random_state": 0, "draws": 40, "inference": "laplace", **more}
-    model = BSDRClassifier(R, **options)
+    options = {"random_state": 0, "sampling__draws": 40, "inference": "laplace", **more}
+    model = BSDRClassifier(R).set_params(**options)
     for part in np.split(np.arange(len(y)), np.cumsum(sizes)[:-1]):
         model.partial_fit(X[part], y[part], classes=["a", "b", "c"])
         ask(model)
@@ -226,7 +229,7 @@ def fit_stream(X, y, *, sizes, ask=lambda model: None, **more):
 @pytest.mark.parametrize("n", [150, 100])
 def test_stream_has_the_posterior_of_all_samples(n, data, whole, chunk):
     chunk(n)
-    model = fit_stream(*data, sizes=(400,), draws=200)
+    model = fit_stream(*data, sizes=(400,), sampling__draws=200)
     assert model.log_evidence_ == pytest.approx(whole.log_evidence_, abs=3.0)
     difference = model.predict_proba(data[0]) - whole.predict_proba(data[0])
     assert np.sqrt(np.mean(difference**2)) < 0.03
@@ -259,9 +262,19 @@ def test_reading_attributes_does_not_change_the_stream(n, data, chunk):
 
 @pytest.mark.usefixtures("few_particles")
 def test_stream_of_few_samples_is_their_fit(data):
-    sizes, more = (60, 60, 280), {"inference": None, "chains": 2, "draws": 32, "pooling": 0.5}
+    sizes, more = (
+        (60, 60, 280),
+        {"inference": None, "sampling__chains": 2, "sampling__draws": 32, "pooling": 0.5},
+    )
     model = fit_stream(*data, sizes=sizes, **more)
-    fitted = BSDRClassifier(R, random_state=model._stream.seed, **more).fit(*data)
+    fitted = (
+        BSDRClassifier(
+            R,
+            random_state=model._stream.seed,
+        )
+        .set_params(**more)
+        .fit(*data)
+    )
     assert model.idata_.attrs["inference_method"] == "smc"
     np.testing.assert_array_equal(model.predict_proba(data[0]), fitted.predict_proba(data[0]))
 
@@ -366,7 +379,7 @@ def test_copies_before_and_after_reading_attributes_are_equal(store, data, chunk
 @pytest.mark.parametrize("n", [2000, 150])
 def test_saved_stream_can_be_continued(n, data, chunk, tmp_path):
     chunk(n)
-    model = fit_stream(data[0][:300], data[1][:300], sizes=(300,), draws=200)
+    model = fit_stream(data[0][:300], data[1][:300], sizes=(300,), sampling__draws=200)
     model.save(tmp_path / "model.skops")
     again = load(tmp_path / "model.skops")
     for each in (model, again):
@@ -404,7 +417,7 @@ def test_invalid_input_of_a_first_batch_raises(change, message, data):
     "arguments", [{"variant": "paper"}, {"inference": "smc"}, {"inference": "nuts"}]
 )
 def test_partial_fit_needs_laplace(arguments):
-    assert not hasattr(BSDRClassifier(**arguments), "partial_fit")
+    assert not hasattr(BSDRClassifier().set_params(**arguments), "partial_fit")
 
 
 def test_partial_fit_needs_a_number_of_components(data):

@@ -390,9 +390,8 @@ def test_columnwise_prior_is_invariant_to_rotations_of_the_features(lab):
         data = make_data(X, problem.data.y, n_labels=2, projection_prior="columnwise")
         state = mf.init(
             data,
-            problem.priors,
+            replace(problem.priors, projection_prior="columnwise"),
             n_components=3,
-            projection_prior="columnwise",
             rng=np.random.default_rng(12),
         )
         bounds.append(run(state, data, problem.priors, n_steps=20)[1].elbo)
@@ -411,9 +410,8 @@ def test_a_step_improves_the_initial_state(lab, kind, spectral, target, start):
     r, k = 6, problem.data.n_labels  # more components than directions
     state = mf.init(
         problem.data,
-        problem.priors,
+        replace(problem.priors, projection_prior=kind),
         n_components=r,
-        projection_prior=kind,
         rng=np.random.default_rng(13),
         start=start,
     )
@@ -434,9 +432,7 @@ def test_discriminant_initialisation_separates_classes_that_a_principal_axis_doe
     X = np.column_stack([2.0 * rng.standard_normal(60), 0.3 * rng.standard_normal(60) + y])
     data = make_data(X - X.mean(axis=0), y, n_labels=2)
     latent = {
-        start: mf.init(
-            data, Priors(), n_components=1, projection_prior="entrywise", rng=rng, start=start
-        ).latent.mean[:, 0]
+        start: mf.init(data, Priors(), n_components=1, rng=rng, start=start).latent.mean[:, 0]
         for start in ("discriminant", "pca")
     }
     correlation = {start: abs(np.corrcoef(z, y)[0, 1]) for start, z in latent.items()}
@@ -448,9 +444,8 @@ def test_init_is_reproducible(lab):
     states = [
         mf.init(
             problem.data,
-            problem.priors,
+            replace(problem.priors, projection_prior="rowwise"),
             n_components=4,
-            projection_prior="rowwise",
             rng=np.random.default_rng(seed),
         )
         for seed in (0, 0, 1)

@@ -1,11 +1,12 @@
 """No D x D x R array in a fit, no N x N array in prediction."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bsdr_models import BSDRClassifier
+from bsdr_models import BSDRClassifier, BSDROptimization
 from bsdr_models.bsdr import joint_lbfgs
 from bsdr_models.bsdr import mean_field as mf
 from bsdr_models.bsdr.data import make_data
@@ -32,7 +33,7 @@ def test_memory_of_a_fit_is_that_of_a_few_matrices_for_any_number_of_components(
 
     def fit():
         data, priors = make_data(X, y, n_labels=3, projection_prior=kind), Priors()
-        state = mf.init(data, priors, n_components=r, projection_prior=kind, rng=rng)
+        state = mf.init(data, replace(priors, projection_prior=kind), n_components=r, rng=rng)
         state, _ = mf.step(state, data, priors)
         state, _ = joint_lbfgs.maximise(state, data, priors, max_evaluations=3)
         mf.step(state, data, priors)
@@ -49,7 +50,12 @@ def test_memory_of_a_fit_is_that_of_a_few_matrices_for_any_number_of_components(
 def test_memory_of_prediction_is_linear_in_the_number_of_samples():
     rng = np.random.default_rng(1)
     X = rng.standard_normal((60, 4))
-    model = BSDRClassifier(variant="paper", latent_scale=0.5, max_iter=60, random_state=0)
+    model = BSDRClassifier(
+        variant="paper",
+        priors=Priors(latent_scale=0.5),
+        optimization=BSDROptimization(max_iter=60),
+        random_state=0,
+    )
     model.fit(X, (X[:, 0] > 0.0).astype(int))
     X_new = rng.standard_normal((8000, 4))
     model.predict_proba(X_new)

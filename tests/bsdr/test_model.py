@@ -1,6 +1,7 @@
 """PyMC model against SciPy densities."""
 
 import math
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -135,8 +136,7 @@ def test_log_density_is_the_joint(kind, target, augmented):
         y,
         n_components=R,
         variant="paper",
-        projection_prior=kind,
-        priors=PRIORS,
+        priors=replace(PRIORS, projection_prior=kind),
         target=target,
         augmented=augmented,
     )

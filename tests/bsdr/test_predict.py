@@ -36,9 +36,8 @@ def mean_field(target, *, prior="entrywise", latent_scale=0.5, n_iter=40, **size
     data = make_data(X, y, n_labels=3, target=target, projection_prior=prior)
     result = fit_mean_field(
         data,
-        Priors(latent_scale=latent_scale),
+        Priors(latent_scale=latent_scale, projection_prior=prior),
         n_components=2,
-        projection_prior=prior,
         rng=np.random.default_rng(0),
         max_iter=n_iter,
     )

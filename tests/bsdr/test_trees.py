@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 from sklearn.exceptions import ConvergenceWarning
 
-from bsdr_models import BSDRClassifier, BSDRRegressor, load, plots
+from bsdr_models import BSDRClassifier, BSDROptimization, BSDRRegressor, Priors, load, plots
 from bsdr_models.bsdr import predict, trees
 from bsdr_models.bsdr.posterior import label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.priors import SAMPLING
@@ -26,10 +26,10 @@ FAST = ("smc", "mean_field", "gibbs")
 SLOW = ("nuts", "advi")
 COLUMNWISE = {
     "variant": "paper",
-    "projection_prior": "columnwise",
-    "latent_scale": 0.1,
-    "max_iter": 100,
-    "tol": 5e-3,
+    "priors__projection_prior": "columnwise",
+    "priors__latent_scale": 0.1,
+    "optimization__max_iter": 100,
+    "optimization__tol": 5e-3,
 }
 every_engine = pytest.mark.parametrize(
     "engine", [*FAST, *(pytest.param(engine, marks=pytest.mark.slow) for engine in SLOW)]
@@ -57,7 +57,12 @@ def fitted():
     def fit(engine, target):
         if (engine, target) not in cache:
             kind = BSDRRegressor if target == "regression" else BSDRClassifier
-            common = {"draws": 60, "tune": 60, "chains": 2, "random_state": 0}
+            common = {
+                "sampling__draws": 60,
+                "sampling__tune": 60,
+                "sampling__chains": 2,
+                "random_state": 0,
+            }
             options = {"smc": {}, "mean_field": COLUMNWISE}.get(
                 engine, {"variant": "paper", "priors": SAMPLING}
             )
@@ -240,7 +245,7 @@ def test_fewer_samples_than_features():
     rng = np.random.default_rng(62)
     X, y = rng.standard_normal((10, 60)), np.arange(10) % 2
     X[:, :10] += 2.0 * y[:, None]
-    model = BSDRClassifier(1, **COLUMNWISE, random_state=0).fit(X, y)
+    model = BSDRClassifier(1, random_state=0).set_params(**COLUMNWISE).fit(X, y)
     posterior = model.idata_["posterior"]
     assert posterior["projection"].shape == (1, posterior.sizes["draw"], 60, 1)
     spread = posterior["projection"].std(("chain", "draw"))
@@ -253,7 +258,12 @@ def test_fewer_samples_than_features():
 )
 def test_large_variables_are_left_out(monkeypatch, missing, limit):
     monkeypatch.setattr(datatree, "MAX_NUMBERS", limit)
-    model = BSDRClassifier(R, variant="paper", latent_scale=0.3, max_iter=30, tol=10.0)
+    model = BSDRClassifier(
+        R,
+        variant="paper",
+        priors=Priors(latent_scale=0.3),
+        optimization=BSDROptimization(max_iter=30, tol=10.0),
+    )
     model.fit(*toy("multiclass"))
     tree = model.idata_
     assert missing not in tree.children
@@ -438,7 +448,12 @@ def test_every_plot_draws_real_predictions(fitted, headless, engine, target):
 def test_plots_draw_one_component_and_many(headless):
     X, y = toy("multiclass")
     for r in (1, 4):
-        model = BSDRClassifier(r, variant="paper", latent_scale=0.3, max_iter=40, tol=1.0).fit(X, y)
+        model = BSDRClassifier(
+            r,
+            variant="paper",
+            priors=Priors(latent_scale=0.3),
+            optimization=BSDROptimization(max_iter=40, tol=1.0),
+        ).fit(X, y)
         plots.plot_map(model.idata_, components=(0, r - 1))
         plots.plot_relevance(model.idata_)
 
@@ -449,10 +464,23 @@ def test_plots_draw_one_component_and_many(headless):
 @pytest.fixture(scope="module")
 def gibbs():
     X, y = toy("multiclass")
-    options = {"inference": "gibbs", "draws": 40, "tune": 40, "chains": 2, "random_state": 0}
+    options = {
+        "inference": "gibbs",
+        "sampling__draws": 40,
+        "sampling__tune": 40,
+        "sampling__chains": 2,
+        "random_state": 0,
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # short chains
-        model = BSDRClassifier(2, variant="paper", **options).fit(X, y)
+        model = (
+            BSDRClassifier(
+                2,
+                variant="paper",
+            )
+            .set_params(**options)
+            .fit(X, y)
+        )
     return model, (X - model.mean_) / model.scale_, np.asarray(y)
 
 

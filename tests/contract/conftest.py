@@ -18,38 +18,70 @@ from bsdr_models import (
     BSDRClassifier,
     BSDRRegressor,
     DGPLVMClassifier,
+    DGPLVMMapping,
+    DGPLVMOptimization,
+    DGPLVMPriors,
+    EpsilonInsensitiveLoss,
+    HingeLoss,
     MNPClassifier,
+    OutOfCore,
+    Sampling,
 )
 from bsdr_models.bsdr import SAMPLING
 
-FEW_DRAWS = {"inference": "gibbs", "draws": 30, "tune": 30, "chains": 2}
-EXACT = {"chains": 1, "draws": 16, "pooling": "linear", "random_state": 0}
-BSDR_PAPER = {"variant": "paper", "max_iter": 15, "random_state": 0}
-FREE = {"metric_scale": 10.0, "calibrate": False, "random_state": 0}
-MARGINS = {"variant": "paper", "C": 10.0, "n_sweeps": 5, "calibrate": False, "random_state": 0}
+FEW_DRAWS = {
+    "inference": "gibbs",
+    "sampling__draws": 30,
+    "sampling__tune": 30,
+    "sampling__chains": 2,
+}
+EXACT = {"sampling__chains": 1, "sampling__draws": 16, "pooling": "linear", "random_state": 0}
+BSDR_PAPER = {"variant": "paper", "optimization__max_iter": 15, "random_state": 0}
+FREE = {"priors__metric_scale": 10.0, "loss__calibrate": False, "random_state": 0}
+MARGINS = {
+    "variant": "paper",
+    "loss__C": 10.0,
+    "optimization__n_sweeps": 5,
+    "loss__calibrate": False,
+    "random_state": 0,
+}
 
 CLASSIFIERS = {
-    "bsdr": BSDRClassifier(**EXACT),
-    "bsdr_paper": BSDRClassifier(**BSDR_PAPER),
-    "bsdr_blocks": BSDRClassifier(block_size=20, draws=10, random_state=0),
-    "bsdr_gibbs": BSDRClassifier(variant="paper", **FEW_DRAWS, priors=SAMPLING, random_state=0),
+    "bsdr": BSDRClassifier().set_params(**EXACT),
+    "bsdr_paper": BSDRClassifier().set_params(**BSDR_PAPER),
+    "bsdr_blocks": BSDRClassifier(
+        out_of_core=OutOfCore(block_size=20), sampling=Sampling(draws=10), random_state=0
+    ),
+    "bsdr_gibbs": BSDRClassifier(variant="paper", priors=SAMPLING, random_state=0).set_params(
+        **FEW_DRAWS
+    ),
     "mnp": MNPClassifier(max_iter=30),
-    "bm2pca": BM2PCAClassifier(**FREE),
-    "bm2pca_one_vs_rest": BM2PCAClassifier(strategy="one_vs_rest", C=1.0, **FREE),
-    "bm2pca_paper": BM2PCAClassifier(**MARGINS),
-    "bm2pca_paper_one_vs_rest": BM2PCAClassifier(strategy="one_vs_rest", **MARGINS),
-    "bm2pca_gibbs": BM2PCAClassifier(2, **FEW_DRAWS, **MARGINS),
+    "bm2pca": BM2PCAClassifier().set_params(**FREE),
+    "bm2pca_one_vs_rest": BM2PCAClassifier(
+        loss=HingeLoss(strategy="one_vs_rest", C=1.0)
+    ).set_params(**FREE),
+    "bm2pca_paper": BM2PCAClassifier().set_params(**MARGINS),
+    "bm2pca_paper_one_vs_rest": BM2PCAClassifier(loss=HingeLoss(strategy="one_vs_rest")).set_params(
+        **MARGINS
+    ),
+    "bm2pca_gibbs": BM2PCAClassifier(2).set_params(**FEW_DRAWS, **MARGINS),
     "dgplvm": DGPLVMClassifier(random_state=0),
-    "dgplvm_limit": DGPLVMClassifier(weight=np.inf, random_state=0),
-    "dgplvm_free": DGPLVMClassifier(mapping="none", random_state=0),
-    "dgplvm_likelihood": DGPLVMClassifier(placement="likelihood", random_state=0),
-    "dgplvm_centres": DGPLVMClassifier(n_centres=12, random_state=0),
-    "dgplvm_paper": DGPLVMClassifier(variant="paper", max_iter=25, random_state=0),
+    "dgplvm_limit": DGPLVMClassifier(priors=DGPLVMPriors(weight=np.inf), random_state=0),
+    "dgplvm_free": DGPLVMClassifier(mapping=DGPLVMMapping(kind="none"), random_state=0),
+    "dgplvm_likelihood": DGPLVMClassifier(
+        mapping=DGPLVMMapping(placement="likelihood"), random_state=0
+    ),
+    "dgplvm_centres": DGPLVMClassifier(mapping=DGPLVMMapping(n_centres=12), random_state=0),
+    "dgplvm_paper": DGPLVMClassifier(
+        variant="paper", optimization=DGPLVMOptimization(max_iter=25), random_state=0
+    ),
 }
 REGRESSORS = {
-    "bsdr_regressor": BSDRRegressor(**EXACT),
-    "bsdr_regressor_paper": BSDRRegressor(**BSDR_PAPER),
-    "bm2pca_regressor": BM2PCARegressor(calibrate=False, random_state=0),
+    "bsdr_regressor": BSDRRegressor().set_params(**EXACT),
+    "bsdr_regressor_paper": BSDRRegressor().set_params(**BSDR_PAPER),
+    "bm2pca_regressor": BM2PCARegressor(
+        loss=EpsilonInsensitiveLoss(calibrate=False), random_state=0
+    ),
 }
 ESTIMATORS = {**CLASSIFIERS, **REGRESSORS}
 # One of each class, the quickest.
@@ -116,6 +148,13 @@ def reader(request):
 def make(name, **more):
     """A new estimator of the package."""
     return clone({**ESTIMATORS, **KINDS}[name]).set_params(**more)
+
+
+def takes(name, argument):
+    """Whether an estimator has an argument, or an option such as ``sampling__draws``."""
+    model = make(name)
+    group, _, option = argument.partition("__")
+    return group in model.get_params() and (not option or hasattr(model._option(group), option))
 
 
 def fit(model, X, y, explained=EXPLAINED):
@@ -188,6 +227,7 @@ def zoo():
         X=X,
         y=y,
         make=make,
+        takes=takes,
         fit=fit,
         fitted=fitted,
         target=lambda name, labels=y: target(name, labels),

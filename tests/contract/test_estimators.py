@@ -23,11 +23,17 @@ from bsdr_models import (
     BM2PCAPriors,
     BM2PCARegressor,
     BSDRClassifier,
+    BSDROptimization,
     BSDRRegressor,
     DGPLVMClassifier,
+    DGPLVMMapping,
+    DGPLVMOptimization,
     DGPLVMPriors,
+    EpsilonInsensitiveLoss,
+    HingeLoss,
     MNPClassifier,
     Priors,
+    Sampling,
 )
 from bsdr_models.bsdr import SAMPLING
 from bsdr_models.bsdr.priors import HierarchicalPriors
@@ -51,7 +57,12 @@ EXPLAINED = [
 explained = pytest.mark.filterwarnings(*EXPLAINED)
 pytestmark = pytest.mark.usefixtures("few_particles")
 
-FEW_DRAWS = {"inference": "gibbs", "draws": 20, "tune": 20, "chains": 2}
+FEW_DRAWS = {
+    "inference": "gibbs",
+    "sampling__draws": 20,
+    "sampling__tune": 20,
+    "sampling__chains": 2,
+}
 EXPECTED = {
     "check_estimators_nan_inf": "rows with gaps are predicted, though they cannot be fitted",
     "check_classifiers_multilabel_output_format_predict_proba": (
@@ -59,24 +70,26 @@ EXPECTED = {
     ),
 }
 # One population of the hierarchical model, and the model of the paper by one ascent.
-EXACT = {"chains": 1, "draws": 16, "pooling": "linear", "random_state": 0}
+EXACT = {"sampling__chains": 1, "sampling__draws": 16, "pooling": "linear", "random_state": 0}
 BSDR_PAPER = {"variant": "paper", "random_state": 0}
 # BM2PCA without cross-validation.
-FIXED = {"calibrate": False, "random_state": 0}
-PAPER = {"variant": "paper", "C": 10.0, "n_sweeps": 3}
+FIXED = {"loss__calibrate": False, "random_state": 0}
+PAPER = {"variant": "paper", "loss__C": 10.0, "optimization__n_sweeps": 3}
 # The objective of D-GPLVM's paper, cut short.
-DGPLVM_PAPER = {"variant": "paper", "max_iter": 10, "random_state": 0}
+DGPLVM_PAPER = {"variant": "paper", "optimization__max_iter": 10, "random_state": 0}
 
 
 @explained
 @parametrize_with_checks(
     [
-        BSDRClassifier(**EXACT),
-        BSDRRegressor(**EXACT),
+        BSDRClassifier().set_params(**EXACT),
+        BSDRRegressor().set_params(**EXACT),
         MNPClassifier(),
-        BM2PCAClassifier(metric_scale=10.0, C=10.0, **FIXED),
-        BM2PCAClassifier(**PAPER, **FIXED),
-        BM2PCARegressor(**FIXED),
+        BM2PCAClassifier(priors=BM2PCAPriors(metric_scale=10.0), loss=HingeLoss(C=10.0)).set_params(
+            **FIXED
+        ),
+        BM2PCAClassifier().set_params(**PAPER, **FIXED),
+        BM2PCARegressor().set_params(**FIXED),
         DGPLVMClassifier(random_state=0),
     ]
 )
@@ -88,15 +101,17 @@ def test_scikit_learn_checks(estimator, check):
 @explained
 @parametrize_with_checks(
     [
-        BSDRClassifier(chains=2, draws=16, random_state=0),
-        BSDRClassifier(**BSDR_PAPER),
-        BSDRRegressor(projection_prior="rowwise", latent_scale=0.3, **BSDR_PAPER),
+        BSDRClassifier(sampling=Sampling(chains=2, draws=16), random_state=0),
+        BSDRClassifier().set_params(**BSDR_PAPER),
+        BSDRRegressor(priors=Priors(projection_prior="rowwise", latent_scale=0.3)).set_params(
+            **BSDR_PAPER
+        ),
         BM2PCAClassifier(random_state=0),
-        BM2PCAClassifier(strategy="one_vs_rest", random_state=0),
-        BM2PCAClassifier(variant="paper", strategy="one_vs_rest", random_state=0),
-        BM2PCARegressor(C="cv", epsilon="cv", random_state=0),
-        DGPLVMClassifier(mapping="none", random_state=0),
-        DGPLVMClassifier(placement="likelihood", random_state=0),
+        BM2PCAClassifier(loss=HingeLoss(strategy="one_vs_rest"), random_state=0),
+        BM2PCAClassifier(variant="paper", loss=HingeLoss(strategy="one_vs_rest"), random_state=0),
+        BM2PCARegressor(loss=EpsilonInsensitiveLoss(C="cv", epsilon="cv"), random_state=0),
+        DGPLVMClassifier(mapping=DGPLVMMapping(kind="none"), random_state=0),
+        DGPLVMClassifier(mapping=DGPLVMMapping(placement="likelihood"), random_state=0),
         DGPLVMClassifier(variant="paper", random_state=0),
     ]
 )
@@ -108,9 +123,9 @@ def test_scikit_learn_checks_at_length(estimator, check):
 @explained
 @parametrize_with_checks(
     [
-        BSDRClassifier(**FEW_DRAWS, **BSDR_PAPER, priors=SAMPLING),
-        BSDRRegressor(**FEW_DRAWS, **BSDR_PAPER, priors=SAMPLING),
-        BM2PCAClassifier(2, **FEW_DRAWS, **PAPER, **FIXED),
+        BSDRClassifier(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
+        BSDRRegressor(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
+        BM2PCAClassifier(2).set_params(**FEW_DRAWS, **PAPER, **FIXED),
     ],
     expected_failed_checks=lambda model: EXPECTED if isinstance(model, BM2PCAClassifier) else {},
 )
@@ -150,15 +165,15 @@ def fitted_to_frames(labelled, measured):
 
 
 REGRESSORS = {
-    "bsdr_regressor": BSDRRegressor(**EXACT),
+    "bsdr_regressor": BSDRRegressor().set_params(**EXACT),
     "bm2pca_regressor": BM2PCARegressor(random_state=0),
 }
 USED = {
-    "bsdr": BSDRClassifier(**EXACT),
-    "bsdr of the paper": BSDRClassifier(**BSDR_PAPER),
+    "bsdr": BSDRClassifier().set_params(**EXACT),
+    "bsdr of the paper": BSDRClassifier().set_params(**BSDR_PAPER),
     "mnp": MNPClassifier(),
-    "bm2pca": BM2PCAClassifier(metric_scale=10.0, random_state=0),
-    "bm2pca of the paper": BM2PCAClassifier(2, **PAPER, random_state=0),
+    "bm2pca": BM2PCAClassifier(priors=BM2PCAPriors(metric_scale=10.0), random_state=0),
+    "bm2pca of the paper": BM2PCAClassifier(2, random_state=0).set_params(**PAPER),
     "dgplvm": DGPLVMClassifier(random_state=0),
     **REGRESSORS,
 }
@@ -221,29 +236,29 @@ def test_as_the_end_of_a_pipeline(fitted_to_frames, name):
 
 GRIDS = {
     BSDRClassifier: [
-        {"n_components": [1, "auto"], "chains": [1], "pooling": ["linear"]},
-        {"chains": [1], "pooling": ["log"], "priors": [HierarchicalPriors(lapse=0.01)]},
+        {"n_components": [1, "auto"], "sampling__chains": [1], "pooling": ["linear"]},
+        {"sampling__chains": [1], "pooling": ["log"], "priors": [HierarchicalPriors(lapse=0.01)]},
         {
             "variant": ["paper"],
             "inference": ["mean_field", "gibbs"],
             "priors": [Priors(), Priors(weight_shape=2.0)],
-            "draws": [20],
-            "tune": [20],
-            "chains": [2],
+            "sampling__draws": [20],
+            "sampling__tune": [20],
+            "sampling__chains": [2],
         },
     ],
-    BSDRRegressor: {"n_components": [1, 2], "chains": [1]},
+    BSDRRegressor: {"n_components": [1, 2], "sampling__chains": [1]},
     MNPClassifier: {"priors": [Priors(), Priors(weight_shape=2.0)]},
     BM2PCAClassifier: {
         "n_components": [1, 2],
-        "C": [1.0, 10.0],
+        "loss__C": [1.0, 10.0],
         "priors": [BM2PCAPriors()],
-        "metric_scale": [10.0],
+        "priors__metric_scale": [10.0],
     },
-    BM2PCARegressor: {"n_components": [1, 2], "C": [1.0, 3.0], "priors": [BM2PCAPriors()]},
+    BM2PCARegressor: {"n_components": [1, 2], "loss__C": [1.0, 3.0], "priors": [BM2PCAPriors()]},
     DGPLVMClassifier: {
         "n_components": [1, 2],
-        "weight": [1.0, np.inf],
+        "priors__weight": [1.0, np.inf],
         "priors": [DGPLVMPriors(map_dof=8.0)],
     },
 }
@@ -316,10 +331,10 @@ def test_a_stored_model_predicts_the_same(how, fitted_to_frames, name, tmp_path)
 @pytest.mark.parametrize(
     "model",
     [
-        BSDRClassifier(**FEW_DRAWS, **BSDR_PAPER, priors=SAMPLING),
-        BM2PCAClassifier(2, **FEW_DRAWS, **PAPER, **FIXED),
-        DGPLVMClassifier(**DGPLVM_PAPER),
-        DGPLVMClassifier(placement="likelihood", random_state=0),
+        BSDRClassifier(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
+        BM2PCAClassifier(2).set_params(**FEW_DRAWS, **PAPER, **FIXED),
+        DGPLVMClassifier().set_params(**DGPLVM_PAPER),
+        DGPLVMClassifier(mapping=DGPLVMMapping(placement="likelihood"), random_state=0),
     ],
     ids=["bsdr by gibbs", "bm2pca by gibbs", "dgplvm of the paper", "dgplvm by likelihood"],
 )
@@ -354,15 +369,19 @@ def test_models_fitted_by_worker_processes_are_the_same(labelled, measured, monk
 # -------------------------------------------------------------------------- settings, once more
 
 SEARCHES = {
-    "bsdr": BSDRClassifier(chains=1, draws=16, random_state=0),
-    "bsdr_regressor": BSDRRegressor("auto", chains=1, draws=16, random_state=0),
-    "bsdr_paper": BSDRClassifier(variant="paper", max_iter=15, random_state=0),
+    "bsdr": BSDRClassifier(sampling=Sampling(chains=1, draws=16), random_state=0),
+    "bsdr_regressor": BSDRRegressor("auto", sampling=Sampling(chains=1, draws=16), random_state=0),
+    "bsdr_paper": BSDRClassifier(
+        variant="paper", optimization=BSDROptimization(max_iter=15), random_state=0
+    ),
     "mnp": MNPClassifier(max_iter=30),
-    "bm2pca": BM2PCAClassifier(C="cv", random_state=0),
+    "bm2pca": BM2PCAClassifier(loss=HingeLoss(C="cv"), random_state=0),
     "bm2pca_paper": BM2PCAClassifier(2, variant="paper", random_state=0),
-    "bm2pca_regressor": BM2PCARegressor(C="cv", random_state=0),
+    "bm2pca_regressor": BM2PCARegressor(loss=EpsilonInsensitiveLoss(C="cv"), random_state=0),
     "dgplvm": DGPLVMClassifier(random_state=0),
-    "dgplvm_paper": DGPLVMClassifier(variant="paper", max_iter=25, random_state=0),
+    "dgplvm_paper": DGPLVMClassifier(
+        variant="paper", optimization=DGPLVMOptimization(max_iter=25), random_state=0
+    ),
 }
 
 

@@ -12,14 +12,19 @@ from bsdr_models import (
     BSDRClassifier,
     BSDRRegressor,
     DGPLVMClassifier,
+    EpsilonInsensitiveLoss,
+    HingeLoss,
+    Sampling,
     plots,
 )
 from bsdr_models.numerics.outliers import Reference
 
 MODELS = {
-    "bsdr": BSDRClassifier(chains=1, random_state=0),
-    "bm2pca": BM2PCAClassifier(C=1.0, random_state=0),
-    "bm2pca_one_vs_rest": BM2PCAClassifier(C=1.0, strategy="one_vs_rest", random_state=0),
+    "bsdr": BSDRClassifier(sampling=Sampling(chains=1), random_state=0),
+    "bm2pca": BM2PCAClassifier(loss=HingeLoss(C=1.0), random_state=0),
+    "bm2pca_one_vs_rest": BM2PCAClassifier(
+        loss=HingeLoss(C=1.0, strategy="one_vs_rest"), random_state=0
+    ),
     "dgplvm": DGPLVMClassifier(random_state=0),
 }
 LINEAR = [name for name in MODELS if name != "dgplvm"]
@@ -72,12 +77,18 @@ def test_noise_with_more_features_than_samples_is_not_called_outlying():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, 300)), np.arange(60) % 3
     for name in ("bsdr", "bm2pca"):
-        model = MODELS[name].__class__(**MODELS[name].get_params()).fit(X, y)
+        model = MODELS[name].__class__(**MODELS[name].get_params(deep=False)).fit(X, y)
         tail = model.predict_idata(rng.standard_normal((100, 300)))["predictions/tail_probability"]
         assert np.mean(tail < 0.05) < 0.05 + 4 * 0.022
 
 
-@pytest.mark.parametrize("model", [BSDRRegressor(chains=1), BM2PCARegressor(C=1.0)])
+@pytest.mark.parametrize(
+    "model",
+    [
+        BSDRRegressor(sampling=Sampling(chains=1)),
+        BM2PCARegressor(loss=EpsilonInsensitiveLoss(C=1.0)),
+    ],
+)
 def test_regressors_say_it_too(wine, model):
     X, y = wine[0], wine[0][:, 0] + 0.1 * wine[2]
     tree = model.set_params(random_state=0, n_components=1).fit(X, y).predict_idata(wine[1])
@@ -100,7 +111,7 @@ def test_sparse_samples_are_compared_as_dense_ones():
     X = rng.random((60, 30)) * (rng.random((60, 30)) < 0.3)
     y = np.arange(60) % 2
     X[:, 0] += y
-    found = BM2PCAClassifier(C=1.0, random_state=0).fit(sparse.csr_array(X), y)
+    found = BM2PCAClassifier(loss=HingeLoss(C=1.0), random_state=0).fit(sparse.csr_array(X), y)
     group = found.predict_idata(sparse.csr_array(X))["predictions"]
     reference, _ = Reference.learn(X, found.components_.T)
     np.testing.assert_allclose(group["q_residual"], reference.compare(X).q_residual, rtol=1e-7)
@@ -110,7 +121,7 @@ def test_sparse_samples_are_compared_as_dense_ones():
 @pytest.mark.filterwarnings("ignore:class 1 has a single sample")
 def test_too_few_samples_say_nothing():
     X, y = np.random.default_rng(0).standard_normal((3, 3)), [0, 1, 0]
-    model = BSDRClassifier(chains=1, random_state=0).fit(X, y)
+    model = BSDRClassifier(sampling=Sampling(chains=1), random_state=0).fit(X, y)
     assert "t2" not in model.idata_["fit"]
     with pytest.raises(ValueError, match="no variable 't2'"):
         plots.plot_outliers(model.predict_idata(X), group="predictions")

@@ -39,11 +39,11 @@ def test_fitting_again_gives_the_same_bits(zoo, name):
 # Settings in which a seed matters.
 SEEDED = {
     "bsdr": {},
-    "bsdr_paper": {"start": "random"},
-    "bsdr_gibbs": {"draws": 4, "tune": 4},
+    "bsdr_paper": {"optimization__start": "random"},
+    "bsdr_gibbs": {"sampling__draws": 4, "sampling__tune": 4},
     "bsdr_regressor": {},
-    "bm2pca_paper": {"start": "random"},
-    "bm2pca_regressor": {"start": "random", "max_iter": 3},
+    "bm2pca_paper": {"optimization__start": "random"},
+    "bm2pca_regressor": {"optimization__start": "random", "optimization__max_iter": 3},
     "dgplvm_centres": {},
 }
 

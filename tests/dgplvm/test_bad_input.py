@@ -21,11 +21,11 @@ from bsdr_models.inference.optimise import run_map
 
 MODELS = {
     "default": {},
-    "limit": {"weight": np.inf},
-    "free": {"mapping": "none"},
-    "likelihood": {"placement": "likelihood"},
-    "paper": {"variant": "paper", "max_iter": 25},
-    "centres": {"n_centres": 12},
+    "limit": {"priors__weight": np.inf},
+    "free": {"mapping__kind": "none"},
+    "likelihood": {"mapping__placement": "likelihood"},
+    "paper": {"variant": "paper", "optimization__max_iter": 25},
+    "centres": {"mapping__n_centres": 12},
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 each_variant = pytest.mark.parametrize("name", ["default", "paper"])
@@ -44,7 +44,7 @@ SHORT = EXPLAINED[-2:]  # of the paper's variant, on any data
 
 
 def make(name="default", **more):
-    return DGPLVMClassifier(**{"random_state": 0} | MODELS[name] | more)
+    return DGPLVMClassifier().set_params(**{"random_state": 0} | MODELS[name] | more)
 
 
 def fit(model, X, y, explained=SHORT, **more):
@@ -85,8 +85,7 @@ def outputs(model, X):
     smallest = np.linalg.eigvalsh(found["cov"]).min()
     assert smallest >= 0.0 if model.variant == "paper" else smallest > 0.0
     found["back"] = model.inverse_transform(found["mean"])
-    by_map = model.variant == "whitened" and model.mapping == "kernel"
-    if by_map and model.placement != "likelihood":
+    if model.variant == "whitened" and model._option("mapping").embedding == "map":
         found["out_of_range"] = model.out_of_range(X)
         assert (found["out_of_range"] >= 0.0).all()
         assert (found["out_of_range"] <= 1.0).all()
@@ -148,7 +147,7 @@ def test_invalid_sequences_raise(iris, name, kind):
 @pytest.mark.parametrize("kind", ["numbers", "text"])
 def test_sequence_names_may_be_of_any_type(iris, kind):
     names = {"numbers": np.arange(45) // 9, "text": np.array(list("pqrst"))[np.arange(45) // 9]}
-    model = fit(make(max_iter=15), *iris, sequence=names[kind])
+    model = fit(make(optimization__max_iter=15), *iris, sequence=names[kind])
     assert_finite(model, iris[0])
 
 
@@ -183,19 +182,22 @@ def no_work(monkeypatch):
 
 
 COMBINATIONS = [
-    ({"variant": "paper", "weight": np.inf}, "weight must be a positive finite number"),
+    ({"variant": "paper", "priors__weight": np.inf}, "needs a finite weight"),
     ({"variant": "paper", "inference": "nuts"}, "variant='paper' has inference='map' only"),
     ({"variant": "paper", "inference": "advi"}, "variant='paper' has inference='map' only"),
-    ({"mapping": "none", "placement": "map"}, "placement='map' needs mapping='kernel'"),
-    ({"n_components": 3, "criterion": "trace_ratio"}, "needs n_components <= 2"),
-    ({"n_components": 3, "criterion": "inverse_trace"}, "needs n_components <= 2"),
+    (
+        {"mapping__kind": "none", "mapping__placement": "map"},
+        "placement='map' needs kind='kernel'",
+    ),
+    ({"n_components": 3, "priors__criterion": "trace_ratio"}, "needs n_components <= 2"),
+    ({"n_components": 3, "priors__criterion": "inverse_trace"}, "needs n_components <= 2"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "match"), COMBINATIONS)
 def test_incompatible_arguments_raise(iris, no_work, arguments, match):
     with pytest.raises(ValueError, match=match):
-        DGPLVMClassifier(**arguments).fit(*iris)
+        DGPLVMClassifier().set_params(**arguments).fit(*iris)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan, "1", True, None])
@@ -206,7 +208,7 @@ def test_errors_name_invalid_hyper_parameters(value):
         LogNormal(value, 1.0)
     with pytest.raises(ValueError, match="log_sd must be a positive finite number"):
         LogNormal(1.0, value)
-    for name in [f.name for f in fields(DGPLVMPriors) if not f.name.startswith("map")]:
+    for name in [f.name for f in fields(DGPLVMPriors) if f.type is LogNormal]:
         with pytest.raises(ValueError, match=f"{name} must be a LogNormal"):
             DGPLVMPriors(**{name: value})
 
@@ -230,7 +232,7 @@ def test_too_many_components_raise_with_the_limit(iris, n_components, match):
 @pytest.mark.parametrize("n_components", [1, 3, 6])
 @every_model
 def test_other_numbers_of_components(iris, name, n_components):
-    model = fit(make(name, n_components=n_components, max_iter=15), *iris, EXPLAINED)
+    model = fit(make(name, n_components=n_components, optimization__max_iter=15), *iris, EXPLAINED)
     assert model.transform(iris[0]).shape == (45, n_components)
     assert_finite(model, iris[0])
 
@@ -390,7 +392,7 @@ def test_pure_noise_is_detected():
 @pytest.mark.slow
 def test_forty_classes():
     X, y = classes(160, 10, 40, distance=3.0)
-    model = make(n_components=5, max_iter=60)
+    model = make(n_components=5, optimization__max_iter=60)
     fit(model, X, y, EXPLAINED)
     assert_finite(model, X)
     assert model.score(X, y) > 0.9
@@ -438,7 +440,7 @@ def test_one_label_for_each_class(iris, name):
 
 @every_model
 def test_max_iter_warns_and_the_result_is_usable(iris, name):
-    model = make(name, max_iter=2)
+    model = make(name, optimization__max_iter=2)
     with pytest.warns(ConvergenceWarning, match="max_iter=2 .* usable"):
         model.fit(*iris)
     assert not model.converged_
@@ -470,7 +472,7 @@ def interrupt_after(monkeypatch, calls):
 @every_model
 def test_an_interrupt_keeps_the_current_iterate(iris, monkeypatch, name, calls):
     interrupt_after(monkeypatch, calls)
-    model = fit(make(name, n_restarts=3), *iris, explained=EXPLAINED[:4])
+    model = fit(make(name, optimization__n_restarts=3), *iris, explained=EXPLAINED[:4])
     assert model.interrupted_
     assert not model.converged_
     assert model.idata_.attrs["interrupted"] == 1
@@ -519,5 +521,5 @@ def test_few_labels_above_the_exact_limit(iris, monkeypatch, name):
 
 def test_the_papers_mapping_needs_a_centre_for_each_component(iris):
     with pytest.raises(ValueError, match="n_centres=1 must be at least n_components=2"):
-        make("paper", n_components=2, n_centres=1).fit(*iris)
-    fit(make("paper", n_components=2, n_centres=2), *iris, explained=EXPLAINED)
+        make("paper", n_components=2, mapping__n_centres=1).fit(*iris)
+    fit(make("paper", n_components=2, mapping__n_centres=2), *iris, explained=EXPLAINED)

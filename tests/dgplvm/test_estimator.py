@@ -8,21 +8,21 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from bsdr_models import DGPLVMClassifier, DGPLVMPriors
+from bsdr_models import DGPLVMClassifier, DGPLVMMapping, DGPLVMOptimization, DGPLVMPriors
 from bsdr_models.dgplvm.priors import LogNormal
 
 FORMS = {
     "default": {},
-    "limit": {"weight": np.inf},
-    "free": {"mapping": "none"},
-    "likelihood": {"placement": "likelihood"},
-    "centres": {"n_centres": 25},
-    "total": {"criterion": "total"},
-    "inverse_trace": {"criterion": "inverse_trace"},
-    "local_fisher": {"criterion": "local_fisher"},
-    "laplace": {"approximation": "laplace"},
-    "reuse": {"reuse_kernel": True},
-    "paper": {"variant": "paper", "max_iter": 100},
+    "limit": {"priors__weight": np.inf},
+    "free": {"mapping__kind": "none"},
+    "likelihood": {"mapping__placement": "likelihood"},
+    "centres": {"mapping__n_centres": 25},
+    "total": {"priors__criterion": "total"},
+    "inverse_trace": {"priors__criterion": "inverse_trace"},
+    "local_fisher": {"priors__criterion": "local_fisher"},
+    "laplace": {"optimization__approximation": "laplace"},
+    "reuse": {"priors__reuse_kernel": True},
+    "paper": {"variant": "paper", "optimization__max_iter": 100},
 }
 BY_MAP = [name for name in FORMS if name not in ("free", "likelihood", "paper")]
 every_form = pytest.mark.parametrize("name", FORMS)
@@ -46,7 +46,13 @@ def models(wine):
         if name not in cache:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "the search stopped|.* ended at a bound")
-                cache[name] = DGPLVMClassifier(random_state=0, **FORMS[name]).fit(wine[0], wine[2])
+                cache[name] = (
+                    DGPLVMClassifier(
+                        random_state=0,
+                    )
+                    .set_params(**FORMS[name])
+                    .fit(wine[0], wine[2])
+                )
         return cache[name]
 
     return get
@@ -162,7 +168,9 @@ def test_latent_coordinates_suffice_for_classification(wine, models, name):
 
 def test_given_mapping_settings_are_used(wine):
     train, _, y_train, _ = wine
-    model = DGPLVMClassifier(map_width=1.7, map_noise=0.05, random_state=0).fit(train, y_train)
+    model = DGPLVMClassifier(mapping=DGPLVMMapping(width=1.7, noise=0.05), random_state=0).fit(
+        train, y_train
+    )
     assert (model.map_width_, model.map_noise_) == (1.7, 0.05)
 
 
@@ -193,7 +201,7 @@ def test_a_sequence_affects_latent_coordinates(wine, models):
     train, test, y_train, _ = wine
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the search stopped")
-        model = DGPLVMClassifier(max_iter=100, random_state=0)
+        model = DGPLVMClassifier(optimization=DGPLVMOptimization(max_iter=100), random_state=0)
         model.fit(train, y_train, sequence=y_train)
     assert "dynamics" in model.idata_["fit/term"].values.tolist()
     assert np.abs(model.latent_ - models("default").latent_).max() > 1e-3

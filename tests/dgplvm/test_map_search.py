@@ -6,7 +6,7 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cdist
 from sklearn.datasets import load_wine
 
-from bsdr_models import DGPLVMClassifier, DGPLVMPriors
+from bsdr_models import DGPLVMClassifier, DGPLVMOptimization, DGPLVMPriors
 from bsdr_models.dgplvm import map_search as fit_module
 from bsdr_models.dgplvm.back_constraint import DenseMapping, centroid_weights, median_distance
 from bsdr_models.dgplvm.learn import Options, disagreement, learn_mode
@@ -352,7 +352,9 @@ def test_all_initialisations_agree_on_wine(wine, weight):
 def test_initialisations_that_do_not_agree_are_reported(wine):
     """After one iteration they differ."""
     X, y, _, _ = wine
-    model = DGPLVMClassifier(n_restarts=4, max_iter=1, random_state=0)
+    model = DGPLVMClassifier(
+        optimization=DGPLVMOptimization(n_restarts=4, max_iter=1), random_state=0
+    )
     with pytest.warns(UserWarning, match=r"\d of 4 initialisations ended at the best.*not unique"):
         model.fit(X, y)
     ends = model.idata_["fit/restarts"].values
@@ -384,7 +386,7 @@ def test_disagreement_message():
 
 
 def fitted(X, y, **more):
-    return DGPLVMClassifier(**{"random_state": 0} | more).fit(X, y)
+    return DGPLVMClassifier().set_params(**{"random_state": 0} | more).fit(X, y)
 
 
 @pytest.mark.parametrize("weight", [10.0, np.inf])
@@ -420,8 +422,8 @@ def test_sparse_fit_approximates_the_exact_fit(monkeypatch, weight):
 # -------------------------------------------------------------------------------- invariance
 
 # Fixed settings: selection among near ties is not invariant.
-FIXED = {"map_width": 2.0, "map_noise": 0.03}
-VARIANTS = {"default": FIXED, "limit": FIXED | {"weight": np.inf}, "cv": {}}
+FIXED = {"mapping__width": 2.0, "mapping__noise": 0.03}
+VARIANTS = {"default": FIXED, "limit": FIXED | {"priors__weight": np.inf}, "cv": {}}
 every_variant = pytest.mark.parametrize("name", VARIANTS)
 
 
@@ -499,7 +501,9 @@ def test_invariant_to_the_order_of_unlabelled_samples(wine):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, {"n_restarts": 5}, {"n_centres": 20}, {"mapping": "none"}], ids=str
+    "arguments",
+    [{}, {"optimization__n_restarts": 5}, {"mapping__n_centres": 20}, {"mapping__kind": "none"}],
+    ids=str,
 )
 def test_fits_are_deterministic(wine, arguments):
     X, y, new, _ = wine

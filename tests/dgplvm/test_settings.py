@@ -5,16 +5,13 @@ import pytest
 
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.mapping_selection import NOISES, WIDTHS
+from bsdr_models.dgplvm.settings import Mapping
 from bsdr_models.numerics.scaling import Scaler
 
 
 def test_candidates_of_the_mapping():
-    assert settings.candidates("map_width", "cv") == WIDTHS
-    assert settings.candidates("map_noise", "cv") == NOISES
-    assert settings.candidates("map_noise", 0.5) == (0.5,)
-    for value in ("loo", 0.0, None, np.nan, np.inf):
-        with pytest.raises(ValueError, match=r"map_width must be a positive (finite )?number"):
-            settings.candidates("map_width", value)
+    assert (Mapping().widths, Mapping().noises) == (WIDTHS, NOISES)
+    assert Mapping(noise=0.5).noises == (0.5,)
 
 
 @pytest.mark.parametrize(

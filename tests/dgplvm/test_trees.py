@@ -20,15 +20,15 @@ FEATURES = [f"gene_{i}" for i in range(D)]
 NAMES = np.array(["ham", "spam", "tofu"], dtype=object)
 MODELS = {
     "default": {},
-    "limit": {"weight": np.inf},
+    "limit": {"priors__weight": np.inf},
     "one": {"n_components": 1},
     "three": {"n_components": 3},
-    "free": {"mapping": "none"},
-    "likelihood": {"placement": "likelihood"},
-    "centres": {"n_centres": 12},
-    "paper": {"variant": "paper", "max_iter": 40},
+    "free": {"mapping__kind": "none"},
+    "likelihood": {"mapping__placement": "likelihood"},
+    "centres": {"mapping__n_centres": 12},
+    "paper": {"variant": "paper", "optimization__max_iter": 40},
     "unlabelled": {"unlabeled": "?"},
-    "starts": {"n_restarts": 4},
+    "starts": {"optimization__n_restarts": 4},
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 BY_MAP = [name for name in MODELS if name not in ("free", "likelihood", "paper")]
@@ -53,7 +53,7 @@ def fitted():
         if name not in cache:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "the search stopped|.* ended at a bound")
-                model = DGPLVMClassifier(random_state=0, **MODELS[name])
+                model = DGPLVMClassifier(random_state=0).set_params(**MODELS[name])
                 cache[name] = model.fit(*toy(name))
         return cache[name]
 

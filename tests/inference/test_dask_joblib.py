@@ -9,10 +9,10 @@ from sklearn.datasets import load_wine
 from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import cross_val_score
 
-from bsdr_models import BSDRClassifier
+from bsdr_models import BSDRClassifier, BSDROptimization, Sampling
 from bsdr_models.inference.parallel import n_workers, run_tasks
 
-QUICK = {"variant": "paper", "tol": 1e6, "random_state": 0}
+QUICK = {"variant": "paper", "optimization__tol": 1e6, "random_state": 0}
 distributed = pytest.importorskip("distributed")
 
 
@@ -33,8 +33,10 @@ def test_parallel_run_on_the_cluster(on_dask):
 @pytest.mark.parametrize(
     "model",
     [
-        BSDRClassifier(1, chains=2, draws=16, pooling="linear", random_state=0),
-        BSDRClassifier(1, n_restarts=3, max_iter=30, **QUICK),
+        BSDRClassifier(1, sampling=Sampling(chains=2, draws=16), pooling="linear", random_state=0),
+        BSDRClassifier(1, optimization=BSDROptimization(n_restarts=3, max_iter=30)).set_params(
+            **QUICK
+        ),
     ],
     ids=["populations", "restarts"],
 )
@@ -49,7 +51,9 @@ def test_tasks_on_the_cluster_end_where_they_end_here(threads_cluster, model):
 @pytest.mark.slow
 def test_cross_validation_runs_on_the_cluster(toy):
     X, y = load_wine(return_X_y=True)
-    model = BSDRClassifier(n_components=2, max_iter=30, n_jobs=1, **QUICK)
+    model = BSDRClassifier(
+        n_components=2, optimization=BSDROptimization(max_iter=30), n_jobs=1
+    ).set_params(**QUICK)
     here = cross_val_score(model, X, y, cv=3)
     with (
         distributed.LocalCluster(

@@ -224,7 +224,9 @@ def test_bsdr_tree_has_identified_quantities_and_label_names(monkeypatch):
     monkeypatch.setattr(engines.pm, "sample", prior_as_posterior)
     X = np.random.default_rng(0).normal(size=(6, 2))
     labels = ["cat", "ant", "bee", "ant", "bee", "cat"]
-    model = build_model(X, labels, n_components=1, variant="paper", projection_prior="columnwise")
+    model = build_model(
+        X, labels, n_components=1, variant="paper", priors=Priors(projection_prior="columnwise")
+    )
     tree = sample_nuts(model, spec=SPEC, rng=np.random.default_rng(0), draws=5, chains=1)
     assert set(tree["posterior"].data_vars) == {
         "projection",

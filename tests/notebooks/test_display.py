@@ -6,9 +6,10 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 FIT = """
 from sklearn.datasets import load_iris
-from bsdr_models import BSDRClassifier, plots
+from bsdr_models import BSDRClassifier, BSDROptimization, plots
 
-tree = BSDRClassifier(variant="paper", max_iter=5).fit(*load_iris(return_X_y=True)).idata_
+model = BSDRClassifier(variant="paper", optimization=BSDROptimization(max_iter=5))
+tree = model.fit(*load_iris(return_X_y=True)).idata_
 """
 
 

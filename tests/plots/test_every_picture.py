@@ -41,10 +41,10 @@ def classes(n_obs, n_features, names, *, apart=1.5):
 
 
 def scaled(model, n_components=2, **options):
-    return model(n_components, random_state=0, **options)
+    return model(n_components, random_state=0).set_params(**options)
 
 
-EXACT = {"chains": 2, "draws": 64, "pooling": "linear"}
+EXACT = {"sampling__chains": 2, "sampling__draws": 64, "pooling": "linear"}
 MODELS = {
     # Long names of classes.
     "bsdr": lambda: (scaled(BSDRClassifier, **EXACT), *classes(60, 8, LONG)),
@@ -58,7 +58,7 @@ MODELS = {
     ),
     "bsdr_real": lambda: _real(),
     # Many more features than samples.
-    "bm2pca_wide": lambda: (scaled(BM2PCAClassifier, C=1.0), *classes(45, 500, LONG)),
+    "bm2pca_wide": lambda: (scaled(BM2PCAClassifier, loss__C=1.0), *classes(45, 500, LONG)),
     "dgplvm": lambda: (scaled(DGPLVMClassifier), *classes(60, 8, LONG)),
     "dgplvm_one": lambda: (scaled(DGPLVMClassifier, 1), *classes(40, 5, np.array(["no", "yes"]))),
 }
@@ -107,9 +107,9 @@ def other_arguments(name):
         weight = np.array([0.0, 0.1, 1.0, 10.0, np.inf])
         return (xr.Dataset({"error": ("weight", np.linspace(0.3, 0.1, 5))}, {"weight": weight}),)
     X, y = classes(45, 5, LONG)
-    model = scaled(BSDRClassifier, variant="paper", max_iter=50)
+    model = scaled(BSDRClassifier, variant="paper", optimization__max_iter=50)
     if name == "plot_cross_validation":
-        grid = {"n_components": [1, 2, 3], "latent_scale": [0.3, 1.0]}
+        grid = {"n_components": [1, 2, 3], "priors__latent_scale": [0.3, 1.0]}
         return (GridSearchCV(model, grid, scoring="neg_log_loss", cv=2).fit(X, y),)
     return (permutation_test_score(model, X, y, cv=2, n_permutations=5, random_state=0),)
 

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from matplotlib.collections import PathCollection
 
-from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
+from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier, HingeLoss
 from bsdr_models.plots import features_table, plot_features
 
 NAMES = ["ash", "hue", "proline", "alcohol"]
@@ -197,7 +197,9 @@ def test_the_unit_of_an_effect_is_that_of_the_samples_that_the_model_sees():
     for standardize, unit in ((True, "per SD of"), (False, "per unit of")):
         model = BSDRClassifier(variant="paper", standardize=standardize, random_state=0)
         assert unit in plot_features(model.fit(X + y[:, None], y).idata_).get_xlabel()
-    model = BM2PCAClassifier(standardize=False, C=1.0, random_state=0).fit(X + y[:, None], y)
+    model = BM2PCAClassifier(standardize=False, loss=HingeLoss(C=1.0), random_state=0).fit(
+        X + y[:, None], y
+    )
     assert "per scaled unit of" in plot_features(model.idata_).get_xlabel()
 
 

@@ -13,7 +13,7 @@ from scipy.stats import chi2
 from sklearn.datasets import load_wine
 from sklearn.metrics import log_loss
 
-from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
+from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier, Sampling
 from bsdr_models.latent_grid import axis_limits, class_frequency, evaluate_on_grid
 from bsdr_models.plots import plot_map
 from bsdr_models.plots._ellipses import outline, spread_samples
@@ -69,7 +69,9 @@ def new(wine, make_predictions):
 # ---------------------------------------------------------------- agreement with the model
 
 FITTED = {
-    "bsdr": lambda: BSDRClassifier(draws=64, chains=2, pooling="log", random_state=0),
+    "bsdr": lambda: BSDRClassifier(
+        sampling=Sampling(draws=64, chains=2), pooling="log", random_state=0
+    ),
     "paper": lambda: BSDRClassifier(variant="paper", random_state=0),
     "bm2pca": lambda: BM2PCAClassifier(random_state=0),
     "dgplvm": lambda: DGPLVMClassifier(random_state=0),

@@ -11,7 +11,7 @@ from bsdr_models.bsdr.predictive_check import predictive_check
 from bsdr_models.numerics.outliers import q_limit, t2_limit
 from bsdr_models.plots import plot_outliers, plot_predictive_check
 
-EXACT = {"chains": 2, "draws": 64, "pooling": "linear", "random_state": 0}
+EXACT = {"sampling__chains": 2, "sampling__draws": 64, "pooling": "linear", "random_state": 0}
 
 
 def note_of(ax):
@@ -24,7 +24,7 @@ def note_of(ax):
 @pytest.fixture(scope="module")
 def iris():
     X, y = load_iris(return_X_y=True)
-    model = BSDRClassifier(**EXACT).fit(X[::2], y[::2])
+    model = BSDRClassifier().set_params(**EXACT).fit(X[::2], y[::2])
     new = X[1::2].copy()
     new[3] += 30.0
     tree = model.idata_.copy()
@@ -55,7 +55,7 @@ def test_a_tree_that_lost_its_reference_is_told_so(iris):
 
 def test_a_map_that_misses_nothing_has_no_limit_of_q():
     X, y = load_iris(return_X_y=True)
-    model = BSDRClassifier(**EXACT).fit(X[:, :1].repeat(2, axis=1), y)
+    model = BSDRClassifier().set_params(**EXACT).fit(X[:, :1].repeat(2, axis=1), y)
     ax = plot_outliers(model.idata_)
     assert "no residual" in note_of(ax)
     assert [line.get_gid() for line in ax.lines] == ["t2-limit"]
@@ -89,7 +89,7 @@ def test_the_table_of_samples_says_how_outlying_they_are(iris):
 def test_replicated_classes_are_counted():
     X, y = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])
-    model = BSDRClassifier(**EXACT).fit(X[::2], names[y[::2]])
+    model = BSDRClassifier().set_params(**EXACT).fit(X[::2], names[y[::2]])
     check = predictive_check(model.idata_, rng=np.random.default_rng(0))
     table = plots.predictive_check_table(check)
     np.testing.assert_array_equal(table["observed"], 25)
@@ -110,7 +110,7 @@ def test_real_outputs_are_compared_by_their_distribution():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 4))
     y = X[:, :2] + 0.5 * rng.standard_normal((60, 2))
-    model = BSDRRegressor(**EXACT).fit(X, y)
+    model = BSDRRegressor().set_params(**EXACT).fit(X, y)
     check = predictive_check(model.idata_, rng=rng)
     table = plots.predictive_check_table(check)
     assert table.sizes["statistic"] == 8
