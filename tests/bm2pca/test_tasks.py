@@ -450,6 +450,25 @@ def test_arrays_on_disk(data, fitted, tmp_path):
     np.testing.assert_allclose(mean[2], expected[2], rtol=1e-10)
 
 
+@pytest.mark.slow
+def test_tasks_of_one_subspace_help_each_other():
+    """Four tasks of three latent coordinates with few labels, beside nuisance directions."""
+    gains = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        latent = np.hstack([rng.standard_normal((600, 3)), 2.0 * rng.standard_normal((600, 5))])
+        X = latent @ rng.standard_normal((8, 40)) + 2.0 * rng.standard_normal((600, 40))
+        utility = 3.0 * np.einsum("nr,trk->ntk", latent[:, :3], rng.standard_normal((4, 3, 3)))
+        Y = (utility + rng.gumbel(size=utility.shape)).argmax(axis=2)
+        known = hidden(Y[:100], 0.7, seed)
+        together = quiet_fit(make(loss__calibrate=True), X[:100], known).predict_proba(X[100:])
+        for task, p in enumerate(together):
+            alone = quiet_fit(make(loss__calibrate=True), X[:100], known[:, task])
+            truth = Y[100:, task]
+            gains.append(log_loss(truth, alone.predict_proba(X[100:])) - log_loss(truth, p))
+    assert np.mean(gains) > 2.0 * np.std(gains) / np.sqrt(len(gains))
+
+
 # ----------------------------------------------------------------------------------- trees
 
 
