@@ -26,6 +26,7 @@ from sklearn.base import (
     RegressorMixin,
     TransformerMixin,
 )
+from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray
@@ -38,6 +39,7 @@ from bsdr_models.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.options import N_JOBS
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import Summary, SummaryParts, summarise
 
@@ -53,6 +55,11 @@ class Estimator(BaseEstimator, ABC):
     _spec: ClassVar[ModelSpec]
     # Classes of the hyper-parameters and option objects, by argument; None is their default.
     _option_types: ClassVar[dict[str, type[Any]]] = {}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "standardize": ["boolean"],
+        "n_jobs": N_JOBS,
+        "progressbar": ["boolean"],
+    }
     _posterior: Any
     _scaler: Scaler
     _context: Context
@@ -135,6 +142,15 @@ class Estimator(BaseEstimator, ABC):
 
     def _default_option(self, name: str) -> Any:
         return self._option_types[name]()
+
+    def _check_params(self) -> None:
+        """Raise a ValueError if an argument has the wrong type or value."""
+        options = {name: [kind, None] for name, kind in self._option_types.items()}
+        validate_parameter_constraints(
+            Estimator._parameter_constraints | options | self._parameter_constraints,
+            self.get_params(deep=False),
+            caller_name=type(self).__name__,
+        )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Arguments by name.

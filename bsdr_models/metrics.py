@@ -115,8 +115,9 @@ def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
     """
     log_factor = attrs.get("log_bayes_factor", np.nan)
     if not np.isnan(log_factor):
-        text = f"the Bayes factor against the model without features is {np.exp(log_factor):.2g}"
-        return text if log_factor < NO_SIGNAL else None
+        if log_factor >= NO_SIGNAL:
+            return None
+        return f"the Bayes factor against the model without features is {np.exp(log_factor):.2g}"
     gain, se = attrs.get("held_out_gain", np.nan), attrs.get("held_out_gain_se", np.nan)
     if gain - N_STANDARD_ERRORS * se <= MIN_GAIN:
         gain = round(gain, 2) + 0.0  # no -0.00
@@ -151,47 +152,6 @@ def expected_calibration_error(
     confidence, right, bins = _most_probable(np.asarray(probability), np.asarray(y_index), n_bins)
     gap = np.bincount(bins, weights=confidence - right, minlength=n_bins)
     return float(np.abs(gap).sum() / len(confidence))
-
-
-def score_probabilities(
-    probability: ArrayLike,
-    y_index: ArrayLike,
-    *,
-    n_bins: int = 10,
-    prob: float = 0.9,
-    rng: np.random.Generator,
-) -> dict[str, Estimate]:
-    """Log loss, Brier score and calibration error of class probabilities, with intervals.
-
-    Smaller is better. The first two are proper scores; a small calibration error is also reached by
-    predicting the class frequencies.
-
-    Parameters
-    ----------
-    probability : array-like of shape (n_samples, n_classes)
-    y_index : array-like of shape (n_samples,)
-        Column of the true class.
-    n_bins : int
-        Bins of equal width, for the calibration error.
-    prob : float
-        Probability of an interval.
-    rng : numpy.random.Generator
-        For the bootstrap.
-
-    Returns
-    -------
-    dict of str to Estimate
-        ``log_loss`` (nats), ``brier`` and ``calibration_error``.
-    """
-    probability, y_index = np.asarray(probability, dtype=np.float64), np.asarray(y_index)
-    confidence, right, bins = _most_probable(probability, y_index, n_bins)
-    return {
-        "log_loss": mean_of_samples(log_losses(probability, y_index), prob=prob, rng=rng),
-        "brier": mean_of_samples(brier_scores(probability, y_index), prob=prob, rng=rng),
-        "calibration_error": calibration_error(
-            confidence[:, None], right[:, None], bins[:, None], prob=prob, rng=rng
-        ),
-    }
 
 
 def log_losses(probability: FloatArray, y_index: IntArray) -> FloatArray:

@@ -272,7 +272,8 @@ REAL = """
 import signal
 import numpy as np
 from sklearn.datasets import load_iris
-from bsdr_models import BM2PCAClassifier, BSDRClassifier, MNPClassifier
+from bsdr_models import BM2PCAClassifier, BM2PCAOptimization, BSDRClassifier, HingeLoss
+from bsdr_models import MNPClassifier, Sampling
 from bsdr_models.bm2pca.conjugate import mean_field as bm2pca
 from bsdr_models.bsdr import gibbs, mean_field, mnp, populations
 
@@ -427,13 +428,8 @@ def test_a_fit_does_without_the_restart_that_kills_its_worker():
 
 def test_fits_are_logged_and_nothing_is_printed(caplog, capfd):
     with caplog.at_level(logging.DEBUG, logger="bsdr_models"):
-        model = (
-            BSDRClassifier(
-                optimization=BSDROptimization(n_restarts=2),
-            )
-            .set_params(**PAPER)
-            .fit(X, y)
-        )
+        model = BSDRClassifier(optimization=BSDROptimization(n_restarts=2)).set_params(**PAPER)
+        model.fit(X, y)
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert said[0] == ("INFO", "BSDRClassifier: fit to 50 samples of 4 features")
     assert said[-1][0] == "INFO"
@@ -447,7 +443,7 @@ def test_the_package_is_silent_by_default():
     code = """
 import warnings
 from sklearn.datasets import load_iris
-from bsdr_models import BSDRClassifier
+from bsdr_models import BSDRClassifier, Sampling
 warnings.simplefilter("ignore")
 BSDRClassifier(sampling=Sampling(chains=1), pooling="linear").fit(*load_iris(return_X_y=True))
 """

@@ -620,7 +620,7 @@ def test_a_class_of_ones_own_is_refused(mnp, tmp_path):
 def test_an_argument_that_no_file_holds(argument, mnp, tmp_path):
     model = bsdr_models.MNPClassifier().fit(mnp[1], mnp[0].predict(mnp[1]))
     with pytest.raises(TypeError, match="an argument or attribute cannot be saved: "):
-        model.set_params(optimization__tol=argument).save(tmp_path / "model.skops")
+        model.set_params(tol=argument).save(tmp_path / "model.skops")
     assert list(tmp_path.iterdir()) == []
 
 

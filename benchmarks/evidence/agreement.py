@@ -41,7 +41,7 @@ def report(
         found, seconds = [], []
         for arguments in engines.values():
             begin = time.process_time()
-            model = BSDRClassifier(COMPONENTS, random_state=SEED, **arguments)
+            model = BSDRClassifier(COMPONENTS, random_state=SEED).set_params(**arguments)
             found.append(quantities(model.fit(X, y)))
             seconds.append(time.process_time() - begin)
         for quantity in found[0]:

@@ -120,7 +120,7 @@ def by_default(target: Target, n: int, d: int, plan: Plan) -> Ranks:
     for rng in np.random.default_rng(SEED).spawn(plan.n_sets):
         X, new = varying_together(n, d, rng)
         truth = simulate_hierarchical(X, PRIORS, (1, R, K), target, rng)
-        fit = hierarchical.fit(
+        fit = hierarchical.fit_hierarchical(
             X,
             truth.y[0],
             engine="smc",
@@ -210,7 +210,7 @@ def by_gibbs(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[str, 
     """Draws (C, S, ...) of `gibbs.step_joint`: one randomly initialised chain per data set."""
     data = Data(design=DenseDesign(truths.X), y=truths.y, n_labels=K)
     result = run_gibbs(
-        lambda stream: gibbs.init(
+        lambda stream: gibbs.initial_chains(
             data,
             SAMPLING,
             n_components=R_PAPER,

@@ -17,8 +17,6 @@ from bsdr_models.bm2pca.conjugate import factor_model, sampling
 from bsdr_models.bm2pca.conjugate import fit as paper
 from bsdr_models.bm2pca.conjugate.factor_model import FactorModel, Rows
 from bsdr_models.bm2pca.conjugate.views import Moments, make_view
-from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.bm2pca.settings import Optimization
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.summary_parts import make_summary_parts
 from bsdr_models.bm2pca.task import FitResult, Strategy, Task
@@ -32,7 +30,7 @@ from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
-from bsdr_models.options import COUNT, N_JOBS
+from bsdr_models.options import COUNT
 from bsdr_models.rng import as_generator
 from bsdr_models.summary import SummaryParts
 
@@ -45,14 +43,7 @@ class BaseBM2PCA(LatentSpaceEstimator):
     _spec = SPEC
     _learned: FitResult
     _scaler: Scaler | None  # type: ignore[assignment]
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_components": [COUNT],
-        "priors": [Priors, None],
-        "standardize": ["boolean"],
-        "optimization": [Optimization, None],
-        "n_jobs": N_JOBS,
-        "progressbar": ["boolean"],
-    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_components": [COUNT]}
 
     def _validate(self, X: Any, y: Any) -> Rows:
         """Validate training samples: float64, NaN marks a missing value."""

@@ -210,8 +210,6 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         **BaseBM2PCA._parameter_constraints,
         "variant": [StrOptions(set(get_args(Variant)))],
         "inference": [StrOptions(set(get_args(Inference)))],
-        "loss": [HingeLoss, None],
-        "sampling": [Sampling, None],
     }
 
     def __init__(
@@ -289,7 +287,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         return self
 
     def _check_arguments(self) -> None:
-        self._validate_params()
+        self._check_params()
         strategy = self._option("loss").strategy
         if self.inference != "mean_field" and (self.variant, strategy) != ("paper", "shared"):
             raise ValueError(
@@ -417,7 +415,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         if self.variant == "label_free":
             assert chosen.scale is not None
             self.metric_scale_ = chosen.scale
-            result = label_free.fit(
+            result = label_free.fit_label_free(
                 self._task,
                 cost=chosen.cost,
                 scale=chosen.scale,
@@ -426,7 +424,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         elif self.inference == "mean_field":
             result = self._fit_mean_field(chosen, rng)
         else:
-            result = sampling.fit(
+            result = sampling.fit_draws(
                 self._task,
                 self.inference,
                 margins=paper.make_margins(self._task, [chosen.cost]),
@@ -482,7 +480,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         total = chosen.n_sweeps if chosen.n_sweeps is not None else int(options.max_iter)
         limits = {"n_restarts": 1 if fixed else int(options.n_restarts), "max_iter": total}
         with self._progress_options(**limits) as progress:
-            return paper.fit(
+            return paper.fit_conjugate(
                 self._task,
                 cost=chosen.cost,
                 rng=rng,

@@ -129,10 +129,6 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         "priors": Priors,
         "optimization": Optimization,
     }
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **BaseBM2PCA._parameter_constraints,
-        "loss": [EpsilonInsensitiveLoss, None],
-    }
 
     def __init__(
         self,
@@ -178,7 +174,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
             constant, or an argument is out of range.
         """
         self._reset()
-        self._validate_params()
+        self._check_params()
         loss: EpsilonInsensitiveLoss = self._option("loss")
         grid = make_loss_grid(loss.C, loss.epsilon)
         samples, X = sample_labels(X), self._validate(X, y)
@@ -230,7 +226,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         options: Optimization = self._option("optimization")
         limits = {"n_restarts": int(options.n_restarts), "max_iter": int(options.max_iter)}
         with self._progress_options(**limits) as progress:
-            result = paper.fit(
+            result = paper.fit_conjugate(
                 self._task, cost=self.C_, rng=rng, tol=options.tol, **limits, **progress
             )
         self._set_fitted(result, self._make_context(**data))

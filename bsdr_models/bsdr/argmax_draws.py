@@ -35,7 +35,7 @@ _FAR = -1e4
 _INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 
-def draw(eta: FloatArray, y: IntArray, *, rng: np.random.Generator) -> FloatArray:
+def draw_argmax(eta: FloatArray, y: IntArray, *, rng: np.random.Generator) -> FloatArray:
     """One draw of t for each sample.
 
     Parameters

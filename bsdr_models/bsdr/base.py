@@ -31,7 +31,7 @@ from bsdr_models.frames import validate_samples
 from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import relevance
-from bsdr_models.options import COUNT, N_JOBS, Number, Sampling
+from bsdr_models.options import COUNT, Number, Sampling
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.summary import SummaryParts
 
@@ -53,12 +53,6 @@ class BaseBSDR(LatentSpaceEstimator):
         "inference": [StrOptions(set(get_args(Inference))), None],
         "pooling": [StrOptions({"auto", "linear", "log"}), Number(Real, 0.0, 1.0, closed="both")],
         "priors": [HierarchicalPriors, Priors, None],
-        "standardize": ["boolean"],
-        "sampling": [Sampling, None],
-        "optimization": [Optimization, None],
-        "out_of_core": [OutOfCore, None],
-        "n_jobs": N_JOBS,
-        "progressbar": ["boolean"],
     }
 
     def __init__(
@@ -108,7 +102,7 @@ class BaseBSDR(LatentSpaceEstimator):
 
     def _check_arguments(self) -> None:
         """Validate the arguments of both models."""
-        self._validate_params()
+        self._check_params()
         if self.inference is not None and self.inference not in ENGINES[self.variant]:
             others = [name for name in ENGINES if self.inference in ENGINES[name]]
             raise ValueError(
@@ -205,7 +199,7 @@ class BaseBSDR(LatentSpaceEstimator):
         scaled = self._context.X
         units = units_of_samples(scaled, standardize=self.standardize)
         with one_thread(), self._fitting(X.shape), units:
-            fit = hierarchical.fit(
+            fit = hierarchical.fit_hierarchical(
                 scaled,
                 y,
                 engine=cast(hierarchical.Engine | None, self.inference),

@@ -10,8 +10,8 @@ from bsdr_models.bsdr.pooling import pool_labels
 from bsdr_models.bsdr.posterior import Metric, Parameters, Problem
 from bsdr_models.numerics.relevance import LatentCoordinates
 
-# Linear predictors held in memory at once.
-_BLOCK = 1 << 21
+# Linear predictors held in memory at once, and samples.
+_BLOCK, _CHUNK = 1 << 21, 8192
 # Draws that colour a map.
 _GRID_DRAWS = 100
 # Smallest size of a linear predictor.
@@ -57,11 +57,14 @@ class Coordinates:
     def learn(cls, problem: Problem, draws: Parameters) -> "Coordinates":
         """Identified coordinates from the training samples and all draws."""
         s, r, b = draws.projection.shape
-        z = draws.latent(problem.X, np.zeros(len(problem.X)))
+        rows = _triangular(problem.X)  # in place of the samples of every draw
+        ones, X = rows[:, :1], rows[:, 1:]
+        z = draws.latent(X, np.zeros(len(X)))
         weights = draws.weights
         if problem.target != "regression":
-            eta = z @ weights
-            size = np.sqrt(np.mean((eta - eta.mean(axis=1, keepdims=True)) ** 2, axis=(1, 2)))
+            centred = z[:, 1:] @ weights  # the constant has the first row
+            n_entries = len(problem.X) * weights.shape[2]
+            size = np.sqrt(np.sum(centred**2, axis=(1, 2)) / n_entries)
             weights = weights * (np.median(size) / np.maximum(size, _TINY))[:, None, None]
         flat = draws.projection.reshape(s * r, b)
         coefficients = flat.T @ weights.reshape(s * r, -1) / s
@@ -81,9 +84,9 @@ class Coordinates:
         variance[: min(r, len(size))] = size[:r] ** 2
         total = float(np.sum(size**2))
         shift = linear.mean(axis=0) @ axes
-        target = linear @ axes - shift
-        maps = np.stack([_fit_affine(each, target) for each in z])
-        residual = z @ maps[:, 1:] + maps[:, :1] - target
+        target = X @ (coefficients @ axes) - ones * shift
+        maps = np.stack([_fit_affine(np.hstack([ones, each]), target) for each in z])
+        residual = z @ maps[:, 1:] + ones * maps[:, :1] - target
         around = np.sum(target**2)
         return cls(
             coefficients=coefficients,
@@ -132,9 +135,22 @@ class Coordinates:
         )
 
 
-def _fit_affine(source: FloatArray, target: FloatArray) -> FloatArray:
-    """Least-squares affine map of (N, R) to a target (N, R), constant first."""
-    full = np.column_stack([np.ones(len(source)), source])
+def _triangular(X: FloatArray) -> FloatArray:
+    """Triangular factor of (1, X), X (N, B), in blocks of samples: (M, 1 + B), M at most 1 + B.
+
+    Its rows have the sums of squares and the least-squares fits of all samples.
+    """
+    step = max(_CHUNK, X.shape[1])
+    rows = np.empty((0, 1 + X.shape[1]))
+    for begin in range(0, len(X), step):
+        part = X[begin : begin + step]
+        part = np.hstack([np.ones((len(part), 1)), part])
+        rows = np.linalg.qr(np.concatenate([rows, part]), mode="r")
+    return rows
+
+
+def _fit_affine(full: FloatArray, target: FloatArray) -> FloatArray:
+    """Least-squares affine map of (N, 1 + R), constant first, to a target (N, R)."""
     size = np.sqrt(np.mean(full**2, axis=0))
     size[size == 0.0] = 1.0
     found: FloatArray = np.linalg.lstsq(full / size, target, rcond=1e-10)[0] / size[:, None]

@@ -32,7 +32,7 @@ from bsdr_models.numerics.linalg import cholesky
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class GibbsState:
     """Values of all variables. C chains, N samples, D features, R components, K labels.
 
     projection_precision
@@ -60,14 +60,14 @@ class State:
     noise_precision: FloatArray | None = None
 
 
-def init(
+def initial_chains(
     data: Data,
     priors: Priors,
     *,
     n_components: int,
     n_chains: int,
     rng: np.random.Generator,
-) -> State:
+) -> GibbsState:
     """Overdispersed random states: Q X of unit variance, standard normal weights.
 
     Parameters
@@ -91,7 +91,7 @@ def init(
     Z = design.X @ Q
     size = np.sqrt(np.mean(Z**2, axis=1, keepdims=True))
     size[size == 0.0] = 1.0
-    state = State(
+    state = GibbsState(
         projection_precision=np.ones(groups[priors.projection_prior]),
         projection=Q / size,
         latent=Z / size + priors.latent_scale * rng.standard_normal((c, n, r)),
@@ -106,7 +106,7 @@ def init(
 
 
 def sample_projection_precision(
-    state: State, priors: Priors, *, rng: np.random.Generator
+    state: GibbsState, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Phi given Q: :math:`Ga(a + n/2, b + |q|^2/2)` over the n entries that share a precision."""
     shape = state.projection_precision.shape
@@ -119,7 +119,7 @@ def sample_projection_precision(
 
 
 def sample_projection(
-    state: State, data: Data, priors: Priors, *, rng: np.random.Generator
+    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Q given Z: columns :math:`N(S_s X^\top z_s / v, S_s)`.
 
@@ -136,7 +136,7 @@ def sample_projection(
 
 
 def sample_projection_collapsed(
-    state: State, data: Data, priors: Priors, *, rng: np.random.Generator
+    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Q given T, with Z integrated out, one column after the other.
 
@@ -172,7 +172,7 @@ def sample_projection_collapsed(
 
 
 def sample_latent(
-    state: State, data: Data, priors: Priors, *, rng: np.random.Generator
+    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Z given Q, W, b, T: rows :math:`N(S_z l_n, S_z)`.
 
@@ -191,19 +191,21 @@ def sample_latent(
 
 
 def sample_weight_precision(
-    state: State, priors: Priors, *, rng: np.random.Generator
+    state: GibbsState, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Psi given W: :math:`Ga(a + 1/2, b + w^2/2)`."""
     return _gamma(priors.weight_shape + 0.5, priors.weight_rate + 0.5 * state.weights**2, rng)
 
 
-def sample_bias_precision(state: State, priors: Priors, *, rng: np.random.Generator) -> FloatArray:
+def sample_bias_precision(
+    state: GibbsState, priors: Priors, *, rng: np.random.Generator
+) -> FloatArray:
     r"""Lambda given b: :math:`Ga(a + 1/2, b + b_c^2/2)`."""
     return _gamma(priors.bias_shape + 0.5, priors.bias_rate + 0.5 * state.bias**2, rng)
 
 
 def sample_weights(
-    state: State, data: Data, *, rng: np.random.Generator
+    state: GibbsState, data: Data, *, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     r"""b and W given Z, T: one normal for each label, of precision P_c.
 
@@ -230,23 +232,23 @@ def sample_weights(
 
 
 def sample_noise_precision(
-    state: State, data: Data, priors: Priors, *, rng: np.random.Generator
+    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Tau given Z, W, b, for regression: :math:`Ga(a + N/2, b + |y_c - \eta_c|^2/2)`."""
     squares = np.sum((data.y - _eta(state)) ** 2, axis=1)
     return _gamma(priors.noise_shape + 0.5 * data.n_samples, priors.noise_rate + 0.5 * squares, rng)
 
 
-def sample_utilities(state: State, data: Data, *, rng: np.random.Generator) -> FloatArray:
+def sample_utilities(state: GibbsState, data: Data, *, rng: np.random.Generator) -> FloatArray:
     """T given Z, W, b, y: exact draws from the argmax region, or from a half-line per label."""
     eta = _eta(state)
     if data.target == "multiclass":
-        return argmax_draws.draw(eta, data.y, rng=rng)
+        return argmax_draws.draw_argmax(eta, data.y, rng=rng)
     sign = np.where(data.y, 1.0, -1.0)
     return sign * normal_tail.draw_above(sign * eta, 0.0, rng=rng)
 
 
-def sample_scale(state: State, *, rng: np.random.Generator) -> State:
+def sample_scale(state: GibbsState, *, rng: np.random.Generator) -> GibbsState:
     r"""Scale T, W and b by a common factor g, which leaves the likelihood unchanged.
 
     With the Haar measure dg/g and d scaled entries,
@@ -265,7 +267,9 @@ def sample_scale(state: State, *, rng: np.random.Generator) -> State:
     return replace(state, weights=g[:, None] * W, bias=g * b, utilities=g[:, None] * T)
 
 
-def step(state: State, data: Data, priors: Priors, *, rng: np.random.Generator) -> State:
+def step_conditional(
+    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
+) -> GibbsState:
     """One sweep in the order of the paper [1]_, Appendix A."""
     state = replace(state, projection_precision=sample_projection_precision(state, priors, rng=rng))
     state = replace(state, projection=sample_projection(state, data, priors, rng=rng))
@@ -273,7 +277,9 @@ def step(state: State, data: Data, priors: Priors, *, rng: np.random.Generator) 
     return _sample_outputs(state, data, priors, rng=rng)
 
 
-def step_joint(state: State, data: Data, priors: Priors, *, rng: np.random.Generator) -> State:
+def step_joint(
+    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
+) -> GibbsState:
     """One sweep with Q and Z as a block, and the scale move."""
     state = replace(state, projection_precision=sample_projection_precision(state, priors, rng=rng))
     state = replace(state, projection=sample_projection_collapsed(state, data, priors, rng=rng))
@@ -282,7 +288,9 @@ def step_joint(state: State, data: Data, priors: Priors, *, rng: np.random.Gener
     return state if state.utilities is None else sample_scale(state, rng=rng)
 
 
-def _sample_outputs(state: State, data: Data, priors: Priors, *, rng: np.random.Generator) -> State:
+def _sample_outputs(
+    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
+) -> GibbsState:
     """Second part of both sweeps: lambda, Psi, (b, W), then T or tau."""
     state = replace(
         state,
@@ -296,9 +304,9 @@ def _sample_outputs(state: State, data: Data, priors: Priors, *, rng: np.random.
     return replace(state, utilities=sample_utilities(state, data, rng=rng))
 
 
-def to_variables(state: State, projection_prior: ProjectionPrior) -> dict[str, FloatArray]:
+def to_variables(state: GibbsState, projection_prior: ProjectionPrior) -> dict[str, FloatArray]:
     """Values with the names and shapes of the augmented PyMC model, and a leading chain axis."""
-    values = {name: getattr(state, name) for name in State.__dataclass_fields__}
+    values = {name: getattr(state, name) for name in GibbsState.__dataclass_fields__}
     squeezed = {"entrywise": (), "columnwise": (1,), "rowwise": (2,)}[projection_prior]
     values["projection_precision"] = state.projection_precision.squeeze(axis=squeezed)
     return {name: value for name, value in values.items() if value is not None}
@@ -310,7 +318,7 @@ def _dense(data: Data) -> DenseDesign:
     return data.design
 
 
-def _response(state: State, data: Data) -> tuple[FloatArray, FloatArray]:
+def _response(state: GibbsState, data: Data) -> tuple[FloatArray, FloatArray]:
     """Normal response given eta, T or y, (C, N, K), and its precision, (C, 1, K)."""
     if state.utilities is not None:
         return state.utilities, np.ones_like(state.bias[:, None, :])
@@ -319,7 +327,7 @@ def _response(state: State, data: Data) -> tuple[FloatArray, FloatArray]:
     return y, state.noise_precision[:, None]
 
 
-def _eta(state: State) -> FloatArray:
+def _eta(state: GibbsState) -> FloatArray:
     """Linear predictors Z W + b, (C, N, K)."""
     return state.latent @ state.weights + state.bias[:, None, :]
 

@@ -180,7 +180,7 @@ class HierarchicalFit:
             )
 
 
-def fit(
+def fit_hierarchical(
     X: FloatArray,
     y: np.ndarray,
     *,

@@ -1,6 +1,5 @@
 """Mean-field fits of the paper's model by coordinate ascent and joint L-BFGS searches."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +22,7 @@ def fit_mean_field(
     n_components: int,
     rng: np.random.Generator,
     start: Start = "discriminant",
-    n_restarts: int = 1,
-    max_iter: int = 500,
-    tol: float = 1e-3,
-    callbacks: Sequence[Any] = (),
-    n_jobs: int | None = 1,
-    on_restart: Callable[[FitResult[State]], object] = lambda result: None,
+    **options: Any,
 ) -> FitResult[State]:
     """Maximise the bound by sweeps, each after a search by :mod:`bsdr_models.bsdr.joint_lbfgs`.
 
@@ -38,16 +32,9 @@ def fit_mean_field(
         R.
     start : {"discriminant", "pca", "random"}
         Initialisation of the first restart; further ones are random.
-    max_iter : int
-        Sweeps and quasi-Newton steps per restart.
-    tol : float
-        The fit stops when a round gains less than this many nats.
-    callbacks : sequence of callables
-        Called with (iteration, state, info).
-    n_jobs : int, optional
-        Parallel restarts.
-    on_restart : callable
-        Called with the result of each restart.
+    **options
+        Restarts, iterations, tolerance and callbacks of
+        :func:`bsdr_models.inference.coordinate_ascent.run_coordinate_ascent`.
     """
 
     def init(stream: np.random.Generator, restart: int) -> State:
@@ -69,11 +56,6 @@ def fit_mean_field(
         init,
         lambda state: mean_field.step(state, data, priors),
         rng=rng,
-        n_restarts=n_restarts,
-        max_iter=max_iter,
-        tol=tol,
         joint_search=joint_search,
-        callbacks=callbacks,
-        n_jobs=n_jobs,
-        on_restart=on_restart,
+        **options,
     )

@@ -231,11 +231,8 @@ class MNPClassifier(ProbabilisticClassifier):
     _spec = MNP_SPEC
     _option_types: ClassVar[dict[str, type[Any]]] = {"priors": Priors}
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "priors": [Priors, None],
         "max_iter": [COUNT],
         "tol": [TOLERANCE],
-        "standardize": ["boolean"],
-        "progressbar": ["boolean"],
     }
 
     def __init__(
@@ -272,7 +269,7 @@ class MNPClassifier(ProbabilisticClassifier):
             feature varies, or an argument is out of range.
         """
         self._reset()
-        self._validate_params()
+        self._check_params()
         require_targets(self, y)
         samples, X = sample_labels(X), validate_samples(self, X, reset=True, least=2)
         y = read_labels(y)

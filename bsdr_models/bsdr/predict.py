@@ -289,31 +289,6 @@ def _label_log_mean(mean: FloatArray, std: FloatArray, target: Target) -> FloatA
     return _log_mean(flat.reshape(m, s, k))
 
 
-def log_predictive(posterior: Predictive, X: FloatArray, y: np.ndarray) -> FloatArray:
-    """Log predictive probability (or density) of the targets of new samples, (M,).
-
-    Parameters
-    ----------
-    X : (M, P)
-    y : (M,) of int, (M, K) of bool or (M, K) of float
-        As in :class:`bsdr_models.bsdr.data.Data`.
-    """
-    if posterior.target == "multiclass":
-        log_p = posterior.log_probabilities(X)
-        return log_p[np.arange(len(y)), y]
-    out, begin = [], 0
-    if posterior.target == "regression":
-        for part in posterior.outputs(X):
-            out.append(_log_mean(part.log_density(y[begin : begin + len(part.mean)])))
-            begin += len(part.mean)
-        return np.concatenate(out)
-    for mean, std in posterior.utilities(X):
-        sign = np.where(y[begin : begin + len(mean), None], 1.0, -1.0)
-        begin += len(mean)
-        out.append(_log_mean(log_ndtr(sign * mean / std).sum(axis=2)))
-    return np.concatenate(out)
-
-
 def log_likelihood(posterior: DrawPosterior, X: FloatArray, y: np.ndarray) -> FloatArray:
     """Log p(y_n | x_n, draw) with latent coordinates and utilities integrated out: (S, M)."""
     if posterior.target == "regression":

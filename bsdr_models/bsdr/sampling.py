@@ -41,8 +41,8 @@ def sample(
     if chains * schedule.draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
         excluded.add("latent")
 
-    def init(stream: np.random.Generator) -> gibbs.State:
-        return gibbs.init(
+    def init(stream: np.random.Generator) -> gibbs.GibbsState:
+        return gibbs.initial_chains(
             data,
             priors,
             n_components=n_components,
@@ -50,7 +50,7 @@ def sample(
             rng=stream,
         )
 
-    found = inference.sample(
+    found = inference.run_sampler(
         engine,
         schedule,
         init=init,

@@ -179,17 +179,6 @@ class Decoder:
         moments = self.feature_moments(np.asarray(latent, dtype=np.float64))
         return self.offset + moments.mean @ self.basis.T, moments.variance
 
-    def log_precision(self, latent: FloatArray, *, prior: bool = False) -> FloatArray:
-        r"""Log precision of the features at latent coordinates (..., R), in nats, (...).
-
-        :math:`-\tfrac{D}{2} \log \sigma^2(x)`, plus :math:`-\tfrac12 |x|^2` with ``prior``, as in
-        Fig. 1, whose caption has the wrong sign of the second term.
-        """
-        x = np.asarray(latent, dtype=np.float64)
-        variance = self.feature_moments(x.reshape(-1, x.shape[-1])).variance
-        result = -0.5 * self.n_features * np.log(variance).reshape(x.shape[:-1])
-        return result - 0.5 * np.sum(x**2, axis=-1) if prior else result
-
     def targets(
         self,
         features: FloatArray,

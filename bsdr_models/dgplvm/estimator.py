@@ -33,7 +33,7 @@ from bsdr_models.dgplvm.summary_parts import summary_parts
 from bsdr_models.frames import require_targets, sample_labels, validate_samples
 from bsdr_models.inference.datatree import Context
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.options import COUNT, N_JOBS, Sampling
+from bsdr_models.options import COUNT, Sampling
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.summary import SummaryParts
 from bsdr_models.unlabeled import encode_known, known_entries
@@ -164,13 +164,7 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
         "n_components": [COUNT, None],
         "variant": [StrOptions(set(get_args(settings.Variant)))],
         "inference": [StrOptions(set(get_args(settings.Inference)))],
-        "priors": [Priors, None],
-        "mapping": [Mapping, None],
         "standardize": ["boolean", StrOptions({"auto"})],
-        "sampling": [Sampling, None],
-        "optimization": [Optimization, None],
-        "n_jobs": N_JOBS,
-        "progressbar": ["boolean"],
     }
 
     def __init__(
@@ -256,7 +250,7 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
 
     def _check_arguments(self) -> None:
         """Validate arguments that need no data."""
-        self._validate_params()
+        self._check_params()
         if self.variant == "paper":
             if self.inference != "map":
                 raise ValueError(

@@ -59,7 +59,7 @@ class Sampled:
         )
 
 
-def sample[S](
+def run_sampler[S](
     engine: str,
     schedule: Schedule,
     *,

@@ -54,7 +54,7 @@ def by_numpy(kind, step, *, seed):
         }
 
     result = run_gibbs(
-        lambda rng: gibbs.init(
+        lambda rng: gibbs.initial_chains(
             data,
             replace(SAMPLING, projection_prior=kind),
             n_components=R,
@@ -107,7 +107,7 @@ def summaries(draws):
 @pytest.mark.parametrize("kind", KINDS)
 def test_samplers_agree(kind):
     found = {
-        "paper": summaries(by_numpy(kind, gibbs.step, seed=62)),
+        "paper": summaries(by_numpy(kind, gibbs.step_conditional, seed=62)),
         "joint": summaries(by_numpy(kind, gibbs.step_joint, seed=63)),
         "nuts": summaries(by_nuts(kind, seed=65)),
     }

@@ -185,7 +185,7 @@ def test_arguments_are_used(overlapping):
     ).fit(X, y)
     config = json.loads(model.idata_.attrs["config"])
     assert config["priors"]["weight_rate"] == 2.0
-    assert config["n_sweeps"] == 4
+    assert config["optimization"]["n_sweeps"] == 4
     assert "random_state" not in config
     assert model.C_ == model.idata_.attrs["C"] == 7.0
     assert model.transform(X).shape == (90, 3)
@@ -194,8 +194,8 @@ def test_arguments_are_used(overlapping):
 
 
 def test_default_priors_depend_on_the_inference_method():
-    assert BM2PCAClassifier()._default_priors() == PAPER
-    assert BM2PCAClassifier(inference="gibbs")._default_priors() == SAMPLING
+    assert BM2PCAClassifier()._option("priors") == PAPER
+    assert BM2PCAClassifier(inference="gibbs")._option("priors") == SAMPLING
 
 
 def test_convergence_takes_more_sweeps_and_restarts_keep_the_highest_bound(overlapping):
@@ -640,19 +640,9 @@ def test_order_of_samples_seed_and_names_of_classes_do_not_matter(arguments):
     train, test, y, _ = few_digits(200)
     rng = np.random.default_rng(4)
     order, name = rng.permutation(100), rng.permutation(10)
-    one = (
-        BM2PCAClassifier(
-            random_state=0,
-        )
-        .set_params(**arguments)
-        .fit(train, y)
-    )
+    one = BM2PCAClassifier(random_state=0).set_params(**arguments).fit(train, y)
     other = (
-        BM2PCAClassifier(
-            random_state=1,
-        )
-        .set_params(**arguments)
-        .fit(train[order], name[y[order]])
+        BM2PCAClassifier(random_state=1).set_params(**arguments).fit(train[order], name[y[order]])
     )
     found = other.predict_proba(test)[:, name]
     np.testing.assert_allclose(found, one.predict_proba(test), atol=0.01)

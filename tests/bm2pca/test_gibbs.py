@@ -42,8 +42,8 @@ class Probe:
 
 def tile(state, n_chains):
     """The first chain of a state, many times."""
-    fields = {name: getattr(state, name) for name in gibbs.State.__dataclass_fields__}
-    return gibbs.State(
+    fields = {name: getattr(state, name) for name in gibbs.GibbsState.__dataclass_fields__}
+    return gibbs.GibbsState(
         **{
             name: None if value is None else np.repeat(value[:1], n_chains, axis=0)
             for name, value in fields.items()
@@ -59,11 +59,11 @@ def some_state(problem, *, n_chains=1, seed=0, sweeps=3):
     """A state after some sweeps."""
     rng = np.random.default_rng([41, seed])
     data = data_of(problem)
-    state = gibbs.init(
+    state = gibbs.initial_chains(
         data, problem.priors, n_components=problem.n_components, n_chains=n_chains, rng=rng
     )
     for _ in range(sweeps):
-        state = gibbs.step(state, data, problem.priors, rng=rng)
+        state = gibbs.step_conditional(state, data, problem.priors, rng=rng)
     return state
 
 
@@ -177,7 +177,9 @@ def test_slack_scales(lab, problem, monkeypatch):
     """The density of inverse_gaussian.draw at its argument s."""
     state = some_state(problem)
     seen = []
-    monkeypatch.setattr(inverse_gaussian, "draw", lambda s, *, rng: seen.append(s) or s + 1.0)
+    monkeypatch.setattr(
+        inverse_gaussian, "draw_inverse_gaussian", lambda s, *, rng: seen.append(s) or s + 1.0
+    )
     scores = state.latent @ state.weights[:, 1:] + state.weights[:, :1]
     found = gibbs.sample_slack(data_of(problem).margins, scores, rng=None)
     (s,) = seen
@@ -205,7 +207,7 @@ def test_each_label_is_updated_given_the_margins_of_the_others(lab, problem, mon
         return weights, precision, np.zeros(scores.mean.shape[:2])
 
     slack = [state.slack_scale, state.slack_scale_lower]
-    monkeypatch.setattr(soft_margin_draws, "draw", keep)
+    monkeypatch.setattr(soft_margin_draws, "draw_soft_margin", keep)
     own = iter(range(problem.y.shape[2]))
 
     def same_slack(margins, scores, *, rng):
@@ -298,7 +300,7 @@ def test_variables_are_those_of_the_declared_model(lab, case):
     np.testing.assert_allclose(np.diff(got), np.diff(expected), atol=1e-9 * np.abs(got).max())
 
 
-@pytest.mark.parametrize("sweep", [gibbs.step, gibbs.step_joint])
+@pytest.mark.parametrize("sweep", [gibbs.step_conditional, gibbs.step_joint])
 def test_sweeps_change_every_variable_but_not_their_input(lab, problem, sweep):
     state = some_state(problem, n_chains=3)
     before = {k: v.copy() for k, v in gibbs.to_variables(state).items()}
@@ -317,7 +319,7 @@ def test_sweeps_are_finite_for_constant_features_and_separable_labels(lab):
     far = replace(data, X=data.X + 50.0 * data.margins.y[0])
     for changed in (flat, far):
         rng = np.random.default_rng(48)
-        state = gibbs.init(changed, problem.priors, n_components=3, n_chains=2, rng=rng)
+        state = gibbs.initial_chains(changed, problem.priors, n_components=3, n_chains=2, rng=rng)
         for _ in range(20):
             state = gibbs.step_joint(state, changed, problem.priors, rng=rng)
         assert all(np.isfinite(value).all() for value in gibbs.to_variables(state).values())

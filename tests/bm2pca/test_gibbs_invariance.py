@@ -45,7 +45,7 @@ LABELS = {
     2: np.array([[1.0, -1.0], [-1.0, 1.0], [0.0, -1.0], [0.0, 0.0]]),
 }
 TARGETS = ("hinge", "regression")
-SWEEPS = {"single": gibbs.step, "joint": gibbs.step_joint}
+SWEEPS = {"single": gibbs.step_conditional, "joint": gibbs.step_joint}
 # Standard errors. About 25 functions in each of 8 runs: 4.5 is passed with 99.8 %.
 BOUND = 4.5
 
@@ -89,7 +89,7 @@ def draw_joint(target, n_labels, *, n_chains, rng):
         )
         slack = draw_slack(cost * np.stack([y - f - EPSILON, f - y - EPSILON]), rng)
         extra = {"slack_scale": slack[0], "slack_scale_lower": slack[1]}
-        return gibbs.State(**state, **extra), gibbs.Problem(X=X, margins=margins)
+        return gibbs.GibbsState(**state, **extra), gibbs.Problem(X=X, margins=margins)
     found, kept = [], 0
     while kept < n_chains:
         state, X, f = draw_prior(n_labels, 50_000, rng)
@@ -101,7 +101,7 @@ def draw_joint(target, n_labels, *, n_chains, rng):
     X, f = whole.pop("X"), whole.pop("f")
     slack = draw_slack(cost * (1.0 - labels * f), rng)
     problem = gibbs.Problem(X=X, margins=Hinge(y=labels[None], cost=np.full((1, 1, 1), cost)))
-    return gibbs.State(**whole, slack_scale=slack), problem
+    return gibbs.GibbsState(**whole, slack_scale=slack), problem
 
 
 def draw_slack(u, rng):
@@ -309,19 +309,19 @@ def scores_from_their_means(monkeypatch):
     """f drawn without the margin factor."""
     monkeypatch.setattr(
         soft_interval,
-        "draw",
+        "draw_soft_interval",
         lambda mean, sd, *_, rng: mean + sd * rng.standard_normal(mean.shape),
     )
 
 
 def basis_move_with_a_wrong_power(monkeypatch):
     """The power of the scale g counts the d entries of W, whose precision moves along."""
-    move = parameter_expansion_draws.draw
+    move = parameter_expansion_draws.draw_expansion
 
     def wrong(*args, shape, rate, rng):
         return move(*args, shape=shape - 0.5 * D, rate=rate, rng=rng)
 
-    monkeypatch.setattr(parameter_expansion_draws, "draw", wrong)
+    monkeypatch.setattr(parameter_expansion_draws, "draw_expansion", wrong)
 
 
 SAMPLE_LATENT = gibbs.sample_latent

@@ -49,7 +49,9 @@ def test_mean_log_has_its_limits():
 
 @pytest.mark.parametrize("s", [0.0, 1e-12, 1e-4, 0.2, 1.0, 30.0, 1e3])
 def test_draws_have_their_law(s):
-    draws = inverse_gaussian.draw(np.full(20_000, s), rng=np.random.default_rng(11))
+    draws = inverse_gaussian.draw_inverse_gaussian(
+        np.full(20_000, s), rng=np.random.default_rng(11)
+    )
     assert np.all(draws > 0.0)
     if s < 1e-6:
         cdf = stats.chi2(1).cdf
@@ -64,7 +66,9 @@ def test_draws_have_their_law(s):
 @pytest.mark.parametrize("s", [1e6, 1e8, 1e100])
 def test_draws_for_large_s_are_normal(s):
     """To order 1 / sqrt(s): mean s + 1, variance s + 2."""
-    draws = inverse_gaussian.draw(np.full(20_000, s), rng=np.random.default_rng(12))
+    draws = inverse_gaussian.draw_inverse_gaussian(
+        np.full(20_000, s), rng=np.random.default_rng(12)
+    )
     if s < 1e30:
         assert stats.kstest((draws - s) / np.sqrt(s), "norm").pvalue > 1e-3
     np.testing.assert_allclose(draws, s, rtol=6.0 / np.sqrt(s) + 1e-15)
@@ -73,7 +77,9 @@ def test_draws_for_large_s_are_normal(s):
 def test_reciprocals_of_large_mean_keep_their_digits():
     """1 / lambda is inverse Gaussian of mean 1 / s; NumPy's own draws lose it."""
     mean, n = 1e12, 50_000
-    ours = 1.0 / inverse_gaussian.draw(np.full(n, 1.0 / mean), rng=np.random.default_rng(13))
+    ours = 1.0 / inverse_gaussian.draw_inverse_gaussian(
+        np.full(n, 1.0 / mean), rng=np.random.default_rng(13)
+    )
     numpys = np.random.default_rng(13).wald(mean, 1.0, size=n)
     assert len(np.unique(ours)) > 0.999 * n
     assert len(np.unique(numpys)) < 0.9 * n
@@ -82,5 +88,5 @@ def test_reciprocals_of_large_mean_keep_their_digits():
 
 def test_shape_follows_the_argument():
     rng = np.random.default_rng(14)
-    assert inverse_gaussian.draw(np.ones((3, 1, 2)), rng=rng).shape == (3, 1, 2)
+    assert inverse_gaussian.draw_inverse_gaussian(np.ones((3, 1, 2)), rng=rng).shape == (3, 1, 2)
     assert inverse_gaussian.entropy(np.ones((4, 2))).shape == (4, 2)

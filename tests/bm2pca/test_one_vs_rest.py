@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import gammaln
 
 from bsdr_models.bm2pca.label_free import one_vs_rest as ovr
-from bsdr_models.bm2pca.label_free.one_vs_rest_fit import fit as fit_labels
+from bsdr_models.bm2pca.label_free.one_vs_rest_fit import fit_one_vs_rest as fit_labels
 from bsdr_models.bm2pca.label_free.one_vs_rest_fit import joint_search
 from bsdr_models.bm2pca.label_free.within_class_metric import Spectrum
 from bsdr_models.bm2pca.priors import Priors
@@ -30,7 +30,7 @@ def make_problem(size, seed=0, k=3, missing=True):
     if missing:
         Y[rng.random((n, k)) < 0.2] = 0.0
         Y[0] = 0.0
-    data = ovr.make_data(A, Y)
+    data = ovr.make_label_data(A, Y)
     assert data.ridge.prefers_rows == (size == "wide")
     return data, rng
 
@@ -39,11 +39,11 @@ def scrambled(data, rng):
     """A state away from the optimum, except its weights, which a sweep determines."""
     k = data.Y.shape[1]
     state = replace(
-        ovr.init(data, COST),
+        ovr.initial_factors(data, COST),
         weight_precision=Gamma(shape=rng.uniform(1, 5, k), rate=rng.uniform(1, 5, k)),
         slack=np.where(data.labelled, rng.uniform(0.5, 5.0, data.Y.shape), 1.0),
     )
-    state = replace(state, weights=ovr.update_weights(state, data, COST))
+    state = replace(state, weights=ovr.update_classifier_weights(state, data, COST))
     return replace(
         state,
         weight_precision=Gamma(shape=rng.uniform(1, 5, k), rate=rng.uniform(1, 5, k)),
@@ -58,9 +58,11 @@ def covariance(state, data, c):
 
 
 UPDATES = {
-    "weights": lambda state, data: replace(state, weights=ovr.update_weights(state, data, COST)),
+    "weights": lambda state, data: replace(
+        state, weights=ovr.update_classifier_weights(state, data, COST)
+    ),
     "weight_precision": lambda state, data: replace(
-        state, weight_precision=ovr.update_weight_precision(state, PRIORS)
+        state, weight_precision=ovr.update_classifier_precision(state, PRIORS)
     ),
     "slack": lambda state, data: replace(state, slack=ovr.update_slack(state, data, COST)),
 }
@@ -111,7 +113,7 @@ def test_weights_are_the_exact_posterior_given_the_rest(size):
     """log joint in g is a quadratic: its gradient is zero at the mean, its curvature S."""
     data, rng = make_problem(size)
     state = scrambled(data, rng)
-    old, state = state, replace(state, weights=ovr.update_weights(state, data, COST))
+    old, state = state, replace(state, weights=ovr.update_classifier_weights(state, data, COST))
     rows = data.ridge.rows
     for c in range(3):
         w = np.where(data.Y[:, c] != 0.0, 1.0 / old.slack[:, c], 0.0)
@@ -151,7 +153,7 @@ def test_both_ridge_solvers_agree():
 
 def test_bound_never_exceeds_the_evidence():
     """One sample, one coordinate: the evidence of the hinge is a two-dimensional integral."""
-    data = ovr.make_data(np.array([[0.8]]), np.array([[1.0]]))
+    data = ovr.make_label_data(np.array([[0.8]]), np.array([[1.0]]))
     rng = np.random.default_rng(5)
     nu = rng.gamma(PRIORS.weight_shape, 1.0 / PRIORS.weight_rate, 400_000)
     f = rng.standard_normal(400_000) * np.sqrt((1.0 + 0.8**2) / nu)
@@ -166,9 +168,9 @@ def test_bound_never_exceeds_the_evidence():
 @every_size
 def test_fit_ends_where_plain_sweeps_end(size):
     data, _ = make_problem(size)
-    state = ovr.init(data, COST)
+    state = ovr.initial_factors(data, COST)
     for _ in range(3000):
-        state, info = ovr.step(state, data, PRIORS, COST)
+        state, info = ovr.sweep(state, data, PRIORS, COST)
     fit = fit_labels(data, PRIORS, cost=COST, tol=1e-12)
     assert fit.converged
     assert len(fit.elbo) < 100
@@ -183,8 +185,8 @@ def test_fit_ends_where_plain_sweeps_end(size):
 def test_joint_search_maximises_the_bound_in_the_means(size, cost):
     """The gradient of the bound in the mean vanishes after a joint search."""
     data, _ = make_problem(size)
-    state = ovr.init(data, cost)
-    state, before = ovr.step(state, data, PRIORS, cost)
+    state = ovr.initial_factors(data, cost)
+    state, before = ovr.sweep(state, data, PRIORS, cost)
     for labels in (np.array([1]), np.arange(3)):
         end = joint_search(state, data, PRIORS, cost, labels=labels)
         after = ovr.info(end, data, PRIORS, cost)
@@ -204,7 +206,7 @@ def test_labels_are_independent_problems():
     together = fit_labels(data, PRIORS, cost=COST, tol=1e-9)
     for c in range(3):
         alone = fit_labels(
-            ovr.make_data(data.ridge.rows[:, 1:], data.Y[:, [c]]), PRIORS, cost=COST, tol=1e-9
+            ovr.make_label_data(data.ridge.rows[:, 1:], data.Y[:, [c]]), PRIORS, cost=COST, tol=1e-9
         )
         np.testing.assert_allclose(
             together.state.weights.mean[:, c], alone.state.weights.mean[:, 0], atol=1e-4
@@ -226,7 +228,7 @@ def test_unlabelled_samples_change_nothing(size):
     more = np.vstack([A, rng.standard_normal((2, A.shape[1]))])
     alone = fit_labels(data, PRIORS, cost=COST)
     beside = fit_labels(
-        ovr.make_data(more, np.vstack([data.Y, np.zeros((2, 3))])), PRIORS, cost=COST
+        ovr.make_label_data(more, np.vstack([data.Y, np.zeros((2, 3))])), PRIORS, cost=COST
     )
     assert beside.elbo[-1] == pytest.approx(alone.elbo[-1], rel=1e-9)
     np.testing.assert_allclose(beside.state.weights.mean, alone.state.weights.mean, atol=1e-7)
@@ -266,7 +268,7 @@ def test_row_space_and_all_features_give_equal_predictions(scale):
     P = (axes / np.sqrt(1.0 + eigenvalues / metric.kappa)) @ axes.T
     full, full_new = (metric.outside_gain * (r - X.mean(axis=0)) @ P for r in (X, new))
     options = {"cost": COST, "tol": 1e-13, "max_iter": 5000}
-    data, full_data = ovr.make_data(metric.A, Y), ovr.make_data(full, Y)
+    data, full_data = ovr.make_label_data(metric.A, Y), ovr.make_label_data(full, Y)
     fit, full_fit = (fit_labels(d, PRIORS, **options) for d in (data, full_data))
     found = ovr.predict(fit.state, data, metric.transform(new), metric.outside(new))
     expected = ovr.predict(full_fit.state, full_data, full_new, np.zeros(5))

@@ -24,7 +24,12 @@ def prior(n_chains, rng):
 
 
 def move(Z, T, E, rho, nu, rng):
-    return (*parameter_expansion_draws.draw(Z, T, E, rho, nu, shape=SHAPE, rate=RATE, rng=rng), nu)
+    return (
+        *parameter_expansion_draws.draw_expansion(
+            Z, T, E, rho, nu, shape=SHAPE, rate=RATE, rng=rng
+        ),
+        nu,
+    )
 
 
 def test_fitted_values_and_scores_stay():

@@ -253,7 +253,7 @@ def test_path_scores_are_those_of_single_fits(strategy, cost):
     path = paper.path_scores(task, TRAIN, TEST, costs=(cost,), sweeps=sweeps, rng=rng)
     for scores, n in zip(path, sweeps, strict=True):
         stream = np.random.default_rng(0)
-        fit = paper.fit(task.subset(TRAIN), cost=cost, rng=stream, max_iter=n, tol=0.0)
+        fit = paper.fit_conjugate(task.subset(TRAIN), cost=cost, rng=stream, max_iter=n, tol=0.0)
         np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
 
 
@@ -275,7 +275,7 @@ def test_label_free_path_scores_are_those_of_single_fits(strategy, monkeypatch):
     monkeypatch.setattr(label_free, "PATH_SUBSPACE_TOL", 1e-10)
     path = label_free.path_scores(task, TRAIN, TEST, scales=(1.0, np.inf), costs=(10.0,))
     for scores, scale in zip(path, (1.0, np.inf), strict=True):
-        fit = label_free.fit(task.subset(TRAIN), cost=10.0, scale=scale, max_iter=2000)
+        fit = label_free.fit_label_free(task.subset(TRAIN), cost=10.0, scale=scale, max_iter=2000)
         np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
 
 

@@ -85,7 +85,7 @@ def test_two_routes_at_the_middle_of_a_long_range():
 def test_draws_have_their_law(case):
     """By the probability integral transform."""
     rng = np.random.default_rng(21)
-    draws = soft_interval.draw(np.full(400, case[0]), *case[1:], rng=rng)
+    draws = soft_interval.draw_soft_interval(np.full(400, case[0]), *case[1:], rng=rng)
     with mpmath.workdps(80):
         whole = masses(case)
         ranks = [float(masses(case, mpmath.mpf(float(f))) / whole) for f in draws]
@@ -98,5 +98,7 @@ def test_arguments_broadcast():
     values = soft_interval.log_mean(mean, sd, lower, np.inf, 1.5)
     assert values.shape == shape
     assert np.all(values[:, 0] == 0.0)
-    draws = soft_interval.draw(mean, sd, lower, np.inf, 1.5, rng=np.random.default_rng(22))
+    draws = soft_interval.draw_soft_interval(
+        mean, sd, lower, np.inf, 1.5, rng=np.random.default_rng(22)
+    )
     assert draws.shape == shape

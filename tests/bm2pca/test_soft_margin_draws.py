@@ -77,7 +77,9 @@ def test_weights_follow_their_posterior_on_a_grid(kind):
     )
     eta, nu = rng.standard_normal((c, 2)), np.ones(c)
     for _ in range(25):
-        eta, nu, _ = soft_margin_draws.draw(eta, nu, scores, shape=SHAPE, rate=RATE, rng=rng)
+        eta, nu, _ = soft_margin_draws.draw_soft_margin(
+            eta, nu, scores, shape=SHAPE, rate=RATE, rng=rng
+        )
         nu = rng.gamma(SHAPE + 1.0, 1.0 / (RATE + 0.5 * (eta**2).sum(axis=1)))
     found = bounded(eta[:, 0], eta[:, 1], (eta**2).sum(axis=1))
     for name, expected in grid_expectations(kind).items():

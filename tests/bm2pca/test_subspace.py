@@ -8,7 +8,7 @@ from scipy import optimize
 from scipy.sparse.linalg import aslinearoperator
 
 from bsdr_models.bm2pca.label_free import subspace as ss
-from bsdr_models.bm2pca.label_free.subspace import Settings, State
+from bsdr_models.bm2pca.label_free.subspace import Settings, SubspaceState
 
 # No number is its own inverse and no two agree.
 SETTINGS = Settings(cost=3.5, latent_variance=0.02, projection_precision=0.6, weight_precision=1.4)
@@ -26,7 +26,7 @@ def make_problem(seed=0, n=40, r=6, k=3, n_labels=3):
     Y = np.where(np.equal.outer(y, np.arange(n_labels)), 1.0, -1.0)
     Y[rng.random(Y.shape) < 0.1] = 0.0
     Y[:2] = 0.0
-    state = State(
+    state = SubspaceState(
         projection=rng.standard_normal((r, k)), weights=rng.standard_normal((1 + k, n_labels))
     )
     return A, Y, state, rng
@@ -38,7 +38,7 @@ def flat(*arrays):
 
 def unflat(point, like):
     size = like.projection.size
-    return State(
+    return SubspaceState(
         projection=point[:size].reshape(like.projection.shape),
         weights=point[size:].reshape(like.weights.shape),
     )
@@ -105,7 +105,7 @@ def conjugate_sweep(state, A, Y, settings, check):
         P = C**2 * (rows.T @ (w[:, [c]] * rows) + w[:, c].sum() * spread)
         P += settings.weight_precision * np.eye(len(P))
         H[:, c] = np.linalg.solve(P, rows.T @ (C * (1.0 + C * w[:, c]) * Y[:, c]))
-    check(State(projection=Q, weights=H))
+    check(SubspaceState(projection=Q, weights=H))
     for j in range(Q.shape[1]):
         w = weights_now()
         rest = A @ Q @ H[1:] + H[0] - np.multiply.outer(A @ Q[:, j], H[1 + j])
@@ -113,8 +113,8 @@ def conjugate_sweep(state, A, Y, settings, check):
         P += settings.projection_precision * np.eye(len(P))
         linear_term = C * (1.0 + C * w) * Y - C**2 * w * rest
         Q[:, j] = np.linalg.solve(P, A.T @ (linear_term @ H[1 + j]))
-        check(State(projection=Q, weights=H))
-    return State(projection=Q, weights=H)
+        check(SubspaceState(projection=Q, weights=H))
+    return SubspaceState(projection=Q, weights=H)
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, Settings(cost=10.0)])
@@ -129,7 +129,7 @@ def test_conjugate_sweeps_reach_the_same_maximum(settings):
 
     for _ in range(1500):
         state = conjugate_sweep(state, A, Y, settings, check)
-    fit = ss.fit(A, Y, n_components=2, settings=settings)
+    fit = ss.fit_subspace(A, Y, n_components=2, settings=settings)
     assert fit.converged
     assert fit.objective[0] == values[0]
     assert fit.objective[-1] == pytest.approx(values[-1], abs=1e-3)
@@ -140,7 +140,7 @@ def test_conjugate_sweeps_reach_the_same_maximum(settings):
 @pytest.mark.parametrize("settings", [SETTINGS, ALL_CLASSES])
 def test_fit_is_stationary(settings):
     A, Y, _, _ = make_problem()
-    fit = ss.fit(A, Y, n_components=3, settings=settings, tol=1e-13)
+    fit = ss.fit_subspace(A, Y, n_components=3, settings=settings, tol=1e-13)
     _, *slopes = ss.objective(fit.state, A, Y, settings)
     assert np.abs(flat(*slopes)).max() < 1e-3
 
@@ -167,15 +167,15 @@ def test_components_are_limited_by_the_rank_of_the_labels(n_labels, expected):
         Y = np.where(np.arange(40) % 2 == 0, 1.0, -1.0)[:, None]
     else:
         Y = np.where(np.equal.outer(np.arange(40) % n_labels, np.arange(n_labels)), 1.0, -1.0)
-    fit = ss.fit(A, Y, n_components=10)
+    fit = ss.fit_subspace(A, Y, n_components=10)
     assert fit.state.projection.shape == (6, expected)
     assert np.all(np.isfinite(fit.state.scores(A)))
 
 
 def test_operator_and_array_give_the_same_fit():
     A, Y, _, _ = make_problem()
-    one = ss.fit(A, Y, n_components=2, settings=SETTINGS)
-    other = ss.fit(aslinearoperator(A), Y, n_components=2, settings=SETTINGS)
+    one = ss.fit_subspace(A, Y, n_components=2, settings=SETTINGS)
+    other = ss.fit_subspace(aslinearoperator(A), Y, n_components=2, settings=SETTINGS)
     np.testing.assert_allclose(one.state.scores(A), other.state.scores(A), atol=1e-8)
     S = ss.weight_covariance(other.state, aslinearoperator(A), Y, SETTINGS)
     variance = ss.score_variance(other.state, aslinearoperator(A), S, SETTINGS)
@@ -186,8 +186,8 @@ def test_unlabelled_samples_change_nothing():
     A, Y, _, _ = make_problem()
     labelled = (Y != 0.0).any(axis=1)
     assert not labelled.all()
-    one = ss.fit(A, Y, n_components=2, settings=SETTINGS)
-    other = ss.fit(A[labelled], Y[labelled], n_components=2, settings=SETTINGS)
+    one = ss.fit_subspace(A, Y, n_components=2, settings=SETTINGS)
+    other = ss.fit_subspace(A[labelled], Y[labelled], n_components=2, settings=SETTINGS)
     np.testing.assert_allclose(one.state.scores(A), other.state.scores(A), atol=1e-5)
 
 

@@ -100,7 +100,7 @@ def problem(seed=0, n=30, d=6, r=3):
         signs = 2.0 * np.eye(size)[y] - 1.0 if size > 1 else 2.0 * y[:, None] - 1.0
         signs[rng.random(n) < 0.5] = 0.0
         Y.append(signs)
-    state = ss.State(
+    state = ss.SubspaceState(
         projection=rng.standard_normal((d, r)), weights=rng.standard_normal((1 + r, sum(SIZES)))
     )
     return rng.standard_normal((n, d)), np.concatenate(Y, axis=1), state
@@ -145,7 +145,7 @@ def test_missing_labels_are_terms_left_out(multiclass):
 
     def value(point):
         Q, H = np.split(point, [state.projection.size])
-        shaped = ss.State(
+        shaped = ss.SubspaceState(
             projection=Q.reshape(state.projection.shape), weights=H.reshape(state.weights.shape)
         )
         return plain_objective(shaped, A, Y, settings)
@@ -163,7 +163,7 @@ def test_curvature_of_a_task_is_that_of_the_task_alone():
     ends = np.cumsum(SIZES)
     for size, end in zip(SIZES, ends, strict=True):
         own = slice(end - size, end)
-        alone = ss.State(projection=state.projection, weights=state.weights[:, own])
+        alone = ss.SubspaceState(projection=state.projection, weights=state.weights[:, own])
         one = replace(settings, multiclass=size > 1, task_sizes=())
         expected = ss.curvature(alone, A, Y[:, own], one)
         np.testing.assert_allclose(found[:, own], expected, rtol=1e-12)
@@ -186,8 +186,10 @@ def test_samples_without_any_label_change_nothing(monkeypatch):
         priors=PAPER,
     )
     options = {"cost": 1.0, "scale": 10.0, "max_iter": 500}
-    every = label_free.fit(task, **options).posterior.score_means(A)
-    labelled = label_free.fit(task.subset(np.arange(10, 40)), **options).posterior.score_means(A)
+    every = label_free.fit_label_free(task, **options).posterior.score_means(A)
+    labelled = label_free.fit_label_free(
+        task.subset(np.arange(10, 40)), **options
+    ).posterior.score_means(A)
     np.testing.assert_allclose(labelled, every, rtol=1e-4, atol=1e-4)
 
 

@@ -59,8 +59,8 @@ def span_coordinates(X):
 
 def scores(strategy, A, Y, rows, n_components=10):
     if strategy == "shared":
-        return subspace.fit(A, Y, n_components=n_components).state.scores(rows)
-    found = one_vs_rest_fit.fit(one_vs_rest.make_data(A, Y), PAPER, cost=10.0)
+        return subspace.fit_subspace(A, Y, n_components=n_components).state.scores(rows)
+    found = one_vs_rest_fit.fit_one_vs_rest(one_vs_rest.make_label_data(A, Y), PAPER, cost=10.0)
     mean = found.state.weights.mean
     return rows @ mean[1:] + mean[0]
 

@@ -74,13 +74,13 @@ def test_metric_samples_are_an_operator_with_a_transpose():
 def test_a_shared_subspace_accepts_the_operator_and_one_vs_rest_raises():
     X, Y, _ = make_samples()
     metric = TruncatedSpectrum.fit(X, Y, n_directions=6).metric(1.0)
-    one = subspace.fit(metric.A, Y, n_components=2)
-    other = subspace.fit(metric.A @ np.eye(D), Y, n_components=2)
+    one = subspace.fit_subspace(metric.A, Y, n_components=2)
+    other = subspace.fit_subspace(metric.A @ np.eye(D), Y, n_components=2)
     np.testing.assert_allclose(
         one.state.scores(metric.A), other.state.scores(metric.A @ np.eye(D)), atol=1e-3
     )
     with pytest.raises(ValueError, match="shared subspace"):
-        one_vs_rest.make_data(metric.A, Y)
+        one_vs_rest.make_label_data(metric.A, Y)
 
 
 def test_unlabelled_samples_are_not_used():

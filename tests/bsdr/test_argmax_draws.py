@@ -25,7 +25,7 @@ CASES = {
 def draws_of(eta, label, *, seed=1, size=SIZE):
     rows = np.tile(np.asarray(eta, dtype=float), (size, 1))
     y = np.full(size, label)
-    return argmax_draws.draw(rows, y, rng=np.random.default_rng(seed))
+    return argmax_draws.draw_argmax(rows, y, rng=np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -96,7 +96,7 @@ def test_scores_of_any_size_give_draws_without_ties(scale):
     rng = np.random.default_rng(6)
     eta = scale * rng.standard_normal((300, 5))
     y = rng.integers(5, size=300)
-    t = argmax_draws.draw(eta, y, rng=rng)
+    t = argmax_draws.draw_argmax(eta, y, rng=rng)
     assert np.isfinite(t).all()
     ordered = np.sort(t, axis=1)
     assert np.all(ordered[:, -1] > ordered[:, -2])
@@ -106,8 +106,8 @@ def test_scores_of_any_size_give_draws_without_ties(scale):
 def test_chain_axes_are_rows():
     rng = np.random.default_rng(8)
     eta, y = rng.standard_normal((3, 2, 7, 4)), rng.integers(4, size=7)
-    t = argmax_draws.draw(eta, y, rng=np.random.default_rng(9))
-    flat = argmax_draws.draw(eta.reshape(-1, 4), np.tile(y, 6), rng=np.random.default_rng(9))
+    t = argmax_draws.draw_argmax(eta, y, rng=np.random.default_rng(9))
+    flat = argmax_draws.draw_argmax(eta.reshape(-1, 4), np.tile(y, 6), rng=np.random.default_rng(9))
     assert t.shape == eta.shape
     np.testing.assert_array_equal(t.reshape(-1, 4), flat)
 
@@ -116,6 +116,6 @@ def test_chain_axes_are_rows():
 def test_means_that_are_not_numbers_give_nan_and_come_back(bad):
     eta = np.zeros((3, 4))
     eta[1, 2] = bad
-    t = argmax_draws.draw(eta, np.array([0, 2, 1]), rng=np.random.default_rng(10))
+    t = argmax_draws.draw_argmax(eta, np.array([0, 2, 1]), rng=np.random.default_rng(10))
     assert not np.isfinite(t[1]).all()
     assert np.isfinite(t[[0, 2]]).all()

@@ -44,8 +44,8 @@ class Probe:
 
 def tile(state, n_chains):
     """The first chain of a state, many times."""
-    fields = {name: getattr(state, name) for name in gibbs.State.__dataclass_fields__}
-    return gibbs.State(
+    fields = {name: getattr(state, name) for name in gibbs.GibbsState.__dataclass_fields__}
+    return gibbs.GibbsState(
         **{
             name: None if value is None else np.repeat(value[:1], n_chains, axis=0)
             for name, value in fields.items()
@@ -56,7 +56,7 @@ def tile(state, n_chains):
 def some_state(problem, *, n_chains=1, seed=0, sweeps=2):
     """A generic state that is consistent with y."""
     rng = np.random.default_rng([41, seed])
-    state = gibbs.init(
+    state = gibbs.initial_chains(
         problem.data,
         replace(problem.priors, projection_prior=problem.kind),
         n_components=problem.n_components,
@@ -64,7 +64,7 @@ def some_state(problem, *, n_chains=1, seed=0, sweeps=2):
         rng=rng,
     )
     for _ in range(sweeps):
-        state = gibbs.step(state, problem.data, problem.priors, rng=rng)
+        state = gibbs.step_conditional(state, problem.data, problem.priors, rng=rng)
     return state
 
 
@@ -283,7 +283,7 @@ def test_variables_are_those_of_the_augmented_pymc_model(lab, kind, target):
     np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("sweep", [gibbs.step, gibbs.step_joint])
+@pytest.mark.parametrize("sweep", [gibbs.step_conditional, gibbs.step_joint])
 def test_sweeps_do_not_modify_their_input_and_agree_with_y(lab, sweep):
     problem = lab.make_problem("rowwise", "multiclass")
     state = some_state(problem, n_chains=3)

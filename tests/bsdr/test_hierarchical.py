@@ -14,6 +14,7 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors, load
+from bsdr_models.bsdr import draws as draws_module
 from bsdr_models.bsdr import hierarchical, populations, probit_choice
 from bsdr_models.bsdr import pooling as pooling_module
 from bsdr_models.bsdr.draws import Coordinates, Posterior
@@ -256,7 +257,7 @@ def test_named_and_numeric_poolings(target):
 
 @pytest.mark.parametrize("pooling", ["geometric", -0.1, 1.5, np.nan, True, None])
 def test_invalid_pooling_raises(pooling):
-    with pytest.raises(ValueError, match="pooling must be 'auto', 'linear', 'log' or a number"):
+    with pytest.raises(ValueError, match="'pooling' parameter"):
         estimator("multiclass", pooling=pooling).fit(*toy("multiclass"))
 
 
@@ -456,6 +457,40 @@ def test_coordinates_do_not_depend_on_the_components_of_single_draws(fitted):
     np.testing.assert_allclose(own[1], own[0], atol=1e-8 * own[0].max())
     assert first.reliability == pytest.approx(second.reliability, abs=1e-10)
     assert 0.5 < first.reliability <= 1.0
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("chunk", [5, 8192])
+def test_maps_of_draws_are_least_squares_on_all_samples(fitted, target, chunk, monkeypatch):
+    """Samples that are not centred, as a subsample; in several blocks, and in one."""
+    monkeypatch.setattr(draws_module, "_CHUNK", chunk)
+    model, X, _ = fitted(target)
+    fit, some = model._hierarchical, slice(0, 25)
+    scaled = (X[some] - model.mean_) / model.scale_
+    whitened, draws = fit.posterior.metric.whiten(scaled), fit.draws
+    problem = Problem.build(
+        whitened,
+        model._context.targets[some],
+        n_labels=K,
+        n_components=2,
+        target=target,
+        priors=HierarchicalPriors(),
+    )
+    found = Coordinates.learn(problem, draws)
+    eta = whitened @ np.swapaxes(draws.projection, 1, 2) @ draws.weights
+    if target != "regression":
+        size = eta.std(axis=1)
+        size = np.sqrt(np.mean(size**2, axis=1))
+        eta *= (np.median(size) / size)[:, None, None]
+    np.testing.assert_allclose(whitened @ found.coefficients, eta.mean(axis=0), atol=1e-10)
+    u, ones = found.embed(whitened), np.ones((25, 1))
+    unexplained = 0.0
+    for own, map_ in zip(draws.projection, found.maps, strict=True):
+        full = np.hstack([ones, whitened @ own.T])
+        expected, square = np.linalg.lstsq(full, u, rcond=None)[:2]
+        np.testing.assert_allclose(full @ map_, full @ expected, atol=1e-8 * np.abs(u).max())
+        unexplained += square.sum() / len(draws.scale)
+    assert found.reliability == pytest.approx(1.0 - unexplained / np.sum(u**2), abs=1e-10)
 
 
 # --------------------------------------------------------------------------------- evidence

@@ -10,7 +10,9 @@ from bsdr_models import BSDRClassifier, BSDROptimization
 from bsdr_models.bsdr import joint_lbfgs
 from bsdr_models.bsdr import mean_field as mf
 from bsdr_models.bsdr.data import make_data
-from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.draws import Coordinates
+from bsdr_models.bsdr.posterior import Metric, Problem
+from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 
 FLOAT = 8
 
@@ -61,3 +63,20 @@ def test_memory_of_prediction_is_linear_in_the_number_of_samples():
     model.predict_proba(X_new)
     assert peak(lambda: model.predict_proba(X_new)) < FLOAT * len(X_new) ** 2 / 8
     assert peak(lambda: model.transform(X_new)) < FLOAT * len(X_new) ** 2 / 8
+
+
+def test_memory_of_coordinates_does_not_grow_with_samples_times_draws():
+    rng, n, d, k, r, s = np.random.default_rng(2), 50_000, 6, 4, 3, 100
+    X = rng.standard_normal((n, d))
+    problem = Problem.build(
+        Metric.learn(X).whiten(X),
+        rng.integers(k, size=n),
+        n_labels=k,
+        n_components=r,
+        target="multiclass",
+        priors=HierarchicalPriors(),
+    )
+    draws = problem.parameters(rng.standard_normal((s, problem.n_parameters)), rng=rng)
+    limit = FLOAT * n * (2 * d + k)
+    assert limit < 0.1 * FLOAT * s * n * r  # of the latent coordinates under all draws
+    assert peak(lambda: Coordinates.learn(problem, draws)) < limit

@@ -14,7 +14,7 @@ import xarray as xr
 from scipy import integrate, stats
 from scipy.special import log_ndtr
 
-from bsdr_models import BSDRClassifier
+from bsdr_models import BSDRClassifier, Sampling
 from bsdr_models.bsdr.model import build_model, log_choice_probability, log_phi
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 
@@ -339,7 +339,7 @@ def test_predictions_for_new_samples_of_the_hierarchical_model():
     """Trees hold functions of the sampled normals: they are frozen, not drawn from the prior."""
     y = np.arange(30) % K
     X = 4.0 * np.eye(K)[y] + np.random.default_rng(9).standard_normal((30, K))
-    options = {"pooling": "linear", "chains": 1, "draws": 64, "random_state": 0}
+    options = {"pooling": "linear", "sampling": Sampling(chains=1, draws=64), "random_state": 0}
     fitted = BSDRClassifier(R, **options).fit(X, y)
     new = X[:5]
     with fitted.model_ as model:
@@ -399,9 +399,7 @@ def test_names_dims_and_coordinates():
         ({"n_components": 0}, "n_components"),
         ({"n_components": 3}, "n_components"),
         ({"n_components": 1.5}, "n_components"),
-        ({"projection_prior": "diagonal", "variant": "paper"}, "projection_prior must be"),
-        ({"projection_prior": "rowwise"}, "are for variant='paper'"),
-        ({"augmented": True}, "are for variant='paper'"),
+        ({"augmented": True}, "is for variant='paper'"),
         ({"variant": "probit"}, "variant"),
         ({"priors": Priors()}, "must be a HierarchicalPriors"),
         ({"priors": HierarchicalPriors(), "variant": "paper"}, "must be a Priors"),

@@ -66,7 +66,7 @@ def fitted():
             options = {"smc": {}, "mean_field": COLUMNWISE}.get(
                 engine, {"variant": "paper", "priors": SAMPLING}
             )
-            model = kind(R, inference=engine, **common, **options)
+            model = kind(R, inference=engine).set_params(**common, **options)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 warnings.filterwarnings("ignore", module="pymc|pytensor|arviz")

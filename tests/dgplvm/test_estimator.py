@@ -47,11 +47,7 @@ def models(wine):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "the search stopped|.* ended at a bound")
                 cache[name] = (
-                    DGPLVMClassifier(
-                        random_state=0,
-                    )
-                    .set_params(**FORMS[name])
-                    .fit(wine[0], wine[2])
+                    DGPLVMClassifier(random_state=0).set_params(**FORMS[name]).fit(wine[0], wine[2])
                 )
         return cache[name]
 

@@ -392,8 +392,8 @@ def fitted(X, y, **more):
 @pytest.mark.parametrize("weight", [10.0, np.inf])
 def test_all_samples_as_centres_give_the_dense_mapping(wine, weight):
     X, y, new, _ = wine
-    dense = fitted(X, y, weight=weight)
-    low_rank = fitted(X, y, weight=weight, n_centres=len(X))
+    dense = fitted(X, y, priors__weight=weight)
+    low_rank = fitted(X, y, priors__weight=weight, mapping__n_centres=len(X))
     np.testing.assert_allclose(low_rank.predict_proba(new), dense.predict_proba(new), atol=1e-4)
     np.testing.assert_allclose(low_rank.transform(new), dense.transform(new), atol=1e-4)
     np.testing.assert_allclose(low_rank.components_, dense.components_, atol=1e-4)
@@ -405,16 +405,16 @@ def test_all_samples_as_centres_give_the_dense_mapping(wine, weight):
 def test_sparse_fit_approximates_the_exact_fit(monkeypatch, weight):
     """300 samples: with inducing points and 300 centres, and exactly."""
     X, y = make_data(300, 8, distance=1.0)
-    exact = fitted(X, y, weight=weight)
+    exact = fitted(X, y, priors__weight=weight)
     monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 100)
-    sparse = fitted(X, y, weight=weight)
+    sparse = fitted(X, y, priors__weight=weight)
     # A bound of the same density, up to a few nats; the mapping is the same.
     assert sparse.log_density_[-1] < exact.log_density_[-1] + 1e-3
     assert sparse.log_density_[-1] > exact.log_density_[-1] - 5.0
     np.testing.assert_allclose(sparse.predict_proba(X), exact.predict_proba(X), atol=0.02)
     monkeypatch.setattr(fit_module, "N_CENTRES", 60)
     monkeypatch.setattr(fit_module, "N_INDUCING", 20)
-    few = fitted(X, y, weight=weight)
+    few = fitted(X, y, priors__weight=weight)
     assert np.abs(few.predict_proba(X) - exact.predict_proba(X)).mean() < 0.03
     assert (few.predict(X) == exact.predict(X)).mean() > 0.97
 

@@ -84,7 +84,7 @@ def margin_posterior(state: State, data: Data, task: Task) -> MarginPosterior:
     return MarginPosterior(factor_model=factor_model, weights=state.weights)
 
 
-def fit(
+def fit_conjugate(
     task: Task,
     *,
     cost: float,

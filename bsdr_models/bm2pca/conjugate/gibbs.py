@@ -49,7 +49,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class GibbsState:
     """One value of every variable in each chain. C chains, N samples, d features, k components.
 
     offset
@@ -84,14 +84,14 @@ class State:
     slack_scale_lower: FloatArray | None = None
 
 
-def init(
+def initial_chains(
     problem: Problem,
     priors: Priors,
     *,
     n_components: int,
     n_chains: int,
     rng: np.random.Generator,
-) -> State:
+) -> GibbsState:
     """Dispersed initial states: Z is a random projection of X with unit variance."""
     c, k = n_chains, n_components
     n, d = problem.X.shape
@@ -99,7 +99,7 @@ def init(
     centred = problem.X - problem.X.mean(axis=0)
     Z = centred @ rng.standard_normal((c, d, k)) + 1e-3 * rng.standard_normal((c, n, k))
     variance = np.mean(centred**2)
-    state = State(
+    state = GibbsState(
         offset=np.zeros((c, d)),
         loading_precision=np.ones((c, k)),
         loadings=np.zeros((c, d, k)),
@@ -122,10 +122,10 @@ def sample_slack(margins: Margins, scores: FloatArray, *, rng: np.random.Generat
     -------
     (C, N, K) for a hinge; (2, C, N, K) for real targets, upper and lower side.
     """
-    return inverse_gaussian.draw(margins.scales(scores, np.zeros(())), rng=rng)
+    return inverse_gaussian.draw_inverse_gaussian(margins.scales(scores, np.zeros(())), rng=rng)
 
 
-def sample_latent(state: State, problem: Problem, *, rng: np.random.Generator) -> FloatArray:
+def sample_latent(state: GibbsState, problem: Problem, *, rng: np.random.Generator) -> FloatArray:
     r"""Z given all else: :math:`z_n \sim N(P_n^{-1} l_n, P_n^{-1})`.
 
     .. math::
@@ -155,7 +155,7 @@ def sample_latent(state: State, problem: Problem, *, rng: np.random.Generator) -
     return shrink(shrink(white) + rng.standard_normal(white.shape)) @ half
 
 
-def sample_weights(state: State, problem: Problem, *, rng: np.random.Generator) -> FloatArray:
+def sample_weights(state: GibbsState, problem: Problem, *, rng: np.random.Generator) -> FloatArray:
     r"""Bias and weights given Z, lambda: :math:`N(P_c^{-1} \tilde Z^\top g_c, P_c^{-1})`.
 
     .. math::
@@ -171,8 +171,8 @@ def sample_weights(state: State, problem: Problem, *, rng: np.random.Generator) 
 
 
 def sample_weights_and_slack(
-    state: State, problem: Problem, priors: Priors, *, rng: np.random.Generator
-) -> State:
+    state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
+) -> GibbsState:
     r"""Weights, their precision and the slack scales, label by label, with Z integrated out.
 
     Without label c, z_n is normal, with the precision and linear term of `sample_latent` less
@@ -193,7 +193,7 @@ def sample_weights_and_slack(
             linear_term = linear + (g - h * state.weights[:, :1]) @ _transpose(eta)
         margins = problem.margins.of_label(c)
         lower, upper = margins.interval()
-        weights, precision, scores = soft_margin_draws.draw(
+        weights, precision, scores = soft_margin_draws.draw_soft_margin(
             state.weights[:, :, c],
             state.weight_precision[:, c],
             soft_margin_draws.Scores(
@@ -218,7 +218,7 @@ def sample_weights_and_slack(
 
 
 def sample_weight_precision(
-    state: State, priors: Priors, *, rng: np.random.Generator
+    state: GibbsState, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Nu given eta: :math:`Ga(a + (k + 1) / 2, b + |\eta_c|^2 / 2)`."""
     shape = priors.weight_shape + 0.5 * state.weights.shape[1]
@@ -226,7 +226,7 @@ def sample_weight_precision(
 
 
 def sample_offset_and_loadings(
-    state: State, problem: Problem, priors: Priors, *, rng: np.random.Generator
+    state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     r"""T and W given Z: rows :math:`(t_j, W_j) \sim N(P^{-1} \tau \tilde Z^\top x_j, P^{-1})`.
 
@@ -247,7 +247,7 @@ def sample_offset_and_loadings(
 
 
 def sample_loading_precision(
-    state: State, priors: Priors, *, rng: np.random.Generator
+    state: GibbsState, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""R given W: :math:`Ga(a + d / 2, b + |W_i|^2 / 2)`."""
     shape = priors.loading_shape + 0.5 * state.loadings.shape[1]
@@ -255,7 +255,7 @@ def sample_loading_precision(
 
 
 def sample_noise_precision(
-    state: State, problem: Problem, priors: Priors, *, rng: np.random.Generator
+    state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Tau given Z, W, t: :math:`Ga(a + N d / 2, b + |X - 1 t^\top - Z W^\top|^2 / 2)`."""
     residual = state.latent @ _transpose(state.loadings)
@@ -266,9 +266,9 @@ def sample_noise_precision(
     return _gamma(shape, priors.noise_rate + 0.5 * squares, rng)
 
 
-def sample_basis(state: State, priors: Priors, *, rng: np.random.Generator) -> State:
+def sample_basis(state: GibbsState, priors: Priors, *, rng: np.random.Generator) -> GibbsState:
     """Draw a change of the latent basis, which leaves the fit of features and labels unchanged."""
-    Z, T, weights, precision = parameter_expansion_draws.draw(
+    Z, T, weights, precision = parameter_expansion_draws.draw_expansion(
         _with_one(state.latent),
         np.concatenate([state.offset[..., None], state.loadings], axis=2),
         state.weights,
@@ -288,7 +288,9 @@ def sample_basis(state: State, priors: Priors, *, rng: np.random.Generator) -> S
     )
 
 
-def step(state: State, problem: Problem, priors: Priors, *, rng: np.random.Generator) -> State:
+def step_conditional(
+    state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
+) -> GibbsState:
     """One plain sweep; the input is not modified."""
     state = _with_slack(state, sample_slack(problem.margins, _scores(state), rng=rng))
     state = replace(state, latent=sample_latent(state, problem, rng=rng))
@@ -301,8 +303,8 @@ def step(state: State, problem: Problem, priors: Priors, *, rng: np.random.Gener
 
 
 def step_joint(
-    state: State, problem: Problem, priors: Priors, *, rng: np.random.Generator
-) -> State:
+    state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
+) -> GibbsState:
     """One sweep with Z integrated out, and a change of basis; the input is not modified."""
     state = sample_weights_and_slack(state, problem, priors, rng=rng)
     state = replace(state, latent=sample_latent(state, problem, rng=rng))
@@ -314,9 +316,9 @@ def step_joint(
     return sample_basis(replace(state, noise_precision=noise_precision), priors, rng=rng)
 
 
-def to_variables(state: State) -> dict[str, FloatArray]:
+def to_variables(state: GibbsState) -> dict[str, FloatArray]:
     """Values by the names and dims of the specification, with a leading chain axis."""
-    values = {name: getattr(state, name) for name in State.__dataclass_fields__}
+    values = {name: getattr(state, name) for name in GibbsState.__dataclass_fields__}
     bias, eta = state.weights[:, 0], state.weights[:, 1:]
     tau = state.noise_precision[:, None, None]
     coef = tau * state.loadings @ np.linalg.solve(_prior_precision(state), eta)
@@ -330,38 +332,38 @@ def to_variables(state: State) -> dict[str, FloatArray]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _scores(state: State) -> FloatArray:
+def _scores(state: GibbsState) -> FloatArray:
     """F, (C, N, K)."""
     return state.latent @ state.weights[:, 1:] + state.weights[:, :1]
 
 
-def _slack(state: State) -> FloatArray:
+def _slack(state: GibbsState) -> FloatArray:
     """Slack scales in the form of the margins: (C, N, K), or (2, C, N, K) for both sides."""
     if state.slack_scale_lower is None:
         return state.slack_scale
     return np.stack([state.slack_scale, state.slack_scale_lower])
 
 
-def _with_slack(state: State, slack: FloatArray) -> State:
+def _with_slack(state: GibbsState, slack: FloatArray) -> GibbsState:
     """Inverse of `_slack`."""
     if slack.ndim == 3:
         return replace(state, slack_scale=slack)
     return replace(state, slack_scale=slack[0], slack_scale_lower=slack[1])
 
 
-def _margin_terms(state: State, problem: Problem) -> tuple[FloatArray, FloatArray]:
+def _margin_terms(state: GibbsState, problem: Problem) -> tuple[FloatArray, FloatArray]:
     """Precision h and linear term g of f from the margins, each (C, N, K)."""
     slack = _slack(state)
     return problem.margins.weights(slack), problem.margins.linear_terms(slack)
 
 
-def _prior_precision(state: State) -> FloatArray:
+def _prior_precision(state: GibbsState) -> FloatArray:
     """Precision I + tau W'W of a latent given its features alone, (C, k, k)."""
     W = state.loadings
     return np.eye(W.shape[2]) + state.noise_precision[:, None, None] * (_transpose(W) @ W)
 
 
-def _feature_terms(state: State, problem: Problem) -> tuple[FloatArray, FloatArray]:
+def _feature_terms(state: GibbsState, problem: Problem) -> tuple[FloatArray, FloatArray]:
     """Linear terms tau W'(x - t) of Z from the features, (C, N, k), and I + tau W'W."""
     W = state.loadings
     linear = problem.X @ W - state.offset[:, None] @ W
@@ -375,7 +377,7 @@ def _sample_precisions(A: FloatArray, eta: FloatArray, h: FloatArray) -> FloatAr
     return (h @ outer).reshape(n_chains, -1, k, k) + A[:, None]
 
 
-def _column_precision(state: State, priors: Priors) -> FloatArray:
+def _column_precision(state: GibbsState, priors: Priors) -> FloatArray:
     """Prior precisions of the columns of [t, W], (C, 1 + k)."""
     return np.insert(state.loading_precision, 0, priors.offset_precision, axis=1)
 

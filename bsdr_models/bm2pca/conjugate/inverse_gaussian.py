@@ -27,7 +27,7 @@ _FAR = 50.0
 _TINY = 1e-300
 
 
-def draw(s: ArrayLike, *, rng: np.random.Generator) -> FloatArray:
+def draw_inverse_gaussian(s: ArrayLike, *, rng: np.random.Generator) -> FloatArray:
     r"""One draw of lambda for each element of ``s``.
 
     With Y a squared standard normal, lambda is one of the roots of

@@ -4,7 +4,6 @@ Plain sweeps converge slowly along changes of the latent basis and along narrow 
 bound, so rotations (`rotation`) and extrapolation are added.
 """
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,8 @@ def fit_mean_field(
     n_components: int,
     rng: np.random.Generator,
     start: Start = "label",
-    n_restarts: int = 1,
-    max_iter: int = 500,
-    tol: float = 1e-3,
     accelerate: bool = True,
-    callbacks: Sequence[Any] = (),
-    n_jobs: int | None = 1,
-    on_restart: Callable[[FitResult[State]], object] = lambda result: None,
+    **options: Any,
 ) -> FitResult[State]:
     """Maximise the bound of BM2PCA: rounds of a rotation and four sweeps, one extrapolated.
 
@@ -45,19 +39,12 @@ def fit_mean_field(
     rng : numpy.random.Generator
     start : {"label", "pca", "random"}
         Initial values of the first restart; further ones are random.
-    n_restarts : int
-    max_iter : int
-        Sweeps per restart.
-    tol : float
-        Converged if a round gains less, in nats and summed over problems.
     accelerate : bool
         Use rotations and SQUAREM; else plain sweeps, whose number is a setting of the model.
-    callbacks : sequence of callables
-        Called with (iteration, state, info).
-    n_jobs : int, optional
-        Restarts that run in parallel.
-    on_restart : callable
-        Called with the result of each restart.
+    **options
+        Restarts, iterations, tolerance and callbacks of
+        :func:`bsdr_models.inference.coordinate_ascent.run_coordinate_ascent`; gains are summed over
+        problems.
     """
 
     def init(stream: np.random.Generator, restart: int) -> State:
@@ -88,12 +75,7 @@ def fit_mean_field(
         init,
         step,
         rng=rng,
-        n_restarts=n_restarts,
-        max_iter=max_iter,
-        tol=tol,
         extrapolation=squarem if accelerate else None,
         joint_search=joint_search if accelerate else None,
-        callbacks=callbacks,
-        n_jobs=n_jobs,
-        on_restart=on_restart,
+        **options,
     )

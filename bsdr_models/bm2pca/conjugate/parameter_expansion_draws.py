@@ -23,7 +23,7 @@ from bsdr_models.numerics import linalg
 _WIDTH = 1.0  # of the bracket for log g, which has a deviation of about 1 / sqrt(2 N)
 
 
-def draw(
+def draw_expansion(
     latent: FloatArray,
     loadings: FloatArray,
     weights: FloatArray,
@@ -85,6 +85,6 @@ def draw(
         found: FloatArray = power * log_g - grown * square - 0.5 * ee / square
         return found
 
-    log_g = slice_draws.draw(log_density, _WIDTH, n_chains=zz.size, rng=rng)
+    log_g = slice_draws.draw_slices(log_density, _WIDTH, n_chains=zz.size, rng=rng)
     g = np.exp(np.insert(log_g.reshape(n_chains, -1), 0, 0.0, axis=1))  # (C, 1 + k)
     return Z * g[:, None], T / g[:, None], E / g[:, :, None], rho * g**2

@@ -55,12 +55,12 @@ def sample(
     if schedule.chains * schedule.draws * len(X) * n_components > MAX_NUMBERS:
         excluded.add("latent")
 
-    def init(stream: np.random.Generator) -> gibbs.State:
-        return gibbs.init(
+    def init(stream: np.random.Generator) -> gibbs.GibbsState:
+        return gibbs.initial_chains(
             problem, priors, n_components=n_components, n_chains=schedule.chains, rng=stream
         )
 
-    found = inference.sample(
+    found = inference.run_sampler(
         engine,
         schedule,
         init=init,
@@ -136,7 +136,7 @@ def check_samples(task: Task, what: str) -> None:
         )
 
 
-def fit(
+def fit_draws(
     task: Task,
     engine: str,
     *,

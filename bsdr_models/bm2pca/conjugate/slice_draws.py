@@ -10,7 +10,7 @@ from bsdr_models.arrays import FloatArray
 _MAX_SHRINKS = 500
 
 
-def draw(
+def draw_slices(
     log_density: Callable[[FloatArray], FloatArray],
     width: float,
     *,

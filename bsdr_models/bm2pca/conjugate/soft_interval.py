@@ -46,7 +46,7 @@ def log_mean(
     return _log_means(*_flat(arrays)).reshape(arrays[0].shape)
 
 
-def draw(
+def draw_soft_interval(
     mean: ArrayLike,
     sd: ArrayLike,
     lower: ArrayLike,

@@ -59,7 +59,7 @@ class Scores:
         return total
 
 
-def draw(
+def draw_soft_margin(
     weights: FloatArray,
     precision: FloatArray,
     scores: Scores,
@@ -94,7 +94,7 @@ def draw(
     mean, variance = scores.moments(weights[..., None])
     sd = np.sqrt(np.maximum(variance[..., 0, 0], _TINY))
     ends = (scores.lower, scores.upper, scores.cost)
-    return weights, precision, soft_interval.draw(mean[..., 0], sd, *ends, rng=rng)
+    return weights, precision, soft_interval.draw_soft_interval(mean[..., 0], sd, *ends, rng=rng)
 
 
 def _along_ray(
@@ -121,7 +121,7 @@ def _along_ray(
 
     # Sixteen times the prior standard deviation of log g, which mixed best in experiments.
     width = 8.0 * float(np.sqrt(polygamma(1, shape)))
-    g = np.exp(slice_draws.draw(log_density, width, n_chains=len(weights), rng=rng))
+    g = np.exp(slice_draws.draw_slices(log_density, width, n_chains=len(weights), rng=rng))
     return g[:, None] * weights, precision / g**2
 
 
@@ -138,6 +138,8 @@ def _around_ellipse(
         cross = 2.0 * c * s * cov[..., 0, 1]
         return scores.log_margin(centre, c**2 * cov[..., 0, 0] + cross + s**2 * cov[..., 1, 1])
 
-    angle = slice_draws.draw(log_density, 2.0 * np.pi, n_chains=len(weights), rng=rng)[:, None]
+    angle = slice_draws.draw_slices(log_density, 2.0 * np.pi, n_chains=len(weights), rng=rng)[
+        :, None
+    ]
     found: FloatArray = np.cos(angle) * weights + np.sin(angle) * other
     return found

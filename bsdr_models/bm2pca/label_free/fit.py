@@ -42,7 +42,7 @@ class SubspacePosterior:
     """
 
     metric: Metric | TruncatedMetric
-    state: subspace.State
+    state: subspace.SubspaceState
     weight_cov: FloatArray
     projection_cov: FloatArray | None
     settings: subspace.Settings
@@ -103,7 +103,7 @@ class OneVsRestPosterior:
     """
 
     metric: Metric | TruncatedMetric
-    state: one_vs_rest.State
+    state: one_vs_rest.OneVsRestState
     data: one_vs_rest.Data
 
     def latent(self, X: Rows) -> FloatArray:
@@ -202,7 +202,7 @@ def path_scores(
         A = metric.transform(X)
         if task.strategy == "shared":
             settings = _settings(task, cost)
-            fitted = subspace.fit(
+            fitted = subspace.fit_subspace(
                 metric.A,
                 signs,
                 n_components=task.n_components,
@@ -214,11 +214,11 @@ def path_scores(
                 raise KeyboardInterrupt
             found.append(fitted.state.scores(A))
         else:
-            data = one_vs_rest.make_data(metric.A, signs)
+            data = one_vs_rest.make_label_data(metric.A, signs)
             if quick:
                 mean = one_vs_rest_fit.fit_means(data, task.priors, cost=cost)
             else:
-                result = one_vs_rest_fit.fit(data, task.priors, cost=cost, tol=PATH_TOL)
+                result = one_vs_rest_fit.fit_one_vs_rest(data, task.priors, cost=cost, tol=PATH_TOL)
                 if result.interrupted:
                     raise KeyboardInterrupt
                 mean = result.state.weights.mean
@@ -226,13 +226,13 @@ def path_scores(
     return np.stack(found)
 
 
-def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> FitResult:
+def fit_label_free(task: Task, *, cost: float, scale: float, max_iter: int) -> FitResult:
     """Fit in the metric of a given scale."""
     spectrum, signs = learn_within_class(task)
     metric = metric_of(spectrum, scale)
     if task.strategy == "one_vs_rest":
-        data = one_vs_rest.make_data(metric.A, signs)
-        result = one_vs_rest_fit.fit(data, task.priors, cost=cost, max_iter=max_iter)
+        data = one_vs_rest.make_label_data(metric.A, signs)
+        result = one_vs_rest_fit.fit_one_vs_rest(data, task.priors, cost=cost, max_iter=max_iter)
         return FitResult(
             posterior=OneVsRestPosterior(metric=metric, state=result.state, data=data),
             factor_model=None,
@@ -242,7 +242,7 @@ def fit(task: Task, *, cost: float, scale: float, max_iter: int) -> FitResult:
             interrupted=result.interrupted,
         )
     settings = _settings(task, cost)
-    found = subspace.fit(
+    found = subspace.fit_subspace(
         metric.A,
         signs,
         n_components=task.n_components,
@@ -271,7 +271,7 @@ def _settings(task: Task, cost: float) -> subspace.Settings:
 
 
 def _projection_covariance(
-    state: subspace.State, A: FloatArray, Y: FloatArray, settings: subspace.Settings
+    state: subspace.SubspaceState, A: FloatArray, Y: FloatArray, settings: subspace.Settings
 ) -> FloatArray | None:
     r"""Conditional covariance of each column of Q, (R, A, A).
 

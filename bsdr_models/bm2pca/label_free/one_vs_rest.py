@@ -46,7 +46,7 @@ class Data:
         return self.Y != 0.0
 
 
-def make_data(A: FloatArray, Y: FloatArray) -> Data:
+def make_label_data(A: FloatArray, Y: FloatArray) -> Data:
     """Data of metric coordinates (N, R) and signs (N, K).
 
     Raise a ValueError if A is an operator, because a classifier needs R x R matrices.
@@ -94,7 +94,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class OneVsRestState:
     """All factors of q. N samples, R coordinates, K labels.
 
     weights
@@ -120,7 +120,7 @@ class Info:
     by_label: FloatArray
 
 
-def init(data: Data, cost: float) -> State:
+def initial_factors(data: Data, cost: float) -> OneVsRestState:
     """Initial state with zero class scores."""
     (n, p), k = data.ridge.rows.shape, data.Y.shape[1]
     weights = Weights(
@@ -132,15 +132,15 @@ def init(data: Data, cost: float) -> State:
         fitted=np.zeros((n, k)),
         fitted_variance=np.zeros((n, k)),
     )
-    return State(
+    return OneVsRestState(
         weights=weights,
         weight_precision=Gamma(shape=np.ones(k), rate=np.ones(k)),
         slack=np.where(data.labelled, cost, 1.0),
     )
 
 
-def update_weights(
-    state: State, data: Data, cost: float, *, labels: IntArray | None = None
+def update_classifier_weights(
+    state: OneVsRestState, data: Data, cost: float, *, labels: IntArray | None = None
 ) -> Weights:
     r"""Optimal q(g~) of the given ``labels`` (J,), or of all.
 
@@ -183,7 +183,7 @@ def _same_covariance(precision: FloatArray, h: FloatArray, labels: IntArray) -> 
     return [np.array(group) for group in groups.values()]
 
 
-def update_weight_precision(state: State, priors: Priors) -> Gamma:
+def update_classifier_precision(state: OneVsRestState, priors: Priors) -> Gamma:
     """Optimal q(nu): Ga(a_nu + (R + 1)/2, b_nu + E|g~|**2 / 2)."""
     square = _mean_square(state.weights)
     shape = np.full_like(square, priors.weight_shape + 0.5 * len(state.weights.mean))
@@ -195,7 +195,7 @@ def _mean_square(weights: Weights) -> FloatArray:
     return np.sum(weights.mean**2, axis=0) + weights.trace
 
 
-def update_slack(state: State, data: Data, cost: float) -> FloatArray:
+def update_slack(state: OneVsRestState, data: Data, cost: float) -> FloatArray:
     """Optimal q(lambda): chi = C**2 E[(1 - y f)**2]; its square root, one without a label."""
     return np.where(data.labelled, cost * np.sqrt(_expected_square(state.weights, data)), 1.0)
 
@@ -205,17 +205,22 @@ def _expected_square(weights: Weights, data: Data) -> FloatArray:
     return (1.0 - data.Y * weights.fitted) ** 2 + weights.fitted_variance
 
 
-def step(
-    state: State, data: Data, priors: Priors, cost: float, *, labels: IntArray | None = None
-) -> tuple[State, Info]:
+def sweep(
+    state: OneVsRestState,
+    data: Data,
+    priors: Priors,
+    cost: float,
+    *,
+    labels: IntArray | None = None,
+) -> tuple[OneVsRestState, Info]:
     """One sweep of coordinate ascent, which lowers no label's bound; the input is unchanged."""
-    state = replace(state, weights=update_weights(state, data, cost, labels=labels))
-    state = replace(state, weight_precision=update_weight_precision(state, priors))
+    state = replace(state, weights=update_classifier_weights(state, data, cost, labels=labels))
+    state = replace(state, weight_precision=update_classifier_precision(state, priors))
     state = replace(state, slack=update_slack(state, data, cost))
     return state, info(state, data, priors, cost)
 
 
-def info(state: State, data: Data, priors: Priors, cost: float) -> Info:
+def info(state: OneVsRestState, data: Data, priors: Priors, cost: float) -> Info:
     """The exact bound at any state."""
     terms = elbo_terms(state, data, priors, cost)
     by_label = sum(terms.values(), np.zeros(data.Y.shape[1]))
@@ -226,7 +231,9 @@ def info(state: State, data: Data, priors: Priors, cost: float) -> Info:
     )
 
 
-def elbo_terms(state: State, data: Data, priors: Priors, cost: float) -> dict[str, FloatArray]:
+def elbo_terms(
+    state: OneVsRestState, data: Data, priors: Priors, cost: float
+) -> dict[str, FloatArray]:
     r"""Terms of the bound given the metric, by factor name and label, each (K,).
 
     The labels and q(lambda) share a term, in which E[log lambda] cancels: with s = sqrt(chi),
@@ -255,7 +262,7 @@ def _gamma_term(q: Gamma, shape: float, rate: float) -> FloatArray:
 
 
 def predict(
-    state: State, data: Data, A: FloatArray, outside: FloatArray
+    state: OneVsRestState, data: Data, A: FloatArray, outside: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     r"""Mean and variance of the class scores of new samples under q, each (M, K).
 

@@ -21,13 +21,13 @@ from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.bm2pca.label_free.one_vs_rest import (
     Data,
     Info,
-    State,
+    OneVsRestState,
     Weights,
     info,
-    init,
-    step,
+    initial_factors,
+    sweep,
+    update_classifier_precision,
     update_slack,
-    update_weight_precision,
 )
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.factors import Gamma
@@ -51,20 +51,22 @@ class Fit:
         Whether the user stopped the fit; the state is that after the last complete round.
     """
 
-    state: State
+    state: OneVsRestState
     elbo: FloatArray
     terms: Mapping[str, float]
     converged: bool
     interrupted: bool = False
 
 
-def fit(data: Data, priors: Priors, *, cost: float, tol: float = 1e-4, max_iter: int = 300) -> Fit:
+def fit_one_vs_rest(
+    data: Data, priors: Priors, *, cost: float, tol: float = 1e-4, max_iter: int = 300
+) -> Fit:
     """Fit by rounds of three sweeps, at most ``max_iter`` of them.
 
     A label has converged when a round gains less than ``tol`` relative to its bound.
     """
     labels = np.arange(data.Y.shape[1])
-    state, current = step(init(data, cost), data, priors, cost)
+    state, current = sweep(initial_factors(data, cost), data, priors, cost)
     trace, interrupted = [current], False
     while len(labels) and len(trace) < max_iter:
         try:
@@ -89,31 +91,31 @@ def fit_means(data: Data, priors: Priors, *, cost: float) -> FloatArray:
 
     Labels without missing values share these, so one matrix is factorised for all of them.
     """
-    state, _ = step(init(data, cost), data, priors, cost)
+    state, _ = sweep(initial_factors(data, cost), data, priors, cost)
     labels = np.arange(data.Y.shape[1])
     return joint_search(state, data, priors, cost, labels=labels).weights.mean
 
 
 def _round(
-    state: State, data: Data, priors: Priors, cost: float, labels: IntArray, left: int
-) -> tuple[State, list[Info]]:
+    state: OneVsRestState, data: Data, priors: Priors, cost: float, labels: IntArray, left: int
+) -> tuple[OneVsRestState, list[Info]]:
     """Two joint searches with a sweep each, and an extrapolated sweep; at most ``left`` sweeps."""
     path, trace = [state], []
     for _ in range(min(2, left)):
         state = joint_search(state, data, priors, cost, labels=labels)
-        state, current = step(state, data, priors, cost, labels=labels)
+        state, current = sweep(state, data, priors, cost, labels=labels)
         path.append(state)
         trace.append(current)
     if len(trace) < left:
-        extrapolated, reached = step(_extrapolate(*path), data, priors, cost, labels=labels)
+        extrapolated, reached = sweep(_extrapolate(*path), data, priors, cost, labels=labels)
         state = _select_labels(reached.by_label > current.by_label, extrapolated, state)
         trace.append(info(state, data, priors, cost))
     return state, trace
 
 
 def joint_search(
-    state: State, data: Data, priors: Priors, cost: float, *, labels: IntArray
-) -> State:
+    state: OneVsRestState, data: Data, priors: Priors, cost: float, *, labels: IntArray
+) -> OneVsRestState:
     r"""Optimal means given the covariances of q(g~), with q(nu) and q(lambda) profiled out.
 
     With :math:`u = 1 - y \mu^\top \tilde a` and :math:`v = \tilde a^\top S \tilde a` the bound is,
@@ -151,11 +153,13 @@ def joint_search(
     mean[:, labels] = found.x.reshape(shape)
     fitted[:, labels] = A @ mean[:, labels]
     state = replace(state, weights=replace(weights, mean=mean, fitted=fitted))
-    state = replace(state, weight_precision=update_weight_precision(state, priors))
+    state = replace(state, weight_precision=update_classifier_precision(state, priors))
     return replace(state, slack=update_slack(state, data, cost))
 
 
-def _extrapolate(initial: State, first: State, second: State) -> State:
+def _extrapolate(
+    initial: OneVsRestState, first: OneVsRestState, second: OneVsRestState
+) -> OneVsRestState:
     """SQUAREM extrapolation of precisions and slacks, the only input of a sweep."""
     logs = [
         np.log(np.vstack([state.weight_precision.mean, state.slack]))
@@ -175,14 +179,14 @@ def _extrapolate(initial: State, first: State, second: State) -> State:
     )
 
 
-def _select_labels(better: BoolArray, new: State, old: State) -> State:
+def _select_labels(better: BoolArray, new: OneVsRestState, old: OneVsRestState) -> OneVsRestState:
     """Take labels from the new state where it is better, else from the old."""
 
     def mix[T: (Weights, Gamma)](a: T, b: T) -> T:
         names = [field.name for field in fields(a)]
         return replace(b, **{n: np.where(better, getattr(a, n), getattr(b, n)) for n in names})
 
-    return State(
+    return OneVsRestState(
         weights=mix(new.weights, old.weights),
         weight_precision=mix(new.weight_precision, old.weight_precision),
         slack=np.where(better, new.slack, old.slack),

@@ -95,7 +95,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class SubspaceState:
     """Q, (R, k), over metric coordinates, and H = [bias; weights], (1 + k, K)."""
 
     projection: FloatArray
@@ -126,14 +126,14 @@ class Fit:
         Whether the user stopped the fit; the state is that after the last iteration.
     """
 
-    state: State
+    state: SubspaceState
     objective: FloatArray
     converged: bool
     interrupted: bool = False
 
 
 def objective(
-    state: State, A: Any, Y: FloatArray, settings: Settings
+    state: SubspaceState, A: Any, Y: FloatArray, settings: Settings
 ) -> tuple[float, FloatArray, FloatArray]:
     r"""J and its gradients in Q, (R, k), and H, (1 + k, K).
 
@@ -189,7 +189,7 @@ def _slack_and_root(
     return slack, np.maximum(np.sqrt(square), TINY_WIDTH)
 
 
-def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) -> State:
+def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) -> SubspaceState:
     """Initial state: discriminant directions Q, and ridge regression of Y on Q'a.
 
     Q are the leading right singular vectors of the centred fit of A by [1, Y] (the centred class
@@ -215,10 +215,10 @@ def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) 
         precision = rows.T @ rows + settings.weight_precision * np.eye(rows.shape[1])
         own = pattern == index
         weights[:, own] = np.linalg.solve(precision, rows.T @ Y[some][:, own])
-    return State(projection=Q, weights=weights)
+    return SubspaceState(projection=Q, weights=weights)
 
 
-def fit(
+def fit_subspace(
     A: Any,
     Y: FloatArray,
     *,
@@ -246,8 +246,8 @@ def fit(
     initial = initial_state(A, Y, n_components, settings)
     shape, size = initial.projection.shape, initial.projection.size
 
-    def unpack(point: FloatArray) -> State:
-        return State(
+    def unpack(point: FloatArray) -> SubspaceState:
+        return SubspaceState(
             projection=point[:size].reshape(shape),
             weights=point[size:].reshape(initial.weights.shape),
         )
@@ -285,7 +285,9 @@ def fit(
     )
 
 
-def weight_covariance(state: State, A: Any, Y: FloatArray, settings: Settings) -> FloatArray:
+def weight_covariance(
+    state: SubspaceState, A: Any, Y: FloatArray, settings: Settings
+) -> FloatArray:
     r"""Covariance of each column of H given Q, (K, 1 + k, 1 + k).
 
     It is that of the conjugate factor q(h_c) at the maximum, with :math:`w = 1 / (C D)`:
@@ -309,7 +311,7 @@ def weight_covariance(state: State, A: Any, Y: FloatArray, settings: Settings) -
     return inv_spd(precision, name="weight precision")[0]
 
 
-def curvature(state: State, A: Any, Y: FloatArray, settings: Settings) -> FloatArray:
+def curvature(state: SubspaceState, A: Any, Y: FloatArray, settings: Settings) -> FloatArray:
     """C**2 w = C / D, or C p (1 - p): precision of each class score, (N, K)."""
     scores, found = state.scores(A), np.empty(Y.shape)
     for block, multiclass in settings.blocks(Y.shape[1]):
@@ -324,7 +326,9 @@ def curvature(state: State, A: Any, Y: FloatArray, settings: Settings) -> FloatA
     return found
 
 
-def score_variance(state: State, A: Any, covariance: FloatArray, settings: Settings) -> FloatArray:
+def score_variance(
+    state: SubspaceState, A: Any, covariance: FloatArray, settings: Settings
+) -> FloatArray:
     r"""Variance of class scores, (M, K), under q(z) and q(H) given Q.
 
     .. math::

@@ -89,10 +89,6 @@ class GPClassifier:
         """Memory of the latent functions."""
         return self.functions.nbytes
 
-    def latent_function(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of every function at latent coordinates (M, R), each (M, P)."""
-        return self.functions.moments(latent)
-
     def log_probabilities(
         self, latent: FloatArray, relative_variance: FloatArray | None = None
     ) -> FloatArray:
@@ -103,13 +99,6 @@ class GPClassifier:
         mean, variance = self.functions.moments(latent)
         log_odds = probit_log_odds(mean / np.sqrt(1.0 + variance))
         return self.from_log_odds(damp_log_odds(log_odds, relative_variance))
-
-    def loo_log_probabilities(self) -> FloatArray:
-        """Leave-one-out log class probabilities of the training samples, (N, K).
-
-        Those of unlabelled samples are predicted by all labelled samples.
-        """
-        return self.left_out
 
     def from_log_odds(self, log_odds: FloatArray) -> FloatArray:
         r"""Class probabilities from log odds, (M, P) -> (M, K).

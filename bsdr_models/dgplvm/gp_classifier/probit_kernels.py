@@ -105,10 +105,3 @@ class SmoothBiasKernel:
     def diagonal(self, new: FloatArray) -> FloatArray:
         """Variances of samples, (M,)."""
         return np.full(len(new), self.signal_variance + self.bias_variance + self.own_variance)
-
-
-def kernel_matrix(kernel: Kernel, latent: FloatArray) -> FloatArray:
-    """Kernel matrix of samples (N, R), (N, N), with their independent variances."""
-    K = kernel.cross(latent, latent)
-    K[np.diag_indices_from(K)] = kernel.diagonal(latent)
-    return K
