@@ -36,6 +36,7 @@ _PUBLIC = {
     "diagnose": "bsdr_models.diagnosis",
     "feature_stability": "bsdr_models.stability",
     "load": "bsdr_models.persistence",
+    "select_task": "bsdr_models.tasks",
 }
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "feature_stability",
     "load",
     "plots",
+    "select_task",
 ]
 
 # Silent unless the application configures logging.

@@ -501,7 +501,7 @@ class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         """Add class probabilities over the map of the training samples to a tree of classes."""
         log_proba_at = getattr(copy(self), "_log_proba_at", None)
         fit = tree["fit"]
-        if log_proba_at is not None and "y_index" in fit and VARIABLE not in fit:
+        if log_proba_at is not None and "class_frequency" in fit and VARIABLE not in fit:
             add_class_probability(tree, "fit", log_proba_at)
         return tree
 

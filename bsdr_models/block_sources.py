@@ -1,7 +1,7 @@
 """Samples in Dask, Zarr, memory-mapped and sparse arrays, read in blocks."""
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, cast
@@ -36,9 +36,7 @@ def by_blocks[M: Callable[..., Any]](method: M) -> M:
             if X.shape[0] == 0:
                 raise ValueError("X has no samples: Found array with 0 sample(s)")
             found = [of_block(block) for block in read_blocks(X, block_size=block_size)]
-            if isinstance(example, np.ndarray):
-                return np.concatenate(found)
-            return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+            return _join(found)
         if not isinstance(example, np.ndarray):
             raise ValueError(
                 f"{method.__name__} returns several arrays for these arguments, which is not "
@@ -55,6 +53,13 @@ def by_blocks[M: Callable[..., Any]](method: M) -> M:
         )
 
     return cast(M, called)
+
+
+def _join(found: Sequence[Any]) -> Any:
+    """Concatenate arrays, or tuples or lists of arrays, entry by entry."""
+    if isinstance(found[0], np.ndarray):
+        return np.concatenate(found)
+    return type(found[0])(_join(parts) for parts in zip(*found, strict=True))
 
 
 def _call(method: Callable[..., Any], model: Any, options: dict[str, Any], block: Any) -> Any:

@@ -7,6 +7,7 @@ FEATURE = "feature"
 COMPONENT = "component"
 COMPONENT_AUX = "component_aux"
 LABEL = "outcome"  # "label" is a name that ArviZ uses inside its tables
+TASK = "task"
 CONTRAST = "contrast"
 ITERATION = "iteration"
 TERM = "term"

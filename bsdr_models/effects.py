@@ -8,6 +8,7 @@ import xarray as xr
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL
 from bsdr_models.numerics.relevance import importance, of_common_size
+from bsdr_models.tasks import check_one_task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ def read_effects(tree: xr.DataTree) -> Effects:
     fit = tree["fit"].to_dataset()
     if "posterior" in tree.children and "coef" in tree["posterior"]:
         coef = tree["posterior"]["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)
+        check_one_task(coef)
         draws, classes = coef.values.reshape(-1, *coef.shape[2:]), "y_index" in fit
         if tree.attrs.get("target") != "regression":
             draws = of_common_size(draws, centred=classes)

@@ -147,8 +147,10 @@ def read_targets(y: Any) -> np.ndarray:
         array = np.asarray(y)
     except ValueError as error:
         raise ValueError(f"y cannot be read as an array: {error}") from None
-    if array.ndim == 1 and array.dtype.kind == "U" and not all(isinstance(v, str) for v in y):
-        array = np.asarray(y, dtype=object)  # else NaN in a list of text becomes "nan"
+    if array.ndim in (1, 2) and array.dtype.kind == "U":
+        entries = np.asarray(y, dtype=object)
+        if not all(isinstance(v, str) for v in entries.ravel()):
+            array = entries  # else NaN in a list of text becomes "nan"
     if array.dtype.kind == "T":  # text of any length, which files do not store
         array = array.astype(object)
     if array.ndim == 0:

@@ -122,6 +122,7 @@ def paper_layers(paper):
                 *NUMERICS,
                 *DRIVERS,
                 "inference.datatree",
+                "tasks",
             ),
             outside=("numpy", "scipy", "sklearn", "xarray"),
             lazy=(f"{paper}.model", f"{paper}.conjugate.model", "inference.engines", "arviz_stats"),
@@ -148,11 +149,11 @@ LAYERS = (
         outside=("numpy", "scipy", "threadpoolctl"),
         lazy=("dask", "distributed"),
     ),
-    Layer(modules=("latent_grid",), inside=BASE, outside=("numpy", "xarray")),
-    Layer(modules=("effects",), inside=(*BASE, *NUMERICS), outside=("numpy", "xarray")),
+    Layer(modules=("latent_grid", "tasks"), inside=BASE, outside=("numpy", "xarray")),
+    Layer(modules=("effects",), inside=(*BASE, *NUMERICS, "tasks"), outside=("numpy", "xarray")),
     Layer(
         modules=("inference.datatree",),
-        inside=(*BASE, *NUMERICS, "latent_grid"),
+        inside=(*BASE, *NUMERICS, "latent_grid", "tasks"),
         outside=("numpy", "scipy", "xarray", "arviz_base"),
     ),
     Layer(
@@ -195,7 +196,16 @@ LAYERS = (
     *(layer for paper in PAPERS for layer in paper_layers(paper)),
     Layer(
         modules=("plots", "plots.*"),
-        inside=("arrays", "dims", "latent_grid", "effects", "metrics", "numerics.*", "plots.*"),
+        inside=(
+            "arrays",
+            "dims",
+            "latent_grid",
+            "tasks",
+            "effects",
+            "metrics",
+            "numerics.*",
+            "plots.*",
+        ),
         outside=("numpy", "scipy", "matplotlib", "sklearn", "xarray"),
     ),
     Layer(

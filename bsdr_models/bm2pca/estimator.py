@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_consistent_length
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import ProbabilisticClassifier
@@ -44,6 +44,8 @@ from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.options import Sampling
 from bsdr_models.rng import RandomState
+from bsdr_models.tasks import outcome_names
+from bsdr_models.unlabeled import known_entries
 
 
 class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
@@ -68,8 +70,9 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         C, a subspace for all classes or for each, and calibration of the probabilities, see
         :class:`bsdr_models.bm2pca.HingeLoss`.
     unlabeled : scalar, optional
-        Marker in y of samples without a label. NaN stands for all kinds of missing values. By
-        default every value is a class, -1 included, and a missing value is an error.
+        Marker in y of samples without a label, or of missing labels of one of several tasks. NaN
+        stands for all kinds of missing values. By default every value is a class, -1 included, and
+        a missing value is an error.
     views : array-like of shape (n_features,), optional
         Name of the view of each feature. In the paper's model every view has its own loadings,
         offset and noise. A view may be missing (NaN) in a sample.
@@ -92,20 +95,20 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
+    classes_ : ndarray of shape (n_classes,), or list of n_tasks of them
     components_ : ndarray of shape (n_components_out, n_features)
         Linear map from complete scaled samples to latent coordinates, up to a shift.
     mean_, scale_ : ndarray of shape (n_features,)
         Centre and scale of the features; zeros and ones for sparse samples.
     C_, metric_scale_, n_sweeps_ : float, float, int or None
         Settings of the fit, where its variant has them.
-    temperature_ : float
+    temperature_ : float or ndarray of shape (n_tasks,)
         Softmax temperature of the class scores.
     cv_results_ : dict or None
         ``"candidates"`` with their held-out ``"accuracy"`` and ``"log_loss"``.
     held_out_score_ : float
         Log score, in nats per sample, of the samples that were held out to choose settings and
-        temperature, at the chosen ones; NaN if none was. For several labels, per label.
+        temperature, at the chosen ones; NaN if none was. For several labels or tasks, per label.
     held_out_gain_, held_out_gain_se_ : float
         How much better it is than that of the class frequencies, and its standard error. The fit
         warns if the gain less 1.28 standard errors is at most 0.01.
@@ -175,6 +178,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BM2PCAClassifier
     >>> X, y = load_wine(return_X_y=True)
@@ -183,6 +187,16 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
     (178, 2)
     >>> bool(model.score(X[1::2], y[1::2]) > 0.95)
     True
+
+    Two tasks with one subspace, of which the second has labels for every fourth sample only:
+
+    >>> Y = np.column_stack([y, np.where(y == 1, 4, 7)])
+    >>> Y[np.arange(len(Y)) % 4 > 0, 1] = -1
+    >>> model = BM2PCAClassifier(unlabeled=-1, random_state=0).fit(X[::2], Y[::2])
+    >>> [classes.tolist() for classes in model.classes_]
+    [[0, 1, 2], [4, 7]]
+    >>> [p.shape for p in model.predict_proba(X)]
+    [(178, 3), (178, 2)]
 
     With ten features missing in a quarter of the samples, and without their labels:
 
@@ -242,8 +256,10 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             NaN marks a missing value.
-        y : array-like of shape (n_samples,) or (n_samples, n_labels)
-            Classes; or 0 and 1 for each of several labels; or ``unlabeled``.
+        y : array-like of shape (n_samples,), (n_samples, n_labels) or (n_samples, n_tasks)
+            Classes; or 0 and 1 for each of several labels; or classes of each of several tasks,
+            scikit-learn's "multiclass-multioutput"; or ``unlabeled``. Several columns that hold
+            only 0 and 1 are labels.
 
         Returns
         -------
@@ -254,8 +270,8 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         TypeError
             If X is no table, or a Dask or Zarr array.
         ValueError
-            If the input is infinite or of the wrong shape, no two classes are labelled, no
-            feature varies, or an argument is out of range.
+            If the input is infinite or of the wrong shape, no two classes (of a task) are labelled,
+            no feature varies, or an argument is out of range.
         """
         self._reset()
         self._check_arguments()
@@ -263,10 +279,11 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         labels = encode(y, self.unlabeled)
         grid = self._grid(X.shape, labels)
         check_consistent_length(X, labels.given)
-        self.classes_, self._exclusive = labels.classes, labels.exclusive
+        self.classes_, self._exclusive = labels.classes, labels.exclusive  # type: ignore[assignment]
         select_rng, fit_rng = self._spawn()
         task = self._make_task(X, labels.signs, strategy=self._option("loss").strategy)
-        self._observed = replace(task, multiclass=self._multiclass(X.shape, labels))
+        multiclass = self._multiclass(X.shape, labels)
+        self._observed = replace(task, sizes=labels.sizes, multiclass=multiclass)
         if self._scaler is not None and self.standardize:  # as of the samples in cross-validation
             self._largest = largest_scaled(X)
         if self.inference != "mean_field":
@@ -288,6 +305,9 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     def _grid(self, shape: tuple[int, int], labels: Labels) -> Grid:
         """Candidate settings for X of a shape."""
+        given, n_tasks = self._option("loss").temperature, max(len(labels.sizes), 1)
+        if isinstance(given, tuple) and len(given) != n_tasks:
+            raise ValueError(f"calibrate has {len(given)} entries, and y has {n_tasks} task(s)")
         # A sampler cannot stop early: its proxy is mean field run to convergence.
         mean_field = self.inference == "mean_field"
         return make_grid(
@@ -301,12 +321,11 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     def _multiclass(self, shape: tuple[int, int], labels: Labels) -> bool:
         """Whether the loss is the hinge of all classes: in few dimensions, or of many samples."""
-        n_classes = labels.signs.shape[1]
         strategy = self._option("loss").strategy
-        if (self.variant, strategy) != ("label_free", "shared") or n_classes < 3:
+        if (self.variant, strategy) != ("label_free", "shared"):
             return False
-        few = int(self.n_components) < n_classes - 1
-        return labels.exclusive and (few or shape[0] > shape[1])
+        few = int(self.n_components) < sum(max(size - 1, 1) for size in labels.sizes)
+        return max(labels.sizes, default=0) > 2 and (few or shape[0] > shape[1])
 
     def _default_option(self, name: str) -> Any:
         if name == "priors" and self.inference != "mean_field":
@@ -320,7 +339,8 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         elif self.inference == "mean_field" and self.n_sweeps_ is not None:
             found["optimization__n_sweeps"] = self.n_sweeps_
         if self._option("loss").calibrate:
-            found["loss__calibrate"] = self.temperature_
+            each = np.asarray(self.temperature_).tolist()
+            found["loss__calibrate"] = tuple(each) if isinstance(each, list) else each
         return found
 
     def _complete(self, task: Task) -> Task:
@@ -335,17 +355,16 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """Choose the setting by cross-validation, if there are several, and the temperature."""
         loss: HingeLoss = self._option("loss")
         fitted = loss.temperature is None and bool(loss.calibrate)
-        self.temperature_ = 1.0 if loss.temperature is None else loss.temperature
+        self._set_temperature(1.0 if loss.temperature is None else loss.temperature, labels)
         self.cv_results_: dict[str, Any] | None = None
         self._held_out = HeldOutScore()
         sampled, chosen = self.inference != "mean_field", grid.candidates[0]
         options: dict[str, Any] = {
-            "exclusive": labels.exclusive,
             "rng": rng,
             "progressbar": self.progressbar,
             "n_jobs": self.n_jobs,
         }
-        temperature: float | None = 1.0
+        temperature: float | FloatArray | None = 1.0
         found: Selection | None
         if len(grid.candidates) > 1 or (fitted and not sampled):
             found = tuning.choose(self._task, grid, labels.groups, variant=self.variant, **options)
@@ -372,8 +391,24 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             )
             return grid.fallback
         if fitted:
-            self.temperature_ = temperature
+            self._set_temperature(temperature, labels)
         return chosen
+
+    def _set_temperature(self, temperature: Any, labels: Labels) -> None:
+        """Set ``temperature_``; that of a task without a held-out label is 1."""
+        if len(labels.sizes) < 2:
+            self.temperature_: float | FloatArray = float(np.squeeze(temperature))
+            return
+        self.temperature_ = np.array(np.broadcast_to(temperature, len(labels.sizes)), np.float64)
+        lost = np.isnan(self.temperature_)
+        self.temperature_[lost] = 1.0
+        for name in np.array(labels.tasks, dtype=object)[lost]:
+            warnings.warn(
+                f"no label of task {name!r} can be held out, since every class has one sample only "
+                "or is labelled in none that can: its probabilities are not calibrated",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def _learn(
         self,
@@ -423,7 +458,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
             "variant": self.variant,
             "strategy": self._option("loss").strategy,
             "C": float(self.C_),
-            "temperature": float(self.temperature_),
+            "temperature": np.asarray(self.temperature_).tolist(),
             "link": "softmax",
             "objective": "objective"
             if self.variant == "label_free"
@@ -432,14 +467,16 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         if self.variant == "label_free":
             attrs["metric_scale"] = float(self.metric_scale_)
         attrs |= self._held_out.attrs()
+        tasks = tuple(zip(labels.tasks, labels.classes, strict=True)) if labels.tasks else ()
         return Context(
             X=self._task.X,
             y=labels.given,
             samples=samples,
             index=labels.groups if labels.exclusive else None,
             feature_names=feature_names(self),
-            labels=labels.classes,
+            labels=outcome_names(tasks) if tasks else labels.classes,
             target="multiclass" if labels.exclusive else "multilabel",
+            tasks=tasks,
             config=self._config(),
             attrs=attrs,
         )
@@ -473,31 +510,42 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         Returns
         -------
         mean, std : ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
+            For several tasks, lists of them.
         """
         X = self._samples(X)
-        flat = self._exclusive and len(self.classes_) == 2
         if not return_std:
-            mean = self._posterior.score_means(X)
-            return mean[:, 0] if flat else mean
+            return self._scores_by_task(self._posterior.score_means(X))
         mean, variance = self._posterior.score_moments(X)
-        std = np.sqrt(variance)
-        return (mean[:, 0], std[:, 0]) if flat else (mean, std)
+        return self._scores_by_task(mean), self._scores_by_task(np.sqrt(variance))
+
+    def _scores_by_task(self, scores: FloatArray) -> Any:
+        if not self._exclusive:
+            return scores
+        found = selection.by_task(scores, self._task.sizes)
+        found = [own[:, 0] if own.shape[1] == 1 else own for own in found]
+        return found if len(found) > 1 else found[0]
+
+    def _proba_by_task(self, p: FloatArray) -> Any:
+        return selection.by_task(p, self._class_counts) if len(self._task.sizes) > 1 else p
+
+    @property
+    def _class_counts(self) -> tuple[int, ...]:
+        """Number of classes of each task."""
+        return tuple(max(size, 2) for size in self._task.sizes)
 
     def _log_proba(self, X: Any) -> FloatArray:
-        scores = self._posterior.score_means(X) / self.temperature_
-        return selection.log_probabilities(scores, exclusive=self._exclusive)
+        return self._of_scores(self._posterior.score_means(X))
 
     def _log_proba_at(self, latent: FloatArray) -> FloatArray:
-        scores = self._posterior.scores_at(latent) / self.temperature_
-        return selection.log_probabilities(scores, exclusive=self._exclusive)
+        return self._of_scores(self._posterior.scores_at(latent))
+
+    def _of_scores(self, scores: FloatArray) -> FloatArray:
+        """Log probabilities of the classes of all tasks, side by side."""
+        return selection.log_probabilities(scores, self.temperature_, self._task.sizes)
 
     @by_blocks
-    def predict_proba(self, X: Any) -> FloatArray:
-        """Class probabilities, calibrated on held-out samples.
-
-        The margin factors are no likelihood, so the model defines no probabilities. They are
-        softmax(f / T), logistic(f / T) for two classes or for each of several labels, with the
-        temperature T of smallest held-out log loss.
+    def predict_log_proba(self, X: Any) -> Any:
+        """Log probabilities of the classes; see `predict_proba`.
 
         Parameters
         ----------
@@ -505,14 +553,92 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
         Returns
         -------
-        ndarray of shape (n_samples, n_classes)
+        ndarray of shape (n_samples, n_classes), or list of n_tasks of them
         """
-        return super().predict_proba(X)
+        return self._proba_by_task(self._log_proba(self._samples(X)))
+
+    @by_blocks
+    def predict_proba(self, X: Any) -> Any:
+        """Class probabilities, calibrated on held-out samples.
+
+        The margin factors are no likelihood, so the model defines no probabilities. They are
+        softmax(f / T), logistic(f / T) for two classes or for each of several labels, with the
+        temperature T of smallest held-out log loss. Every task has its own softmax and temperature.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), or list of n_tasks of them
+        """
+        return self._proba_by_task(np.exp(self._log_proba(self._samples(X))))
+
+    @by_blocks
+    def predict(self, X: Any) -> np.ndarray:
+        """Most probable class; of several labels, an indicator of each.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), (n_samples, n_labels) or (n_samples, n_tasks)
+        """
+        return self._most_probable(self._log_proba(self._samples(X)))
+
+    def _most_probable(self, log_p: FloatArray) -> np.ndarray:
+        if len(self._task.sizes) < 2:
+            return super()._most_probable(log_p)
+        blocks = selection.by_task(log_p, self._class_counts)
+        found = [
+            classes[own.argmax(axis=1)] for classes, own in zip(self.classes_, blocks, strict=True)
+        ]
+        if len({own.dtype.kind for own in found}) > 1:
+            found = [own.astype(object) for own in found]
+        return np.stack(found, axis=1)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy: the share of samples whose class, or every label, is predicted right.
+
+        Of several tasks, as scikit-learn's ``MultiOutputClassifier``, the share of samples that are
+        predicted right in all tasks in which they have a label.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), (n_samples, n_labels) or (n_samples, n_tasks)
+            Of several tasks, ``unlabeled`` marks missing labels. Samples without any are left out.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+        """
+        check_is_fitted(self)
+        if len(self._task.sizes) < 2:
+            return float(super().score(X, y, sample_weight))
+        predicted = self.predict(X)
+        truth, known = known_entries(y, self.unlabeled)
+        if truth.shape != predicted.shape:
+            raise ValueError(f"y must have shape {predicted.shape}, got {truth.shape}")
+        right, some = ((truth == predicted) | ~known).all(axis=1), known.any(axis=1)
+        weights = None if sample_weight is None else np.asarray(sample_weight)[some]
+        return float(np.average(right[some], weights=weights))
+
+    def _truth(self, y: Any) -> np.ndarray | None:
+        truth = super()._truth(y)
+        n_tasks = len(self._task.sizes)
+        if truth is not None and n_tasks > 1 and truth.shape[1:] != (n_tasks,):
+            raise ValueError(f"y must have a column for each of {n_tasks} tasks, got {truth.shape}")
+        return truth
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
-        tags.target_tags.multi_output = False
+        tags.target_tags.multi_output = True
         if self.inference != "mean_field":  # samplers need complete dense samples
             tags.input_tags.sparse = tags.input_tags.allow_nan = False
         return tags

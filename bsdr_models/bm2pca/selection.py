@@ -18,6 +18,9 @@ The two variants need different folds.
   cost of 10 overfits (digits, one-vs-rest: log loss 0.42, or 0.17 with the cost chosen).
 
 At most `MAX_SAMPLES` are used, and folds are skipped once `ENOUGH_SAMPLES` have been held out.
+
+Several tasks have one setting and a temperature each. A sample is held out with its labels of all
+tasks; the loss is the mean over all known labels of held-out samples.
 """
 
 from collections.abc import Callable
@@ -49,7 +52,8 @@ class Selection:
     accuracy, log_loss
         Of held-out samples, (G,); the loss is at the best temperature.
     temperature
-        Softmax temperature of the chosen candidate.
+        Softmax temperature of the chosen candidate; of several tasks, (T,), NaN without a held-out
+        label.
     held_out
         Log score of the chosen candidate at that temperature, both chosen by the same samples.
     """
@@ -57,16 +61,19 @@ class Selection:
     best: int
     accuracy: FloatArray
     log_loss: FloatArray
-    temperature: float
+    temperature: float | FloatArray
     held_out: HeldOutScore
 
 
 def subsample(groups: IntArray, keys: IntArray) -> IntArray:
     """Stratified subsample of at most `MAX_SAMPLES` of the labelled samples, and all others.
 
-    ``groups`` (N,) is the class of each sample, -1 without; ``keys`` (N,) are
+    ``groups`` (N,) is the class of each sample, -1 without; or (N, T) its class in each of several
+    tasks, by which the subsample is not stratified. ``keys`` (N,) are
     :func:`~bsdr_models.numerics.folds.sample_keys`.
     """
+    if groups.ndim == 2:
+        groups = np.where((groups >= 0).any(axis=1), 0, -1)
     rank = np.full(len(groups), -1.0)
     for group in np.unique(groups[groups >= 0]):
         members = np.flatnonzero(groups == group)
@@ -78,8 +85,12 @@ def subsample(groups: IntArray, keys: IntArray) -> IntArray:
 
 
 def balanced_folds(groups: IntArray) -> int:
-    """As many folds as the median class has samples, from 2 to `N_FOLDS`."""
-    sizes = np.bincount(groups[groups >= 0])
+    """As many folds as the median class has samples, from 2 to `N_FOLDS`.
+
+    ``groups`` are (N,), or (N, T) for several tasks.
+    """
+    tasks = groups.reshape(len(groups), -1).T
+    sizes = np.concatenate([np.bincount(own[own >= 0]) for own in tasks])
     return int(np.clip(np.median(sizes[sizes > 0]), 2, N_FOLDS))
 
 
@@ -88,7 +99,7 @@ def select(
     signs: FloatArray,
     fold: IntArray,
     *,
-    exclusive: bool,
+    sizes: tuple[int, ...],
     n_jobs: int | None = 1,
     on_done: Callable[[FloatArray], object] = lambda scores: None,
 ) -> Selection | None:
@@ -101,9 +112,9 @@ def select(
     signs : (N, K)
         Targets in {-1, 0, 1}.
     fold : (N,) of int
-        From :func:`~bsdr_models.numerics.folds.assign_folds`.
-    exclusive : bool
-        Whether classes exclude each other; False for several labels.
+        From :func:`~bsdr_models.numerics.folds.assign_folds`, -1 if never held out.
+    sizes : tuple of int
+        Number of columns of each task, whose classes exclude each other; () for several labels.
     n_jobs : int, optional
         Folds that run in parallel.
     on_done : callable
@@ -117,7 +128,7 @@ def select(
     rows: list[IntArray] = []
     for number in np.unique(fold[fold >= 0]):
         rows.append(np.flatnonzero(fold == number))
-        if sum(map(len, rows)) >= ENOUGH_SAMPLES:
+        if _n_held_out(signs[np.concatenate(rows)], sizes) >= ENOUGH_SAMPLES:
             break
     if not rows:
         return None
@@ -130,52 +141,103 @@ def select(
         raise KeyboardInterrupt
     scores = np.concatenate(list(outcome.results.values()), axis=1)
     truth = signs[np.concatenate([rows[number] for number in outcome.results])]
-    temperature = np.empty(len(scores))
-    scored: list[HeldOutScore] = []
-    for index, each in enumerate(scores):
-        temperature[index] = temperature_of(each, truth, exclusive=exclusive)
-        log_p = log_probabilities(each / temperature[index], exclusive=exclusive)
-        scored.append(_held_out_score(log_p, truth, exclusive=exclusive))
+    temperature = [temperature_of(each, truth, sizes) for each in scores]
+    scored = [
+        _held_out_score(log_probabilities(each, own, sizes), truth, sizes)
+        for each, own in zip(scores, temperature, strict=True)
+    ]
     log_loss = np.array([-each.score for each in scored])
     best = int(log_loss.argmin())
     return Selection(
         best=best,
-        accuracy=np.array([_accuracy(each, truth, exclusive=exclusive) for each in scores]),
+        accuracy=np.array([_accuracy(each, truth, sizes) for each in scores]),
         log_loss=log_loss,
-        temperature=float(temperature[best]),
+        temperature=temperature[best],
         held_out=scored[best],
     )
 
 
-def _accuracy(scores: FloatArray, signs: FloatArray, *, exclusive: bool) -> float:
-    """Accuracy over samples, or over the entries of several labels."""
-    if exclusive and scores.shape[1] > 1:
-        return float(np.mean(scores.argmax(axis=1) == signs.argmax(axis=1)))
-    known = signs != 0.0
-    return float(np.mean((scores * signs)[known] > 0.0))
+def by_task(values: FloatArray, sizes: tuple[int, ...]) -> list[FloatArray]:
+    """Columns (M, K) of each task."""
+    return np.split(values, np.cumsum(sizes)[:-1], axis=1)
 
 
-def temperature_of(scores: FloatArray, signs: FloatArray, *, exclusive: bool) -> float:
-    """Temperature of the smallest log loss."""
-    if exclusive and scores.shape[1] > 1:
-        return fit_temperature(scores, signs.argmax(axis=1))
-    known = signs != 0.0
-    return fit_temperature(scores[known][:, None], (signs[known] > 0.0).astype(np.int64))
+def _n_held_out(signs: FloatArray, sizes: tuple[int, ...]) -> int:
+    """Number of samples with a label, in the task that has the fewest."""
+    if not sizes:
+        return len(signs)
+    return min(int(np.count_nonzero(own.any(axis=1))) for own in by_task(signs, sizes))
 
 
-def log_probabilities(scores: FloatArray, *, exclusive: bool) -> FloatArray:
-    """Log probabilities of the classes (two columns for one score), or of each label."""
-    if exclusive and scores.shape[1] == 1:
-        return np.column_stack([log_expit(-scores[:, 0]), log_expit(scores[:, 0])])
-    found: FloatArray = log_softmax(scores, axis=1) if exclusive else log_expit(scores)
-    return found
+def _accuracy(scores: FloatArray, signs: FloatArray, sizes: tuple[int, ...]) -> float:
+    """Accuracy over the known labels of all samples and tasks, or over those of several labels."""
+    right = []
+    for own, truth in _known_labels(scores, signs, sizes):
+        if own.shape[1] == 1:
+            right.append((own * truth)[:, 0] > 0.0)
+        else:
+            right.append(own.argmax(axis=1) == truth.argmax(axis=1))
+    return float(np.mean(np.concatenate(right)))
 
 
-def _held_out_score(log_p: FloatArray, signs: FloatArray, *, exclusive: bool) -> HeldOutScore:
+def _known_labels(
+    scores: FloatArray, signs: FloatArray, sizes: tuple[int, ...]
+) -> list[tuple[FloatArray, FloatArray]]:
+    """Class scores and signs of the samples with a label of each task; of all labels together."""
+    if not sizes:
+        known = signs != 0.0
+        return [(scores[known][:, None], signs[known][:, None])]
+    blocks = zip(by_task(scores, sizes), by_task(signs, sizes), strict=True)
+    return [(own[truth.any(axis=1)], truth[truth.any(axis=1)]) for own, truth in blocks]
+
+
+def temperature_of(
+    scores: FloatArray, signs: FloatArray, sizes: tuple[int, ...]
+) -> float | FloatArray:
+    """Temperature of the smallest log loss; of several tasks, (T,), NaN without a label."""
+    found = [
+        fit_temperature(own, _class_index(truth)) if len(own) else np.nan
+        for own, truth in _known_labels(scores, signs, sizes)
+    ]
+    return np.array(found) if len(found) > 1 else found[0]
+
+
+def _class_index(signs: FloatArray) -> IntArray:
+    """Class of each sample, (M,), from signs (M, K) of one task."""
+    return signs.argmax(axis=1) if signs.shape[1] > 1 else (signs[:, 0] > 0.0).astype(np.int64)
+
+
+def log_probabilities(
+    scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
+) -> FloatArray:
+    """Log probabilities of the classes of each task, side by side, or of each label.
+
+    A task of a single column of class scores has two columns of probabilities.
+    """
+    if not sizes:
+        labels: FloatArray = log_expit(scores / temperature)
+        return labels
+    found = []
+    each_temperature = np.broadcast_to(temperature, len(sizes))
+    for own, each in zip(by_task(scores, sizes), each_temperature, strict=True):
+        scaled = own / each
+        if own.shape[1] == 1:
+            found += [log_expit(-scaled), log_expit(scaled)]
+        else:
+            found.append(log_softmax(scaled, axis=1))
+    return np.concatenate(found, axis=1)
+
+
+def _held_out_score(log_p: FloatArray, signs: FloatArray, sizes: tuple[int, ...]) -> HeldOutScore:
     """Log score of the observed targets."""
-    if exclusive:
-        truth = signs.argmax(axis=1) if signs.shape[1] > 1 else (signs[:, 0] > 0.0).astype(int)
-        return HeldOutScore.of(log_p[np.arange(len(truth)), truth], truth)
+    if sizes:
+        blocks = by_task(log_p, tuple(max(size, 2) for size in sizes))
+        truth = [_class_index(own) for own in by_task(signs, sizes)]
+        each = np.column_stack(
+            [own[np.arange(len(own)), y] for own, y in zip(blocks, truth, strict=True)]
+        )
+        known = np.column_stack([own.any(axis=1) for own in by_task(signs, sizes)])
+        return HeldOutScore.of(np.where(known, each, np.nan), np.column_stack(truth))
     with np.errstate(divide="ignore"):
         off = np.log(-np.expm1(np.minimum(log_p, -1e-300)))
     each = np.where(signs > 0.0, log_p, off)

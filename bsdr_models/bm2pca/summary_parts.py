@@ -20,7 +20,7 @@ def make_summary_parts(model: Any) -> summary.SummaryParts:
     context, result = model._context, model._learned
     sections = {
         "model": [
-            (name.replace("_", " "), f"{value:.3g}" if isinstance(value, float) else f"{value}")
+            (name.replace("_", " "), _in_words(value))
             for name, value in context.attrs.items()
             if name in SETTINGS
         ],
@@ -54,6 +54,12 @@ def make_summary_parts(model: Any) -> summary.SummaryParts:
     )
 
 
+def _in_words(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_in_words, value))
+    return f"{value:.3g}" if isinstance(value, float) else f"{value}"
+
+
 def _data(model: Any) -> list[summary.Line]:
     """Describe the data before imputation."""
     context, task = model._context, model._observed
@@ -72,6 +78,11 @@ def _data(model: Any) -> list[summary.Line]:
     )
     if context.index is None:
         return [*lines, summary.output_line(context.target, context.labels, task.Y)]
+    if context.tasks:
+        for (name, classes), own in zip(context.tasks, context.index.T, strict=True):
+            counts = np.bincount(own[own >= 0], minlength=len(classes))
+            lines.append((f"task {name}", summary.class_line(classes, counts)[1]))
+        return lines
     counts = np.bincount(context.index[observed], minlength=len(context.labels))
     return [*lines, summary.class_line(context.labels, counts)]
 

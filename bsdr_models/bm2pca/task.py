@@ -69,8 +69,11 @@ class Task:
         R, of each problem.
     strategy
         One subspace for all outcomes, or one for each.
+    sizes
+        Number of columns of Y of each task, whose classes exclude each other: one column for two
+        classes. () for several labels, and for real targets.
     multiclass
-        Whether the loss of the label-free subspace is the hinge of all classes.
+        Whether the loss of the label-free subspace is the hinge of all classes of a task.
     start
         Initial latent coordinates of the paper's variant.
     """
@@ -82,6 +85,7 @@ class Task:
     n_features: tuple[int | None, ...] = (None,)
     n_components: int
     strategy: Strategy
+    sizes: tuple[int, ...] = ()
     multiclass: bool = False
     start: Start
     priors: Priors
@@ -94,6 +98,11 @@ class Task:
     def margins(self, y: FloatArray, cost: FloatArray) -> Margins:
         """Margin factors of targets (P, N, K) for costs (P, 1, 1)."""
         return margins_of(y, cost, self.epsilon)
+
+    @property
+    def targets_by_task(self) -> list[FloatArray]:
+        """Columns of Y of each task."""
+        return np.split(self.Y, np.cumsum(self.sizes)[:-1], axis=1)
 
     @property
     def complete(self) -> bool:

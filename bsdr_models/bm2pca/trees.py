@@ -27,9 +27,14 @@ N_DRAWS = 500
 
 def per_class(context: Context, values: FloatArray) -> FloatArray:
     """Expand weights or biases (..., K) to one per class: two classes share one score."""
-    if context.target == "multiclass" and len(context.labels) == 2:
-        return np.concatenate([np.zeros_like(values), values], axis=-1)
-    return values
+    if context.target != "multiclass":
+        return values
+    sizes = [1 if count == 2 else count for count in context.class_counts]
+    parts = [
+        np.concatenate([np.zeros_like(own), own], axis=-1) if size == 1 else own
+        for own, size in zip(np.split(values, np.cumsum(sizes)[:-1], axis=-1), sizes, strict=True)
+    ]
+    return np.concatenate(parts, axis=-1)
 
 
 def fit_tree(result: FitResult, context: Context, *, rng: np.random.Generator) -> xr.DataTree:

@@ -28,12 +28,14 @@ from bsdr_models.dims import (
     ITERATION,
     LABEL,
     OBS,
+    TASK,
     TERM,
 )
 from bsdr_models.latent_grid import LogProbabilities, add_class_probability, class_frequency
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.spec import ModelSpec
+from bsdr_models.tasks import as_stored, task_coordinates
 
 type InferenceMethod = Literal["smc", "mean_field", "gibbs", "nuts", "advi", "laplace", "map"]
 
@@ -56,6 +58,9 @@ SAMPLE_GROUPS = frozenset(
 APPROXIMATIONS = ("mean_field", "advi", "laplace")
 
 RESTART = "restart"
+
+# Dims of what is a class, of several tasks.
+TASK_DIMS: Mapping[str, tuple[str, ...]] = dict.fromkeys(("y", "y_index", "predicted"), (OBS, TASK))
 
 # Dims of the variables that are common to all models, in ``fit`` and ``predictions``.
 SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
@@ -93,7 +98,8 @@ class Context:
     y
         Targets as given by the user, (N,) or (N, K), real ones in their own units.
     index
-        Class index of each sample, (N,), -1 if unlabelled; None unless targets are classes.
+        Class index of each sample, (N,), -1 if unlabelled; (N, T) for several tasks; None unless
+        targets are classes.
     feature_names, labels
         Coordinates; labels of the classes or outputs.
     target
@@ -102,6 +108,8 @@ class Context:
         Arguments of the fit.
     attrs
         Root attributes.
+    tasks
+        Names of several tasks and their classes; ``labels`` are the classes of all tasks.
     samples
         Labels of the samples, (N,), by default their positions.
     kept, n_samples
@@ -116,18 +124,34 @@ class Context:
     target: Target
     config: Mapping[str, Any]
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    tasks: tuple[tuple[Any, np.ndarray], ...] = ()
     samples: np.ndarray | None = None
     kept: IntArray | None = None
     n_samples: int | None = None
 
     def contrast(self, values: FloatArray) -> FloatArray:
-        """Centre over classes (last axis), of which only differences are identified.
+        """Centre over the classes of a task (last axis): only their differences are identified.
 
         Values of labels (multi-label) and real outputs are returned unchanged.
         """
-        if self.target == "multiclass":
-            return values - values.mean(axis=-1, keepdims=True)
-        return values
+        if self.target != "multiclass":
+            return values
+        parts = np.split(values, np.cumsum(self.class_counts)[:-1], axis=-1)
+        return np.concatenate([own - own.mean(axis=-1, keepdims=True) for own in parts], axis=-1)
+
+    @property
+    def class_counts(self) -> list[int]:
+        """Number of classes of each task."""
+        return [len(classes) for _, classes in self.tasks] or [len(self.labels)]
+
+    @property
+    def frequency(self) -> FloatArray:
+        """Share of each class in the labelled samples of its task, (K,)."""
+        assert self.index is not None
+        columns = self.index.reshape(len(self.index), -1).T
+        return np.concatenate(
+            [class_frequency(*own) for own in zip(columns, self.class_counts, strict=True)]
+        )
 
     def fit_tree(
         self,
@@ -142,12 +166,12 @@ class Context:
     ) -> xr.DataTree:
         """Tree of a fit: groups of the model, and the data unless too large."""
         samples = self.kept if self.samples is None else self.samples
-        groups["observed_data"] = {"y": self.y}
+        groups["observed_data"] = {"y": as_stored(self.y, self.tasks) if self.tasks else self.y}
         if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
             groups["constant_data"] = {"X": self.X}
         if self.index is not None:
-            groups["fit"]["y_index"] = self.index
-            groups["fit"]["class_frequency"] = class_frequency(self.index, len(self.labels))
+            groups["observed_data" if self.tasks else "fit"]["y_index"] = self.index
+            groups["fit"]["class_frequency"] = self.frequency
         return self._build(
             groups,
             spec,
@@ -197,9 +221,12 @@ class Context:
             group["y"] = np.asarray(y)
             if len(group["y"]) != n_samples:
                 raise ValueError(f"y has {len(group['y'])} samples, X has {n_samples}")
+        if self.tasks:
+            of_tasks = group.keys() & TASK_DIMS.keys()
+            group |= {name: as_stored(group[name], self.tasks) for name in of_tasks}
         dims = {name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()}
         if self.index is not None:
-            group["class_frequency"] = class_frequency(self.index, len(self.labels))
+            group["class_frequency"] = self.frequency
         tree = self._build(
             {"predictions": group},
             spec,
@@ -224,21 +251,27 @@ class Context:
         dims: Mapping[str, tuple[str, ...]] | None,
         coords: Mapping[str, Sequence[Any] | np.ndarray] | None = None,
     ) -> xr.DataTree:
-        return to_datatree(
+        tree = to_datatree(
             groups,
             spec=spec,
             inference_method=inference_method,
             coords={
                 FEATURE: list(self.feature_names),
                 LABEL: list(self.labels),
+                TASK: [name for name, _ in self.tasks],
                 COMPONENT: list(range(n_components)),
                 COMPONENT_AUX: list(range(n_components)),
                 **(coords or {}),
             },
-            dims=dims,
+            dims={**(dims or {}), **(TASK_DIMS if self.tasks else {})},
             config=self.config,
             attrs={"target": self.target, **self.attrs, **(attrs or {})},
         )
+        if self.tasks:
+            for node in tree.children.values():
+                if LABEL in node.dims:
+                    node.dataset = node.to_dataset().assign_coords(task_coordinates(self.tasks))
+        return tree
 
 
 def output_attrs(scaler: Scaler) -> dict[str, Any]:

@@ -47,12 +47,14 @@ def assign_folds(groups: IntArray, keys: IntArray, *, n_folds: int) -> IntArray:
 
     Parameters
     ----------
-    groups : (N,) of int
-        Class of each sample, -1 without.
+    groups : (N,) or (N, T) of int
+        Class of each sample, -1 without; or its class in each of T tasks.
     keys : (N,) of int
         From :func:`sample_keys`.
     n_folds : int
     """
+    if groups.ndim == 2:
+        return _stratify_tasks(groups, keys, n_folds)
     order = np.argsort(keys, kind="stable")
     order = order[groups[order] >= 0]
     _, first = np.unique(groups[order], return_index=True)
@@ -62,6 +64,36 @@ def assign_folds(groups: IntArray, keys: IntArray, *, n_folds: int) -> IntArray:
         if len(members) > 1:
             fold[members] = (begin + np.arange(len(members))) % n_folds
             begin += len(members)
+    return fold
+
+
+def _stratify_tasks(groups: IntArray, keys: IntArray, n_folds: int) -> IntArray:
+    """Fold of each sample, (N,), stratified by the classes of several tasks [1]_.
+
+    The smallest class is first. Each of its samples without a fold goes to the fold that has the
+    fewest samples of the class, and among these the fewest of all. If all samples of a class are in
+    one fold, one of them is never held out. The order of tasks makes no difference.
+
+    References
+    ----------
+    .. [1] K. Sechidis, G. Tsoumakas, I. Vlahavas (2011). On the stratification of multi-label data.
+           ECML PKDD.
+    """
+    order = np.argsort(keys, kind="stable")
+    place = np.argsort(order)
+    members = [order[own[order] == group] for own in groups.T for group in np.unique(own[own >= 0])]
+    members.sort(key=lambda own: (len(own), place[own].tolist()))
+    fold, total = np.full(len(groups), -1, dtype=np.int64), np.zeros(n_folds, dtype=np.int64)
+    for own in members:
+        count = np.bincount(fold[own][fold[own] >= 0], minlength=n_folds)
+        for sample in own[fold[own] < 0]:
+            best = np.lexsort((total, count))[0]
+            fold[sample] = best
+            count[best] += 1
+            total[best] += 1
+    for own in members:
+        if len(np.unique(fold[own])) == 1:
+            fold[own[0]] = -1
     return fold
 
 

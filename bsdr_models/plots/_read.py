@@ -9,6 +9,7 @@ import xarray as xr
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.dims import COMPONENT, LABEL, OBS
 from bsdr_models.metrics import lack_of_signal
+from bsdr_models.tasks import check_one_task, names_of, select_task
 
 TOO_NARROW = "{} are approximate, usually too narrow"
 APPROXIMATE = {"mean_field": "Mean field", "advi": "ADVI", "laplace": "Laplace"}
@@ -63,7 +64,17 @@ def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
             f"group {group!r} has no variable {', '.join(map(repr, missing))} "
             f"(inference method: {engine}); its variables are {sorted(map(str, dataset.data_vars))}"
         )
+    for name in names:
+        check_one_task(dataset[name])
     return dataset
+
+
+def one_task(tree: xr.DataTree, label: Hashable | None) -> tuple[xr.DataTree, Hashable | None]:
+    """Tree of one of several tasks, by default the first; any other tree, and the label."""
+    names = names_of(tree) if isinstance(tree, xr.DataTree) else []
+    if not names:
+        return tree, label
+    return select_task(tree, names[0] if label is None else label), None
 
 
 def check_prob(prob: float) -> None:
@@ -146,6 +157,7 @@ def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) ->
     Group `fit` is coloured by training labels, `predictions` by true labels if it has them, else by
     predicted ones. `label` selects one of several outputs (the first by default).
     """
+    tree, label = one_task(tree, label)
     dataset = read(tree, group)
     if "y_index" in dataset:
         names = tuple(str(name) for name in label_values(tree, group))

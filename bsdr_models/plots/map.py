@@ -28,6 +28,7 @@ from bsdr_models.plots._read import (
     Values,
     caveats,
     component_coordinates,
+    one_task,
     read,
     read_target,
 )
@@ -144,7 +145,8 @@ def plot_map(
     like
         Axes of another map, whose limits are taken.
     label
-        Which of several outputs (multi-label, regression) colours the samples.
+        Which of several outputs (multi-label, regression) or tasks colours the samples; by default
+        the first.
     title
         Title.
     palette
@@ -167,6 +169,7 @@ def plot_map(
     >>> model = DGPLVMClassifier(random_state=0).fit(X[::2], y[::2])
     >>> ax = plots.plot_map(model.predict_idata(X[1::2], y[1::2]))
     """
+    tree, label = one_task(tree, label)
     if group is None:
         has = isinstance(tree, xr.DataTree) and "predictions" in tree.children
         group = "predictions" if has else "fit"

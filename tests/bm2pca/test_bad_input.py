@@ -196,12 +196,6 @@ def test_a_constant_label_raises(iris, name):
         CLASSIFIERS[name]().fit(X, on)
 
 
-def test_class_labels_in_two_columns_raise(iris):
-    X, y = iris
-    with pytest.raises(ValueError, match=r"must hold 0 and 1.*1d array"):
-        BM2PCAClassifier().fit(X, np.column_stack([y, y]))
-
-
 @pytest.mark.parametrize(
     ("rows", "match"),
     [

@@ -79,8 +79,9 @@ def classes(n=60, k=4, seed=0):
     return y, rng.standard_normal((2, n, k)) + 2.0 * np.eye(k)[y]
 
 
-def rule(scores, signs, fold, *, exclusive=True):
-    return select(lambda train, test: scores[:, test], signs, fold, exclusive=exclusive)
+def rule(scores, signs, fold, *, sizes=None):
+    sizes = (signs.shape[1],) if sizes is None else sizes
+    return select(lambda train, test: scores[:, test], signs, fold, sizes=sizes)
 
 
 def test_log_loss_and_accuracy_are_those_of_held_out_samples():
@@ -131,9 +132,9 @@ def test_missing_labels_are_ignored():
     signs = rng.choice([-1.0, 0.0, 1.0], (50, 3))
     scores = rng.standard_normal((2, 50, 3)) + signs
     fold = np.arange(50) % 5
-    found = rule(scores, signs, fold, exclusive=False)
+    found = rule(scores, signs, fold, sizes=())
     spoilt = np.where(signs == 0.0, 1e6, scores)
-    again = rule(spoilt, signs, fold, exclusive=False)
+    again = rule(spoilt, signs, fold, sizes=())
     np.testing.assert_allclose(again.log_loss, found.log_loss)
     known = signs != 0.0
     proba = expit(scores[found.best][known] / found.temperature)
@@ -152,7 +153,7 @@ def test_training_and_test_sets_are_disjoint():
         assert not np.intersect1d(train, test).size
         return scores[:, test]
 
-    select(scorer, one_hot_signs(y), fold, exclusive=True)
+    select(scorer, one_hot_signs(y), fold, sizes=(y.max() + 1,))
     np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(60))
 
 
@@ -164,7 +165,7 @@ def test_folds_are_skipped_after_enough_samples(monkeypatch):
         lambda train, test: (calls.append(len(test)), scores[:, test])[1],
         one_hot_signs(y),
         np.arange(60) % 5,
-        exclusive=True,
+        sizes=(y.max() + 1,),
     )
     assert calls == [12, 12]
 
@@ -272,7 +273,7 @@ def test_label_free_path_scores_are_those_of_single_fits(strategy, monkeypatch):
     monkeypatch.setattr(label_free, "PATH_ITER", 2000)
     monkeypatch.setattr(label_free, "PATH_TOL", 1e-4)
     monkeypatch.setattr(label_free, "PATH_SUBSPACE_TOL", 1e-10)
-    path = label_free.path_scores(task, TRAIN, TEST, scales=(1.0, np.inf), cost=10.0)
+    path = label_free.path_scores(task, TRAIN, TEST, scales=(1.0, np.inf), costs=(10.0,))
     for scores, scale in zip(path, (1.0, np.inf), strict=True):
         fit = label_free.fit_label_free(task.subset(TRAIN), cost=10.0, scale=scale, max_iter=2000)
         np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
@@ -286,7 +287,7 @@ def test_row_space_coordinates_give_the_same_scores(strategy, sparse):
     reduced = task.reduced()
     assert reduced.X.shape == (18, 18)
     assert not hasattr(reduced.X, "nnz")
-    scales = {"scales": (1.0, np.inf), "cost": 10.0}
+    scales = {"scales": (1.0, np.inf), "costs": (10.0,)}
     a, b = (label_free.path_scores(t, TRAIN, TEST, **scales) for t in (task, reduced))
     np.testing.assert_allclose(a, b, atol=2e-3)
     seeing = {"costs": (10.0,), "sweeps": (1, 4)}

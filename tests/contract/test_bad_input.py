@@ -362,7 +362,7 @@ LABELS_REFUSED = {
         lambda y: [pd.Timestamp(2020, 1, 1 + v) for v in y],
         "y has labels of type Timestamp",
     ),
-    "two_columns": (lambda y: np.column_stack([y, y]), "1d array"),
+    "two_columns": (lambda y: np.column_stack([y, y + 0.5]), "Unknown label type|1d array"),
     "three_axes": (lambda y: np.stack([y, y])[None].T, "dim 3|1d array"),
     "wrong_length": (lambda y: y[:-1], "inconsistent numbers of samples"),
     "no_labels": (lambda y: [], "y has no entries"),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -149,8 +150,11 @@ def learn_within_class(task: Task) -> tuple[Spectrum | TruncatedSpectrum, FloatA
     """Spectrum of the within-class scatter, and signs (N, K) for the margins.
 
     Both use unlabelled samples of nearly certain class (`transduction`),
-    if classes exclude each other.
+    if classes exclude each other; with several tasks, those unlabelled in one of them.
     """
+    if len(task.sizes) > 1:
+        signs = np.concatenate([_pseudo_labels(task, own) for own in task.targets_by_task], axis=1)
+        return fit_spectrum(task.X, signs, n_features=task.n_features[0]), signs
     labelled = task.observed.any(axis=1)
     alone = (task.Y[labelled] > 0.0).sum(axis=1) == 1
     exclusive = task.Y.shape[1] == 1 or (alone.all() and task.observed[labelled].all())
@@ -165,6 +169,13 @@ def learn_within_class(task: Task) -> tuple[Spectrum | TruncatedSpectrum, FloatA
     return seen, found.signs
 
 
+def _pseudo_labels(task: Task, Y: FloatArray) -> FloatArray:
+    """Signs of one task with those of unlabelled samples of nearly certain class."""
+    if not Y.any() or min(task.X.shape) > MAX_AXES:
+        return Y
+    return fit_responsibilities(task.X, Y).signs
+
+
 def metric_of(spectrum: Spectrum | TruncatedSpectrum, scale: float) -> Metric | TruncatedMetric:
     """Metric of a scale; the Euclidean one without within-class variation."""
     return spectrum.metric(scale if spectrum.varies else np.inf)
@@ -176,22 +187,21 @@ def path_scores(
     test: IntArray,
     *,
     scales: Sequence[float],
-    cost: float,
+    costs: Sequence[float],
     quick: bool = False,
 ) -> FloatArray:
-    """Held-out class scores in the metric of every scale, (G, M, K).
+    """Held-out class scores for every cost and metric scale, (G, M, K), costs first.
 
     If ``quick``, classifiers one-vs-rest have the covariances of their first sweep. The order of
     the candidates is the same, but their best temperatures are not.
     """
     own = task.subset(train)
     (spectrum, signs), X = learn_within_class(own), task.X[test]
-    found = []
-    for scale in scales:
-        metric = metric_of(spectrum, scale)
+    found, metrics = [], [metric_of(spectrum, scale) for scale in scales]
+    for cost, metric in product(costs, metrics):
         A = metric.transform(X)
         if task.strategy == "shared":
-            settings = subspace.Settings(cost=cost, multiclass=task.multiclass)
+            settings = _settings(task, cost)
             fitted = subspace.fit_subspace(
                 metric.A,
                 signs,
@@ -231,7 +241,7 @@ def fit_label_free(task: Task, *, cost: float, scale: float, max_iter: int) -> F
             converged=result.converged,
             interrupted=result.interrupted,
         )
-    settings = subspace.Settings(cost=cost, multiclass=task.multiclass)
+    settings = _settings(task, cost)
     found = subspace.fit_subspace(
         metric.A,
         signs,
@@ -254,6 +264,10 @@ def fit_label_free(task: Task, *, cost: float, scale: float, max_iter: int) -> F
         converged=found.converged,
         interrupted=found.interrupted,
     )
+
+
+def _settings(task: Task, cost: float) -> subspace.Settings:
+    return subspace.Settings(cost=cost, multiclass=task.multiclass, task_sizes=task.sizes)
 
 
 def _projection_covariance(

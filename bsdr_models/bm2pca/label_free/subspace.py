@@ -17,7 +17,8 @@ A line that separates one class from all others together need not exist in fewer
 there are classes, less one. For classes that exclude each other the loss may therefore be that of
 the differences of class scores, the smoothed hinge of all classes
 (:func:`~bsdr_models.bm2pca.label_free.smooth_hinge.multiclass_hinge`), with
-:math:`s_c = \sigma^2 |\eta_c|^2`. J is maximised by L-BFGS from discriminant directions,
+:math:`s_c = \sigma^2 |\eta_c|^2`. Several tasks share Q; the classes of each have columns of their
+own, whose losses are added. J is maximised by L-BFGS from discriminant directions,
 deterministically.
 
 ``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``.
@@ -28,6 +29,7 @@ References
        component analysis. AAAI.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +37,12 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.label_free.smooth_hinge import TINY_WIDTH, multiclass_hinge, smooth_hinge
+from bsdr_models.bm2pca.label_free.smooth_hinge import (
+    TINY_WIDTH,
+    Hinge,
+    multiclass_hinge,
+    smooth_hinge,
+)
 from bsdr_models.numerics.linalg import inv_spd
 
 # Of the hinge of all classes: the biases are at the scale of the latent coordinates of the class
@@ -48,7 +55,9 @@ class Settings:
     """Parameters C, sigma**2, rho and nu of the objective, and its loss.
 
     sigma**2 is relative to latent coordinates of unit variance. ``multiclass`` is for the hinge of
-    all classes; its biases have the precision ``BIAS_PRECISION``.
+    all classes; its biases have the precision ``BIAS_PRECISION``. ``task_sizes`` are the numbers of
+    columns of Y of several tasks: each has its own hinge of all classes, or the smoothed hinge of a
+    single column for two classes. By default all columns are one task.
 
     Notes
     -----
@@ -64,12 +73,25 @@ class Settings:
     projection_precision: float = 1.0
     weight_precision: float = 1.0
     multiclass: bool = False
+    task_sizes: tuple[int, ...] = ()
 
-    def penalty(self, n_components: int) -> FloatArray:
-        """Precision of each row of H, (1 + k, 1)."""
-        rows = np.full((1 + n_components, 1), self.weight_precision)
-        rows[0] = BIAS_PRECISION if self.multiclass else self.weight_precision
-        return rows
+    def blocks(self, n_columns: int) -> Iterator[tuple[slice, bool]]:
+        """Columns that have a loss of their own, and whether it is the hinge of all classes."""
+        if not (self.multiclass and self.task_sizes):
+            yield slice(n_columns), self.multiclass
+            return
+        begin = 0
+        for size in self.task_sizes:
+            yield slice(begin, begin + size), size > 1
+            begin += size
+
+    def penalty(self, n_components: int, n_columns: int) -> FloatArray:
+        """Precision of each entry of H, (1 + k, K)."""
+        precision = np.full((1 + n_components, n_columns), self.weight_precision)
+        for own, multiclass in self.blocks(n_columns):
+            if multiclass:
+                precision[0, own] = BIAS_PRECISION
+        return precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +152,8 @@ def objective(
     Q, H, C = state.projection, state.weights, settings.cost
     eta, v = H[1:], settings.latent_variance
     Z = state.latent(A)
-    loss = multiclass_hinge if settings.multiclass else smooth_hinge
-    hinge = loss(Z @ eta + H[0], Y, v * np.sum(eta**2, axis=0))
-    penalty = settings.penalty(len(eta))
+    hinge = _hinge(Z @ eta + H[0], Y, v * np.sum(eta**2, axis=0), settings)
+    penalty = settings.penalty(*eta.shape)
     value = -C * hinge.total
     value -= 0.5 * settings.projection_precision * float(np.vdot(Q, Q))
     value -= 0.5 * float(np.vdot(H, penalty * H))
@@ -142,6 +163,21 @@ def objective(
     weight_slope[1:] -= C * v * eta * hinge.variance_slope
     projection_slope = np.asarray(A.T @ (G @ eta.T)) - settings.projection_precision * Q
     return value, projection_slope, weight_slope
+
+
+def _hinge(scores: FloatArray, Y: FloatArray, square: FloatArray, settings: Settings) -> Hinge:
+    """Sum of the losses of all blocks of columns, and slopes; arguments as of `smooth_hinge`."""
+    parts = [
+        (multiclass_hinge if multiclass else smooth_hinge)(scores[:, own], Y[:, own], square[own])
+        for own, multiclass in settings.blocks(Y.shape[1])
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    return Hinge(
+        total=sum(part.total for part in parts),
+        slope=np.concatenate([part.slope for part in parts], axis=1),
+        variance_slope=np.concatenate([part.variance_slope for part in parts]),
+    )
 
 
 def _slack_and_root(
@@ -158,10 +194,12 @@ def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) 
 
     Q are the leading right singular vectors of the centred fit of A by [1, Y] (the centred class
     means, if classes are of equal size), each scaled to unit mean square of the latent coordinate.
-    Their number is at most the rank of that fit: K - 1 for classes.
+    Their number is at most the rank of that fit: K - 1 for classes, summed over tasks. A missing
+    label is at the mean of its column in the first fit, and left out of the second.
     """
-    labelled = (Y != 0.0).any(axis=1)
-    centred = np.where(labelled[:, None], Y - Y[labelled].mean(axis=0), 0.0)
+    known = Y != 0.0
+    labelled = known.any(axis=1)
+    centred = Y - known * (Y.sum(axis=0) / np.maximum(known.sum(axis=0), 1.0))
     basis, size, _ = np.linalg.svd(centred, full_matrices=False)
     basis = basis[:, size > 1e-10 * max(size[0], 1.0)]
     directions, size, _ = np.linalg.svd(np.asarray(A.T @ basis), full_matrices=False)
@@ -169,9 +207,15 @@ def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) 
     Q = directions[:, : min(n_components, rank)]
     Z = np.asarray(A @ Q)[labelled]
     Q = Q / np.sqrt(np.mean(Z**2, axis=0))
-    rows = np.column_stack([np.ones(len(Z)), np.asarray(A @ Q)[labelled]])
-    precision = rows.T @ rows + settings.weight_precision * np.eye(rows.shape[1])
-    return SubspaceState(projection=Q, weights=np.linalg.solve(precision, rows.T @ Y[labelled]))
+    latent = np.asarray(A @ Q)
+    weights = np.empty((1 + Q.shape[1], Y.shape[1]))
+    patterns, pattern = np.unique(known, axis=1, return_inverse=True)
+    for index, some in enumerate(patterns.T):
+        rows = np.column_stack([np.ones(np.count_nonzero(some)), latent[some]])
+        precision = rows.T @ rows + settings.weight_precision * np.eye(rows.shape[1])
+        own = pattern == index
+        weights[:, own] = np.linalg.solve(precision, rows.T @ Y[some][:, own])
+    return SubspaceState(projection=Q, weights=weights)
 
 
 def fit_subspace(
@@ -261,7 +305,7 @@ def weight_covariance(
     own = curvature(state, A, Y, settings)
     rows = np.column_stack([np.ones(len(Z)), Z])
     precision = np.einsum("nc,np,nq->cpq", own, rows, rows, optimize=True)
-    precision += settings.penalty(k) * np.eye(1 + k)
+    precision += settings.penalty(k, len(precision)).T[:, :, None] * np.eye(1 + k)
     spread = settings.latent_variance * own.sum(axis=0)
     precision[:, 1:, 1:] += spread[:, None, None] * np.eye(k)
     return inv_spd(precision, name="weight precision")[0]
@@ -269,12 +313,17 @@ def weight_covariance(
 
 def curvature(state: SubspaceState, A: Any, Y: FloatArray, settings: Settings) -> FloatArray:
     """C**2 w = C / D, or C p (1 - p): precision of each class score, (N, K)."""
-    if settings.multiclass:
-        square = settings.latent_variance * np.sum(state.weights[1:] ** 2, axis=0)
-        slope = np.abs(multiclass_hinge(state.scores(A), Y, square).slope)
-        return settings.cost * slope * (1.0 - slope)
-    _, root = _slack_and_root(state.scores(A), state.weights[1:], Y, settings.latent_variance)
-    return np.where(Y != 0.0, settings.cost / root, 0.0)
+    scores, found = state.scores(A), np.empty(Y.shape)
+    for block, multiclass in settings.blocks(Y.shape[1]):
+        eta, own = state.weights[1:, block], Y[:, block]
+        if multiclass:
+            square = settings.latent_variance * np.sum(eta**2, axis=0)
+            slope = np.abs(multiclass_hinge(scores[:, block].copy(), own, square).slope)
+            found[:, block] = settings.cost * slope * (1.0 - slope)
+        else:
+            _, root = _slack_and_root(scores[:, block], eta, own, settings.latent_variance)
+            found[:, block] = np.where(own != 0.0, settings.cost / root, 0.0)
+    return found
 
 
 def score_variance(

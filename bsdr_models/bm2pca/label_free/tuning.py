@@ -33,18 +33,17 @@ def choose(
     groups: IntArray,
     *,
     variant: Variant,
-    exclusive: bool,
     rng: np.random.Generator,
     progressbar: bool,
     n_jobs: int | None = 1,
 ) -> Selection | None:
     """Compare the candidates of a grid; None if no sample can be held out.
 
-    ``groups`` (N,) is the class of each sample, -1 without; ``exclusive`` whether classes exclude
-    each other (:class:`bsdr_models.bm2pca.labels.Labels`).
+    ``groups`` is the class of each sample, -1 without, (N,), or (N, T) for several tasks
+    (:class:`bsdr_models.bm2pca.labels.Labels`).
     """
     index, folds = _assign_folds(task, groups, variant)
-    options: dict[str, Any] = {"exclusive": exclusive, "progressbar": progressbar, "n_jobs": n_jobs}
+    options: dict[str, Any] = {"progressbar": progressbar, "n_jobs": n_jobs}
     part = task.subset(index).reduced()
 
     def compare(grid: Grid, *, quick: bool) -> Selection | None:
@@ -71,7 +70,6 @@ def select_temperature(
     cost: float,
     groups: IntArray,
     *,
-    exclusive: bool,
     rng: np.random.Generator,
     progressbar: bool,
     n_jobs: int | None = 1,
@@ -97,7 +95,7 @@ def select_temperature(
         return sampling.make_posterior(sampled.draws).score_means(task.X[test])[None]
 
     index, folds = _assign_folds(task, groups, "paper")
-    options: dict[str, Any] = {"exclusive": exclusive, "progressbar": progressbar, "n_jobs": n_jobs}
+    options: dict[str, Any] = {"progressbar": progressbar, "n_jobs": n_jobs}
     return _select(scorer, task.subset(index), folds, rng, **options)
 
 
@@ -118,7 +116,6 @@ def _select(
     fold: IntArray,
     rng: np.random.Generator,
     *,
-    exclusive: bool,
     progressbar: bool,
     n_jobs: int | None,
 ) -> Selection | None:
@@ -134,7 +131,7 @@ def _select(
             scored,
             task.Y,
             fold,
-            exclusive=exclusive,
+            sizes=task.sizes,
             n_jobs=n_jobs,
             on_done=lambda scores: bar.update(),
         )
@@ -154,11 +151,8 @@ def path_scores(
 ) -> FloatArray:
     """Held-out class scores of every candidate, (G, M, K)."""
     if variant == "label_free":
-        found = [
-            label_free.path_scores(task, train, test, scales=grid.scales, cost=cost, quick=quick)
-            for cost in grid.costs
-        ]
-        return np.concatenate(found)
+        settings: dict[str, Any] = {"scales": grid.scales, "costs": grid.costs}
+        return label_free.path_scores(task, train, test, quick=quick, **settings)
     sweeps = grid.sweeps or (CONVERGED,)
     options: dict[str, Any] = {"costs": grid.costs, "sweeps": sweeps, "rng": rng}
     return paper.path_scores(task, train, test, **options)

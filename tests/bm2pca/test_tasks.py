@@ -1,0 +1,543 @@
+"""Several tasks with one subspace and missing labels: objective, folds, predictions and trees."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import optimize
+from scipy.special import logsumexp, softmax
+from sklearn.datasets import load_iris
+from sklearn.metrics import log_loss
+
+import bsdr_models
+from bsdr_models import BM2PCAClassifier, plots, select_task
+from bsdr_models.bm2pca import selection
+from bsdr_models.bm2pca.label_free import fit as label_free
+from bsdr_models.bm2pca.label_free import subspace as ss
+from bsdr_models.bm2pca.labels import encode
+from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.task import Task
+from bsdr_models.numerics.folds import assign_folds
+from bsdr_models.numerics.temperature import fit_temperature
+
+SIZES = (3, 1, 4)
+FORMS = {
+    "label_free": {},
+    "label_free_one_vs_rest": {"loss__strategy": "one_vs_rest"},
+    "paper": {"variant": "paper"},
+    "paper_one_vs_rest": {"variant": "paper", "loss__strategy": "one_vs_rest"},
+    "gibbs": {
+        "variant": "paper",
+        "inference": "gibbs",
+        "sampling__draws": 30,
+        "sampling__tune": 30,
+        "sampling__chains": 2,
+    },
+}
+every_form = pytest.mark.parametrize("form", FORMS)
+
+
+def make(form="label_free", **more):
+    """One candidate setting, uncalibrated unless said otherwise."""
+    few = {"optimization__n_sweeps": 4} if form.startswith("paper") else {}
+    fixed = {"loss__C": 3.0, "priors__metric_scale": 10.0, "loss__calibrate": False}
+    return BM2PCAClassifier(unlabeled=-1, random_state=0).set_params(
+        **{**fixed, **few, **FORMS[form], **more}
+    )
+
+
+def quiet_fit(model, X, Y):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "R-hat of the identified quantities")
+        warnings.filterwarnings("ignore", "the targets are not predictable")
+        return model.fit(X, Y)
+
+
+def hidden(Y, share, seed=0):
+    """Y with a share of the labels missing, and sample 0 without any; two of each class stay."""
+    rng = np.random.default_rng(seed)
+    mask = rng.random(Y.shape) < share
+    for column, own in zip(Y.T, mask.T, strict=True):
+        for label in np.unique(column):
+            own[np.flatnonzero(column == label)[-2:]] = False
+    mask[0] = True
+    return np.where(mask, -1, Y)
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Iris: the class, a linear function of the features above its median, and three ranges."""
+    X, y = load_iris(return_X_y=True)
+    order = np.random.default_rng(3).permutation(len(y))
+    size, ratio = X[:, 0] + X[:, 1], X[:, 2] - X[:, 0]
+    ranges = np.digitize(size, np.quantile(size, [1 / 3, 2 / 3])) + 5
+    return X[order], np.column_stack([y, 10 * (ratio > np.median(ratio)), ranges])[order]
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    cache = {}
+
+    def fit(form):
+        if form not in cache:
+            X, Y = data
+            cache[form] = quiet_fit(make(form), X[:80], hidden(Y[:80], 0.4))
+        return cache[form]
+
+    return fit
+
+
+# ----------------------------------------------------------------------------------- objective
+
+
+def problem(seed=0, n=30, d=6, r=3):
+    rng = np.random.default_rng(seed)
+    Y = []
+    for size in SIZES:
+        y = rng.integers(0, max(size, 2), n)
+        signs = 2.0 * np.eye(size)[y] - 1.0 if size > 1 else 2.0 * y[:, None] - 1.0
+        signs[rng.random(n) < 0.5] = 0.0
+        Y.append(signs)
+    state = ss.SubspaceState(
+        projection=rng.standard_normal((d, r)), weights=rng.standard_normal((1 + r, sum(SIZES)))
+    )
+    return rng.standard_normal((n, d)), np.concatenate(Y, axis=1), state
+
+
+def plain_objective(state, A, Y, settings):
+    """J by loops over samples and tasks: terms of missing labels are left out."""
+    C, v = settings.cost, settings.latent_variance
+    scores = A @ state.projection @ state.weights[1:] + state.weights[0]
+    square = v * np.sum(state.weights[1:] ** 2, axis=0)
+    total = -0.5 * settings.projection_precision * np.sum(state.projection**2)
+    total -= 0.5 * settings.weight_precision * np.sum(state.weights[1:] ** 2)
+    for own in np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1]):
+        all_classes = settings.multiclass and len(own) > 1
+        bias = ss.BIAS_PRECISION if all_classes else settings.weight_precision
+        total -= 0.5 * bias * np.sum(state.weights[0, own] ** 2)
+        for n in range(len(A)):
+            if not Y[n, own].any():
+                continue
+            if all_classes:
+                f, c = scores[n, own], Y[n, own].argmax()
+                wrong = np.arange(len(own)) != c
+                total -= C * (logsumexp(f + wrong + 0.5 * square[own]) - f[c])
+            else:
+                u = 1.0 - Y[n, own] * scores[n, own]
+                total -= C * np.sum(u + np.sqrt(u**2 + square[own]))
+    return total
+
+
+@pytest.mark.parametrize("multiclass", [False, True])
+def test_missing_labels_are_terms_left_out(multiclass):
+    A, Y, state = problem()
+    settings = ss.Settings(
+        cost=1.7,
+        latent_variance=0.02,
+        weight_precision=1.4,
+        multiclass=multiclass,
+        task_sizes=SIZES,
+    )
+    found, *slopes = ss.objective(state, A, Y, settings)
+    assert found == pytest.approx(plain_objective(state, A, Y, settings), rel=1e-12)
+
+    def value(point):
+        Q, H = np.split(point, [state.projection.size])
+        shaped = ss.SubspaceState(
+            projection=Q.reshape(state.projection.shape), weights=H.reshape(state.weights.shape)
+        )
+        return plain_objective(shaped, A, Y, settings)
+
+    point = np.concatenate([state.projection.ravel(), state.weights.ravel()])
+    expected = optimize.approx_fprime(point, value, 1e-7)
+    got = np.concatenate([slope.ravel() for slope in slopes])
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=2e-4)
+
+
+def test_curvature_of_a_task_is_that_of_the_task_alone():
+    A, Y, state = problem()
+    settings = ss.Settings(multiclass=True, task_sizes=SIZES)
+    found = ss.curvature(state, A, Y, settings)
+    ends = np.cumsum(SIZES)
+    for size, end in zip(SIZES, ends, strict=True):
+        own = slice(end - size, end)
+        alone = ss.SubspaceState(projection=state.projection, weights=state.weights[:, own])
+        one = replace(settings, multiclass=size > 1, task_sizes=())
+        expected = ss.curvature(alone, A, Y[:, own], one)
+        np.testing.assert_allclose(found[:, own], expected, rtol=1e-12)
+        assert not found[:, own][~Y[:, own].any(axis=1)].any()
+
+
+def test_samples_without_any_label_change_nothing(monkeypatch):
+    """Unless pseudo-labels are found."""
+    monkeypatch.setattr(label_free, "_pseudo_labels", lambda task, Y: Y)
+    A, Y, _ = problem(n=40)
+    Y[:10] = 0.0
+    task = Task(
+        X=A,
+        Y=Y,
+        sizes=SIZES,
+        multiclass=True,
+        n_components=4,
+        strategy="shared",
+        start="label",
+        priors=PAPER,
+    )
+    options = {"cost": 1.0, "scale": 10.0, "max_iter": 500}
+    every = label_free.fit_label_free(task, **options).posterior.score_means(A)
+    labelled = label_free.fit_label_free(
+        task.subset(np.arange(10, 40)), **options
+    ).posterior.score_means(A)
+    np.testing.assert_allclose(labelled, every, rtol=1e-4, atol=1e-4)
+
+
+def test_initial_values_leave_missing_labels_out():
+    """Weights of a task are ridge regressions on the samples that have its label."""
+    A, Y, _ = problem(n=60)
+    state = ss.initial_state(A, Y, 4, ss.Settings())
+    for size, end in zip(SIZES, np.cumsum(SIZES), strict=True):
+        own = slice(end - size, end)
+        some = Y[:, own].any(axis=1)
+        rows = np.column_stack([np.ones(some.sum()), A[some] @ state.projection])
+        expected = np.linalg.solve(rows.T @ rows + np.eye(5), rows.T @ Y[some, own])
+        np.testing.assert_allclose(state.weights[:, own], expected, rtol=1e-9)
+
+
+# ----------------------------------------------------------------------------- cross-validation
+
+
+def random_groups(n=80, seed=1):
+    """Classes of three tasks, most missing; class 5 of the last has one sample."""
+    rng = np.random.default_rng(seed)
+    groups = np.column_stack([rng.integers(0, k, n) for k in (2, 3, 5)])
+    groups[rng.random(groups.shape) < 0.6] = -1
+    groups[0] = -1
+    groups[7] = [0, 1, 5]
+    return groups
+
+
+def test_every_class_of_every_task_is_in_every_training_set():
+    for seed in range(20):
+        groups = random_groups(seed=seed)
+        keys = np.random.default_rng(seed).permutation(len(groups))
+        fold = assign_folds(groups, keys, n_folds=5)
+        assert fold[0] == fold[7] == -1
+        known = (groups >= 0).any(axis=1)
+        assert np.count_nonzero(fold[known] < 0) <= 3
+        sizes = np.bincount(fold[fold >= 0], minlength=5)
+        assert sizes.max() <= 1.5 * sizes.mean()
+        for own in groups.T:
+            present = set(own[own >= 0])
+            for number in range(5):
+                assert set(own[(fold != number) & (own >= 0)]) == present
+
+
+def test_order_of_tasks_and_samples_does_not_change_the_folds():
+    groups = random_groups()
+    keys = np.random.default_rng(0).permutation(len(groups))
+    fold = assign_folds(groups, keys, n_folds=5)
+    np.testing.assert_array_equal(assign_folds(groups[:, [2, 0, 1]], keys, n_folds=5), fold)
+    order = np.random.default_rng(1).permutation(len(groups))
+    again = assign_folds(groups[order], keys[order], n_folds=5)
+    np.testing.assert_array_equal(again, fold[order])
+
+
+def test_selection_scores_all_known_labels_at_the_temperature_of_their_task():
+    _, signs, _ = problem(n=200)
+    scores = np.random.default_rng(4).standard_normal((2, *signs.shape))
+    scores[1] += signs
+    fold = np.where(signs.any(axis=1), np.arange(200) % 5, -1)
+
+    def choose(values):
+        return selection.select(lambda train, test: values[:, test], signs, fold, sizes=SIZES)
+
+    found = choose(scores)
+    assert found.best == 1
+    total, right, count = 0.0, 0, 0
+    for index, (size, end) in enumerate(zip(SIZES, np.cumsum(SIZES), strict=True)):
+        own = slice(end - size, end)
+        some = signs[:, own].any(axis=1)
+        f, y = scores[1][some, own], signs[some, own]
+        y = y.argmax(axis=1) if size > 1 else (y[:, 0] > 0.0).astype(int)
+        f = f if size > 1 else np.column_stack([np.zeros(len(f)), f])
+        temperature = fit_temperature(f, y)
+        assert found.temperature[index] == pytest.approx(temperature, rel=1e-6)
+        total += log_loss(y, softmax(f / temperature, axis=1), normalize=False)
+        right, count = right + np.sum(f.argmax(axis=1) == y), count + len(y)
+    assert found.log_loss[1] == pytest.approx(total / count, rel=1e-9)
+    assert found.accuracy[1] == pytest.approx(right / count)
+    assert found.held_out.score == pytest.approx(-total / count, rel=1e-9)
+    spoilt = choose(np.where(signs == 0.0, 1e6, scores))
+    np.testing.assert_allclose(spoilt.log_loss, found.log_loss)
+
+
+def test_folds_go_on_until_every_task_has_enough_labels(monkeypatch):
+    monkeypatch.setattr(selection, "ENOUGH_SAMPLES", 20)
+    _, signs, _ = problem(n=100)
+    signs[20:, 3] = 0.0  # the second task has labels of the first samples only
+    fold, held_out = np.arange(100) % 5, []
+
+    def scorer(train, test):
+        held_out.append(test)
+        return np.zeros((1, len(test), signs.shape[1]))
+
+    selection.select(scorer, signs, fold, sizes=SIZES)
+    assert len(held_out) == 5
+
+
+def test_a_task_without_held_out_labels_is_not_calibrated(data):
+    X, Y = data
+    Y = np.column_stack([Y[:60, 0], np.full(60, -1)])
+    Y[3, 1], Y[4, 1] = 8, 9
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "class 8 has a single sample")
+        with pytest.warns(UserWarning, match="no label of task 1 can be held out"):
+            model = make(loss__calibrate=True).fit(X[:60], Y)
+    assert model.temperature_[1] == 1.0
+    assert np.isfinite(model.predict_log_proba(X)[1]).all()
+
+
+# ----------------------------------------------------------------------------------- estimator
+
+
+def test_one_column_is_the_ordinary_classifier(data):
+    X, Y = data
+    model = make(loss__calibrate=True).fit(X[:80], Y[:80, 0])
+    with pytest.warns(match="A column-vector y"):
+        column = make(loss__calibrate=True).fit(X[:80], Y[:80, :1])
+    np.testing.assert_allclose(column.predict_proba(X), model.predict_proba(X), rtol=1e-10)
+
+
+@pytest.mark.parametrize("form", ["label_free", "paper"])
+def test_order_of_tasks_does_not_matter(data, form):
+    """Up to the tolerance of the optimisation."""
+    X, Y = data
+    Y_train, order = hidden(Y[:80], 0.4), [2, 0, 1]
+    first = make(form, loss__calibrate=True, loss__C="cv").fit(X[:80], Y_train)
+    second = make(form, loss__calibrate=True, loss__C="cv").fit(X[:80], Y_train[:, order])
+    assert first.C_ == second.C_
+    for own, task in zip(second.predict_proba(X), order, strict=True):
+        np.testing.assert_allclose(own, first.predict_proba(X)[task], atol=2e-3)
+
+
+@every_form
+def test_predictions(data, fitted, form):
+    X, Y = data[0][80:], data[1][80:]
+    model = fitted(form)
+    assert [own.tolist() for own in model.classes_] == [[0, 1, 2], [0, 10], [5, 6, 7]]
+    proba, predicted = model.predict_proba(X), model.predict(X)
+    assert predicted.shape == Y.shape
+    for task, (p, log_p, f, classes) in enumerate(
+        zip(
+            proba,
+            model.predict_log_proba(X),
+            model.decision_function(X),
+            model.classes_,
+            strict=True,
+        )
+    ):
+        scores = np.column_stack([np.zeros(len(f)), f]) if f.ndim == 1 else f
+        np.testing.assert_allclose(p, softmax(scores, axis=1), rtol=1e-9)
+        np.testing.assert_allclose(np.exp(log_p), p, rtol=1e-12)
+        np.testing.assert_array_equal(predicted[:, task], classes[p.argmax(axis=1)])
+        assert np.mean(predicted[:, task] == Y[:, task]) > 0.6
+    mean, std = model.decision_function(X, return_std=True)
+    for own, same, spread in zip(mean, model.decision_function(X), std, strict=True):
+        np.testing.assert_allclose(own, same, rtol=1e-9)
+        assert (spread > 0.0).all()
+
+
+def test_score_leaves_missing_labels_out(data, fitted):
+    X, Y = data[0][80:], data[1][80:]
+    model = fitted("label_free")
+    right = model.predict(X) == Y
+    assert model.score(X, Y) == right.all(axis=1).mean()
+    part = np.where(np.arange(Y.size).reshape(Y.shape) % 2 == 0, Y, -1)
+    part[0] = -1
+    expected = (right | (part == -1)).all(axis=1)[1:]
+    assert model.score(X, part) == expected.mean()
+    weight = np.arange(len(Y)) + 1.0
+    weighted = np.average(expected, weights=weight[1:])
+    assert model.score(X, part, sample_weight=weight) == pytest.approx(weighted)
+    with pytest.raises(ValueError, match="y must have shape"):
+        model.score(X, Y[:, :2])
+
+
+def test_selected_settings_are_reused(data):
+    X, Y = data
+    model = make(loss__calibrate=True).fit(X[:80], Y[:80])
+    again = make().set_params(**model.selected_params()).fit(X[:80], Y[:80])
+    np.testing.assert_array_equal(again.temperature_, model.temperature_)
+    for own, other in zip(again.predict_proba(X), model.predict_proba(X), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-10)
+
+
+def test_names_and_classes_of_any_type(data):
+    """Columns of a frame name the tasks; text and numbers are not mixed up."""
+    X, Y = data
+    frame = pd.DataFrame(
+        {"species": np.array(["s", "ve", "vi"], dtype=object)[Y[:80, 0]], "size": Y[:80, 2]}
+    )
+    frame.loc[:30, "size"] = None
+    model = make(unlabeled=np.nan).fit(X[:80], frame)
+    predicted = model.predict(X)
+    assert set(predicted[:, 0]) <= {"s", "ve", "vi"}
+    assert set(predicted[:, 1]) <= {5, 6, 7}
+    tree = model.predict_idata(X[:80], frame.assign(size=Y[:80, 2]))
+    assert tree["predictions"]["task"].values.tolist() == ["species", "size"]
+    plots.plot_confusion(select_task(tree, "size"))
+    plots.plot_map(tree, label="size")
+
+
+def test_columns_of_zeros_and_ones_are_labels():
+    known = np.array([[0, 1, 1], [1, 0, -1], [0, 0, 0], [1, 1, 1]] * 2)
+    assert encode(known, -1).sizes == ()
+    assert encode(known, None).sizes == (1, 1, 3)
+    assert encode([["a", 1], ["b", 2]] * 2, None).classes[1].tolist() == [1, 2]
+
+
+ONE_CLASS = np.column_stack([np.arange(60) % 3, np.full(60, 4)])
+BAD = {
+    "one_class": (ONE_CLASS, {}, "task 1 of y: y has one class only, 4"),
+    "no_label": (np.where(ONE_CLASS == 4, -1, ONE_CLASS), {}, "task 1 of y has no label"),
+    "real": (ONE_CLASS + [0, 1] * np.arange(60)[:, None] / 7, {}, "task 1 of y: Unknown label"),
+    "all_missing": (np.full((60, 2), -1), {}, "every y equals unlabeled=-1"),
+    "missing": (np.where(ONE_CLASS == 4, np.nan, ONE_CLASS), {}, "Input y contains NaN"),
+    "temperatures": (
+        np.column_stack([np.arange(60) % 3, np.arange(60) % 4]),
+        {"loss__calibrate": (1.0, 2.0, 3.0)},
+        "calibrate has 3 entries, and y has 2",
+    ),
+}
+
+
+@every_form
+@pytest.mark.parametrize("case", BAD)
+def test_bad_tasks_are_refused_before_any_work(data, monkeypatch, form, case):
+    def refuse(*args, **kwargs):
+        raise AssertionError("work was done before the input was checked")
+
+    monkeypatch.setattr("bsdr_models.bm2pca.estimator.one_thread", refuse)
+    Y, arguments, match = BAD[case]
+    with pytest.raises(ValueError, match=match):
+        make(form, **arguments).fit(data[0][:60], Y)
+
+
+def test_invalid_temperatures_are_refused():
+    with pytest.raises(ValueError, match="positive finite numbers"):
+        make(loss__calibrate=(1.0, -2.0))
+
+
+def test_blocks(data, fitted):
+    dask = pytest.importorskip("dask.array")
+    X, model = data[0], fitted("label_free")
+    blocks = dask.from_array(X, chunks=(40, -1))
+    np.testing.assert_array_equal(model.predict(blocks).compute(), model.predict(X))
+    with pytest.raises(ValueError, match="several arrays"):
+        model.predict_proba(blocks)
+
+
+def test_arrays_on_disk(data, fitted, tmp_path):
+    zarr = pytest.importorskip("zarr")
+    X, model = data[0], fitted("label_free")
+    stored = zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(40, X.shape[1]))
+    for own, same in zip(model.predict_proba(stored), model.predict_proba(X), strict=True):
+        np.testing.assert_allclose(own, same, rtol=1e-10)
+    (mean, _), expected = (
+        model.decision_function(stored, return_std=True),
+        model.decision_function(X),
+    )
+    np.testing.assert_allclose(mean[2], expected[2], rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_tasks_of_one_subspace_help_each_other():
+    """Four tasks of three latent coordinates with few labels, beside nuisance directions."""
+    gains = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        latent = np.hstack([rng.standard_normal((600, 3)), 2.0 * rng.standard_normal((600, 5))])
+        X = latent @ rng.standard_normal((8, 40)) + 2.0 * rng.standard_normal((600, 40))
+        utility = 3.0 * np.einsum("nr,trk->ntk", latent[:, :3], rng.standard_normal((4, 3, 3)))
+        Y = (utility + rng.gumbel(size=utility.shape)).argmax(axis=2)
+        known = hidden(Y[:100], 0.7, seed)
+        together = quiet_fit(make(loss__calibrate=True), X[:100], known).predict_proba(X[100:])
+        for task, p in enumerate(together):
+            alone = quiet_fit(make(loss__calibrate=True), X[:100], known[:, task])
+            truth = Y[100:, task]
+            gains.append(log_loss(truth, alone.predict_proba(X[100:])) - log_loss(truth, p))
+    assert np.mean(gains) > 2.0 * np.std(gains) / np.sqrt(len(gains))
+
+
+# ----------------------------------------------------------------------------------- trees
+
+
+@every_form
+def test_trees(data, fitted, form, tmp_path):
+    X, Y = data[0][80:], data[1][80:]
+    model = fitted(form)
+    tree = model.predict_idata(X, Y)
+    group = tree["predictions"]
+    assert group["predicted"].dims == group["y"].dims == ("obs", "task")
+    assert group.sizes["outcome"] == 8
+    assert group["outcome"].values.tolist()[3:5] == ["1: 0", "1: 10"]
+    np.testing.assert_array_equal(group["predicted"], model.predict(X))
+    for task, p in enumerate(model.predict_proba(X)):
+        one = select_task(tree, task)["predictions"]
+        np.testing.assert_allclose(one["probability"], p, rtol=1e-12)
+        assert one["outcome"].values.tolist() == model.classes_[task].tolist()
+        np.testing.assert_array_equal(one["y"], Y[:, task])
+        counts = one["class_frequency"].values
+        assert counts.sum() == pytest.approx(1.0)
+    # Coefficients of a task give its predictions.
+    coef = select_task(model.idata_, 1)["posterior"]
+    assert coef["coef"].sizes["outcome"] == 2
+    index = select_task(model.idata_, 2)["fit"]["y_index"].values
+    known = hidden(data[1][:80], 0.4)[:, 2]
+    np.testing.assert_array_equal(index, np.where(known < 0, -1, known - 5))
+    model.idata_.to_netcdf(tmp_path / "tree.nc")
+    path = tmp_path / "model.skops"
+    model.save(path)
+    again = bsdr_models.load(path)
+    for own, same in zip(again.predict_proba(X), model.predict_proba(X), strict=True):
+        np.testing.assert_array_equal(own, same)
+    assert select_task(again.idata_, 2).equals(select_task(model.idata_, 2))
+
+
+def test_summary_and_display_name_the_tasks(fitted):
+    text = str(fitted("label_free").summary())
+    assert "task 1" in text
+    assert "task 2" in text
+    assert "text/html" in fitted("label_free")._repr_mimebundle_()
+
+
+def test_plots_are_of_one_task(data, fitted):
+    X, Y = data[0][80:], data[1][80:]
+    model = fitted("label_free")
+    tree = model.predict_idata(X, Y)
+    for label in (None, 0, 2):
+        assert model.plot_map(X, Y, label=label) is not None
+    with pytest.raises(ValueError, match="task must be one of"):
+        model.plot_map(X, Y, label="size")
+    for plot in (plots.plot_confusion, plots.plot_reliability, plots.plot_certainty):
+        with pytest.raises(ValueError, match="select_task"):
+            plot(tree)
+        assert plot(select_task(tree, 2)) is not None
+    with pytest.raises(ValueError, match="select_task"):
+        model.plot_features()
+    assert plots.plot_features(select_task(model.idata_, 0)) is not None
+    with pytest.raises(ValueError, match="not of several tasks"):
+        select_task(select_task(tree, 0), 0)
+    with pytest.raises(ValueError, match="a column for each of 3 tasks"):
+        model.predict_idata(X, Y[:, :2])
+
+
+def test_background_of_a_map_is_that_of_its_task(data):
+    X, Y = data
+    model = make(n_components=2).fit(X[:80], Y[:80])
+    for task, count in enumerate((3, 2, 3)):
+        grid = select_task(model.idata_, task)["fit"]["class_probability"]
+        assert grid.sizes["outcome"] == count
+        np.testing.assert_allclose(grid.sum("outcome"), 1.0, rtol=1e-9)
