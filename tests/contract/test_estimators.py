@@ -270,9 +270,9 @@ def test_grid_search(labelled, measured, kind):
     real = kind in (BSDRRegressor, BM2PCARegressor)
     options = {} if kind is MNPClassifier else {"random_state": 0}
     if kind not in (BSDRClassifier, BSDRRegressor):
-        options["max_iter"] = 30
+        options["max_iter" if kind is MNPClassifier else "optimization__max_iter"] = 30
     search = GridSearchCV(
-        kind(**options), GRIDS[kind], cv=2, scoring="r2" if real else "neg_log_loss"
+        kind().set_params(**options), GRIDS[kind], cv=2, scoring="r2" if real else "neg_log_loss"
     ).fit(*(measured if real else labelled))
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.best_estimator_.score(*(measured if real else labelled)) > (0.3 if real else 0.9)
@@ -392,7 +392,7 @@ def test_selected_settings_are_fitted_again_without_a_search(zoo, name):
     chosen = model.selected_params()
     again = clone(model).set_params(**chosen).fit(zoo.X, zoo.target(name))
     assert again.selected_params() == {name: chosen[name] for name in again.selected_params()}
-    assert not any(isinstance(getattr(again, name), str) for name in chosen)
+    assert not any(isinstance(again.get_params()[name], str) for name in chosen)
     if name in ("bsdr", "bm2pca", "bm2pca_paper"):  # nothing had to be held out
         assert np.isfinite(model.held_out_score_)
         assert np.isnan(again.held_out_score_)

@@ -52,8 +52,8 @@ CHOICES = {
         {**PAPER, "optimization__start": "random"},
     ),
     "MNPClassifier": (
-        {"optimization__max_iter": 4},
-        {"optimization__max_iter": 4, "standardize": False},
+        {"max_iter": 4},
+        {"max_iter": 4, "standardize": False},
     ),
     "BM2PCAClassifier": (
         {"optimization__n_sweeps": 3},
