@@ -81,7 +81,8 @@ def place(table: Table, task: Task, method: str) -> float | None:
         return float(task.n_components)
     if table.curve == "rows":
         return float(task.sizes[0])
-    at = (METHODS[method].configuration or {}).get(table.curve)
+    argument = {"C": "loss__C", "weight": "priors__weight"}[table.curve]
+    at = (METHODS[method].configuration or {}).get(argument)
     return None if at is None else float(at)
 
 

@@ -265,8 +265,8 @@ class Estimator(BaseEstimator, ABC):
             progressbar=self.progressbar,
         )
 
-    def _samples(self, X: Any) -> Any:
-        """New samples, validated and scaled."""
+    def _samples(self, X: Any, *, bounded: bool = True) -> Any:
+        """New samples, validated and scaled, with values as bounded as the model takes them."""
         check_is_fitted(self)
         return self._scaler.transform(validate_samples(self, X, reset=False))
 
@@ -384,11 +384,11 @@ class Estimator(BaseEstimator, ABC):
             and measures of outliers: ``t2``, ``q_residual``, ``tail_probability``
             (:mod:`bsdr_models.numerics.outliers`), or ``out_of_range`` of a mapping.
         """
-        samples, X = sample_labels(X), self._samples(X)
+        samples, given, X = sample_labels(X), self._samples(X, bounded=False), self._samples(X)
         return self._context.predictions_tree(
             self._spec,
             latent=self._embed(X),
-            values=self._predictions(X) | self._outliers(X),
+            values=self._predictions(X) | self._outliers(given),
             y=self._truth(y),
             samples=samples,
             inference_method=self._method,
@@ -617,8 +617,10 @@ class GaussianRegressor(RegressorMixin, LatentSpaceEstimator):
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of standardised outputs of scaled samples, each (M, K)."""
 
-    def _scale_outputs(self, y: Any, *, missing: bool = False) -> tuple[FloatArray, FloatArray]:
-        """Targets in their own units and standardised, each (N, K)."""
+    def _scale_outputs(
+        self, y: Any, *, missing: bool = False, standardize: bool = True
+    ) -> tuple[FloatArray, FloatArray]:
+        """Targets in their own units and as the model sees them, standardised or not: (N, K)."""
         y = read_numbers(y, missing=missing)
         self._one_output = y.ndim == 1
         Y = y.reshape(len(y), -1)
@@ -627,6 +629,8 @@ class GaussianRegressor(RegressorMixin, LatentSpaceEstimator):
         scaler = Scaler.fit(Y)
         if scaler.constant.any():
             raise ValueError(f"output {int(scaler.constant.argmax())} of y is constant")
+        if not standardize:
+            scaler = Scaler.identity(Y.shape[1])
         self._output_scaler = scaler
         self.y_mean_, self.y_scale_ = scaler.location, scaler.scale
         return Y, scaler.transform(Y)

@@ -310,7 +310,8 @@ def identified(
         )
     names = list(spec.identified)
     if spec.name == "bsdr" and "bias_centered" not in dataset:
-        names += ["bias", "noise_precision"]  # identified for multi-label and real outputs
+        # Identified for multi-label and real outputs.
+        names += ["bias", "noise_precision", "noise_scale"]
     found = {name: dataset[name] for name in names if name in dataset}
     if not found:
         raise ValueError(

@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -24,8 +24,10 @@ from bsdr_models.base import Estimator
 __all__ = ["load", "save"]
 
 # To raise when fitted attributes change; fields of dataclasses are compared automatically.
-SCHEMA = 4
+SCHEMA = 5
 HEADER = "bsdr_models.json"
+# Bytes of a member that is parsed as a whole. Arrays are members of their own.
+MAX_JSON = 2**26
 # Further trusted types of other packages.
 OTHERS = ("scipy.sparse._csr.csr_array",)
 
@@ -78,10 +80,7 @@ def _pack(estimator: Estimator) -> bytes:
         state["_tree"] = {
             node.path: node.to_dataset(inherit=False).to_dict(data="array") for node in tree.subtree
         }
-    out_of_core: Any = state.get("out_of_core")
-    if isinstance(path := getattr(out_of_core, "checkpoint", None), PurePath):
-        # Classes of paths depend on the platform.
-        state["out_of_core"] = replace(out_of_core, checkpoint=str(path))
+    _forget_checkpoint(state)
     try:
         contents = skops.io.dumps(stored, compression=ZIP_DEFLATED, compresslevel=1)
     except Exception as error:  # arguments of the user may have any type
@@ -100,6 +99,9 @@ def _unpack(contents: bytes) -> Estimator:
     with ZipFile(io.BytesIO(contents)) as archive:
         if HEADER not in archive.namelist():
             raise ValueError("it was not saved by bsdr_models")
+        for member in archive.infolist():
+            if member.filename.endswith(".json") and member.file_size > MAX_JSON:
+                raise ValueError(f"{member.filename} has {member.file_size} bytes")
         header = json.loads(archive.read(HEADER))
     classes = {name: _fields(name) for name in header["classes"]}
     if header["schema"] != SCHEMA or classes != header["classes"]:
@@ -112,10 +114,20 @@ def _unpack(contents: bytes) -> Estimator:
     if not isinstance(estimator, Estimator):
         raise ValueError(f"it holds a {type(estimator).__qualname__}")
     state: dict[str, Any] = estimator.__dict__
+    if hidden := [name for name in state if callable(getattr(type(estimator), name, None))]:
+        raise ValueError(f"it replaces the method {hidden[0]!r}")
+    _forget_checkpoint(state)
     if hasattr(type(estimator), "idata_"):
         groups = {key: xr.Dataset.from_dict(group) for key, group in state["_tree"].items()}
         state["_tree"] = xr.DataTree.from_dict(groups)
     return estimator
+
+
+def _forget_checkpoint(state: dict[str, Any]) -> None:
+    """Remove the path of a checkpoint: a file must not determine where later fits write."""
+    out_of_core: Any = state.get("out_of_core")
+    if getattr(out_of_core, "checkpoint", None) is not None:
+        state["out_of_core"] = replace(out_of_core, checkpoint=None)
 
 
 def _fields(name: str) -> list[str] | None:

@@ -223,10 +223,10 @@ def class_line(labels: Labels, counts: IntArray) -> Line:
     return "classes", f"{len(labels)}: {each}"
 
 
-def output_line(target: str, labels: Labels, y: np.ndarray) -> Line:
+def output_line(target: str, labels: Labels, y: np.ndarray, *, scaled: bool = True) -> Line:
     """Labels of a multi-label problem with their numbers of samples; or real outputs."""
     if target == "regression":
-        return "outputs", f"{len(labels)}, scaled to unit variance"
+        return "outputs", f"{len(labels)}, {'scaled to unit variance' if scaled else 'not scaled'}"
     on = (y > 0).sum(axis=0)
     return "labels", class_line(labels, on)[1]
 

@@ -124,7 +124,7 @@ def test_the_ascent_of_one_classifier_for_each_class(monkeypatch):
     }
     whole = BM2PCAClassifier().set_params(**settings).fit(X, y)
     assert whole.n_iter_ > 5
-    interrupt(monkeypatch, one_vs_rest_fit, "step", 1 + 3 + 2)  # in the second round
+    interrupt(monkeypatch, one_vs_rest_fit, "sweep", 1 + 3 + 2)  # in the second round
     model = BM2PCAClassifier().set_params(**settings).fit(X, y)
     assert_usable(model)
     np.testing.assert_array_equal(model.lower_bounds_, whole.lower_bounds_[:4])
@@ -145,7 +145,7 @@ def test_an_interrupt_of_the_first_population(monkeypatch, n_components):
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 def test_an_interrupt_while_settings_are_compared(monkeypatch, strategy):
     """An interrupted ascent does not measure its setting."""
-    module, name = (subspace, "objective") if strategy == "shared" else (one_vs_rest_fit, "step")
+    module, name = (subspace, "objective") if strategy == "shared" else (one_vs_rest_fit, "sweep")
     calls = interrupt(monkeypatch, module, name, 7)
     model = BM2PCAClassifier(loss=HingeLoss(strategy=strategy))
     with pytest.raises(KeyboardInterrupt):

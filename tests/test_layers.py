@@ -52,7 +52,7 @@ STEPS += tuple(
     )
 )
 STEPS += ("starts",)
-STEPS += ("likelihood", "sparse_likelihood", "criteria", "dynamics", "back_constraint")
+STEPS += ("likelihood", "sparse_likelihood", "criteria", "mcml", "dynamics", "back_constraint")
 STEPS += ("objective", "paper.paper_objective", "gp_classifier.*", "decoder", "latent_inference")
 NUMERICS = ("numerics.*",)
 CHECKS = ("checks", "frames", "unlabeled")

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import warnings
+from copy import copy
 from io import BytesIO
 from pathlib import Path
 from zipfile import ZipFile
@@ -510,13 +511,14 @@ def test_the_random_state_continues(kind, mnp, tmp_path):
     assert_same(back.random_state.normal(size=5), model.random_state.normal(size=5))
 
 
-def test_a_path_among_the_arguments(mnp, tmp_path):
+@pytest.mark.parametrize("kind", [Path, str])
+def test_the_path_of_a_checkpoint_is_not_in_the_file(kind, tmp_path):
     model = clone(VARIANTS["bsdr"][0]).set_params(sampling__draws=16, sampling__chains=1)
     X, y = features("dense"), targets("class", 30)[0]
-    model.fit(X, y).set_params(out_of_core__checkpoint=tmp_path / "fit")
+    model.fit(X, y).set_params(out_of_core__checkpoint=kind(tmp_path / "fit"))
     model.save(tmp_path / "model.skops")
-    back = bsdr_models.load(tmp_path / "model.skops")
-    assert Path(back.out_of_core.checkpoint) == model.out_of_core.checkpoint
+    assert model.out_of_core.checkpoint == kind(tmp_path / "fit")
+    assert bsdr_models.load(tmp_path / "model.skops").out_of_core.checkpoint is None
 
 
 def test_what_was_added_to_the_tree_is_kept(tmp_path):
@@ -823,11 +825,25 @@ def test_a_file_of_another_version(change, saved):
 def forge(path, payload, *classes):
     """A file with the right header around any object."""
     named = {name: persistence._fields(name) for name in classes}
-    header = {"version": "1", "schema": persistence.SCHEMA, "classes": named, "paths": []}
+    header = {"version": "1", "schema": persistence.SCHEMA, "classes": named}
     buffer = BytesIO(skops.io.dumps(payload))
     with ZipFile(buffer, "a") as archive:
         archive.writestr(persistence.HEADER, json.dumps(header))
     path.write_bytes(buffer.getvalue())
+
+
+def test_json_that_unpacks_to_more_than_a_model_holds(saved, monkeypatch):
+    """Of a hundred megabytes in a small file nothing is parsed."""
+    rewrite(saved, lambda members: members.update({persistence.HEADER: b" " * 10**6}))
+    monkeypatch.setattr(persistence, "MAX_JSON", 500_000)
+    assert_refused(saved, "bsdr_models.json has 1000000 bytes")
+
+
+def test_an_attribute_in_the_place_of_a_method(saved, mnp):
+    model = copy(mnp[0])
+    vars(model)["predict"] = None
+    model.save(saved)
+    assert_refused(saved, "it replaces the method 'predict'")
 
 
 def test_another_estimator_in_our_clothes(tmp_path):

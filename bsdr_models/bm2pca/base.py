@@ -43,6 +43,8 @@ class BaseBM2PCA(LatentSpaceEstimator):
     _spec = SPEC
     _learned: FitResult
     _scaler: Scaler | None  # type: ignore[assignment]
+    # Bound of scaled values of new samples, (P,), or None.
+    _largest: FloatArray | None = None
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_components": [COUNT]}
 
     def _validate(self, X: Any, y: Any) -> Rows:
@@ -112,14 +114,18 @@ class BaseBM2PCA(LatentSpaceEstimator):
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
         return self._scaler.transform(X)
 
-    def _samples(self, X: Any) -> Rows:
-        """New samples, validated, scaled, and imputed if the fit needs complete ones."""
+    def _samples(self, X: Any, *, bounded: bool = True) -> Rows:
+        """New samples, validated, scaled, bounded, and imputed if the fit needs complete ones."""
         check_is_fitted(self)
         X = validate_samples(self, X, reset=False, sparse=True)
         if issparse(X):
             X = finite_csr(X)
-            return X if self._scaler is None else self._scaler.transform(X.toarray())
+            if self._scaler is None:
+                return X
+            X = X.toarray()
         X = X if self._scaler is None else self._scaler.transform(X)
+        if bounded and self._largest is not None:
+            X = np.clip(X, -self._largest, self._largest)
         if np.isnan(X).any() and self._learned.factor_model is None:
             return self._completer.impute(X)
         return X

@@ -41,6 +41,7 @@ from bsdr_models.checks import (
 from bsdr_models.frames import sample_labels
 from bsdr_models.inference.datatree import Context
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
+from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.options import Sampling
 from bsdr_models.rng import RandomState
 from bsdr_models.tasks import outcome_names
@@ -158,6 +159,11 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     *Missing values.* NaN marks a missing value. The paper's variant integrates it out; the
     label-free one imputes it by a factor model of the features alone.
+
+    *Far-out values.* A standardised value of n training samples is at most :math:`\sqrt{n - 1}` in
+    magnitude. Values of new samples beyond are set to that bound, as the temperature was found by
+    samples that keep it: a feature that hardly varies in the training samples would otherwise
+    determine the class scores. Outlier measures and ``standardize=False`` have no such bound.
 
     *Samples without a label* contribute their features in the paper's variant.
 
@@ -278,6 +284,8 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         task = self._make_task(X, labels.signs, strategy=self._option("loss").strategy)
         multiclass = self._multiclass(X.shape, labels)
         self._observed = replace(task, sizes=labels.sizes, multiclass=multiclass)
+        if self._scaler is not None and self.standardize:  # as of the samples in cross-validation
+            self._largest = largest_scaled(X)
         if self.inference != "mean_field":
             sampling.check_samples(self._observed, f"inference={self.inference!r}")
         with one_thread(), self._fitting(X.shape):

@@ -1,12 +1,13 @@
 """Base class of the BSDR estimators: scaling, inference, embedding, trees."""
 
+from abc import abstractmethod
 from numbers import Real
 from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 import numpy as np
 import xarray as xr
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.base import LatentSpaceEstimator
@@ -27,10 +28,11 @@ from bsdr_models.checks import (
     units_of_samples,
     warn_not_converged,
 )
-from bsdr_models.frames import validate_samples
+from bsdr_models.frames import sample_labels, validate_samples
 from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import relevance
+from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import COUNT, Number, Sampling
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.summary import SummaryParts
@@ -352,6 +354,39 @@ class BaseBSDR(LatentSpaceEstimator):
         self.interrupted_ = bool(self._tree.attrs.get("interrupted", 0))
         self.converged_ = sampling.warn_unless_converged(self._tree)
         self._set_components(fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())
+
+    @classmethod
+    def _from_posterior(
+        cls, tree: xr.DataTree, X: Any, y: Any, *, target: Target, latent_scale: float
+    ) -> Self:
+        """A fitted estimator from draws of a model of the user, see the subclasses."""
+        draws = trees.read_draws(tree, target)
+        r = draws["projection"].shape[3]
+        model = cls(n_components=r, variant="paper", inference="nuts", standardize=False)
+        samples, X = sample_labels(X), model._samples_of_fit(X)
+        targets, context = model._read_given(y)
+        check_consistent_length(X, targets)
+        trees.check_draws(draws, n_features=X.shape[1], n_labels=len(context["labels"]))
+        if not 0.0 <= latent_scale < np.inf:
+            raise ValueError(f"latent_scale must be a finite number, not below 0: {latent_scale!r}")
+        model._scaler = Scaler.identity(X.shape[1])
+        config = model._config()
+        del config["priors"]
+        config["sampling"]["tune"] = None
+        model._set_context(
+            X,
+            targets,
+            target=target,
+            config=config,
+            samples=samples,
+            **context,
+        )
+        model._set_draws(tree, draws, float(latent_scale))
+        return model
+
+    @abstractmethod
+    def _read_given(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        """Targets of a model of the user as its arrays, and what the context holds of them."""
 
     def _set_draws(
         self, tree: xr.DataTree, draws: dict[str, FloatArray], latent_scale: float

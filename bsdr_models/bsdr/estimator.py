@@ -18,13 +18,12 @@ from bsdr_models.block_sources import (
     make_blocks,
     read_block_labels,
 )
-from bsdr_models.bsdr import laplace_blocks, trees
+from bsdr_models.bsdr import laplace_blocks
 from bsdr_models.bsdr.base import BaseBSDR
 from bsdr_models.bsdr.partial_fit import PartialFit
 from bsdr_models.checks import check_classes, check_variation, encode_labels, one_thread
 from bsdr_models.frames import require_targets, sample_labels
 from bsdr_models.inference.datatree import output_attrs
-from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.unlabeled import read_labels
 
 
@@ -243,7 +242,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         BSDRClassifier
             With the paper's probit for predictions, linear pooling, and all draws in ``idata_``,
             whose components are aligned by signed permutations. Other groups and variables of the
-            tree are kept there.
+            tree are kept there as they are.
 
         Raises
         ------
@@ -269,30 +268,11 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         >>> model.predict_proba(X).shape
         (150, 3)
         """
-        draws = trees.read_draws(tree)
-        r = draws["projection"].shape[3]
-        model = cls(n_components=r, variant="paper", inference="nuts", standardize=False)
-        samples, (X, y) = sample_labels(X), (model._samples_of_fit(X), read_labels(y))
-        check_consistent_length(X, y)
-        model.classes_, index = encode_labels(column_or_1d(y, warn=True))
-        trees.check_draws(draws, n_features=X.shape[1], n_labels=len(model.classes_))
-        if not 0.0 <= latent_scale < np.inf:
-            raise ValueError(f"latent_scale must be a finite number, not below 0: {latent_scale!r}")
-        one = np.ones(X.shape[1])
-        model._scaler = Scaler(peak=one, mean=0.0 * one, std=one, constant=one == 0.0)
-        config = model._config()
-        del config["priors"]
-        config["sampling"]["tune"] = None
-        model._set_context(
-            X,
-            index,
-            target="multiclass",
-            labels=model.classes_,
-            config=config,
-            samples=samples,
-        )
-        model._set_draws(tree, draws, float(latent_scale))
-        return model
+        return cls._from_posterior(tree, X, y, target="multiclass", latent_scale=latent_scale)
+
+    def _read_given(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        self.classes_, index = encode_labels(column_or_1d(read_labels(y), warn=True))
+        return index, {"labels": self.classes_}
 
     def _fit_blocks(self, X: Any, y: Any) -> Self:
         """Fit to classes, with samples in blocks."""
@@ -432,18 +412,75 @@ progressbar, random_state
         require_targets(self, y)
         samples = sample_labels(X)
         X = self._samples_of_fit(X)
-        given, Y = self._scale_outputs(y)
+        Y, context = self._read_outputs(y, standardize=True)
         check_consistent_length(X, Y)
+        return self._fit(X, Y, target="regression", samples=samples, **context)
+
+    @classmethod
+    def from_posterior(
+        cls, tree: xr.DataTree, X: Any, y: Any, *, latent_scale: float = 0.0
+    ) -> Self:
+        """A fitted regressor from draws of a model that was declared or changed by hand.
+
+        Parameters
+        ----------
+        tree : xarray.DataTree
+            From ``pymc.sample``. Group ``posterior`` needs ``projection`` (chain, draw, feature,
+            component), ``weights`` (chain, draw, component, outcome), ``bias`` (chain, draw,
+            outcome), and either ``noise_scale``, the standard deviation of the noise, or
+            ``noise_precision`` (chain, draw, outcome), in this order of their own axes, whatever
+            the names of these.
+        X : array-like of shape (n_samples, n_features)
+            Training samples as the model has seen them. They are not scaled again, nor are new
+            samples.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their outputs as the model has seen them, in whose units predictions are:
+            ``y_mean_`` is 0 and ``y_scale_`` is 1.
+        latent_scale : float, default=0
+            Standard deviation of the latent coordinates around the projection: 0 for the
+            hierarchical model, ``priors.latent_scale`` for the paper's.
+
+        Returns
+        -------
+        BSDRRegressor
+            With all draws in ``idata_``, whose components are aligned by signed permutations. Other
+            groups and variables of the tree are kept there as they are.
+
+        Raises
+        ------
+        TypeError
+            If `tree` is not a DataTree.
+        ValueError
+            If variables are missing, not finite or do not fit X and y, the noise is not positive
+            or given twice, or an output is constant.
+
+        Examples
+        --------
+        >>> import pymc as pm
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sklearn.preprocessing import scale
+        >>> from bsdr_models import BSDRRegressor
+        >>> from bsdr_models.bsdr import build_model
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> X, y = scale(X), scale(y)
+        >>> with build_model(X, y, n_components=1, target="regression"):
+        ...     tree = pm.sample_prior_predictive(20, random_seed=0)
+        >>> tree["posterior"] = tree["prior"]  # pm.sample takes longer
+        >>> model = BSDRRegressor.from_posterior(tree, X, y)
+        >>> mean, std = model.predict(X, return_std=True)
+        >>> mean.shape, std.shape
+        ((442,), (442,))
+        """
+        return cls._from_posterior(tree, X, y, target="regression", latent_scale=latent_scale)
+
+    def _read_given(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        return self._read_outputs(y, standardize=False)
+
+    def _read_outputs(self, y: Any, *, standardize: bool) -> tuple[FloatArray, dict[str, Any]]:
+        """Outputs as the model sees them, (N, K), and what the context holds of them."""
+        given, Y = self._scale_outputs(y, standardize=standardize)
         labels = np.array([f"y{i}" for i in range(Y.shape[1])])
-        return self._fit(
-            X,
-            Y,
-            target="regression",
-            labels=labels,
-            given=given,
-            samples=samples,
-            attrs=output_attrs(self._output_scaler),
-        )
+        return Y, {"labels": labels, "given": given, "attrs": output_attrs(self._output_scaler)}
 
     def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         found: tuple[FloatArray, FloatArray] = self._posterior.moments(X)

@@ -11,7 +11,9 @@ from bsdr_models.checks import R_HAT_LIMIT
 def summary_parts(model: Any) -> summary.SummaryParts:
     """Summary of a fitted estimator."""
     context = model._context
+    of_user = "priors" not in context.config  # draws of a model of the user
     scaling = "each scaled to unit variance" if context.config["standardize"] else "centred"
+    scaling = "not scaled" if of_user else scaling
     shape = (context.n_samples or len(context.X), context.X.shape[1])
     data = summary.data_lines(shape, scaler=model._scaler, scaling=scaling)
     if context.kept is not None:
@@ -20,11 +22,15 @@ def summary_parts(model: Any) -> summary.SummaryParts:
         counts = np.bincount(context.targets, minlength=len(context.labels))
         data.append(summary.class_line(context.labels, counts))
     else:
-        data.append(summary.output_line(context.target, context.labels, context.y))
+        data.append(
+            summary.output_line(context.target, context.labels, context.y, scaled=not of_user)
+        )
     if context.variant == "hierarchical":
         return _hierarchical(model, data)
     sections = {
-        "model": [("prior", f"{context.projection_prior} projection")],
+        "model": [
+            ("prior", "of the user" if of_user else f"{context.projection_prior} projection")
+        ],
         "data": data,
         "fit": [],
         "latent space": [

@@ -22,6 +22,8 @@ from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
 
+# Noise of real targets, in the paper's model and in the hierarchical one.
+NOISE = ("noise_precision", "noise_scale")
 # Draws of a mean-field fit.
 N_DRAWS = 500
 # Random perturbation of log likelihoods of labels, in nats. They are equal for all draws that are
@@ -372,8 +374,11 @@ def draw_posterior(
     )
 
 
-def read_draws(tree: xr.DataTree) -> dict[str, FloatArray]:
-    """Draws of projection, weights and bias, (chain, draw, ...), from the tree of a sampler."""
+def read_draws(tree: xr.DataTree, target: Target) -> dict[str, FloatArray]:
+    """Draws (chain, draw, ...) of projection, weights and bias, from the tree of a sampler.
+
+    For real targets also of the noise, by one of the names `NOISE`.
+    """
     if not isinstance(tree, xr.DataTree):
         raise TypeError(f"expected an xarray.DataTree, got {type(tree).__name__}")
     if "posterior" not in tree.children:
@@ -381,8 +386,17 @@ def read_draws(tree: xr.DataTree) -> dict[str, FloatArray]:
             f"the tree has no group 'posterior'; its groups are {sorted(tree.children)}"
         )
     posterior = tree["posterior"].to_dataset()
+    ndims = {"projection": 4, "weights": 4, "bias": 3}
+    if target == "regression":
+        given = [name for name in NOISE if name in posterior.data_vars]
+        if len(given) != 1:
+            raise ValueError(
+                f"group 'posterior' needs exactly one of {' and '.join(NOISE)}, it has "
+                f"{'both' if given else 'neither'}"
+            )
+        ndims[given[0]] = 3
     draws = {}
-    for name, ndim in (("projection", 4), ("weights", 4), ("bias", 3)):
+    for name, ndim in ndims.items():
         if name not in posterior.data_vars:
             raise ValueError(f"group 'posterior' has no variable {name!r}")
         array = posterior[name]
@@ -393,22 +407,21 @@ def read_draws(tree: xr.DataTree) -> dict[str, FloatArray]:
         draws[name] = np.asarray(array.values, dtype=np.float64)
         if not np.isfinite(draws[name]).all():
             raise ValueError(f"posterior/{name} holds values that are not finite")
+        if name in NOISE and not (draws[name] > 0.0).all():
+            raise ValueError(f"posterior/{name} holds values that are not positive")
     return draws
 
 
 def check_draws(draws: Mapping[str, FloatArray], *, n_features: int, n_labels: int) -> None:
-    """Raise ValueError if draws do not fit the samples and classes."""
+    """Raise ValueError if draws do not fit the samples and their classes or outputs."""
     r = draws["projection"].shape[3]
-    expected = {
-        "projection": (n_features, r),
-        "weights": (r, n_labels),
-        "bias": (n_labels,),
-    }
-    for name, shape in expected.items():
-        if draws[name].shape[2:] != shape:
+    expected = {"projection": (n_features, r), "weights": (r, n_labels)}
+    for name, values in draws.items():
+        shape = expected.get(name, (n_labels,))
+        if values.shape[2:] != shape:
             raise ValueError(
-                f"posterior/{name} has shape {draws[name].shape[2:]} in each draw, expected "
-                f"{shape}: features by components by classes"
+                f"posterior/{name} has shape {values.shape[2:]} in each draw, expected {shape}, "
+                f"for {n_features} features, {r} components and {n_labels} classes or outputs"
             )
 
 

@@ -17,6 +17,7 @@ trace_ratio     :math:`tr(S_b^{-1} S_w)`                     eq. (13)
 inverse_trace   :math:`1 / tr(S_w^{-1} S_b)`                 eq. (12)
 total           :math:`tr(S_t^{-1} S_w)`                     -
 local_fisher    :math:`tr(S_{lb}^{-1} S_{lw})`               -
+mcml            :mod:`~bsdr_models.dgplvm.mcml`              -
 =============== ============================================ ==================
 
 The local matrices [2]_ weight pairs of samples by an affinity :math:`A_{ij} \in [0, 1]` of their
@@ -32,8 +33,8 @@ features,
 and A = 1 gives :math:`S_w` and :math:`S_b`. Distant samples of a class may stay apart, and there
 may be more components than classes less one.
 
-All four are functions of the generalised eigenvalues of the between-class and total matrices, and
-so invariant under :math:`X \to XQ + 1b^\top` for every invertible Q.
+All but mcml are functions of the generalised eigenvalues of the between-class and total matrices,
+and so invariant under :math:`X \to XQ + 1b^\top` for every invertible Q.
 
 References
 ----------
@@ -51,8 +52,9 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dgplvm.mcml import MCMLCriterion
 
-type CriterionName = Literal["trace_ratio", "inverse_trace", "total", "local_fisher"]
+type CriterionName = Literal["trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"]
 NAMES: tuple[str, ...] = get_args(CriterionName.__value__)
 
 # A matrix is singular if an eigenvalue is below this share of the largest.
@@ -61,10 +63,10 @@ _SINGULAR = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criterion:
-    """A criterion for given labels: latent (N, R) -> (J, dJ/dlatent).
+    """A criterion of scatter matrices for given labels: latent (N, R) -> (J, dJ/dlatent).
 
     name
-        One of `NAMES`.
+        One of `NAMES` but ``"mcml"``.
     n_samples
         N, unlabelled samples included.
     order
@@ -213,15 +215,16 @@ def make_criterion(
     n_labels: int,
     *,
     affinity: FloatArray | sparse.sparray | sparse.spmatrix | None = None,
-) -> Criterion:
+) -> Criterion | MCMLCriterion:
     """A criterion for given labels.
 
-    An evaluation costs O(N R^2), and for local_fisher also O(R) per non-zero of the affinity.
+    An evaluation costs O(N R^2), for local_fisher also O(R) per non-zero of the affinity, and for
+    mcml O(R) per pair of samples.
 
     Parameters
     ----------
     name : str
-        'trace_ratio', 'inverse_trace', 'total' or 'local_fisher'.
+        'trace_ratio', 'inverse_trace', 'total', 'local_fisher' or 'mcml'.
     y_index : (N,)
         Class of each sample, below ``n_labels``; -1 without a label.
     n_labels : int
@@ -249,6 +252,8 @@ def make_criterion(
     if len(present) < 2:
         raise ValueError(f"a criterion needs samples of at least two classes, got {len(present)}")
     n = len(y_index)
+    if name == "mcml":
+        return MCMLCriterion(n_samples=n, order=order, counts=counts)
     if affinity is None:
         return Criterion(name=name, n_samples=n, order=order, counts=counts)
     if affinity.shape != (n, n):

@@ -46,6 +46,12 @@ class Scaler:
             constant=constant,
         )
 
+    @classmethod
+    def identity(cls, n_columns: int) -> "Scaler":
+        """Scaler that leaves so many columns unchanged."""
+        one = np.ones(n_columns)
+        return cls(peak=one, mean=0.0 * one, std=one, constant=one == 0.0)
+
     def transform(self, X: FloatArray) -> FloatArray:
         """Scale samples, (M, P).
 
@@ -90,6 +96,20 @@ class Scaler:
     def scale(self) -> FloatArray:
         """Divisor in original units, (P,); 1 for constant columns."""
         return np.where(self.constant, 1.0, self.std * self.peak)
+
+
+def largest_scaled(X: FloatArray) -> FloatArray:
+    """Largest magnitude that a standardised column of as many observed values can have, (P,).
+
+    It is sqrt(n - 1), if one of n values differs from all others [1]_.
+
+    References
+    ----------
+    .. [1] P. A. Samuelson (1968). How deviant can you be? Journal of the American Statistical
+           Association 63(324), 1522-1525.
+    """
+    count = (~np.isnan(X)).sum(axis=0)
+    return np.sqrt(np.maximum(count - 1.0, 0.0))
 
 
 def _moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:

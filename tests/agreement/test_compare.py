@@ -28,12 +28,7 @@ def ten_fold(n_components, X, y):
     found = np.empty(len(y))
     for rest, fold in StratifiedKFold(10, shuffle=True, random_state=0).split(X, y):
         model = (
-            BSDRClassifier(
-                n_components,
-                random_state=1,
-            )
-            .set_params(**PLAIN)
-            .fit(X[rest], y[rest])
+            BSDRClassifier(n_components, random_state=1).set_params(**PLAIN).fit(X[rest], y[rest])
         )
         found[fold] = model.predict_log_proba(X[fold])[np.arange(len(fold)), y[fold]]
     return found
@@ -41,15 +36,7 @@ def ten_fold(n_components, X, y):
 
 def test_leave_one_out_is_what_refits_find():
     X, y = load_wine(return_X_y=True)
-    tree = (
-        BSDRClassifier(
-            1,
-            random_state=0,
-        )
-        .set_params(**PLAIN)
-        .fit(X, y)
-        .idata_
-    )
+    tree = BSDRClassifier(1, random_state=0).set_params(**PLAIN).fit(X, y).idata_
     found = loo(tree)
     gap = found.elpd_i.values - ten_fold(1, X, y)
     # Ten folds learn from a tenth less: they are lower by about half a nat here.
@@ -66,15 +53,7 @@ def test_five_digits_need_more_than_one_component(tmp_path):
     X = X[:, X.std(axis=0) > 0.0]
     compared = {}
     for r in (1, 2, 3, 4):
-        tree = (
-            BSDRClassifier(
-                r,
-                random_state=0,
-            )
-            .set_params(**PLAIN)
-            .fit(X, y)
-            .idata_
-        )
+        tree = BSDRClassifier(r, random_state=0).set_params(**PLAIN).fit(X, y).idata_
         tree.to_netcdf(tmp_path / f"{r}.nc")
         compared[str(r)] = loo(az.from_netcdf(tmp_path / f"{r}.nc"))
     table = az.compare(compared, round_to="none")

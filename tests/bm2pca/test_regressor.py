@@ -309,7 +309,7 @@ def test_fitted_attributes(diabetes, diabetes_model):
     shift = model.transform(train) - scaled @ model.components_.T
     np.testing.assert_allclose(shift, np.tile(shift[:1], (200, 1)), atol=1e-9)
     config = json.loads(model.idata_.attrs["config"])
-    assert config["C"] == regression.COST
+    assert config["loss"]["C"] == regression.COST
 
 
 def test_arguments_are_used(diabetes):

@@ -212,9 +212,8 @@ def test_draws_of_a_tree_give_at_least_the_bound(name, target, wide):
     kind = BSDRRegressor if target == "regression" else BSDRClassifier
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="the targets are not predictable")
-        model = kind(2, variant="paper", random_state=0, **CONFIGURATIONS[name]).fit(
-            X, y[target] * 1
-        )
+        model = kind(2, variant="paper", random_state=0).set_params(**CONFIGURATIONS[name])
+        model.fit(X, y[target] * 1)
     tree = model.idata_
     stats = tree["sample_stats"]
     gain = (stats["log_p"] - stats["log_q"]).values.ravel() - model.lower_bounds_[-1]
@@ -254,13 +253,7 @@ def test_leave_one_out_of_saved_trees_has_a_large_pareto_k_for_mean_field(tmp_pa
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model = (
-                BSDRClassifier(
-                    1,
-                    variant="paper",
-                    inference=engine,
-                )
-                .set_params(**options)
-                .fit(X, y)
+                BSDRClassifier(1, variant="paper", inference=engine).set_params(**options).fit(X, y)
             )
         model.idata_.to_netcdf(tmp_path / f"{engine}.nc")
         trees[engine] = az.from_netcdf(tmp_path / f"{engine}.nc")

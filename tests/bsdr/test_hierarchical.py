@@ -786,12 +786,7 @@ def test_nuts_agrees_with_tempering(monkeypatch):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="pymc|pytensor|arviz")
             model = (
-                BSDRClassifier(
-                    2,
-                    inference=engine,
-                    pooling="linear",
-                    random_state=0,
-                )
+                BSDRClassifier(2, inference=engine, pooling="linear", random_state=0)
                 .set_params(**options)
                 .fit(X, y)
             )

@@ -267,14 +267,7 @@ def test_stream_of_few_samples_is_their_fit(data):
         {"inference": None, "sampling__chains": 2, "sampling__draws": 32, "pooling": 0.5},
     )
     model = fit_stream(*data, sizes=sizes, **more)
-    fitted = (
-        BSDRClassifier(
-            R,
-            random_state=model._stream.seed,
-        )
-        .set_params(**more)
-        .fit(*data)
-    )
+    fitted = BSDRClassifier(R, random_state=model._stream.seed).set_params(**more).fit(*data)
     assert model.idata_.attrs["inference_method"] == "smc"
     np.testing.assert_array_equal(model.predict_proba(data[0]), fitted.predict_proba(data[0]))
 

@@ -10,12 +10,22 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
-from bsdr_models import BSDRClassifier, BSDROptimization, BSDRRegressor, Priors, load, plots
-from bsdr_models.bsdr import predict, trees
+from bsdr_models import (
+    BSDRClassifier,
+    BSDROptimization,
+    BSDRRegressor,
+    Priors,
+    diagnose,
+    load,
+    plots,
+)
+from bsdr_models.bsdr import build_model, predict, trees
 from bsdr_models.bsdr.posterior import label_log_likelihood, regression_log_likelihood
-from bsdr_models.bsdr.priors import SAMPLING
+from bsdr_models.bsdr.predictive_check import predictive_check
+from bsdr_models.bsdr.priors import PAPER, SAMPLING
 from bsdr_models.bsdr.trees import align_components, draw_posterior
 from bsdr_models.inference import datatree
 
@@ -473,21 +483,14 @@ def gibbs():
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # short chains
-        model = (
-            BSDRClassifier(
-                2,
-                variant="paper",
-            )
-            .set_params(**options)
-            .fit(X, y)
-        )
+        model = BSDRClassifier(2, variant="paper").set_params(**options).fit(X, y)
     return model, (X - model.mean_) / model.scale_, np.asarray(y)
 
 
-def from_tree(tree, *arguments, **options):
+def from_tree(tree, *arguments, kind=BSDRClassifier, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # short chains
-        return BSDRClassifier.from_posterior(tree, *arguments, **options)
+        return kind.from_posterior(tree, *arguments, **options)
 
 
 def test_a_fit_from_draws_predicts_as_the_model_they_are_from(gibbs, tmp_path):
@@ -532,8 +535,190 @@ def test_draws_that_do_not_fit_are_refused(change, message, gibbs):
         from_tree(tree, X, y)
 
 
-def test_from_posterior_takes_trees():
+@pytest.mark.parametrize("kind", [BSDRClassifier, BSDRRegressor])
+def test_from_posterior_takes_trees(kind):
     with pytest.raises(TypeError, match=r"expected an xarray\.DataTree, got dict"):
-        BSDRClassifier.from_posterior({}, [[1.0]], [0])
+        kind.from_posterior({}, [[1.0]], [0])
     with pytest.raises(ValueError, match="no group 'posterior'"):
-        BSDRClassifier.from_posterior(xr.DataTree(), [[1.0]], [0])
+        kind.from_posterior(xr.DataTree(), [[1.0]], [0])
+
+
+@pytest.fixture(scope="module")
+def linear():
+    """Draws of a regression model, as arrays, with samples and outputs far from standardised."""
+    rng = np.random.default_rng(64)
+    size = (2, 30)
+    draws = {
+        "projection": rng.standard_normal((D, R)) + 0.1 * rng.standard_normal((*size, D, R)),
+        "weights": 8.0 * rng.standard_normal((R, K)) + rng.standard_normal((*size, R, K)),
+        "bias": 50.0 + rng.standard_normal((*size, K)),
+        "noise_scale": rng.uniform(2.0, 20.0, (*size, K)),
+    }
+    X = 3.0 + 2.0 * rng.standard_normal((N, D))
+    eta = X @ draws["projection"][0, 0] @ draws["weights"][0, 0] + 50.0
+    return draws, X, eta + 5.0 * rng.standard_normal((N, K))
+
+
+def tree_of_outputs(draws):
+    """A tree with names of the axes other than those of this package."""
+    axes = {"projection": ("gene", "axis"), "weights": ("axis", "trait")}
+    variables = {
+        name: (("chain", "draw", *axes.get(name, ("trait",))), values)
+        for name, values in draws.items()
+    }
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})
+
+
+@pytest.mark.parametrize("latent_scale", [0.0, 0.7])
+@pytest.mark.parametrize("noise", ["noise_scale", "noise_precision"])
+def test_a_regressor_from_draws_predicts_their_mixture(linear, noise, latent_scale):
+    draws, X, Y = linear
+    given = {name: draws[name] for name in ("projection", "weights", "bias")}
+    given[noise] = draws["noise_scale"] ** (1.0 if noise == "noise_scale" else -2.0)
+    tree = tree_of_outputs(given)
+    model = from_tree(tree, X, Y, kind=BSDRRegressor, latent_scale=latent_scale)
+
+    Q, W, b, sigma = (values.reshape(-1, *values.shape[2:]) for values in draws.values())
+    means = X @ Q @ W + b[:, None]  # (S, N, K)
+    covs = latent_scale**2 * np.swapaxes(W, 1, 2) @ W + sigma[:, None] ** 2 * np.eye(K)
+    variance = np.einsum("skk->k", covs) / len(covs) + means.var(axis=0)
+    mean, std = model.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, means.mean(axis=0), rtol=1e-10)
+    np.testing.assert_allclose(std, np.sqrt(variance), rtol=1e-10)
+    expected = [
+        multivariate_normal(cov=cov).logpdf(Y - mean) for mean, cov in zip(means, covs, strict=True)
+    ]
+    tree = model.idata_
+    np.testing.assert_allclose(
+        tree["log_likelihood/y"], np.reshape(expected, (2, 30, N)), rtol=1e-9
+    )
+    np.testing.assert_allclose(tree["posterior/coef"], draws["projection"] @ draws["weights"])
+    np.testing.assert_array_equal(tree["posterior"][noise], given[noise])
+    np.testing.assert_array_equal(model.y_mean_, np.zeros(K))
+    np.testing.assert_array_equal(model.y_scale_, np.ones(K))
+    np.testing.assert_array_equal(tree["observed_data/y"], Y)
+    # By the law of large numbers, replicated outputs have the mean of the mixture.
+    drawn = predictive_check(tree, rng=np.random.default_rng(65))["posterior_predictive/y"]
+    error = np.sqrt(variance / len(covs))
+    assert np.abs((drawn.mean(("chain", "draw")) - mean) / error).max() < 4.5
+
+
+@pytest.mark.parametrize("n_outputs", [None, 1, K])
+def test_everything_after_a_fit_takes_a_regressor_from_draws(linear, headless, n_outputs, tmp_path):
+    draws, X, Y = linear
+    k = n_outputs or 1
+    y = Y[:, 0] if n_outputs is None else Y[:, :k]
+    given = {n: values if n == "projection" else values[..., :k] for n, values in draws.items()}
+    tree = tree_of_outputs(given)
+    tree["warmup"] = xr.DataTree(xr.Dataset({"note": 1}))
+    tree["posterior/slope"] = xr.DataArray(np.ones((2, 30)), dims=("chain", "draw"))
+    frame = pd.DataFrame(X, columns=FEATURES)
+    model = from_tree(tree, frame, y, kind=BSDRRegressor)
+    assert model.predict(frame).shape == y.shape
+    assert model.transform(frame).shape == (N, R)
+    assert {"warmup", "fit", "log_likelihood"} <= set(model.idata_.children)
+    assert "slope" in model.idata_["posterior"]
+    assert model.idata_["posterior"].coords["outcome"].values.tolist() == [
+        f"y{i}" for i in range(k)
+    ]
+    assert model.idata_["posterior"].coords["feature"].values.tolist() == FEATURES
+    assert model.plot_map(frame, y).has_data()
+    plots.plot_features(model.idata_)
+    summary = model.summary().sections
+    assert ("outputs", f"{k}, not scaled") in summary["data"]
+    assert ("features", f"{D}, not scaled") in summary["data"]
+    assert ("prior", "of the user") in summary["model"]
+    assert "noise_scale" in str(diagnose(model.idata_))
+    with pytest.raises(AttributeError, match="model of the user"):
+        _ = model.model_
+    model.save(tmp_path / "draws.skops")
+    again = load(tmp_path / "draws.skops")
+    for one, other in zip(
+        again.predict(frame, return_std=True), model.predict(frame, return_std=True), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.pop("noise_scale"), "noise_precision and noise_scale, it has neither"),
+        (lambda d: d.update(noise_precision=d["noise_scale"]), "it has both"),
+        (lambda d: d.pop("bias"), "no variable 'bias'"),
+        (lambda d: d.update(noise_scale=d["noise_scale"][..., 0]), "posterior/noise_scale has dim"),
+        (lambda d: d.update(noise_scale=0.0 * d["noise_scale"]), "noise_scale holds .* not posit"),
+        (lambda d: d.update(noise_scale=np.inf * d["noise_scale"]), "noise_scale holds .* finite"),
+        (lambda d: d.update(bias=d["bias"][..., :1]), r"posterior/bias has shape \(1,\)"),
+    ],
+)
+def test_draws_that_do_not_fit_outputs_are_refused(change, message, linear):
+    draws, X, Y = linear
+    draws = dict(draws)
+    change(draws)
+    variables = {
+        name: (("chain", "draw", *(f"{name}_{i}" for i in range(values.ndim - 2))), values)
+        for name, values in draws.items()
+    }
+    tree = xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})
+    with pytest.raises(ValueError, match=message):
+        from_tree(tree, X, Y, kind=BSDRRegressor)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X, Y: (X, Y[:, :2]), r"weights has shape \(2, 3\) .*, expected \(2, 2\)"),
+        (lambda X, Y: (X[:, 1:], Y), r"projection has shape \(5, 2\) .*, expected \(4, 2\)"),
+        (lambda X, Y: (X[1:], Y), "inconsistent numbers of samples"),
+        (lambda X, Y: (X, 0.0 * Y), "output 0 of y is constant"),
+        (lambda X, Y: (X, np.where(Y > 0.0, np.nan, Y)), "NaN"),
+    ],
+)
+def test_outputs_that_do_not_fit_draws_are_refused(change, message, linear):
+    draws, X, Y = linear
+    with pytest.raises(ValueError, match=message):
+        from_tree(tree_of_outputs(draws), *change(X, Y), kind=BSDRRegressor)
+    with pytest.raises(ValueError, match="latent_scale must be a finite number"):
+        from_tree(tree_of_outputs(draws), X, Y, kind=BSDRRegressor, latent_scale=-1.0)
+
+
+def test_the_warning_of_unmixed_draws_names_the_line_of_the_user(linear):
+    draws, X, Y = linear
+    shifted = draws["bias"] + [[[0.0]], [[9.0]]]  # chains disagree
+    tree = tree_of_outputs({**draws, "bias": shifted})
+    with pytest.warns(ConvergenceWarning, match="R-hat") as caught:
+        model = BSDRRegressor.from_posterior(tree, X, Y)
+    assert caught[0].filename == __file__
+    assert not model.converged_
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The effect of Potentials")  # the draws have it
+@pytest.mark.parametrize("variant", ["hierarchical", "paper"])
+def test_a_regressor_from_draws_of_a_changed_model(variant):
+    """Likelihood and predictions against those that PyMC computes itself."""
+    import pymc as pm
+
+    X, Y = toy("regression")
+    X, Y = (X - X.mean()) / X.std(), Y[:, :2] / 10.0
+    build = {"n_components": R, "variant": variant, "target": "regression"}
+    with build_model(X, Y, **build) as declared:
+        pm.Potential("sparse", -pm.math.abs(declared["coef"]).sum())
+        tree = pm.sample(
+            40, tune=100, chains=2, cores=1, random_seed=0, progressbar=False, nuts_sampler="pymc"
+        )
+        pm.compute_log_likelihood(tree, progressbar=False)
+    scale = 0.0 if variant == "hierarchical" else PAPER.latent_scale
+    model = from_tree(tree, X, Y, kind=BSDRRegressor, latent_scale=scale)
+    with declared:
+        # New latent coordinates of the same samples, which the outputs have not informed.
+        fresh = [] if variant == "hierarchical" else ["latent_offset"]
+        replicated = pm.sample_posterior_predictive(
+            tree, sample_vars=["y", *fresh], random_seed=1, progressbar=False
+        )["posterior_predictive/y"]
+    mean, std = model.predict(X, return_std=True)
+    error = std / np.sqrt(replicated.sizes["chain"] * replicated.sizes["draw"])
+    assert np.abs((replicated.mean(("chain", "draw")) - mean) / error).max() < 4.5
+    if variant == "hierarchical":  # the likelihood of the other is given the latent coordinates
+        expected = tree["log_likelihood/y"].sum("outcome")
+        np.testing.assert_allclose(model.idata_["log_likelihood/y"], expected, rtol=1e-9)

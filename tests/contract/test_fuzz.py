@@ -30,6 +30,7 @@ OPENINGS = (
     r"column \d+ holds values too large to compute with",
     r"output \d+ of y (is constant|has no target at all)",
     r"n_components(=\d+)? (must be|is too large)",
+    r"The 'n_components' parameter of ",
     r"X is not standardised, and ",
     r"\d+ components need more labelled samples",
     r"the centroids of all classes coincide",
@@ -89,6 +90,7 @@ CHOICES = {
         },
         {"priors__weight": 10.0, "optimization__max_iter": 3, "mapping__kind": "none"},
         {"priors__weight": 10.0, "optimization__max_iter": 3, "priors__criterion": "local_fisher"},
+        {"priors__weight": 10.0, "optimization__max_iter": 3, "priors__criterion": "mcml"},
         {"variant": "paper", "priors__weight": None, "optimization__max_iter": 3},
     ),
     "BSDRRegressor": (

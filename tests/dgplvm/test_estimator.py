@@ -20,6 +20,7 @@ FORMS = {
     "total": {"priors__criterion": "total"},
     "inverse_trace": {"priors__criterion": "inverse_trace"},
     "local_fisher": {"priors__criterion": "local_fisher"},
+    "mcml": {"priors__criterion": "mcml"},
     "laplace": {"optimization__approximation": "laplace"},
     "reuse": {"priors__reuse_kernel": True},
     "paper": {"variant": "paper", "optimization__max_iter": 100},

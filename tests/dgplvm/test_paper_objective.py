@@ -263,7 +263,7 @@ def test_invalid_settings_raise():
 def test_other_criteria_and_sequences():
     X, y = wine(24)
     sequence = np.arange(24) // 6
-    for criterion in ("total", "local_fisher", "inverse_trace"):
+    for criterion in ("total", "local_fisher", "inverse_trace", "mcml"):
         fit = fit_paper(
             X, y, 3, n_components=3, weight=10.0, criterion=criterion, spherical=1.0,
             sequence=sequence, starts=["pca"], rng=rng_of(12), max_iter=30,

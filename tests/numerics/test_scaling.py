@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.numerics.scaling import Scaler, largest_scaled
 
 
 def exact(column):
@@ -52,6 +52,16 @@ def test_centring_alone():
     scaler = Scaler.fit(X, standardize=False)
     np.testing.assert_allclose(scaler.transform(X), X - X.mean(axis=0), atol=1e-13)
     np.testing.assert_allclose(scaler.scale, 1.0)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1.0, 1e90])
+def test_identity(size):
+    X = np.random.default_rng(4).normal(3.0, 5.0, (9, 2)) * size
+    scaler = Scaler.identity(2)
+    np.testing.assert_array_equal(scaler.transform(X), X)
+    np.testing.assert_array_equal(scaler.inverse(X), X)
+    np.testing.assert_array_equal(scaler.location, np.zeros(2))
+    np.testing.assert_array_equal(scaler.scale, np.ones(2))
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.7, 1e-300, 1e300, 0.1])
@@ -111,3 +121,24 @@ def test_any_finite_samples_are_scaled_or_refused(X, standardize):
         assert np.abs(got).max() <= np.sqrt(6.0) * (1.0 + 1e-6)
         live = ~scaler.constant
         np.testing.assert_allclose(got[:, live].std(axis=0), 1.0, rtol=1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    X=arrays(np.float64, (6, 3), elements=st.floats(-1e6, 1e6)),
+    missing=arrays(np.bool_, (6, 3)),
+)
+def test_no_standardised_value_exceeds_the_largest_possible(X, missing):
+    X = np.where(missing, np.nan, X)
+    scaled = Scaler.fit(X).transform(X)
+    largest = np.fmax.reduce(np.abs(scaled), axis=0, initial=0.0)
+    assert (largest <= largest_scaled(X) * (1.0 + 1e-6)).all()
+
+
+@pytest.mark.parametrize("n", [2, 3, 10, 1000])
+def test_one_value_apart_from_all_others_is_the_largest_possible(n):
+    X = np.zeros((n + 4, 2))
+    X[0], X[n:, 1] = 1e-3, np.nan
+    scaled = Scaler.fit(X).transform(X)
+    np.testing.assert_allclose(scaled[0], np.sqrt([n + 3.0, n - 1.0]), rtol=1e-12)
+    np.testing.assert_allclose(largest_scaled(X), scaled[0], rtol=1e-12)

@@ -1,0 +1,227 @@
+"""The MCML criterion against a double loop over samples, its gradient, invariances and errors."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from sklearn.datasets import load_digits, load_wine
+from sklearn.metrics import log_loss
+
+from bsdr_models import DGPLVMClassifier, DGPLVMPriors
+from bsdr_models.dgplvm import mcml
+from bsdr_models.dgplvm.back_constraint import DenseMapping, LowRankMapping, centroid_weights
+from bsdr_models.dgplvm.criteria import make_criterion
+from bsdr_models.dgplvm.map_search import Task, make_objective
+from bsdr_models.dgplvm.priors import Priors
+
+# Unsorted: class 3 has no sample, class 1 has one, two samples have no label.
+labels = np.array([2, 0, 4, 0, 2, -1, 2, 0, 4, 2, -1, 0, 2, 0, 1, 4, 4, 0, 2])
+K = 5
+
+MAPPING = {"width": 1.5, "noise": 0.07, "mean_variance": 0.3}
+
+every_width = pytest.mark.parametrize("r", [1, 2, 5, 12])
+
+
+def make(y=labels, n_labels=K):
+    return make_criterion("mcml", y, n_labels)
+
+
+def make_latent(r, seed=0):
+    rng = np.random.default_rng([43, r, seed])
+    return rng.standard_normal((len(labels), r)) + 1.5 * rng.standard_normal((K + 1, r))[labels]
+
+
+def divergence(X, y, scale):
+    """Mean over samples with another one of their class of KL(p0 || p), by loops."""
+    found = []
+    for i in np.flatnonzero(y >= 0):
+        others = [j for j in np.flatnonzero(y >= 0) if j != i]
+        same = [j for j in others if y[j] == y[i]]
+        if not same:
+            continue
+        weights = {j: np.exp(-scale * np.sum((X[i] - X[j]) ** 2)) for j in others}
+        total = sum(weights.values())
+        found.append(
+            sum(np.log((1.0 / len(same)) / (weights[j] / total)) / len(same) for j in same)
+        )
+    return np.mean(found)
+
+
+@every_width
+def test_value_is_the_smallest_mean_divergence(r):
+    X = make_latent(r)
+    best = minimize_scalar(
+        lambda t: divergence(X, labels, np.exp(t)),
+        bounds=(-6.0, 4.0), method="bounded", options={"xatol": 1e-9},
+    )  # fmt: skip
+    assert -5.9 < best.x < 3.9
+    assert make()(X)[0] == pytest.approx(best.fun, rel=1e-10)
+
+
+@every_width
+def test_gradient_is_that_of_differences(r):
+    X, criterion, step = make_latent(r, 1), make(), 2e-3
+    _, gradient = criterion(X)
+    numeric = np.empty_like(X)
+    for i in np.ndindex(X.shape):
+        values = []
+        for k in (-2, -1, 1, 2):
+            moved = X.copy()
+            moved[i] += k * step
+            values.append(criterion(moved)[0])
+        numeric[i] = (values[0] - 8.0 * values[1] + 8.0 * values[2] - values[3]) / (12.0 * step)
+    np.testing.assert_allclose(gradient, numeric, rtol=0.0, atol=1e-8 * np.abs(numeric).max())
+    assert not gradient[labels < 0].any()
+
+
+@every_width
+def test_invariant_to_rotation_translation_and_scale(r):
+    X, criterion = make_latent(r, 2), make()
+    rng = np.random.default_rng([44, r])
+    Q, _ = np.linalg.qr(rng.standard_normal((r, r)))
+    value, gradient = criterion(X)
+    for c in (1e-150, 1e-3, 7.0, 1e150):
+        other, moved = criterion(c * (X @ Q + 5.0 * rng.standard_normal(r)))
+        assert other == pytest.approx(value, rel=1e-9)
+        np.testing.assert_allclose(
+            c * moved @ Q.T, gradient, rtol=0.0, atol=1e-8 * np.abs(gradient).max()
+        )
+    # Not to a linear transformation, unlike ratios of scatters.
+    if r > 1:
+        assert abs(criterion(X * np.geomspace(1.0, 5.0, r))[0] - value) > 1e-2
+
+
+@pytest.mark.parametrize("r", [1, 3])
+def test_gradient_at_a_bound_of_the_scale(r):
+    """Labels that are worse than chance have the smallest scale, and J still no scale."""
+    rng = np.random.default_rng([45, r])
+    y = np.arange(12) % 6
+    X = rng.standard_normal((12, r))
+    X[6:] = -X[:6]  # the other sample of a class is far away
+    criterion = make_criterion("mcml", y, 6)
+    value, gradient = criterion(X)
+    assert value == pytest.approx(np.log(11.0), abs=0.01)  # of a uniform softmax
+    moved = X + 1e-4 * rng.standard_normal(X.shape)
+    expected = 0.5 * np.vdot(gradient + criterion(moved)[1], moved - X)
+    assert criterion(moved)[0] - value == pytest.approx(expected, rel=1e-4)
+    assert criterion(3.0 * X)[0] == pytest.approx(value, rel=1e-12)
+
+
+def test_classes_that_are_points_have_value_zero():
+    X = np.eye(K, 3)[labels] + np.eye(K, 3, k=-2)[labels]
+    X[labels == 4] = 2.0
+    value, gradient = make()(X)
+    assert 0.0 <= value < 1e-12
+    assert np.abs(gradient).max() < 1e-9
+    value, gradient = make(np.arange(6), 6)(np.random.default_rng(46).standard_normal((6, 3)))
+    assert value == 0.0  # no class has two samples
+    assert not gradient.any()
+
+
+def test_invariant_to_unlabelled_samples_class_names_and_order():
+    X = make_latent(3)
+    value, gradient = make()(X)
+    other = X.copy()
+    other[labels < 0] = 1e5
+    assert make()(other)[0] == pytest.approx(value, rel=1e-12)
+    order = np.random.default_rng(47).permutation(np.flatnonzero(labels >= 0))
+    renamed = np.array([7, 3, 0, 6, 1])[labels[order]]
+    alone = make(renamed, 8)(X[order])
+    assert alone[0] == pytest.approx(value, rel=1e-10)
+    np.testing.assert_allclose(alone[1], gradient[order], atol=1e-9 * np.abs(gradient).max())
+
+
+def test_invalid_input_raises(monkeypatch):
+    with pytest.raises(ValueError, match="affinity must be given for local_fisher"):
+        make_criterion("mcml", labels, K, affinity=np.ones((19, 19)))
+    with pytest.raises(ValueError, match="at least two classes, got 1"):
+        make(np.array([1, 1, -1, 1]), 3)
+    with pytest.raises(ValueError, match=r"shape \(19, R\)"):
+        make()(np.ones((3, 2)))
+    with pytest.raises(ValueError, match="3 components need more labelled samples, got 3"):
+        make(np.array([0, 1, -1, 0]), 2)(np.ones((4, 3)))
+    with pytest.raises(np.linalg.LinAlgError, match="all equal"):
+        make()(np.ones((19, 2)))
+    monkeypatch.setattr(mcml, "MAX_SAMPLES", 16)
+    with pytest.raises(ValueError, match="at most 16, got 17: use another criterion"):
+        make().check(2)
+
+
+# ------------------------------------------------------------------------------- in the estimator
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Six samples of each of ten classes for training, 500 others, and their classes."""
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(48).permutation(len(y))
+    X, y = X[order], y[order]
+    train = np.concatenate([np.flatnonzero(y == c)[:6] for c in range(10)])
+    test = np.setdiff1d(np.arange(len(y)), train)[:500]
+    X = X[:, X[train].std(axis=0) > 0.0]
+    return X[train], X[test], y[train], y[test]
+
+
+@pytest.mark.parametrize("how", ["dense", "few", "none"])
+@pytest.mark.parametrize("r", [1, 4])
+def test_gradient_of_the_objective(how, r, differences):
+    rng = np.random.default_rng([49, r])
+    y = np.arange(15) % 3
+    X = rng.standard_normal((15, 6)) + np.eye(3, 6)[y]
+    y[[3, 11]] = -1
+    task = Task(
+        X=X, y_index=y, n_labels=3, n_components=r, priors=Priors(), criterion="mcml", weight=3.0
+    )  # fmt: skip
+    prior = {
+        "dense": lambda: DenseMapping.of(X, centroid_weights(y, 3), **MAPPING),
+        "few": lambda: LowRankMapping.of(X, centroid_weights(y, 3), X[:5], **MAPPING),
+        "none": lambda: None,
+    }[how]()
+    objective = make_objective(task, prior)
+    latent = rng.standard_normal((15, r)) + 2.0 * np.eye(3, r)[y]
+    x = objective.pack(latent, np.array([-1.0, 0.02, -0.4]))
+    _, gradient = objective(x)
+    expected = differences(lambda v: objective(v)[0], x)
+    np.testing.assert_allclose(gradient, expected, atol=1e-8 * np.abs(expected).max())
+
+
+def fit(X, y, r=4, *, variant="whitened", **options):
+    priors = DGPLVMPriors(criterion="mcml", **options)
+    return DGPLVMClassifier(r, variant=variant, priors=priors, random_state=0).fit(X, y)
+
+
+def test_new_digits_are_recognised(digits):
+    X, X_test, y, y_test = digits
+    model = fit(X, y)
+    assert model.converged_
+    assert model.idata_.attrs["criterion"] == "mcml"
+    others = DGPLVMClassifier(4, random_state=0).fit(X, y)
+    found, plain = (log_loss(y_test, m.predict_proba(X_test)) for m in (model, others))
+    assert found < plain
+    assert model.score(X_test, y_test) > 0.75
+
+
+@pytest.mark.filterwarnings("ignore:the search stopped")
+@pytest.mark.parametrize("options", [{"weight": np.inf}, {"weight": 1e4}, {"weight": 1e-3}])
+def test_extreme_weights(digits, options):
+    X, X_test, y, y_test = digits
+    assert fit(X, y, **options).score(X_test, y_test) > 0.5
+
+
+@pytest.mark.filterwarnings("ignore:the search stopped", "ignore:.* ended at a bound")
+def test_variant_of_the_paper_and_unlabelled_samples():
+    X, y = load_wine(return_X_y=True)
+    train = np.arange(len(y)) % 3 == 0
+    assert fit(X[train], y[train], 2, variant="paper").score(X[~train], y[~train]) > 0.9
+    half = np.where(train & (np.arange(len(y)) % 2 == 0), y, -1)
+    priors = DGPLVMPriors(criterion="mcml")
+    model = DGPLVMClassifier(2, priors=priors, unlabeled=-1).fit(X, half)
+    assert model.score(X[~train], y[~train]) > 0.9
+
+
+def test_too_many_samples_raise_before_any_work(digits, monkeypatch):
+    X, _, y, _ = digits
+    monkeypatch.setattr(mcml, "MAX_SAMPLES", 59)
+    monkeypatch.setattr("bsdr_models.dgplvm.estimator.learn_mode", None)
+    with pytest.raises(ValueError, match=r"'mcml' compares all pairs.*at most 59, got 60"):
+        fit(X, y)
