@@ -1,6 +1,6 @@
 """One BM2PCA for several tasks, against one for each task, with few labels per task.
 
-    python -m benchmarks.multitask --seeds 300:310
+    python -m benchmarks.multitask --seeds 300:320
 
 Every training sample has a label of each task with the same probability, independently; classes of
 a task keep at least two. Both fits get all training samples and the same arguments; the fit to one
@@ -138,7 +138,7 @@ def lines(problem: Problem, seeds: range, jobs: int) -> Iterator[list[str]]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", default="300:310", help="first:last, the last one left out")
+    parser.add_argument("--seeds", default="300:320", help="first:last, the last one left out")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", default="", help="source of the data")
     arguments = parser.parse_args()
