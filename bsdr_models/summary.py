@@ -157,8 +157,10 @@ def summarise(estimator: Any, paper: str) -> Summary:
         remarks.insert(0, "The user interrupted the fit: it holds the state until then.")
     elif not estimator.converged_ and parts.if_not_converged is not None:
         remarks.insert(0, parts.if_not_converged)
-    sections = {heading: lines for heading, lines in parts.sections.items() if lines}
-    sections["model"] = [("paper", paper), *sections["model"]]
+    sections = {"model": [("paper", paper), *parts.sections.get("model", ())]}
+    sections |= {
+        name: [*lines] for name, lines in parts.sections.items() if lines and name != "model"
+    }
     return Summary(title=type(estimator).__name__, sections=sections, remarks=remarks)
 
 
