@@ -68,6 +68,7 @@ EXPECTED = {
     "check_classifiers_multilabel_output_format_predict_proba": (
         "wants probabilities below one, which large scores at a temperature of one are not"
     ),
+    "check_classifier_multioutput": "the same: different large scores have probability one",
 }
 # One population of the hierarchical model, and the model of the paper by one ascent.
 EXACT = {"sampling__chains": 1, "sampling__draws": 16, "pooling": "linear", "random_state": 0}
