@@ -441,7 +441,8 @@ class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or Dask or Zarr array
-            A Dask array gives a Dask array, as for the other predictions.
+            A Dask array gives a Dask array, as for the other predictions. For BM2PCA also a sparse
+            matrix; NaN there marks a missing value.
         return_cov : bool
             Also return the covariance of the latent coordinates of each sample.
 
@@ -452,8 +453,15 @@ class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         cov : ndarray of shape (n_samples, n_components, n_components)
             Their covariance, if ``return_cov``. Mean field underestimates it.
         """
-        latent = self._embed(self._samples(X))
-        return (latent.mean, latent.cov) if return_cov else latent.mean
+        X = self._samples(X)
+        if not return_cov:
+            return self._latent_means(X)
+        latent = self._embed(X)
+        return latent.mean, latent.cov
+
+    def _latent_means(self, X: Any) -> FloatArray:
+        """Latent coordinates of scaled samples, without their covariance."""
+        return self._embed(X).mean
 
     def plot_map(self, X: Any = None, y: Any = None, **options: Any) -> Any:
         """Plot samples in the latent space, see :func:`bsdr_models.plots.plot_map`.

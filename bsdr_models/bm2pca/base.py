@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models import frames
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import LatentSpaceEstimator
-from bsdr_models.block_sources import by_blocks, is_block_source
+from bsdr_models.block_sources import is_block_source
 from bsdr_models.bm2pca import trees
 from bsdr_models.bm2pca.conjugate import factor_model, sampling
 from bsdr_models.bm2pca.conjugate import fit as paper
@@ -151,32 +151,9 @@ class BaseBM2PCA(LatentSpaceEstimator):
                 self._lazy_decoder = _fit_decoder(self._learned, self._task)
         return self._lazy_decoder
 
-    @by_blocks
-    def transform(
-        self, X: Any, *, return_cov: bool = False
-    ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Latent coordinates of samples.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features), or Dask or Zarr array
-            NaN marks a missing value; a missing view is NaN throughout. All predictions for a
-            Dask array are Dask arrays.
-        return_cov : bool
-            Also return the posterior covariances.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_samples, n_components)
-            Posterior mean of the latent coordinates given the features alone.
-        cov : ndarray of shape (n_samples, n_components, n_components)
-            Posterior covariances, if ``return_cov``; too small, as mean field's are.
-        """
-        if return_cov:
-            return super().transform(X, return_cov=True)
-        X = self._samples(X)
-        found: FloatArray = self._posterior.latent(X)
-        return found
+    def _latent_means(self, X: Rows) -> FloatArray:
+        means: FloatArray = self._posterior.latent(X)
+        return means
 
     def inverse_transform(self, Z: Any) -> FloatArray:
         """Features at latent coordinates: E[W] z + E[t] of the factor model.

@@ -350,8 +350,8 @@ class BSDRRegressor(GaussianRegressor, BaseBSDR):
     """Bayesian supervised dimensionality reduction for real targets.
 
     A Bayesian reduced-rank regression: samples are projected to ``n_components`` dimensions, in
-    which the outputs are linear with Gaussian noise [1]_, Section II-D. Outputs are standardised
-    internally.
+    which the outputs are linear with Gaussian noise (Section II-D of the paper of
+    :class:`BSDRClassifier`). Outputs are standardised internally.
 
     Parameters
     ----------
@@ -370,11 +370,6 @@ progressbar, random_state
         Hierarchical model: at most the number of outputs.
     y_mean_, y_scale_ : ndarray of shape (n_outputs,)
         Centre and scale of the outputs; other attributes as for :class:`BSDRClassifier`.
-
-    References
-    ----------
-    .. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
-           IEEE Transactions on Cybernetics 43(6), 2179-2189.
 
     Examples
     --------

@@ -177,6 +177,8 @@ class MNPPosterior:
 class MNPClassifier(ProbabilisticClassifier):
     """Multinomial probit on all features: the baseline of BSDR, without a projection.
 
+    It is the baseline of the paper of :class:`BSDRClassifier`, with its priors.
+
     Parameters
     ----------
     priors : Priors, optional
@@ -213,11 +215,6 @@ class MNPClassifier(ProbabilisticClassifier):
     -----
     A fit is deterministic. A sweep takes one factorisation per class, of the smaller of the number
     of features and samples.
-
-    References
-    ----------
-    .. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
-           IEEE Transactions on Cybernetics 43(6), 2179-2189.
 
     Examples
     --------
