@@ -102,6 +102,7 @@ def test_a_sample_is_embedded_without_its_label(classes, model):
     np.testing.assert_array_equal(first["probability"], second["probability"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", OURS.values(), ids=OURS)
 def test_alignment_by_rotation_keeps_distances_and_takes_covariances_along(classes, model):
     X, y = classes
@@ -191,6 +192,7 @@ def test_wine_stays_apart_and_every_plot_reads_the_tree():
     plt.close("all")
 
 
+@pytest.mark.slow
 def test_other_estimators_frames_and_tuning(classes):
     X, y = classes
     frame = pd.DataFrame(X, columns=list("vwxyz"))
@@ -244,6 +246,7 @@ def test_targets_that_are_no_classes():
         cross_validated_map(LDA, X, X[:, 0])
 
 
+@pytest.mark.slow
 def test_scikit_learns_permutation_test_is_enough(classes):
     """As the docstring has it: with 19 permutations no p value can be smaller than 1 / 20."""
     X, y = classes

@@ -303,6 +303,7 @@ def test_mean_field_of_bm2pca_says_what_is_held(iris):
     assert "held fixed at their estimates" in rows["spread"].verdict
 
 
+@pytest.mark.slow
 def test_gibbs_of_bm2pca_is_aligned_by_rotation(iris):
     X, y = iris
     model = BM2PCAClassifier(

@@ -54,6 +54,7 @@ def test_sbc_has_a_row_per_quantity_and_a_picture(tmp_path):
     assert (tmp_path / "sbc.png").stat().st_size > 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_particles")
 def test_agreement_has_a_row_per_quantity():
     engines = {"one": {"sampling__draws": 20}, "other": {"sampling__draws": 30}}

@@ -400,7 +400,12 @@ METHODS = {
     "impute": {},
     "out_of_range": {},
 }
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in COMPILED]
+# One of each kind; the others are slow.
+FIRST = ("bsdr", "bsdr, columnwise", "bsdr, gibbs", "bsdr, real", "mnp", "bm2pca, paper")
+FIRST += ("bm2pca, one against rest", "bm2pca, real", "dgplvm", "dgplvm, by likelihood")
+SLOW = [
+    pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS | COMPILED if name not in FIRST
+]
 
 
 def answers(model, X):
@@ -456,7 +461,7 @@ def saved(mnp, tmp_path):
 # ---------------------------------------------------------------- there and back
 
 
-@pytest.mark.parametrize("variant", [*VARIANTS, *SLOW])
+@pytest.mark.parametrize("variant", [*FIRST, *SLOW])
 @pytest.mark.filterwarnings("ignore:Laplace.s approximation is not to be trusted")
 def test_a_loaded_model_is_the_one_that_was_saved(variant, tmp_path):
     model, X = fitted(*(VARIANTS | COMPILED)[variant])
@@ -557,6 +562,7 @@ print(*sorted(heavy & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_bits_and_compiles_nothing(tmp_path):
     names = ("bsdr", "bsdr, columnwise", "bsdr, gibbs", "bsdr, real", "mnp", "bm2pca, paper")
     names += ("bm2pca, one against rest", "bm2pca, real", "dgplvm", "dgplvm, by likelihood")

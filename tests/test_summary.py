@@ -330,6 +330,7 @@ def test_the_summary_is_below_the_diagram():
     assert "bsdr-summary" not in make_pipeline(model)._repr_html_()
 
 
+@pytest.mark.slow
 def test_showing_a_fit_does_not_build_the_model():
     """Though it is an attribute by name."""
     code = """

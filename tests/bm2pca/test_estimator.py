@@ -624,6 +624,7 @@ def test_ten_classes_in_two_components():
     assert np.mean(found) > 0.56
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -266,6 +266,7 @@ def adaptive(mean, sd, cost, width):
     return float(mpmath.log(value / (sd * mpmath.sqrt(2 * mpmath.pi))) + top)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [None, 0.0, 1e-3, 0.2])
 def test_expected_factor_is_the_integral(expected, width):
     """Means on either side of the kinks, spreads from a hundredth of C's own scale to twenty."""
@@ -323,6 +324,7 @@ def compiled_gradient(model):
     return model.compile_fn(outputs, inputs=model.value_vars, **FAST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["sign", "signs", "target"])
 def test_density_and_gradient_are_finite_at_initial_and_extreme_values(case):
     """Initial weights of ADVI are zero; 1e4 exceeds any posterior score."""

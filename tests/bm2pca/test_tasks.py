@@ -310,6 +310,7 @@ def test_one_column_is_the_ordinary_classifier(data):
     np.testing.assert_allclose(column.predict_proba(X), model.predict_proba(X), rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["label_free", "paper"])
 def test_order_of_tasks_does_not_matter(data, form):
     """Up to the tolerance of the optimisation."""

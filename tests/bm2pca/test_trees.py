@@ -342,6 +342,7 @@ def test_large_variables_are_not_stored(monkeypatch, missing, limit):
 # ------------------------------------------------------------------------------------- files
 
 
+@pytest.mark.slow
 @each_engine
 @pytest.mark.parametrize("kind", ["netcdf", "zarr"])
 def test_files_round_trip(fitted, engine, target, kind, tmp_path):
@@ -431,6 +432,7 @@ def headless():
     plt.close("all")
 
 
+@pytest.mark.slow
 @each_engine
 def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
     tree = fitted(engine, target).idata_
@@ -443,6 +445,7 @@ def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
     assert plots.map_table(tree)["mean"].shape == (N, r)
 
 
+@pytest.mark.slow
 @each_engine
 def test_every_plot_draws_real_predictions(fitted, headless, engine, target):
     X, y = toy(target)

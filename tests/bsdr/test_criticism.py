@@ -100,6 +100,7 @@ def integrated(logp, point, kind):
     return logsumexp(grid) + 2.0 * np.log(LOG_PHI[1] - LOG_PHI[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", ["multiclass", "regression"])
 def test_log_prior_is_that_of_the_model(kind, target):
@@ -122,6 +123,7 @@ def test_log_prior_is_that_of_the_model(kind, target):
     np.testing.assert_allclose(got, expected, rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_log_likelihood_is_that_of_the_model(target):
     """Latent offsets by a product Gauss-Hermite rule of 24 x 24 nodes, all samples at once.

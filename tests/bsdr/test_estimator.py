@@ -333,6 +333,7 @@ def test_probabilities_are_calibrated():
 # ------------------------------------------------------------------------------- multi-label
 
 
+@pytest.mark.slow
 def test_multilabel_predictions():
     rng = np.random.default_rng(94)
     X = rng.standard_normal((200, 6))
@@ -352,6 +353,7 @@ def test_multilabel_predictions():
     assert model.score(X[120:], Y[120:]) == all_right.mean()
 
 
+@pytest.mark.slow
 def test_certain_labels_have_finite_odds():
     X = np.linspace(-30.0, 30.0, 40)[:, None]
     Y = np.column_stack([X[:, 0] > 0, X[:, 0] > 3]).astype(int)
@@ -364,6 +366,7 @@ def test_certain_labels_have_finite_odds():
 # ------------------------------------------------------------------------------- regression
 
 
+@pytest.mark.slow
 def test_reduced_rank_regression():
     """Better than least squares for five outputs that share two directions and few samples."""
     rng = np.random.default_rng(95)

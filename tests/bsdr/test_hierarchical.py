@@ -105,6 +105,7 @@ def test_every_target_can_be_fitted(fitted, target, wide):
             np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "k", "asked", "expected"),
     [
@@ -171,6 +172,7 @@ def test_the_number_of_components_is_the_fewest_within_the_error_of_the_largest_
     assert populations.Comparison(log_evidence=pairs - [[-9.0], [0.0], [0.0]]).chosen == 1
 
 
+@pytest.mark.slow
 def test_the_number_of_components_is_that_of_the_evidence():
     """Three classes along a line need one, three at the corners of a triangle two."""
     rng = np.random.default_rng(3)
@@ -228,6 +230,7 @@ def test_pooling_is_the_mean_of_powers():
     np.testing.assert_allclose(pool(log_p, 1e-7), pool(log_p, 0.0), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
 def test_named_and_numeric_poolings(target):
     """The draws do not depend on the pooling."""
@@ -317,6 +320,7 @@ def test_classes_of_one_sample_cannot_be_held_out():
 # --------------------------------------------------------------------------------- invariance
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_particles")
 @pytest.mark.parametrize("target", TARGETS)
 def test_fits_are_reproducible(target):
@@ -329,6 +333,7 @@ def test_fits_are_reproducible(target):
     assert not np.array_equal(answers(other, X), answers(first, X))
 
 
+@pytest.mark.slow
 def test_result_does_not_depend_on_n_jobs():
     X, y = toy("multiclass")
     alone, together = (

@@ -322,6 +322,7 @@ def test_samples_without_a_label_are_ignored():
     np.testing.assert_allclose(found.normal.mean, expected.normal.mean, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_workers_have_the_mode_of_one_process(threads_cluster):
     X, y = make_rows("multiclass", 900, 6, 4, 2)
     scaler = Scaler.fit(X)

@@ -50,6 +50,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_fit_does_not_depend_on_the_source_of_the_samples(put, name, data, whole, tmp_path):
     model = fit(put[name](data[0], tmp_path), data[1], **SOURCES[name])
@@ -226,6 +227,7 @@ def fit_stream(X, y, *, sizes, ask=lambda model: None, **more):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [150, 100])
 def test_stream_has_the_posterior_of_all_samples(n, data, whole, chunk):
     chunk(n)
@@ -240,6 +242,7 @@ def test_stream_has_the_posterior_of_all_samples(n, data, whole, chunk):
     assert "400" in str(model.summary())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2000, 90])
 @pytest.mark.parametrize("sizes", [(1,) * 3 + (17, 380), (250, 1, 149)])
 def test_stream_does_not_depend_on_its_batches(n, sizes, data, chunk):
@@ -249,6 +252,7 @@ def test_stream_does_not_depend_on_its_batches(n, sizes, data, chunk):
     assert cut.idata_["fit"].identical(once.idata_["fit"])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Laplace's approximation is not to be trusted")
 @pytest.mark.parametrize("n", [2000, 90])
 def test_reading_attributes_does_not_change_the_stream(n, data, chunk):
@@ -272,6 +276,7 @@ def test_stream_of_few_samples_is_their_fit(data):
     np.testing.assert_array_equal(model.predict_proba(data[0]), fitted.predict_proba(data[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [100, 15])
 def test_one_class_first(n, data, whole, chunk):
     chunk(n)
@@ -335,6 +340,7 @@ def test_lazy_attributes_are_computed_once_on_first_access(data, fits):
     assert len(fits) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2000, 300])
 def test_every_lazy_attribute_can_be_read_first(n, data, chunk, fits):
     chunk(n)
@@ -354,6 +360,7 @@ def test_all_other_fitted_attributes_are_lazy(data):
     assert left == partial_fit.LAZY_ATTRIBUTES | {"classes_", "n_features_in_"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "store", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))]
 )
@@ -369,6 +376,7 @@ def test_copies_before_and_after_reading_attributes_are_equal(store, data, chunk
     np.testing.assert_array_equal(before.predict_proba(data[0]), after.predict_proba(data[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2000, 150])
 def test_saved_stream_can_be_continued(n, data, chunk, tmp_path):
     chunk(n)

@@ -323,6 +323,7 @@ def test_alignment_undoes_permutations_and_flips():
 # ------------------------------------------------------------------------------------- files
 
 
+@pytest.mark.slow
 @every_target
 @pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize("kind", ["netcdf", "zarr"])
@@ -428,6 +429,7 @@ def headless():
     plt.close("all")
 
 
+@pytest.mark.slow
 @every_target
 @every_engine
 def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
@@ -441,6 +443,7 @@ def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
     assert plots.map_table(tree)["mean"].shape == (N, R)
 
 
+@pytest.mark.slow
 @every_target
 @every_engine
 def test_every_plot_draws_real_predictions(fitted, headless, engine, target):
@@ -493,6 +496,7 @@ def from_tree(tree, *arguments, kind=BSDRClassifier, **options):
         return kind.from_posterior(tree, *arguments, **options)
 
 
+@pytest.mark.slow
 def test_a_fit_from_draws_predicts_as_the_model_they_are_from(gibbs, tmp_path):
     model, X, y = gibbs
     tree = xr.DataTree.from_dict(

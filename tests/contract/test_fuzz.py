@@ -330,6 +330,7 @@ few = settings(
 many = settings(few, max_examples=150)
 
 
+@pytest.mark.slow
 @few
 @given(example=examples())
 def test_random_input(zoo, kind, example):

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.usefixtures("few_particles")
 TIGHT, LOOSE = {"rtol": 1e-8, "atol": 1e-10}, {"rtol": 1e-6, "atol": 1e-8}
 
 
+@pytest.mark.slow
 def test_a_sample_alone_is_a_sample_among_a_thousand(zoo, name):
     model = zoo.fitted(name)
     rng = np.random.default_rng(5)
@@ -26,6 +27,7 @@ def test_a_sample_alone_is_a_sample_among_a_thousand(zoo, name):
                 np.testing.assert_allclose(values[0], together[key][n], **near)
 
 
+@pytest.mark.slow
 def test_fitting_again_gives_the_same_bits(zoo, name):
     X, y = zoo.X, zoo.target(name)
     first = zoo.outputs(zoo.fitted(name), X)
@@ -48,6 +50,7 @@ SEEDED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEEDED)
 def test_seeds_of_every_kind(zoo, name):
     def positions(seed):
@@ -109,6 +112,7 @@ def test_units_do_not_matter(zoo, name, units):
     np.testing.assert_allclose(said(moved, zoo.X * UNITS[units]), said(plain, zoo.X), **near)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*CLIMBS, "dgplvm_likelihood", "dgplvm_paper"])
 def test_features_are_never_squared(zoo, name):
     """D = 5000: an array of D x D numbers would take 200 MB."""

@@ -81,6 +81,7 @@ INDICES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", INDICES)
 def test_the_index_labels_the_samples_in_trees_and_files(zoo, labels, tmp_path):
     make, expected = INDICES[labels]
@@ -219,6 +220,7 @@ WHOLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WHOLE)
 def test_whole_numbers_in_any_type(zoo, fitted_to, kind, case):
     whole = np.round(10 * zoo.X)

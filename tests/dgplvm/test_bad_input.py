@@ -336,6 +336,7 @@ REPEATED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", REPEATED)
 @every_model
 def test_repeated_samples(iris, name, kind):
@@ -363,6 +364,7 @@ def test_one_feature(iris, name, n_classes):
     assert model.score(X, y) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal", [0.0, 1.0])
 @pytest.mark.parametrize("name", ["default", "limit", "likelihood", "paper"])
 def test_many_more_features_than_samples(name, signal):
@@ -410,6 +412,7 @@ def test_a_rare_class():
 # --------------------------------------------------------------------------------- labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("marker", [-1, np.nan, None, "?"])
 @every_model
 def test_unlabelled_samples(iris, name, marker):

@@ -56,6 +56,7 @@ def test_draws_at_the_mode_predict_as_the_mode(make):
     np.testing.assert_allclose(got.draws[0].classifier.left_out, expected.classifier.left_out)
 
 
+@pytest.mark.slow
 def test_as_many_draws_as_the_error_needs(monkeypatch):
     model, mode, new = fitted(classes)
     assert len(average(model, mode, moved(mode, 200, 1e-3)).draws) == learn.DRAWS_STEP

@@ -138,6 +138,7 @@ def test_density_is_the_product_of_its_factors(case):
         np.testing.assert_allclose(J(**point), expected_J, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["two classes", "total, some unlabelled"])
 def test_gradient_is_that_of_differences(case, differences):
     model = declared(case)
@@ -257,6 +258,7 @@ def task_and_mode(case):
     return task, mode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_hand_written_density_matches_the_declared_one(case):
     task, mode = task_and_mode(case)
@@ -327,6 +329,7 @@ def test_improper_densities_raise(changes, message):
         sampling.check(other, mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["nuts", "advi"])
 def test_a_few_draws(engine, monkeypatch):
     monkeypatch.setattr(sampling, "ADVI_STEPS", 50)

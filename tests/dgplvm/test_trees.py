@@ -228,6 +228,7 @@ def test_predictions(fitted, name):
         model.predict_idata(X[:3], labels)
 
 
+@pytest.mark.slow
 @every_model
 def test_files(fitted, name, tmp_path):
     model = fitted(name)
@@ -252,6 +253,7 @@ def axes():
     plt.close("all")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("axes")
 @every_model
 def test_plots_of_fits(fitted, name):

@@ -72,6 +72,7 @@ def test_blocks_in_process_equal_one_block(arrays, expected, toy, kind):
     assert_same(toy.run(blocks, SWEEPS), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_copies", [0, 3], ids=["task", "copies"])
 def test_blocks_on_a_cluster_equal_one_block(

@@ -146,6 +146,7 @@ def test_nothing_drawn_is_an_interrupt():
         engines._complete({"bias": np.full((2, 3), np.nan)}, {})
 
 
+@pytest.mark.slow
 def test_divergences_are_not_silent(monkeypatch):
     """Neal's funnel, with long steps."""
     with pm.Model(coords={"outcome": range(5)}) as funnel:

@@ -206,6 +206,7 @@ LOCS = ("center", "left", "right")
 
 
 # Of one plot at every place, of the others, whose headings are made alike, at one.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "loc"),
     dict.fromkeys([*itertools.product(["plot_map"], LOCS), *zip(PLOTS, itertools.cycle(LOCS))]),
@@ -240,12 +241,12 @@ def _is_number(text):
     return text.replace("\N{MINUS SIGN}", "").replace(".", "").isdigit() or not text
 
 
-# The trees of these have the variables of others, and texts of the same lengths.
-ALIKE = {"bsdr_paper", "bsdr_two"}
+# These have variables, and texts of lengths, that the others do not have.
+FEW = {"bsdr", "bm2pca_wide"}
 
 
 @pytest.mark.parametrize(
-    "source", [pytest.param(s, marks=pytest.mark.slow) if s in ALIKE else s for s in MODELS]
+    "source", [s if s in FEW else pytest.param(s, marks=pytest.mark.slow) for s in MODELS]
 )
 @pytest.mark.parametrize("name", [name for name in PLOTS if name not in OTHERS])
 def test_every_plot_draws_every_tree_or_says_why_not(name, source):
@@ -274,6 +275,7 @@ def test_plots_of_what_other_tools_return(name):
     check_readable(getattr(plots, name)(*other_arguments(name)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLOTS)
 def test_two_axes_fit_a_constrained_figure(name):
     """In given axes too, smaller than the plot would make its own."""
