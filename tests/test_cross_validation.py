@@ -81,6 +81,7 @@ def test_probabilities_are_those_of_scikit_learn(classes):
     np.testing.assert_array_equal(held_out["obs"], np.arange(60))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [*OURS.values(), LDA], ids=[*OURS, "LDA"])
 def test_a_sample_is_embedded_without_its_label(classes, model):
     """Held-out samples get other labels: neither they nor their frame may move.

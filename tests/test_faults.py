@@ -439,6 +439,7 @@ def test_fits_are_logged_and_nothing_is_printed(caplog, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_the_package_is_silent_by_default():
     code = """
 import warnings

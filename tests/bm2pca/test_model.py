@@ -390,6 +390,7 @@ def test_prior_predictive_samples_have_their_covariance(augmented):
     assert stats.kstest(np.ravel(squares), stats.chi2(D).cdf).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_no_feature_by_feature_matrix_in_memory():
     """2000 features: such a matrix would be 32 MB."""
     X = np.random.default_rng(0).normal(size=(8, 2000))

@@ -398,6 +398,7 @@ def test_predictive_intervals_have_their_coverage(options):
     np.testing.assert_array_equal(model.predict(X[60:]), mean)
 
 
+@pytest.mark.slow
 def test_diabetes():
     X, y = load_diabetes(return_X_y=True)
     train, test, y_train, y_test = train_test_split(X, y, train_size=200, random_state=0)

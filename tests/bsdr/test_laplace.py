@@ -214,6 +214,7 @@ def test_pareto_k_is_large_for_few_separable_samples():
     assert fit_laplace(problem, rng=np.random.default_rng(0)).pareto_k > 0.7
 
 
+@pytest.mark.slow
 def test_mode_is_invariant_to_permutations_of_classes_and_samples():
     problem = make_problem("multiclass", 600, 5, 4, 2)
     classes = np.array([2, 0, 3, 1])

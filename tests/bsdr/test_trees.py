@@ -607,6 +607,7 @@ def test_a_regressor_from_draws_predicts_their_mixture(linear, noise, latent_sca
     assert np.abs((drawn.mean(("chain", "draw")) - mean) / error).max() < 4.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_outputs", [None, 1, K])
 def test_everything_after_a_fit_takes_a_regressor_from_draws(linear, headless, n_outputs, tmp_path):
     draws, X, Y = linear

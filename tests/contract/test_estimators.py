@@ -289,6 +289,7 @@ def test_cross_validation(fitted_to_frames, name):
     assert all(np.isfinite(found[f"test_{score}"]).all() for score in scoring)
 
 
+@pytest.mark.slow
 @every_classifier
 def test_cross_validated_probabilities_of_text(fitted_to_frames, name):
     model, (X, y) = fitted_to_frames(name)

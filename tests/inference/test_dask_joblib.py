@@ -30,6 +30,7 @@ def test_parallel_run_on_the_cluster(on_dask):
     assert sorted(done) == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [

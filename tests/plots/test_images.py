@@ -126,6 +126,7 @@ def test_swapped_colours_are_noticed(name, trees, monkeypatch):
     assert differs(image_of(draw(name, trees)), name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
