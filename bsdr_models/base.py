@@ -39,7 +39,7 @@ from bsdr_models.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.options import N_JOBS
+from bsdr_models.options import N_DRAWS, N_JOBS
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import Summary, SummaryParts, summarise
 
@@ -255,20 +255,28 @@ class Estimator(BaseEstimator, ABC):
             config["unlabeled"] = str(config["unlabeled"])
         return config | resolved
 
-    def _schedule(self, draws: int) -> Schedule:
-        """Length of a sampler's run, with ``draws`` by default."""
+    def _schedule(self) -> Schedule:
+        """Length of a sampler's run."""
         sampling = self._option("sampling")
         return Schedule(
-            draws=draws if sampling.draws is None else int(sampling.draws),
+            draws=N_DRAWS if sampling.draws is None else int(sampling.draws),
             tune=int(sampling.tune),
             chains=int(sampling.chains),
             progressbar=self.progressbar,
         )
 
-    def _samples(self, X: Any, *, bounded: bool = True) -> Any:
-        """New samples, validated and scaled, with values as bounded as the model takes them."""
+    def _samples(self, X: Any) -> Any:
+        """New samples as the model takes them."""
+        return self._prepare(self._scale_new(X))
+
+    def _scale_new(self, X: Any) -> Any:
+        """New samples, validated and scaled."""
         check_is_fitted(self)
         return self._scaler.transform(validate_samples(self, X, reset=False))
+
+    def _prepare(self, X: Any, *, bounded: bool = True) -> Any:
+        """Scaled samples with values bounded and imputed as far as the model needs it."""
+        return X
 
     @contextmanager
     def _fitting(self, shape: tuple[int, int]) -> Iterator[None]:
@@ -384,7 +392,8 @@ class Estimator(BaseEstimator, ABC):
             and measures of outliers: ``t2``, ``q_residual``, ``tail_probability``
             (:mod:`bsdr_models.numerics.outliers`), or ``out_of_range`` of a mapping.
         """
-        samples, given, X = sample_labels(X), self._samples(X, bounded=False), self._samples(X)
+        samples, scaled = sample_labels(X), self._scale_new(X)
+        given, X = self._prepare(scaled, bounded=False), self._prepare(scaled)
         return self._context.predictions_tree(
             self._spec,
             latent=self._embed(X),
@@ -554,7 +563,7 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
         return read_truth(y, classes=self._exclusive)
 
     @by_blocks
-    def predict_log_proba(self, X: Any) -> FloatArray:
+    def predict_log_proba(self, X: Any) -> Any:
         """Log probabilities of the classes; see `predict_proba`.
 
         Parameters
@@ -565,10 +574,14 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        return self._log_proba(self._samples(X))
+        return self._split_tasks(self._log_proba(self._samples(X)))
+
+    def _split_tasks(self, values: FloatArray) -> Any:
+        """Columns of the classes as they are returned: of one task, all of them."""
+        return values
 
     @by_blocks
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: Any) -> Any:
         """Probabilities of the classes; for multi-label problems, of each label.
 
         Parameters
@@ -579,7 +592,7 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        return np.exp(self.predict_log_proba(X))
+        return self._split_tasks(np.exp(self._log_proba(self._samples(X))))
 
     @by_blocks
     def predict(self, X: Any) -> np.ndarray:
@@ -593,7 +606,7 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
         -------
         ndarray of shape (n_samples,) or (n_samples, n_labels)
         """
-        return self._most_probable(self.predict_log_proba(X))
+        return self._most_probable(self._log_proba(self._samples(X)))
 
     def _most_probable(self, log_p: FloatArray) -> np.ndarray:
         if not self._exclusive:
@@ -612,7 +625,7 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
         -------
         ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
         """
-        log_p = self.predict_log_proba(X)
+        log_p = self._log_proba(self._samples(X))
         if not self._exclusive:
             return log_p - np.log(-np.expm1(np.minimum(log_p, -1e-300)))
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p

@@ -24,7 +24,12 @@ class Number(Interval):
 COUNT = Number(Integral, 1, None, closed="left")
 POSITIVE = Number(Real, 0.0, np.inf, closed="neither")
 TOLERANCE = Number(Real, 0.0, np.inf, closed="left")
+ITERATIONS: dict[str, list[Any]] = {"n_restarts": [COUNT], "max_iter": [COUNT], "tol": [TOLERANCE]}
 N_JOBS = [COUNT, Number(Integral, None, -1, closed="right"), None]
+
+
+# Default draws of a chain, except for "smc" and "laplace" of BSDR.
+N_DRAWS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

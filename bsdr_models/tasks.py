@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import LABEL, TASK
 
 # Coordinates of the dim of outcomes: position of the task, and class.
@@ -69,6 +70,11 @@ def select_task(tree: xr.DataTree, task: Hashable) -> xr.DataTree:
     if isinstance(attrs.get("temperature"), Sequence | np.ndarray):
         attrs["temperature"] = float(attrs["temperature"][position])
     return xr.DataTree.from_dict(groups)
+
+
+def by_task(values: FloatArray, sizes: Sequence[int]) -> list[FloatArray]:
+    """Columns of each task, of which there are so many, along the last axis."""
+    return np.split(values, np.cumsum(sizes)[:-1], axis=-1)
 
 
 def names_of(tree: xr.DataTree) -> list[Hashable]:

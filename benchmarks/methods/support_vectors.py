@@ -52,7 +52,8 @@ def fit(
         found = [_column(machine(rows[train], y[train], rows[test])) for machine in machines]
         return np.stack(found)
 
-    chosen = selection.select(scorer, signs(y), fold, sizes=(signs(y).shape[1],))
+    encoded = signs(y)
+    chosen = selection.select(scorer, encoded, fold, sizes=(encoded.shape[1],))
     best, temperature = (0, 1.0) if chosen is None else (chosen.best, chosen.temperature)
 
     def predict(new: Any) -> np.ndarray:

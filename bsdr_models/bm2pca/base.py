@@ -114,8 +114,7 @@ class BaseBM2PCA(LatentSpaceEstimator):
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
         return self._scaler.transform(X)
 
-    def _samples(self, X: Any, *, bounded: bool = True) -> Rows:
-        """New samples, validated, scaled, bounded, and imputed if the fit needs complete ones."""
+    def _scale_new(self, X: Any) -> Rows:
         check_is_fitted(self)
         X = validate_samples(self, X, reset=False, sparse=True)
         if issparse(X):
@@ -123,7 +122,11 @@ class BaseBM2PCA(LatentSpaceEstimator):
             if self._scaler is None:
                 return X
             X = X.toarray()
-        X = X if self._scaler is None else self._scaler.transform(X)
+        return X if self._scaler is None else self._scaler.transform(X)
+
+    def _prepare(self, X: Rows, *, bounded: bool = True) -> Rows:
+        if issparse(X):
+            return X
         if bounded and self._largest is not None:
             X = np.clip(X, -self._largest, self._largest)
         if np.isnan(X).any() and self._learned.factor_model is None:

@@ -21,7 +21,6 @@ from bsdr_models.bm2pca.labels import Labels, encode
 from bsdr_models.bm2pca.priors import SAMPLING, Priors
 from bsdr_models.bm2pca.selection import Selection
 from bsdr_models.bm2pca.settings import (
-    N_DRAWS,
     Candidate,
     Grid,
     HingeLoss,
@@ -44,7 +43,7 @@ from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.options import Sampling
 from bsdr_models.rng import RandomState
-from bsdr_models.tasks import outcome_names
+from bsdr_models.tasks import by_task, outcome_names
 from bsdr_models.unlabeled import known_entries
 
 
@@ -419,7 +418,7 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
     ) -> None:
         """Fit with the chosen setting."""
         self.C_, optimization = chosen.cost, self._option("optimization")
-        schedule = self._schedule(N_DRAWS)
+        schedule = self._schedule()
         if self.variant == "label_free":
             assert chosen.scale is not None
             self.metric_scale_ = chosen.scale
@@ -521,12 +520,13 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _scores_by_task(self, scores: FloatArray) -> Any:
         if not self._exclusive:
             return scores
-        found = selection.by_task(scores, self._task.sizes)
+        found = by_task(scores, self._task.sizes)
         found = [own[:, 0] if own.shape[1] == 1 else own for own in found]
         return found if len(found) > 1 else found[0]
 
-    def _proba_by_task(self, p: FloatArray) -> Any:
-        return selection.by_task(p, self._class_counts) if len(self._task.sizes) > 1 else p
+    def _split_tasks(self, values: FloatArray) -> Any:
+        """A list of the columns of each of several tasks."""
+        return by_task(values, self._class_counts) if len(self._task.sizes) > 1 else values
 
     @property
     def _class_counts(self) -> tuple[int, ...]:
@@ -544,20 +544,6 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         return selection.log_probabilities(scores, self.temperature_, self._task.sizes)
 
     @by_blocks
-    def predict_log_proba(self, X: Any) -> Any:
-        """Log probabilities of the classes; see `predict_proba`.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), or list of n_tasks of them
-        """
-        return self._proba_by_task(self._log_proba(self._samples(X)))
-
-    @by_blocks
     def predict_proba(self, X: Any) -> Any:
         """Class probabilities, calibrated on held-out samples.
 
@@ -573,26 +559,12 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         -------
         ndarray of shape (n_samples, n_classes), or list of n_tasks of them
         """
-        return self._proba_by_task(np.exp(self._log_proba(self._samples(X))))
-
-    @by_blocks
-    def predict(self, X: Any) -> np.ndarray:
-        """Most probable class; of several labels, an indicator of each.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), (n_samples, n_labels) or (n_samples, n_tasks)
-        """
-        return self._most_probable(self._log_proba(self._samples(X)))
+        return super().predict_proba(X)
 
     def _most_probable(self, log_p: FloatArray) -> np.ndarray:
         if len(self._task.sizes) < 2:
             return super()._most_probable(log_p)
-        blocks = selection.by_task(log_p, self._class_counts)
+        blocks = by_task(log_p, self._class_counts)
         found = [
             classes[own.argmax(axis=1)] for classes, own in zip(self.classes_, blocks, strict=True)
         ]

@@ -33,6 +33,7 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.temperature import fit_temperature
+from bsdr_models.tasks import by_task
 
 N_FOLDS = 5
 # Most labelled samples of a cross-validation.
@@ -155,11 +156,6 @@ def select(
         temperature=temperature[best],
         held_out=scored[best],
     )
-
-
-def by_task(values: FloatArray, sizes: tuple[int, ...]) -> list[FloatArray]:
-    """Columns (M, K) of each task."""
-    return np.split(values, np.cumsum(sizes)[:-1], axis=1)
 
 
 def _n_held_out(signs: FloatArray, sizes: tuple[int, ...]) -> int:

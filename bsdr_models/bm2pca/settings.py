@@ -12,7 +12,7 @@ from bsdr_models.bm2pca.conjugate.mean_field import Start
 from bsdr_models.bm2pca.label_free import subspace
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.task import Strategy
-from bsdr_models.options import COUNT, POSITIVE, TOLERANCE, Options
+from bsdr_models.options import COUNT, ITERATIONS, POSITIVE, TOLERANCE, Options
 
 Variant = Literal["label_free", "paper"]
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
@@ -28,8 +28,6 @@ LABEL_FREE_COSTS: dict[Strategy, tuple[float, ...]] = {
 MULTICLASS_COSTS: tuple[float, ...] = (1.0, 3.0, 0.3)
 SWEEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)
 SCALES = (1.0, 10.0, 100.0, np.inf)
-# Draws of a chain.
-N_DRAWS = 1000
 # Fallback settings, if no samples can be held out.
 N_SWEEPS, SCALE = 3, 10.0
 
@@ -187,9 +185,7 @@ class Optimization(Options):
     _constraints: ClassVar[dict[str, list[Any]]] = {
         "start": [StrOptions(set(get_args(Start)))],
         "n_sweeps": [COUNT, StrOptions({"cv", "converged"})],
-        "n_restarts": [COUNT],
-        "max_iter": [COUNT],
-        "tol": [TOLERANCE],
+        **ITERATIONS,
     }
 
     start: Start = "label"

@@ -100,11 +100,6 @@ class Task:
         return margins_of(y, cost, self.epsilon)
 
     @property
-    def targets_by_task(self) -> list[FloatArray]:
-        """Columns of Y of each task."""
-        return np.split(self.Y, np.cumsum(self.sizes)[:-1], axis=1)
-
-    @property
     def complete(self) -> bool:
         """Whether no value is missing."""
         return issparse(self.X) or not np.isnan(self.X).any()

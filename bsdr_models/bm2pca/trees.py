@@ -20,6 +20,7 @@ from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.outliers import OutlierMeasures, Reference
 from bsdr_models.numerics.relevance import feature_relevance, relevance
+from bsdr_models.tasks import by_task
 
 # Draws from the q of mean field.
 N_DRAWS = 500
@@ -32,7 +33,7 @@ def per_class(context: Context, values: FloatArray) -> FloatArray:
     sizes = [1 if count == 2 else count for count in context.class_counts]
     parts = [
         np.concatenate([np.zeros_like(own), own], axis=-1) if size == 1 else own
-        for own, size in zip(np.split(values, np.cumsum(sizes)[:-1], axis=-1), sizes, strict=True)
+        for own, size in zip(by_task(values, sizes), sizes, strict=True)
     ]
     return np.concatenate(parts, axis=-1)
 

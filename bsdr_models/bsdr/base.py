@@ -17,7 +17,7 @@ from bsdr_models.bsdr.hierarchical import HierarchicalFit
 from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.pooling import Pooling, as_power
 from bsdr_models.bsdr.priors import PAPER, HierarchicalPriors, Priors, Variant
-from bsdr_models.bsdr.settings import ENGINES, N_DRAWS, Inference, Optimization, OutOfCore
+from bsdr_models.bsdr.settings import ENGINES, Inference, Optimization, OutOfCore
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.summary_parts import summary_parts
 from bsdr_models.bsdr.trees import Context
@@ -332,7 +332,7 @@ class BaseBSDR(LatentSpaceEstimator):
             warn_not_converged(optimization.max_iter, optimization.tol, stacklevel=5)
 
     def _fit_draws(self, priors: Priors, rng: np.random.Generator) -> None:
-        context, schedule = self._context, self._schedule(N_DRAWS)
+        context, schedule = self._context, self._schedule()
         self._tree = sampling.sample(
             self._engine,
             context,

@@ -34,11 +34,11 @@ from bsdr_models.bsdr.posterior import (
     regression_log_likelihood,
 )
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.settings import N_DRAWS
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.checks import R_HAT_LIMIT
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.metrics import NO_SIGNAL, HeldOutScore, lack_of_signal, no_signal
+from bsdr_models.options import N_DRAWS
 
 type Engine = Literal["smc", "laplace", "nuts", "advi"]
 

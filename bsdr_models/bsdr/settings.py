@@ -7,13 +7,11 @@ from typing import Any, ClassVar, Literal, get_args
 from sklearn.utils._param_validation import StrOptions
 
 from bsdr_models.bsdr.mean_field import Start
-from bsdr_models.options import COUNT, TOLERANCE, Options
+from bsdr_models.options import COUNT, ITERATIONS, Options
 
 Inference = Literal["smc", "laplace", "mean_field", "gibbs", "nuts", "advi"]
 Variant = Literal["hierarchical", "paper"]
 
-# Draws of a chain, except for "smc" and "laplace".
-N_DRAWS = 1000
 # Inference methods of each model, the default first.
 ENGINES: dict[Variant, tuple[Inference, ...]] = {
     "hierarchical": ("smc", "laplace", "nuts", "advi"),
@@ -45,9 +43,7 @@ class Optimization(Options):
 
     _constraints: ClassVar[dict[str, list[Any]]] = {
         "start": [StrOptions(set(get_args(Start)))],
-        "n_restarts": [COUNT],
-        "max_iter": [COUNT],
-        "tol": [TOLERANCE],
+        **ITERATIONS,
     }
 
     start: Start = "discriminant"

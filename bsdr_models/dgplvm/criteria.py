@@ -45,7 +45,7 @@ References
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from scipy import sparse
@@ -53,9 +53,9 @@ from scipy.spatial.distance import cdist
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.mcml import MCMLCriterion
+from bsdr_models.dgplvm.priors import CriterionName
 
-type CriterionName = Literal["trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"]
-NAMES: tuple[str, ...] = get_args(CriterionName.__value__)
+NAMES = tuple(name for name in get_args(CriterionName) if name != "auto")
 
 # A matrix is singular if an eigenvalue is below this share of the largest.
 _SINGULAR = 1e-12

@@ -27,7 +27,7 @@ from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.paper.fit import learn_paper
 from bsdr_models.dgplvm.predict import LikelihoodEmbedder, MappingEmbedder, Posterior
 from bsdr_models.dgplvm.priors import Priors
-from bsdr_models.dgplvm.settings import N_DRAWS, Mapping, Optimization
+from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dgplvm.summary_parts import summary_parts
 from bsdr_models.frames import require_targets, sample_labels, validate_samples
@@ -244,7 +244,7 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
             self.inference,
             task,
             options,
-            schedule=self._schedule(N_DRAWS),
+            schedule=self._schedule(),
             rng=rng,
         )
 
@@ -358,7 +358,7 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
             warnings.warn(message, UserWarning, stacklevel=3)
         if result.sampled is not None:
             self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=4)
-            tune = self._schedule(N_DRAWS).tune
+            tune = self._schedule().tune
             self.n_iter_ = self.idata_["posterior"].sizes["draw"] + tune
         elif not (self.converged_ or self.interrupted_):
             max_iter = self._option("optimization").max_iter

@@ -12,13 +12,11 @@ from bsdr_models.dgplvm.learn import Approximation
 from bsdr_models.dgplvm.map_search import EXACT_SAMPLES
 from bsdr_models.dgplvm.mapping_selection import NOISES, WIDTHS
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.options import COUNT, POSITIVE, TOLERANCE, Options
+from bsdr_models.options import COUNT, ITERATIONS, POSITIVE, Options
 
 Variant = Literal["whitened", "paper"]
 Inference = Literal["map", "nuts", "advi"]
 
-# Draws of a chain.
-N_DRAWS = 1000
 # Default weight by variant: per labelled sample and effective feature, and 1 / sigma_d**2.
 WEIGHTS = {"whitened": 10.0, "paper": 1e4}
 # Relative participation ratio of the variances below which features have different units.
@@ -111,9 +109,7 @@ class Optimization(Options):
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_restarts": [COUNT],
-        "max_iter": [COUNT],
-        "tol": [TOLERANCE],
+        **ITERATIONS,
         "approximation": [StrOptions({"auto", "laplace", "ep"})],
     }
 

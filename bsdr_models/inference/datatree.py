@@ -35,7 +35,7 @@ from bsdr_models.latent_grid import LogProbabilities, add_class_probability, cla
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.spec import ModelSpec
-from bsdr_models.tasks import as_stored, task_coordinates
+from bsdr_models.tasks import as_stored, by_task, task_coordinates
 
 type InferenceMethod = Literal["smc", "mean_field", "gibbs", "nuts", "advi", "laplace", "map"]
 
@@ -136,7 +136,7 @@ class Context:
         """
         if self.target != "multiclass":
             return values
-        parts = np.split(values, np.cumsum(self.class_counts)[:-1], axis=-1)
+        parts = by_task(values, self.class_counts)
         return np.concatenate([own - own.mean(axis=-1, keepdims=True) for own in parts], axis=-1)
 
     @property

@@ -20,6 +20,7 @@ from bsdr_models.bm2pca.label_free.within_class_metric import Metric, Spectrum
 from bsdr_models.bm2pca.task import FitResult, Task
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.tasks import by_task
 
 # Most axes of a metric for which the covariance of the projection is computed.
 MAX_AXES = 2000
@@ -153,7 +154,9 @@ def learn_within_class(task: Task) -> tuple[Spectrum | TruncatedSpectrum, FloatA
     if classes exclude each other; with several tasks, those unlabelled in one of them.
     """
     if len(task.sizes) > 1:
-        signs = np.concatenate([_pseudo_labels(task, own) for own in task.targets_by_task], axis=1)
+        signs = np.concatenate(
+            [_pseudo_labels(task, own) for own in by_task(task.Y, task.sizes)], axis=1
+        )
         return fit_spectrum(task.X, signs, n_features=task.n_features[0]), signs
     labelled = task.observed.any(axis=1)
     alone = (task.Y[labelled] > 0.0).sum(axis=1) == 1
