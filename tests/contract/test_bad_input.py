@@ -528,7 +528,8 @@ ARGUMENTS_REFUSED = {
     **dict.fromkeys(("standardize", "priors__reuse_kernel"), FLAGS),
     "priors": ("paper", {"weight_shape": 1.0}, 3),
     "pooling": ("best", None, True, -0.1, 1.5, np.nan),
-    "views": (["a", "b"], "abcd"),
+    "views": (["a", "b"], "abcd", 3, {"a": [0]}, {"a": [0, 99]}, [[0, 1], []]),
+    "kernel": ("gauss", 3, [], ["rbf", 3], "precomputed"),
     "unlabeled": ([0, 1],),
     "random_state": ("seed", -1, 1.5),
 }
