@@ -388,6 +388,16 @@ def test_pooled_samples_give_the_same_predictions(monkeypatch):
     np.testing.assert_allclose(model.predict(new), plain.predict(new), rtol=0.02, atol=0.5)
 
 
+def test_seed_does_not_matter_beside_pooled_samples():
+    """The start beside targets is a function of the features of all samples."""
+    X, new, y, _ = low_rank(40, seed=0)
+    X, y = np.r_[X, new], np.r_[y, np.full(len(new), np.nan)]
+    one, *others = (quick(random_state=seed).fit(X, y) for seed in range(3))
+    assert one._learned.state.latent.pooled is not None
+    for other in others:
+        assert abs(one.lower_bounds_[-1] - other.lower_bounds_[-1]) < 0.01
+
+
 def test_partially_known_outputs():
     X, new, Y, Y_new = low_rank(80, d=30, outputs=3)
     rng = np.random.default_rng(16)
