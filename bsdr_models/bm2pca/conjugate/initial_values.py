@@ -11,6 +11,7 @@ from scipy.sparse.linalg import LinearOperator, svds
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.conjugate import views
+from bsdr_models.bm2pca.conjugate.loss_augmentation import Margins
 from bsdr_models.bm2pca.conjugate.views import Pool, View, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.row_space import Rows, centred_gram, squared_distance
@@ -41,6 +42,13 @@ def view_state(view: View, *, n_problems: int, n_components: int) -> ViewState:
         ),
         noise_precision=Gamma(shape=np.ones(p), rate=np.full(p, 1.0 / scale)),
     )
+
+
+def complete_targets(margins: Margins) -> FloatArray:
+    """Targets (P, N, K), those that are missing at the mean of their outcome."""
+    count = np.maximum(margins.observed.sum(axis=1, keepdims=True), 1)
+    mean = np.sum(margins.y * margins.observed, axis=1, keepdims=True) / count
+    return np.where(margins.observed, margins.y, mean)
 
 
 def target_coordinates(y: FloatArray, parts: Sequence[View]) -> FloatArray:
@@ -100,7 +108,7 @@ def _scores_beside_pooled(view: View, pool: Pool, n_components: int) -> FloatArr
     n = float(view.count.item())
     centre = view.total / n
     products = view.X.T @ view.X
-    products = products.toarray() if issparse(products) else products
+    products = products if isinstance(products, np.ndarray) else products.toarray()
     axes = _principal_axes(products + pool.gram, view.total, centre, n, n_components)
     return np.asarray(view.X @ axes - centre @ axes)
 

@@ -158,7 +158,9 @@ def init(
     mean = np.tile(rng.standard_normal((n, n_components)), (p, 1, 1))
     first = 0
     if start == "label":
-        found = initial_values.target_coordinates(data.margins.y, data.views)[..., :n_components]
+        found = initial_values.target_coordinates(
+            initial_values.complete_targets(data.margins), data.views
+        )[..., :n_components]
         first = found.shape[-1]
         mean[..., :first] = found
     if start == "pca" or (start == "label" and first < n_components):
@@ -179,7 +181,7 @@ def _initial_state(mean: FloatArray, data: Data) -> State:
             initial_values.view_state(view, n_problems=p, n_components=r) for view in data.views
         ),
         latent=make_latent(mean, cov, pooled, data),
-        weights=_ridge_weights(mean, data.margins.y),
+        weights=_ridge_weights(mean, initial_values.complete_targets(data.margins)),
         weight_precision=Gamma(shape=np.ones((p, k)), rate=np.ones((p, k))),
         slack=np.ones((p, n, k)),
     )
