@@ -392,6 +392,13 @@ def test_names_and_classes_of_any_type(data):
     plots.plot_map(tree, label="size")
 
 
+def test_a_name_that_no_file_holds(data):
+    X, Y = data
+    frame = pd.DataFrame(Y[:80, [0, 2]], columns=["species", "si\0ze"])
+    with pytest.raises(ValueError, match=r"a column of y is named 'si\\x00ze'.* NUL character"):
+        make().fit(X[:80], frame)
+
+
 def test_columns_of_zeros_and_ones_are_labels():
     known = np.array([[0, 1, 1], [1, 0, -1], [0, 0, 0], [1, 1, 1]] * 2)
     assert encode(known, -1).sizes == ()
