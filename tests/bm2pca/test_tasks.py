@@ -392,6 +392,21 @@ def test_names_and_classes_of_any_type(data):
     plots.plot_map(tree, label="size")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("inference", ["nuts", "advi"])
+def test_pymc_samplers_take_several_tasks(data, inference):
+    X, Y = data
+    Y = hidden(Y[:40, :2], 0.3)
+    few = {"sampling__draws": 20, "sampling__tune": 50, "sampling__chains": 1}
+    model = make("gibbs", inference=inference, n_components=2, **few)
+    model = quiet_fit(model, X[:40], Y)
+    assert model.score(X[:40], Y) > 0.5  # of six pairs of classes
+    for p in model.predict_proba(X):
+        np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    own = select_task(model.idata_, 0)
+    assert own["posterior"]["outcome"].values.tolist() == model.classes_[0].tolist()
+
+
 def test_a_name_that_no_file_holds(data):
     X, Y = data
     frame = pd.DataFrame(Y[:80, [0, 2]], columns=["species", "si\0ze"])
