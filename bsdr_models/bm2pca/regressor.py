@@ -103,6 +103,9 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
     Unlike the classifier this model predicts best at convergence, because targets have noise of
     their own.
 
+    What predicts a target must explain features. Where these have no low-dimensional structure,
+    predictions are shrunk too much, and ridge regression is better.
+
     A sample without a target (NaN in y) contributes its features. Missing values of X are
     integrated out.
 

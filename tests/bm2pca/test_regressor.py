@@ -12,7 +12,8 @@ from scipy.stats import norm
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import RidgeCV
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import cross_val_predict, train_test_split
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAPriors, BM2PCARegressor, BSDRRegressor, EpsilonInsensitiveLoss
@@ -267,6 +268,34 @@ def test_accuracy_matches_ridge_and_bsdr():
         ours, *others = np.mean(scores, axis=0)
         assert ours > max(others) - 0.03
         assert abs(np.mean(inside) - 0.9) < 0.06
+
+
+def independent_features(seed, n=60, d=20, m=500):
+    """Three relevant features of many."""
+    rng = np.random.default_rng([12, seed])
+    X = rng.standard_normal((n + m, d))
+    y = X[:, :3] @ [1.0, -1.0, 0.5] + 0.6 * rng.standard_normal(n + m)
+    return X[:n], X[n:], y[:n], y[n:]
+
+
+def log_densities(X, new, y, y_new):
+    """Mean of new targets by this model, and by ridge regression with a held-out deviation."""
+    mean, std = BM2PCARegressor(random_state=0).fit(X, y).predict(new, return_std=True)
+    ridge = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 5, 33)))
+    deviation = np.std(y - cross_val_predict(ridge, X, y, cv=5))
+    of_ridge = norm.logpdf(y_new, ridge.fit(X, y).predict(new), deviation)
+    return norm.logpdf(y_new, mean, std).mean(), of_ridge.mean()
+
+
+@pytest.mark.slow
+def test_ridge_is_better_only_without_low_dimensional_structure():
+    structured = [log_densities(*low_rank(40, seed=seed)) for seed in range(4)]
+    ours, theirs = np.mean(structured, axis=0)
+    assert ours > theirs - 0.02
+    ours, theirs = np.mean(
+        [log_densities(*independent_features(seed)) for seed in range(4)], axis=0
+    )
+    assert theirs - 0.7 < ours < theirs - 0.3
 
 
 @pytest.mark.slow
