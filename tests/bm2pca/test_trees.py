@@ -180,6 +180,7 @@ def test_attributes(fitted, engine, target):
     assert tree["posterior"].sizes["chain"] == (1 if approximate else 2)
     if target == "regression":
         assert tree.attrs["epsilon"] == model.epsilon_
+        assert tree.attrs["slope"] == model.slope_.tolist()
         assert tree.attrs["std_factor"] == model.std_factor_.tolist()
     else:
         assert tree.attrs["temperature"] == model.temperature_
