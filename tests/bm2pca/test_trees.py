@@ -209,9 +209,9 @@ def test_scaled_data_are_stored(fitted, engine, target):
 
 
 def scores_of(model, X, target):
-    """Mean class scores by the public methods, one column per outcome."""
+    """Mean class scores by the public methods, one column per outcome; before the calibration."""
     if target == "regression":
-        return (model.predict(X) - model.y_mean_) / model.y_scale_
+        return (model.predict(X) - model.y_mean_) / (model.y_scale_ * model.slope_)
     scores = model.decision_function(X)
     return np.column_stack([np.zeros(len(X)), scores]) if target == "binary" else scores
 
