@@ -14,7 +14,7 @@ from bsdr_models.base import LatentSpaceEstimator
 from bsdr_models.bsdr import hierarchical, predict, sampling, trees
 from bsdr_models.bsdr.data import make_data
 from bsdr_models.bsdr.hierarchical import HierarchicalFit
-from bsdr_models.bsdr.kernels import KERNELS, Kernel
+from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
 from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.pooling import Pooling, as_power
 from bsdr_models.bsdr.priors import PAPER, HierarchicalPriors, Priors, Variant
@@ -123,6 +123,15 @@ class BaseBSDR(LatentSpaceEstimator):
     def _method(self) -> Inference:
         return self._hierarchical.engine if self.variant_ == "hierarchical" else self._engine
 
+    def _config(self, **resolved: Any) -> dict[str, Any]:
+        config = super()._config(**resolved)
+        names = [each if isinstance(each, str) else as_kernel(each).label for each in self._kernels]
+        return config | {"kernel": names if is_several(self.kernel) else names[0]}
+
+    @property
+    def _kernels(self) -> list[Any]:
+        return list(self.kernel) if is_several(self.kernel) else [self.kernel]
+
     def _check_arguments(self) -> None:
         """Validate the arguments of both models."""
         self._check_params()
@@ -158,13 +167,13 @@ class BaseBSDR(LatentSpaceEstimator):
             raise ValueError(
                 "optimization is for variant='paper': the hierarchical model has no mean field"
             )
-        for kernel in self.kernel if is_several(self.kernel) else ():
+        for kernel in self._kernels if is_several(self.kernel) else ():
             if not (isinstance(kernel, Kernel) or callable(kernel) or kernel in KERNELS):
                 raise ValueError(
                     f"each of several kernels must be one of {KERNELS}, a Kernel or a function, "
                     f"got {kernel!r}"
                 )
-        if is_several(self.kernel) and not self.kernel:
+        if not self._kernels:
             raise ValueError("kernel is empty")
         if self._is_precomputed and self.views is not None:
             raise ValueError("views need features: kernel='precomputed' has none")
