@@ -1,5 +1,6 @@
 """Scikit-learn estimators of BSDR."""
 
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from bsdr_models.bsdr.base import BaseBSDR
 from bsdr_models.bsdr.partial_fit import PartialFit
 from bsdr_models.checks import check_classes, check_variation, encode_labels, one_thread
 from bsdr_models.frames import require_targets, sample_labels
+from bsdr_models.inference.checkpoint import check_folder
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.unlabeled import read_labels
 
@@ -306,6 +308,8 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         """Fit to classes, with samples in blocks."""
         self._check_laplace_only("samples in blocks")
         out_of_core = self._option("out_of_core")
+        if out_of_core.checkpoint is not None:
+            check_folder(Path(out_of_core.checkpoint))
         samples = sample_labels(X)
         if is_read_by_block(X):
             check_two_axes(X)
