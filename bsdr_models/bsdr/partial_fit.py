@@ -33,6 +33,7 @@ LAZY_ATTRIBUTES = frozenset(
         "held_out_gain_se_",
         "held_out_score_",
         "interrupted_",
+        "kernel_",
         "log_bayes_factor_",
         "log_evidence_",
         "mean_",

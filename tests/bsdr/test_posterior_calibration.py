@@ -18,8 +18,10 @@ from scipy.linalg import sqrtm
 from scipy.stats import chisquare
 from sklearn.covariance import ledoit_wolf_shrinkage
 
+from bsdr_models.bsdr import Kernel
 from bsdr_models.bsdr.posterior import Metric, Problem, label_log_likelihood
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.bsdr.views import Views, learn_map
 from bsdr_models.inference.tempering import Moves, run_tempering
 
 PRIORS = HierarchicalPriors()
@@ -183,3 +185,78 @@ def test_planted_faults_are_caught(plant, monkeypatch):
     changes = plant(monkeypatch)
     with pytest.raises(AssertionError):
         assert_calibrated(run(**SHORT, **changes))
+
+
+# Kernels of 25 samples: one width, or several with scales of their own.
+KERNELS = {
+    "one": Kernel("rbf", 1.0),
+    "several": [Kernel("matern", width) for width in (0.5, 1.0, 3.0)],
+}
+
+
+def run_kernels(n_sets, kernel, priors=PRIORS, seed=0):
+    """As :func:`run`, for latent functions with a kernel; parameters are drawn as normals."""
+    found = []
+    for rng in np.random.default_rng(seed).spawn(n_sets):
+        X, new = features(25, 4, rng)
+        feature_map = learn_map(X, kernel, None)
+        views = feature_map.index if isinstance(feature_map, Views) else None
+        inside = feature_map.whiten(X)
+
+        def build(y, priors, inside=inside, views=views):
+            return Problem.build(
+                inside,
+                y,
+                n_labels=K,
+                n_components=R,
+                target="multiclass",
+                priors=priors,
+                views=views,
+            )
+
+        whitened, outside = feature_map.whiten(new), feature_map.outside_sd(new)
+
+        def values(theta, problem, y, at=(whitened, outside), rng=rng):
+            draws = problem.parameters(theta, rng=rng)
+            eta, ahead = draws.linear_predictor(problem.X), draws.linear_predictor(*at)
+            each = label_log_likelihood(eta, y, "multiclass", PRIORS.lapse)[0]
+            out = {
+                "eta[0, 0]": eta[:, 0, 0],
+                "eta[9, 1]": eta[:, 9, 1],
+                "size of eta": np.sum(eta**2, axis=(1, 2)),
+                "eta of a new sample": ahead[:, 0, 0],
+                "difference of another": ahead[:, 1, 1] - ahead[:, 1, 2],
+                "log likelihood": each.sum(axis=1),
+                "log scale": np.log(draws.scale),
+            }
+            if draws.view_scale is not None:
+                out |= {f"view {v}": scale for v, scale in enumerate(draws.view_scale.T)}
+            return out
+
+        start = build(np.zeros(25, dtype=int), PRIORS)
+        theta = rng.standard_normal((1, start.n_parameters))
+        eta = start.parameters(theta, rng=rng).linear_predictor(start.X)[0]
+        y = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
+        y = np.where(rng.random(25) < PRIORS.lapse, rng.integers(0, K, 25), y)
+        problem = build(y, priors)
+        result = run_tempering(
+            problem.log_likelihood, problem.n_parameters, MOVES, rng=rng, jump=problem.rescale
+        )
+        truth = values(theta, start, y)
+        own = values(result.draws, problem, y)
+        found.append({name: rank(truth[name], each, rng) for name, each in own.items()})
+    return {name: np.array([each[name] for each in found]) for name in found[0]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_draws_of_kernels_are_calibrated(kernel):
+    assert_calibrated(run_kernels(120, KERNELS[kernel]))
+
+
+@pytest.mark.slow
+def test_another_prior_of_the_scales_of_kernels_is_detected():
+    """The truth has the width of the default, the posterior a four times larger one."""
+    wrong = dataclasses.replace(PRIORS, view_width=4.0 * PRIORS.view_width)
+    p, _ = judge(run_kernels(120, KERNELS["several"], priors=wrong))
+    assert min(p.values()) < LEVEL / len(p)
