@@ -32,6 +32,7 @@ from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.metrics import expected_calibration_error
+from bsdr_models.options import Sampling
 
 N_TRAIN, N_COMPONENTS, SEED = 20, 2, 20
 FEATURE_NAMES = {
@@ -123,7 +124,8 @@ def fit_models(X: Any, y: np.ndarray, console: Console, *, nuts: bool) -> dict[s
     """Fit every model with its defaults, with progress bars."""
     options: dict[str, dict[str, Any]] = {title: {} for title in MODELS}
     if nuts:
-        options["BSDR, NUTS"] = {"inference": "nuts"}
+        sampling = Sampling(draws=200, tune=300, chains=2)
+        options["BSDR, NUTS"] = {"inference": "nuts", "sampling": sampling}
     fitted = {}
     for title, arguments in options.items():
         begin = time.perf_counter()
