@@ -1,9 +1,11 @@
-"""Words that readers search for stand in a heading, or are a term of the glossary."""
+"""Words that readers search for lead to a page, and public names to one of the API."""
 
 import re
 from pathlib import Path
 
 import pytest
+
+import bsdr_models
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = {
@@ -50,3 +52,9 @@ def headings(page: str) -> list[str]:
 @pytest.mark.parametrize(("word", "page"), PAGES.items())
 def test_words_lead_to_a_page(word, page):
     assert any(word.lower() in heading.lower() for heading in headings(page)), headings(page)
+
+
+@pytest.mark.parametrize("module", [bsdr_models, bsdr_models.plots], ids=lambda m: m.__name__)
+def test_public_names_stand_in_the_api(module):
+    pages = "\n".join(path.read_text() for path in (DOCS / "reference").glob("*.rst"))
+    assert set(module.__all__) - {"plots"} <= set(re.findall(r"\w+", pages))
