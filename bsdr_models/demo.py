@@ -48,10 +48,12 @@ MODELS: Mapping[str, Callable[..., Any]] = {
     "D-GPLVM": DGPLVMClassifier,
 }
 # A sentence for each plot of the page.
-MAP = (
-    "Every wine is drawn where {} puts it without having seen its label; the background is the "
-    "prediction at each place. Hollow points are doubtful, ringed ones wrong."
-)
+MAPS = {
+    "BSDR": "A linear map with posterior draws; its axes are directions of the class means.",
+    "BM2PCA": "A linear map with margins, whose probabilities are calibrated by cross-validation.",
+    "D-GPLVM": "A nonlinear map by Gaussian processes.",
+    "BSDR, NUTS": "The model of BSDR, sampled by NUTS as a second opinion.",
+}
 FEATURES = (
     "Effect of each feature on a class score of BSDR given the other features, with intervals of "
     "50 % and 90 % and the probability of its sign; the diamond is its correlation alone."
@@ -78,6 +80,8 @@ of the {n_test} wines that no model has seen.</p>
 </table>
 <p>Log loss is in nats, smaller is better; the calibration error is the mean difference of
 probability and frequency.</p>
+<p>In the maps every wine is drawn where a model puts it without having seen its label; the
+background is the prediction at each place. Hollow points are doubtful, ringed ones wrong.</p>
 {sections}
 </html>
 """
@@ -185,7 +189,7 @@ def draw_pictures(fitted: Mapping[str, Any], X: Any, y: np.ndarray, folder: Path
 
     trees = {title: model.predict_idata(X, y) for title, model in fitted.items()}
     drawings: dict[str, tuple[Any, str]] = {
-        f"map_{_file_name(title)}.png": (plots.plot_map(tree, title=title), MAP.format(title))
+        f"map_{_file_name(title)}.png": (plots.plot_map(tree, title=title), MAPS[title])
         for title, tree in trees.items()
     }
     drawings |= {

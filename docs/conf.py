@@ -14,7 +14,8 @@ sys.path.insert(0, str(HERE / "_extensions"))
 
 # Notebooks are copied here to become pages, each with one of its pictures for the overview.
 PAGES = HERE / "notebooks"
-shutil.rmtree(PAGES, ignore_errors=True)
+for written in (PAGES, HERE / "reference" / "generated"):
+    shutil.rmtree(written, ignore_errors=True)
 PAGES.mkdir()
 
 
@@ -79,6 +80,7 @@ myst_heading_anchors = 4
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 
 html_theme = "pydata_sphinx_theme"
