@@ -36,7 +36,7 @@ from bsdr_models.options import COUNT, POSITIVE, Options
 
 # Names of kernels of features.
 KERNELS = ("linear", "rbf", "matern", "polynomial", "cosine")
-# Widths that are compared by ``kernel="auto"``.
+# Widths of ``"matern"`` that ``kernel="auto"`` compares.
 WIDTHS = (1.0, 2.0, 4.0)
 # Number of training samples up to which all are landmarks, and number of landmarks beyond.
 MOST_EXACT, N_LANDMARKS = 1500, 500
@@ -57,7 +57,7 @@ class Kernel(Options):
     name : {"linear", "rbf", "matern", "polynomial", "cosine"}, default="rbf"
         ``"matern"`` has the smoothness 5/2, ``"polynomial"`` is :math:`(1 + a^\\top b / D)^p`, and
         ``"linear"`` the model without a kernel, with its own prior covariance.
-    width : float, default=2.0
+    width : float, default=4.0
         Length scale of ``"rbf"`` and ``"matern"`` in units of the square root of D, the typical
         distance of a sample from the mean.
     degree : int, default=3
@@ -74,7 +74,7 @@ class Kernel(Options):
     >>> from bsdr_models import BSDRClassifier
     >>> from bsdr_models.bsdr import Kernel
     >>> X, y = load_wine(return_X_y=True)
-    >>> model = BSDRClassifier(kernel=Kernel("rbf", width=4.0), random_state=0).fit(X[::3], y[::3])
+    >>> model = BSDRClassifier(kernel=Kernel("rbf", width=2.0), random_state=0).fit(X[::3], y[::3])
     >>> model.transform(X).shape
     (178, 2)
     """
@@ -86,7 +86,7 @@ class Kernel(Options):
     }
 
     name: str = "rbf"
-    width: float = 2.0
+    width: float = 4.0
     degree: int = 3
 
     @property

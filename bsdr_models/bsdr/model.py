@@ -111,8 +111,8 @@ def build_model(
         Variables of the hierarchical model: ``scale``, ``projection``, ``weights`` and ``bias``
         (centred over classes), ``latent``, ``coef``, for ``regression`` ``noise_scale``, all
         functions of standard normals, which are sampled. With several views, or a kernel other
-        than the linear one, whitened features take the place of features: ``whitened`` (obs, basis) is
-        data, ``basis_weights`` (basis, component) the projection, and ``view_scale`` (view,) the
+        than the linear one, whitened features take the place of features: ``whitened`` (obs, basis)
+        is data, ``basis_weights`` (basis, component) the projection, and ``view_scale`` (view,) the
         relative scale of each of several views.
         Free variables of the augmented parametrisation: ``projection``, ``latent``, ``weights``,
         ``bias``, ``utilities`` (not for regression), ``*_precision``. Of the marginal one:

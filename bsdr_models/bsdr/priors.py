@@ -93,7 +93,7 @@ class HierarchicalPriors:
 
     scale_location: float = -2.0
     scale_width: float = 2.5
-    view_width: float = 1.5
+    view_width: float = 0.5
     bias_scale: float = 5.0
     noise_location: float = -1.0
     noise_width: float = 1.0

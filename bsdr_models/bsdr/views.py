@@ -318,5 +318,5 @@ def is_several(kernel: Any) -> bool:
 def compared_kernels(kernel: Any) -> list[Any]:
     """Kernels of which one is chosen by held-out samples."""
     if isinstance(kernel, str) and kernel == "auto":
-        return [Kernel("linear"), *(Kernel("rbf", width) for width in WIDTHS)]
+        return [Kernel("linear"), *(Kernel("matern", width) for width in WIDTHS)]
     return [kernel]
