@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml tools/find_python.sh
 	$(BIN)/python -m pip install --quiet --editable ".[io,nuts,notebook,scale]" --group dev
 	@touch $(STAMP)
 
-demo: $(STAMP)  ## Fit Wine with every model; pictures and posteriors go to demo_output/
+demo: $(STAMP)  ## Fit Wine with every model; the results are demo_output/index.html
 	$(BIN)/python -m bsdr_models.demo --output demo_output
 
 test: $(STAMP)  ## The fast tests
@@ -92,4 +92,4 @@ format: $(STAMP)  ## Apply the style
 	$(BIN)/ruff format .
 
 clean:  ## Remove the environment and what runs have left
-	rm -rf $(VENV) $(LOWEST) demo_output docs/_build docs/notebooks .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) $(LOWEST) demo_output docs/_build docs/notebooks docs/reference/generated .pytest_cache .ruff_cache .mypy_cache

@@ -107,6 +107,14 @@ def check_variation(scaler: Scaler, *, stacklevel: int = 3) -> None:
 
 
 @contextmanager
+def constant_features_ignored() -> Iterator[None]:
+    """Context of refits to parts of the samples, which do not warn of constant features."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* features are constant in the training")
+        yield
+
+
+@contextmanager
 def units_of_samples(X: FloatArray, *, standardize: bool) -> Iterator[None]:
     """Context of a fit to centred X (N, D).
 

@@ -21,6 +21,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.checks import constant_features_ignored
 from bsdr_models.dims import COMPONENT, COMPONENT_AUX, GRID_X, GRID_Y, LABEL, OBS
 from bsdr_models.latent_grid import (
     VARIABLE,
@@ -133,7 +134,8 @@ def cross_validated_map(
     for number, (train, test) in enumerate(folds):
         X_train = _safe_indexing(X, train)
         try:
-            model = _fitted(estimator, X_train, y[train])
+            with constant_features_ignored():  # the fit to all samples has warned
+                model = _fitted(estimator, X_train, y[train])
         except KeyboardInterrupt:
             if not parts:
                 raise

@@ -1,22 +1,20 @@
 """Demonstration on bundled data: ``python -m bsdr_models.demo``.
 
-Wine, 20 training samples per class: BSDR by SMC, with linear pooling, and by mean field as in its
-paper; BM2PCA; D-GPLVM; and baselines. Plots and posteriors are written to a folder.
+Wine, 20 training samples per class: the three models and baselines. A page with scores and plots
+of the held-out samples, and the posteriors, are written to a folder.
 """
 
 import argparse
+import html
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import arviz_stats
 import matplotlib
 import numpy as np
-import xarray as xr
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.datasets import load_wine
@@ -34,6 +32,7 @@ from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.metrics import expected_calibration_error
+from bsdr_models.options import Sampling
 
 N_TRAIN, N_COMPONENTS, SEED = 20, 2, 20
 FEATURE_NAMES = {
@@ -43,16 +42,49 @@ FEATURE_NAMES = {
 }
 CULTIVARS = np.array(["Barolo", "Grignolino", "Barbera"])
 
-FITS: Mapping[str, dict[str, Any]] = {
-    "smc": {},
-    "linear": {"pooling": "linear"},
-    "paper": {"variant": "paper"},
+MODELS: Mapping[str, Callable[..., Any]] = {
+    "BSDR": BSDRClassifier,
+    "BM2PCA": BM2PCAClassifier,
+    "D-GPLVM": DGPLVMClassifier,
 }
-TITLES = {"smc": "BSDR", "linear": "BSDR, linear", "paper": "BSDR, paper"}
-OTHERS: Mapping[str, Any] = {
-    "BM2PCA": lambda: BM2PCAClassifier(N_COMPONENTS, progressbar=True, random_state=SEED),
-    "D-GPLVM": lambda: DGPLVMClassifier(N_COMPONENTS, progressbar=True, random_state=SEED),
+# A sentence for each plot of the page.
+MAPS = {
+    "BSDR": "A linear map with posterior draws; its axes are directions of the class means.",
+    "BM2PCA": "A linear map with margins, whose probabilities are calibrated by cross-validation.",
+    "D-GPLVM": "A nonlinear map by Gaussian processes.",
+    "BSDR, NUTS": "The model of BSDR, sampled by NUTS as a second opinion.",
 }
+FEATURES = (
+    "Effect of each feature on a class score of BSDR given the other features, with intervals of "
+    "50 % and 90 % and the probability of its sign; the diamond is its correlation alone."
+)
+RELIABILITY = (
+    "Of the wines that BSDR predicts with 80 %, eight in ten should be right: points on the "
+    "diagonal are calibrated."
+)
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8">
+<title>bsdr_models on Wine</title>
+<style>
+body {{ font-family: sans-serif; max-width: 60em; margin: 2em auto; line-height: 1.4 }}
+img {{ max-width: 100% }}
+td, th {{ padding: 0.2em 1em; text-align: right }}
+td:first-child, th:first-child {{ text-align: left }}
+</style>
+<h1>bsdr_models on Wine</h1>
+<p>Three cultivars, 13 chemical measurements, {n_train} training samples per class. All results are
+of the {n_test} wines that no model has seen.</p>
+<table>
+{table}
+</table>
+<p>Log loss is in nats, smaller is better; the calibration error is the mean difference of
+probability and frequency.</p>
+<p>In the maps every wine is drawn where a model puts it without having seen its label; the
+background is the prediction at each place. Hollow points are doubtful, ringed ones wrong.</p>
+{sections}
+</html>
+"""
 
 
 class PLSScores(PLSRegression):
@@ -92,125 +124,115 @@ def split(y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarr
     return train, np.setdiff1d(np.arange(len(y)), train)
 
 
-def fit_variants(X: Any, y: np.ndarray, console: Console) -> dict[str, BSDRClassifier]:
-    """Fit variants of BSDR, with progress bars."""
-    fitted: dict[str, BSDRClassifier] = {}
-    for name, options in FITS.items():
+def fit_models(X: Any, y: np.ndarray, console: Console, *, nuts: bool) -> dict[str, Any]:
+    """Fit every model with its defaults, with progress bars."""
+    options: dict[str, dict[str, Any]] = {title: {} for title in MODELS}
+    if nuts:
+        sampling = Sampling(draws=200, tune=300, chains=2)
+        options["BSDR, NUTS"] = {"inference": "nuts", "sampling": sampling}
+    fitted = {}
+    for title, arguments in options.items():
         begin = time.perf_counter()
-        model = BSDRClassifier(N_COMPONENTS, progressbar=True, random_state=SEED, **options)
+        model = MODELS[title.split(",")[0]](
+            N_COMPONENTS, progressbar=True, random_state=SEED, **arguments
+        )
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", ConvergenceWarning)
-            fitted[name] = model.fit(X, y)
-        seconds = time.perf_counter() - begin
-        console.print(f"{TITLES[name]}: {seconds:.1f} s", style="bold")
+            fitted[title] = model.fit(X, y)
+        console.print(f"{title}: {time.perf_counter() - begin:.1f} s", style="bold")
         for warning in caught:
             if issubclass(warning.category, ConvergenceWarning):
                 console.print(f"  warning: {warning.message}", style="yellow")
     return fitted
 
 
-def fit_others(X: Any, y: np.ndarray, console: Console) -> dict[str, Any]:
-    """Fit the other models with their defaults."""
-    fitted = {}
-    for title, make in OTHERS.items():
-        begin = time.perf_counter()
-        fitted[title] = make().fit(X, y)
-        console.print(f"{title}: {time.perf_counter() - begin:.1f} s", style="bold")
-    return fitted
-
-
-def identified_table(tree: xr.DataTree, title: str) -> Table:
-    """ArviZ's summary of the strongest identified coefficients."""
-    posterior = tree["posterior"].to_dataset()
-    strength = abs(posterior["coef"].mean(("chain", "draw"))).max("outcome")
-    strongest = strength.sortby(strength, ascending=False)["feature"].values[:3]
-    summary = arviz_stats.summary(
-        posterior[["coef", "bias_centered"]].sel(feature=strongest),
-        ci_prob=0.9,
-        ci_kind="eti",
-        round_to=3,
-    )
-    columns = ["mean", "sd", "eti90_lb", "eti90_ub", "ess_bulk", "r_hat"]
-    table = Table(title=f"Identified quantities, {title}")
-    table.add_column("quantity", no_wrap=True)
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    for name, row in summary[columns].iterrows():
-        table.add_row(escape(str(name)), *(f"{value:.3g}" for value in row))
-    return table
-
-
-def score_table(y: np.ndarray, probabilities: Mapping[str, FloatArray]) -> Table:
-    """Accuracy, log loss and calibration of every method on the held-out samples."""
-    table = Table(title=f"Wine, {N_TRAIN} training samples per class, {len(y)} held out")
-    table.add_column("method")
-    for name in ("accuracy", "log loss", "calibration error"):
-        table.add_column(name, justify="right")
+def score_rows(y: np.ndarray, probabilities: Mapping[str, FloatArray]) -> list[list[str]]:
+    """Header, then accuracy, log loss and calibration of every method on the held-out samples."""
+    rows = [["method", "accuracy", "log loss", "calibration error"]]
     for name, p in probabilities.items():
-        table.add_row(
-            name,
-            f"{accuracy_score(y, p.argmax(axis=1)):.3f}",
-            f"{log_loss(y, p):.3f}",
-            f"{expected_calibration_error(p, y):.3f}",
+        scores = (
+            accuracy_score(y, p.argmax(axis=1)),
+            log_loss(y, p),
+            expected_calibration_error(p, y),
         )
-    return table
+        rows.append([name, *(f"{score:.3f}" for score in scores)])
+    return rows
 
 
-def certainty_table(
-    samples: np.ndarray, y: np.ndarray, names: np.ndarray, probabilities: Mapping[str, FloatArray]
-) -> Table:
-    """Probability of the true class of a few samples by each method."""
-    table = Table(title="Probability of the true class, from the most to the least certain sample")
-    table.add_column("sample (true class)", no_wrap=True)
-    for name in probabilities:
-        table.add_column(name.replace(" + logistic", ""), justify="right")
-    for i in samples:
+def certainty_rows(
+    y: np.ndarray, names: np.ndarray, probabilities: Mapping[str, FloatArray]
+) -> list[list[str]]:
+    """Header, then the probability of the true class of seven samples, in decreasing order."""
+    own = next(iter(probabilities.values()))
+    order = np.argsort(-own[np.arange(len(y)), y])
+    shown = order[np.linspace(0, len(order) - 1, 7).astype(int)]
+    rows = [["sample (true class)", *probabilities]]
+    for i in shown:
         values = [f"{p[i, y[i]]:.3f}" for p in probabilities.values()]
-        table.add_row(f"{i} ({names[y[i]]})", *values)
+        rows.append([f"{i} ({names[y[i]]})", *values])
+    return rows
+
+
+def as_table(rows: list[list[str]], title: str) -> Table:
+    """Table for the console."""
+    table = Table(title=title)
+    for k, name in enumerate(rows[0]):
+        table.add_column(name, justify="right" if k else "left", no_wrap=True)
+    for row in rows[1:]:
+        table.add_row(*row)
     return table
 
 
-def draw_pictures(
-    fitted: Mapping[str, BSDRClassifier],
-    others: Mapping[str, Any],
-    X: Any,
-    y: np.ndarray,
-    folder: Path,
-) -> list[Path]:
-    """Draw all plots of the demo into PNG files."""
+def draw_pictures(fitted: Mapping[str, Any], X: Any, y: np.ndarray, folder: Path) -> dict[str, str]:
+    """Draw the plots of the page into PNG files, and return their sentences by file name."""
     import matplotlib.pyplot as plt
 
-    main, margins, process = fitted["smc"], others["BM2PCA"], others["D-GPLVM"]
-    tree, predictions = main.idata_, main.predict_idata(X, y)
-    merged = tree.assign({"predictions": predictions["predictions"]})
-    drawings = {
-        "map_training": lambda ax: plots.plot_map(tree, ax=ax),
-        "map_held_out": lambda ax: plots.plot_map(predictions, ax=ax),
-        "map_held_out_paper": lambda ax: plots.plot_map(fitted["paper"].predict_idata(X, y), ax=ax),
-        "map_held_out_bm2pca": lambda ax: plots.plot_map(margins.predict_idata(X, y), ax=ax),
-        "map_held_out_dgplvm": lambda ax: plots.plot_map(process.predict_idata(X, y), ax=ax),
-        "features": lambda ax: plots.plot_features(tree, ax=ax),
-        "relevance": lambda ax: plots.plot_relevance(tree, ax=ax),
-        "bound": lambda ax: plots.plot_bound(fitted["paper"].idata_, ax=ax),
-        "confusion": lambda ax: plots.plot_confusion(merged, ax=ax),
-        "reliability": lambda ax: plots.plot_reliability(merged, ax=ax),
-        "certainty": lambda ax: plots.plot_certainty(merged, ax=ax),
+    trees = {title: model.predict_idata(X, y) for title, model in fitted.items()}
+    drawings: dict[str, tuple[Any, str]] = {
+        f"map_{_file_name(title)}.png": (plots.plot_map(tree, title=title), MAPS[title])
+        for title, tree in trees.items()
     }
-    paths = []
-    for name, drawing in drawings.items():
-        figure, ax = plt.subplots(figsize=(7.5, 5.5), layout="constrained")
-        drawing(ax)
-        paths.append(folder / f"{name}.png")
-        figure.savefig(paths[-1], dpi=130)
+    drawings |= {
+        "features.png": (plots.plot_features(fitted["BSDR"].idata_), FEATURES),
+        "reliability.png": (plots.plot_reliability(trees["BSDR"]), RELIABILITY),
+    }
+    for name, (ax, _) in drawings.items():
+        figure = ax.get_figure(root=True)
+        figure.savefig(folder / name, dpi=110)
         plt.close(figure)
-    return paths
+    return {name: sentence for name, (_, sentence) in drawings.items()}
+
+
+def write_page(
+    path: Path, rows: list[list[str]], pictures: Mapping[str, str], *, n_test: int
+) -> None:
+    """Write scores and pictures as one page."""
+
+    def line(cells: list[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    table = [line(rows[0], "th"), *(line(row, "td") for row in rows[1:])]
+    sections = [
+        f'<p><img src="{name}" alt="{html.escape(text)}"><br>{html.escape(text)}</p>'
+        for name, text in pictures.items()
+    ]
+    page = PAGE.format(
+        n_train=N_TRAIN, n_test=n_test, table="\n".join(table), sections="\n".join(sections)
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def _file_name(title: str) -> str:
+    return title.lower().replace("-", "").replace(", ", "_")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the demo."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("demo_output"))
-    folder = parser.parse_args(arguments).output
+    parser.add_argument("--nuts", action="store_true", help="sample BSDR by NUTS too (minutes)")
+    parsed = parser.parse_args(arguments)
+    folder = parsed.output
     folder.mkdir(parents=True, exist_ok=True)
     matplotlib.use("Agg")
     console = Console(width=100)
@@ -221,31 +243,25 @@ def main(arguments: list[str] | None = None) -> None:
     train, test = split(y, np.random.default_rng(SEED))
     X_train, X_test, y_train, y_test = X.iloc[train], X.iloc[test], y[train], y[test]
 
-    fitted = fit_variants(X_train, names[y_train], console)
-    others = fit_others(X_train, names[y_train], console)
-    console.print(identified_table(fitted["smc"].idata_, TITLES["smc"]))
-
-    probabilities = {TITLES[name]: model.predict_proba(X_test) for name, model in fitted.items()}
-    probabilities |= {title: model.predict_proba(X_test) for title, model in others.items()}
+    fitted = fit_models(X_train, names[y_train], console, nuts=parsed.nuts)
+    probabilities = {title: model.predict_proba(X_test) for title, model in fitted.items()}
+    certainties = certainty_rows(y_test, names, probabilities)
     for name, baseline in baselines().items():
         baseline.fit(X_train.to_numpy(), y_train)
         probabilities[name] = baseline.predict_proba(X_test.to_numpy())
-    console.print(score_table(y_test, probabilities))
-    own = probabilities[TITLES["smc"]]
-    order = np.argsort(-own[np.arange(len(y_test)), y_test])
-    shown = order[np.linspace(0, len(order) - 1, 7).astype(int)]
-    console.print(certainty_table(shown, y_test, names, probabilities))
+    scores = score_rows(y_test, probabilities)
+    title = f"Wine, {N_TRAIN} training samples per class, {len(y_test)} held out"
+    console.print(as_table(scores, title))
+    console.print(as_table(certainties, "Probability of the true class"))
 
-    paths = draw_pictures(fitted, others, X_test, names[y_test], folder)
-    for name in ("smc", "paper"):
-        paths.append(folder / f"wine_{name}.nc")
-        fitted[name].idata_.to_netcdf(paths[-1], engine="h5netcdf")
-    for title, model in others.items():
-        paths.append(folder / f"wine_{title.lower().replace('-', '')}.nc")
-        model.idata_.to_netcdf(paths[-1], engine="h5netcdf")
-    console.print("\nFiles written (open a posterior with xarray.open_datatree):")
-    for path in paths:
-        console.print(f"  {path}")
+    pictures = draw_pictures(fitted, X_test, names[y_test], folder)
+    write_page(folder / "index.html", scores, pictures, n_test=len(y_test))
+    posteriors = []
+    for title, model in fitted.items():
+        posteriors.append(folder / f"wine_{_file_name(title)}.nc")
+        model.idata_.to_netcdf(posteriors[-1], engine="h5netcdf")
+    console.print(f"\nOpen {folder / 'index.html'} in a browser.")
+    console.print("Posteriors, for xarray.open_datatree: " + ", ".join(map(str, posteriors)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_regressor
 from sklearn.utils.validation import check_array, validate_data
 
 from bsdr_models.arrays import BoolArray, FloatArray
@@ -60,17 +60,30 @@ def validate_samples(
     ValueError
         If X is not a finite matrix of numbers, or its columns are not those of the fit.
     """
+    table = read_table(estimator, X, sparse=sparse)
     with np.errstate(over="ignore"):  # overflow becomes infinity, which is refused
-        return validate_data(
-            estimator,
-            read_table(estimator, X, sparse=sparse),
-            reset=reset,
-            dtype=np.float64,
-            order="C",
-            accept_sparse="csr" if sparse else False,
-            ensure_all_finite="allow-nan" if missing else True,
-            ensure_min_samples=least,
-        )
+        try:
+            return validate_data(
+                estimator,
+                table,
+                reset=reset,
+                dtype=np.float64,
+                order="C",
+                accept_sparse="csr" if sparse else False,
+                ensure_all_finite="allow-nan" if missing else True,
+                ensure_min_samples=least,
+            )
+        except ValueError as error:
+            if "contains NaN" not in str(error):
+                raise
+    samples = check_array(table, dtype=np.float64, ensure_all_finite="allow-nan")
+    row, column = np.argwhere(np.isnan(samples))[0]
+    kind = "Regressor" if is_regressor(estimator) else "Classifier"
+    raise ValueError(
+        f"Input X contains NaN, first in row {row} and column {column}: "
+        f"{type(estimator).__name__} needs complete samples. Impute them in a pipeline, or use "
+        f"BM2PCA{kind}, which takes NaN as a missing value"
+    )
 
 
 def read_table(estimator: BaseEstimator, X: Any, *, sparse: bool) -> Any:

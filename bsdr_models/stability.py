@@ -19,6 +19,7 @@ from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.arrays import IntArray
+from bsdr_models.checks import constant_features_ignored
 from bsdr_models.dims import FEATURE, LABEL
 from bsdr_models.effects import Effects, read_effects
 from bsdr_models.frames import read_targets
@@ -135,7 +136,8 @@ def feature_stability(
     parts = list(_parts(_strata(model, y), n_resamples, float(fraction), replace, rng))
 
     def refit(rows: IntArray) -> Effects:
-        fitted = clone(model).fit(_safe_indexing(X, rows), _safe_indexing(y, rows))
+        with constant_features_ignored():
+            fitted = clone(model).fit(_safe_indexing(X, rows), _safe_indexing(y, rows))
         last = fitted[-1] if isinstance(fitted, Pipeline) else fitted
         if getattr(last, "interrupted_", False):
             raise KeyboardInterrupt

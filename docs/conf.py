@@ -1,5 +1,7 @@
-"""Sphinx configuration: pages, docstrings, and executed notebooks."""
+"""Sphinx configuration: pages, docstrings, and notebooks as they are committed."""
 
+import base64
+import json
 import re
 import shutil
 import sys
@@ -10,9 +12,10 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_extensions"))
 
-# Notebooks are copied here to become pages. They are committed with outputs.
+# Notebooks are copied here to become pages, each with one of its pictures for the overview.
 PAGES = HERE / "notebooks"
-shutil.rmtree(PAGES, ignore_errors=True)
+for written in (PAGES, HERE / "reference" / "generated"):
+    shutil.rmtree(written, ignore_errors=True)
 PAGES.mkdir()
 
 
@@ -22,9 +25,29 @@ def _anchor(link: re.Match[str]) -> str:
     return f"(#{words.replace(' ', '-')})"
 
 
+# The picture in the overview of examples, by its number in the notebook; the first if not named.
+THUMBNAILS = {
+    "00_quickstart": 4,
+    "01_bsdr": 1,
+    "02_bm2pca": 6,
+    "03_dgplvm": 1,
+    "05_gene_expression": 3,
+}
+
+
+def _picture(notebook: dict[str, Any], number: int) -> bytes:
+    """Return a picture among the committed outputs of a notebook."""
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", ())]
+    pictures = [o["data"]["image/png"] for o in outputs if "image/png" in o.get("data", ())]
+    return base64.b64decode("".join(pictures[number]))
+
+
 for notebook in sorted((HERE.parent / "notebooks").glob("*.ipynb")):
     text = notebook.read_text().replace("](../docs/", "](../")
     (PAGES / notebook.name).write_text(re.sub(r"(?<=\])\(#([^)\s]+)\)", _anchor, text))
+    (PAGES / f"{notebook.stem}.png").write_bytes(
+        _picture(json.loads(text), THUMBNAILS.get(notebook.stem, 0))
+    )
 
 project = "bsdr_models"
 author = "The bsdr_models developers"
@@ -35,16 +58,19 @@ extensions = [
     "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx_copybutton",
     "sphinx_design",
     "native_math",
 ]
-exclude_patterns = ["_build", "_extensions"]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "_extensions", "_templates"]
 default_role = "literal"
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
-# Pages with code cells are executed at every build.
+# Pages with code cells are executed at every build; notebooks are shown as they are committed.
 nb_execution_mode = "auto"
+nb_execution_excludepatterns = ["notebooks/*"]
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
@@ -54,18 +80,20 @@ myst_heading_anchors = 4
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "bsdr_models"
 html_static_path = ["_static"]
 html_css_files = ["style.css"]
-html_sidebars = {page: [] for page in ("tutorial", "pictures", "evidence", "benchmarks", "scale")}
+wide = ("get_started", "pictures", "evidence", "benchmarks", "scale", "examples", "notebooks/*")
+html_sidebars = {page: [] for page in wide}
 html_math_renderer = "mathml"
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {
-    "header_links_before_dropdown": 8,
+    "header_links_before_dropdown": 5,
     "navbar_align": "left",
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],

@@ -53,6 +53,15 @@ def classes():
     return rng.standard_normal((60, 5)) + centres[np.repeat(np.arange(3), 20)], y
 
 
+def test_constant_features_are_named_once(classes):
+    X, y = classes
+    X = np.column_stack([X, np.ones(len(X)), np.arange(len(X)) == 0])  # the last in most folds
+    with pytest.warns(UserWarning, match="features are constant") as caught:
+        cross_validated_map(BM2PCAClassifier(random_state=0), X, y, cv=FOLDS)
+    (warning,) = caught
+    assert str(warning.message).startswith("1 of 7 features")
+
+
 def test_motion_is_found_again():
     rng = np.random.default_rng(0)
     source = rng.standard_normal((12, 3))

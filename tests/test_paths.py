@@ -41,7 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:mean field stopped")
 def no_work(monkeypatch):
     """Neither passes over the samples nor fits of the demo."""
     monkeypatch.setattr(estimator, "check_blocks", None)
-    monkeypatch.setattr(demo, "fit_variants", None)
+    monkeypatch.setattr(demo, "fit_models", None)
 
 
 def test_every_function_with_a_path_is_tested():

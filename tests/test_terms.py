@@ -1,6 +1,7 @@
-"""The package, the README and the documentation avoid the terms that docs/notation.md rules out."""
+"""Package, README, documentation and notebooks avoid the terms that docs/notation.md rules out."""
 
 import io
+import json
 import re
 import tokenize
 from pathlib import Path
@@ -56,8 +57,14 @@ def find_code(text, names):
     return [(text.count("\n", 0, m.start()) + 1, m[0]) for m in pattern.finditer(text)]
 
 
+def prose(path):
+    """Text of a notebook without code and outputs."""
+    cells = json.loads(path.read_text())["cells"]
+    return "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+
+
 def violations(path, words, names):
-    text = path.read_text()
+    text = prose(path) if path.suffix == ".ipynb" else path.read_text()
     where = path.relative_to(ROOT).as_posix()
     for file, phrase, _ in ALLOWED:
         if file == where:
@@ -72,7 +79,13 @@ def violations(path, words, names):
 
 WORDS, NAMES = read_terms((DOCS / "notation.md").read_text())
 PACKAGE = sorted((ROOT / "bsdr_models").rglob("*.py"))
-PAGES = [ROOT / "README.md", *(p for p in sorted(DOCS.rglob("*.md")) if p not in EXEMPT)]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(p for p in sorted(DOCS.rglob("*.md")) if p not in EXEMPT),
+    *sorted((DOCS / "reference").glob("*.rst")),
+    *sorted((ROOT / "notebooks").glob("*.ipynb")),
+]
 
 
 @pytest.mark.parametrize("paths", [PACKAGE, PAGES], ids=["package", "docs"])

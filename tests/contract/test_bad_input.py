@@ -35,7 +35,10 @@ def with_value(X, value):
 # ------------------------------------------------------------------------------------- samples
 
 ROWS_REFUSED = {
-    "nan": (lambda X: with_value(X, np.nan), "Input X contains NaN"),
+    "nan": (
+        lambda X: with_value(X, np.nan),
+        r"Input X contains NaN, first in row \d+ and column \d+.* use BM2PCA(Class|Regress)",
+    ),
     "inf": (lambda X: with_value(X, np.inf), "Input X contains infinity"),
     "minus_inf": (lambda X: with_value(X, -np.inf), "Input X contains infinity"),
     "masked": (lambda X: np.ma.masked_greater(X, 6.0), "Input X contains NaN"),
