@@ -19,7 +19,7 @@ from benchmarks import (
     speed,
 )
 from benchmarks.methods import METHODS
-from benchmarks.protocols import PROTOCOLS
+from benchmarks.protocols import PROTOCOLS, REPORTING_SEEDS, TABLE_SEEDS, TUNING_SEEDS
 from benchmarks.scores import mean_average_precision
 from benchmarks.tables import TABLES, Table, Task
 
@@ -38,6 +38,25 @@ def test_a_table_asks_for_what_is_there(name):
         assert task.source in datasets.SETS or task.scheme == "noise"
         if table.curve:
             assert rows.place(table, task, table.methods[0]) is not None
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_have_seeds_by_which_nothing_is_tuned(name):
+    seeds = set(range(*TABLES[name].seeds))
+    assert seeds <= set(TABLE_SEEDS) or seeds <= set(REPORTING_SEEDS)
+
+
+def test_roles_of_seeds_do_not_overlap():
+    assert not set(TUNING_SEEDS) & {*REPORTING_SEEDS, *TABLE_SEEDS}
+    stored = accuracy.read(accuracy.RESULTS.parents[1] / "lines.jsonl.gz")
+    assert not set(TUNING_SEEDS) & {line["key"]["seed"] for line in stored}
+
+
+def test_tuning_seeds_are_not_written_to_the_page(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["report", "--write", "--seeds", "200:203"])
+    with pytest.raises(SystemExit):
+        report.main()
+    assert "tuning seeds are not reported" in capsys.readouterr().err
 
 
 def test_a_set_that_could_not_be_had_says_so():
