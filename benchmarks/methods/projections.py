@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import pdist
-from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA, FactorAnalysis, KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
@@ -22,6 +21,7 @@ from sklearn.pipeline import make_pipeline
 from benchmarks.methods.base import Fitted, ImpossibleError, Method, scaler_of
 from benchmarks.methods.readouts import Reader, logistic, neighbours
 from benchmarks.protocols import Training
+from bsdr_models.baselines import PLSScores
 
 # Above this many features metric learners get principal components, as in Gönen (2013), III-B.
 MANY_FEATURES, N_PRINCIPAL = 100, 30
@@ -29,16 +29,6 @@ MANY_FEATURES, N_PRINCIPAL = 100, 30
 # Number of components, training samples, seed -> transformer.
 Reducer = Callable[[int, Training, int], Any]
 Readout = Callable[[np.ndarray, np.ndarray, int], Reader]
-
-
-class PartialLeastSquares(PLSRegression):
-    """PLS-DA: partial least squares on one-hot labels."""
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> Any:  # noqa: D102
-        return super().fit(X, np.eye(y.max() + 1)[y])
-
-    def fit_transform(self, X: np.ndarray, y: np.ndarray) -> Any:  # noqa: D102
-        return self.fit(X, y).transform(X)
 
 
 class GaussianKernelPCA(KernelPCA):
@@ -96,7 +86,7 @@ REDUCERS: dict[str, Reducer] = {
     ),
     "LDA": _discriminant,
     "shrinkage LDA": partial(_discriminant, solver="eigen", shrinkage="auto"),
-    "PLS-DA": lambda r, training, seed: PartialLeastSquares(r, scale=False),
+    "PLS-DA": lambda r, training, seed: PLSScores(r, scale=False),
     "NCA": _nca,
     "LFDA": partial(_metric_learner, "LFDA"),
     "LMNN": partial(_metric_learner, "LMNN"),
