@@ -18,7 +18,7 @@ from benchmarks import (
     rows,
     speed,
 )
-from benchmarks.methods import METHODS
+from benchmarks.methods import METHODS, readouts
 from benchmarks.protocols import PROTOCOLS, REPORTING_SEEDS, TABLE_SEEDS, TUNING_SEEDS
 from benchmarks.scores import mean_average_precision
 from benchmarks.tables import TABLES, Table, Task
@@ -57,6 +57,17 @@ def test_tuning_seeds_are_not_written_to_the_page(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         report.main()
     assert "tuning seeds are not reported" in capsys.readouterr().err
+
+
+def test_readout_has_the_penalty_of_the_lowest_loss_in_folds():
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    Z = rng.standard_normal((80, 2)) + y[:, None]
+    right = (Z[:40], y[:40], Z[40:], y[40:])
+    wrong = (Z[:40], y[:40], Z[40:], 1 - y[40:])
+    sure, unsure = (readouts.logistic(Z, y, 2, [fold])(Z) for fold in (right, wrong))
+    assert abs(unsure - 0.5).max() < 0.1
+    assert abs(sure - 0.5).max() > 0.4
 
 
 def test_a_set_that_could_not_be_had_says_so():
