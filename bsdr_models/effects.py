@@ -51,7 +51,10 @@ def read_effects(tree: xr.DataTree) -> Effects:
         if tree.attrs.get("target") != "regression":
             draws = of_common_size(draws, centred=classes)
         mean = draws.mean(axis=0)
-        size = importance(mean, centred=classes)
+        if tree.attrs.get("nonlinear"):  # mean slopes may cancel
+            size = np.sqrt(len(mean) * fit["feature_relevance"].values)
+        else:
+            size = importance(mean, centred=classes)
     elif missing := {"projection_mean", "feature_relevance"} - set(fit):
         raise ValueError(
             "the tree has neither coefficients nor mean slopes: no variable 'coef' in group "

@@ -1,7 +1,8 @@
 """Validation of input to the declarative models; NumPy only."""
 
 import math
-from numbers import Real
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
@@ -36,6 +37,60 @@ def column_names(table: Any, prefix: str, n_columns: int) -> list[str]:
     if columns is None:
         return [f"{prefix}{index}" for index in range(n_columns)]
     return [str(column) for column in columns]
+
+
+def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntArray]] | None:
+    """Names and features of views, in the order of their names if these are given by feature.
+
+    Parameters
+    ----------
+    views : mapping, sequence or None
+        Columns by the name of the view; columns of each view; or the name of the view of each
+        feature. Columns are names of features, or their positions.
+    feature_names : sequence
+
+    Raises
+    ------
+    ValueError
+        If a column is unknown, or a feature is not in exactly one view.
+    """
+    if views is None:
+        return None
+    names, d = list(feature_names), len(feature_names)
+    if not isinstance(views, Mapping):
+        views = list(views)
+        if not any(
+            isinstance(each, Sequence | np.ndarray) and not isinstance(each, str) for each in views
+        ):
+            if len(views) != d:
+                raise ValueError(
+                    f"views must name the view of each of the {d} features, got {len(views)} names"
+                )
+            each = np.array([str(view) for view in views])
+            order = np.unique(np.asarray(views)).astype(str)
+            return [(name, np.flatnonzero(each == name)) for name in order]
+        views = {f"view {v}": columns for v, columns in enumerate(views)}
+    found, seen = [], np.zeros(d, dtype=int)
+    for view, columns in views.items():
+        index = []
+        for column in [columns] if isinstance(columns, str) else columns:
+            if isinstance(column, Integral) and not isinstance(column, bool):
+                position = int(column)
+            else:
+                position = names.index(column) if column in names else -1
+            if not 0 <= position < d:
+                raise ValueError(f"view {view!r} has column {column!r}, which X does not have")
+            index.append(position)
+        if not index:
+            raise ValueError(f"view {view!r} has no columns")
+        own = np.array(index)
+        seen[np.unique(own)] += 1
+        found.append((str(view), own))
+    if (seen != 1).any():
+        feature = int(np.argmax(seen != 1))
+        where = "no view" if seen[feature] == 0 else "more than one view"
+        raise ValueError(f"feature {names[feature]!r} is in {where}")
+    return found
 
 
 def encode_classes(y: np.ndarray) -> tuple[IntArray, list[Any]]:

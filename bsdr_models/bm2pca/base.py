@@ -23,11 +23,13 @@ from bsdr_models.bm2pca.task import FitResult, Strategy, Task
 from bsdr_models.checks import (
     MAX_RAW,
     check_latent,
+    feature_names,
     fit_scaler,
     one_thread,
 )
 from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.inference.datatree import Context, InferenceMethod
+from bsdr_models.inputs import read_views
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.options import COUNT
@@ -58,18 +60,12 @@ class BaseBM2PCA(LatentSpaceEstimator):
         frames.require_targets(self, y)
         return validate_samples(self, X, reset=True, sparse=True, least=2)
 
-    def _view_columns(self, n_features: int) -> tuple[IntArray | None, ...]:
+    def _view_columns(self) -> tuple[IntArray | None, ...]:
         """Features of each view."""
-        if self.views is None:
+        groups = read_views(self.views, list(feature_names(self)))
+        if groups is None or len(groups) == 1:
             return (None,)
-        names = np.asarray(self.views)
-        if names.shape != (n_features,):
-            raise ValueError(
-                f"views must name the view of each of the {n_features} features, got an array of "
-                f"shape {names.shape}"
-            )
-        groups = tuple(np.flatnonzero(names == name) for name in np.unique(names))
-        return groups if len(groups) > 1 else (None,)
+        return tuple(columns for _, columns in groups)
 
     def _make_task(
         self,
@@ -80,7 +76,7 @@ class BaseBM2PCA(LatentSpaceEstimator):
         epsilon: float | None = None,
     ) -> Task:
         """Scale validated samples and combine them with encoded targets."""
-        columns = self._view_columns(X.shape[1])
+        columns = self._view_columns()
         return Task(
             X=self._scale(X),
             Y=Y,

@@ -72,8 +72,9 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         Marker in y of samples without a label, or of missing labels of one of several tasks. NaN
         stands for all kinds of missing values. By default every value is a class, -1 included, and
         a missing value is an error.
-    views : array-like of shape (n_features,), optional
-        Name of the view of each feature. In the paper's model every view has its own loadings,
+    views : mapping, sequence or array-like of shape (n_features,), optional
+        Columns by the name of the view, the columns of each view, or the name of the view of each
+        feature. In the paper's model every view has its own loadings,
         offset and noise. A view may be missing (NaN) in a sample.
     priors : Priors, optional
         Hyper-parameters; the paper's for mean field, proper ones for samplers.

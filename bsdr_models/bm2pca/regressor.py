@@ -48,8 +48,9 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
     loss : EpsilonInsensitiveLoss, optional
         C, epsilon and calibration of standard deviations, see
         :class:`bsdr_models.bm2pca.EpsilonInsensitiveLoss`.
-    views : array-like of shape (n_features,), optional
-        Name of the view of each feature. Every view has its own loadings, offset and noise, and
+    views : mapping, sequence or array-like of shape (n_features,), optional
+        Columns by the name of the view, the columns of each view, or the name of the view of each
+        feature. Every view has its own loadings, offset and noise, and
         may be missing (NaN) in a sample.
     priors : Priors, optional
         Hyper-parameters; the paper's by default.

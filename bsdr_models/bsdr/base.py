@@ -14,6 +14,7 @@ from bsdr_models.base import LatentSpaceEstimator
 from bsdr_models.bsdr import hierarchical, predict, sampling, trees
 from bsdr_models.bsdr.data import make_data
 from bsdr_models.bsdr.hierarchical import HierarchicalFit
+from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
 from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.pooling import Pooling, as_power
 from bsdr_models.bsdr.priors import PAPER, HierarchicalPriors, Priors, Variant
@@ -21,6 +22,14 @@ from bsdr_models.bsdr.settings import ENGINES, Inference, Optimization, OutOfCor
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.summary_parts import summary_parts
 from bsdr_models.bsdr.trees import Context
+from bsdr_models.bsdr.views import (
+    Views,
+    check_kernel_matrix,
+    check_missing_views,
+    check_views,
+    compared_kernels,
+    is_several,
+)
 from bsdr_models.checks import (
     feature_names,
     fit_scaler,
@@ -30,6 +39,7 @@ from bsdr_models.checks import (
 )
 from bsdr_models.frames import sample_labels, validate_samples
 from bsdr_models.inference.callbacks import ascent_progress
+from bsdr_models.inputs import read_views
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import Scaler
@@ -53,6 +63,13 @@ class BaseBSDR(LatentSpaceEstimator):
         "n_components": [COUNT, StrOptions({"auto"})],
         "variant": [StrOptions(set(ENGINES))],
         "inference": [StrOptions(set(get_args(Inference))), None],
+        "kernel": [
+            StrOptions({"auto", "precomputed", *KERNELS}),
+            Kernel,
+            callable,
+            list,
+            tuple,
+        ],
         "pooling": [StrOptions({"auto", "linear", "log"}), Number(Real, 0.0, 1.0, closed="both")],
         "priors": [HierarchicalPriors, Priors, None],
     }
@@ -63,6 +80,8 @@ class BaseBSDR(LatentSpaceEstimator):
         *,
         variant: Variant = "hierarchical",
         inference: Inference | None = None,
+        kernel: Any = "linear",
+        views: Any = None,
         pooling: Pooling = "auto",
         priors: HierarchicalPriors | Priors | None = None,
         standardize: bool = True,
@@ -76,6 +95,8 @@ class BaseBSDR(LatentSpaceEstimator):
         self.n_components = n_components
         self.variant = variant
         self.inference = inference
+        self.kernel = kernel
+        self.views = views
         self.pooling = pooling
         self.priors = priors
         self.standardize = standardize
@@ -102,6 +123,15 @@ class BaseBSDR(LatentSpaceEstimator):
     def _method(self) -> Inference:
         return self._hierarchical.engine if self.variant_ == "hierarchical" else self._engine
 
+    def _config(self, **resolved: Any) -> dict[str, Any]:
+        config = super()._config(**resolved)
+        names = [each if isinstance(each, str) else as_kernel(each).label for each in self._kernels]
+        return config | {"kernel": names if is_several(self.kernel) else names[0]}
+
+    @property
+    def _kernels(self) -> list[Any]:
+        return list(self.kernel) if is_several(self.kernel) else [self.kernel]
+
     def _check_arguments(self) -> None:
         """Validate the arguments of both models."""
         self._check_params()
@@ -123,6 +153,7 @@ class BaseBSDR(LatentSpaceEstimator):
             self._check_paper()
 
     def _check_paper(self) -> None:
+        self._check_linear("variant='paper'")
         if self.n_components == "auto":
             raise ValueError("n_components='auto' is for variant='hierarchical'")
         if as_power(self.pooling) not in (None, 1.0):
@@ -136,6 +167,16 @@ class BaseBSDR(LatentSpaceEstimator):
             raise ValueError(
                 "optimization is for variant='paper': the hierarchical model has no mean field"
             )
+        for kernel in self._kernels if is_several(self.kernel) else ():
+            if not (isinstance(kernel, Kernel) or callable(kernel) or kernel in KERNELS):
+                raise ValueError(
+                    f"each of several kernels must be one of {KERNELS}, a Kernel or a function, "
+                    f"got {kernel!r}"
+                )
+        if not self._kernels:
+            raise ValueError("kernel is empty")
+        if self._is_precomputed and self.views is not None:
+            raise ValueError("views need features: kernel='precomputed' has none")
         if self.n_components == "auto" and self._engine != "smc":
             raise ValueError("n_components='auto' needs inference='smc', for its evidence")
 
@@ -186,15 +227,22 @@ class BaseBSDR(LatentSpaceEstimator):
     ) -> Self:
         """Fit the hierarchical model."""
         priors, sampler = self._option("priors"), self._option("sampling")
-        if self.n_components != "auto":
+        if self.n_components != "auto" and self._is_plain:
             self._check_width(X.shape[1])
-        self._scaler = fit_scaler(X, standardize=self.standardize)
+        views = read_views(self.views, list(feature_names(self)))
+        if self._is_precomputed:
+            check_kernel_matrix(X)
+            self._scaler = Scaler.identity(X.shape[1])
+        else:
+            self._scaler = fit_scaler(X, standardize=self.standardize)
+            check_views(X, self._scaler, views)
         rng = self._set_context(
             self._scaler.transform(X),
             y,
             target=target,
             labels=labels,
             variant="hierarchical",
+            views=views,
             config=self._config(inference=self._engine),
             **context,
         )
@@ -216,7 +264,11 @@ class BaseBSDR(LatentSpaceEstimator):
                 rng=rng,
                 n_jobs=self.n_jobs,
                 progressbar=self.progressbar,
-                declare=lambda r: sampling.declare(self._context, priors, n_components=r),
+                declare=lambda r, feature_map: sampling.declare_hierarchical(
+                    self._context, priors, feature_map, n_components=r
+                ),
+                kernels=compared_kernels(self.kernel),
+                views=views,
             )
             self._set_fitted_hierarchical(fit)
         return self
@@ -225,6 +277,13 @@ class BaseBSDR(LatentSpaceEstimator):
         posterior = fit.posterior
         self._hierarchical, self._posterior = fit, posterior
         self._set_components(posterior.components(), posterior.coordinates.share)
+        feature_map = posterior.metric
+        if isinstance(feature_map, Views):
+            shares = feature_map.shares(posterior.draws, feature_map.whiten(self._context.X))
+            self.views_, self.view_share_ = list(feature_map.names), shares.mean(axis=0)
+        self.kernel_ = self.kernel
+        if (choice := fit.kernel_choice) is not None:
+            self.kernel_ = choice.kernel
         self.pooling_power_ = posterior.power
         self.log_evidence_ = fit.total_log_evidence
         self.log_bayes_factor_ = fit.log_bayes_factor
@@ -239,6 +298,8 @@ class BaseBSDR(LatentSpaceEstimator):
         found: dict[str, Any] = {}
         if self.n_components == "auto":
             found["n_components"] = self.n_components_
+        if isinstance(self.kernel, str) and self.kernel == "auto":
+            found["kernel"] = self.kernel_
         if self.pooling == "auto" and self.variant_ == "hierarchical":
             found["pooling"] = self.pooling_power_
         return found
@@ -416,12 +477,34 @@ class BaseBSDR(LatentSpaceEstimator):
         fit = built["fit"]
         self._set_components(fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())
 
-    def _set_components(self, components: FloatArray, share: FloatArray) -> None:
-        """Set attributes of the components: loadings (R, D), and the share of each."""
-        self.components_, self.relevance_ = components, share
-        self.n_components_ = self._n_features_out = len(components)
-        learned = Reference.learn(self._context.X, components.T)
+    def _set_components(self, components: FloatArray | None, share: FloatArray) -> None:
+        """Set attributes of the components: loadings (R, D) if known, and the share of each."""
+        self.relevance_ = share
+        self.n_components_ = self._n_features_out = len(share)
+        learned = None
+        if components is not None:
+            self.components_ = components
+            if self._is_linear:
+                learned = Reference.learn(self._context.X, components.T)
         self._reference = None if learned is None else learned[0]
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether the latent coordinates of a fit are linear in the features."""
+        return self._context.variant == "paper" or bool(self._posterior.metric.is_linear)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the model has the linear kernel of all features."""
+        return self.views is None and isinstance(self.kernel, str) and self.kernel == "linear"
+
+    @property
+    def _is_precomputed(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    def _check_linear(self, what: str) -> None:
+        if not self._is_plain:
+            raise ValueError(f"kernel and views are not for {what}")
 
     # ---------------------------------------------------------------- after the fit
 
@@ -457,8 +540,11 @@ class BaseBSDR(LatentSpaceEstimator):
             raise AttributeError("model_ needs all training samples in memory")
         if "priors" not in self._context.config:
             raise AttributeError("model_ is unknown: the draws are of a model of the user")
-        return sampling.declare(
-            self._context, self._context.priors, n_components=self.n_components_
+        context = self._context
+        if context.variant == "paper":
+            return sampling.declare(context, context.priors, n_components=self.n_components_)
+        return sampling.declare_hierarchical(
+            context, context.priors, self._posterior.metric, n_components=self.n_components_
         )
 
     @property
@@ -468,9 +554,26 @@ class BaseBSDR(LatentSpaceEstimator):
         return self._context.variant
 
     def _samples_of_fit(self, X: Any) -> FloatArray:
-        return validate_samples(self, X, reset=True, least=2)
+        return validate_samples(self, X, reset=True, least=2, missing=self.views is not None)
+
+    def _scale_new(self, X: Any) -> FloatArray:
+        if self.views is None:
+            return super()._scale_new(X)
+        check_is_fitted(self)
+        X = self._scaler.transform(validate_samples(self, X, reset=False, missing=True))
+        feature_map = self._posterior.metric
+        exclusive = isinstance(feature_map, Views) and feature_map.exclusive
+        check_missing_views(X, self._context.views or (), exclusive=exclusive)
+        return X
+
+    def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
+        if self._is_linear:
+            return super()._outliers(X)
+        return {"out_of_range": self._posterior.undetermined(X)}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
+        tags.input_tags.pairwise = self._is_precomputed
+        tags.input_tags.allow_nan = self.views is not None
         return tags

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr.pooling import pool_labels
-from bsdr_models.bsdr.posterior import Metric, Parameters, Problem
+from bsdr_models.bsdr.posterior import Parameters, Problem
+from bsdr_models.bsdr.views import FeatureMap, Views
 from bsdr_models.numerics.relevance import LatentCoordinates
 
 # Linear predictors held in memory at once, and samples.
@@ -59,7 +61,7 @@ class Coordinates:
         s, r, b = draws.projection.shape
         rows = _triangular(problem.X)  # in place of the samples of every draw
         ones, X = rows[:, :1], rows[:, 1:]
-        z = draws.latent(X, np.zeros(len(X)))
+        z = draws.latent(X)
         weights = draws.weights
         if problem.target != "regression":
             centred = z[:, 1:] @ weights  # the constant has the first row
@@ -167,27 +169,44 @@ class Posterior:
         Power of pooling, see :func:`bsdr_models.bsdr.pooling.pool`.
     """
 
-    metric: Metric
+    metric: FeatureMap
     draws: Parameters
     coordinates: Coordinates
     power: float
     target: Target
     lapse: float
 
-    def components(self) -> FloatArray:
-        """Loadings of the coordinates for scaled features, (R, D)."""
-        found = self.coordinates.coefficients @ self.coordinates.axes  # (B, R)
-        return np.asarray((self.metric.axes @ (self.metric.size[:, None] * found)).T)
+    def components(self) -> FloatArray | None:
+        """Mean gradients of the coordinates in the scaled features, (R, D); None if unknown.
+
+        Of linear maps they are the loadings.
+        """
+        slopes = self.metric.slopes
+        return None if slopes is None else (slopes @ self.combination()).T
+
+    def combination(self) -> FloatArray:
+        """Coordinates as combinations of whitened features, (B, R)."""
+        return self.coordinates.coefficients @ self.coordinates.axes
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Latent coordinates of scaled samples (M, D), with their covariances."""
-        whitened, outside = self.metric.whiten(X), self.metric.outside_sd(X)
-        mean = self.coordinates.embed(whitened)
-        cov = np.empty((*mean.shape, mean.shape[1]))
-        for part in self._blocks(len(X), mean.shape[1]):
-            latent = self.draws.latent(whitened[part], outside[part])
+        r = self.coordinates.axes.shape[1]
+        mean, cov = np.empty((len(X), r)), np.empty((len(X), r, r))
+        for part, whitened, latent in self._latent(X, r):
+            mean[part] = self.coordinates.embed(whitened)
             cov[part] = self.coordinates.covariance(latent, mean[part])
         return LatentCoordinates(mean=mean, cov=cov)
+
+    def feature_relevance(self, X: FloatArray) -> FloatArray:
+        """Share of each feature in the squared gradients of eta over samples (N, D), (D,)."""
+        combined = self.coordinates.coefficients @ self.coordinates.axes @ self.coordinates.axes.T
+        square = sum(np.sum(self.metric.gradient(X, c) ** 2, axis=0) for c in combined.T)
+        return np.asarray(square / np.sum(square))
+
+    def undetermined(self, X: FloatArray) -> FloatArray:
+        """Share of the prior variance of samples that training samples do not determine, (M,)."""
+        outside = np.sum(self.metric.outside_sd(X).reshape(len(X), -1) ** 2, axis=1)
+        return outside / (outside + np.sum(self.metric.whiten(X) ** 2, axis=1))
 
     def log_probabilities(self, X: FloatArray, *, power: float | None = None) -> FloatArray:
         """Pooled log probabilities of classes, or of each label being 1: (M, K)."""
@@ -220,11 +239,28 @@ class Posterior:
             mean[part], std[part] = eta.mean(axis=0), np.sqrt(eta.var(axis=0) + noise)
         return mean, std
 
-    def _linear_predictors(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+    def _linear_predictors(self, X: FloatArray) -> Iterator[tuple[IntArray, FloatArray]]:
         """Blocks of scaled samples, and eta of each under all draws."""
+        for part, _, latent in self._latent(X, self.draws.bias.shape[1]):
+            yield part, latent @ self.draws.weights + self.draws.bias[:, None]
+
+    def _latent(
+        self, X: FloatArray, width: int
+    ) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
+        """Blocks of scaled samples, their whitened features, and latent coordinates by draw."""
         whitened, outside = self.metric.whiten(X), self.metric.outside_sd(X)
-        for part in self._blocks(len(X), self.draws.bias.shape[1]):
-            yield part, self.draws.linear_predictor(whitened[part], outside[part])
+        groups: Any = [(np.arange(len(X)), None)]
+        if isinstance(self.metric, Views):
+            groups = self.metric.residuals(X)
+        for index, residuals in groups:
+            missing = None if residuals is None else self.draws.covariance(residuals)
+            for block in self._blocks(len(index), width):
+                part = index[block]
+                yield (
+                    part,
+                    whitened[part],
+                    self.draws.latent(whitened[part], outside[part], missing),
+                )
 
     def _blocks(self, n: int, width: int) -> list[slice]:
         size = max(1, _BLOCK // (len(self.draws.scale) * max(width, 1)))

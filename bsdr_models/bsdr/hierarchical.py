@@ -4,7 +4,7 @@ Each population of particles (:mod:`bsdr_models.bsdr.populations`) is a chain of
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,8 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from bsdr_models.arrays import FloatArray, Target
+from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr.draws import Coordinates, Posterior
+from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.laplace import MOST_LOADINGS, Laplace, fit_laplace
 from bsdr_models.bsdr.pooling import choose_power
 from bsdr_models.bsdr.populations import (
@@ -35,13 +36,17 @@ from bsdr_models.bsdr.posterior import (
 )
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.bsdr.views import FeatureMap, Views, learn_map
 from bsdr_models.checks import R_HAT_LIMIT
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.metrics import NO_SIGNAL, HeldOutScore, lack_of_signal, no_signal
+from bsdr_models.numerics.folds import stratified_subset
 from bsdr_models.options import N_DRAWS
 
 type Engine = Literal["smc", "laplace", "nuts", "advi"]
 
+# Samples of which kernels are compared.
+_N_COMPARED = 500
 # Draws used for predictions and for the covariance of latent coordinates.
 N_PREDICT = 256
 # Work of an evaluation above which Laplace's method is the default, since sampling takes minutes:
@@ -54,6 +59,32 @@ N_LAPLACE, GOOD_K, _N_EVALUATIONS = 400, 0.7, 60
 STUCK = 2.0
 # Samples of whose linear predictor R-hat is computed.
 _N_CHECKED = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelChoice:
+    """Kernels, and their mean log scores of held-out samples."""
+
+    kernels: tuple[Kernel, ...]
+    names: tuple[str, ...]
+    scores: tuple[float, ...]
+
+    @property
+    def chosen(self) -> int:
+        """Index of the best."""
+        return int(np.argmax(self.scores))
+
+    @property
+    def kernel(self) -> Kernel:
+        """The best."""
+        return self.kernels[self.chosen]
+
+    def attrs(self) -> dict[str, Any]:
+        """Attributes of the tree."""
+        return {
+            "kernels_compared": list(self.names),
+            "kernels_held_out_score": list(self.scores),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +105,8 @@ class HierarchicalFit:
         Of each chain, (C,), empty if the engine has none; and of the model without features.
     comparison
         Of numbers of components, if one was selected.
+    kernel_choice
+        Of kernels, if one was selected.
     acceptance
         Acceptance rate of each chain at temperature one, (C,).
     n_iter
@@ -106,6 +139,7 @@ class HierarchicalFit:
     log_prior: FloatArray | None = None
     log_evidence: FloatArray = field(default_factory=lambda: np.empty(0))
     comparison: Comparison | None = None
+    kernel_choice: KernelChoice | None = None
     acceptance: FloatArray = field(default_factory=lambda: np.empty(0))
     held_out: HeldOutScore = field(default_factory=HeldOutScore)
     pareto_k: float = np.nan
@@ -135,9 +169,9 @@ class HierarchicalFit:
         """Log Bayes factor against the model without features, in nats; NaN if unknown."""
         return self.total_log_evidence - self.log_evidence_empty
 
-    def attrs(self) -> dict[str, float | int | list[float] | list[int]]:
+    def attrs(self) -> dict[str, Any]:
         """Attributes of the tree."""
-        attrs: dict[str, float | int | list[float] | list[int]] = {
+        attrs: dict[str, Any] = {
             "interrupted": int(self.interrupted),
             "pooling_power": self.posterior.power,
             "lapse": self.posterior.lapse,
@@ -157,6 +191,8 @@ class HierarchicalFit:
             }
         if self.comparison is not None:
             attrs |= self.comparison.attrs()
+        if self.kernel_choice is not None:
+            attrs |= self.kernel_choice.attrs()
         return attrs | self.held_out.attrs()
 
     def warn(self) -> None:
@@ -196,7 +232,9 @@ def fit_hierarchical(
     rng: np.random.Generator,
     n_jobs: int | None = 1,
     progressbar: bool = False,
-    declare: Callable[[int], Any],
+    declare: Callable[[int, FeatureMap], Any],
+    kernels: Sequence[Any] = ("linear",),
+    views: Sequence[tuple[str, IntArray]] | None = None,
 ) -> HierarchicalFit:
     """Fit the hierarchical model.
 
@@ -225,31 +263,62 @@ def fit_hierarchical(
     n_jobs : int, optional
         Parallel populations and folds.
     declare : callable
-        Returns the PyMC model with a number of components.
+        Returns the PyMC model with a number of components and whitened features.
+    kernels : sequence
+        Arguments of :func:`bsdr_models.bsdr.views.learn_map`, of which the one with the best score
+        of held-out samples is used.
+    views : sequence of (str, ndarray), optional
+        Names and features of views.
 
     Raises
     ------
     KeyboardInterrupt
         If the user stops the fit before a population has reached the posterior.
     """
-    metric = Metric.learn(X)
-    whitened = metric.whiten(X)
     choice_rng, draw_rng, empty_rng, fold_rng, outside_rng = rng.spawn(5)
+    most = len(make_contrasts(n_labels, target))
 
-    def build(r: int) -> Problem:
+    def build(metric: FeatureMap, index: IntArray | slice, r: int) -> Problem:
         return Problem.build(
-            whitened, y, n_labels=n_labels, n_components=r, target=target, priors=priors
+            metric.whiten(X[index]),
+            y[index],
+            n_labels=n_labels,
+            n_components=min(r, most, metric.width),
+            target=target,
+            priors=priors,
+            views=metric.index if isinstance(metric, Views) else None,
         )
 
-    largest = min(len(make_contrasts(n_labels, target)), whitened.shape[1])
+    choice: KernelChoice | None = None
+    if len(kernels) == 1:
+        metric = learn_map(X, kernels[0], views)
+    else:
+        groups = y if target == "multiclass" else np.zeros(len(y), dtype=np.int64)
+        subset = stratified_subset(groups, _N_COMPARED)
+        maps = [learn_map(X, kernel, views) for kernel in kernels]
+        r = most if n_components == "auto" else n_components
+        choice = compare_kernels(
+            [build(each, subset, r) for each in maps],
+            kernels,
+            rng=rng.spawn(1)[0],
+            n_jobs=n_jobs,
+        )
+        metric = maps[choice.chosen]
+    whitened, whole = metric.whiten(X), slice(None)
+    largest = min(most, metric.width)
     comparison = None
     if n_components == "auto":
-        comparison = compare_components(build, largest, rng=choice_rng, n_jobs=n_jobs)
+        comparison = compare_components(
+            lambda r: build(metric, whole, r), largest, rng=choice_rng, n_jobs=n_jobs
+        )
         n_components = comparison.chosen
     r = min(n_components, largest)
-    problem = build(r)
+    problem = build(metric, whole, r)
+    several = problem.views is not None
+    if engine == "laplace" and several:
+        raise ValueError("inference='laplace' is for one view and one kernel: use 'smc'")
     if engine is None:
-        few = whitened.shape[1] * r <= MOST_LOADINGS
+        few = not several and whitened.shape[1] * r <= MOST_LOADINGS
         engine = "laplace" if few and work(problem) > TOO_HEAVY else "smc"
     empty, interrupted = np.nan, False
     if engine in ("smc", "laplace"):
@@ -287,12 +356,13 @@ def fit_hierarchical(
             metric,
             power=1.0 if power is None else power,
             log_evidence_empty=empty,
+            kernel_choice=choice,
             rng=outside_rng,
         )
     else:
         draws, shape, interrupted, stats = draw_with_pymc(
             engine,
-            declare(r),
+            declare(r, metric),
             metric,
             n_draws=N_DRAWS if n_draws is None else n_draws,
             tune=tune,
@@ -323,6 +393,7 @@ def fit_hierarchical(
         engine=engine,
         log_evidence_empty=empty,
         comparison=comparison,
+        kernel_choice=choice,
         interrupted=interrupted,
         **found,
     )
@@ -331,10 +402,11 @@ def fit_hierarchical(
 def fit_from_laplace(
     normal: Laplace,
     problem: Problem,
-    metric: Metric,
+    metric: FeatureMap,
     *,
     power: float,
     log_evidence_empty: float,
+    kernel_choice: KernelChoice | None = None,
     log_evidence_before: float = 0.0,
     n_evaluations_before: int = 0,
     rng: np.random.Generator,
@@ -368,12 +440,13 @@ def fit_from_laplace(
         n_iter=n_evaluations_before + normal.n_evaluations,
         interrupted=normal.interrupted,
         pareto_k=normal.pareto_k if normal.converged else np.inf,
+        kernel_choice=kernel_choice,
     )
 
 
 def _assemble(
     problem: Problem,
-    metric: Metric,
+    metric: FeatureMap,
     draws: Parameters,
     *,
     power: float,
@@ -404,6 +477,22 @@ def _assemble(
     )
 
 
+def compare_kernels(
+    problems: Sequence[Problem],
+    kernels: Sequence[Kernel],
+    *,
+    rng: np.random.Generator,
+    n_jobs: int | None = 1,
+) -> KernelChoice:
+    """Held-out log scores of the same samples under several kernels."""
+    scores = tuple(
+        choose_power(problem, rng=stream, n_jobs=n_jobs)[1].score
+        for problem, stream in zip(problems, rng.spawn(len(problems)), strict=True)
+    )
+    names = tuple(each.label for each in kernels)
+    return KernelChoice(kernels=tuple(kernels), names=names, scores=scores)
+
+
 @contextmanager
 def search_progress(progressbar: bool) -> Iterator[Callable[[int, float], None]]:
     """Progress bar of a search with an unknown number of evaluations."""
@@ -420,7 +509,7 @@ def search_progress(progressbar: bool) -> Iterator[Callable[[int, float], None]]
 def draw_with_pymc(
     engine: str,
     model: Any,
-    metric: Metric,
+    metric: FeatureMap,
     *,
     n_draws: int,
     tune: int,
@@ -454,14 +543,19 @@ def draw_with_pymc(
         values = posterior[name].to_numpy()
         return np.ascontiguousarray(values.reshape(-1, *values.shape[2:]))
 
-    Q = stacked("projection")  # (S, D, R)
+    if isinstance(metric, Metric):
+        Q = stacked("projection")  # (S, D, R)
+        projection = np.swapaxes(Q, 1, 2) @ (metric.axes / metric.size)
+    else:
+        projection = np.swapaxes(stacked("basis_weights"), 1, 2)
     draws = Parameters(
-        projection=np.swapaxes(Q, 1, 2) @ (metric.axes / metric.size),
+        projection=projection,
         scale=stacked("scale"),
         weights=stacked("weights"),
         bias=stacked("bias"),
         noise_scale=stacked("noise_scale") if "noise_scale" in posterior else None,
-        outside=outside_rng.standard_normal((len(Q), Q.shape[2])),
+        outside=outside_rng.standard_normal(projection.shape[:2]),
+        view_scale=stacked("view_scale") if "view_scale" in posterior else None,
     )
     stats: dict[str, np.ndarray] = {}
     if "sample_stats" in tree.children:
@@ -485,7 +579,7 @@ def mixing(
 
     n = len(problem.X)
     some = np.unique(np.linspace(0, n - 1, min(n, _N_CHECKED)).astype(int))
-    eta = draws.linear_predictor(problem.X[some], np.zeros(len(some)))
+    eta = draws.linear_predictor(problem.X[some])
     values = np.concatenate([log_likelihood[..., None], eta.reshape(n_chains, n_draws, -1)], axis=2)
     r_hat = arviz_stats.rhat(values, chain_axis=0, draw_axis=1)
     ess = arviz_stats.ess(values, chain_axis=0, draw_axis=1)
@@ -496,7 +590,7 @@ def pointwise_log_likelihood(
     draws: Parameters, whitened: FloatArray, y: np.ndarray, target: Target, lapse: float
 ) -> FloatArray:
     """Log likelihood of each training sample under each draw, (S, N)."""
-    eta = draws.linear_predictor(whitened, np.zeros(len(whitened)))
+    eta = draws.linear_predictor(whitened)
     if target == "regression":
         assert draws.noise_scale is not None
         return regression_log_likelihood(eta, y, draws.noise_scale)

@@ -54,10 +54,11 @@ from pytensor.tensor.sort import sort
 from pytensor.tensor.special import logsumexp
 
 from bsdr_models import dims
-from bsdr_models.arrays import Target
+from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.posterior import Metric, make_contrasts
 from bsdr_models.bsdr.priors import PAPER, HierarchicalPriors, Priors, Variant
-from bsdr_models.inputs import check_features, column_names, encode_classes
+from bsdr_models.bsdr.views import FeatureMap, Views, learn_map
+from bsdr_models.inputs import check_features, column_names, encode_classes, read_views
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
@@ -78,6 +79,8 @@ def build_model(
     variant: Variant = "hierarchical",
     priors: HierarchicalPriors | Priors | None = None,
     target: Target = "multiclass",
+    kernel: Any = "linear",
+    views: Any = None,
     augmented: bool = False,
 ) -> pm.Model:
     r"""Joint distribution of BSDR, with named dims, for PyMC.
@@ -96,6 +99,8 @@ def build_model(
     priors : HierarchicalPriors or Priors, optional
         Hyper-parameters of the variant; None are its defaults.
     target : {"multiclass", "multilabel", "regression"}
+    kernel, views
+        Hierarchical model: as for :class:`bsdr_models.BSDRClassifier`, but for ``"auto"``.
     augmented : bool
         Paper's model: include the latent utilities T and all precisions, without transforms. The
         indicator of :math:`y = \arg\max t` rules out gradient-based samplers.
@@ -105,7 +110,10 @@ def build_model(
     pymc.Model
         Variables of the hierarchical model: ``scale``, ``projection``, ``weights`` and ``bias``
         (centred over classes), ``latent``, ``coef``, for ``regression`` ``noise_scale``, all
-        functions of standard normals, which are sampled.
+        functions of standard normals, which are sampled. With several views, or a kernel other
+        than the linear one, whitened features take the place of features: ``whitened`` (obs, basis)
+        is data, ``basis_weights`` (basis, component) the projection, and ``view_scale`` (view,) the
+        relative scale of each of several views.
         Free variables of the augmented parametrisation: ``projection``, ``latent``, ``weights``,
         ``bias``, ``utilities`` (not for regression), ``*_precision``. Of the marginal one:
         ``projection``, ``latent_offset``, ``weights``, ``bias``, ``noise_precision`` (regression)
@@ -137,7 +145,15 @@ def build_model(
             raise ValueError("augmented is for variant='paper'")
         if not isinstance(priors, HierarchicalPriors | None):
             raise ValueError(f"priors must be a HierarchicalPriors, got {type(priors).__name__}")
-        return _hierarchical(X, y, n_components, priors or HierarchicalPriors(), target)
+        feature_map = None
+        if views is not None or kernel != "linear":
+            X, names = check_features(X, 1)
+            feature_map = learn_map(X, kernel, read_views(views, names))
+        return declare_hierarchical(
+            X, y, n_components, priors or HierarchicalPriors(), target, feature_map
+        )
+    if views is not None or kernel != "linear":
+        raise ValueError("kernel and views are for variant='hierarchical'")
     if not isinstance(priors, Priors | None):
         raise ValueError(f"priors must be a Priors, got {type(priors).__name__}")
     priors = priors or PAPER
@@ -220,37 +236,40 @@ def build_mnp_model(
     return model
 
 
-def _hierarchical(
-    X: Any, y: Any, n_components: int, priors: HierarchicalPriors, target: Target
+def declare_hierarchical(
+    X: Any,
+    y: Any,
+    n_components: int,
+    priors: HierarchicalPriors,
+    target: Target,
+    feature_map: FeatureMap | None,
 ) -> pm.Model:
-    X_array, features = check_features(X, n_components)
+    """The hierarchical model, of whitened features if they are not those of the linear kernel."""
+    linear = feature_map is None or isinstance(feature_map, Metric)
+    X_array, features = (X, ()) if not linear else check_features(X, n_components)
     y_array, labels = _check_target(y, target, n_samples=len(X_array))
-    metric, contrasts = Metric.learn(X_array), make_contrasts(len(labels), target)
+    contrasts = make_contrasts(len(labels), target)
     coords = {
         dims.OBS: list(range(len(X_array))),
-        dims.FEATURE: features,
         dims.COMPONENT: list(range(n_components)),
         dims.LABEL: labels,
         dims.CONTRAST: list(range(len(contrasts))),
     }
     with pm.Model(coords=coords) as model:
-        X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
         y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
-
         scale = pm.LogNormal("scale", priors.scale_location, priors.scale_width)
-        offset = pm.Normal("projection_offset", 0.0, 1.0, dims=(dims.FEATURE, dims.COMPONENT))
-        # Lambda^(1/2) times the offsets, without a D x D matrix.
-        inside = metric.axes.T @ offset
-        outside = metric.outside * metric.used[:, None] * (offset - metric.axes @ inside)
-        Q = scale * (metric.axes @ (metric.size[:, None] * inside) + outside)
-        Q = pm.Deterministic("projection", Q, dims=(dims.FEATURE, dims.COMPONENT))
-        Z = pm.Deterministic("latent", X_data @ Q, dims=(dims.OBS, dims.COMPONENT))
+        if linear:
+            model.add_coord(dims.FEATURE, features)
+            Q, Z = _linear_map(X_array, scale)
+        else:
+            Z = _whitened_map(np.asarray(X_array, dtype=np.float64), scale, priors, feature_map)
 
         V = pm.Normal("weight_contrasts", 0.0, 1.0, dims=(dims.COMPONENT, dims.CONTRAST))
         a = pm.Normal("bias_contrasts", 0.0, priors.bias_scale, dims=dims.CONTRAST)
         W = pm.Deterministic("weights", V @ contrasts, dims=(dims.COMPONENT, dims.LABEL))
         b = pm.Deterministic("bias", a @ contrasts, dims=dims.LABEL)
-        pm.Deterministic("coef", Q @ W, dims=(dims.FEATURE, dims.LABEL))
+        if linear:
+            pm.Deterministic("coef", Q @ W, dims=(dims.FEATURE, dims.LABEL))
 
         eta = Z @ W + b
         observed = {"observed": y_data, "dims": RESPONSE_DIMS[: y_array.ndim]}
@@ -272,6 +291,37 @@ def _hierarchical(
             options = {"signature": "(k)->()", "dtype": "int64"}
             pm.CustomDist("y", eta, dist=draw, logp=logp, **options, **observed)
     return model
+
+
+def _linear_map(X: FloatArray, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Projection (feature, component) and latent coordinates (obs, component)."""
+    metric = Metric.learn(X)
+    X_data = pm.Data("X", X, dims=(dims.OBS, dims.FEATURE))
+    offset = pm.Normal("projection_offset", 0.0, 1.0, dims=(dims.FEATURE, dims.COMPONENT))
+    # Lambda^(1/2) times the offsets, without a D x D matrix.
+    inside = metric.axes.T @ offset
+    outside = metric.outside * metric.used[:, None] * (offset - metric.axes @ inside)
+    Q = scale * (metric.axes @ (metric.size[:, None] * inside) + outside)
+    Q = pm.Deterministic("projection", Q, dims=(dims.FEATURE, dims.COMPONENT))
+    return Q, pm.Deterministic("latent", X_data @ Q, dims=(dims.OBS, dims.COMPONENT))
+
+
+def _whitened_map(
+    X: FloatArray, scale: Tensor, priors: HierarchicalPriors, feature_map: Any
+) -> Tensor:
+    """Latent coordinates (obs, component) of whitened features."""
+    model = pm.modelcontext(None)
+    basis = feature_map.whiten(X)
+    model.add_coord(dims.BASIS, list(range(basis.shape[1])))
+    basis = pm.Data("whitened", basis, dims=(dims.OBS, dims.BASIS))
+    offset = pm.Normal("basis_offset", 0.0, 1.0, dims=(dims.BASIS, dims.COMPONENT))
+    weights = scale * offset
+    if isinstance(feature_map, Views):
+        model.add_coord(dims.VIEW, list(feature_map.names))
+        relative = pm.LogNormal("view_scale", 0.0, priors.view_width, dims=dims.VIEW)
+        weights = relative[feature_map.index][:, None] * weights
+    weights = pm.Deterministic("basis_weights", weights, dims=(dims.BASIS, dims.COMPONENT))
+    return pm.Deterministic("latent", basis @ weights, dims=(dims.OBS, dims.COMPONENT))
 
 
 def _with_lapse(

@@ -131,6 +131,7 @@ class PartialFit(BaseBSDR):
         """Raise a ValueError unless the arguments are those of Laplace's method."""
         if self.variant != "hierarchical":
             raise ValueError(f"{what} needs variant='hierarchical'")
+        self._check_linear(what)
         if self.inference not in (None, "laplace"):
             raise ValueError(f"{what} needs inference='laplace', got {self.inference!r}")
         if self.n_components == "auto":

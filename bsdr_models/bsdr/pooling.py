@@ -25,7 +25,7 @@ from scipy.special import log_ndtr, logsumexp
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.bsdr import probit_choice
-from bsdr_models.bsdr.posterior import Problem
+from bsdr_models.bsdr.posterior import Problem, regression_log_likelihood
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.tempering import Moves, run_tempering
 from bsdr_models.metrics import HeldOutScore
@@ -114,8 +114,9 @@ def choose_power(
     Returns
     -------
     power : float
-        1 if no sample can be held out.
+        1 if no sample can be held out, and for real outputs.
     held_out : HeldOutScore
+        Of real outputs only the score.
     """
     streams, folds = rng.spawn(N_FOLDS), make_folds(problem)
     n_folds = int(folds.max()) + 1
@@ -130,6 +131,9 @@ def choose_power(
     outcome = run_tasks(log_probabilities, held_out, n_jobs=n_jobs, what="folds")
     if outcome.interrupted:
         raise KeyboardInterrupt("before the power of pooling was chosen")
+    if problem.target == "regression":
+        score = np.concatenate([each[0] for each in outcome.results.values()])
+        return 1.0, HeldOutScore(score=float(score.mean()))
     by_power = [np.concatenate(each) for each in zip(*outcome.results.values(), strict=True)]
     power = weigh_powers([float(each.sum()) for each in by_power])
     # Linear between the two powers beside it.
@@ -153,8 +157,12 @@ def _held_out_log_probabilities(
         align=others.align,
     )
     draws = others.parameters(found.draws, rng=rng)
-    eta = draws.linear_predictor(problem.X[out], np.zeros(int(out.sum())))
+    eta = draws.linear_predictor(problem.X[out])
     y = problem.y[out]
+    if problem.target == "regression":
+        assert draws.noise_scale is not None
+        log_density = regression_log_likelihood(eta, y, draws.noise_scale)
+        return [logsumexp(log_density, axis=0) - np.log(len(eta))]
     out_by_power = []
     for power in POWERS:
         log_p = pool_labels(eta, problem.target, problem.priors.lapse, power)

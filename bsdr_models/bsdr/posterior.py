@@ -22,13 +22,19 @@ All parameters are functions of standard normals, which are sampled. Only :math:
 enters the likelihood, so that directions outside the row space of X need no parameters: their
 posterior is the prior (:class:`Metric`).
 
-Letters: N samples, D features, B of them after whitening (at most N - 1), S particles, R
+With V views, groups of whitened features, each group is multiplied by its own relative scale,
+:math:`\log \lambda_v \sim N(0, s_\lambda^2)`, so that :math:`\tau \lambda_v` is the scale of a view
+(:mod:`bsdr_models.bsdr.views`). A kernel in place of the linear one only changes the whitened
+features (:mod:`bsdr_models.bsdr.kernels`).
+
+Letters: N samples, D features, B of them after whitening (at most N - 1), V views, S particles, R
 components, K classes or outputs, J contrasts.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import helmert
@@ -123,6 +129,25 @@ class Metric:
         )
 
     @property
+    def width(self) -> int:
+        """B."""
+        return len(self.size)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether latent coordinates are linear in the features."""
+        return True
+
+    @property
+    def slopes(self) -> FloatArray:
+        """Gradients of whitened features, (D, B)."""
+        return self.axes * self.size
+
+    def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
+        """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
+        return np.broadcast_to(self.slopes @ coefficients, X.shape)
+
+    @property
     def used(self) -> BoolArray:
         """Features that vary, (D,)."""
         return np.asarray(self.axes.any(axis=1))
@@ -138,7 +163,9 @@ class Metric:
         # The root of a rounding error is not small.
         return self.outside * np.sqrt(np.where(square > _NO_VARIANCE * norm, square, 0.0))
 
-    def loadings(self, inside: FloatArray, outside: FloatArray) -> FloatArray:
+    def loadings(
+        self, inside: FloatArray, outside: FloatArray, view_scale: FloatArray | None = None
+    ) -> FloatArray:
         """Projection of features (..., D) from standard normals along and outside the axes.
 
         Parameters
@@ -164,8 +191,10 @@ class Parameters:
     noise_scale
         sigma, (S, K); None but for real outputs.
     outside
-        Standard normals (S, R); times tau and `Metric.outside_sd` they are the part of the latent
-        coordinates from outside the axes.
+        Standard normals (S, R); times their standard deviation they are the part of the latent
+        coordinates that whitened features do not determine.
+    view_scale
+        lambda, (S, V), which ``projection`` contains; None for one view.
     """
 
     projection: FloatArray
@@ -174,6 +203,7 @@ class Parameters:
     bias: FloatArray
     noise_scale: FloatArray | None
     outside: FloatArray
+    view_scale: FloatArray | None = None
 
     def spaced(self, n_draws: int) -> IntArray:
         """Indices of at most so many draws, evenly spaced."""
@@ -189,16 +219,53 @@ class Parameters:
             bias=self.bias[index],
             noise_scale=None if self.noise_scale is None else self.noise_scale[index],
             outside=self.outside[index],
+            view_scale=None if self.view_scale is None else self.view_scale[index],
         )
 
-    def latent(self, whitened: FloatArray, outside: FloatArray) -> FloatArray:
-        """Latent coordinates of samples, (S, M, R)."""
+    def latent(
+        self,
+        whitened: FloatArray,
+        outside: FloatArray | None = None,
+        missing: FloatArray | None = None,
+    ) -> FloatArray:
+        """Latent coordinates of samples, (S, M, R).
+
+        Parameters
+        ----------
+        whitened : (M, B)
+        outside : (M,) or (M, V), optional
+            Prior standard deviation, for tau = 1, of what whitened features do not determine, of
+            each view if there are several; zero for training samples.
+        missing : (S, R, R), optional
+            Covariance from whitened features that are missing in all of these samples.
+        """
         flat = self.projection.reshape(-1, self.projection.shape[2])
         z = (whitened @ flat.T).reshape(len(whitened), *self.projection.shape[:2])
-        z += outside[:, None, None] * (self.scale[:, None] * self.outside)
+        if outside is not None:
+            sd = self._outside_scale(outside)
+            if missing is None:
+                z += sd[..., None] * (self.scale[:, None] * self.outside)
+            else:  # the root of the sum of both covariances
+                value, vector = np.linalg.eigh(missing)
+                size = np.sqrt(np.maximum(value, 0.0) + ((sd * self.scale) ** 2)[..., None])
+                turned = (np.swapaxes(vector, 1, 2) @ self.outside[..., None])[..., 0]
+                z += (vector @ (size * turned)[..., None])[..., 0]
         return np.swapaxes(z, 0, 1)
 
-    def linear_predictor(self, whitened: FloatArray, outside: FloatArray) -> FloatArray:
+    def covariance(self, residuals: FloatArray) -> FloatArray:
+        """Second moments of the latent coordinates of whitened features (N, B), (S, R, R)."""
+        moments = residuals.T @ residuals / len(residuals)
+        return self.projection @ moments @ np.swapaxes(self.projection, 1, 2)
+
+    def _outside_scale(self, outside: FloatArray) -> FloatArray:
+        """Standard deviation outside the axes relative to tau, (M, 1) or (M, S)."""
+        if self.view_scale is None:
+            return outside[:, None]
+        return np.asarray(np.sqrt(outside**2 @ self.view_scale.T**2))
+
+    def linear_predictor(
+        self, whitened: FloatArray, outside: FloatArray | None = None
+    ) -> FloatArray:
         """eta of samples, (S, M, K)."""
         return self.latent(whitened, outside) @ self.weights + self.bias[:, None]
 
@@ -213,6 +280,8 @@ class Problem:
         C, (J, K).
     layout
         Begin, end and shape of each block of the parameter vector, in order.
+    views
+        View of each whitened feature, (B,), in order; None for one view.
     """
 
     X: FloatArray
@@ -222,6 +291,7 @@ class Problem:
     n_components: int
     target: Target
     priors: HierarchicalPriors
+    views: IntArray | None = None
 
     @classmethod
     def build(
@@ -233,6 +303,7 @@ class Problem:
         n_components: int,
         target: Target,
         priors: HierarchicalPriors,
+        views: IntArray | None = None,
     ) -> "Problem":
         """From whitened features (N, B) and targets."""
         contrasts = make_contrasts(n_labels, target)
@@ -245,6 +316,8 @@ class Problem:
         }
         if target == "regression":
             shapes["log_noise"] = (k,)
+        if views is not None:
+            shapes["log_view_scale"] = (int(views.max()) + 1,)
         layout, end = {}, 0
         for name, shape in shapes.items():
             begin, end = end, end + math.prod(shape)
@@ -257,6 +330,7 @@ class Problem:
             n_components=n_components,
             target=target,
             priors=priors,
+            views=views,
         )
 
     @property
@@ -276,6 +350,15 @@ class Problem:
         u = np.clip(theta[:, self.layout["log_scale"][0]], -_FARTHEST, _FARTHEST)
         return np.exp(self.priors.scale_location + self.priors.scale_width * u)
 
+    def view_scale(self, theta: FloatArray) -> FloatArray:
+        """lambda, (S, V)."""
+        begin, end, _ = self.layout["log_view_scale"]
+        return np.exp(self.priors.view_width * np.clip(theta[:, begin:end], -_FARTHEST, _FARTHEST))
+
+    def _column_scale(self, theta: FloatArray) -> FloatArray:
+        """lambda of each whitened feature, (S, 1, B)."""
+        return self.view_scale(theta)[:, None, self.views]
+
     def noise_scale(self, theta: FloatArray) -> FloatArray:
         """sigma, (S, K)."""
         begin, end, _ = self.layout["log_noise"]
@@ -285,13 +368,17 @@ class Problem:
     def parameters(self, theta: FloatArray, *, rng: np.random.Generator) -> Parameters:
         """Draws of the named parameters; ``rng`` draws the part outside the axes."""
         blocks, tau = self.split(theta), self.scale(theta)
+        projection = tau[:, None, None] * blocks["projection"]
+        if self.views is not None:
+            projection *= self._column_scale(theta)
         return Parameters(
-            projection=tau[:, None, None] * blocks["projection"],
+            projection=projection,
             scale=tau,
             weights=blocks["weights"] @ self.contrasts,
             bias=self.priors.bias_scale * blocks["bias"] @ self.contrasts,
             noise_scale=self.noise_scale(theta) if self.target == "regression" else None,
             outside=rng.standard_normal((len(theta), self.n_components)),
+            view_scale=None if self.views is None else self.view_scale(theta),
         )
 
     def rescale(self, theta: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -367,13 +454,16 @@ class Problem:
             theta = np.where(finite[:, None], theta, 0.0)
         s, r, n = len(theta), self.n_components, len(self.X)
         blocks, tau = self.split(theta), self.scale(theta)[:, None, None]
-        flat = np.ascontiguousarray(blocks["projection"]).reshape(s * r, -1)
+        projection = np.ascontiguousarray(blocks["projection"])
+        if self.views is not None:
+            projection = projection * self._column_scale(theta)
+        flat = projection.reshape(s * r, -1)
         z = np.ones((s, r + 1, n))  # the last is the constant
         z[:, :r] = (flat @ self.X.T).reshape(s, r, n)
         W = tau * (blocks["weights"] @ self.contrasts)
         b = self.priors.bias_scale * blocks["bias"] @ self.contrasts
         eta = np.swapaxes(z, 1, 2) @ np.concatenate([W, b[:, None]], axis=1)
-        slopes = dict.fromkeys(self.layout, np.zeros(s))
+        slopes: dict[str, Any] = dict.fromkeys(self.layout, np.zeros(s))
         if self.target == "regression":
             sigma = self.noise_scale(theta)
             gap = (self.y - eta) / sigma[:, None]
@@ -390,6 +480,14 @@ class Problem:
         slopes["bias"] = self.priors.bias_scale * by_bias[:, 0] @ self.contrasts.T
         by_latent = W @ np.swapaxes(slope, 1, 2)  # (S, R, N)
         slopes["projection"] = by_latent.reshape(s * r, n) @ self.X
+        if self.views is not None:
+            share = np.sum((slopes["projection"] * flat).reshape(s, r, -1), axis=1)  # (S, B)
+            first = np.searchsorted(self.views, np.arange(self.layout["log_view_scale"][2][0]))
+            slopes["log_view_scale"] = self.priors.view_width * np.add.reduceat(
+                share, first, axis=1
+            )
+            by_column = slopes["projection"].reshape(s, r, -1)
+            slopes["projection"] = by_column * self._column_scale(theta)
         gradient = np.concatenate([slopes[name].reshape(s, -1) for name in self.layout], axis=1)
         finite &= np.isfinite(value + gradient @ np.zeros(gradient.shape[1]))
         if not finite.all():

@@ -73,6 +73,9 @@ class HierarchicalPriors:
     scale_location, scale_width : float
         Mean and standard deviation of the log of tau, the scale of the projection. The wide prior
         allows for no signal (near zero) and for nearly separable classes (large).
+    view_width : float
+        Standard deviation of the log of each lambda, the scale of a view or kernel relative to tau,
+        if there are several.
     bias_scale : float
         Standard deviation of the biases, in units of the probit noise or of an output.
     noise_location, noise_width : float
@@ -90,6 +93,7 @@ class HierarchicalPriors:
 
     scale_location: float = -2.0
     scale_width: float = 2.5
+    view_width: float = 0.5
     bias_scale: float = 5.0
     noise_location: float = -1.0
     noise_width: float = 1.0

@@ -10,6 +10,7 @@ from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
+from bsdr_models.bsdr.views import FeatureMap
 from bsdr_models.checks import warn_unless_mixed
 from bsdr_models.inference import datatree
 from bsdr_models.inference import sampling as inference
@@ -73,18 +74,33 @@ def sample(
     )
 
 
-def declare(context: Context, priors: Priors | HierarchicalPriors, *, n_components: int) -> Any:
-    """The PyMC model on the training samples of a fit."""
+def declare(context: Context, priors: Priors, *, n_components: int) -> Any:
+    """The PyMC model of the paper on the training samples of a fit."""
     from bsdr_models.bsdr.model import build_model
 
     return build_model(
         context.X,
-        context.targets if context.target == "regression" else context.y,
+        _targets(context),
         n_components=n_components,
-        variant=context.variant,
+        variant="paper",
         priors=priors,
         target=context.target,
     )
+
+
+def declare_hierarchical(
+    context: Context, priors: HierarchicalPriors, feature_map: FeatureMap, *, n_components: int
+) -> Any:
+    """The hierarchical model on the training samples of a fit, with given whitened features."""
+    from bsdr_models.bsdr.model import declare_hierarchical
+
+    return declare_hierarchical(
+        context.X, _targets(context), n_components, priors, context.target, feature_map
+    )
+
+
+def _targets(context: Context) -> np.ndarray:
+    return context.targets if context.target == "regression" else context.y
 
 
 def warn_unless_converged(tree: xr.DataTree) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from bsdr_models.arrays import ProjectionPrior
-from bsdr_models.dims import COMPONENT, FEATURE, LABEL, OBS
+from bsdr_models.dims import COMPONENT, FEATURE, LABEL, OBS, VIEW
 from bsdr_models.spec import ModelSpec, Variable
 
 PROJECTION_PRECISION_DIMS: Mapping[ProjectionPrior, tuple[str, ...]] = MappingProxyType(
@@ -99,6 +99,18 @@ SPEC = ModelSpec(
                 symbol="tau",
                 equation="log tau ~ N(scale_location, scale_width^2)",
                 description="Scale of the projection in the hierarchical model; near 0: no signal.",
+            ),
+            "view_scale": Variable(
+                dims=(VIEW,),
+                symbol="tau lambda",
+                equation="log lambda_v ~ N(0, view_width^2)",
+                description="Scale of the projection of each view or kernel, if there are several.",
+            ),
+            "view_share": Variable(
+                dims=(VIEW,),
+                symbol="",
+                equation="var(eta_v) / sum_u var(eta_u)",
+                description="Share of each view in the variances of their linear predictors.",
             ),
             "noise_scale": Variable(
                 dims=(LABEL,),

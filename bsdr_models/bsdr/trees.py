@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
+from bsdr_models import dims
+from bsdr_models.arrays import FloatArray, IntArray, ProjectionPrior, Target
 from bsdr_models.bsdr import log_density, predict
 from bsdr_models.bsdr.hierarchical import HierarchicalFit, pointwise_log_likelihood
 from bsdr_models.bsdr.mean_field import State
 from bsdr_models.bsdr.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors, Variant
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
+from bsdr_models.bsdr.views import Views
 from bsdr_models.inference import datatree
 from bsdr_models.inference.coordinate_ascent import FitResult
 from bsdr_models.inference.datatree import InferenceMethod
@@ -53,10 +55,13 @@ class Context(datatree.Context):
         As in :class:`bsdr_models.bsdr.data.Data`.
     variant, projection_prior
         The model; the projection prior is of the paper's model.
+    views
+        Names and features of views.
     """
 
     targets: np.ndarray
     variant: Variant = "paper"
+    views: list[tuple[str, IntArray]] | None = None
     projection_prior: ProjectionPrior = "entrywise"
 
     @property
@@ -209,20 +214,23 @@ def hierarchical_tree(
     maps = fit.coordinates.maps[kept, 1:]  # (S, R, R)
     outside = raw.scale[:, None, None] * rng.standard_normal((len(kept), r, p))
     outside = np.swapaxes(maps, 1, 2) @ outside
-    loadings = np.swapaxes(posterior.metric.loadings(aligned.projection, outside), 1, 2)
-    variables = {
-        "projection": loadings,
-        "weights": aligned.weights,
-        "bias": aligned.bias,
-        "scale": raw.scale,
-        "coef": loadings @ aligned.weights,
-    }
+    feature_map = posterior.metric
+    variables = {"weights": aligned.weights, "bias": aligned.bias, "scale": raw.scale}
+    loadings = feature_map.loadings(aligned.projection, outside, raw.view_scale)
+    whitened = feature_map.whiten(context.X)
+    if loadings is not None:
+        loadings = np.swapaxes(loadings, 1, 2)
+        variables |= {"projection": loadings, "coef": loadings @ aligned.weights}
+    views: list[str] = []
+    if isinstance(feature_map, Views):
+        views = list(feature_map.names)
+        assert raw.view_scale is not None
+        variables["view_scale"] = raw.scale[:, None] * raw.view_scale
+        variables["view_share"] = feature_map.shares(raw, whitened)
     if context.target == "multiclass":
         variables["bias_centered"] = raw.bias
     if raw.noise_scale is not None:
         variables["noise_scale"] = raw.noise_scale
-    whitened = posterior.metric.whiten(context.X)
-    components = posterior.components().T
     latent = posterior.embed(context.X)
     contrast = posterior.coordinates.axes.T
     groups: dict[str, dict[str, Any]] = {
@@ -233,13 +241,21 @@ def hierarchical_tree(
         "fit": {
             "latent_mean": latent.mean,
             "latent_cov": latent.cov,
-            "projection_mean": components,
-            "projection_sd": loadings.std(axis=0),
             "relevance": posterior.coordinates.share,
-            "feature_relevance": feature_relevance(components, contrast),
-            **_outliers(context.X, components)[0],
         },
     }
+    if loadings is not None and (found := posterior.components()) is not None:
+        components = found.T
+        groups["fit"] |= {
+            "projection_mean": components,
+            "projection_sd": loadings.std(axis=0),
+        }
+        if feature_map.is_linear:
+            relevant = feature_relevance(components, contrast)
+            groups["fit"] |= _outliers(context.X, components)[0]
+        else:
+            relevant = posterior.feature_relevance(context.X)
+        groups["fit"]["feature_relevance"] = relevant
     if fit.log_likelihood is not None:
         total = fit.log_likelihood[:, one] - len(context.X) * context.log_scale
         if fit.engine not in datatree.APPROXIMATIONS:
@@ -263,7 +279,12 @@ def hierarchical_tree(
         groups,
         inference_method=fit.engine,
         n_components=r,
-        attrs={"alignment": "affine", **(attrs or {})},
+        coords={dims.VIEW: views} if views else None,
+        attrs={
+            "alignment": "affine",
+            "nonlinear": int(not feature_map.is_linear),
+            **(attrs or {}),
+        },
     )
 
 

@@ -20,7 +20,7 @@ from bsdr_models.plots.features import features_table, plot_features
 from bsdr_models.plots.map import plot_map
 from bsdr_models.plots.outliers import plot_outliers
 from bsdr_models.plots.predictive import plot_predictive_check, predictive_check_table
-from bsdr_models.plots.relevance import plot_relevance
+from bsdr_models.plots.relevance import plot_relevance, plot_views
 from bsdr_models.plots.tables import map_table
 from bsdr_models.plots.validation import (
     cross_validation_table,
@@ -49,6 +49,7 @@ __all__ = [
     "plot_predictive_check",
     "plot_relevance",
     "plot_reliability",
+    "plot_views",
     "plot_weight_path",
     "predictive_check_table",
     "reliability_table",

@@ -1,0 +1,118 @@
+"""Whitened features of kernels."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.gaussian_process.kernels import RBF, Matern
+from sklearn.metrics.pairwise import polynomial_kernel
+
+from bsdr_models.bsdr import Kernel, kernels
+from bsdr_models.bsdr.kernels import KernelMap, UserKernel
+
+NAMES = ("rbf", "matern", "polynomial", "cosine")
+
+
+def samples(n=30, d=4, seed=0):
+    X = np.random.default_rng(seed).standard_normal((n, d))
+    return X - X.mean(axis=0)
+
+
+def centred(K, K_new, variance_new):
+    """Centred kernel among training samples, with new ones, and variances of the new ones."""
+    inner = K - K.mean(axis=0) - K.mean(axis=1)[:, None] + K.mean()
+    cross = K_new - K.mean(axis=0) - K_new.mean(axis=1)[:, None] + K.mean()
+    variance = variance_new - 2.0 * K_new.mean(axis=1) + K.mean()
+    unit = np.trace(inner) / len(K)
+    return inner / unit, cross / unit, variance / unit
+
+
+def test_kernels_equal_those_of_scikit_learn():
+    A, B = samples(), samples(7, seed=1)
+    length = 4.0 * np.sqrt(A.shape[1])
+    assert_allclose(Kernel("rbf").matrix(A, B), RBF(length)(A, B), atol=1e-12)
+    assert_allclose(Kernel("matern").matrix(A, B), Matern(length, nu=2.5)(A, B), atol=1e-12)
+    assert_allclose(
+        Kernel("polynomial", degree=2).matrix(A, B), polynomial_kernel(A, B, degree=2), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shape", [(30, 4), (12, 40)])
+def test_whitened_features_have_the_centred_kernel(name, shape, monkeypatch):
+    monkeypatch.setattr(kernels, "NEGLIGIBLE", 0.0)
+    X, new, kernel = samples(*shape), samples(9, shape[1], seed=1), Kernel(name)
+    found = KernelMap.learn(X, kernel)
+    inner, cross, variance = centred(
+        kernel.matrix(X, X), kernel.matrix(new, X), kernel.variance(new)
+    )
+    inside = found.whiten(new)
+    assert_allclose(found.whiten(X) @ found.whiten(X).T, inner, atol=1e-6)
+    assert_allclose(inside @ found.whiten(X).T, cross, atol=1e-6)
+    assert_allclose(np.sum(inside**2, axis=1) + found.outside_sd(new) ** 2, variance, atol=1e-6)
+    assert_allclose(found.outside_sd(X), 0.0, atol=2e-3)
+    assert_allclose(kernel.variance(new), np.diag(kernel.matrix(new, new)), atol=1e-12)
+
+
+def test_left_out_components_have_little_variance():
+    X, kernel = samples(100), Kernel("rbf")
+    found = KernelMap.learn(X, kernel)
+    inner, _, _ = centred(kernel.matrix(X, X), kernel.matrix(X, X), kernel.variance(X))
+    assert found.width < 99
+    rest = np.diag(inner) - np.sum(found.whiten(X) ** 2, axis=1)
+    assert 0.0 < rest.mean() < 1.01 * kernels.NEGLIGIBLE
+    assert_allclose(found.outside_sd(X) ** 2, rest, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients(name):
+    X, new = samples(), samples(6, seed=1)
+    found = KernelMap.learn(X, Kernel(name))
+    c, step = np.random.default_rng(2).standard_normal(found.width), 1e-5
+    expected = np.empty_like(new)
+    for d, unit in enumerate(step * np.eye(new.shape[1])):
+        difference = found.whiten(new + unit) - found.whiten(new - unit)
+        expected[:, d] = difference @ c / (2.0 * step)
+    assert_allclose(found.gradient(new, c), expected, rtol=1e-5, atol=1e-7)
+    assert_allclose(found.slopes @ c, found.gradient(X, c).mean(axis=0), atol=1e-10)
+
+
+def test_linear_kernel_of_a_function_gives_centred_features():
+    X, new = samples(), samples(6, seed=1)
+    found = KernelMap.learn(X, UserKernel(lambda A, B: A @ B.T + 3.0))
+    unit = np.sum(X**2) / len(X)
+    assert_allclose(found.whiten(new) @ found.whiten(X).T, new @ X.T / unit, atol=1e-6)
+    assert found.slopes is None
+
+
+def test_landmarks_do_not_depend_on_the_order(monkeypatch):
+    monkeypatch.setattr(kernels, "MOST_EXACT", 50)
+    monkeypatch.setattr(kernels, "N_LANDMARKS", 30)
+    X, new = samples(80), samples(5, seed=1)
+    found = KernelMap.learn(X, Kernel("rbf"))
+    again = KernelMap.learn(X[::-1], Kernel("rbf"))
+    assert found.width <= 30
+    one, other = (each.whiten(new) @ each.whiten(X).T for each in (found, again))
+    assert_allclose(one, other, atol=1e-6)
+    exact = Kernel("rbf")
+    inner = centred(exact.matrix(X, X), exact.matrix(new, X), exact.variance(new))[1]
+    assert np.abs(one - inner).max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("function", "match"),
+    [
+        (lambda A, B: -(A @ B.T), "positive semi-definite"),
+        (lambda A, B: np.ones((len(A), len(B))), "constant"),
+        (lambda A, B: A, "shape"),
+        (lambda A, B: np.full((len(A), len(B)), np.nan), "finite"),
+    ],
+)
+def test_bad_functions(function, match):
+    with pytest.raises(ValueError, match=match):
+        KernelMap.learn(samples(), UserKernel(function))
+
+
+@pytest.mark.parametrize("options", [{"name": "rbff"}, {"width": 0.0}, {"degree": 0}])
+def test_bad_options(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Kernel(**options)

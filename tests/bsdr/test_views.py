@@ -1,0 +1,332 @@
+"""Several views or kernels, and estimators with them."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_iris, load_wine
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.metrics import log_loss
+from sklearn.metrics.pairwise import rbf_kernel
+
+import bsdr_models
+from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling, plots
+from bsdr_models.bsdr import HierarchicalPriors, Kernel, build_model
+from bsdr_models.bsdr.posterior import Parameters, Problem
+from bsdr_models.bsdr.views import Views, learn_map
+
+QUICK = Sampling(draws=64, chains=2)
+VIEWS = {"first": list(range(6)), "second": list(range(6, 13))}
+
+
+def wine():
+    X, y = load_wine(return_X_y=True, as_frame=True)
+    return X, y.to_numpy()
+
+
+def fitted(**options):
+    X, y = wine()
+    return BSDRClassifier(sampling=QUICK, random_state=0, **options).fit(X[::2], y[::2])
+
+
+def several(n=25, seed=0):
+    """Whitened features of two views with linear and Gaussian kernels."""
+    X = np.random.default_rng(seed).standard_normal((n, 5))
+    X -= X.mean(axis=0)
+    views = [("a", np.arange(2)), ("b", np.arange(2, 5))]
+    return X, learn_map(X, ["linear", "rbf"], views)
+
+
+@pytest.mark.parametrize("target", ["multiclass", "multilabel", "regression"])
+def test_gradient_of_the_log_likelihood(target):
+    X, feature_map = several()
+    rng = np.random.default_rng(1)
+    y = {
+        "multiclass": rng.integers(0, 3, 25),
+        "multilabel": rng.random((25, 3)) < 0.5,
+        "regression": rng.standard_normal((25, 3)),
+    }[target]
+    problem = Problem.build(
+        feature_map.whiten(X),
+        y,
+        n_labels=3,
+        n_components=2,
+        target=target,
+        priors=HierarchicalPriors(),
+        views=feature_map.index,
+    )
+    theta = 0.5 * rng.standard_normal((2, problem.n_parameters))
+    _, gradient = problem.log_likelihood(theta)
+    step = 1e-5
+    for j in range(problem.n_parameters):
+        ends = [
+            problem.log_likelihood(theta + s * np.eye(len(gradient[0]))[j])[0]
+            for s in (step, -step)
+        ]
+        assert_allclose((ends[0] - ends[1]) / (2 * step), gradient[:, j], rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"kernel": "rbf"}, {"kernel": ["linear", "rbf"]}])
+def test_log_density_equals_that_of_pymc(options):
+    X, y = load_iris(return_X_y=True)
+    X, y = (X - X.mean(axis=0))[::5] / X.std(axis=0), y[::5]
+    model = build_model(X, y, n_components=2, **options)
+    feature_map = learn_map(X, options["kernel"], None)
+    priors = HierarchicalPriors()
+    problem = Problem.build(
+        feature_map.whiten(X),
+        y,
+        n_labels=3,
+        n_components=2,
+        target="multiclass",
+        priors=priors,
+        views=feature_map.index if isinstance(feature_map, Views) else None,
+    )
+    theta = np.random.default_rng(0).standard_normal((5, problem.n_parameters))
+    log_density = model.compile_logp(jacobian=True, sum=True, mode="FAST_COMPILE")
+    differences = []
+    for each in theta:
+        blocks = {name: values[0] for name, values in problem.split(each[None]).items()}
+        point = {
+            "scale_log__": priors.scale_location + priors.scale_width * blocks["log_scale"],
+            "basis_offset": blocks["projection"].T,
+            "weight_contrasts": blocks["weights"],
+            "bias_contrasts": priors.bias_scale * blocks["bias"],
+        }
+        if "log_view_scale" in blocks:
+            point["view_scale_log__"] = priors.view_width * blocks["log_view_scale"]
+        own = problem.log_likelihood(each[None])[0][0] - 0.5 * np.sum(each**2)
+        differences.append(log_density(point) - own)
+    assert_allclose(differences, differences[0], atol=1e-4)  # constants of the priors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kernel", ["rbf", "matern", "polynomial", "cosine", RBF(5.0), Kernel("rbf", 1.0)]
+)
+def test_kernels_predict_and_embed(kernel):
+    X, y = wine()
+    model = fitted(kernel=kernel)
+    assert model.score(X[1::2], y[1::2]) > 0.9
+    mean, cov = model.transform(X[1::2], return_cov=True)
+    assert mean.shape == (89, 2)
+    assert (np.linalg.eigvalsh(cov) > 0.0).all()
+    far = model.predict_idata(X[1::2] * 1e3)["predictions"]
+    assert np.isfinite(far["probability"]).all()
+
+
+@pytest.mark.slow
+def test_precomputed_kernel_equals_a_function():
+    X, y = load_iris(return_X_y=True)
+    train, new = X[::3], X[1::3]
+    options = {"sampling": QUICK, "random_state": 0, "pooling": "linear"}
+    one = BSDRClassifier(kernel=RBF(1.0), standardize=False, **options).fit(train, y[::3])
+    other = BSDRClassifier(kernel="precomputed", **options).fit(
+        rbf_kernel(train, gamma=0.5), y[::3]
+    )
+    p = other.predict_proba(rbf_kernel(new, train, gamma=0.5))
+    assert_allclose(p, one.predict_proba(new), atol=0.15)
+    assert other.__sklearn_tags__().input_tags.pairwise
+
+
+@pytest.mark.slow
+def test_kernel_is_chosen_by_held_out_samples():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 2))
+    y = (np.linalg.norm(X, axis=1) > 1.1).astype(int)
+    model = BSDRClassifier(1, kernel="auto", sampling=QUICK, random_state=0).fit(X[:80], y[:80])
+    assert model.kernel_.name == "matern"
+    assert model.score(X[80:], y[80:]) > 0.8
+    assert model.selected_params()["kernel"] == model.kernel_
+    assert len(model.idata_.attrs["kernels_held_out_score"]) == 4
+    with pytest.warns(UserWarning, match="not predictable"):
+        straight = BSDRClassifier(1, sampling=QUICK, random_state=0).fit(X[:80], y[:80])
+    assert straight.score(X[80:], y[80:]) < 0.8
+
+
+@pytest.mark.slow
+def test_regression_with_a_kernel():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (120, 1))
+    y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(120)
+    model = BSDRRegressor(1, kernel="auto", random_state=0).fit(X[:80], y[:80])
+    mean, std = model.predict(X[80:], return_std=True)
+    assert model.kernel_.name == "matern"
+    assert np.sqrt(np.mean((mean - y[80:]) ** 2)) < 0.2
+    assert np.mean(np.abs(mean - y[80:]) < 1.96 * std) > 0.85
+
+
+@pytest.mark.slow
+def test_a_view_of_noise_is_switched_off():
+    X, y = wine()
+    noise = np.random.default_rng(0).standard_normal((len(X), 13))
+    both = np.hstack([X, noise])
+    views = {"wine": range(13), "noise": range(13, 26)}
+    model = BSDRClassifier(views=views, sampling=QUICK, random_state=0).fit(both[::2], y[::2])
+    assert model.views_ == ["wine", "noise"]
+    assert model.view_share_[1] < 0.1
+    share = model.idata_["posterior"]["view_share"]
+    assert_allclose(share.sum("view"), 1.0)
+    ax = plots.plot_views(model.idata_)
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["noise", "wine"]
+
+
+def test_a_missing_view_is_integrated_over():
+    X, y = wine()
+    model = fitted(views=VIEWS)
+    lacking = X[1::2].copy()
+    lacking.iloc[:, :6] = np.nan
+    imputed = X[1::2].copy()
+    imputed.iloc[:, :6] = X[::2].iloc[:, :6].mean().to_numpy()
+    p = model.predict_proba(lacking)
+    assert log_loss(y[1::2], p) < log_loss(y[1::2], model.predict_proba(imputed)) + 0.05
+    mixed = X[1::2].copy()
+    mixed.iloc[3, :6] = np.nan
+    again = model.predict_proba(mixed)
+    assert_allclose(again[3], p[3], atol=1e-9)
+    others = np.arange(89) != 3
+    assert_allclose(again[others], model.predict_proba(X[1::2])[others], atol=1e-9)
+
+
+def test_conditional_moments_of_a_missing_view():
+    """Of features from a known normal distribution."""
+    rng = np.random.default_rng(0)
+    latent = rng.standard_normal((2000, 1))
+    X = np.hstack([latent + 0.1 * rng.standard_normal((2000, 2)), latent, 0.0 * latent])
+    X[:, 3] = 0.5 * rng.standard_normal(2000)
+    X -= X.mean(axis=0)
+    found = learn_map(X, "linear", [("a", np.arange(2)), ("b", np.arange(2, 4))])
+    lacking = X[:5].copy()
+    lacking[:, 2:] = np.nan
+    part, other = found.maps
+    expected = other.whiten(np.column_stack([X[:5, :2].mean(axis=1) / 1.005, np.zeros(5)]))
+    assert_allclose(found.whiten(lacking)[:, part.width :], expected, atol=0.1)
+    (index, residuals), *_ = found.residuals(lacking)
+    back = np.linalg.lstsq(other.slopes.T, residuals[:, part.width :].T, rcond=None)[0]
+    assert index.tolist() == [0, 1, 2, 3, 4]
+    assert_allclose(back.std(axis=1), [np.sqrt(0.005 / 1.005), 0.5], rtol=0.15)
+
+
+def test_missing_views_add_to_the_covariance():
+    rng = np.random.default_rng(0)
+    projection, residuals = rng.standard_normal((2, 6)), rng.standard_normal((40, 6))
+    s, sd = 20000, np.array([0.0, 1.5])
+    draws = Parameters(
+        projection=np.broadcast_to(projection, (s, 2, 6)),
+        scale=np.full(s, 2.0),
+        weights=np.zeros((s, 2, 3)),
+        bias=np.zeros((s, 3)),
+        noise_scale=None,
+        outside=rng.standard_normal((s, 2)),
+    )
+    found = draws.latent(np.zeros((2, 6)), sd, draws.covariance(residuals))
+    for n, each in enumerate(sd):
+        moments = residuals.T @ residuals / len(residuals)
+        expected = projection @ moments @ projection.T + (2.0 * each) ** 2 * np.eye(2)
+        assert_allclose(np.cov(found[:, n].T), expected, rtol=0.05, atol=0.3)
+
+
+@pytest.mark.slow
+def test_instruments_share_classes():
+    """Every sample has one of two views."""
+    X, y = wine()
+    scaled = ((X - X.mean()) / X.std()).to_numpy()
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((13, 13)))[0]
+    both = np.full((len(X), 26), np.nan)
+    one = np.arange(len(X)) % 4 < 2
+    both[one, :13], both[~one, 13:] = scaled[one], (scaled @ turn)[~one]
+    views = {"first": range(13), "second": range(13, 26)}
+    train = np.arange(len(X)) % 2 == 0
+    model = BSDRClassifier(views=views, sampling=QUICK, random_state=0).fit(both[train], y[train])
+    for instrument in (one, ~one):
+        held_out = ~train & instrument
+        assert model.score(both[held_out], y[held_out]) > 0.9
+    full = np.hstack([scaled, scaled @ turn])
+    with pytest.raises(ValueError, match="has 2 views"):
+        model.predict(full)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [{"kernel": "rbf"}, {"views": VIEWS}, {"kernel": ["linear", "rbf"]}]
+)
+def test_saved_fits_predict_the_same(options, tmp_path):
+    X, _ = wine()
+    model = fitted(**options)
+    model.save(tmp_path / "fit.skops")
+    again = bsdr_models.load(tmp_path / "fit.skops")
+    assert (again.predict_proba(X) == model.predict_proba(X)).all()
+    assert_allclose(again.idata_["fit"]["latent_mean"], model.idata_["fit"]["latent_mean"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [{"kernel": "rbf"}, {"views": VIEWS}, {"views": VIEWS, "kernel": "rbf"}]
+)
+def test_effects_have_intervals(options):
+    model = fitted(**options)
+    table = plots.features_table(model.idata_)
+    assert (table["low"] <= table["high"]).all()
+    assert table["importance"][0] >= table["importance"][-1]
+    coef = model.idata_["posterior"]["coef"].mean(("chain", "draw"))
+    assert {"proline", "alcohol"} & set(table["feature"].values[:5])
+    assert np.isfinite(coef).all()
+    str(model.summary())
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"kernel": "gauss"}, "kernel"),
+        ({"kernel": []}, "empty"),
+        ({"kernel": ["rbf", 3]}, "each of several kernels"),
+        ({"kernel": "rbf", "variant": "paper"}, "not for variant='paper'"),
+        ({"views": VIEWS, "kernel": "precomputed"}, "precomputed"),
+        ({"kernel": "precomputed"}, "kernel matrix"),
+        ({"views": {"a": range(6)}}, "in no view"),
+        ({"views": {"a": range(13), "b": [3]}}, "more than one view"),
+        ({"views": {"a": range(6), "b": range(6, 14)}}, "does not have"),
+        ({"views": {"a": range(13), "b": []}}, "no columns"),
+        ({"views": ["a", "b"]}, "13 features"),
+        ({"views": VIEWS, "inference": "laplace"}, "one view"),
+    ],
+)
+def test_bad_arguments(options, match):
+    with pytest.raises(ValueError, match=match):
+        fitted(**options)
+
+
+def test_bad_missing_values():
+    X, y = wine()
+    model = BSDRClassifier(views=VIEWS, sampling=QUICK, random_state=0)
+    some = X[::2].copy()
+    some.iloc[3, 2] = np.nan
+    with pytest.raises(ValueError, match="sample 3 has NaN in some features of view 'first'"):
+        clone(model).fit(some, y[::2])
+    whole = X[::2].copy()
+    whole.iloc[3, :6] = np.nan
+    with pytest.raises(ValueError, match="has 2 views"):
+        clone(model).fit(whole, y[::2])
+    empty = X[::2].copy()
+    empty.iloc[3] = np.nan
+    with pytest.raises(ValueError, match="sample 3 has 0 views"):
+        model.fit(X[::2], y[::2]).predict(empty)
+
+
+@pytest.mark.slow
+def test_forms_of_views_are_equal():
+    X, _ = wine()
+    names = ["first"] * 6 + ["second"] * 7
+    columns = [list(X.columns[:6]), list(X.columns[6:])]
+    found = [fitted(views=views).predict_proba(X) for views in (VIEWS, names, columns)]
+    assert_allclose(found[1], found[0])
+    assert_allclose(found[2], found[0])
+
+
+@pytest.mark.slow
+def test_diabetes_by_views():
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    views = {"patient": ["age", "sex", "bmi", "bp"], "serum": [f"s{i}" for i in range(1, 7)]}
+    model = BSDRRegressor(views=views, sampling=QUICK, random_state=0).fit(X[:100], y[:100])
+    assert model.score(X[100:], y[100:]) > 0.35
+    assert set(model.views_) == {"patient", "serum"}
