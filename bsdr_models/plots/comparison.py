@@ -66,7 +66,8 @@ def plot_comparison(comparison: Any, *, ax: Axes | None = None) -> Axes:
         "log loss": [f"{value:.3f}" for value in table["log_loss"]],
         "accuracy": [f"{value:.1%}" for value in table["accuracy"]],
     }
-    for place, (head, cells) in zip((1.13, 1.27), columns.items(), strict=True):
+    ax.set_ylim(top=-1.3)
+    for place, (head, cells) in zip((50.0, 106.0), columns.items(), strict=True):
         _write(ax, place, -0.9, head, color=GREY)
         for line, cell in enumerate(cells):
             _write(ax, place, line, cell if known[line] else "failed")
@@ -77,14 +78,16 @@ def plot_comparison(comparison: Any, *, ax: Axes | None = None) -> Axes:
 
 
 def _write(ax: Axes, x: float, y: float, text: str, **style: Any) -> None:
-    """Write beside the Axes: x as a fraction of its width, y a row."""
-    ax.text(
-        x,
-        y,
+    """Write beside the Axes, to the left of x points from the edge, in row y."""
+    ax.annotate(
         text,
-        transform=ax.get_yaxis_transform(),
+        xy=(1.0, y),
+        xycoords=ax.get_yaxis_transform(),
+        xytext=(x, 0.0),
+        textcoords="offset points",
         ha="right",
         va="center",
         fontsize=NOTE_SIZE,
+        annotation_clip=False,
         **style,
     )
