@@ -6,6 +6,7 @@ arrays, dates, text among numbers, duplicate column names.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,16 @@ def sample_labels(X: Any) -> np.ndarray | None:
     labels = index.to_numpy()
     if labels.dtype.kind in "iufM":
         return labels.copy()
-    return np.array([str(label) for label in index.tolist()])
+    names = [str(label) for label in index.tolist()]
+    check_text("a sample of X is named", names)
+    return np.array(names)
+
+
+def check_text(what: str, values: Iterable[Any]) -> None:
+    """Raise a ValueError if a text has a NUL character, which NetCDF and HDF5 do not store."""
+    for value in values:
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError(f"{what} {value!r}: files of results cannot hold a NUL character")
 
 
 def read_targets(y: Any) -> np.ndarray:
@@ -157,6 +167,8 @@ def read_targets(y: Any) -> np.ndarray:
         raise ValueError(f"y must be an array with an entry for each sample, got {y!r}")
     if not len(array):
         raise ValueError("y has no entries")
+    if array.dtype.kind in "OSU":
+        check_text("y has the label", array.ravel().tolist())
     return array
 
 
@@ -228,6 +240,7 @@ def _read_frame(X: Any) -> Any:
     label, count = Counter(labels).most_common(1)[0]
     if count > 1:
         raise ValueError(f"{count} columns of X are named {label!r}: names must be unique")
+    check_text("a column of X is named", labels)
     for index, dtype in enumerate(X.dtypes):
         if not _is_number(dtype):
             column = X.iloc[:, index] if hasattr(X, "iloc") else X.to_series(index)

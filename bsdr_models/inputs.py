@@ -1,7 +1,7 @@
 """Validation of input to the declarative models; NumPy only."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -57,6 +57,8 @@ def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntA
     if views is None:
         return None
     names, d = list(feature_names), len(feature_names)
+    if isinstance(views, str) or not isinstance(views, Iterable):
+        raise ValueError(f"views must name columns or the view of each feature, got {views!r}")
     if not isinstance(views, Mapping):
         views = list(views)
         if not any(
@@ -79,17 +81,17 @@ def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntA
             else:
                 position = names.index(column) if column in names else -1
             if not 0 <= position < d:
-                raise ValueError(f"view {view!r} has column {column!r}, which X does not have")
+                raise ValueError(f"views: {view!r} has column {column!r}, which X does not have")
             index.append(position)
         if not index:
-            raise ValueError(f"view {view!r} has no columns")
+            raise ValueError(f"views: {view!r} has no columns")
         own = np.array(index)
         seen[np.unique(own)] += 1
         found.append((str(view), own))
     if (seen != 1).any():
         feature = int(np.argmax(seen != 1))
         where = "no view" if seen[feature] == 0 else "more than one view"
-        raise ValueError(f"feature {names[feature]!r} is in {where}")
+        raise ValueError(f"views: feature {str(names[feature])!r} is in {where}")
     return found
 
 

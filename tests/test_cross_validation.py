@@ -245,6 +245,9 @@ def test_targets_that_are_no_classes():
     X = np.random.default_rng(2).standard_normal((20, 3))
     with pytest.raises(ValueError, match="one class per sample, got continuous"):
         cross_validated_map(LDA, X, X[:, 0])
+    for tasks in (X > 0.0, [["a", 1], ["b", 2]] * 10):
+        with pytest.raises(ValueError, match=r"got . columns: give the column of one task"):
+            cross_validated_map(BM2PCAClassifier(), X, tasks)
 
 
 @pytest.mark.slow

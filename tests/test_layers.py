@@ -105,7 +105,7 @@ def paper_layers(paper):
         Layer(
             modules=(f"{paper}.model", f"{paper}.conjugate.model"),
             inside=(
-                *(f"{paper}.{name}" for name in ("priors", "posterior")),
+                *(f"{paper}.{name}" for name in ("priors", "posterior", "views")),
                 *BASE,
                 *NUMERICS,
             ),

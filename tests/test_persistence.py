@@ -655,21 +655,13 @@ def test_a_link_is_followed_and_permissions_stay(mnp, tmp_path):
 
 
 def test_places_where_no_file_can_be(mnp, tmp_path):
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(IsADirectoryError, match=r"is a directory.*folder'"):
-        mnp[0].save(tmp_path / "folder")
     with pytest.raises(FileNotFoundError, match=r"cannot save here.*none/model'"):
         mnp[0].save(tmp_path / "none" / "model")
     with pytest.raises(OSError, match=r"File name too long: .*longlong"):
         mnp[0].save(tmp_path / ("long" * 100))
-    for special in (tmp_path / "pipe", os.devnull):
-        with pytest.raises(OSError, match="is a device or pipe, not a file"):
-            mnp[0].save(special)
-        with pytest.raises(OSError, match="is a device or pipe, not a file"):
-            bsdr_models.load(special)
-    assert sorted(os.listdir(tmp_path)) == ["folder", "pipe"]
-    assert os.listdir(tmp_path / "folder") == []
+    with pytest.raises(OSError, match="is a device or pipe, not a file"):
+        mnp[0].save(os.devnull)
+    assert os.listdir(tmp_path) == []
 
 
 class Full:

@@ -8,6 +8,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.frames import check_text
 from bsdr_models.unlabeled import encode_known, known_entries
 
 
@@ -72,7 +73,9 @@ def task_names(y: Any) -> tuple[Any, ...] | None:
     """Names of the columns of a frame, or None."""
     if not hasattr(y, "columns"):
         return None
-    return tuple(name if isinstance(name, int) else str(name) for name in y.columns)
+    names = tuple(name if isinstance(name, int) else str(name) for name in y.columns)
+    check_text("a column of y is named", names)
+    return names
 
 
 def _encode_classes(y: np.ndarray, known: BoolArray) -> Labels:

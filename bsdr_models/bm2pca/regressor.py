@@ -46,7 +46,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         R, dimension of the latent space, at most the number of features. With too few components
         the variation of the features leaves none for the target.
     loss : EpsilonInsensitiveLoss, optional
-        C, epsilon and calibration of standard deviations, see
+        C, epsilon and calibration of predictions, see
         :class:`bsdr_models.bm2pca.EpsilonInsensitiveLoss`.
     views : mapping, sequence or array-like of shape (n_features,), optional
         Columns by the name of the view, the columns of each view, or the name of the view of each
@@ -77,8 +77,9 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         Centre and scale of the outputs.
     C_, epsilon_ : float
         Loss parameters of the fit.
-    std_factor_ : ndarray of shape (n_outputs,)
-        Calibration factors of the standard deviations; ones without calibration.
+    slope_, std_factor_ : ndarray of shape (n_outputs,)
+        Calibration slopes, by which predictions differ from the posterior mean, both relative to
+        the mean of the output, and factors of the standard deviations; ones without calibration.
     cv_results_ : dict or None
         Compared ``"settings"`` and their ``"bound"`` or ``"squared_error"``.
     relevance_ : ndarray of shape (n_components,)
@@ -103,6 +104,9 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
 
     Unlike the classifier this model predicts best at convergence, because targets have noise of
     their own.
+
+    What predicts a target must explain features. Where these have no low-dimensional structure,
+    the posterior mean is shrunk too much (``slope_`` is about 2), and ridge regression is better.
 
     A sample without a target (NaN in y) contributes its features. Missing values of X are
     integrated out.
@@ -192,9 +196,9 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         return {"loss__C": self.C_, "loss__epsilon": self.epsilon_}
 
     def _choose(self, grid: LossGrid, rng: np.random.Generator) -> tuple[float, float]:
-        """C and epsilon, and the factors of the standard deviations."""
+        """C and epsilon, and the calibration."""
         task, best, calibrate = self._task.reduced(), 0, self._option("loss").calibrate
-        self.std_factor_ = np.ones(task.Y.shape[1])
+        self.slope_ = self.std_factor_ = np.ones(task.Y.shape[1])
         self.cv_results_: dict[str, Any] | None = None
         if grid.criterion == "bound":
             found = regression.bounds(task, grid, rng)
@@ -207,7 +211,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         if np.count_nonzero(fold >= 0) < selection.N_FOLDS:
             warnings.warn(
                 "too few samples have a target to hold some out: fallback settings are used and "
-                "standard deviations are not calibrated",
+                "predictions are not calibrated",
                 UserWarning,
                 stacklevel=3,
             )
@@ -218,7 +222,9 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
             self.cv_results_ = {"settings": grid.settings, "squared_error": found}
             best = int(found.argmin())
         if calibrate:
-            self.std_factor_ = regression.calibration(task.Y, mean[best], variance[best])
+            self.slope_, self.std_factor_ = regression.calibration(
+                task.Y, mean[best], variance[best]
+            )
         return grid.settings[best]
 
     def _learn(self, rng: np.random.Generator, **data: Any) -> None:
@@ -249,6 +255,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
                 "variant": "paper",
                 "C": float(self.C_),
                 "epsilon": float(self.epsilon_),
+                "slope": self.slope_.tolist(),
                 "std_factor": self.std_factor_.tolist(),
                 "objective": "bound",
                 **output_attrs(self._output_scaler),
@@ -256,10 +263,10 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         )
 
     def _means(self, X: Any) -> FloatArray:
-        means: FloatArray = self._posterior.score_means(X)
+        means: FloatArray = self._posterior.score_means(X) * self.slope_
         return means
 
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
         mean, variance = self._posterior.score_moments(X)
         std = np.sqrt(variance + regression.noise_variance(self.C_, self.epsilon_))
-        return mean, std * self.std_factor_
+        return mean * self.slope_, std * self.std_factor_

@@ -120,5 +120,9 @@ def _performance(model: Any) -> list[summary.Line]:
 def _calibration(model: Any) -> list[summary.Line]:
     if not (hasattr(model, "std_factor_") and model._context.config["loss"]["calibrate"]):
         return []
-    factors = ", ".join(f"{factor:.3g}" for factor in model.std_factor_[:8])
-    return [("calibration", f"standard deviations multiplied by {factors}")]
+    slopes, factors = (
+        ", ".join(f"{each:.3g}" for each in values[:8])
+        for values in (model.slope_, model.std_factor_)
+    )
+    value = f"predictions multiplied by {slopes}, standard deviations by {factors}"
+    return [("calibration", value)]

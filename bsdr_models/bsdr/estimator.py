@@ -1,5 +1,6 @@
 """Scikit-learn estimators of BSDR."""
 
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from bsdr_models.bsdr.base import BaseBSDR
 from bsdr_models.bsdr.partial_fit import PartialFit
 from bsdr_models.checks import check_classes, check_variation, encode_labels, one_thread
 from bsdr_models.frames import require_targets, sample_labels
+from bsdr_models.inference.checkpoint import check_folder
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.unlabeled import read_labels
 
@@ -51,6 +53,21 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         components. None is ``"smc"`` up to about 5000 samples (ten classes, 64 features) and
         ``"laplace"`` beyond. Paper's model: ``"mean_field"``, the default, or ``"gibbs"``.
         ``"nuts"`` and ``"advi"`` compile the PyMC model of either.
+    kernel : str, Kernel, callable, or list of these, default="linear"
+        Kernel of the Gaussian process prior of the latent functions. ``"linear"`` is the linear
+        projection; ``"rbf"``, ``"matern"``, ``"polynomial"`` and ``"cosine"`` stand for a
+        :class:`bsdr_models.bsdr.Kernel` with its defaults. A function, such as a kernel of
+        scikit-learn's Gaussian processes, gets scaled samples. ``"precomputed"``: X is the kernel
+        matrix of the training samples, later that of new samples with them. ``"auto"`` selects
+        among the linear kernel and three widths of ``"matern"`` by the log score of held-out
+        samples, at the cost of four choices of the pooling power. A list gives the sum of kernels,
+        each with its own scale. Above 1500 training samples kernels have 500 landmarks. Neither
+        for samples in blocks nor for the paper's model, as ``views``.
+    views : mapping, sequence or array-like of shape (n_features,), optional
+        Groups of features, each with a scale of its own: columns by the name of the view, the
+        columns of each view, or the name of the view of each feature. A new sample may lack views
+        (NaN), which are integrated out. If every training sample has exactly one view, the views
+        are instruments that measure the same classes. Not for ``inference="laplace"``.
     pooling : {"auto", "linear", "log"} or float from 0 to 1, default="auto"
         How class probabilities are averaged over posterior draws: the mean of their powers a, to
         the power 1 / a (:mod:`bsdr_models.bsdr.pooling`). ``"linear"``, a = 1, is the posterior
@@ -91,12 +108,20 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         less one.
     components_ : ndarray of shape (n_components, n_features)
         Posterior mean of the projection of scaled features; hierarchical model: loadings of the
-        coordinates returned by :meth:`transform`.
+        coordinates returned by :meth:`transform`. Of a kernel mean gradients over the training
+        samples, if they are known.
     mean_, scale_ : ndarray of shape (n_features,)
         Centre and scale of the features.
     relevance_ : ndarray of shape (n_components,)
         Share of each component in the variance of the linear predictor, for the hierarchical model
         of its class means.
+    kernel_ : str, Kernel, callable or list
+        The kernel of the fit. This and the next three: hierarchical model only.
+    views_ : list of str
+        Names of the views, or of several kernels, if there are any; with the next.
+    view_share_ : ndarray of shape (n_views,)
+        Posterior mean of the share of each view in the variance of the linear predictor, see
+        :func:`bsdr_models.plots.plot_views`.
     pooling_power_ : float
         Power at which probabilities are pooled; 1 is the posterior predictive. This and the next
         four: hierarchical model only.
@@ -146,6 +171,10 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
 
     The priors assume features of unit variance.
 
+    With a kernel the latent coordinates are nonlinear functions of the features
+    (:mod:`bsdr_models.bsdr.kernels`); the effects of features are then mean gradients over the
+    training samples.
+
     References
     ----------
     .. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
@@ -161,6 +190,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
     (178, 2)
     >>> bool(model.log_bayes_factor_ > 100.0)  # against the model without features, in nats
     True
+    >>> curved = BSDRClassifier(kernel="matern", random_state=0).fit(X, y)
     >>> linear = BSDRClassifier(n_components="auto", pooling="linear", random_state=0).fit(X, y)
     >>> linear.n_components_, linear.pooling_power_
     (2, 1.0)
@@ -278,6 +308,8 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         """Fit to classes, with samples in blocks."""
         self._check_laplace_only("samples in blocks")
         out_of_core = self._option("out_of_core")
+        if out_of_core.checkpoint is not None:
+            check_folder(Path(out_of_core.checkpoint))
         samples = sample_labels(X)
         if is_read_by_block(X):
             check_two_axes(X)
@@ -355,8 +387,8 @@ class BSDRRegressor(GaussianRegressor, BaseBSDR):
 
     Parameters
     ----------
-    n_components, variant, inference, priors, standardize, sampling, optimization, n_jobs, \
-progressbar, random_state
+    n_components, variant, inference, kernel, views, priors, standardize, sampling, \
+optimization, n_jobs, progressbar, random_state
         As for :class:`BSDRClassifier`; the hierarchical model uses at most one component per
         output.
     pooling : {"auto", "linear", "log"} or float

@@ -78,8 +78,17 @@ def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
         each = ", ".join(f"{value:.1f} for {number}" for number, value in values)
         error = f"standard error of a difference {fit.comparison.error:.1f}"
         latent.append(("log evidence of", f"{each} components; {error}"))
+    prior = [("prior", "hierarchical: one scale of the projection")]
+    if config["kernel"] != "linear" or fit.kernel_choice is not None:
+        kernel = _kernel_line(model)
+        prior.append(("kernel", kernel))
+    if hasattr(model, "view_share_"):
+        prior = [("prior", "hierarchical: a scale of each view"), *prior[1:]]
+        shares = zip(model.views_, model.view_share_, strict=True)
+        each = ", ".join(f"{name} {share:.0%}" for name, share in shares)
+        latent.append(("views", f"{each} of the variance of the linear predictor"))
     sections = {
-        "model": [("prior", "hierarchical: one scale of the projection")],
+        "model": prior,
         "data": data,
         "fit": lines,
         "latent space": latent,
@@ -109,6 +118,17 @@ def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
         remarks=remarks,
         if_not_converged=mixed if np.isfinite(fit.r_hat) else summary.ONE_CHAIN,
     )
+
+
+def _kernel_line(model: Any) -> str:
+    """Kernel of a fit in words, with the scores of those that were compared."""
+    choice = model._hierarchical.kernel_choice
+    if choice is None:
+        given = model._context.config["kernel"]
+        return given if isinstance(given, str) else " + ".join(given)
+    scores = zip(choice.names, choice.scores, strict=True)
+    each = ", ".join(f"{score:.2f} {name}" for name, score in scores)
+    return f"{choice.kernel.label}; held-out log scores {each}"
 
 
 def _of_draws(model: Any, sections: dict[str, list[summary.Line]]) -> summary.SummaryParts:

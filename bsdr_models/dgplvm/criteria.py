@@ -44,15 +44,16 @@ References
        reduction. ICML.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.mcml import MCMLCriterion
+from bsdr_models.dgplvm import mcml
 from bsdr_models.dgplvm.priors import CriterionName
 
 NAMES = tuple(name for name in get_args(CriterionName) if name != "auto")
@@ -62,30 +63,20 @@ _SINGULAR = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Criterion:
-    """A criterion of scatter matrices for given labels: latent (N, R) -> (J, dJ/dlatent).
+class Criterion(ABC):
+    """A criterion for given labels: latent (N, R) -> (J, dJ/dlatent).
 
-    name
-        One of `NAMES` but ``"mcml"``.
     n_samples
         N, unlabelled samples included.
     order
         Indices of the labelled samples, sorted by class, (N_l,).
     counts
         Samples of each class that is present, (C,).
-    within
-        Laplacian of the weights A_ij / N_c of pairs of one class, (N_l, N_l), sparse and in sorted
-        order; only for local_fisher.
-    between
-        The same of the weights A_ij (1 / N_l - 1 / N_c), the part of S_lb that depends on A.
     """
 
-    name: str
     n_samples: int
     order: IntArray
     counts: IntArray
-    within: sparse.csr_array | None = None
-    between: sparse.csr_array | None = None
 
     @property
     def n_labelled(self) -> int:
@@ -103,29 +94,15 @@ class Criterion:
         Raises
         ------
         ValueError
-            If trace_ratio has more components than classes less one, or there are not more
-            labelled samples than components.
+            If there are not more labelled samples than components.
         """
-        if self.name == "trace_ratio" and n_components > self.n_present - 1:
-            raise ValueError(
-                f"trace_ratio with {self.n_present} classes present is defined for at most "
-                f"{self.n_present - 1} components, got {n_components}: use 'total' or "
-                "'local_fisher'"
-            )
         if n_components >= self.n_labelled:
             raise ValueError(
                 f"{n_components} components need more labelled samples, got {self.n_labelled}"
             )
 
     def __call__(self, latent: FloatArray) -> tuple[float, FloatArray]:
-        r"""J and its gradient, which is 0 for unlabelled samples.
-
-        With :math:`V^\top S_b V = diag(l)`, :math:`V^\top S_t V = I` and J a function of l with
-        derivatives f',
-
-        .. math::
-            \frac{dJ}{dX} = \frac{2}{N_l} \big[ (BX)\, V diag(f'(1 - l)) V^\top
-                - (WX)\, V diag(f'\, l) V^\top \big] .
+        """J and its gradient, which is 0 for unlabelled samples.
 
         Parameters
         ----------
@@ -142,21 +119,85 @@ class Criterion:
         ValueError
             From :meth:`check`, or if the shape is not (N, R).
         numpy.linalg.LinAlgError
-            If the between-class or total scatter is singular.
+            If J is not defined for these latent coordinates.
         """
         if latent.ndim != 2 or latent.shape[0] != self.n_samples:
             raise ValueError(f"latent must have shape ({self.n_samples}, R), got {latent.shape}")
         self.check(latent.shape[1])
         X = latent[self.order]
-        X = X - X.mean(axis=0)  # (N_l, R)
+        value, slope = self._evaluate(X - X.mean(axis=0))
+        gradient = np.zeros(latent.shape)
+        gradient[self.order] = slope
+        return value, gradient
+
+    @abstractmethod
+    def _evaluate(self, X: FloatArray) -> tuple[float, FloatArray]:
+        """J and its gradient at centred coordinates of the labelled samples, (N_l, R)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MCMLCriterion(Criterion):
+    """The criterion of :mod:`~bsdr_models.dgplvm.mcml`."""
+
+    def _evaluate(self, X: FloatArray) -> tuple[float, FloatArray]:
+        return mcml.smallest_divergence(X, self.counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScatterCriterion(Criterion):
+    """A criterion of scatter matrices.
+
+    name
+        One of `NAMES` but ``"mcml"``.
+    within
+        Laplacian of the weights A_ij / N_c of pairs of one class, (N_l, N_l), sparse and in sorted
+        order; only for local_fisher.
+    between
+        The same of the weights A_ij (1 / N_l - 1 / N_c), the part of S_lb that depends on A.
+    """
+
+    name: str
+    within: sparse.csr_array | None = None
+    between: sparse.csr_array | None = None
+
+    def check(self, n_components: int) -> None:
+        """Check that the criterion is defined for this number of components.
+
+        Raises
+        ------
+        ValueError
+            If trace_ratio has more components than classes less one, or there are not more
+            labelled samples than components.
+        """
+        if self.name == "trace_ratio" and n_components > self.n_present - 1:
+            raise ValueError(
+                f"trace_ratio with {self.n_present} classes present is defined for at most "
+                f"{self.n_present - 1} components, got {n_components}: use 'total' or "
+                "'local_fisher'"
+            )
+        Criterion.check(self, n_components)
+
+    def _evaluate(self, X: FloatArray) -> tuple[float, FloatArray]:
+        r"""J and its gradient.
+
+        With :math:`V^\top S_b V = diag(l)`, :math:`V^\top S_t V = I` and J a function of l with
+        derivatives f',
+
+        .. math::
+            \frac{dJ}{dX} = \frac{2}{N_l} \big[ (BX)\, V diag(f'(1 - l)) V^\top
+                - (WX)\, V diag(f'\, l) V^\top \big] .
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            If the between-class or total scatter is singular.
+        """
         WX, BX = self._apply(X)
         V, w, b = self._axes(X, WX, BX)  # (R, R), (R,), (R,), with w + b = 1
         value, slope = _combine(self.name, w, b)
-        gradient = np.zeros(latent.shape)
-        gradient[self.order] = (
-            (2.0 / self.n_labelled) * ((BX @ V) * (slope * w) - (WX @ V) * (slope * b)) @ V.T
-        )
-        return value, gradient
+        return value, (2.0 / self.n_labelled) * (
+            (BX @ V) * (slope * w) - (WX @ V) * (slope * b)
+        ) @ V.T
 
     def _apply(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """WX and BX, (N_l, R) each, with N_l S_w = X' W X and N_l S_b = X' B X."""
@@ -215,7 +256,7 @@ def make_criterion(
     n_labels: int,
     *,
     affinity: FloatArray | sparse.sparray | sparse.spmatrix | None = None,
-) -> Criterion | MCMLCriterion:
+) -> Criterion:
     """A criterion for given labels.
 
     An evaluation costs O(N R^2), for local_fisher also O(R) per non-zero of the affinity, and for
@@ -252,16 +293,15 @@ def make_criterion(
     if len(present) < 2:
         raise ValueError(f"a criterion needs samples of at least two classes, got {len(present)}")
     n = len(y_index)
+    common: dict[str, Any] = {"n_samples": n, "order": order, "counts": counts}
     if name == "mcml":
-        return MCMLCriterion(n_samples=n, order=order, counts=counts)
+        return MCMLCriterion(**common)
     if affinity is None:
-        return Criterion(name=name, n_samples=n, order=order, counts=counts)
+        return ScatterCriterion(name=name, **common)
     if affinity.shape != (n, n):
         raise ValueError(f"affinity must have shape ({n}, {n}), got {affinity.shape}")
     within, between = _local_laplacians(sparse.csr_array(affinity)[order][:, order], counts)
-    return Criterion(
-        name=name, n_samples=n, order=order, counts=counts, within=within, between=between
-    )
+    return ScatterCriterion(name=name, within=within, between=between, **common)
 
 
 def _local_laplacians(

@@ -66,8 +66,8 @@ def learn_draws(
             "inference='nuts' and 'advi' need samples that are embedded by the mapping, with "
             "placement='map' and kind='kernel'"
         )
+    sampling.check(task)
     mode = find_mode(task, options, rng=rng)
-    sampling.check(task, mode)
     sampled = sampling.sample(engine, task, mode, schedule=schedule, rng=rng)
     latents = _stacked(sampled.draws["latent"])
     assert mode.mapping_prior is not None
@@ -111,8 +111,8 @@ def learn_draws(
 
 def declare_model(task: Task, options: Options, *, rng: np.random.Generator) -> Any:
     """The well-posed model of a task as a ``pymc.Model``."""
+    sampling.check(task)
     mode = find_mode(task, options, rng=rng)
-    sampling.check(task, mode)
     return sampling.declare_model(task, mode)
 
 

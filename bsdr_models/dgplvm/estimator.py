@@ -19,7 +19,7 @@ from bsdr_models.checks import (
     one_thread,
     warn_unless_mixed,
 )
-from bsdr_models.dgplvm import mcml, settings, trees
+from bsdr_models.dgplvm import settings, trees
 from bsdr_models.dgplvm.draws import declare_model, learn_draws
 from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.learn import FitResult, Options, learn_mode
@@ -267,8 +267,6 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
         self._check_centres(n_components)
         given = priors.weight
         weight = settings.WEIGHTS[self.variant] if given is None else float(given)
-        if priors.criterion == "mcml":
-            mcml.check_size(int((index >= 0).sum()))
         return Task(
             X=X,
             y_index=index,
@@ -276,7 +274,9 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
             n_components=n_components,
             priors=priors,
             weight=weight,
-            criterion=settings.choose_criterion(priors.criterion, n_components, n_classes),
+            criterion=settings.choose_criterion(
+                priors.criterion, n_components, n_classes, int((index >= 0).sum())
+            ),
             n_centres=0 if mapping.kind == "none" else mapping.n_centres,
             dynamics=None if sequence is None else Dynamics.of(sequence),
         )

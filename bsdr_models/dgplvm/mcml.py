@@ -27,8 +27,6 @@ References
        Information Processing Systems 18.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
@@ -42,119 +40,83 @@ _LOG_SCALE = (np.log(1e-3), np.log(1e4))
 _STEPS, _TOL = 100, 1e-11
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MCMLCriterion:
-    """The criterion for given labels: latent (N, R) -> (J, dJ/dlatent).
+def smallest_divergence(X: FloatArray, counts: IntArray) -> tuple[float, FloatArray]:
+    r"""J and its gradient.
 
-    n_samples
-        N, unlabelled samples included.
-    order
-        Indices of the labelled samples, sorted by class, (N_l,).
-    counts
-        Samples of each class that is present, (C,).
+    J is a minimum over s, so that its gradient is that at a fixed s: with :math:`d_{ij} =
+    |x_i - x_j|^2 / m`, :math:`dJ / dd_{ij} = s (p_0 - p_s)(j | i) / n`.
+
+    Parameters
+    ----------
+    X : (N_l, R)
+        Centred latent coordinates of the labelled samples, sorted by class.
+    counts : (C,)
+        Samples of each class.
+
+    Returns
+    -------
+    value : float
+        J, not negative.
+    gradient : (N_l, R)
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If all latent coordinates are equal.
     """
-
-    n_samples: int
-    order: IntArray
-    counts: IntArray
-
-    def check(self, n_components: int) -> None:
-        """Check that there are more labelled samples than components, and not too many.
-
-        Raises
-        ------
-        ValueError
-        """
-        n = len(self.order)
-        if n_components >= n:
-            raise ValueError(f"{n_components} components need more labelled samples, got {n}")
-        check_size(n)
-
-    def __call__(self, latent: FloatArray) -> tuple[float, FloatArray]:
-        r"""J and its gradient, which is 0 for unlabelled samples.
-
-        J is a minimum over s, so that its gradient is that at a fixed s: with :math:`d_{ij} =
-        |x_i - x_j|^2 / m`, :math:`dJ / dd_{ij} = s (p_0 - p_s)(j | i) / n`.
-
-        Parameters
-        ----------
-        latent : (N, R)
-
-        Raises
-        ------
-        ValueError
-            From :meth:`check`, or if the shape is not (N, R).
-        numpy.linalg.LinAlgError
-            If all latent coordinates are equal.
-        """
-        if latent.ndim != 2 or latent.shape[0] != self.n_samples:
-            raise ValueError(f"latent must have shape ({self.n_samples}, R), got {latent.shape}")
-        self.check(latent.shape[1])
-        X = latent[self.order]
-        X = X - X.mean(axis=0)
-        peak = float(np.abs(X).max())
-        if not (np.isfinite(peak) and peak > 0.0):
-            raise np.linalg.LinAlgError("the latent coordinates are all equal or not finite")
-        size = peak * float(np.sqrt(np.mean(np.square(X / peak).sum(axis=1))))  # sqrt(m)
-        value, slope = self._at_unit_scale(X / size)
-        gradient = np.zeros(latent.shape)
-        gradient[self.order] = slope / size
-        return value, gradient
-
-    def _at_unit_scale(self, Z: FloatArray) -> tuple[float, FloatArray]:
-        """J and its gradient on the surface m = 1, at centred coordinates (N_l, R) with m = 1."""
-        label = np.repeat(np.arange(len(self.counts)), self.counts)
-        others = np.repeat(self.counts, self.counts) - 1.0
-        target = np.equal.outer(label, label) / np.maximum(others, 1.0)[:, None]
-        np.fill_diagonal(target, 0.0)
-        target = target[others > 0.0]  # (n, N_l)
-        n = len(target)
-        if n == 0:
-            return 0.0, np.zeros(Z.shape)
-        distance = squared_distances(Z, Z)
-        np.fill_diagonal(distance, np.inf)
-        # The divergence does not change if a number is subtracted from a row.
-        distance -= distance.min(axis=1, keepdims=True)
-        distance = distance[others > 0.0]
-        own = ~np.isfinite(distance)
-        distance[own] = 0.0
-        within = float(np.vdot(target, distance))
-
-        def softmax(log_scale: float) -> tuple[FloatArray, FloatArray]:
-            p = np.exp(-np.exp(log_scale) * distance)
-            p[own] = 0.0
-            total = p.sum(axis=1, keepdims=True)
-            return p / total, np.log(total)
-
-        def slope_and_curvature(log_scale: float) -> tuple[float, float]:
-            """Derivatives of n J by log s."""
-            p, _ = softmax(log_scale)
-            weighted = p * distance
-            mean = weighted.sum(axis=1)
-            scale = np.exp(log_scale)
-            slope = scale * (within - mean.sum())
-            variance = np.vdot(weighted, distance) - mean @ mean
-            return float(slope), float(slope + scale**2 * variance)
-
-        log_scale = _root(slope_and_curvature, *_LOG_SCALE)
-        p, log_total = softmax(log_scale)
-        scale = float(np.exp(log_scale))
-        entropy = float(np.log(others[others > 0.0]).sum())
-        value = (scale * within + float(log_total.sum()) - entropy) / n
-        W = np.zeros((len(Z), len(Z)))
-        W[others > 0.0] = target - p
-        W += W.T
-        gradient = (2.0 * scale / n) * (W.sum(axis=1)[:, None] * Z - W @ Z)
-        return max(value, 0.0), gradient - Z * (np.vdot(Z, gradient) / len(Z))
+    peak = float(np.abs(X).max())
+    if not (np.isfinite(peak) and peak > 0.0):
+        raise np.linalg.LinAlgError("the latent coordinates are all equal or not finite")
+    size = peak * float(np.sqrt(np.mean(np.square(X / peak).sum(axis=1))))  # sqrt(m)
+    value, slope = _at_unit_scale(X / size, counts)
+    return value, slope / size
 
 
-def check_size(n_labelled: int) -> None:
-    """Raise a ValueError if there are more than ``MAX_SAMPLES`` labelled samples."""
-    if n_labelled > MAX_SAMPLES:
-        raise ValueError(
-            f"criterion='mcml' compares all pairs of labelled samples, at most {MAX_SAMPLES}, got "
-            f"{n_labelled}: use another criterion, or label fewer samples"
-        )
+def _at_unit_scale(Z: FloatArray, counts: IntArray) -> tuple[float, FloatArray]:
+    """J and its gradient on the surface m = 1, at centred coordinates (N_l, R) with m = 1."""
+    label = np.repeat(np.arange(len(counts)), counts)
+    others = np.repeat(counts, counts) - 1.0
+    target = np.equal.outer(label, label) / np.maximum(others, 1.0)[:, None]
+    np.fill_diagonal(target, 0.0)
+    target = target[others > 0.0]  # (n, N_l)
+    n = len(target)
+    if n == 0:
+        return 0.0, np.zeros(Z.shape)
+    distance = squared_distances(Z, Z)
+    np.fill_diagonal(distance, np.inf)
+    # The divergence does not change if a number is subtracted from a row.
+    distance -= distance.min(axis=1, keepdims=True)
+    distance = distance[others > 0.0]
+    own = ~np.isfinite(distance)
+    distance[own] = 0.0
+    within = float(np.vdot(target, distance))
+
+    def softmax(log_scale: float) -> tuple[FloatArray, FloatArray]:
+        p = np.exp(-np.exp(log_scale) * distance)
+        p[own] = 0.0
+        total = p.sum(axis=1, keepdims=True)
+        return p / total, np.log(total)
+
+    def slope_and_curvature(log_scale: float) -> tuple[float, float]:
+        """Derivatives of n J by log s."""
+        p, _ = softmax(log_scale)
+        weighted = p * distance
+        mean = weighted.sum(axis=1)
+        scale = np.exp(log_scale)
+        slope = scale * (within - mean.sum())
+        variance = np.vdot(weighted, distance) - mean @ mean
+        return float(slope), float(slope + scale**2 * variance)
+
+    log_scale = _root(slope_and_curvature, *_LOG_SCALE)
+    p, log_total = softmax(log_scale)
+    scale = float(np.exp(log_scale))
+    entropy = float(np.log(others[others > 0.0]).sum())
+    value = (scale * within + float(log_total.sum()) - entropy) / n
+    W = np.zeros((len(Z), len(Z)))
+    W[others > 0.0] = target - p
+    W += W.T
+    gradient = (2.0 * scale / n) * (W.sum(axis=1)[:, None] * Z - W @ Z)
+    return max(value, 0.0), gradient - Z * (np.vdot(Z, gradient) / len(Z))
 
 
 def _root(function, low: float, high: float) -> float:

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dgplvm.back_constraint import DenseMapping
-from bsdr_models.dgplvm.map_search import MapFit, Task, make_objective
+from bsdr_models.dgplvm.map_search import EXACT_SAMPLES, MapFit, Task, make_objective
 from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference.sampling import Sampled, Schedule
@@ -72,7 +71,7 @@ def sample(
     ValueError
         If the density of the task cannot be sampled, see :func:`check`.
     """
-    check(task, mode)
+    check(task)
     # PyMC takes most of a second to import and is not needed for the mode.
     from bsdr_models.inference import engines
 
@@ -106,7 +105,7 @@ def sample(
     return replace(sampled, draws={**sampled.draws, "latent": latent})
 
 
-def check(task: Task, mode: MapFit) -> None:
+def check(task: Task) -> None:
     """Raise a ValueError unless the density of the task is proper and has a PyMC model."""
     if not np.isfinite(task.weight):
         raise ValueError("sampling needs a finite weight, got infinity")
@@ -114,8 +113,11 @@ def check(task: Task, mode: MapFit) -> None:
         raise ValueError(f"sampling needs a criterion in {CRITERIA}, got {task.criterion!r}")
     if task.dynamics is not None:
         raise ValueError("sampling does not support sequences; use inference='map'")
-    if not isinstance(mode.mapping_prior, DenseMapping):
-        raise ValueError("sampling needs a dense mapping (n_centres=None, kind='kernel')")
+    if not task.dense:
+        raise ValueError(
+            "sampling needs a dense mapping (n_centres=None, kind='kernel', at most "
+            f"{EXACT_SAMPLES} samples)"
+        )
 
 
 def declare_model(task: Task, mode: MapFit, *, density: Any = None) -> Any:

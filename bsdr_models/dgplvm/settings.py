@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.dgplvm import mcml
 from bsdr_models.dgplvm.learn import Approximation
 from bsdr_models.dgplvm.map_search import EXACT_SAMPLES
 from bsdr_models.dgplvm.mapping_selection import NOISES, WIDTHS
@@ -124,8 +125,20 @@ def choose_components(n_components: int | None, n_classes: int) -> int:
     return min(2, n_classes - 1) if n_components is None else int(n_components)
 
 
-def choose_criterion(criterion: str, n_components: int, n_classes: int) -> str:
-    """The paper's criterion for fewer components than classes, else ``"total"``, if "auto"."""
+def choose_criterion(criterion: str, n_components: int, n_classes: int, n_labelled: int) -> str:
+    """The paper's criterion for fewer components than classes, else ``"total"``, if "auto".
+
+    Raises
+    ------
+    ValueError
+        If the given criterion is not defined for so many components, or would compare the pairs of
+        too many labelled samples.
+    """
+    if criterion == "mcml" and n_labelled > mcml.MAX_SAMPLES:
+        raise ValueError(
+            f"criterion='mcml' compares all pairs of labelled samples, at most {mcml.MAX_SAMPLES}, "
+            f"got {n_labelled}: use another criterion, or label fewer samples"
+        )
     if criterion != "auto":
         if criterion in ("trace_ratio", "inverse_trace") and n_components > n_classes - 1:
             raise ValueError(

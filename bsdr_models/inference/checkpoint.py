@@ -54,7 +54,7 @@ class SavedPoint:
         if isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1:
             raise ValueError(f"every must be a positive number of evaluations, got {every!r}")
         self._folder, self._every = Path(folder).absolute(), int(every)
-        _check_folder(self._folder)
+        check_folder(self._folder)
         self._identity = _identity(blocks, settings)
         self._offers = 0
 
@@ -112,8 +112,11 @@ def _digest(block: Block, shared: None) -> str:
     return found.hexdigest()
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
     """Make the folder; raise an OSError unless it can hold a checkpoint."""
+    if folder.exists() and not folder.is_dir():
+        reason = "is a file, device or pipe, not a folder"
+        raise NotADirectoryError(errno.ENOTDIR, reason, str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "the checkpoint cannot be written here", str(folder))

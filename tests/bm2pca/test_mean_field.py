@@ -162,9 +162,30 @@ def test_label_initialisation(lab):
     several = lab.make_problem("regression shared", n_components=6)
     state = mf.init(several.data, several.priors, n_components=6, rng=np.random.default_rng(14))
     found = state.latent.mean[0, :, :5]
-    centred = several.y[0] - several.y[0].mean(axis=0)
+    known = several.data.margins.observed[0]
+    mean = np.nanmean(np.where(known, several.y[0], np.nan), axis=0)
+    centred = np.where(known, several.y[0] - mean, 0.0)
     np.testing.assert_allclose(found.T @ found, len(found) * np.eye(5), atol=1e-9)
     np.testing.assert_allclose(found @ (found.T @ centred) / len(found), centred, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_labels", [1, 4])
+def test_samples_without_a_label_begin_at_the_mean_of_the_others(n_labels):
+    """Not at 0, which is far from all classes if most signs are negative."""
+    rng = np.random.default_rng(15)
+    y = np.where(np.arange(30)[:, None] % 5 == np.arange(n_labels), 1.0, -1.0)
+    known = np.arange(30) % 3 > 0
+    y[~known] = 0.0
+    data = mf.Data(
+        views=(make_view(rng.standard_normal((30, 6))),),
+        margins=Hinge(y=y[None], cost=np.ones((1, 1, 1))),
+    )
+    state = mf.init(data, PAPER, n_components=n_labels, rng=rng)
+    found = state.latent.mean[0]
+    mean = np.tile(found[known].mean(axis=0), (10, 1))
+    np.testing.assert_allclose(found[~known], mean, atol=1e-12)
+    score = mean[0] @ state.weights.mean[0, 1:] + state.weights.mean[0, 0]
+    np.testing.assert_allclose(score, y[known].mean(axis=0), atol=0.05)
 
 
 @pytest.mark.parametrize("case", ["binary", "wide", "sparse", "sparse wide", "views", "batch"])

@@ -12,7 +12,8 @@ from scipy.stats import norm
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import RidgeCV
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import cross_val_predict, train_test_split
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAPriors, BM2PCARegressor, BSDRRegressor, EpsilonInsensitiveLoss
@@ -175,12 +176,23 @@ def test_calibration_is_the_size_of_standardised_residuals():
     rng = np.random.default_rng(14)
     Y, variance = 3.0 * rng.standard_normal((4000, 2)) * [1.0, 2.0], np.ones((4000, 2))
     Y[::3, 0] = np.nan
-    got = calibration(Y, np.zeros((4000, 2)), variance)
+    slope, got = calibration(Y, np.zeros((4000, 2)), variance)
+    np.testing.assert_array_equal(slope, 1.0)
     np.testing.assert_allclose(got, [3.0, 6.0], rtol=0.05)
-    few = calibration(np.array([[10.0]]), np.zeros((1, 1)), np.ones((1, 1)))
+    _, few = calibration(np.array([[10.0]]), np.zeros((1, 1)), np.ones((1, 1)))
     np.testing.assert_allclose(few, np.sqrt(101.0 / 2.0))  # one pseudo-residual
     nothing = calibration(np.full((3, 1), np.nan), np.zeros((3, 1)), np.ones((3, 1)))
     np.testing.assert_array_equal(nothing, 1.0)
+
+
+def test_slope_is_that_of_targets_on_predictions():
+    rng = np.random.default_rng(15)
+    mean = rng.standard_normal((4000, 3))
+    Y = mean * [2.5, 1.0, -1.0] + 0.5 * rng.standard_normal((4000, 3))
+    Y[1::2, 0] = mean[1::2, 0] = np.nan
+    slope, factor = calibration(Y, mean, np.full((4000, 3), 0.25))
+    np.testing.assert_allclose(slope, [2.5, 1.0, 0.0], rtol=0.03)  # never reversed
+    np.testing.assert_allclose(factor, [1.0, 1.0, np.sqrt(5.0)], rtol=0.03)
 
 
 def test_calibration_only_rescales(diabetes, diabetes_model):
@@ -188,8 +200,11 @@ def test_calibration_only_rescales(diabetes, diabetes_model):
     plain = quick().fit(train, y)
     mean, std = diabetes_model.predict(test, return_std=True)
     plain_mean, plain_std = plain.predict(test, return_std=True)
-    np.testing.assert_array_equal(mean, plain_mean)
-    assert plain.std_factor_ == 1.0
+    centre = diabetes_model.y_mean_
+    np.testing.assert_allclose(mean - centre, (plain_mean - centre) * diabetes_model.slope_)
+    np.testing.assert_array_equal(diabetes_model.predict(test), mean)
+    assert plain.slope_ == plain.std_factor_ == 1.0
+    assert 0.8 < diabetes_model.slope_[0] < 1.2
     np.testing.assert_allclose(std, plain_std * diabetes_model.std_factor_)
     assert 0.8 < diabetes_model.std_factor_[0] < 1.5
 
@@ -267,6 +282,34 @@ def test_accuracy_matches_ridge_and_bsdr():
         ours, *others = np.mean(scores, axis=0)
         assert ours > max(others) - 0.03
         assert abs(np.mean(inside) - 0.9) < 0.06
+
+
+def independent_features(seed, n=60, d=20, m=500):
+    """Three relevant features of many."""
+    rng = np.random.default_rng([12, seed])
+    X = rng.standard_normal((n + m, d))
+    y = X[:, :3] @ [1.0, -1.0, 0.5] + 0.6 * rng.standard_normal(n + m)
+    return X[:n], X[n:], y[:n], y[n:]
+
+
+def log_densities(X, new, y, y_new):
+    """Mean of new targets by this model, and by ridge regression with a held-out deviation."""
+    mean, std = BM2PCARegressor(random_state=0).fit(X, y).predict(new, return_std=True)
+    ridge = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 5, 33)))
+    deviation = np.std(y - cross_val_predict(ridge, X, y, cv=5))
+    of_ridge = norm.logpdf(y_new, ridge.fit(X, y).predict(new), deviation)
+    return norm.logpdf(y_new, mean, std).mean(), of_ridge.mean()
+
+
+@pytest.mark.slow
+def test_ridge_is_better_only_without_low_dimensional_structure():
+    structured = [log_densities(*low_rank(40, seed=seed)) for seed in range(4)]
+    ours, theirs = np.mean(structured, axis=0)
+    assert ours > theirs - 0.02
+    ours, theirs = np.mean(
+        [log_densities(*independent_features(seed)) for seed in range(4)], axis=0
+    )
+    assert theirs - 0.5 < ours < theirs - 0.2
 
 
 @pytest.mark.slow
@@ -386,6 +429,16 @@ def test_pooled_samples_give_the_same_predictions(monkeypatch):
     assert model._learned.state.latent.pooled is not None
     assert plain._learned.state.latent.pooled is None
     np.testing.assert_allclose(model.predict(new), plain.predict(new), rtol=0.02, atol=0.5)
+
+
+def test_seed_does_not_matter_beside_pooled_samples():
+    """The start beside targets is a function of the features of all samples."""
+    X, new, y, _ = low_rank(40, seed=0)
+    X, y = np.r_[X, new], np.r_[y, np.full(len(new), np.nan)]
+    one, *others = (quick(random_state=seed).fit(X, y) for seed in range(3))
+    assert one._learned.state.latent.pooled is not None
+    for other in others:
+        assert abs(one.lower_bounds_[-1] - other.lower_bounds_[-1]) < 0.01
 
 
 def test_partially_known_outputs():

@@ -392,6 +392,28 @@ def test_names_and_classes_of_any_type(data):
     plots.plot_map(tree, label="size")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("inference", ["nuts", "advi"])
+def test_pymc_samplers_take_several_tasks(data, inference):
+    X, Y = data
+    Y = hidden(Y[:40, :2], 0.3)
+    few = {"sampling__draws": 20, "sampling__tune": 50, "sampling__chains": 1}
+    model = make("gibbs", inference=inference, n_components=2, **few)
+    model = quiet_fit(model, X[:40], Y)
+    assert model.score(X[:40], Y) > 0.5  # of six pairs of classes
+    for p in model.predict_proba(X):
+        np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    own = select_task(model.idata_, 0)
+    assert own["posterior"]["outcome"].values.tolist() == model.classes_[0].tolist()
+
+
+def test_a_name_that_no_file_holds(data):
+    X, Y = data
+    frame = pd.DataFrame(Y[:80, [0, 2]], columns=["species", "si\0ze"])
+    with pytest.raises(ValueError, match=r"a column of y is named 'si\\x00ze'.* NUL character"):
+        make().fit(X[:80], frame)
+
+
 def test_columns_of_zeros_and_ones_are_labels():
     known = np.array([[0, 1, 1], [1, 0, -1], [0, 0, 0], [1, 1, 1]] * 2)
     assert encode(known, -1).sizes == ()

@@ -180,6 +180,7 @@ def test_attributes(fitted, engine, target):
     assert tree["posterior"].sizes["chain"] == (1 if approximate else 2)
     if target == "regression":
         assert tree.attrs["epsilon"] == model.epsilon_
+        assert tree.attrs["slope"] == model.slope_.tolist()
         assert tree.attrs["std_factor"] == model.std_factor_.tolist()
     else:
         assert tree.attrs["temperature"] == model.temperature_
@@ -208,9 +209,9 @@ def test_scaled_data_are_stored(fitted, engine, target):
 
 
 def scores_of(model, X, target):
-    """Mean class scores by the public methods, one column per outcome."""
+    """Mean class scores by the public methods, one column per outcome; before the calibration."""
     if target == "regression":
-        return (model.predict(X) - model.y_mean_) / model.y_scale_
+        return (model.predict(X) - model.y_mean_) / (model.y_scale_ * model.slope_)
     scores = model.decision_function(X)
     return np.column_stack([np.zeros(len(X)), scores]) if target == "binary" else scores
 

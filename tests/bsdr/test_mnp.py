@@ -359,3 +359,30 @@ def test_plots_that_need_no_latent_space():
     model.plot_features()
     with pytest.raises(ValueError, match="latent_mean"):
         plots.plot_map(new)
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_far_out_and_constant_features(standardize):
+    """Warnings are errors, except that of constant features."""
+    X, y = load_iris(return_X_y=True)
+    plain = MNPClassifier(standardize=standardize).fit(X, y).predict_proba(X)
+    wide = np.column_stack([X, np.zeros(len(X)), np.full(len(X), 3.0)])
+    model = MNPClassifier(standardize=standardize)
+    with pytest.warns(UserWarning, match="2 of 6 features are constant"):
+        model.fit(wide, y)
+    moved = wide + np.array([0.0, 0.0, 0.0, 0.0, 1e50, -1e6])
+    for rows in (wide, moved):
+        np.testing.assert_allclose(model.predict_proba(rows), plain, atol=1e-6)
+    far = wide.copy()
+    far[3, :4] += 1e6 * X.std(axis=0)
+    for rows in (far, -far):
+        probability = model.predict_proba(rows)
+        np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+        assert probability[3].max() > 0.5
+        np.testing.assert_array_equal(
+            model.predict_log_proba(rows).argmax(axis=1), model.predict(rows)
+        )
+    cell = X.copy()
+    cell[3, 1] = 1e6
+    trained = MNPClassifier(standardize=standardize).fit(cell, y)
+    assert trained.score(X[4:], y[4:]) > 0.9

@@ -89,11 +89,19 @@ ROWS_REFUSED = {
         lambda X: pd.DataFrame(X, columns=["a", "b", "a", "c"]),
         "2 columns of X are named 'a'",
     ),
+    "nul_in_a_name": (
+        lambda X: pd.DataFrame(X, columns=["a", "b\0", "c", "d"]),
+        r"a column of X is named 'b\\x00'.* NUL character",
+    ),
+    "nul_in_the_index": (
+        lambda X: pd.DataFrame(X, index=[f"{i}\0" for i in range(len(X))]),
+        r"a sample of X is named '0\\x00'.* NUL character",
+    ),
     "mixed_names": (lambda X: pd.DataFrame(X, columns=["a", "b", 3, 4]), "names are only support"),
 }
 # What a model of the features takes for a gap, and what it takes as it is.
 GAPS = {"nan", "masked", "missing_in_nullable"}
-OF_FITS = {"rows_equal", "one_row"}
+OF_FITS = {"rows_equal", "one_row", "nul_in_the_index"}
 
 
 def takes(model, case):
@@ -340,6 +348,10 @@ LABELS_REFUSED = {
         lambda y: pd.Series(y, dtype="Int64").mask(np.arange(45) == 4),
         r"y contains NaN or None, first at \[4\]",
     ),
+    "nul_in_text": (
+        lambda y: np.array(["a\0b", "c", "d"])[y],
+        r"y has the label 'a\\x00b'.* NUL character",
+    ),
     "nan_among_text": (
         lambda y: [np.nan if i == 4 else "abc"[v] for i, v in enumerate(y)],
         r"y contains NaN or None, first at \[4\]",
@@ -528,7 +540,8 @@ ARGUMENTS_REFUSED = {
     **dict.fromkeys(("standardize", "priors__reuse_kernel"), FLAGS),
     "priors": ("paper", {"weight_shape": 1.0}, 3),
     "pooling": ("best", None, True, -0.1, 1.5, np.nan),
-    "views": (["a", "b"], "abcd"),
+    "views": (["a", "b"], "abcd", 3, {"a": [0]}, {"a": [0, 99]}, [[0, 1], []]),
+    "kernel": ("gauss", 3, [], ["rbf", 3], "precomputed"),
     "unlabeled": ([0, 1],),
     "random_state": ("seed", -1, 1.5),
 }

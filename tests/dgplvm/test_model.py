@@ -1,6 +1,7 @@
 """The declared model against explicit contrasts, scatter matrices and inverses."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,8 @@ from pymc.blocking import DictToArrayBijection
 from scipy import stats
 from scipy.linalg import helmert, sqrtm
 
-from bsdr_models.dgplvm import sampling
+from bsdr_models.dgplvm import draws, sampling
+from bsdr_models.dgplvm.learn import Options
 from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model
 from bsdr_models.dgplvm.priors import LogNormal, Priors
@@ -317,16 +319,22 @@ def test_draws_are_aligned_to_the_mode():
     [
         ({"weight": np.inf}, "finite weight"),
         ({"criterion": "inverse_trace"}, "criterion in"),
+        ({"criterion": "mcml"}, "criterion in"),
         ({"n_centres": 0}, "dense mapping"),
         ({"n_centres": 3}, "dense mapping"),
     ],
 )
-def test_improper_densities_raise(changes, message):
+def test_improper_densities_raise_before_the_mode_is_sought(changes, message, monkeypatch):
     task, _ = task_and_mode("two classes")
-    other = Task(**({name: getattr(task, name) for name in task.__slots__} | changes))
-    mode = fit_map(other, widths=(2.0,), noises=(0.02,), rng=np.random.default_rng(12))
+    monkeypatch.setattr(draws, "fit_map", None)
     with pytest.raises(ValueError, match=message):
-        sampling.check(other, mode)
+        draws.learn_draws(
+            "nuts",
+            replace(task, **changes),
+            Options(approximation="laplace"),
+            schedule=Schedule(draws=10, tune=10, chains=1),
+            rng=np.random.default_rng(12),
+        )
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Allowed arguments of the estimator and resolution of defaults."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -25,7 +27,7 @@ def test_number_of_components(given, n_classes, expected):
 
 
 def test_criterion():
-    choose = settings.choose_criterion
+    choose = partial(settings.choose_criterion, n_labelled=100)
     assert choose("auto", 2, 3) == "trace_ratio"
     assert choose("auto", 3, 3) == "total"
     assert choose("auto", 1, 2) == "trace_ratio"

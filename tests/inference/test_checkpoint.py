@@ -108,7 +108,7 @@ def test_pipes_are_neither_read_nor_replaced(X, tmp_path, place):
     pipe = tmp_path / "fit" / place
     pipe.parent.mkdir(exist_ok=True) if place != "." else None
     os.mkfifo(pipe)
-    with pytest.raises(OSError, match=r"pipe|exists"):
+    with pytest.raises(OSError, match="device or pipe"):
         search(X, tmp_path / "fit", 5)
     assert pipe.is_fifo()
 

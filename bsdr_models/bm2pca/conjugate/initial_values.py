@@ -11,7 +11,8 @@ from scipy.sparse.linalg import LinearOperator, svds
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.conjugate import views
-from bsdr_models.bm2pca.conjugate.views import View, ViewState
+from bsdr_models.bm2pca.conjugate.loss_augmentation import Margins
+from bsdr_models.bm2pca.conjugate.views import Pool, View, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.row_space import Rows, centred_gram, squared_distance
 
@@ -43,6 +44,13 @@ def view_state(view: View, *, n_problems: int, n_components: int) -> ViewState:
     )
 
 
+def complete_targets(margins: Margins) -> FloatArray:
+    """Targets (P, N, K), those that are missing at the mean of their outcome."""
+    count = np.maximum(margins.observed.sum(axis=1, keepdims=True), 1)
+    mean = np.sum(margins.y * margins.observed, axis=1, keepdims=True) / count
+    return np.where(margins.observed, margins.y, mean)
+
+
 def target_coordinates(y: FloatArray, parts: Sequence[View]) -> FloatArray:
     """Targets as latent coordinates: y itself, or axes of several, (P, N, <= K).
 
@@ -70,8 +78,10 @@ def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
     """Unit-variance principal component scores of all views together, (N, <= R).
 
     Uses the smaller Gram matrix, or products with X alone if that is large; sparse X is neither
-    centred nor made dense.
+    centred nor made dense. The axes are those of all samples, the scores of those not pooled.
     """
+    if parts[0].pool is not None:  # a single complete view
+        return _scores_beside_pooled(parts[0], parts[0].pool, n_components)
     stack, centre = _side_by_side(parts)
     n, d = stack.shape
     if min(n, d) > max(MAX_GRAM, n_components):
@@ -94,6 +104,15 @@ def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
     return np.asarray(stack @ axes - centre @ axes)
 
 
+def _scores_beside_pooled(view: View, pool: Pool, n_components: int) -> FloatArray:
+    n = float(view.count.item())
+    centre = view.total / n
+    products = view.X.T @ view.X
+    products = products if isinstance(products, np.ndarray) else products.toarray()
+    axes = _principal_axes(products + pool.gram, view.total, centre, n, n_components)
+    return np.asarray(view.X @ axes - centre @ axes)
+
+
 def _side_by_side(parts: Sequence[View]) -> tuple[Rows, FloatArray]:
     """All views, each of unit total variance, (N, D), and their centre (D,)."""
     blocks, centres = [], []
@@ -113,7 +132,7 @@ def _side_by_side(parts: Sequence[View]) -> tuple[Rows, FloatArray]:
 
 
 def _principal_axes(
-    products: FloatArray, total: FloatArray, centre: FloatArray, n: int, n_components: int
+    products: FloatArray, total: FloatArray, centre: FloatArray, n: float, n_components: int
 ) -> FloatArray:
     """Map from centred samples to unit-variance principal component scores, (D, <= R).
 

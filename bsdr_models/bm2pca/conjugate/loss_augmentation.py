@@ -41,11 +41,16 @@ class Hinge:
     y: FloatArray
     cost: FloatArray
 
+    @property
+    def observed(self) -> BoolArray:
+        """Mask of the labels, (P, N, K)."""
+        return self.y != 0.0
+
     def scales(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Optimal s = C sqrt(E[(1 - y f)**2]), (P, N, K); 1 without a label."""
         square = (1.0 - self.y * mean) ** 2 + variance
         found: FloatArray = np.maximum(self.cost * np.sqrt(square), SMALLEST)
-        return np.where(self.y != 0.0, found, 1.0)
+        return np.where(self.observed, found, 1.0)
 
     def weights(self, scales: FloatArray) -> FloatArray:
         """C**2 E[1 / lambda]: precision of f."""

@@ -151,17 +151,19 @@ def init(
     """Initial state with R = ``n_components``.
 
     ``start`` takes the leading latent coordinates from the targets and the next ones from principal
-    axes, less what the targets explain; or all from principal axes. Those beyond their rank, those
-    next to targets if samples are pooled, or all for "random", are standard normal.
+    axes, less what the targets explain; or all from principal axes. Those beyond their rank, or all
+    for "random", are standard normal.
     """
     p, n, _ = data.margins.y.shape
     mean = np.tile(rng.standard_normal((n, n_components)), (p, 1, 1))
     first = 0
     if start == "label":
-        found = initial_values.target_coordinates(data.margins.y, data.views)[..., :n_components]
+        found = initial_values.target_coordinates(
+            initial_values.complete_targets(data.margins), data.views
+        )[..., :n_components]
         first = found.shape[-1]
         mean[..., :first] = found
-    if start == "pca" or (start == "label" and first < n_components and not data.n_pooled):
+    if start == "pca" or (start == "label" and first < n_components):
         found = initial_values.principal_scores(data.views, n_components - first)
         found = initial_values.residual(found, mean[..., :first])
         mean[..., first : first + found.shape[-1]] = found
@@ -179,7 +181,7 @@ def _initial_state(mean: FloatArray, data: Data) -> State:
             initial_values.view_state(view, n_problems=p, n_components=r) for view in data.views
         ),
         latent=make_latent(mean, cov, pooled, data),
-        weights=_ridge_weights(mean, data.margins.y),
+        weights=_ridge_weights(mean, initial_values.complete_targets(data.margins)),
         weight_precision=Gamma(shape=np.ones((p, k)), rate=np.ones((p, k))),
         slack=np.ones((p, n, k)),
     )

@@ -25,7 +25,7 @@ EPSILONS = (0.0, 0.1, 0.3)
 COST, EPSILON = 3.0, 0.1
 # Sweeps of a comparison, enough for held-out errors to converge.
 SWEEPS = 50
-# Pseudo-residuals of the expected size, which regularise the calibration for few samples.
+# Pseudo-samples that are predicted as believed, which regularise the calibration for few samples.
 PSEUDO_SAMPLES = 1.0
 
 
@@ -137,11 +137,27 @@ def squared_errors(Y: FloatArray, mean: FloatArray) -> FloatArray:
     return np.array([each[~np.isnan(each)].mean() for each in square])
 
 
-def calibration(Y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
-    """Factors (K,) that scale standard deviations to the size of held-out residuals.
+def calibration(
+    Y: FloatArray, mean: FloatArray, variance: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Calibration slopes, and factors of the standard deviations, from held-out predictions.
 
-    Y, mean and variance are (N, K), NaN without a target or a prediction.
+    Parameters
+    ----------
+    Y, mean, variance : (N, K)
+        NaN without a target or a prediction.
+
+    Returns
+    -------
+    slope : (K,)
+        Of the regression of targets on predictions, at least 0.
+    factor : (K,)
+        Scales standard deviations to the size of the residuals of this regression.
     """
-    ratio = (Y - mean) ** 2 / variance
-    count = np.sum(~np.isnan(ratio), axis=0)
-    return np.sqrt((np.nansum(ratio, axis=0) + PSEUDO_SAMPLES) / (count + PSEUDO_SAMPLES))
+    known = ~np.isnan(Y - mean)
+    Y, mean, variance = (np.where(known, each, 0.0) for each in (Y, mean, variance))
+    product, square = np.sum(Y * mean, axis=0), np.sum(mean**2, axis=0)
+    slope = np.maximum((product + PSEUDO_SAMPLES) / (square + PSEUDO_SAMPLES), 0.0)
+    residual = (Y - slope * mean) ** 2
+    ratio = np.sum(np.divide(residual, variance, out=np.zeros_like(Y), where=known), axis=0)
+    return slope, np.sqrt((ratio + PSEUDO_SAMPLES) / (known.sum(axis=0) + PSEUDO_SAMPLES))
