@@ -32,7 +32,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks import datasets, fingerprint, memory
 from benchmarks.methods import METHODS
 from benchmarks.methods.base import Fitted, ImpossibleError
-from benchmarks.protocols import Split, noise
+from benchmarks.protocols import Split, noise, seed_range
 from benchmarks.scores import mean_average_precision, scores
 from benchmarks.tables import TABLES, Task
 
@@ -194,11 +194,6 @@ def _job(task: Task, method: str, seed: int) -> tuple[Job, dict[str, Any]]:
         return (task, method, seed), evaluate(task, method, seed)
     except Exception as error:
         return (task, method, seed), {"failed": f"{type(error).__name__}: {error}"[:300]}
-
-
-def seed_range(text: str) -> range:
-    """``first:past`` as a range."""
-    return range(*map(int, text.split(":")))
 
 
 def main() -> None:

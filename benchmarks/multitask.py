@@ -21,6 +21,7 @@ from sklearn.metrics import log_loss
 
 from benchmarks import datasets
 from benchmarks.evidence.page import table
+from benchmarks.protocols import REPORTING_SEEDS, seed_range
 from bsdr_models import BM2PCAClassifier
 
 N_TEST = 1000
@@ -138,15 +139,16 @@ def lines(problem: Problem, seeds: range, jobs: int) -> Iterator[list[str]]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", default="300:320", help="first:last, the last one left out")
+    parser.add_argument(
+        "--seeds", type=seed_range, default=REPORTING_SEEDS, help="first:past the last"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", default="", help="source of the data")
     arguments = parser.parse_args()
-    seeds = range(*map(int, arguments.seeds.split(":")))
     body = []
     for problem in PROBLEMS:
         if arguments.only in problem.source:
-            body += lines(problem, seeds, arguments.jobs)
+            body += lines(problem, arguments.seeds, arguments.jobs)
             print(*body[-3:], sep="\n", flush=True)
     print(table(["data", "task", "one fit", "a fit per task", "difference"], body))
 

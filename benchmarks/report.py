@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import charts, markdown
-from benchmarks.accuracy import RESULTS, read, seed_range
+from benchmarks.accuracy import RESULTS, read
 from benchmarks.evidence.page import write
+from benchmarks.protocols import TUNING_SEEDS, seed_range
 from benchmarks.rows import Row, complete, lacking, newest, of
 from benchmarks.tables import TABLES, Table, Task
 
@@ -118,6 +119,8 @@ def main() -> None:
     parser.add_argument("--partial", action="store_true", help="write tables with gaps as well")
     parser.add_argument("--page", type=Path, default=PAGE)
     arguments = parser.parse_args()
+    if arguments.write and set(arguments.seeds or ()) & set(TUNING_SEEDS):
+        parser.error("tuning seeds are not reported")
     lines = read(arguments.results)
     for name in arguments.table or TABLES:
         table = TABLES[name]

@@ -6,7 +6,7 @@ overlap.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,9 +119,9 @@ def cross_validated_map(
     >>> training = plots.plot_map(tree, group="fit")
     """
     check_consistent_length(X, y)
-    y = _check_classes(y)
-    folds = list(_folds(X, y, cv, random_state))
-    full = _fitted(estimator, X, y)
+    y = read_classes(y)
+    folds = _folds(X, y, cv, random_state)
+    full = fitted_clone(estimator, X, y)
     _check_labels(full, y)
     tree, reference = _fit_tree(full, X, y), _coordinates(full, X)
     affine = tree.attrs.get("alignment") == "affine"
@@ -135,7 +135,7 @@ def cross_validated_map(
         X_train = _safe_indexing(X, train)
         try:
             with constant_features_ignored():  # the fit to all samples has warned
-                model = _fitted(estimator, X_train, y[train])
+                model = fitted_clone(estimator, X_train, y[train])
         except KeyboardInterrupt:
             if not parts:
                 raise
@@ -261,7 +261,14 @@ def _affine_map(source: FloatArray, target: FloatArray) -> tuple[FloatArray, Flo
 # Classes and folds
 
 
-def _check_classes(y: Any) -> np.ndarray:
+def read_classes(y: Any) -> np.ndarray:
+    """Classes of the samples, (N,).
+
+    Raises
+    ------
+    ValueError
+        If y holds anything else.
+    """
     if len(np.shape(y)) == 2 and np.shape(y)[1] > 1:
         raise ValueError(
             f"y must hold one class per sample, got {np.shape(y)[1]} columns: give the column of "
@@ -271,6 +278,19 @@ def _check_classes(y: Any) -> np.ndarray:
     if kind not in ("binary", "multiclass"):
         raise ValueError(f"y must hold one class per sample, got {kind}")
     return column_or_1d(y)
+
+
+def check_training_classes(folds: Iterable[Fold], y: np.ndarray, *, least: int = 1) -> None:
+    """Raise a ValueError if a training set has fewer than ``least`` samples of a class."""
+    names, index = np.unique(y, return_inverse=True)
+    for train, _ in folds:
+        counts = np.bincount(index[train], minlength=len(names))
+        if counts.min() < least:
+            raise ValueError(
+                f"a fold has {counts.min()} training samples of class "
+                f"{names.tolist()[counts.argmin()]!r}, at least {least} needed: leave the class "
+                "out, join it to another, or split differently"
+            )
 
 
 def _check_labels(model: Any, y: np.ndarray) -> None:
@@ -284,9 +304,9 @@ def _check_labels(model: Any, y: np.ndarray) -> None:
         )
 
 
-def _folds(X: Any, y: np.ndarray, cv: Any, random_state: RandomState) -> Iterator[Fold]:
-    """Yield pairs (train, test) that hold out every sample once; all classes are in each train."""
-    names, index, counts = np.unique(y, return_inverse=True, return_counts=True)
+def _folds(X: Any, y: np.ndarray, cv: Any, random_state: RandomState) -> list[Fold]:
+    """Pairs (train, test) that hold out every sample once; all classes are in each train."""
+    names, counts = np.unique(y, return_counts=True)
     if isinstance(cv, int | np.integer):
         if cv > counts.max():
             raise ValueError(
@@ -305,23 +325,15 @@ def _folds(X: Any, y: np.ndarray, cv: Any, random_state: RandomState) -> Iterato
         raise ValueError(
             f"cv must hold every sample out once; sample {row} is held out {times[row]} times"
         )
-    for train, test in splits:
-        learnt = np.bincount(index[train], minlength=len(names))
-        if not learnt.all():
-            label = names.tolist()[learnt.argmin()]
-            count = counts[learnt.argmin()]
-            raise ValueError(
-                f"all {count} samples of class {label!r} are held out at once: leave the class "
-                "out, join it to another, or split differently"
-            )
-        yield train, test
+    check_training_classes(splits, y)
+    return splits
 
 
 # Fitted models
 
 
-def _fitted(estimator: Any, X: Any, y: np.ndarray) -> Any:
-    """A fitted clone; an interrupted fit raises KeyboardInterrupt."""
+def fitted_clone(estimator: Any, X: Any, y: np.ndarray) -> Any:
+    """Fit a clone; an interrupted fit raises KeyboardInterrupt."""
     model = clone(estimator).fit(X, y)
     last, _ = _last_step(model, X)
     if getattr(last, "interrupted_", False):

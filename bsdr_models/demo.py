@@ -16,7 +16,6 @@ import matplotlib
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from sklearn.cross_decomposition import PLSRegression
 from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -24,10 +23,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, log_loss
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import plots
 from bsdr_models.arrays import FloatArray
+from bsdr_models.baselines import PLSScores
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
@@ -85,19 +85,6 @@ background is the prediction at each place. Hollow points are doubtful, ringed o
 {sections}
 </html>
 """
-
-
-class PLSScores(PLSRegression):
-    """Transformer by partial least squares regression on class indicators (PLS-DA)."""
-
-    def fit(self, X: Any, y: Any) -> "PLSScores":
-        """Fit to one-hot labels."""
-        super().fit(X, OneHotEncoder(sparse_output=False).fit_transform(np.reshape(y, (-1, 1))))
-        return self
-
-    def fit_transform(self, X: Any, y: Any = None) -> FloatArray:
-        """Fit, then transform X."""
-        return self.fit(X, y).transform(X)
 
 
 def baselines() -> dict[str, Any]:

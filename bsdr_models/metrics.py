@@ -173,9 +173,21 @@ def brier_scores(probability: FloatArray, y_index: IntArray) -> FloatArray:
     return square / 2.0 if k == 2 else square
 
 
-def mean_of_samples(values: FloatArray, *, prob: float, rng: np.random.Generator) -> Estimate:
-    """Mean of the values of independent samples, (N,), with bootstrap quantiles."""
-    low, high = np.quantile(_resampled_means(values[:, None], rng)[:, 0], _tails(prob))
+def mean_of_samples(
+    values: FloatArray,
+    *,
+    prob: float,
+    rng: np.random.Generator,
+    groups: np.ndarray | None = None,
+) -> Estimate:
+    """Mean of the values of samples, (N,), with bootstrap quantiles.
+
+    Samples are independent or, if their ``groups`` (N,) are given, those of different groups are.
+    """
+    index = np.arange(len(values)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    sums = np.stack([np.bincount(index, each) for each in (values, np.ones(len(values)))], axis=1)
+    total, count = _resampled_means(sums, rng).T
+    low, high = np.quantile(total / count, _tails(prob))
     return Estimate(value=float(values.mean()), low=float(low), high=float(high))
 
 

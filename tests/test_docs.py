@@ -14,7 +14,7 @@ PAGES = {
     "cite": "get_started",
     "choose a model": "how_to/choose_a_model",
     "priors": "how_to/choose_priors_and_engine",
-    "PLS-DA": "how_to/compare_with_plsda",
+    "PLS-DA": "how_to/compare_models",
     "classify": "how_to/classify",
     "unbalanced": "how_to/classify",
     "calibration": "how_to/classify",

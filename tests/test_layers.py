@@ -213,6 +213,22 @@ LAYERS = (
         inside=(*BASE, *CHECKS, "latent_grid"),
         outside=("numpy", "scipy", "sklearn", "xarray"),
     ),
+    Layer(modules=("baselines",), inside=BASE, outside=("numpy", "sklearn")),
+    Layer(
+        modules=("comparison",),
+        inside=(
+            *BASE,
+            *CHECKS,
+            *DRIVERS,
+            "options",
+            "text_table",
+            "cross_validation",
+            "baselines",
+            *(f"{paper}.estimator" for paper in PAPERS),
+        ),
+        outside=("numpy", "pandas", "sklearn"),
+        lazy=("plots",),
+    ),
     Layer(
         modules=("stability",),
         inside=(*BASE, *CHECKS, *DRIVERS, "effects", "options"),

@@ -59,6 +59,14 @@ def test_interval_of_a_mean_is_that_of_the_normal():
     assert found.high - found.low == pytest.approx(width, rel=0.16)
 
 
+def test_copies_of_a_sample_in_one_group_leave_its_interval():
+    values = np.random.default_rng(1).exponential(size=50)
+    options = {"prob": 0.8, "groups": np.tile(np.arange(50), 3)}
+    once = mean_of_samples(values, prob=0.8, rng=np.random.default_rng(2))
+    thrice = mean_of_samples(np.tile(values, 3), rng=np.random.default_rng(2), **options)
+    assert [thrice.low, thrice.high] == pytest.approx([once.low, once.high])
+
+
 @pytest.mark.parametrize(("excess", "least"), [(0.0, 0.95 - 0.06), (0.1, 0.9 - 0.06)])
 def test_intervals_hold_the_calibration_error(excess, least):
     """200 sets of 120 samples that state 0.5 to 0.9 and are right by `excess` less often.

@@ -22,6 +22,7 @@ from sklearn.utils import Bunch
 from bsdr_models import (
     BSDRClassifier,
     DGPLVMClassifier,
+    compare_models,
     cross_validated_map,
     feature_stability,
     plots,
@@ -60,6 +61,7 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         CULTIVARS[rng.integers(3, size=60)],
     )
     stability = feature_stability(model, rows, known, random_state=0)
+    comparison = compare_models(rows, known, random_state=0, progressbar=False)
     return {
         "map_held_out": lambda: plots.plot_map(held_out),
         "map_training": lambda: plots.plot_map(tree),
@@ -76,6 +78,7 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "confusion": lambda: plots.plot_confusion(held_out),
         "reliability": lambda: plots.plot_reliability(held_out),
         "predictive_check": lambda: plots.plot_predictive_check(check),
+        "comparison": lambda: plots.plot_comparison(comparison),
         "cross_validation": lambda: plots.plot_cross_validation(search),
         "permutation": lambda: plots.plot_permutation(permuted, measure="neg_log_loss"),
         "bound": lambda: plots.plot_bound(paper.fit(rows, known).idata_),

@@ -8,9 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.protocols import Training
+
+# Folds of training samples by which settings are chosen.
+N_FOLDS = 5
 
 
 class ImpossibleError(Exception):
@@ -59,6 +63,13 @@ class Method:
     configuration: Any = None
     full: bool = False
     libraries: tuple[str, ...] = ()
+
+
+def inner_folds(y: np.ndarray, seed: int) -> StratifiedKFold | None:
+    """Folds of training samples, fewer than five if a class is small; None if it has one sample."""
+    counts = np.bincount(y)
+    n_folds = min(N_FOLDS, int(counts[counts > 0].min()))
+    return StratifiedKFold(n_folds, shuffle=True, random_state=seed) if n_folds > 1 else None
 
 
 def spread(probability: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarray:

@@ -10,17 +10,21 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.methods.base import Fitted, ImpossibleError, Method, of_classifier, scaler_of
+from benchmarks.methods.base import (
+    Fitted,
+    ImpossibleError,
+    Method,
+    inner_folds,
+    of_classifier,
+    scaler_of,
+)
 from benchmarks.methods.readouts import neighbours
 from benchmarks.protocols import Training
+from bsdr_models.baselines import tuned_logistic_regression
 
-# Inverse penalties of logistic regression that are compared, for features of mean square one.
-PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
-N_FOLDS = 5
 # Variance of the latent functions of the classifier whose kernel is not fitted.
 AMPLITUDE = 100.0
 
@@ -46,17 +50,12 @@ def logistic(training: Training, n_components: int, seed: int) -> Fitted:
     def scale(rows: Any) -> Any:
         return scaled(rows) / size
 
-    rows = scale(training.X)
     model, record = LogisticRegression(max_iter=2000), {}
-    counts = np.bincount(y)
-    fewest = int(counts[counts > 0].min())
-    if fewest > 1:
-        folds = StratifiedKFold(min(N_FOLDS, fewest), shuffle=True, random_state=seed)
-        search = GridSearchCV(model, {"C": PENALTIES}, scoring="neg_log_loss", cv=folds)
-        model = search.fit(rows, y).best_estimator_
-        record = {"C": float(model.C)}
-    else:
-        model.fit(rows, y)
+    if folds := inner_folds(y, seed):
+        model = tuned_logistic_regression(n_folds=folds.n_splits, random_state=seed)
+    model.fit(scale(training.X), y)
+    if folds:
+        record = {"C": float(model.best_params_["C"])}
     fitted = of_classifier(model, training)
     return Fitted(predict=lambda new: fitted.predict(scale(new)), record=record)
 

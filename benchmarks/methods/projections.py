@@ -1,11 +1,13 @@
 """Common methods: reduce to R components, then classify these.
 
-A name alone is followed by logistic regression; "+ probit" is the multinomial probit of Gönen
-(2013), "+ k-NN" three nearest neighbours. Features are scaled to unit variance on
-the training samples unless the protocol has prepared them; other settings are defaults.
+A name alone is followed by logistic regression, its penalty by the cross-validated log loss;
+"+ probit" is the multinomial probit of Gönen (2013), "+ k-NN" three nearest neighbours. Features
+are scaled to unit variance on the training samples unless the protocol has prepared them; other
+settings are defaults.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,32 +15,22 @@ from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import pdist
-from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA, FactorAnalysis, KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.pipeline import make_pipeline
 
-from benchmarks.methods.base import Fitted, ImpossibleError, Method, scaler_of
-from benchmarks.methods.readouts import Reader, logistic, neighbours
+from benchmarks.methods.base import Fitted, ImpossibleError, Method, inner_folds, scaler_of
+from benchmarks.methods.readouts import Fold, Reader, logistic, neighbours
 from benchmarks.protocols import Training
+from bsdr_models.baselines import PLSScores
 
 # Above this many features metric learners get principal components, as in Gönen (2013), III-B.
 MANY_FEATURES, N_PRINCIPAL = 100, 30
 
 # Number of components, training samples, seed -> transformer.
 Reducer = Callable[[int, Training, int], Any]
-Readout = Callable[[np.ndarray, np.ndarray, int], Reader]
-
-
-class PartialLeastSquares(PLSRegression):
-    """PLS-DA: partial least squares on one-hot labels."""
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> Any:  # noqa: D102
-        return super().fit(X, np.eye(y.max() + 1)[y])
-
-    def fit_transform(self, X: np.ndarray, y: np.ndarray) -> Any:  # noqa: D102
-        return self.fit(X, y).transform(X)
+Readout = Callable[[np.ndarray, np.ndarray, int, Iterable[Fold]], Reader]
 
 
 class GaussianKernelPCA(KernelPCA):
@@ -96,7 +88,7 @@ REDUCERS: dict[str, Reducer] = {
     ),
     "LDA": _discriminant,
     "shrinkage LDA": partial(_discriminant, solver="eigen", shrinkage="auto"),
-    "PLS-DA": lambda r, training, seed: PartialLeastSquares(r, scale=False),
+    "PLS-DA": lambda r, training, seed: PLSScores(r, scale=False),
     "NCA": _nca,
     "LFDA": partial(_metric_learner, "LFDA"),
     "LMNN": partial(_metric_learner, "LMNN"),
@@ -121,20 +113,37 @@ def fit(training: Training, n_components: int, seed: int, *, name: str, readout:
     if n_components > min(n_samples - 1, n_features):
         raise ImpossibleError(f"{n_components} components of {n_samples} x {n_features}")
     scale = scaler_of(training)
-    reducer = REDUCERS[name](n_components, training, seed)
+    scaled = replace(training, X=scale(training.X))
+
+    def reduce(part: Training) -> Any:
+        return REDUCERS[name](n_components, part, seed).fit(part.X, part.y)
+
     try:
-        Z = reducer.fit(scale(training.X), training.y).transform(scale(training.X))
+        reducer = reduce(scaled)
+        Z = reducer.transform(scaled.X)
     except (TypeError, AttributeError, ImportError) as error:
         if name not in LIBRARIES:
             raise
         text = f"{LIBRARIES[name][0]} fails on this scikit-learn: {error}"
         raise ImpossibleError(text) from error
-    read = readout(Z, training.y, training.n_classes)
+    read = readout(Z, training.y, training.n_classes, _folds(reduce, scaled, n_components, seed))
 
     def transform(rows: Any) -> np.ndarray:
         return reducer.transform(scale(rows))
 
     return Fitted(predict=lambda new: read(transform(new)), transform=transform)
+
+
+def _folds(
+    reduce: Callable[[Training], Any], training: Training, n_components: int, seed: int
+) -> Iterator[Fold]:
+    """Yield latent coordinates of training and of held-out samples; none if too few for R."""
+    folds, y = inner_folds(training.y, seed), training.y
+    for train, test in folds.split(training.X, y) if folds else ():
+        if n_components < len(train):
+            part = replace(training, X=training.X[train], y=y[train])
+            embed = reduce(part).transform
+            yield embed(part.X), part.y, embed(training.X[test]), y[test]
 
 
 def methods(suffix: str, readout: Readout, modules: tuple[str, ...]) -> dict[str, Method]:

@@ -14,6 +14,7 @@ from bsdr_models.plots.biplot import correlation_table, plot_biplot, plot_correl
 from bsdr_models.plots.bound import plot_bound
 from bsdr_models.plots.calibration import plot_reliability, reliability_table
 from bsdr_models.plots.certainty import plot_certainty
+from bsdr_models.plots.comparison import plot_comparison
 from bsdr_models.plots.confusion import confusion_table, plot_confusion
 from bsdr_models.plots.features import features_table, plot_features
 from bsdr_models.plots.map import plot_map
@@ -37,6 +38,7 @@ __all__ = [
     "plot_biplot",
     "plot_bound",
     "plot_certainty",
+    "plot_comparison",
     "plot_confusion",
     "plot_correlation_circle",
     "plot_cross_validation",

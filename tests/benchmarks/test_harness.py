@@ -18,8 +18,8 @@ from benchmarks import (
     rows,
     speed,
 )
-from benchmarks.methods import METHODS
-from benchmarks.protocols import PROTOCOLS
+from benchmarks.methods import METHODS, readouts
+from benchmarks.protocols import PROTOCOLS, REPORTING_SEEDS, TABLE_SEEDS, TUNING_SEEDS
 from benchmarks.scores import mean_average_precision
 from benchmarks.tables import TABLES, Table, Task
 
@@ -38,6 +38,36 @@ def test_a_table_asks_for_what_is_there(name):
         assert task.source in datasets.SETS or task.scheme == "noise"
         if table.curve:
             assert rows.place(table, task, table.methods[0]) is not None
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_have_seeds_by_which_nothing_is_tuned(name):
+    seeds = set(range(*TABLES[name].seeds))
+    assert seeds <= set(TABLE_SEEDS) or seeds <= set(REPORTING_SEEDS)
+
+
+def test_roles_of_seeds_do_not_overlap():
+    assert not set(TUNING_SEEDS) & {*REPORTING_SEEDS, *TABLE_SEEDS}
+    stored = accuracy.read(accuracy.RESULTS.parents[1] / "lines.jsonl.gz")
+    assert not set(TUNING_SEEDS) & {line["key"]["seed"] for line in stored}
+
+
+def test_tuning_seeds_are_not_written_to_the_page(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["report", "--write", "--seeds", "200:203"])
+    with pytest.raises(SystemExit):
+        report.main()
+    assert "tuning seeds are not reported" in capsys.readouterr().err
+
+
+def test_readout_has_the_penalty_of_the_lowest_loss_in_folds():
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    Z = rng.standard_normal((80, 2)) + y[:, None]
+    right = (Z[:40], y[:40], Z[40:], y[40:])
+    wrong = (Z[:40], y[:40], Z[40:], 1 - y[40:])
+    sure, unsure = (readouts.logistic(Z, y, 2, [fold])(Z) for fold in (right, wrong))
+    assert abs(unsure - 0.5).max() < 0.1
+    assert abs(sure - 0.5).max() > 0.4
 
 
 def test_a_set_that_could_not_be_had_says_so():

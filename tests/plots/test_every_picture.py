@@ -15,12 +15,14 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.text import Text
 from sklearn.model_selection import GridSearchCV, permutation_test_score
+from sklearn.naive_bayes import GaussianNB
 
 from bsdr_models import (
     BM2PCAClassifier,
     BSDRClassifier,
     BSDRRegressor,
     DGPLVMClassifier,
+    compare_models,
     plots,
 )
 from bsdr_models.bsdr.predictive_check import predictive_check
@@ -29,6 +31,7 @@ LONG = np.array(["Ovarian carcinoma, stage III", "Healthy tissue beside it", "b"
 PLOTS = [name for name in plots.__all__ if name.startswith("plot_")]
 # Plots of what other tools return, with the arguments of one call each.
 OTHERS = ("plot_cross_validation", "plot_permutation", "plot_weight_path", "plot_predictive_check")
+OTHERS += ("plot_comparison",)
 
 
 def classes(n_obs, n_features, names, *, apart=1.5):
@@ -107,6 +110,11 @@ def other_arguments(name):
         weight = np.array([0.0, 0.1, 1.0, 10.0, np.inf])
         return (xr.Dataset({"error": ("weight", np.linspace(0.3, 0.1, 5))}, {"weight": weight}),)
     X, y = classes(45, 5, LONG)
+    if name == "plot_comparison":
+        names = ("PLS-DA", "logistic regression", "BM2PCA", "BSDR", "D-GPLVM")
+        models = dict.fromkeys(names, GaussianNB()) | {"fails": GaussianNB(priors=[1.0])}
+        with pytest.warns(UserWarning, match="fails has no scores"):
+            return (compare_models(X, y, models=models, random_state=0, progressbar=False),)
     model = scaled(BSDRClassifier, variant="paper", optimization__max_iter=50)
     if name == "plot_cross_validation":
         grid = {"n_components": [1, 2, 3], "priors__latent_scale": [0.3, 1.0]}

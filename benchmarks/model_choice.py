@@ -1,0 +1,95 @@
+"""How good the model is that ``compare_models`` recommends, on samples that it has not seen.
+
+    python -m benchmarks.model_choice --seeds 300:301
+
+Ten training samples per class, five of each of fifteen faces, all others for the test; and noise.
+Printed are the log loss on the test samples of the recommended model, that of the best one, and
+the difference.
+"""
+
+import argparse
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+import pandas as pd
+from sklearn.base import clone
+
+from benchmarks.evidence.page import table
+from benchmarks.protocols import REPORTING_SEEDS, seed_range
+from benchmarks.tables import Task
+from bsdr_models import compare_models
+from bsdr_models.comparison import Comparison
+from bsdr_models.metrics import log_losses
+
+# Sets of which ten samples per class are for training, and numbers of components.
+SETS = {"wine": 2, "iris": 2, "breast cancer": 1, "oil": 2, "USPS 3 v 5": 1, "digits": 5}
+SETS |= {"vowel": 5, "mfeat": 5, "usps": 5, "11_Tumors": 5}
+# Nats below which the recommended model is as good as the best.
+CLOSE = 0.02
+
+
+TASKS = (
+    *(
+        Task(source=source, scheme="per class", sizes=(10,), n_components=r)
+        for source, r in SETS.items()
+    ),
+    Task(source="Yale 32x32", scheme="per class", sizes=(5,), n_components=5),
+    Task(source="noise", scheme="noise", sizes=(60, 200, 3), n_components=2),
+)
+
+
+def choose(task: Task, seed: int) -> tuple[Comparison, pd.Series]:
+    """The comparison by training samples, and the log loss of each model on test samples."""
+    split = task.split(seed)
+    X, y = split.X_train, split.y_train
+    losses = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = compare_models(
+            X, y, n_components=task.n_components, random_state=seed, progressbar=False
+        )
+        for name, model in found.models.items():
+            probability = clone(model).fit(X, y).predict_proba(split.X_test)
+            losses[name] = float(log_losses(probability, split.y_test).mean())
+    return found, pd.Series(losses)
+
+
+def lines(seeds: range, jobs: int) -> Iterator[list[str]]:
+    """Lines of the table, one for each set and seed."""
+    for task in TASKS:
+        if task.why_not:
+            continue
+        with ProcessPoolExecutor(jobs) as pool:
+            for found, losses in pool.map(partial(choose, task), seeds):
+                own = losses[found.recommended]
+                yield [
+                    str(task),
+                    found.recommended,
+                    f"{own:.3f}",
+                    str(losses.idxmin()),
+                    f"{losses.min():.3f}",
+                    f"{own - losses.min():.3f}",
+                ]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--seeds", type=seed_range, default=REPORTING_SEEDS, help="first:past the last"
+    )
+    parser.add_argument("--jobs", type=int, default=1)
+    arguments = parser.parse_args()
+    body = []
+    for line in lines(arguments.seeds, arguments.jobs):
+        body.append(line)
+        print(*line, sep=", ", flush=True)
+    head = ["data", "recommended", "its log loss", "best", "its log loss", "difference"]
+    close = sum(float(line[-1]) <= CLOSE for line in body)
+    print(table(head, body), f"\n{close} of {len(body)} within {CLOSE} nats of the best.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,428 @@
+"""Comparison of classifiers by cross-validation: which to take, and whether any is of use."""
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.dummy import DummyClassifier
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.utils import _safe_indexing
+from sklearn.utils._param_validation import validate_parameter_constraints
+from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.baselines import COMPONENTS, logistic_regression, pls_da, shrinkage_lda
+from bsdr_models.bm2pca.estimator import BM2PCAClassifier
+from bsdr_models.bsdr.estimator import BSDRClassifier
+from bsdr_models.checks import check_classes, one_thread
+from bsdr_models.cross_validation import (
+    Fold,
+    check_training_classes,
+    fitted_clone,
+    read_classes,
+)
+from bsdr_models.dgplvm.estimator import DGPLVMClassifier
+from bsdr_models.frames import validate_samples
+from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses, mean_of_samples
+from bsdr_models.options import COUNT, N_JOBS
+from bsdr_models.rng import RandomState, as_generator
+from bsdr_models.text_table import text_notes, text_rows
+
+BASE_RATE = "none"
+# Probability of the intervals, and difference of log loss, in nats, below which two models tie.
+PROB, TIE = 0.9, 0.01
+COLUMNS = ["accuracy", "log_loss", "calibration_error", "seconds", "difference", "low", "high"]
+COLUMNS += ["note"]
+# Folds by which the other classifiers choose their settings.
+N_INNER_FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Scores of classifiers on held-out samples.
+
+    Attributes
+    ----------
+    table : pandas.DataFrame
+        A line for each model, the lowest log loss first: ``accuracy``; ``log_loss`` in nats per
+        sample; ``calibration_error``, the expected one; ``seconds`` of a fit, the median over the
+        folds; ``difference`` of log loss from the lowest, with the ends ``low`` and ``high`` of its
+        interval; ``note``, the first error or warning of its fits. NaN if a fit failed.
+    recommended : str
+        Name of the model to take, "none" if no log loss is below that of the class frequencies.
+    recommendation : str
+        The same in a sentence, and whether the model is clearly better than none.
+    models : dict of str to classifier
+        The models compared, not fitted: ``found.models[found.recommended].fit(X, y)``.
+    prob : float
+        Probability of the intervals.
+    """
+
+    table: pd.DataFrame
+    recommended: str
+    recommendation: str
+    models: Mapping[str, Any]
+    prob: float = PROB
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Plot the table, see :func:`bsdr_models.plots.plot_comparison`."""
+        from bsdr_models import plots
+
+        return plots.plot_comparison(self, ax=ax)
+
+    def __repr__(self) -> str:
+        last = f"difference ({self.prob:.0%} interval)"
+        rows = [["model", "accuracy", "log loss", "calibration error", "seconds", last]]
+        for line in self.table.itertuples():
+            numbers = (line.accuracy, line.log_loss, line.calibration_error)
+            difference = f"{line.difference:.3f} ({line.low:.3f} to {line.high:.3f})"
+            cells = [*(f"{number:.3f}" for number in numbers), f"{line.seconds:.2g}", difference]
+            if np.isnan(line.log_loss):
+                cells = ["-"] * len(cells)
+            rows.append([str(line.Index), *cells])
+        notes = [f"{name}: {note}" for name, note in self.table["note"].items() if note]
+        lines = [*text_rows(rows), *text_notes([*notes, self.recommendation])]
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def compare_models(
+    X: Any,
+    y: Any,
+    *,
+    n_components: int = 2,
+    models: Mapping[str, Any] | None = None,
+    cv: Any = 5,
+    groups: Any = None,
+    n_jobs: int | None = None,
+    random_state: RandomState = None,
+    progressbar: bool = True,
+) -> Comparison:
+    """Compare the classifiers of this package and common ones by cross-validation.
+
+    The models are, from the simplest: "none", the class frequencies of the training samples;
+    "shrinkage LDA"; "logistic regression"; "PLS-DA", logistic regression on PLS scores; and
+    "BM2PCA", "BSDR" and "D-GPLVM" with their defaults. Features are standardised. Within each
+    training set penalties, and the number of PLS scores, are chosen by the log loss of an inner
+    cross-validation.
+
+    Recommended is the model of lowest log loss or, of those within 0.01 nats of it, the simplest.
+    The sentence doubts it if the interval of its gain over the class frequencies includes zero.
+
+    Parameters
+    ----------
+    X : array-like or data frame of shape (n_samples, n_features)
+    y : array-like of shape (n_samples,)
+        Classes.
+    n_components : int, default=2
+        Of the three models of this package.
+    models : mapping of str to classifier, optional
+        Further classifiers of scikit-learn with ``predict_proba``, which rank as the least simple
+        in the order given; or others in place of those above, by name.
+    cv : int, splitter or iterable of (train, test), default=5
+        Number of stratified, shuffled folds, or a splitter, which may be repeated or random.
+    groups : array-like of shape (n_samples,), optional
+        Samples of one group, such as a patient, are held out together, and count together in the
+        intervals. The cross-validations inside of fits ignore groups.
+    n_jobs : int, optional
+        Fits in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise. Does not
+        change results other than ``seconds``.
+    random_state : int, RandomState, Generator or None
+        Of folds and fits; classifiers in ``models`` have their own.
+    progressbar : bool, default=True
+
+    Returns
+    -------
+    Comparison
+        With ``table``, ``recommended``, ``recommendation`` and ``plot()``.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If interrupted before any model has all its fits.
+    RuntimeError
+        If every model failed.
+    TypeError
+        If an entry of ``models`` has no ``predict_proba``, or X is not a dense table.
+    ValueError
+        If y does not hold two classes or more, a class has fewer samples than folds or fewer than
+        two in a training set, X is not finite, or an argument is out of range. Real outputs are
+        refused: only classifiers are compared.
+
+    Warns
+    -----
+    UserWarning
+        If a model fails; the others are compared.
+
+    Notes
+    -----
+    Intervals are those of the Bayesian bootstrap of the held-out samples, for the given fits:
+    variation between training sets is not in them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import compare_models
+    >>> X, y = load_wine(return_X_y=True)
+    >>> found = compare_models(X[::3], y[::3], cv=3, random_state=0, progressbar=False)
+    >>> bool(found.table["accuracy"].max() > 0.9)
+    True
+    """
+    validate_parameter_constraints(
+        {"n_components": [COUNT], "n_jobs": N_JOBS, "progressbar": ["boolean"]},
+        locals(),
+        caller_name="compare_models",
+    )
+    _check_models(models or {})
+    check_consistent_length(X, y, groups)
+    y = read_classes(y)
+    classes, index, counts = np.unique(y, return_inverse=True, return_counts=True)
+    check_classes(classes, counts)
+    n_features = validate_samples(BSDRClassifier(), X, reset=True).shape[1]
+    groups = None if groups is None else column_or_1d(groups)
+    rng = as_generator(random_state)
+    folds = _folds(X, y, cv, groups, rng)
+    compared = _models(folds, index, n_features, n_components, rng) | dict(models or {})
+    tasks = [(name, number) for name in compared for number in range(len(folds))]
+
+    def fit(task: tuple[str, int]) -> _HeldOut | str:
+        name, number = task
+        return _held_out(compared[name], X, y, classes, index, folds[number])
+
+    with ProgressBar(len(tasks), "Comparison", enabled=progressbar) as bar:
+        outcome = run_tasks(fit, tasks, n_jobs=n_jobs, what="fits", on_done=lambda _: bar.update())
+    missing = "interrupted" if outcome.interrupted else "its worker process died"
+    results: dict[str, list[_HeldOut | str]] = {name: [] for name in compared}
+    for number, (name, _) in enumerate(tasks):
+        results[name].append(outcome.results.get(number, missing))
+    failures = {name: _failure(found) for name, found in results.items()}
+    scored = {
+        name: [each for each in found if isinstance(each, _HeldOut)]
+        for name, found in results.items()
+        if not failures[name]
+    }
+    if not set(scored) - {BASE_RATE}:
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        raise RuntimeError(f"every model failed; the last of them: {failures[tasks[-1][0]]}")
+    for name, failure in failures.items():
+        if failure:
+            warnings.warn(f"{name} has no scores: {failure}", UserWarning, stacklevel=2)
+    rows = np.concatenate([test for _, test in folds])
+    return _compare(compared, scored, failures, index, rows, groups, int(rng.integers(2**31)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HeldOut:
+    """Predictions of the held-out samples of a fold.
+
+    probability
+        Of the classes, (M, K).
+    seconds
+        Of the fit.
+    warning
+        The first of the fit; empty if there was none.
+    """
+
+    probability: FloatArray
+    seconds: float
+    warning: str
+
+
+# Before the fits
+
+
+def _check_models(models: Mapping[str, Any]) -> None:
+    if not isinstance(models, Mapping):
+        raise TypeError(f"models must map names to classifiers, got {type(models).__name__}")
+    if BASE_RATE in models:
+        raise ValueError(f"{BASE_RATE!r} is the name of the class frequencies: choose another")
+    for name, model in models.items():
+        if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
+            raise TypeError(f"models[{name!r}] is not an estimator: {model!r}")
+        if not hasattr(model, "predict_proba"):
+            raise TypeError(f"models[{name!r}], {type(model).__name__}, has no predict_proba")
+
+
+def _folds(
+    X: Any, y: np.ndarray, cv: Any, groups: np.ndarray | None, rng: np.random.Generator
+) -> list[Fold]:
+    """Pairs (train, test), each class at least twice in a training set."""
+    if isinstance(cv, int | np.integer):
+        names, counts = np.unique(y, return_counts=True)
+        if counts.min() < cv:
+            raise ValueError(
+                f"cv={cv} folds need {cv} samples of every class; "
+                f"{names.tolist()[counts.argmin()]!r} has {counts.min()}: use fewer folds, leave "
+                "the class out, or join it to another"
+            )
+        kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+        cv = kind(int(cv), shuffle=True, random_state=int(rng.integers(2**31)))
+    folds = list(check_cv(cv, y, classifier=True).split(X, y, groups))
+    if not all(len(test) for _, test in folds):
+        raise ValueError("a fold holds out no sample: use fewer folds")
+    check_training_classes(folds, y, least=2)
+    return folds
+
+
+def _models(
+    folds: Sequence[Fold],
+    index: IntArray,
+    n_features: int,
+    n_components: int,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """All models by name, the simplest first."""
+    fewest = min(int(np.bincount(index[train]).min()) for train, _ in folds)
+    inner = min(N_INNER_FOLDS, fewest)
+    smallest = min(len(train) for train, _ in folds) * (inner - 1) // inner
+    sizes = [size for size in COMPONENTS if size <= min(n_features, smallest - 1)]
+    *seeds, logistic, pls = (int(seed) for seed in rng.integers(2**31, size=5))
+    kinds = {"BM2PCA": BM2PCAClassifier, "BSDR": BSDRClassifier, "D-GPLVM": DGPLVMClassifier}
+    return {
+        BASE_RATE: DummyClassifier(strategy="prior"),
+        "shrinkage LDA": shrinkage_lda(),
+        "logistic regression": logistic_regression(n_folds=inner, random_state=logistic),
+        "PLS-DA": pls_da(sizes, n_folds=inner, random_state=pls),
+    } | {
+        name: kind(n_components=n_components, random_state=seed)
+        for (name, kind), seed in zip(kinds.items(), seeds, strict=True)
+    }
+
+
+# Fits
+
+
+def _held_out(
+    model: Any, X: Any, y: np.ndarray, classes: np.ndarray, index: IntArray, fold: Fold
+) -> _HeldOut | str:
+    """Predictions of a fit to the training samples of a fold, or why there are none."""
+    train, test = fold
+    with warnings.catch_warnings(record=True) as caught, one_thread():
+        warnings.simplefilter("always")
+        try:
+            begin = time.perf_counter()
+            fitted = fitted_clone(model, _safe_indexing(X, train), y[train])
+            seconds = time.perf_counter() - begin
+            found = np.asarray(fitted.predict_proba(_safe_indexing(X, test)), dtype=np.float64)
+            probability = found[:, np.searchsorted(fitted.classes_, classes)]
+        except Exception as error:  # other models are still compared
+            return f"{type(error).__name__}: {error}"
+    if not np.isfinite(probability).all():
+        return "its probabilities are not finite"
+    first = str(caught[0].message) if caught else ""
+    return _HeldOut(probability=probability, seconds=seconds, warning=first)
+
+
+def _failure(found: Sequence[_HeldOut | str]) -> str:
+    """Why a model has no scores; empty if it has."""
+    errors = [each for each in found if isinstance(each, str)]
+    return f"{len(errors)} of {len(found)} fits failed ({errors[0]})" if errors else ""
+
+
+# Comparison
+
+
+def _compare(
+    models: Mapping[str, Any],
+    scored: Mapping[str, Sequence[_HeldOut]],
+    failures: Mapping[str, str],
+    index: IntArray,
+    rows: IntArray,
+    groups: np.ndarray | None,
+    seed: int,
+) -> Comparison:
+    """Table and recommendation.
+
+    Samples that are held out several times count once, by their mean over the folds.
+
+    Parameters
+    ----------
+    models
+        By name, the simplest first.
+    scored
+        Predictions of each model that has scores, in the order of the folds.
+    failures
+        Why a model has no scores; empty if it has.
+    index
+        Class of each sample, (N,).
+    rows
+        Held-out samples in the order of the folds, (F,).
+    groups
+        Of the samples, (N,).
+    seed
+        Of the intervals.
+    """
+    times = np.bincount(rows, minlength=len(index))
+    once = times > 0
+
+    def mean(values: FloatArray | BoolArray) -> FloatArray:
+        return np.bincount(rows, values, minlength=len(index))[once] / times[once]
+
+    losses: dict[str, FloatArray] = {}
+    lines: dict[str, dict[str, Any]] = {}
+    for name, found in scored.items():
+        probability = np.concatenate([each.probability for each in found])
+        losses[name] = mean(log_losses(probability, index[rows]))
+        warned = [each.warning for each in found if each.warning]
+        lines[name] = {
+            "accuracy": mean(probability.argmax(axis=1) == index[rows]).mean(),
+            "log_loss": losses[name].mean(),
+            "calibration_error": expected_calibration_error(probability, index[rows]),
+            "seconds": np.median([each.seconds for each in found]),
+            "note": f"{len(warned)} of {len(found)} fits warned ({warned[0]})" if warned else "",
+        }
+
+    def paired(one: str, other: str) -> Estimate:
+        return mean_of_samples(
+            losses[one] - losses[other],
+            prob=PROB,
+            rng=np.random.default_rng(seed),
+            groups=None if groups is None else groups[once],
+        )
+
+    ranked = sorted(lines, key=lambda name: lines[name]["log_loss"])
+    for name, line in lines.items():
+        gap = paired(name, ranked[0])
+        line |= {"difference": gap.value, "low": gap.low, "high": gap.high}
+    failed = {name: {"note": failure} for name, failure in failures.items() if failure}
+    table = pd.DataFrame(
+        [*(lines[name] for name in ranked), *failed.values()],
+        index=pd.Index([*ranked, *failed], name="model"),
+        columns=COLUMNS,
+    )
+    chosen = next(name for name in lines if lines[name]["difference"] < TIE)
+    return Comparison(
+        table=table,
+        recommended=chosen,
+        recommendation=_sentence(table, chosen, partial(paired, BASE_RATE)),
+        models=models,
+    )
+
+
+def _sentence(table: pd.DataFrame, chosen: str, gain_of: Callable[[str], Estimate]) -> str:
+    """Which model to take, and whether it is better than the class frequencies."""
+    best = table.index.drop(BASE_RATE)[0]
+    if chosen == BASE_RATE:
+        return (
+            f"Take none: the lowest log loss of the models, that of {best}, is {gain_of(best)} "
+            f"nats below that of the class frequencies, a gain of less than {TIE}."
+        )
+    gain = gain_of(chosen)
+    lowest = (
+        "the lowest"
+        if chosen == best
+        else f"within {TIE} of the lowest, that of {best}, which is less simple"
+    )
+    verdict = f"Take {chosen}" if gain.low > 0.0 else f"Take {chosen}, if any is better than none"
+    loss = table.loc[chosen, "log_loss"]
+    return (
+        f"{verdict}: its log loss, {loss:.3f}, is {lowest}; it is {gain} nats below that of the "
+        "class frequencies."
+    )

@@ -1,0 +1,207 @@
+"""Scores are those of scikit-learn's held-out predictions; bad requests fail before any fit."""
+
+import re
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, log_loss
+from sklearn.model_selection import (
+    GroupKFold,
+    RepeatedStratifiedKFold,
+    StratifiedKFold,
+    cross_val_predict,
+)
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.svm import SVC
+
+from bsdr_models import compare_models
+from bsdr_models.metrics import expected_calibration_error
+
+FOLDS = StratifiedKFold(4, shuffle=True, random_state=5)
+NAMES = ("shrinkage LDA", "logistic regression", "PLS-DA", "BM2PCA", "BSDR", "D-GPLVM")
+SCORES = ["accuracy", "log_loss", "calibration_error", "difference", "low", "high"]
+
+
+class Broken(ClassifierMixin, BaseEstimator):
+    """Raises in every fit, and counts them."""
+
+    fits = 0
+
+    def __init__(self, error=ValueError):
+        self.error = error
+
+    def fit(self, X, y):
+        type(self).fits += 1
+        raise self.error("out of luck")
+
+    def predict_proba(self, X):
+        raise NotImplementedError
+
+
+def all_by(model):
+    """The same classifier in place of every model."""
+    return dict.fromkeys(NAMES, model)
+
+
+def compare(X, y, models=None, **options):
+    """With short fits in place of those of all models but shrinkage LDA."""
+    short = all_by(GaussianNB()) | {"logistic regression": LogisticRegression()}
+    del short["shrinkage LDA"]
+    options = {"random_state": 0, "progressbar": False} | options
+    return compare_models(X, y, models=short | (models or {}), **options)
+
+
+@pytest.fixture(scope="module")
+def classes():
+    """Three overlapping classes, 60 samples of 5 features."""
+    rng = np.random.default_rng(3)
+    index = np.arange(60) % 3
+    centres = 1.5 * rng.standard_normal((3, 5))
+    return rng.standard_normal((60, 5)) + centres[index], np.array(["a", "b", "c"])[index]
+
+
+def test_scores_are_those_of_held_out_predictions(classes):
+    X, y = classes
+    table = compare(X, y, cv=FOLDS).table
+    for name, model in {"logistic regression": LogisticRegression(), "BSDR": GaussianNB()}.items():
+        probability = cross_val_predict(model, X, y, cv=FOLDS, method="predict_proba")
+        found = table.loc[name]
+        index = np.unique(y, return_inverse=True)[1]
+        predicted = np.unique(y)[probability.argmax(axis=1)]
+        assert found["log_loss"] == pytest.approx(log_loss(y, probability))
+        assert found["accuracy"] == pytest.approx(accuracy_score(y, predicted))
+        assert found["calibration_error"] == pytest.approx(
+            expected_calibration_error(probability, index)
+        )
+    assert table.loc["none", "log_loss"] == pytest.approx(np.log(3.0))
+    np.testing.assert_allclose(table["difference"], table["log_loss"] - table["log_loss"].min())
+    assert (table["low"] <= table["difference"]).all()
+    assert (table["high"] >= table["difference"]).all()
+    assert table["log_loss"].is_monotonic_increasing
+
+
+def test_samples_held_out_several_times_count_once(classes):
+    X, y = classes
+    cv = RepeatedStratifiedKFold(n_splits=4, n_repeats=2, random_state=0)
+    found = compare(X, y, cv=cv).table.loc["BSDR"]
+    splits = list(cv.split(X, y))
+    parts = [
+        cross_val_predict(GaussianNB(), X, y, cv=part, method="predict_proba")
+        for part in (splits[:4], splits[4:])
+    ]
+    assert found["log_loss"] == pytest.approx(np.mean([log_loss(y, part) for part in parts]))
+    assert compare(X, y, cv=splits[:2]).table.loc["BSDR", "log_loss"] > 0.0
+
+
+@pytest.mark.slow
+def test_results_do_not_depend_on_the_number_of_workers(classes):
+    one, two = (compare(*classes, n_jobs=n) for n in (1, 2))
+    np.testing.assert_array_equal(one.table[SCORES], two.table[SCORES])
+    assert one.recommendation == two.recommendation
+
+
+def test_a_model_that_fails_leaves_the_others(classes):
+    with pytest.warns(UserWarning, match=r"other has no scores: 5 of 5 fits failed .*out of luck"):
+        found = compare(*classes, {"other": Broken()})
+    np.testing.assert_array_equal(found.table[SCORES][:-1], compare(*classes).table[SCORES])
+    assert found.table.index[-1] == "other"
+    assert found.table.loc["other", SCORES].isna().all()
+    assert "out of luck" in found.table.loc["other", "note"]
+    assert "out of luck" in repr(found)
+
+
+def test_all_models_fail(classes):
+    with pytest.raises(RuntimeError, match=r"every model failed.*out of luck"):
+        compare(*classes, all_by(Broken()))
+
+
+def test_interrupted(classes):
+    with pytest.warns(UserWarning, match="interrupted"):
+        table = compare(*classes, {"D-GPLVM": Broken(KeyboardInterrupt)}).table
+    assert table.loc["BSDR", "log_loss"] > 0.0
+    assert np.isnan(table.loc["D-GPLVM", "log_loss"])
+    with pytest.raises(KeyboardInterrupt):
+        compare(*classes, {"shrinkage LDA": Broken(KeyboardInterrupt)})
+
+
+def test_ties_go_to_the_simpler_model(classes):
+    model = LinearDiscriminantAnalysis()
+    found = compare(*classes, all_by(model))
+    assert found.recommended == "shrinkage LDA"
+    assert found.recommendation.startswith("Take shrinkage LDA: its log loss")
+    found = compare(*classes, {**all_by(KNeighborsClassifier(1)), "BSDR": model, "D-GPLVM": model})
+    assert found.recommended == "BSDR"
+    assert clone(found.models["BSDR"]).fit(*classes).score(*classes) > 0.8
+
+
+def test_nothing_is_recommended_for_noise():
+    X, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 2
+    found = compare(X, y)
+    assert found.recommended == "none"
+    assert found.recommendation.startswith("Take none")
+
+
+def test_doubt_where_the_gain_is_not_clear():
+    rng = np.random.default_rng(1)
+    y = np.arange(20) % 2
+    found = compare(rng.standard_normal((20, 1)) + 0.5 * y[:, None], y)
+    assert found.recommended != "none"
+    assert "if any is better than none" in found.recommendation
+
+
+def test_samples_of_a_group_are_held_out_together():
+    """Each sample twice, with a label at random: its copy gives it away."""
+    rng = np.random.default_rng(2)
+    X, y = np.repeat(rng.standard_normal((50, 6)), 2, axis=0), np.repeat(np.arange(50) % 2, 2)
+    groups, near = np.repeat(np.arange(50), 2), {"neighbour": KNeighborsClassifier(1)}
+    assert compare(X, y, near).table.loc["neighbour", "accuracy"] > 0.7
+    for cv in (5, GroupKFold(5)):
+        found = compare(X, y, near, cv=cv, groups=groups)
+        assert found.table.loc["neighbour", "accuracy"] < 0.7
+
+
+X, Y = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) % 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"y": X[:, 0]}, ValueError, "one class per sample, got continuous"),
+        ({"y": np.zeros(30, dtype=int)}, ValueError, "one class only"),
+        ({"cv": 11}, ValueError, "cv=11 folds need 11 samples of every class; 0 has 10"),
+        ({"cv": "leave-one-out"}, ValueError, "Expected `cv` as an integer"),
+        ({"cv": GroupKFold(3)}, ValueError, "'groups' parameter should not be None"),
+        ({"cv": [(np.arange(4), np.arange(4, 30))]}, ValueError, "1 training samples of class 1"),
+        ({"cv": 5, "groups": Y % 2}, ValueError, "greater than the number of groups: 2"),
+        ({"cv": [(np.arange(30), [])]}, ValueError, "a fold holds out no sample"),
+        ({"X": np.where(X > 2.0, np.nan, X)}, ValueError, "contains NaN"),
+        ({"X": X[:20]}, ValueError, "inconsistent numbers of samples"),
+        ({"n_components": 0}, ValueError, "n_components"),
+        ({"models": [GaussianNB()]}, TypeError, "models must map names to classifiers, got list"),
+        ({"models": {"none": GaussianNB()}}, ValueError, "'none' is the name of the class freq"),
+        ({"models": {"SVM": SVC()}}, TypeError, "models['SVM'], SVC, has no predict_proba"),
+        ({"models": {"NB": GaussianNB}}, TypeError, "models['NB'] is not an estimator"),
+    ],
+)
+def test_bad_requests_fail_before_any_fit(changes, error, message):
+    Broken.fits = 0
+    given = {"X": X, "y": Y, "models": all_by(Broken()), "progressbar": False} | changes
+    with pytest.raises(error, match=re.escape(message)):
+        compare_models(**given)
+    assert Broken.fits == 0
+
+
+@pytest.mark.slow
+def test_defaults_on_wine(wine, few_particles):
+    X, y = wine
+    found = compare_models(X[:60], y[:60], cv=3, random_state=0, progressbar=False)
+    assert set(found.table.index) == {"none", *NAMES}
+    assert (found.table.drop("none")["log_loss"] < 0.5).all()
+    assert found.recommended in NAMES
+    text = repr(found)
+    assert all(name in text for name in NAMES)
+    assert max(map(len, text.splitlines())) <= 100
