@@ -50,8 +50,8 @@ _N_COMPARED = 500
 # Draws used for predictions and for the covariance of latent coordinates.
 N_PREDICT = 256
 # Work of an evaluation above which Laplace's method is the default, since sampling takes minutes:
-# N = 5000 for ten classes and 64 features.
-TOO_HEAVY = 1e5
+# N = 5000 for ten classes and 64 features; for kernels, whose normal approximation is worse.
+TOO_HEAVY, TOO_HEAVY_KERNEL = 1e5, 2e5
 # Draws of Laplace's approximation, Pareto k above which it is unreliable, and typical number of
 # evaluations of its search.
 N_LAPLACE, GOOD_K, _N_EVALUATIONS = 400, 0.7, 60
@@ -319,7 +319,8 @@ def fit_hierarchical(
         raise ValueError("inference='laplace' is for one view and one kernel: use 'smc'")
     if engine is None:
         few = not several and whitened.shape[1] * r <= MOST_LOADINGS
-        engine = "laplace" if few and work(problem) > TOO_HEAVY else "smc"
+        heavy = TOO_HEAVY if isinstance(metric, Metric) else TOO_HEAVY_KERNEL
+        engine = "laplace" if few and work(problem) > heavy else "smc"
     empty, interrupted = np.nan, False
     if engine in ("smc", "laplace"):
         empty = evidence_without_features(y, n_labels, target, priors, rng=empty_rng)

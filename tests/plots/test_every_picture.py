@@ -60,6 +60,11 @@ MODELS = {
         *classes(120, 12, np.arange(10), apart=2.5),
     ),
     "bsdr_real": lambda: _real(),
+    # Nonlinear, with two views.
+    "bsdr_views": lambda: (
+        scaled(BSDRClassifier, kernel="rbf", views=["first"] * 4 + ["second"] * 4, **EXACT),
+        *classes(60, 8, LONG),
+    ),
     # Many more features than samples.
     "bm2pca_wide": lambda: (scaled(BM2PCAClassifier, loss__C=1.0), *classes(45, 500, LONG)),
     "dgplvm": lambda: (scaled(DGPLVMClassifier), *classes(60, 8, LONG)),
@@ -71,14 +76,15 @@ NEEDS_CLASSES = {
 }  # fmt: skip
 NEEDS_A_PLANE = {"plot_biplot", "plot_correlation_circle"}
 CANNOT = {
-    "bsdr": {"plot_bound"},
-    "bsdr_paper": set(),
-    "bsdr_ten": {"plot_bound"},
-    "bsdr_two": {"plot_bound"} | NEEDS_A_PLANE,
-    "bsdr_real": {"plot_bound"} | NEEDS_CLASSES,
-    "bm2pca_wide": set(),
-    "dgplvm": {"plot_outliers"},
-    "dgplvm_one": {"plot_outliers"} | NEEDS_A_PLANE,
+    "bsdr": {"plot_bound", "plot_views"},
+    "bsdr_paper": {"plot_views"},
+    "bsdr_ten": {"plot_bound", "plot_views"},
+    "bsdr_two": {"plot_bound", "plot_views"} | NEEDS_A_PLANE,
+    "bsdr_real": {"plot_bound", "plot_views"} | NEEDS_CLASSES,
+    "bsdr_views": {"plot_bound", "plot_outliers"},
+    "bm2pca_wide": {"plot_views"},
+    "dgplvm": {"plot_outliers", "plot_views"},
+    "dgplvm_one": {"plot_outliers", "plot_views"} | NEEDS_A_PLANE,
 }
 SAYS_WHY = r"has no variable|no group|needs? (a plane|two components)|two components|over classes"
 
@@ -236,7 +242,7 @@ def test_a_title_set_later_replaces_the_heading_above_the_caption(name, loc):
 
 def draw(name, **keywords):
     """That plot of a fit which has what it needs."""
-    source = {"plot_bound": "bsdr_paper"}.get(name, "bsdr")
+    source = {"plot_bound": "bsdr_paper", "plot_views": "bsdr_views"}.get(name, "bsdr")
     arguments = other_arguments(name) if name in OTHERS else (fitted(source),)
     return getattr(plots, name)(*arguments, **keywords)
 
