@@ -175,6 +175,8 @@ class BaseBSDR(LatentSpaceEstimator):
                 )
         if not self._kernels:
             raise ValueError("kernel is empty")
+        if self.inference == "laplace" and (self.views is not None or is_several(self.kernel)):
+            raise ValueError("inference='laplace' is for one kernel and no views: use 'smc'")
         if self._is_precomputed and self.views is not None:
             raise ValueError("views need features: kernel='precomputed' has none")
         if self.n_components == "auto" and self._engine != "smc":

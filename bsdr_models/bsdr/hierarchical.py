@@ -314,11 +314,8 @@ def fit_hierarchical(
         n_components = comparison.chosen
     r = min(n_components, largest)
     problem = build(metric, whole, r)
-    several = problem.views is not None
-    if engine == "laplace" and several:
-        raise ValueError("inference='laplace' is for one view and one kernel: use 'smc'")
     if engine is None:
-        few = not several and whitened.shape[1] * r <= MOST_LOADINGS
+        few = problem.views is None and whitened.shape[1] * r <= MOST_LOADINGS
         heavy = TOO_HEAVY if isinstance(metric, Metric) else TOO_HEAVY_KERNEL
         engine = "laplace" if few and work(problem) > heavy else "smc"
     empty, interrupted = np.nan, False

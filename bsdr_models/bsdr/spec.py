@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from bsdr_models.arrays import ProjectionPrior
-from bsdr_models.dims import COMPONENT, FEATURE, LABEL, OBS, VIEW
+from bsdr_models.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, VIEW
 from bsdr_models.spec import ModelSpec, Variable
 
 PROJECTION_PRECISION_DIMS: Mapping[ProjectionPrior, tuple[str, ...]] = MappingProxyType(
@@ -102,13 +102,19 @@ SPEC = ModelSpec(
             ),
             "view_scale": Variable(
                 dims=(VIEW,),
-                symbol="tau lambda",
+                symbol="lambda",
                 equation="log lambda_v ~ N(0, view_width^2)",
-                description="Scale of the projection of each view or kernel, if there are several.",
+                description="Scale of each view or kernel relative to tau, if there are several.",
+            ),
+            "basis_weights": Variable(
+                dims=(BASIS, COMPONENT),
+                symbol="tau lambda P",
+                equation="p_bs ~ N(0, 1)",
+                description="Loadings of whitened features of kernels and views, in PyMC's model.",
             ),
             "view_share": Variable(
                 dims=(VIEW,),
-                symbol="",
+                symbol="s",
                 equation="var(eta_v) / sum_u var(eta_u)",
                 description="Share of each view in the variances of their linear predictors.",
             ),

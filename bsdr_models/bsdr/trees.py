@@ -225,7 +225,7 @@ def hierarchical_tree(
     if isinstance(feature_map, Views):
         views = list(feature_map.names)
         assert raw.view_scale is not None
-        variables["view_scale"] = raw.scale[:, None] * raw.view_scale
+        variables["view_scale"] = raw.view_scale
         variables["view_share"] = feature_map.shares(raw, whitened)
     if context.target == "multiclass":
         variables["bias_centered"] = raw.bias

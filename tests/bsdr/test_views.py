@@ -288,7 +288,7 @@ def test_effects_have_intervals(options):
         ({"views": {"a": range(6), "b": range(6, 14)}}, "does not have"),
         ({"views": {"a": range(13), "b": []}}, "no columns"),
         ({"views": ["a", "b"]}, "13 features"),
-        ({"views": VIEWS, "inference": "laplace"}, "one view"),
+        ({"views": VIEWS, "inference": "laplace"}, "no views"),
     ],
 )
 def test_bad_arguments(options, match):
@@ -330,3 +330,17 @@ def test_diabetes_by_views():
     model = BSDRRegressor(views=views, sampling=QUICK, random_state=0).fit(X[:100], y[:100])
     assert model.score(X[100:], y[100:]) > 0.35
     assert set(model.views_) == {"patient", "serum"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # short chains
+def test_probabilities_equal_those_of_nuts():
+    X, y = load_iris(return_X_y=True)
+    options = {"kernel": ["linear", "matern"], "pooling": "linear", "random_state": 0}
+    own = BSDRClassifier(**options).fit(X[::3], y[::3])
+    nuts = BSDRClassifier(inference="nuts", **options)
+    nuts.set_params(sampling__draws=300, sampling__tune=300, sampling__chains=2).fit(X[::3], y[::3])
+    difference = np.abs(own.predict_proba(X[1::3]) - nuts.predict_proba(X[1::3]))
+    assert difference.mean() < 0.015
+    assert difference.max() < 0.15
+    assert_allclose(own.view_share_, nuts.view_share_, atol=0.25)
