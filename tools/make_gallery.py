@@ -61,6 +61,8 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         CULTIVARS[rng.integers(3, size=60)],
     )
     stability = feature_stability(model, rows, known, random_state=0)
+    views = dict(zip(("acids", "phenols", "colour"), np.split(X.columns, [5, 9]), strict=True))
+    grouped = BSDRClassifier(views=views, random_state=0).fit(rows, known).idata_
     comparison = compare_models(rows, known, random_state=0, progressbar=False)
     return {
         "map_held_out": lambda: plots.plot_map(held_out),
@@ -73,6 +75,7 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "biplot": lambda: plots.plot_biplot(tree),
         "correlation_circle": lambda: plots.plot_correlation_circle(tree),
         "relevance": lambda: plots.plot_relevance(tree),
+        "views": lambda: plots.plot_views(grouped),
         "outliers": lambda: plots.plot_outliers(far, group="predictions"),
         "certainty": lambda: plots.plot_certainty(new),
         "confusion": lambda: plots.plot_confusion(held_out),
