@@ -17,6 +17,7 @@ from benchmarks.comparison import Interval, mean_ranks, paired
 from benchmarks.evidence.page import table as as_markdown
 from benchmarks.rows import Row, of
 from benchmarks.tables import CLASSIFIERS, OURS, PROJECTIONS, TABLES
+from bsdr_models.plots._names import Names
 from bsdr_models.plots._style import GREY, INK, PALETTE, STYLE
 
 SCORES = ("accuracy", "log_loss", "ece", "seconds")
@@ -99,21 +100,26 @@ def _join(parts: Sequence[str]) -> str:
     return ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
 
 
-def of_projections(people: People) -> str:
-    """Which method has the best map, where each of ours wins, and where it loses."""
+def summary(people: People) -> str:
+    """Mean ranks of ours and of the best other method."""
     methods = (*OURS, *PROJECTIONS)
     ranks = people.ranks(methods)
     order = sorted(methods, key=lambda method: ranks[method].mean)
-    rivals = [method for method in order if method in PROJECTIONS]
-    ours = [method for method in order if method in OURS]
-    n = len(people.sets) * 2
-    lines = [
+    rival = next(method for method in order if method in PROJECTIONS)
+    return (
         f"Over {len(people.sets)} data sets, two and five components and {people.n_splits} splits, "
-        f"the lowest mean rank of {len(methods)} methods is that of **{order[0]}**, "
+        f"the lowest mean rank by log loss of {len(methods)} methods is that of **{order[0]}**, "
         f"{_number(ranks[order[0]])}; "
-        + _join([f"{m} has {_number(ranks[m])}" for m in ours if m != order[0]])
-        + f", the best other method, {rivals[0]}, {_number(ranks[rivals[0]])}."
-    ]
+        + _join([f"{m} has {_number(ranks[m])}" for m in order if m in OURS and m != order[0]])
+        + f", the best other method, {rival}, {_number(ranks[rival])}."
+    )
+
+
+def of_projections(people: People) -> str:
+    """Which method has the best map, where each of ours wins, and where it loses."""
+    methods = (*OURS, *PROJECTIONS)
+    n = len(people.sets) * 2
+    lines = [summary(people)]
     for method in OURS:
         wins, losses, behind = 0, [], []
         for r in (2, 5):
@@ -134,29 +140,27 @@ def of_projections(people: People) -> str:
             _, name, r, rival, found = max(losses)
             text += f"; most on {name} with R = {r}, {found} nats against {rival}"
         lines.append(text + ".")
-    return "\n".join(lines)
+    return "\n".join([lines[0], "", *lines[1:]])
 
 
 def table(people: People) -> str:
     """Ranks, accuracy, calibration and time of the methods of R dimensions."""
     methods = (*OURS, *PROJECTIONS)
-    ranks = {r: people.ranks(methods, (r,)) for r in (2, 5)}
-    both = people.ranks(methods)
+    ranks = people.ranks(methods)
     body = []
-    for method in sorted(methods, key=lambda method: both[method].mean):
+    for method in sorted(methods, key=lambda method: ranks[method].mean):
         own = people.means.xs(method, level="method")
         body.append(
             [
                 f"**{method}**" if method in OURS else method,
-                *(f"{ranks[r][method].mean:.1f}" for r in (2, 5)),
-                _number(both[method]),
+                _number(ranks[method]),
                 f"{100 * own['accuracy'].mean():.1f}",
                 f"{own['log_loss'].mean():.2f}",
                 f"{own['ece'].mean():.3f}",
                 f"{own['seconds'].median():.2g}",
             ]
         )
-    head = ["", "R = 2", "R = 5", "mean rank", "accuracy, %", "log loss", "ECE", "CPU s"]
+    head = ["", "mean rank", "accuracy, %", "log loss", "ECE", "CPU s"]
     return as_markdown(head, body)
 
 
@@ -280,17 +284,9 @@ def draw_sets(people: People) -> Figure:
 
 def _name_points(ax: Axes, points: dict[str, tuple[float, float]]) -> None:
     for method, at in points.items():
-        own = method in OURS
-        ax.plot(*at, "o", color=_shade(method), ms=8.0 if own else 5.0)
-        ax.annotate(
-            method,
-            at,
-            xytext=(5, 3),
-            textcoords="offset points",
-            fontsize=8.5,
-            color=_shade(method) if own else INK,
-            fontweight="bold" if own else "normal",
-        )
+        ax.plot(*at, "o", color=_shade(method), ms=6.5 if method in OURS else 4.5)
+    at = np.array(list(points.values()))
+    Names(ax, at, list(points), centre=at.mean(axis=0))
 
 
 def draw_calibration(people: People) -> Figure:
@@ -300,10 +296,9 @@ def draw_calibration(people: People) -> Figure:
         figure, axes = plt.subplots(1, 2, figsize=(7.6, 3.8), layout="constrained", sharey=True)
         for ax, r in zip(axes, (2, 5), strict=True):
             means = people.means.loc[r].groupby("method")[["accuracy", "ece"]].mean()
-            points = {m: (100 * means["accuracy"][m], means["ece"][m]) for m in methods}
-            _name_points(ax, points)
-            ax.set(title=f"R = {r}", xlabel="accuracy, %")
             ax.margins(0.18, 0.1)
+            _name_points(ax, {m: (100 * means["accuracy"][m], means["ece"][m]) for m in methods})
+            ax.set(title=f"R = {r}", xlabel="accuracy, %")
         axes[0].set_ylabel("expected calibration error")
         axes[0].set_ylim(bottom=0.0)
     return figure
@@ -313,12 +308,14 @@ def draw_cost(people: People) -> Figure:
     """Mean rank against CPU seconds."""
     methods = (*OURS, *PROJECTIONS)
     with mpl.rc_context(STYLE):
-        figure, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+        figure, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
         ranks = people.ranks(methods)
         seconds = people.means["seconds"].groupby("method").median()
-        _name_points(ax, {m: (seconds[m], ranks[m].mean) for m in methods})
-        ax.set(xscale="log", xlabel="CPU seconds of a fit, median", ylabel="mean rank by log loss")
         ax.margins(0.15, 0.08)
+        ax.set_xscale("log")
+        _name_points(ax, {m: (seconds[m], ranks[m].mean) for m in methods})
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.set(xlabel="CPU seconds of a fit, median", ylabel="mean rank by log loss")
     return figure
 
 

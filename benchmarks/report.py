@@ -22,6 +22,8 @@ PAGE = DOCS / "benchmarks.md"
 # Folder of pictures and further pages.
 FOLDER = DOCS / "benchmarks"
 PAPERS_PAGE = FOLDER / "papers.md"
+# The page with the summary of all methods.
+CHOICE = DOCS / "how_to" / "choose_a_model.md"
 # The lines behind the pages.
 LINES = Path(__file__).parent / "lines.jsonl.gz"
 
@@ -53,6 +55,7 @@ def parts(lines: Sequence[dict], names: Sequence[str]) -> Iterator[tuple[Path, s
         if name == "people":
             found = people_of(lines)
             yield from ((PAGE, part, text(found)) for part, text in people.PARTS.items())
+            yield CHOICE, "summary", people.summary(found)
             continue
         rows, seeds = _rows(TABLES[name], lines)
         yield PAPERS_PAGE, name, paper_text(name, rows, seeds)
