@@ -6,8 +6,10 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF
+from sklearn.linear_model import Ridge
 from sklearn.metrics import log_loss
 from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
 import bsdr_models
 from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling, plots
@@ -205,6 +207,25 @@ def test_conditional_moments_of_a_missing_view():
     back = np.linalg.lstsq(other.slopes.T, residuals[:, part.width :].T, rcond=None)[0]
     assert index.tolist() == [0, 1, 2, 3, 4]
     assert_allclose(back.std(axis=1), [np.sqrt(0.005 / 1.005), 0.5], rtol=0.15)
+
+
+@pytest.mark.parametrize("n", [12, 60])
+def test_residuals_of_a_missing_view_are_those_of_left_out_samples(n):
+    """With fewer and with more samples than features."""
+    X = np.random.default_rng(2).standard_normal((n, 25))
+    X[:, 20:] += X[:, :5]
+    X -= X.mean(axis=0)
+    found = learn_map(X, "linear", [("a", np.arange(20)), ("b", np.arange(20, 25))])
+    given, wanted = (found.training[:, found.index == v] for v in (0, 1))
+    largest = np.linalg.norm(given, 2) ** 2
+    left_out = [
+        wanted - cross_val_predict(Ridge(alpha=penalty), given, wanted, cv=LeaveOneOut())
+        for penalty in largest * np.logspace(-6.0, 2.0, 25)
+    ]
+    lacking = np.where(np.arange(25) < 20, X[:1], np.nan)
+    ((_, residuals),) = found.residuals(lacking)
+    expected = min(left_out, key=lambda error: np.sum(error**2))
+    assert_allclose(residuals[:, found.index == 1], expected, rtol=1e-4, atol=1e-9)
 
 
 def test_missing_views_add_to_the_covariance():
