@@ -245,11 +245,15 @@ def check_views(
     for name, own in views:
         if scaler.constant[own].all():
             raise ValueError(f"view {name!r} has no feature that varies")
-    check_missing_views(X, views, exclusive=bool(np.isnan(X).any()))
+    check_missing_views(X, views, exclusive=bool(np.isnan(X).any()), training=True)
 
 
 def check_missing_views(
-    X: FloatArray, views: Sequence[tuple[str, IntArray]], *, exclusive: bool
+    X: FloatArray,
+    views: Sequence[tuple[str, IntArray]],
+    *,
+    exclusive: bool,
+    training: bool = False,
 ) -> None:
     """Raise ValueError unless the missing values of samples (M, D) are those of whole views.
 
@@ -266,16 +270,25 @@ def check_missing_views(
             )
     present = (~lacking).sum(axis=1)
     wrong = present != 1 if exclusive else present == 0
-    if wrong.any():
+    if not wrong.any():
+        return
+    if (empty := present == 0).any():
+        raise ValueError(f"sample {int(empty.argmax())} has no view: all its values are NaN")
+    if not training:
+        sample = int(wrong.argmax())
         raise ValueError(
-            f"sample {int(wrong.argmax())} has {int(present[wrong.argmax()])} views: "
-            + (
-                "training samples must have either all views, or exactly one each, and new samples "
-                "of the latter exactly one"
-                if exclusive
-                else "at least one is needed"
-            )
+            f"sample {sample} has {present[sample]} views: new samples must have exactly one, as "
+            "the training samples have"
         )
+    incomplete = lacking.any(axis=1)
+    sample = int(incomplete.argmax())
+    absent = [name for (name, _), out in zip(views, lacking[sample], strict=True) if out]
+    raise ValueError(
+        f"{int(incomplete.sum())} of {len(X)} training samples lack views, sample {sample} "
+        f"{absent}: training samples must have all views, or exactly one each. Leave out the "
+        "incomplete samples or these views, or use BM2PCAClassifier, whose training samples may "
+        "lack views"
+    )
 
 
 def check_kernel_matrix(X: FloatArray) -> None:

@@ -13,7 +13,7 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
 import bsdr_models
 from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling, plots
-from bsdr_models.bsdr import HierarchicalPriors, Kernel, build_model
+from bsdr_models.bsdr import HierarchicalPriors, Kernel, OutOfCore, build_model
 from bsdr_models.bsdr.posterior import Parameters, Problem
 from bsdr_models.bsdr.views import Views, learn_map
 
@@ -326,12 +326,39 @@ def test_bad_missing_values():
         clone(model).fit(some, y[::2])
     whole = X[::2].copy()
     whole.iloc[3, :6] = np.nan
-    with pytest.raises(ValueError, match="has 2 views"):
+    whole.iloc[5, 6:] = np.nan
+    with pytest.raises(ValueError, match=r"2 of 89 .* sample 3 \['first'\].* BM2PCAClassifier"):
         clone(model).fit(whole, y[::2])
+    one_each = X[::2].copy()
+    one_each.iloc[::2, :6] = np.nan
+    one_each.iloc[1::2, 6:] = np.nan
+    instruments = clone(model).fit(one_each, y[::2])
+    with pytest.raises(ValueError, match="sample 0 has 2 views: new samples"):
+        instruments.predict(X)
     empty = X[::2].copy()
     empty.iloc[3] = np.nan
-    with pytest.raises(ValueError, match="sample 3 has 0 views"):
+    with pytest.raises(ValueError, match="sample 3 has no view"):
         model.fit(X[::2], y[::2]).predict(empty)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"), [({"kernel": "rbf"}, "kernel='rbf'"), ({"views": VIEWS}, "views")]
+)
+def test_samples_in_blocks_are_refused(options, match):
+    """By fits; predictions take them."""
+    X, y = wine()
+    X = X.to_numpy()
+    blocks = pytest.importorskip("dask.array").from_array(X, chunks=(50, 13))
+    model = BSDRClassifier(2, sampling=QUICK, random_state=0, **options)
+    for given in (blocks, X):
+        out_of_core = OutOfCore(block_size=50) if given is X else None
+        with pytest.raises(ValueError, match=f"{match} is not for samples in blocks.*in memory"):
+            clone(model).set_params(out_of_core=out_of_core).fit(given, y)
+    with pytest.raises(ValueError, match=f"{match} is not for partial_fit"):
+        clone(model).partial_fit(X, y, classes=[0, 1, 2])
+    model.fit(X[::2], y[::2])
+    found = np.asarray(model.predict_proba(blocks))
+    assert_allclose(found, model.predict_proba(X), atol=1e-9)
 
 
 @pytest.mark.slow
