@@ -10,6 +10,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import log_loss
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
+from sklearn.preprocessing import scale
 
 import bsdr_models
 from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling, plots
@@ -293,6 +294,20 @@ def test_effects_have_intervals(options):
     assert {"proline", "alcohol"} & set(table["feature"].values[:5])
     assert np.isfinite(coef).all()
     str(model.summary())
+
+
+def test_correlations_are_those_with_the_class_scores_of_a_kernel():
+    """Which mean gradients times the features are not, least of all of a symmetric function."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 2))
+    y = (np.sum(X**2, axis=1) > 1.4).astype(int)
+    model = BSDRClassifier(kernel="rbf", sampling=QUICK, random_state=0).fit(X, y)
+    eta = np.concatenate([eta for _, eta in model._posterior._linear_predictors(scale(X))], axis=1)
+    contrast = np.diff(eta.mean(axis=0), axis=1)[:, 0]
+    expected = [np.corrcoef(feature, contrast)[0, 1] for feature in X.T]
+    table = plots.features_table(model.idata_)
+    found = table["alone"].sel(outcome=1, feature=["x0", "x1"])
+    assert_allclose(found, expected, atol=0.02)
 
 
 @pytest.mark.parametrize(
