@@ -116,12 +116,10 @@ def main() -> None:
     )
     parser.add_argument("--components", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--only", default="", help="source of the data")
+    parser.add_argument("--only", choices=SOURCES)
     arguments = parser.parse_args()
     body = []
-    for source in SOURCES:
-        if arguments.only not in source:
-            continue
+    for source in [arguments.only] if arguments.only else SOURCES:
         results = []
         with ProcessPoolExecutor(arguments.jobs) as pool:
             run = partial(measure, source, arguments.components)
