@@ -20,7 +20,7 @@ from sklearn.metrics import log_loss
 
 from benchmarks import datasets
 from benchmarks.evidence.page import table
-from benchmarks.protocols import REPORTING_SEEDS, Split, few_rows, seed_range
+from benchmarks.protocols import REPORTING_SEEDS, Split, few_samples, seed_range
 from bsdr_models import BM2PCAClassifier, BSDRClassifier
 
 N_EACH, N_TEST, N_NOISE = 10, 1000, 100
@@ -43,7 +43,7 @@ def read(source: str, seed: int) -> tuple[Split, dict[str, np.ndarray]]:
     if source == "simulated":
         split, index = simulate(rng)
     else:
-        split = few_rows("mfeat", (N_EACH,), seed)
+        split = few_samples("mfeat", (N_EACH,), seed)
         index = datasets.load_field("mfeat", "view")
     if "noise" in source:
         split = Split(
