@@ -32,6 +32,7 @@ THUMBNAILS = {
     "02_bm2pca": 6,
     "03_dgplvm": 1,
     "05_gene_expression": 3,
+    "06_kernels_and_views": 2,
 }
 
 
