@@ -32,6 +32,8 @@ THUMBNAILS = {
     "02_bm2pca": 6,
     "03_dgplvm": 1,
     "05_gene_expression": 3,
+    "06_spectra": 4,
+    "07_change_the_model": 3,
 }
 
 
