@@ -1,4 +1,4 @@
-"""Figures that stand in more than one place agree, and text of notebooks agrees with its outputs."""
+"""Figures in several places agree, and the text of notebooks agrees with its outputs."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Check links, images and anchors of a built site, its search, and that wide parts scroll by themselves.
+"""Check links, images, anchors and search of a built site, and that wide parts scroll.
 
 python tools/check_site.py docs/_build/html
 """
@@ -8,7 +8,6 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
-
 
 # Elements that may be wider than a narrow page, and classes of boxes that scroll sideways (by the
 # theme or docs/_static/style.css).
