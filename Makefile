@@ -57,13 +57,12 @@ package: $(STAMP)  ## Build wheel and sdist, install each into an empty environm
 	$(BIN)/python -m pip install --quiet --group package
 	$(BIN)/python tools/check_package.py
 
-bench: $(STAMP)  ## Accuracy with few rows, and speed: ten minutes, data of scikit-learn
-	$(BIN)/python -m benchmarks accuracy --table few-samples --table noise --seeds 0:3
-	$(BIN)/python -m benchmarks report --table few-samples --table noise --seeds 0:3
-	$(BIN)/python -m benchmarks speed --only sweeps scaling
+bench: $(STAMP)  ## Accuracy with few samples, and speed: ten minutes, data of scikit-learn
+	$(BIN)/python -m benchmarks accuracy --table people --seeds 300:301 --jobs $(JOBS)
+	$(BIN)/python -m benchmarks speed --only waits growth
 	$(BIN)/python -m benchmarks speed --compare
 
-bench-full: $(STAMP)  ## All tables and pictures of docs/benchmarks.md (a day of one core; needs BSDR_MODELS_DATA)
+bench-full: $(STAMP)  ## All tables and pictures of the benchmarks (hours of one core; needs BSDR_MODELS_DATA)
 	-$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	$(BIN)/python -m benchmarks accuracy --table all --jobs $(JOBS)
 	$(BIN)/python -m benchmarks report --write

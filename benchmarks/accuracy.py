@@ -14,18 +14,19 @@ import json
 import random
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
 import sklearn
-from joblib import Parallel, delayed, parallel_config
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from threadpoolctl import threadpool_limits
 
@@ -38,7 +39,7 @@ from benchmarks.tables import TABLES, Task
 
 RESULTS = Path(__file__).parent / "results" / "accuracy.jsonl"
 # A cheap fit of each paper, so that kernels are compiled before the timing.
-WARM = {"bsdr": "single fit", "bm2pca": "label-free, shared", "dgplvm": "D-GPLVM"}
+WARM = {"bsdr": "BSDR", "bm2pca": "BM2PCA", "dgplvm": "D-GPLVM"}
 
 Job = tuple[Task, str, int]
 
@@ -173,20 +174,24 @@ def run(jobs: list[Job], path: Path = RESULTS, *, n_jobs: int = 1) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     jobs = random.Random(0).sample(jobs, len(jobs))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with (
-        path.open("a") as file,
-        Progress(*columns, TimeRemainingColumn()) as progress,
-        parallel_config(backend="loky", inner_max_num_threads=1),
-    ):
+    with path.open("a") as file, Progress(*columns, TimeRemainingColumn()) as progress:
         bar = progress.add_task("fits", total=len(jobs))
-        # A worker may run out of memory; a later run does the remaining fits.
-        pool = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
-        for (task, method, seed), result in pool(delayed(_job)(*job) for job in jobs):
+        for (task, method, seed), result in _results(jobs, n_jobs):
             line = {"key": key(task, method, seed), "result": result}
             file.write(json.dumps(line) + "\n")
             file.flush()
             note = result.get("failed") or result.get("skipped") or f"{result['accuracy']:.3f}"
             progress.update(bar, advance=1, description=f"{task}, {method}: {note}"[:72])
+
+
+def _results(jobs: list[Job], n_jobs: int) -> Iterator[tuple[Job, dict[str, Any]]]:
+    """Yield as they are finished; a worker that runs out of memory ends the run."""
+    if n_jobs == 1:
+        yield from (_job(*job) for job in jobs)
+        return
+    with ProcessPoolExecutor(max(n_jobs, 0) or None, mp_context=get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(_job, *job) for job in jobs]):
+            yield done.result()
 
 
 def _job(task: Task, method: str, seed: int) -> tuple[Job, dict[str, Any]]:
@@ -207,7 +212,7 @@ def main() -> None:
     )
     parser.add_argument("--methods", nargs="+", choices=METHODS, metavar="M", help="only these")
     parser.add_argument("--seeds", type=seed_range, help="first:past the last; as the table has it")
-    parser.add_argument("--jobs", type=int, default=1, help="workers, of one thread each")
+    parser.add_argument("--jobs", type=int, default=1, help="workers, of one thread each; -1: all")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--list", action="store_true", help="only count the fits of each table")
     arguments = parser.parse_args()

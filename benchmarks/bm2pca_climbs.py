@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.bm2pca_sweeps import margins, table
 from benchmarks.datasets import archive_folder, load
-from benchmarks.protocols import few_rows
+from benchmarks.protocols import few_samples
 from bsdr_models.bm2pca.conjugate import mean_field, mean_field_fit, rotation
 from bsdr_models.bm2pca.conjugate.mean_field import Data, State
 from bsdr_models.bm2pca.conjugate.views import make_view
@@ -48,7 +48,7 @@ class Climb:
 def data_of(name: str, shared: bool) -> Data:
     """All samples, standardised; ORL: five per face, of unit length."""
     if name == "ORL":
-        split = few_rows(name, (5,), 0)
+        split = few_samples(name, (5,), 0)
         X, y = split.X_train, split.y_train
     else:
         X, y = load(name)
@@ -130,7 +130,7 @@ def report() -> str:
         for start in ("label", "random"):
             lines.append(measure(name, n_components, shared, start))
     return (
-        f"### BM2PCA: sweeps and CPU seconds to within {CLOSE} nat of the best bound\n\n"
+        f"## BM2PCA: sweeps and CPU seconds to within {CLOSE} nat of the best bound\n\n"
         "The best that any of the four found from this start; - where a climb ended lower, in "
         f'another optimum, by its tolerance or after {SECONDS:.0f} s. "Both" is what '
         f"`fit_mean_field` does.\n\n{table(lines)}"

@@ -237,7 +237,7 @@ def report() -> str:
     head = ["N, D, R, K, problems", "sweep ms", "products ms", "sweep / products", "aim"]
     lines = [head, ["---"] * 5, *(measure(case) for case in CASES)]
     return (
-        "### BM2PCA: seconds per sweep\n\n"
+        "## BM2PCA: seconds per sweep\n\n"
         "All updates and the exact bound, K labels in one subspace, problems side by side. The "
         "products are X B and X'A for every problem and nothing else, with X in the coordinates "
         "in which the package holds it: N where there are more features than rows.\n\n"

@@ -142,7 +142,7 @@ def report() -> str:
         lines.append(measure(case))
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return (
-        "### Time and memory of whole fits\n\n"
+        "## Time and memory of whole fits\n\n"
         "`BSDRClassifier.fit` and `predict` on the training rows, each in a fresh process: time of "
         "the first fit after import, compiled kernels cached; largest resident memory less that "
         f"before the fit.\n\n{table}\n"

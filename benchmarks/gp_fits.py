@@ -95,7 +95,7 @@ def report() -> str:
         for lines in (objective, placement)
     )
     return (
-        "### D-GPLVM: the whole objective, fits and new rows\n\n"
+        "## D-GPLVM: the whole objective, fits and new rows\n\n"
         f"Whitening, likelihood, criterion and map by all rows, D = {N_FEATURES}, R = 2, beside "
         f"the floor of the likelihood alone.\n\n{objective_table}\n\n"
         f"Three curved classes, N = 100, D = {N_FEATURES}; a fit chooses its settings, searches "

@@ -222,7 +222,7 @@ def report() -> str:
         "\n".join("| " + " | ".join(line) + " |" for line in lines) for lines in (exact, sparse)
     )
     return (
-        f"### D-GPLVM: the density of the features and its gradient\n\n"
+        f"## D-GPLVM: the density of the features and its gradient\n\n"
         f"D = {N_FEATURES}, R = {N_COMPONENTS}, the means integrated out. The floor is the factor "
         "of the kernel matrix, its inverse from it, two triangular solutions for the root of X X' "
         "and one symmetric product. GPy's likelihood has a zero mean; - where it is not "

@@ -77,8 +77,8 @@ def model_seconds() -> Iterator[tuple[str, float]]:
             Work(run=lambda _, m=model: m.predict_proba(new)),
             seconds=1.0,
         )
-        yield f"{name}: positions of {N_NEW} rows", place
-        yield f"{name}: probabilities of {N_NEW} rows", predict
+        yield f"{name}: latent coordinates of {N_NEW} samples", place
+        yield f"{name}: probabilities of {N_NEW} samples", predict
 
 
 def measure() -> dict[str, float]:
@@ -149,8 +149,7 @@ def report() -> str:
     """Markdown table of the times now."""
     rows = [[name, f"{1e3 * seconds:.3g}"] for name, seconds in measure().items()]
     return (
-        "### What a user waits for\n\n"
         "CPU milliseconds, medians. Imports in a fresh interpreter, that of the interpreter taken "
         "off; models with two components and their defaults, fitted to Wine, and to 300 digits for "
-        f"{N_NEW} new rows.\n\n{as_markdown(['', 'ms'], rows)}\n"
+        f"{N_NEW} new samples.\n\n{as_markdown(['', 'ms'], rows)}\n"
     )

@@ -1,4 +1,4 @@
-"""Plots of single fits, as in the papers, on the first split of each set.
+"""Plots of single fits, as in the papers, on one split of each set.
 
     python -m benchmarks pictures --only vowel-maps
     python -m benchmarks pictures --folder pictures
@@ -25,7 +25,7 @@ from benchmarks import datasets
 from benchmarks.charts import name_ends, save
 from benchmarks.methods import METHODS, bsdr
 from benchmarks.methods.base import Fitted
-from benchmarks.protocols import Split, first_rows, per_class
+from benchmarks.protocols import Split, first_samples, per_class
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.plots._style import INK, STYLE, color, ink_on, marker
@@ -33,7 +33,9 @@ from bsdr_models.plots._style import INK, STYLE, color, ink_on, marker
 FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
 # Test samples of a class that a map shows.
 N_SHOWN = 30
-MAPS = ("PCA", "LDA", "NCA", "mean field", "default")
+MAPS = ("PCA", "LDA", "NCA", "mean field", "BSDR")
+# The split that is drawn.
+SEED = 300
 
 
 def fit(method: str, split: Split, n_components: int) -> Fitted:
@@ -54,7 +56,7 @@ def scatter(ax: Axes, Z: np.ndarray, y: np.ndarray) -> None:
 
 def maps(source: str) -> Figure:
     """Maps of test samples and confusion matrices, as in Figs. 4 and 5 of Gönen (2013)."""
-    split = per_class(source, (100,), 0)
+    split = per_class(source, (100,), SEED)
     k = split.training.n_classes
     with mpl.rc_context(STYLE):
         figure, axes = plt.subplots(
@@ -97,7 +99,7 @@ def _matrix(ax: Axes, share: np.ndarray) -> None:
 
 def projections() -> Figure:
     """Projections of Vowel under three priors, as in Fig. 6 of Gönen (2013)."""
-    split = per_class("vowel", (100,), 0)
+    split = per_class("vowel", (100,), SEED)
     with mpl.rc_context(STYLE):
         names = ("mean field", "ARD", "ARD, 160 iterations")
         figure, axes = plt.subplots(1, 3, figsize=(8.4, 3.8), layout="constrained")
@@ -119,7 +121,7 @@ def bounds() -> Figure:
     with mpl.rc_context(STYLE):
         figure, axes = plt.subplots(1, 3, figsize=(9.0, 3.0), layout="constrained")
         for ax, (source, sizes) in zip(axes, cases.items(), strict=True):
-            split = per_class(source, sizes, 0)
+            split = per_class(source, sizes, SEED)
             for index, r in enumerate((5, 10)):
                 model = BSDRClassifier(r, variant="paper", random_state=0)
                 bound = model.fit(split.X_train, split.y_train).lower_bounds_
@@ -147,7 +149,7 @@ def synthetic() -> Figure:
     train = order[:50]
     test = np.setdiff1d(np.arange(100), train)
     models: dict[str, Any] = {
-        "PCA of all rows": PCA(2).fit(X),
+        "PCA of all samples": PCA(2).fit(X),
         "BM2PCA, paper": BM2PCAClassifier(2, variant="paper", standardize=False, random_state=0),
         "BM2PCA": BM2PCAClassifier(1, standardize=False, random_state=0),
     }
@@ -157,7 +159,7 @@ def synthetic() -> Figure:
             title = name
             if isinstance(model, BM2PCAClassifier):
                 model.fit(X[train], y[train])
-                title = f"{name}: {100 * model.score(X[test], y[test]):.0f} % of test rows"
+                title = f"{name}: {100 * model.score(X[test], y[test]):.0f} % of test samples"
             Z = model.transform(X)
             if Z.shape[1] == 1:  # one direction separates two classes; strips for the halves
                 height = np.isin(np.arange(100), train) + np.linspace(-0.2, 0.2, 100)[order]
@@ -171,14 +173,18 @@ def synthetic() -> Figure:
                     ax.scatter(*Z[chosen].T, s=20, facecolor=face, edgecolor=color(label))
             ax.set_title(title, fontsize=10)
         axes[0].annotate(
-            "filled: training rows", (0.02, 0.02), xycoords="axes fraction", fontsize=8.5, color=INK
+            "filled: training samples",
+            (0.02, 0.02),
+            xycoords="axes fraction",
+            fontsize=8.5,
+            color=INK,
         )
     return figure
 
 
 def oil() -> Figure:
     """Oil flow, test samples by weight of the prior; Fig. 1 of Urtasun and Darrell (2007)."""
-    split = first_rows("oil", (100,), 0)
+    split = first_samples("oil", (100,), SEED)
     names = ["D-GPLVM, paper, weight 100", "D-GPLVM, paper", "D-GPLVM, paper, weight 1e+07"]
     names += ["D-GPLVM, weight 0.03", "D-GPLVM", "D-GPLVM, infinite weight"]
     with mpl.rc_context(STYLE):

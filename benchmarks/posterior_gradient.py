@@ -118,7 +118,7 @@ def report() -> str:
     """Markdown table."""
     head = ["", "us", "products us", "Phi and phi us", "ratio", "aim"]
     return (
-        "### BSDR: the log likelihood and its gradient\n\nS particles at once, at draws from the "
+        "## BSDR: the log likelihood and its gradient\n\nS particles at once, at draws from the "
         "posterior. The floor is the five matrix products, and Phi and phi at all nodes for every "
         "sample and competing class that is not decided, each timed alone.\n\n"
         f"{as_markdown(head, [measure(case) for case in CASES])}\n"

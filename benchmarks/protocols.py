@@ -12,15 +12,14 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.datasets import SETS, load
 
-# Roles of seeds. Choices (defaults, priors, grids, methods) are made by the first alone, and new
-# figures are of the second. The tables of docs/benchmarks.md, older than these roles, are of the
-# third: some choices were made in view of them, where the page says so.
-TUNING_SEEDS, REPORTING_SEEDS, TABLE_SEEDS = range(200, 212), range(300, 320), range(20)
-# Of `few_rows`: sets whose features are standardised; others are centred or of unit length.
+# Roles of seeds: choices (defaults, priors, grids, methods) are made by the first alone, figures
+# are of the second.
+TUNING_SEEDS, REPORTING_SEEDS = range(200, 212), range(300, 320)
+# Of `few_samples`: sets whose features are standardised; others are centred or of unit length.
 STANDARDISED = ("mfeat",)
 # Limit of test samples, drawn at random.
 N_TEST = {"Yale B": 2000, "20 News": 2000}
-# Of `first_rows`: sets whose features are standardised for all methods.
+# Of `first_samples`: sets whose features are standardised for all methods.
 UNIT_VARIANCE = ("wine", "oil, unit variance")
 # Samples of a permutation that are reserved for training.
 N_FIRST = 100
@@ -102,7 +101,7 @@ def halves(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
     return _split(X, y, train, np.concatenate([order[len(order) // 2 :] for order in orders]))
 
 
-def few_rows(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
+def few_samples(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
     """The protocol of Du et al. (2015): some samples per class, all others for the test.
 
     A smaller class gives all its samples.
@@ -122,7 +121,7 @@ def few_rows(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
     return replace(split, X_train=split.X_train - mean, X_test=split.X_test - mean)
 
 
-def first_rows(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
+def first_samples(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
     """The protocol of Urtasun and Darrell (2007): the first samples of a permutation for training.
 
     All after the first 100 are for the test, for any size. Classes are not balanced.
@@ -146,7 +145,7 @@ def noise(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
 PROTOCOLS: dict[str, Callable[[str, tuple[int, ...], int], Split]] = {
     "per class": per_class,
     "halves": halves,
-    "few rows": few_rows,
-    "first rows": first_rows,
+    "few samples": few_samples,
+    "first samples": first_samples,
     "noise": noise,
 }

@@ -1,107 +1,90 @@
-"""Tables and curves of ``docs/benchmarks.md`` from the output of ``python -m benchmarks accuracy``.
+"""Pages of results from the output of ``python -m benchmarks accuracy``.
 
-    python -m benchmarks report --table few-samples           # print
-    python -m benchmarks report --write                       # into the page, complete tables only
+    python -m benchmarks report --table people                # print
+    python -m benchmarks report --write                       # into the pages, with pictures
 
 A cell is a mean ± standard deviation over splits. Differences are paired, split by split, with 95 %
-t intervals over splits and the number of splits on which they are above zero. A table has as many
-splits, from the first, as have a line for every fit; its head says how many, and of how many.
+t intervals. A table has as many splits, from the first, as have a line for every fit.
 """
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks import charts, markdown
+from benchmarks import charts, markdown, people
 from benchmarks.accuracy import RESULTS, read
 from benchmarks.evidence.page import write
-from benchmarks.protocols import TUNING_SEEDS, seed_range
-from benchmarks.rows import Row, complete, lacking, newest, of
-from benchmarks.tables import TABLES, Table, Task
+from benchmarks.rows import Row, complete, newest
+from benchmarks.tables import PAPERS, TABLES, Table
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "benchmarks.md"
-# Folder of plots, relative to the page.
-PICTURES = "benchmarks"
+# Folder of pictures and further pages.
+FOLDER = DOCS / "benchmarks"
+PAPERS_PAGE = FOLDER / "papers.md"
+# The page with the summary of all methods.
+CHOICE = DOCS / "how_to" / "choose_a_model.md"
+# The lines behind the pages.
+LINES = Path(__file__).parent / "lines.jsonl.gz"
 
 
-def text(name: str, rows: Sequence[Row]) -> str:
-    """Markdown of one table, without plots."""
-    whole = TABLES[name]
-    table = _with_results(whole, rows)
-    if not table.methods:
-        return "Nothing yet."
-    if table.curve:
-        parts = _curve_tables(rows, table)
-    elif table.measures:
-        parts = [markdown.by_method(rows, table.tasks, table.methods, m) for m in table.measures]
-    else:
-        parts = [markdown.accuracy_and_loss(rows, table), markdown.fits(rows, table)]
-    if table.ours and not table.curve:
-        parts += [markdown.differences(rows, table, score) for score in ("accuracy", "log_loss")]
-    if not table.curve:
-        parts += [markdown.costs(rows, table)]
-    return "\n\n".join(part for part in (*parts, markdown.left_out(rows, whole)) if part)
+def people_of(lines: Sequence[dict], seeds: range | None = None) -> people.People:
+    """The comparison of all methods, of the complete splits if not of given ones."""
+    table = TABLES["people"]
+    rows = newest(lines, seeds or range(*table.seeds))
+    return people.People.of(rows, seeds or complete(table, rows))
 
 
-def _with_results(table: Table, rows: Sequence[Row]) -> Table:
-    """The table without the methods that have no result; a line says why."""
-    methods = tuple(m for m in table.methods if any(of(rows, task, m) for task in table.tasks))
-    return replace(table, methods=methods, ours=tuple(m for m in table.ours if m in methods))
+def paper_text(name: str, rows: Sequence[Row], seeds: range) -> str:
+    """Number of splits, then the table of a paper's experiment, or its picture."""
+    table = TABLES[name]
+    shown = f"![{name}]({name}.png)" if table.curve else markdown.by_method(rows, table)
+    return "\n\n".join(
+        part for part in (head(seeds), shown, markdown.left_out(rows, table)) if part
+    )
 
 
-def _curve_tables(rows: Sequence[Row], table: Table) -> list[str]:
-    groups: dict[tuple[str, int], list[Task]] = {}
-    for task in table.tasks:
-        size = task.n_components if table.curve == "rows" else 0
-        groups.setdefault((task.source, size), []).append(task)
-    return [
-        markdown.by_method(rows, tasks, table.methods, score, _heads(table, tasks))
-        for tasks in groups.values()
-        for score in table.measures or (table.score, "log_loss")
-    ]
+def head(seeds: range) -> str:
+    """Splits that a table has."""
+    return f"*{len(seeds)} split{'s' if len(seeds) > 1 else ''}.*"
 
 
-def _heads(table: Table, tasks: Sequence[Task]) -> list[str]:
-    """Headings that distinguish the tasks of a set, after the name of the set."""
-    first = tasks[0]
-    if table.curve == "rows":
-        return [
-            f"{first.source}, R = {first.n_components}: ",
-            *(f"N = {task.sizes[0]}" for task in tasks),
-        ]
-    return [f"{first.source}: ", *(f"R = {task.n_components}" for task in tasks)]
+def parts(lines: Sequence[dict], names: Sequence[str]) -> Iterator[tuple[Path, str, str]]:
+    """Yield the page, the marks and the text of each part of the given tables."""
+    for name in names:
+        if name == "people":
+            found = people_of(lines)
+            yield from ((PAGE, part, text(found)) for part, text in people.PARTS.items())
+            yield CHOICE, "summary", people.summary(found)
+            continue
+        rows, seeds = _rows(TABLES[name], lines)
+        yield PAPERS_PAGE, name, paper_text(name, rows, seeds)
 
 
-def draw(name: str, rows: Sequence[Row], folder: Path) -> list[str]:
-    """Write the plots of a table; return Markdown that shows them."""
-    table, shown = TABLES[name], []
-    if table.curve and _with_results(table, rows).methods:
-        charts.save(charts.curves(rows, table), folder / f"{name}.png")
-        shown.append(f"![{name}: curves]({PICTURES}/{name}.png)")
-    if table.dots and _with_results(table, rows).methods:
-        charts.save(charts.dots(rows, _with_results(table, rows)), folder / f"{name}.png")
-        shown.append(f"![{name}: every method]({PICTURES}/{name}.png)")
-    ranked = charts.ranking_of(rows, table) if table.ranks else None
-    if ranked:
-        ranking, methods, n_sets = ranked
-        note = (
-            f"{n_sets} sets by {table.ranks.replace('_', ' ')}; Friedman p = {ranking.p_value:.2g}"
-        )
-        figure = charts.critical_difference(ranking, methods, note)
-        charts.save(figure, folder / f"{name}-ranks.png")
-        shown.append(f"![{name}: mean ranks]({PICTURES}/{name}-ranks.png)")
-    return shown
+def _rows(table: Table, lines: Sequence[dict]) -> tuple[list[Row], range]:
+    """Rows of the complete splits of a table.
+
+    Raises
+    ------
+    ValueError
+        If not even the first split is complete.
+    """
+    seeds = complete(table, newest(lines, range(*table.seeds)))
+    if not seeds:
+        raise ValueError("fits of the first split are missing")
+    return newest(lines, seeds), seeds
 
 
-def head(table: Table, seeds: range) -> str:
-    """Splits that a table has, and their planned number."""
-    first, last, n = seeds[0], seeds[-1], len(seeds)
-    named = f"Seed {first}" if n == 1 else f"Seeds {first} to {last}"
-    planned = len(range(*table.seeds))
-    count = f"{n} of {planned}" if n < planned else f"{n}"
-    return f"{named}: {count} splits."
+def draw(lines: Sequence[dict], names: Sequence[str]) -> None:
+    """Write the pictures of the given tables, and the means of all methods as a CSV file."""
+    for name in names:
+        if name == "people":
+            found = people_of(lines)
+            people.draw(found, FOLDER)
+            people.write_csv(found, FOLDER / "people.csv")
+        elif TABLES[name].curve:
+            rows, _ = _rows(TABLES[name], lines)
+            charts.save(charts.curves(rows, TABLES[name]), FOLDER / f"{name}.png")
 
 
 def main() -> None:
@@ -111,34 +94,18 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--table", choices=TABLES, action="append", help="may be repeated")
-    parser.add_argument(
-        "--seeds", type=seed_range, help="first:past the last; those that all fits have"
-    )
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--write", action="store_true", help=f"put into {PAGE.name}")
-    parser.add_argument("--partial", action="store_true", help="write tables with gaps as well")
-    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--write", action="store_true", help="put into the pages")
     arguments = parser.parse_args()
-    if arguments.write and set(arguments.seeds or ()) & set(TUNING_SEEDS):
-        parser.error("tuning seeds are not reported")
+    names = arguments.table or ["people", *PAPERS]
     lines = read(arguments.results)
-    for name in arguments.table or TABLES:
-        table = TABLES[name]
-        whole = range(*table.seeds)
-        found = whole if arguments.partial else complete(table, newest(lines, whole)) or whole
-        seeds = arguments.seeds or found
-        rows = newest(lines, seeds)
-        gaps = lacking(table, rows, seeds)
-        content = text(name, rows)
-        if not arguments.write:
-            print(f"### {name}\n\n{content}\n\n{gaps} fits are missing.\n")
-        elif gaps and not arguments.partial:
-            print(f"{name}: left as it is, {gaps} fits are missing")
+    for page, name, text in parts(lines, names):
+        if arguments.write:
+            write(page, name, text)
         else:
-            folder = arguments.page.parent / PICTURES
-            parts = [head(table, seeds), *draw(name, rows, folder), content]
-            write(arguments.page, name, "\n\n".join(parts))
-            print(f"{name}: written, {gaps} fits are missing")
+            print(f"### {name}\n\n{text}\n")
+    if arguments.write:
+        draw(lines, names)
 
 
 if __name__ == "__main__":

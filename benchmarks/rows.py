@@ -1,4 +1,4 @@
-"""Lines of results as rows of tables: the newest of every task, method and seed."""
+"""Lines of results as rows: the newest of every task, method and seed."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -20,9 +20,7 @@ VALUES: dict[str, Callable[[Row], float]] = {
 NAMES = {
     "accuracy": "accuracy, %",
     "error": "error",
-    "worst": "error of the worst split",
     "log_loss": "log loss",
-    "brier": "Brier score",
     "ece": "expected calibration error",
     "map": "mean average precision",
 }
@@ -31,14 +29,13 @@ NAMES = {
 def newest(lines: Iterable[dict[str, Any]], seeds: Iterable[int] | None = None) -> list[Row]:
     """Rows with ``task``, ``method``, ``seed`` and the result; of all seeds if None.
 
-    Lines of earlier versions, without digests of the data, count unless a newer one exists for the
-    same fit; those of removed methods do not.
+    Lines of removed methods do not count.
     """
     found: dict[tuple[Any, ...], Row] = {}
     wanted = None if seeds is None else set(seeds)
     for line in lines:
         part = line["key"]
-        if wanted is not None and part["seed"] not in wanted:
+        if part["method"] not in METHODS or (wanted is not None and part["seed"] not in wanted):
             continue
         task = Task(
             source=part["source"],
@@ -46,16 +43,10 @@ def newest(lines: Iterable[dict[str, Any]], seeds: Iterable[int] | None = None) 
             sizes=tuple(part["sizes"]),
             n_components=part["n_components"],
         )
-        row = {"task": task, "method": part["method"], "seed": part["seed"]}
-        if part["method"] in METHODS:
-            row["task"] = task.asked_of(part["method"])
-            found[tuple(row.values())] = {**row, **line["result"]}
+        row = {"task": task.asked_of(part["method"])}
+        row |= {"method": part["method"], "seed": part["seed"]}
+        found[tuple(row.values())] = {**row, **line["result"]}
     return list(found.values())
-
-
-def value(row: Row, score: str) -> float:
-    """One score of a row."""
-    return VALUES[score](row) if score in VALUES else row[score]
 
 
 def of(rows: Sequence[Row], task: Task, method: str) -> list[Row]:
@@ -67,7 +58,8 @@ def of(rows: Sequence[Row], task: Task, method: str) -> list[Row]:
 
 def values(rows: Sequence[Row], task: Task, method: str, score: str) -> np.ndarray:
     """A score on every split, (S,)."""
-    return np.array([value(row, score) for row in of(rows, task, method)])
+    found = of(rows, task, method)
+    return np.array([VALUES[score](row) if score in VALUES else row[score] for row in found])
 
 
 def spread(found: np.ndarray) -> float:
@@ -79,7 +71,7 @@ def place(table: Table, task: Task, method: str) -> float | None:
     """Abscissa of a task and method on the curve of a table, or None."""
     if table.curve == "n_components":
         return float(task.n_components)
-    if table.curve == "rows":
+    if table.curve == "samples":
         return float(task.sizes[0])
     argument = {"C": "loss__C", "weight": "priors__weight"}[table.curve]
     at = (METHODS[method].configuration or {}).get(argument)
@@ -88,7 +80,7 @@ def place(table: Table, task: Task, method: str) -> float | None:
 
 def series(table: Table, task: Task, method: str) -> str:
     """Name of the line that a task and method belong to."""
-    return method if table.curve in ("n_components", "rows") else f"R = {task.n_components}"
+    return method if table.curve in ("n_components", "samples") else f"R = {task.n_components}"
 
 
 def lacking(table: Table, rows: Sequence[Row], seeds: Iterable[int]) -> int:

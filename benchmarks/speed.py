@@ -15,26 +15,27 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from benchmarks import (
-    bars,
     bm2pca_climbs,
     bm2pca_sweeps,
     footprint,
     gp_fits,
     gp_likelihood,
+    growth,
     history,
     posterior_gradient,
-    scaling,
     sweeps,
 )
 from benchmarks.evidence.page import write
-from benchmarks.report import DOCS, PAGE, PICTURES
+from benchmarks.report import FOLDER
 from benchmarks.timing import machine
 
+# What a user waits for, and single steps beside their lower bounds.
+PAGE, FLOORS_PAGE = FOLDER / "speed.md", FOLDER / "floors.md"
 # Every part takes the folder of plots, or None.
 PARTS: dict[str, Callable[[Path | None], str]] = {
     "waits": lambda _: history.report(),
+    "growth": growth.report,
     "sweeps": lambda _: sweeps.report(),
-    "scaling": scaling.report,
     "posterior_gradient": lambda _: posterior_gradient.report(),
     "footprint": lambda _: footprint.report(),
     "bm2pca_sweeps": lambda _: bm2pca_sweeps.report(),
@@ -51,7 +52,7 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
-    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help="put the tables into the pages")
     parser.add_argument("--record", action="store_true", help="keep the times of this commit")
     parser.add_argument("--compare", action="store_true", help="beside those of earlier commits")
     arguments = parser.parse_args()
@@ -64,12 +65,11 @@ def main() -> None:
             return
         print(machine(), end="\n\n", flush=True)
         for name in arguments.only:
-            text = PARTS[name](DOCS / PICTURES if arguments.write else None)
+            text = PARTS[name](FOLDER if arguments.write else None)
             print(text, flush=True)
             if arguments.write:
-                write(PAGE, name, f"{machine()}\n\n{text}")
-        if arguments.write:
-            write(PAGE, "bars", bars.report(PAGE.read_text()))
+                page = PAGE if name in ("waits", "growth") else FLOORS_PAGE
+                write(page, name, f"{machine()}\n\n{text}")
 
 
 if __name__ == "__main__":

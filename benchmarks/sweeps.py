@@ -151,7 +151,7 @@ def report() -> str:
     lines += [measure(case) for case in _cases()]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return (
-        "### Seconds per sweep\n\n"
+        "## Seconds per sweep\n\n"
         "The floor is bare LAPACK factorisations, the two products with X, and "
         f"{1e9 * floors.CONE_SECONDS:.1f} ns per row, other class and node "
         f"({mean_field.N_NODES} nodes) for the moments of the cone. Under a columnwise prior the "

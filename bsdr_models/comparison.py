@@ -281,6 +281,8 @@ def _folds(
                 f"{names.tolist()[counts.argmin()]!r} has {counts.min()}: use fewer folds, leave "
                 "the class out, or join it to another"
             )
+        if groups is not None and len(np.unique(groups)) < cv:
+            raise ValueError(f"cv={cv} folds need {cv} groups, got {len(np.unique(groups))}")
         kind = StratifiedKFold if groups is None else StratifiedGroupKFold
         cv = kind(int(cv), shuffle=True, random_state=int(rng.integers(2**31)))
     folds = list(check_cv(cv, y, classifier=True).split(X, y, groups))

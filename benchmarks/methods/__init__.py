@@ -7,7 +7,7 @@ from benchmarks.methods import (
     full_space,
     probit,
     projections,
-    support_vectors,
+    tempered,
 )
 from benchmarks.methods.base import Method
 
@@ -18,5 +18,5 @@ METHODS: dict[str, Method] = {
     **projections.METHODS,
     **probit.METHODS,
     **full_space.METHODS,
-    **support_vectors.METHODS,
+    **tempered.METHODS,
 }

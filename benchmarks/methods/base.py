@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
@@ -65,10 +66,10 @@ class Method:
     libraries: tuple[str, ...] = ()
 
 
-def inner_folds(y: np.ndarray, seed: int) -> StratifiedKFold | None:
-    """Folds of training samples, fewer than five if a class is small; None if it has one sample."""
+def inner_folds(y: np.ndarray, seed: int, n_folds: int | None = None) -> StratifiedKFold | None:
+    """Folds of training samples, fewer if a class is small; None if it has a single sample."""
     counts = np.bincount(y)
-    n_folds = min(N_FOLDS, int(counts[counts > 0].min()))
+    n_folds = min(n_folds or N_FOLDS, int(counts[counts > 0].min()))
     return StratifiedKFold(n_folds, shuffle=True, random_state=seed) if n_folds > 1 else None
 
 
@@ -88,6 +89,26 @@ def of_classifier(
         transform=model.transform if subspace else None,
         record=record or {},
     )
+
+
+class UnitSize(TransformerMixin, BaseEstimator):
+    """Samples less their mean, divided by one number: their mean square length is then one."""
+
+    def fit(self, X: Any, y: Any = None) -> "UnitSize":
+        """Find the mean and the number."""
+        self.mean_ = X.mean(axis=0)
+        size = float(np.sqrt(np.mean(np.sum((X - self.mean_) ** 2, axis=1))))
+        self.size_ = size if size > 0.0 else 1.0
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Centre and scale."""
+        return (X - self.mean_) / self.size_
+
+
+def scalers(training: Training) -> list[Any]:
+    """Scalings among which a method may choose: one, unless the protocol has prepared features."""
+    return [UnitSize()] if training.prepared else [StandardScaler(), UnitSize()]
 
 
 def scaler_of(training: Training) -> Callable[[Any], Any]:

@@ -16,9 +16,7 @@ from bsdr_models.bsdr.priors import SPARSE
 PAPER: dict[str, Any] = {"variant": "paper"}
 COLUMNWISE: dict[str, Any] = {**PAPER, "priors__projection_prior": "columnwise"}
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "posterior predictive": {"pooling": "linear"},
-    "single fit": {**COLUMNWISE, "priors__latent_scale": 0.3},
+    "BSDR": {},
     "mean field": PAPER,
     "Gibbs": {**PAPER, "inference": "gibbs"},
     "mean field, columnwise": COLUMNWISE,
@@ -30,7 +28,6 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
         "priors": SPARSE,
         "optimization__max_iter": 160,
     },
-    "BSDR": {},
 }
 # A component is active if its share in `relevance_` exceeds this.
 LIVE = 0.01
@@ -42,8 +39,9 @@ READ_MODULES = (*MODULES, "benchmarks.methods.readouts")
 def fit(
     training: Training, n_components: int, seed: int, *, arguments: dict[str, Any]
 ) -> tuple[BSDRClassifier, dict[str, Any]]:
-    """A fitted model and its remarks."""
-    model = BSDRClassifier(n_components, random_state=seed).set_params(**arguments)
+    """A fitted model, of at most as many components as features, and its remarks."""
+    size = min(n_components, training.X.shape[1])
+    model = BSDRClassifier(size, random_state=seed).set_params(**arguments)
     model.fit(training.X, training.y)
     norms = np.sqrt(np.sum(model.components_**2, axis=1))
     record: dict[str, Any] = {
@@ -102,7 +100,7 @@ METHODS |= {
         paper="bsdr",
         configuration=CONFIGURATIONS[name],
     )
-    for name in ("default", "mean field")
+    for name in ("BSDR", "mean field")
 }
 METHODS["MNP"] = Method(
     fit=probit, modules=("bsdr_models.bsdr.mnp",), paper="bsdr", configuration={}, full=True

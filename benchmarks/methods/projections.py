@@ -1,162 +1,238 @@
-"""Common methods: reduce to R components, then classify these.
+"""Methods in two stages: reduce to R components, then classify these.
 
-A name alone is followed by logistic regression, its penalty by the cross-validated log loss;
-"+ probit" is the multinomial probit of Gönen (2013), "+ k-NN" three nearest neighbours. Features
-are scaled to unit variance on the training samples unless the protocol has prepared them; other
-settings are defaults.
+A name alone is a projection followed by logistic regression; scaling, settings of the projection
+and the penalty are chosen together by the cross-validated log loss. "+ probit" is the multinomial
+probit of Gönen (2013) and "+ k-NN" three nearest neighbours, both with the first setting of the
+projection, as in that paper.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import product
 from typing import Any
 
 import numpy as np
-from scipy.spatial.distance import pdist
+from sklearn.base import clone
+from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA, FactorAnalysis, KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.feature_selection import SelectKBest
+from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from benchmarks.methods.base import Fitted, ImpossibleError, Method, inner_folds, scaler_of
-from benchmarks.methods.readouts import Fold, Reader, logistic, neighbours
+from benchmarks.methods.base import (
+    Fitted,
+    ImpossibleError,
+    Method,
+    UnitSize,
+    inner_folds,
+    scalers,
+    spread,
+)
+from benchmarks.methods.metric_learning import LFDA, LMNN
+from benchmarks.methods.readouts import Reader, neighbours
 from benchmarks.protocols import Training
-from bsdr_models.baselines import PLSScores
+from bsdr_models.baselines import PENALTIES, PLSScores
+from bsdr_models.metrics import log_losses
 
-# Above this many features metric learners get principal components, as in Gönen (2013), III-B.
-MANY_FEATURES, N_PRINCIPAL = 100, 30
+# Metric learners get principal components, as in Gönen (2013), III-B.
+N_PRINCIPAL = 30
+# Shrinkage of the within-class covariance: by Ledoit and Wolf, or a share.
+SHRINKAGE = ("Ledoit-Wolf", 0.3, 0.7, 0.95)
+# Widths of Gaussian kernels, in root mean squared distances; numbers of selected features.
+WIDTHS = (0.3, 0.6, 1.2, 2.4)
+SELECTED = (5, 20, 80, 320)
 
-# Number of components, training samples, seed -> transformer.
-Reducer = Callable[[int, Training, int], Any]
-Readout = Callable[[np.ndarray, np.ndarray, int, Iterable[Fold]], Reader]
-
-
-class GaussianKernelPCA(KernelPCA):
-    """Kernel PCA, its width the median distance between samples."""
-
-    def fit(self, X: np.ndarray, y: Any = None) -> Any:  # noqa: D102
-        self.gamma = 0.5 / np.median(pdist(X)) ** 2
-        return super().fit(X)
+# Number of components, training samples, seed -> transformers, one for each setting.
+Candidates = Callable[[int, Training, int], list[Any]]
 
 
-def _behind_pca(model: Any, training: Training, seed: int) -> Any:
-    n_samples, n_features = training.X.shape
-    if n_features <= MANY_FEATURES:
-        return model
-    return make_pipeline(PCA(min(N_PRINCIPAL, n_samples), random_state=seed), model)
+def _principal(r: int, training: Training, seed: int) -> list[Any]:
+    return [PCA(r, random_state=seed)]
 
 
-def _nca(r: int, training: Training, seed: int) -> Any:
-    model = NeighborhoodComponentsAnalysis(r, max_iter=200, random_state=seed)
-    return _behind_pca(model, training, seed)
+def _factors(r: int, training: Training, seed: int) -> list[Any]:
+    return [FactorAnalysis(r, random_state=seed)]
 
 
-def _discriminant(r: int, training: Training, seed: int, **arguments: Any) -> Any:
-    if r > training.n_classes - 1:
-        raise ImpossibleError(f"no more than {training.n_classes - 1} discriminants")
-    return LinearDiscriminantAnalysis(n_components=r, **arguments)
+def _least_squares(r: int, training: Training, seed: int) -> list[Any]:
+    return [PLSScores(r, scale=False)]
 
 
-def _metric_learner(name: str, r: int, training: Training, seed: int) -> Any:
-    if find_spec("metric_learn") is None:
-        raise ImpossibleError("metric-learn is not installed")
-    try:
-        kind = getattr(import_module("metric_learn"), name)
-    except ImportError as error:
-        raise ImpossibleError(f"metric-learn does not import: {error}") from error
-    arguments = {"random_state": seed} if name == "LMNN" else {}
-    return _behind_pca(kind(n_components=r, **arguments), training, seed)
+def _discriminants(r: int, training: Training, seed: int) -> list[Any]:
+    return [LinearDiscriminantAnalysis(n_components=min(r, training.n_classes - 1))]
 
 
-def _umap(r: int, training: Training, seed: int) -> Any:
+def _shrunken(r: int, training: Training, seed: int) -> list[Any]:
+    """Discriminants of the samples' span, whose rotation shrinkage ignores."""
+    return [make_pipeline(PCA(svd_solver="full"), each) for each in _shrinkages(r, training)]
+
+
+def _shrinkages(r: int, training: Training) -> list[Any]:
+    size = min(r, training.n_classes - 1)
+    return [
+        LinearDiscriminantAnalysis(
+            solver="eigen",
+            n_components=size,
+            **(
+                {"covariance_estimator": LedoitWolf()}
+                if share == "Ledoit-Wolf"
+                else {"shrinkage": share}
+            ),
+        )
+        for share in SHRINKAGE
+    ]
+
+
+def _sparse(r: int, training: Training, seed: int) -> list[Any]:
+    """Shrunken discriminants of the features with the largest F statistics."""
+    size = min(r, training.n_classes - 1)
+    numbers = [k for k in SELECTED if size <= k < training.X.shape[1]] + ["all"]
+    models = product(numbers, _shrinkages(r, training)[:2])
+    return [
+        make_pipeline(SelectKBest(k=k), PCA(svd_solver="full"), discriminants)
+        for k, discriminants in models
+    ]
+
+
+def _kernel_discriminants(r: int, training: Training, seed: int) -> list[Any]:
+    """Shrunken discriminants of all components of kernel PCA."""
+    size = min(r, training.n_classes - 1)
+    return [
+        make_pipeline(
+            UnitSize(),
+            KernelPCA(kernel="rbf", gamma=1.0 / width**2, remove_zero_eig=True),
+            LinearDiscriminantAnalysis(solver="eigen", n_components=size, shrinkage=shrinkage),
+        )
+        for width, shrinkage in product(WIDTHS, (1e-3, 0.1))
+    ]
+
+
+def _metric(model: Any, training: Training, seed: int) -> list[Any]:
+    size = min(N_PRINCIPAL, *training.X.shape)
+    return [make_pipeline(PCA(size, random_state=seed), model)]
+
+
+def _nca(r: int, training: Training, seed: int) -> list[Any]:
+    model = NeighborhoodComponentsAnalysis(r, max_iter=50, random_state=seed)
+    return _metric(model, training, seed)
+
+
+def _lmnn(r: int, training: Training, seed: int) -> list[Any]:
+    return _metric(LMNN(r), training, seed)
+
+
+def _lfda(r: int, training: Training, seed: int) -> list[Any]:
+    models = (LFDA(r, shrinkage=shrinkage) for shrinkage in (0.01, 0.1, 0.5))
+    return [make_pipeline(PCA(svd_solver="full"), model) for model in models]
+
+
+def _umap(r: int, training: Training, seed: int) -> list[Any]:
     if find_spec("umap") is None:
         raise ImpossibleError("umap-learn is not installed")
-    try:
-        umap = import_module("umap")
-    except ImportError as error:
-        raise ImpossibleError(f"umap-learn does not import: {error}") from error
-    return umap.UMAP(n_components=r, random_state=seed, n_jobs=1)
+    kind = import_module("umap").UMAP
+    # Neighbours for samples of ten classes; more of them made no difference (seeds 200 and 201).
+    return [kind(n_components=r, n_neighbors=10, random_state=seed, n_jobs=1)]
 
 
-REDUCERS: dict[str, Reducer] = {
-    "PCA": lambda r, training, seed: PCA(r, random_state=seed),
-    "factor analysis": lambda r, training, seed: FactorAnalysis(r, random_state=seed),
-    "kernel PCA": lambda r, training, seed: GaussianKernelPCA(
-        r, kernel="rbf", eigen_solver="dense"
-    ),
-    "LDA": _discriminant,
-    "shrinkage LDA": partial(_discriminant, solver="eigen", shrinkage="auto"),
-    "PLS-DA": lambda r, training, seed: PLSScores(r, scale=False),
+CANDIDATES: dict[str, Candidates] = {
+    "PCA": _principal,
+    "factor analysis": _factors,
+    "PLS-DA": _least_squares,
+    "LDA": _discriminants,
+    "shrinkage LDA": _shrunken,
+    "sparse LDA": _sparse,
+    "kernel LDA": _kernel_discriminants,
+    "LFDA": _lfda,
     "NCA": _nca,
-    "LFDA": partial(_metric_learner, "LFDA"),
-    "LMNN": partial(_metric_learner, "LMNN"),
+    "LMNN": _lmnn,
     "supervised UMAP": _umap,
 }
-LIBRARIES = {
-    "LFDA": ("metric-learn",),
-    "LMNN": ("metric-learn",),
-    "supervised UMAP": ("umap-learn", "pynndescent"),
-}
+# Of methods whose fit takes seconds: folds by which settings are chosen.
+FEW_FOLDS = {"supervised UMAP": 2, "LMNN": 3, "NCA": 3}
+LIBRARIES = {"supervised UMAP": ("umap-learn", "pynndescent")}
 
 
-def fit(training: Training, n_components: int, seed: int, *, name: str, readout: Readout) -> Fitted:
-    """Scale, reduce, classify.
+def _candidates(name: str, r: int, training: Training, seed: int, *, tuned: bool) -> list[Any]:
+    """Scaling and projection, one for each setting, without those that ask for too much."""
+    n_samples, n_features = training.X.shape
+    r = min(r, n_features, n_samples - 1)
+    models = CANDIDATES[name](r, training, seed)
+    scaled = scalers(training)[: None if tuned and name not in FEW_FOLDS else 1]
+    return [make_pipeline(clone(scaler), model) for scaler, model in product(scaled, models)]
+
+
+def fit(training: Training, n_components: int, seed: int, *, name: str) -> Fitted:
+    """Choose scaling, projection and penalty, then fit them to all training samples."""
+    y, k = training.y, training.n_classes
+    candidates = _candidates(name, n_components, training, seed, tuned=True)
+    folds = inner_folds(y, seed, FEW_FOLDS.get(name))
+    losses = np.zeros((len(candidates), len(PENALTIES)))
+    for train, test in folds.split(training.X, y) if folds else ():
+        part = replace(training, X=training.X[train], y=y[train])
+        for number, model in enumerate(_candidates(name, n_components, part, seed, tuned=True)):
+            reducer = model.fit(part.X, part.y)
+            Z, Z_test = reducer.transform(part.X), reducer.transform(training.X[test])
+            for column, penalty in enumerate(PENALTIES):
+                predicted = _logistic(Z, part.y, penalty).predict_proba(Z_test)
+                index = np.searchsorted(np.unique(part.y), y[test])
+                losses[number, column] += log_losses(predicted, index).sum()
+    best, column = np.unravel_index(losses.argmin(), losses.shape)
+    penalty = PENALTIES[column] if losses.any() else 1.0
+    reducer = candidates[best].fit(training.X, y)
+    model = _logistic(reducer.transform(training.X), y, penalty)
+    return Fitted(
+        predict=lambda new: spread(model.predict_proba(reducer.transform(new)), model.classes_, k),
+        transform=reducer.transform,
+        record={"setting": int(best), "C": penalty},
+    )
+
+
+def _logistic(Z: np.ndarray, y: np.ndarray, penalty: float) -> Any:
+    return make_pipeline(StandardScaler(), LogisticRegression(C=penalty, max_iter=2000)).fit(Z, y)
+
+
+def fit_untuned(
+    training: Training,
+    n_components: int,
+    seed: int,
+    *,
+    name: str,
+    readout: Callable[[np.ndarray, np.ndarray, int], Reader],
+) -> Fitted:
+    """The first setting, followed by a classifier without settings.
 
     Raises
     ------
     ImpossibleError
-        If there are fewer components, or a library fails with the installed versions.
+        If there are fewer discriminants than components.
     """
-    n_samples, n_features = training.X.shape
-    if n_components > min(n_samples - 1, n_features):
-        raise ImpossibleError(f"{n_components} components of {n_samples} x {n_features}")
-    scale = scaler_of(training)
-    scaled = replace(training, X=scale(training.X))
-
-    def reduce(part: Training) -> Any:
-        return REDUCERS[name](n_components, part, seed).fit(part.X, part.y)
-
-    try:
-        reducer = reduce(scaled)
-        Z = reducer.transform(scaled.X)
-    except (TypeError, AttributeError, ImportError) as error:
-        if name not in LIBRARIES:
-            raise
-        text = f"{LIBRARIES[name][0]} fails on this scikit-learn: {error}"
-        raise ImpossibleError(text) from error
-    read = readout(Z, training.y, training.n_classes, _folds(reduce, scaled, n_components, seed))
-
-    def transform(rows: Any) -> np.ndarray:
-        return reducer.transform(scale(rows))
-
-    return Fitted(predict=lambda new: read(transform(new)), transform=transform)
-
-
-def _folds(
-    reduce: Callable[[Training], Any], training: Training, n_components: int, seed: int
-) -> Iterator[Fold]:
-    """Yield latent coordinates of training and of held-out samples; none if too few for R."""
-    folds, y = inner_folds(training.y, seed), training.y
-    for train, test in folds.split(training.X, y) if folds else ():
-        if n_components < len(train):
-            part = replace(training, X=training.X[train], y=y[train])
-            embed = reduce(part).transform
-            yield embed(part.X), part.y, embed(training.X[test]), y[test]
-
-
-def methods(suffix: str, readout: Readout, modules: tuple[str, ...]) -> dict[str, Method]:
-    """Every projection with one classifier."""
-    return {
-        name + suffix: Method(
-            fit=partial(fit, name=name, readout=readout),
-            modules=modules,
-            libraries=LIBRARIES.get(name, ()),
-        )
-        for name in REDUCERS
-    }
+    if name.endswith("LDA") and n_components > training.n_classes - 1:
+        raise ImpossibleError(f"no more than {training.n_classes - 1} discriminants")
+    (model, *_) = _candidates(name, n_components, training, seed, tuned=False)
+    reducer = model.fit(training.X, training.y)
+    read = readout(reducer.transform(training.X), training.y, training.n_classes)
+    return Fitted(
+        predict=lambda new: read(reducer.transform(new)),
+        transform=reducer.transform,
+    )
 
 
 HERE = ("benchmarks.methods.projections",)
-METHODS = methods("", logistic, HERE) | methods(" + k-NN", neighbours, HERE)
+METHODS = {
+    name: Method(fit=partial(fit, name=name), modules=HERE, libraries=LIBRARIES.get(name, ()))
+    for name in CANDIDATES
+}
+METHODS |= {
+    f"{name} + k-NN": Method(
+        fit=partial(fit_untuned, name=name, readout=neighbours),
+        modules=HERE,
+        libraries=LIBRARIES.get(name, ()),
+    )
+    for name in CANDIDATES
+}

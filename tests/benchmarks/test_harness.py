@@ -1,4 +1,4 @@
-"""The programme behind ``docs/benchmarks.md``: lines, keys, scores, tables, pictures."""
+"""The programme behind the pages of benchmarks: lines, keys, scores, tables, pictures."""
 
 import json
 
@@ -18,10 +18,10 @@ from benchmarks import (
     rows,
     speed,
 )
-from benchmarks.methods import METHODS, readouts
-from benchmarks.protocols import PROTOCOLS, REPORTING_SEEDS, TABLE_SEEDS, TUNING_SEEDS
+from benchmarks.methods import METHODS
+from benchmarks.protocols import PROTOCOLS, REPORTING_SEEDS, TUNING_SEEDS
 from benchmarks.scores import mean_average_precision
-from benchmarks.tables import TABLES, Table, Task
+from benchmarks.tables import TABLES, Task
 
 WINE = Task(source="wine", scheme="per class", sizes=(10,), n_components=2)
 
@@ -30,8 +30,6 @@ WINE = Task(source="wine", scheme="per class", sizes=(10,), n_components=2)
 def test_a_table_asks_for_what_is_there(name):
     table = TABLES[name]
     assert set(table.methods) <= set(METHODS)
-    assert set(table.ours) <= set(table.methods)
-    assert set(table.drawn) <= set(table.methods)
     assert len(set(table.tasks)) == len(table.tasks)
     for task in table.tasks:
         assert task.scheme in PROTOCOLS
@@ -42,32 +40,14 @@ def test_a_table_asks_for_what_is_there(name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_have_seeds_by_which_nothing_is_tuned(name):
-    seeds = set(range(*TABLES[name].seeds))
-    assert seeds <= set(TABLE_SEEDS) or seeds <= set(REPORTING_SEEDS)
+    assert set(range(*TABLES[name].seeds)) <= set(REPORTING_SEEDS)
 
 
 def test_roles_of_seeds_do_not_overlap():
-    assert not set(TUNING_SEEDS) & {*REPORTING_SEEDS, *TABLE_SEEDS}
-    stored = accuracy.read(accuracy.RESULTS.parents[1] / "lines.jsonl.gz")
-    assert not set(TUNING_SEEDS) & {line["key"]["seed"] for line in stored}
-
-
-def test_tuning_seeds_are_not_written_to_the_page(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["report", "--write", "--seeds", "200:203"])
-    with pytest.raises(SystemExit):
-        report.main()
-    assert "tuning seeds are not reported" in capsys.readouterr().err
-
-
-def test_readout_has_the_penalty_of_the_lowest_loss_in_folds():
-    rng = np.random.default_rng(0)
-    y = np.arange(80) % 2
-    Z = rng.standard_normal((80, 2)) + y[:, None]
-    right = (Z[:40], y[:40], Z[40:], y[40:])
-    wrong = (Z[:40], y[:40], Z[40:], 1 - y[40:])
-    sure, unsure = (readouts.logistic(Z, y, 2, [fold])(Z) for fold in (right, wrong))
-    assert abs(unsure - 0.5).max() < 0.1
-    assert abs(sure - 0.5).max() > 0.4
+    assert not set(TUNING_SEEDS) & set(REPORTING_SEEDS)
+    stored = {line["key"]["seed"] for line in accuracy.read(report.LINES)}
+    assert stored
+    assert stored <= set(REPORTING_SEEDS)
 
 
 def test_a_set_that_could_not_be_had_says_so():
@@ -85,9 +65,9 @@ def test_rows_are_either_for_training_or_for_the_test():
 
 def test_a_run_resumes_after_a_line_that_was_cut_off(tmp_path):
     path = tmp_path / "lines.jsonl"
-    wanted = (["few-samples"], range(1), ["PCA"], path)
+    wanted = (["engines"], range(300, 301), ["full LDA"], path)
     jobs = accuracy.missing(*wanted)
-    assert len(jobs) == len(TABLES["few-samples"].tasks)
+    assert len(jobs) == len(TABLES["engines"].tasks)
     accuracy.run(jobs, path)
     assert accuracy.missing(*wanted) == []
     path.write_text(path.read_text()[:-40])
@@ -107,17 +87,9 @@ def test_a_fit_that_raises_is_a_line_that_says_so(tmp_path, monkeypatch):
     assert line["result"] == {"failed": "RuntimeError: out of luck"}
 
 
-def test_lines_without_a_digest_of_the_data_are_still_read():
-    """As written before there was one."""
-    key = accuracy.key(WINE, "PCA", 0)
-    del key["data"]
-    (row,) = rows.newest([{"key": key, "result": {"accuracy": 0.5, "seconds": 1.0}}])
-    assert row == {"task": WINE, "method": "PCA", "seed": 0, "accuracy": 0.5, "seconds": 1.0}
-
-
 def test_a_method_that_does_not_exist_somewhere_says_why():
     task = Task(source="breast cancer", scheme="halves", sizes=(), n_components=2)
-    assert accuracy.evaluate(task, "LDA", 0) == {"skipped": "no more than 1 discriminants"}
+    assert accuracy.evaluate(task, "LDA + k-NN", 300) == {"skipped": "no more than 1 discriminants"}
 
 
 def test_a_result_has_scores_and_costs():
@@ -128,12 +100,12 @@ def test_a_result_has_scores_and_costs():
 
 
 def test_one_fit_serves_all_components_of_a_method_that_sees_all_features(tmp_path):
-    table = TABLES["few-samples"]
-    jobs = accuracy.missing(["few-samples"], range(1), ["full LDA"], tmp_path / "none")
-    assert len(jobs) == len({(task.source, task.sizes) for task in table.tasks}) == 4
-    key = {**accuracy.key(WINE, "full LDA", 0), "n_components": 5}
+    jobs = accuracy.missing(["people"], range(300, 301), ["naive Bayes"], tmp_path / "none")
+    available = {task.source for task in TABLES["people"].tasks if not task.why_not}
+    assert sorted(task.source for task, _, _ in jobs) == sorted(available)
+    key = {**accuracy.key(WINE, "naive Bayes", 0), "n_components": 5}
     found = rows.newest([{"key": key, "result": {"accuracy": 0.5}}])
-    assert rows.of(found, WINE, "full LDA") == found
+    assert rows.of(found, WINE, "naive Bayes") == found
 
 
 def test_comments_and_docstrings_are_no_part_of_the_code(tmp_path, monkeypatch):
@@ -171,17 +143,15 @@ def test_the_interval_of_paired_differences_is_that_of_a_t_test():
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
 
 
-def test_the_critical_difference_is_that_of_demsar():
-    """Demsar (2006), Section 3.2.2: four classifiers on 14 sets, q = 2.569, hence 1.25."""
-    losses = np.random.default_rng(0).standard_normal((14, 4))
-    found = comparison.rank(losses)
-    assert found.critical == pytest.approx(2.569 * np.sqrt(4 * 5 / (6 * 14)), rel=1e-3)
-    assert found.average.sum() == pytest.approx(10.0)
-
-
-def test_bars_join_what_the_test_does_not_tell_apart():
-    assert comparison.cliques(np.array([3.4, 1.0, 1.5, 3.0]), 1.0) == [(1.0, 1.5), (3.0, 3.4)]
-    assert comparison.cliques(np.array([1.0, 2.0]), 0.5) == []
+def test_mean_ranks_and_their_intervals():
+    """Method 0 is always first; ties share a rank; sets are resampled with all of their tasks."""
+    losses = np.array([[0.1, 0.2, 0.3], [0.1, 0.4, 0.3], [0.1, 0.2, 0.2]])
+    first, second, third = comparison.mean_ranks(losses)
+    assert (first.mean, first.low, first.high) == (1.0, 1.0, 1.0)
+    assert second.mean == third.mean == 2.5
+    assert 2.0 <= second.low < second.mean < second.high <= 3.0
+    twice = comparison.mean_ranks(np.stack([losses, losses], axis=1))
+    assert twice == [first, second, third]
 
 
 @pytest.mark.skipif(not memory.reset_peak(), reason="the system keeps no such mark")
@@ -192,58 +162,6 @@ def test_the_peak_of_memory_can_be_forgotten():
     del filled
     memory.reset_peak()
     assert memory.peak() < peak - 50.0
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """A table of three methods on two sets, with results that are made up."""
-    tasks = (WINE, Task(source="wine", scheme="per class", sizes=(10,), n_components=3))
-    table = Table(
-        tasks=tasks,
-        methods=("default", "PCA", "NCA"),
-        ours=("default",),
-        curve="n_components",
-        ranks="log_loss",
-        seeds=(0, 3),
-    )
-    monkeypatch.setitem(TABLES, "small", table)
-    rng = np.random.default_rng(0)
-    return [
-        {"task": task, "method": method, "seed": seed}
-        | dict.fromkeys(("brier", "ece", "log_loss", "map"), 0.3 + index + 0.01 * rng.random())
-        | {"accuracy": 0.9 - 0.1 * index, "fit_seconds": 0.1, "predict_seconds": 0.1, "mib": None}
-        for task in tasks
-        for index, method in enumerate(table.methods)
-        for seed in range(3)
-    ]
-
-
-def test_a_report_has_tables_and_pictures(small, tmp_path, monkeypatch):
-    assert rows.lacking(TABLES["small"], small, range(3)) == 0
-    assert rows.lacking(TABLES["small"], small[1:], range(3)) == 1
-    monkeypatch.delenv("BSDR_MODELS_DATA", raising=False)  # sets that are not here count as well
-    assert rows.lacking(TABLES["ard"], [], range(3)) == 3 * len(TABLES["ard"].methods)
-    text = report.text("small", small)
-    assert "| default | 90.0 ± 0.0 | 90.0 ± 0.0 |" in text
-    shown = report.draw("small", small, tmp_path)
-    assert len(shown) == len(list(tmp_path.glob("*.png"))) == 2
-    assert all(0 < path.stat().st_size < 60_000 for path in tmp_path.glob("*.png"))
-
-
-def test_differences_are_told_with_their_interval(small, monkeypatch):
-    monkeypatch.setitem(TABLES, "plain", Table(**{**_fields(TABLES["small"]), "curve": ""}))
-    assert "+10.0 [+10.0, +10.0], 3/3" in report.text("plain", small)
-
-
-def _fields(table):
-    return {name: getattr(table, name) for name in Table.__dataclass_fields__}
-
-
-def test_every_table_has_its_place_on_the_page():
-    page = report.PAGE.read_text()
-    for name in TABLES:
-        assert f"<!-- {name}: begin -->" in page
-        assert f"<!-- {name}: end -->" in page
 
 
 def test_what_became_slower_is_marked():
@@ -268,31 +186,18 @@ def test_speed_keeps_times_and_holds_new_ones_against_them(tmp_path, monkeypatch
 
 def test_speed_writes_between_the_marks_of_a_part(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
-    limits = "<!-- bars: begin -->\nold\n<!-- bars: end -->\n"
-    page.write_text(f"before\n<!-- waits: begin -->\nold\n<!-- waits: end -->\nafter\n{limits}")
+    page.write_text("before\n<!-- waits: begin -->\nold\n<!-- waits: end -->\nafter\n")
     monkeypatch.setattr(speed, "PAGE", page)
     monkeypatch.setattr(speed, "PARTS", {"waits": lambda folder: "new"})
-    monkeypatch.setattr(speed.bars, "report", lambda page: "all limits")
     monkeypatch.setattr("sys.argv", ["speed", "--only", "waits", "--write"])
     speed.main()
     text = page.read_text()
     assert text.startswith("before\n<!-- waits: begin -->\n")
     assert "new\n<!-- waits: end -->\nafter" in text
-    assert "all limits\n<!-- bars: end -->" in text
     assert "old" not in text
-    assert all(f"<!-- {name}: end -->" in report.PAGE.read_text() for name in speed.PARTS)
 
 
-def test_report_leaves_a_table_with_gaps_as_it_is(small, tmp_path, monkeypatch, capsys):
-    page = tmp_path / "page.md"
-    page.write_text("<!-- small: begin -->\nold\n<!-- small: end -->\n")
-    monkeypatch.setattr(report, "read", lambda path: [])
-    argv = ["report", "--table", "small", "--page", str(page), "--write"]
-    monkeypatch.setattr("sys.argv", argv)
-    report.main()
-    assert "left as it is, 18 fits are missing" in capsys.readouterr().out
-    assert "old" in page.read_text()
-    monkeypatch.setattr(report, "newest", lambda lines, seeds: small)
-    report.main()
-    assert "Seeds 0 to 2: 3 splits." in page.read_text()
-    assert (tmp_path / "benchmarks" / "small-ranks.png").exists()
+def test_every_part_of_speed_has_its_place_on_a_page():
+    pages = speed.PAGE.read_text() + speed.FLOORS_PAGE.read_text()
+    absent = [name for name in speed.PARTS if f"<!-- {name}: end -->" not in pages]
+    assert not absent

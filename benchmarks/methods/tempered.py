@@ -1,0 +1,217 @@
+"""Classifiers by class scores, with a temperature fitted to held-out scores for probabilities.
+
+Scaling and settings are chosen by the log loss of five folds, each at its best temperature.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, softmax
+from sklearn.cross_decomposition import PLSRegression
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.neighbors import NearestCentroid
+from sklearn.svm import SVC, LinearSVC
+
+from benchmarks.methods.base import Fitted, Method, UnitSize, scalers, spread
+from benchmarks.protocols import Training
+from bsdr_models.bm2pca import selection
+from bsdr_models.bm2pca.label_free.within_class_metric import Spectrum
+from bsdr_models.numerics.folds import assign_folds, sample_keys
+
+COSTS = (0.1, 1.0, 10.0, 100.0)
+# Gaussian kernels of samples of mean square length one, and costs for them.
+GAMMAS, KERNEL_COSTS = (0.03, 0.1, 0.3, 1.0), (1.0, 10.0, 100.0)
+# Thresholds of shrunken centroids, in standard errors; shares of features tried at a split.
+THRESHOLDS, SHARES = (None, 0.5, 1.0, 2.0, 4.0), ("sqrt", 0.1)
+N_TREES = 100
+
+# Machine with fixed settings: training samples, classes, new samples -> scores (M, K) or (M,).
+Machine = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+# Training samples, classes, new samples, size -> latent coordinates of both.
+Reduction = Callable[[np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+# Number of components -> one machine for each setting.
+Settings = Callable[[int], list[Machine]]
+
+
+def fit(
+    training: Training, n_components: int, seed: int, *, settings: Settings, rotated: bool = True
+) -> Fitted:
+    """Choose a scaling and a setting, then fit their machine to all training samples.
+
+    Machines to which a rotation of the features makes no difference get coordinates of the
+    samples' span; to the others the scale makes none.
+    """
+    classes, y = np.unique(training.y, return_inverse=True)
+    encoded = signs(y)
+    scalings = scalers(training)[: None if rotated else 1]
+    prepared = [_Prepared(scaler, training.X, encoded, rotated) for scaler in scalings]
+    choices = list(product(prepared, settings(n_components)))
+    fold = assign_folds(y, sample_keys(prepared[0].samples), n_folds=selection.N_FOLDS)
+
+    def scorer(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+        parts = ((each.samples, machine) for each, machine in choices)
+        return np.stack([_column(machine(A[train], y[train], A[test])) for A, machine in parts])
+
+    chosen = selection.select(scorer, encoded, fold, sizes=(encoded.shape[1],))
+    best, temperature = (0, 1.0) if chosen is None else (chosen.best, chosen.temperature)
+    data, machine = choices[best]
+
+    def predict(new: Any) -> np.ndarray:
+        scores = _column(machine(data.samples, y, data.transform(new))) / temperature
+        if scores.shape[1] == 1:
+            found = np.column_stack([expit(-scores), expit(scores)])
+        else:
+            found = softmax(scores, axis=1)
+        return spread(found, classes, training.n_classes)
+
+    return Fitted(predict=predict, record={"setting": best, "temperature_": temperature})
+
+
+class _Prepared:
+    """Scaled training samples, and the same transformation of new ones."""
+
+    def __init__(self, scaler: Any, X: Any, encoded: np.ndarray, rotated: bool) -> None:
+        if hasattr(X, "tocsr"):  # counts of words: the protocol has scaled them
+            transform = Spectrum.fit(X, encoded).metric(np.inf)
+            self.samples, self.transform = transform.A, transform.transform
+            return
+        scaler = scaler.fit(X)
+        scaled = UnitSize().fit_transform(scaler.transform(X))
+        size = UnitSize().fit(scaler.transform(X))
+        self.samples = scaled
+        rotation = np.eye(X.shape[1])
+        if rotated and X.shape[1] > len(X):
+            rotation = np.linalg.svd(scaled, full_matrices=False)[2].T
+            self.samples = scaled @ rotation
+        self.transform = lambda new: size.transform(scaler.transform(new)) @ rotation
+
+
+def signs(y: np.ndarray) -> np.ndarray:
+    """Targets in {-1, 1}, (N, K), a single column for two classes."""
+    k = int(y.max()) + 1
+    return (2.0 * y - 1.0)[:, None] if k == 2 else 2.0 * np.eye(k)[y] - 1.0
+
+
+def _column(scores: np.ndarray) -> np.ndarray:
+    return scores[:, None] if scores.ndim == 1 else scores
+
+
+def _svm(rows: np.ndarray, y: np.ndarray, new: np.ndarray, *, cost: float) -> np.ndarray:
+    model = LinearSVC(C=cost, dual=False, max_iter=5000).fit(rows, y)
+    return model.decision_function(new)
+
+
+def _gaussian(
+    rows: np.ndarray, y: np.ndarray, new: np.ndarray, *, cost: float, gamma: float
+) -> np.ndarray:
+    """One machine for each class against the others; a single one of two classes."""
+    columns = [
+        SVC(C=cost, gamma=gamma).fit(rows, sign).decision_function(new) for sign in signs(y).T
+    ]
+    return np.stack(columns, axis=1)
+
+
+def _centroids(
+    rows: np.ndarray, y: np.ndarray, new: np.ndarray, *, threshold: float | None
+) -> np.ndarray:
+    model = NearestCentroid(shrink_threshold=threshold).fit(rows, y)
+    return _log_odds(model.predict_log_proba(new))
+
+
+def _forest(rows: np.ndarray, y: np.ndarray, new: np.ndarray, *, share: Any) -> np.ndarray:
+    model = RandomForestClassifier(N_TREES, max_features=share, random_state=0).fit(rows, y)
+    probability = model.predict_proba(new)
+    smoothed = (N_TREES * probability + 1.0 / len(model.classes_)) / (N_TREES + 1.0)
+    return _log_odds(np.log(smoothed))
+
+
+def _log_odds(log_probability: np.ndarray) -> np.ndarray:
+    """Of the second of two classes; unchanged for more."""
+    two = log_probability.shape[1] == 2
+    return log_probability[:, 1] - log_probability[:, 0] if two else log_probability
+
+
+def _reduced(
+    rows: np.ndarray,
+    y: np.ndarray,
+    new: np.ndarray,
+    *,
+    reduce: Reduction,
+    size: int,
+    cost: float,
+) -> np.ndarray:
+    Z, Z_new = reduce(rows, y, new, min(size, *rows.shape))
+    length = np.sqrt(np.mean(np.sum(Z**2, axis=1)))
+    return _svm(Z / length, y, Z_new / length, cost=cost)
+
+
+def _principal(
+    rows: np.ndarray, y: np.ndarray, new: np.ndarray, size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    model = PCA(size, svd_solver="full").fit(rows)
+    return model.transform(rows), model.transform(new)
+
+
+def _least_squares(
+    rows: np.ndarray, y: np.ndarray, new: np.ndarray, size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    model = PLSRegression(size, scale=False).fit(rows, np.eye(int(y.max()) + 1)[y])
+    return model.transform(rows), model.transform(new)
+
+
+def _discriminants(
+    rows: np.ndarray, y: np.ndarray, new: np.ndarray, size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """As many as there are, if fewer than asked for."""
+    model = LinearDiscriminantAnalysis(n_components=min(size, int(y.max()))).fit(rows, y)
+    return model.transform(rows), model.transform(new)
+
+
+def plain(r: int) -> list[Machine]:
+    """One for each cost."""
+    return [partial(_svm, cost=cost) for cost in COSTS]
+
+
+def gaussian(r: int) -> list[Machine]:
+    """One for each cost and width."""
+    grid = product(KERNEL_COSTS, GAMMAS)
+    return [partial(_gaussian, cost=cost, gamma=gamma) for cost, gamma in grid]
+
+
+def centroids(r: int) -> list[Machine]:
+    """One for each threshold."""
+    return [partial(_centroids, threshold=threshold) for threshold in THRESHOLDS]
+
+
+def forests(r: int) -> list[Machine]:
+    """One for each share of the features."""
+    return [partial(_forest, share=share) for share in SHARES]
+
+
+def reduced(r: int, *, reduce: Reduction) -> list[Machine]:
+    """One for each cost, on R components."""
+    return [partial(_reduced, reduce=reduce, size=r, cost=c) for c in COSTS]
+
+
+_FITS: dict[str, Any] = {
+    "linear SVM": partial(fit, settings=plain),
+    "RBF support vectors": partial(fit, settings=gaussian),
+    "nearest shrunken centroids": partial(fit, settings=centroids, rotated=False),
+    "random forest": partial(fit, settings=forests, rotated=False),
+    "PCA + SVM": partial(fit, settings=partial(reduced, reduce=_principal)),
+    "PLS + SVM": partial(fit, settings=partial(reduced, reduce=_least_squares)),
+    "LDA + SVM": partial(fit, settings=partial(reduced, reduce=_discriminants)),
+}
+METHODS = {
+    name: Method(
+        fit=each,
+        modules=("benchmarks.methods.tempered",),
+        full=not name.endswith("+ SVM"),
+    )
+    for name, each in _FITS.items()
+}
