@@ -85,6 +85,10 @@ def align_draws(
         non-negative variable would be rotated, or ``"affine"`` lacks weights, has more components
         than loadings or weights have other entries, or loadings of dependent components.
 
+    See Also
+    --------
+    diagnose : convergence of quantities that need no alignment.
+
     Notes
     -----
     The common order, signs and rotation of all draws remain arbitrary. Signed permutations keep the

@@ -63,6 +63,20 @@ class Comparison:
         The models compared, not fitted: ``found.models[found.recommended].fit(X, y)``.
     prob : float
         Probability of the intervals.
+
+    See Also
+    --------
+    compare_models : makes one.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.dummy import DummyClassifier
+    >>> from bsdr_models import compare_models
+    >>> models = {"dummy": DummyClassifier()}
+    >>> found = compare_models(*load_iris(return_X_y=True), models=models, progressbar=False)
+    >>> found.table.shape[0] > 0
+    True
     """
 
     table: pd.DataFrame
@@ -159,6 +173,11 @@ def compare_models(
     -----
     UserWarning
         If a model fails; the others are compared.
+
+    See Also
+    --------
+    bsdr_models.plots.plot_comparison : the plot of a comparison.
+    cross_validated_map : the map of one model.
 
     Notes
     -----

@@ -103,6 +103,11 @@ def cross_validated_map(
         If y does not hold classes, the splits do not hold out every sample once, a class is absent
         from a training set, or the models differ in their number of components.
 
+    See Also
+    --------
+    bsdr_models.plots.plot_map : draws the map.
+    compare_models : held-out scores of several models.
+
     Notes
     -----
     Whether the classes separate at all is tested by scikit-learn's ``permutation_test_score`` with

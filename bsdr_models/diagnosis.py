@@ -92,6 +92,10 @@ def diagnose(
         If the group or a quantity is missing, no quantity is known to be identified, or the engine
         is unknown.
 
+    See Also
+    --------
+    align_draws : makes the R-hat of components meaningful.
+
     Notes
     -----
     Loadings of this package's models are aligned first (:func:`~bsdr_models.align_draws`), unless

@@ -103,7 +103,7 @@ class HeldOutScore:
 
 
 def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
-    """Evidence that the targets do not depend on the features, in words; None if there is none.
+    """Say in words that the targets seem not to depend on the features; None if they do.
 
     A log Bayes factor counts more than the gain in held-out log score, since it is based on all
     samples.
@@ -112,6 +112,16 @@ def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
     ----------
     attrs : mapping
         ``log_bayes_factor``; ``held_out_gain`` and ``held_out_gain_se``. Absent or NaN if unknown.
+
+    See Also
+    --------
+    compare_models : held-out scores beside those of no features.
+
+    Examples
+    --------
+    >>> from bsdr_models.metrics import lack_of_signal
+    >>> lack_of_signal({"log_bayes_factor": -1.0})
+    'the Bayes factor against the model without features is 0.37'
     """
     log_factor = attrs.get("log_bayes_factor", np.nan)
     if not np.isnan(log_factor):
@@ -148,6 +158,17 @@ def expected_calibration_error(
     -------
     float
         Between 0 and 1.
+
+    See Also
+    --------
+    brier_scores, log_losses : scores of single samples.
+    bsdr_models.plots.plot_reliability : the plot, with intervals.
+
+    Examples
+    --------
+    >>> from bsdr_models.metrics import expected_calibration_error
+    >>> round(expected_calibration_error([[0.8, 0.2], [0.6, 0.4]], [0, 1]), 2)
+    0.4
     """
     confidence, right, bins = _most_probable(np.asarray(probability), np.asarray(y_index), n_bins)
     gap = np.bincount(bins, weights=confidence - right, minlength=n_bins)
@@ -158,6 +179,17 @@ def log_losses(probability: FloatArray, y_index: IntArray) -> FloatArray:
     """Log loss of each sample, (N,), in nats.
 
     As in scikit-learn's ``log_loss``, their mean, zero probabilities become the machine epsilon.
+
+    See Also
+    --------
+    brier_scores : the quadratic score.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bsdr_models.metrics import log_losses
+    >>> log_losses(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([0, 0])).round(2).tolist()
+    [0.69, -0.0]
     """
     given = probability[np.arange(len(y_index)), y_index]
     return -np.log(np.maximum(given, np.finfo(np.float64).eps))
@@ -167,6 +199,17 @@ def brier_scores(probability: FloatArray, y_index: IntArray) -> FloatArray:
     """Squared distance of the probabilities of each sample from its one-hot class, (N,).
 
     Halved for two classes, as in scikit-learn's ``brier_score_loss``, their mean.
+
+    See Also
+    --------
+    log_losses : the logarithmic score.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bsdr_models.metrics import brier_scores
+    >>> brier_scores(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([0, 0])).tolist()
+    [0.25, 0.0]
     """
     k = probability.shape[1]
     square = np.sum((probability - np.eye(k)[y_index]) ** 2, axis=1)

@@ -63,6 +63,10 @@ class Sampling(Options):
     ValueError
         If a number is not a positive integer.
 
+    See Also
+    --------
+    BSDROptimization, BM2PCAOptimization, DGPLVMOptimization : settings of optimisers.
+
     Examples
     --------
     >>> from bsdr_models import BSDRClassifier, Sampling

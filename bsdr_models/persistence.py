@@ -62,6 +62,25 @@ DGPLVMClassifier
     ValueError
         If it is not a saved estimator, is truncated or damaged, holds objects of other packages, or
         was written by a version with other attributes or classes.
+
+    See Also
+    --------
+    BSDRClassifier.save : writes the file; so do all estimators.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from sklearn.datasets import load_iris
+    >>> import bsdr_models
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = bsdr_models.BM2PCAClassifier(2, random_state=0).fit(X, y)
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "iris.skops"
+    ...     model.save(path)
+    ...     again = bsdr_models.load(path)
+    >>> bool((again.predict(X) == model.predict(X)).all())
+    True
     """
     path = Path(path)
     _check_regular(path)

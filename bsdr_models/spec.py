@@ -16,6 +16,16 @@ class Variable:
         Distribution or formula, in plain text.
     description
         One line for a reader who has not read the paper.
+
+    See Also
+    --------
+    ModelSpec : the model.
+
+    Examples
+    --------
+    >>> from bsdr_models.bsdr import SPEC
+    >>> len(SPEC.variables) > 0
+    True
     """
 
     dims: tuple[str, ...]
@@ -42,6 +52,16 @@ class ModelSpec:
         Available inference methods.
     is_generative
         Whether targets can be drawn from the model.
+
+    See Also
+    --------
+    Variable : one of its variables.
+
+    Examples
+    --------
+    >>> from bsdr_models.bsdr import SPEC
+    >>> SPEC.name
+    'bsdr'
     """
 
     name: str

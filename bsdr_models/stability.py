@@ -92,6 +92,10 @@ def feature_stability(
         If an argument is out of range, a class has too few samples to be in every part, the model
         has neither coefficients nor slopes, or refits have other features.
 
+    See Also
+    --------
+    bsdr_models.plots.plot_features : shows effects and stability.
+
     Notes
     -----
     A bootstrap sample holds samples several times, which may then be on both sides of the

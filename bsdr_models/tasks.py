@@ -17,7 +17,7 @@ type Tasks = Sequence[tuple[Any, np.ndarray]]
 
 
 def select_task(tree: xr.DataTree, task: Hashable) -> xr.DataTree:
-    """Tree of one of several tasks, for plots and tables of a single one.
+    """Return the tree of one of several tasks, for plots and tables of a single one.
 
     Parameters
     ----------
@@ -36,6 +36,10 @@ def select_task(tree: xr.DataTree, task: Hashable) -> xr.DataTree:
     ------
     ValueError
         If the tree is not of several tasks, or has no such task.
+
+    See Also
+    --------
+    BM2PCAClassifier : learns several tasks.
 
     Examples
     --------

@@ -32,7 +32,9 @@ THUMBNAILS = {
     "02_bm2pca": 6,
     "03_dgplvm": 1,
     "05_gene_expression": 3,
-    "06_kernels_and_views": 2,
+    "06_spectra": 4,
+    "07_change_the_model": 3,
+    "08_kernels_and_views": 2,
 }
 
 

@@ -32,6 +32,8 @@ PAGES = {
     "streams": "how_to/large_data",
     "few samples": "how_to/few_samples",
     "permuting": "how_to/few_samples",
+    "ellipse": "how_to/trust",
+    "trust": "how_to/trust",
     "save": "how_to/save",
     "maps": "pictures",
     "outlier": "glossary",

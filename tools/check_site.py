@@ -1,4 +1,4 @@
-"""Check that links, images and anchors of a built site exist, and that search covers all pages.
+"""Check links, images, anchors and search of a built site, and that wide parts scroll.
 
 python tools/check_site.py docs/_build/html
 """
@@ -9,23 +9,56 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+# Elements that may be wider than a narrow page, and classes of boxes that scroll sideways (by the
+# theme or docs/_static/style.css).
+WIDE = {"table", "pre", "math"}
+SCROLLING = {"pst-scrollable-table-container", "output", "cell_output", "highlight", "math"}
+EMPTY = {
+    "area",
+    "base",
+    "br",
+    "col",
+    "embed",
+    "hr",
+    "img",
+    "input",
+    "link",
+    "meta",
+    "source",
+    "wbr",
+}
+
 
 class Page(HTMLParser):
-    """Links of a page, and its anchors."""
+    """Links of a page, its anchors, and wide elements outside a box that scrolls."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.targets: list[str] = []
         self.anchors: set[str] = {""}
+        self.wide: list[str] = []
+        self.inside: list[tuple[str, set[str]]] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Collect one element."""
+        classes = set((dict(attrs).get("class") or "").split())
+        block = tag != "math" or ("display", "block") in attrs
+        if tag in WIDE and block and not any(SCROLLING & there for _, there in self.inside):
+            self.wide.append(tag)
+        if tag not in EMPTY:
+            self.inside.append((tag, classes))
         for name, value in attrs:
             if name == "id" and value:
                 self.anchors.add(value)
             elif name in ("href", "src") and value is not None:
                 self.targets.append(value)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Leave an element, and those within it that have no end of their own."""
+        tags = [name for name, _ in self.inside]
+        if tag in tags:
+            del self.inside[len(tags) - 1 - tags[::-1].index(tag) :]
 
 
 def broken(site: Path) -> list[str]:
@@ -34,6 +67,7 @@ def broken(site: Path) -> list[str]:
     pages = {path: Page(path.read_text()) for path in files}
     found = []
     for path, page in pages.items():
+        found += [f"{path.relative_to(site)}: {tag} does not scroll" for tag in page.wide]
         for target in page.targets:
             parts = urlsplit(target)
             if parts.scheme or parts.netloc:

@@ -48,7 +48,7 @@ from bsdr_models.unlabeled import known_entries
 
 
 class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
-    r"""Bayesian maximum margin principal component analysis.
+    r"""Classification by Bayesian maximum margin principal component analysis (BM2PCA).
 
     Samples are embedded in a latent space in which linear max-margin classifiers separate the
     classes; embedding and classifiers are learned jointly [1]_. By default the embedding depends
@@ -125,6 +125,12 @@ class BM2PCAClassifier(ProbabilisticClassifier, BaseBM2PCA):
         Posterior draws, bound and data, for ArviZ and :mod:`bsdr_models.plots`.
     model_ : pymc.Model
         The paper's model with one subspace on the training samples.
+
+    See Also
+    --------
+    BSDRClassifier : more than ten samples per class; a test for signal.
+    DGPLVMClassifier : a nonlinear map.
+    select_task : one of several tasks.
 
     Notes
     -----

@@ -8,7 +8,7 @@ from bsdr_models.inputs import check_number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priors:
-    """Hyper-parameters of the model; every Gamma is given by shape and **rate**, as in the paper.
+    """Hyper-parameters of BM2PCA; every Gamma is given by shape and **rate**, as in the paper.
 
     Parameters
     ----------
@@ -31,10 +31,19 @@ class Priors:
     ValueError
         If a hyper-parameter is not a positive finite number.
 
+    See Also
+    --------
+    HingeLoss, EpsilonInsensitiveLoss : the margins.
+
     References
     ----------
     .. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin
            principal component analysis. AAAI.
+
+    Examples
+    --------
+    >>> from bsdr_models import BM2PCAClassifier, BM2PCAPriors
+    >>> model = BM2PCAClassifier(priors=BM2PCAPriors(metric_scale=10.0))
     """
 
     loading_shape: float = 1e-3

@@ -95,6 +95,11 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
     model_ : pymc.Model
         The same model on the training samples.
 
+    See Also
+    --------
+    BSDRRegressor : models the targets only.
+    BM2PCAClassifier : classes.
+
     Notes
     -----
     The density of a target is normalised, so the evidence lower bound may choose C and epsilon;

@@ -74,7 +74,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HingeLoss(Options):
-    """Loss of the classes.
+    """Hinge loss of the classes in BM2PCA.
 
     Parameters
     ----------
@@ -92,6 +92,15 @@ class HingeLoss(Options):
     ------
     ValueError
         If an option is out of range.
+
+    See Also
+    --------
+    EpsilonInsensitiveLoss : real targets.
+
+    Examples
+    --------
+    >>> from bsdr_models import BM2PCAClassifier, HingeLoss
+    >>> model = BM2PCAClassifier(loss=HingeLoss(C=1.0, calibrate=False))
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {
@@ -120,7 +129,7 @@ class HingeLoss(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpsilonInsensitiveLoss(Options):
-    """Loss of real targets.
+    """Loss of real targets in BM2PCA: linear beyond an interval without loss.
 
     Parameters
     ----------
@@ -139,6 +148,15 @@ class EpsilonInsensitiveLoss(Options):
     ------
     ValueError
         If an option is out of range, or C and epsilon are to be chosen by different criteria.
+
+    See Also
+    --------
+    HingeLoss : classes.
+
+    Examples
+    --------
+    >>> from bsdr_models import BM2PCARegressor, EpsilonInsensitiveLoss
+    >>> model = BM2PCARegressor(loss=EpsilonInsensitiveLoss(C="cv", epsilon="cv"))
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {
@@ -161,7 +179,7 @@ class EpsilonInsensitiveLoss(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimization(Options):
-    """Mean field of the paper's variant, and iterations of the label-free one.
+    """Settings of mean field in the paper's variant, and of the search of the label-free one.
 
     Parameters
     ----------
@@ -181,6 +199,16 @@ class Optimization(Options):
     ------
     ValueError
         If an option is out of range.
+
+    See Also
+    --------
+    bsdr_models.Sampling : settings of samplers.
+
+    Examples
+    --------
+    >>> from bsdr_models import BM2PCAClassifier, BM2PCAOptimization
+    >>> options = BM2PCAOptimization(n_sweeps="converged")
+    >>> model = BM2PCAClassifier(variant="paper", optimization=options)
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {

@@ -158,6 +158,13 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
     model_ : pymc.Model
         The PyMC model on the training samples.
 
+    See Also
+    --------
+    BM2PCAClassifier : few samples, missing values, unlabelled samples.
+    DGPLVMClassifier : a nonlinear map.
+    cross_validated_map : a map of samples that the model has not seen.
+    bsdr_models.bsdr.build_model : the model in PyMC.
+
     Notes
     -----
     The likelihood identifies the latent space only up to an affine map. The hierarchical model
@@ -402,6 +409,11 @@ optimization, n_jobs, progressbar, random_state
         Hierarchical model: at most the number of outputs.
     y_mean_, y_scale_ : ndarray of shape (n_outputs,)
         Centre and scale of the outputs; other attributes as for :class:`BSDRClassifier`.
+
+    See Also
+    --------
+    BM2PCARegressor : models the features too, and takes missing values.
+    bsdr_models.bsdr.build_model : the model in PyMC.
 
     Examples
     --------

@@ -211,6 +211,11 @@ class MNPClassifier(ProbabilisticClassifier):
     model_ : pymc.Model
         The same model on the scaled training samples.
 
+    See Also
+    --------
+    BSDRClassifier : the same likelihood on a low-dimensional projection.
+    bsdr_models.bsdr.build_mnp_model : the model in PyMC.
+
     Notes
     -----
     A fit is deterministic. A sweep takes one factorisation per class, of the smaller of the number

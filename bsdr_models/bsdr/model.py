@@ -83,7 +83,7 @@ def build_model(
     views: Any = None,
     augmented: bool = False,
 ) -> pm.Model:
-    r"""Joint distribution of BSDR, with named dims, for PyMC.
+    r"""Declare the joint distribution of BSDR as a PyMC model with named dims.
 
     Parameters
     ----------
@@ -126,6 +126,11 @@ def build_model(
     ValueError
         If shapes disagree, values are not finite, or an option is not known.
 
+    See Also
+    --------
+    bsdr_models.BSDRClassifier.from_posterior : predictions from draws of the model.
+    build_mnp_model : the probit on all features.
+
     Notes
     -----
     ``pm.compute_log_likelihood`` gives :math:`\log p(y_n \mid z_n, W, b)`. Leave-one-out
@@ -137,6 +142,18 @@ def build_model(
     coordinates of other samples are in the trace. ``idata_`` of the hierarchical model holds
     functions of the sampled normals, which PyMC would draw from their prior: give
     ``freeze_vars=["projection", "weights", "bias"]``.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models.bsdr import build_model
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with build_model(scale(X), y, n_components=2) as model:
+    ...     prior = pm.sample_prior_predictive(10, random_seed=0)
+    >>> prior["prior"]["projection"].dims
+    ('chain', 'draw', 'feature', 'component')
     """
     _check_choice("variant", variant, ("hierarchical", "paper"))
     _check_choice("target", target, get_args(Target))
@@ -214,6 +231,10 @@ def build_mnp_model(
     ------
     ValueError
         If X or y are not finite, of the wrong shape or of different lengths.
+
+    See Also
+    --------
+    build_model : the same likelihood on a projection.
 
     Examples
     --------

@@ -40,7 +40,7 @@ N_FOLDS, _ENOUGH, _FOLD_PARTICLES = 5, 100, 24
 
 
 def pool(log_p: FloatArray, power: float) -> FloatArray:
-    """Pooled log probabilities, normalised over the last axis.
+    """Pool the log probabilities of posterior draws into one distribution.
 
     Parameters
     ----------
@@ -52,6 +52,20 @@ def pool(log_p: FloatArray, power: float) -> FloatArray:
     Returns
     -------
     (..., K)
+
+    See Also
+    --------
+    bsdr_models.BSDRClassifier : chooses the power by held-out samples.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bsdr_models.bsdr.pooling import pool
+    >>> log_p = np.log([[0.9, 0.1], [0.5, 0.5]])
+    >>> np.exp(pool(log_p, 1.0)).round(2).tolist()
+    [0.7, 0.3]
+    >>> np.exp(pool(log_p, 0.0)).round(2).tolist()
+    [0.75, 0.25]
     """
     pooled = log_p.mean(axis=0) if power == 0.0 else logsumexp(power * log_p, axis=0) / power
     normaliser = np.logaddexp.reduce(pooled, axis=-1, keepdims=True)

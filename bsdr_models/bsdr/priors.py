@@ -36,10 +36,19 @@ class Priors:
     ValueError
         If a number is not positive and finite, or the projection prior is unknown.
 
+    See Also
+    --------
+    HierarchicalPriors : those of the default.
+
     References
     ----------
     .. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
            IEEE Transactions on Cybernetics 43(6).
+
+    Examples
+    --------
+    >>> from bsdr_models import BSDRClassifier, Priors
+    >>> model = BSDRClassifier(variant="paper", priors=Priors(projection_prior="rowwise"))
     """
 
     projection_prior: ProjectionPrior = "entrywise"
@@ -89,6 +98,15 @@ class HierarchicalPriors:
     ValueError
         If a hyper-parameter is not a finite number, a width or scale is not positive, or the lapse
         is not between 0 and 1.
+
+    See Also
+    --------
+    Priors : those of the paper's model.
+
+    Examples
+    --------
+    >>> from bsdr_models import BSDRClassifier, HierarchicalPriors
+    >>> model = BSDRClassifier(priors=HierarchicalPriors(lapse=0.02))
     """
 
     scale_location: float = -2.0

@@ -21,7 +21,7 @@ ENGINES: dict[Variant, tuple[Inference, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimization(Options):
-    """Mean field of the paper's model.
+    """Settings of mean field in the paper's model of BSDR.
 
     Parameters
     ----------
@@ -39,6 +39,15 @@ class Optimization(Options):
     ------
     ValueError
         If an option is out of range.
+
+    See Also
+    --------
+    bsdr_models.Sampling : settings of samplers.
+
+    Examples
+    --------
+    >>> from bsdr_models import BSDRClassifier, BSDROptimization
+    >>> model = BSDRClassifier(variant="paper", optimization=BSDROptimization(n_restarts=3))
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {
@@ -54,7 +63,7 @@ class Optimization(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfCore(Options):
-    """A fit to samples in blocks, by Laplace's method.
+    """Settings of a fit to samples in blocks, by Laplace's method.
 
     Parameters
     ----------
@@ -69,6 +78,15 @@ class OutOfCore(Options):
     ------
     ValueError
         If an option is out of range.
+
+    See Also
+    --------
+    bsdr_models.BSDRClassifier.partial_fit : samples of a stream.
+
+    Examples
+    --------
+    >>> from bsdr_models import BSDRClassifier, OutOfCore
+    >>> model = BSDRClassifier(out_of_core=OutOfCore(block_size=10_000))
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {

@@ -40,7 +40,7 @@ from bsdr_models.unlabeled import encode_known, known_entries
 
 
 class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
-    r"""Discriminative Gaussian process latent variable model.
+    r"""Classification by a discriminative Gaussian process latent variable model (D-GPLVM).
 
     The features are smooth functions of latent coordinates in which the classes are separated
     [1]_. A smooth mapping (back-constraint) embeds new samples and a Gaussian process classifier
@@ -111,6 +111,11 @@ class DGPLVMClassifier(ProbabilisticClassifier, LatentSpaceEstimator):
         :mod:`bsdr_models.plots`.
     model_ : pymc.Model
         The well-posed model on the training samples.
+
+    See Also
+    --------
+    BSDRClassifier : a linear map with effects of the features.
+    BM2PCAClassifier : few samples, missing values.
 
     Notes
     -----

@@ -83,7 +83,7 @@ def build_model(
     unlabeled: Any = None,
     density: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> pm.Model:
-    r"""Pseudo-posterior of D-GPLVM, with named dims, for PyMC.
+    r"""Declare the pseudo-posterior of D-GPLVM as a PyMC model with named dims.
 
     Parameters
     ----------
@@ -124,6 +124,20 @@ def build_model(
     ValueError
         If shapes disagree, values are not finite, there are fewer than two classes, all samples
         are equal, or an option is out of range.
+
+    See Also
+    --------
+    bsdr_models.DGPLVMClassifier : the estimator.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models.dgplvm import build_model
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = build_model(scale(X), y, n_components=2)
+    >>> "latent" in model.named_vars
+    True
     """
     priors = Priors() if priors is None else priors
     check_number("weight", weight, sign="non-negative")

@@ -26,6 +26,15 @@ class LogNormal:
     ------
     ValueError
         If one of them is not a positive finite number.
+
+    See Also
+    --------
+    Priors : the hyper-parameters that have such priors.
+
+    Examples
+    --------
+    >>> from bsdr_models.dgplvm import LogNormal, Priors
+    >>> priors = Priors(noise_variance=LogNormal(0.5, 0.3))
     """
 
     median: float
@@ -54,7 +63,7 @@ class LogNormal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priors:
-    """Hyper-parameters.
+    """Hyper-parameters of D-GPLVM.
 
     All but the first two and ``reuse_kernel`` are of the well-posed model, where latent coordinates
     have unit variance, and features are in units of their mean variance.
@@ -98,6 +107,15 @@ class Priors:
     ------
     ValueError
         If a hyper-parameter has the wrong type or is not positive.
+
+    See Also
+    --------
+    LogNormal : prior of a positive number.
+
+    Examples
+    --------
+    >>> from bsdr_models import DGPLVMClassifier, DGPLVMPriors
+    >>> model = DGPLVMClassifier(priors=DGPLVMPriors(criterion="mcml"))
     """
 
     weight: float | None = None

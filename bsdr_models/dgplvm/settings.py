@@ -47,6 +47,15 @@ class Mapping(Options):
     ------
     ValueError
         If an option is out of range, or samples are to be embedded by no mapping.
+
+    See Also
+    --------
+    bsdr_models.DGPLVMClassifier : the estimator.
+
+    Examples
+    --------
+    >>> from bsdr_models import DGPLVMClassifier, DGPLVMMapping
+    >>> model = DGPLVMClassifier(mapping=DGPLVMMapping(n_centres=100))
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {
@@ -87,7 +96,7 @@ class Mapping(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimization(Options):
-    """Search of the posterior mode, and approximation of the classifier.
+    """Settings of the search of the posterior mode, and of the posterior of the classifier.
 
     Parameters
     ----------
@@ -107,6 +116,15 @@ class Optimization(Options):
     ------
     ValueError
         If an option is out of range.
+
+    See Also
+    --------
+    bsdr_models.Sampling : settings of samplers.
+
+    Examples
+    --------
+    >>> from bsdr_models import DGPLVMClassifier, DGPLVMOptimization
+    >>> model = DGPLVMClassifier(optimization=DGPLVMOptimization(n_restarts=3))
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {

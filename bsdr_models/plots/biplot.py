@@ -46,6 +46,19 @@ def correlation_table(tree: xr.DataTree) -> xr.DataArray:
     -------
     DataArray
         (feature, component), in [-1, 1]; 0 for a constant feature. Missing values are left out.
+
+    See Also
+    --------
+    plot_correlation_circle : the plot.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> plots.correlation_table(model.idata_).shape
+    (13, 2)
     """
     data = read(tree, "constant_data", "X")["X"].transpose(OBS, FEATURE)
     latent = read(tree, "fit", "latent_mean")["latent_mean"].transpose(OBS, COMPONENT)
@@ -88,6 +101,19 @@ def plot_correlation_circle(
         Number of features to name, the farthest from the origin.
     ax
         Axes to draw on; a new figure by default.
+
+    See Also
+    --------
+    correlation_table : the numbers.
+    plot_biplot : loadings.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> ax = plots.plot_correlation_circle(model.idata_, n_features=5)
     """
     table = correlation_table(tree)
     chosen, names = _plane(table.to_dataset(), components, "a correlation circle")
@@ -148,6 +174,19 @@ def plot_biplot(
         Which of several outputs (multi-label, regression) colours the samples.
     ax
         Axes to draw on; a new figure by default.
+
+    See Also
+    --------
+    plot_correlation_circle : correlations in place of loadings.
+    plot_features : effects with intervals.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> ax = plots.plot_biplot(model.idata_, n_features=5)
     """
     fit = read(tree, "fit", "latent_mean", "projection_mean")
     chosen, names = _plane(fit, components, "a biplot")

@@ -43,6 +43,18 @@ def plot_bound(tree: xr.DataTree, *, by_term: bool = False, ax: Axes | None = No
     ------
     ValueError
         If the fit has no bound, as those by sampling and by Laplace's method.
+
+    See Also
+    --------
+    bsdr_models.diagnose : convergence of samplers.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> ax = plots.plot_bound(model.idata_)
     """
     if "fit" in tree.children and "elbo" not in tree["fit"]:
         engine = tree.attrs.get("inference_method", "unknown")

@@ -81,6 +81,21 @@ def reliability_table(
         For each filled bin (bin,): the mean predicted `probability`, the observed frequency `share`
         with its interval `low` to `high`, and `count`. The attributes `calibration_error`,
         `log_loss` and `brier` hold a value and the ends of its interval.
+
+    See Also
+    --------
+    plot_reliability : the plot.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> tree = model.predict_idata(X[1::2], y[1::2])
+    >>> table = plots.reliability_table(tree)
+    >>> float(table["count"].sum())
+    89.0
     """
     check_prob(prob)
     stated, happened, _ = _predictions(tree, label)
@@ -143,6 +158,20 @@ def plot_reliability(
         Probability of an interval.
     ax
         Axes to draw on; a new figure by default.
+
+    See Also
+    --------
+    reliability_table : the numbers.
+    plot_certainty : single samples.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> tree = model.predict_idata(X[1::2], y[1::2])
+    >>> ax = plots.plot_reliability(tree)
     """
     check_prob(prob)
     stated, happened, what = _predictions(tree, label)

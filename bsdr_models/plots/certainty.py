@@ -40,6 +40,19 @@ def plot_certainty(
         25, 25 that are spread evenly from the most to the least certain.
     ax
         Axes to draw on; a new figure by default.
+
+    See Also
+    --------
+    plot_reliability : whether the probabilities are right.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> tree = model.predict_idata(X[1::2], y[1::2])
+    >>> ax = plots.plot_certainty(tree)
     """
     predictions = read(tree, "predictions", "probability")
     probability = predictions["probability"].transpose(OBS, LABEL).values

@@ -33,6 +33,10 @@ def plot_comparison(comparison: Any, *, ax: Axes | None = None) -> Axes:
     ax
         Axes to draw on; a new figure by default.
 
+    See Also
+    --------
+    bsdr_models.compare_models : makes the comparison.
+
     Examples
     --------
     >>> from sklearn.datasets import load_wine

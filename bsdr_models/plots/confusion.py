@@ -28,6 +28,20 @@ def confusion_table(
     -------
     DataArray
         (true, predicted), with the classes as coordinates.
+
+    See Also
+    --------
+    plot_confusion : the plot.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> tree = model.predict_idata(X[1::2], y[1::2])
+    >>> int(plots.confusion_table(tree).sum())
+    89
     """
     probability, y, names = known_classes(tree)
     predicted = probability.argmax(axis=1)
@@ -61,6 +75,20 @@ def plot_confusion(
         Probability of the interval.
     ax
         Axes to draw on; a new figure by default.
+
+    See Also
+    --------
+    confusion_table : the numbers.
+    plot_reliability : the probabilities.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> tree = model.predict_idata(X[1::2], y[1::2])
+    >>> ax = plots.plot_confusion(tree)
     """
     check_prob(prob)
     _, y, names = known_classes(tree)

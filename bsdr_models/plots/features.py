@@ -81,6 +81,10 @@ def features_table(
         If the tree has neither coefficients nor slopes, `prob` is not between 0 and 1, or
         `stability` is of other features.
 
+    See Also
+    --------
+    plot_features : the plot.
+
     Examples
     --------
     >>> from sklearn.datasets import load_wine
@@ -164,6 +168,11 @@ def plot_features(
     ------
     ValueError
         As :func:`features_table`, or if `n_features` is not positive or a label is unknown.
+
+    See Also
+    --------
+    features_table : the numbers.
+    bsdr_models.feature_stability : refits to parts of the samples.
 
     Examples
     --------

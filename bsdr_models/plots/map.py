@@ -161,6 +161,11 @@ def plot_map(
     ValueError
         If the tree lacks the group or its latent coordinates, or an argument does not fit it.
 
+    See Also
+    --------
+    map_table : the same samples as a table.
+    bsdr_models.cross_validated_map : the tree of held-out samples.
+
     Examples
     --------
     >>> from sklearn.datasets import load_wine

@@ -44,6 +44,19 @@ def plot_outliers(
         Probability of each limit.
     ax
         Axes to draw on; a new figure by default.
+
+    See Also
+    --------
+    map_table : T2, Q and tail probability of each sample.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> tree = model.predict_idata(X[1::2], y[1::2])
+    >>> ax = plots.plot_outliers(tree, group="predictions")
     """
     check_prob(prob)
     dataset = read(tree, group, "t2", "q_residual")

@@ -44,6 +44,21 @@ def predictive_check_table(tree: xr.DataTree, *, prob: float = 0.9) -> xr.Datase
         Over `statistic`: `observed`, the mean `replicated`, the ends `low` and `high` of the
         central interval, and the two-sided posterior predictive `p_value`, which counts the
         observed value as a replicate.
+
+    See Also
+    --------
+    plot_predictive_check : the plot.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> import numpy as np
+    >>> from bsdr_models.bsdr.predictive_check import predictive_check
+    >>> check = predictive_check(model.idata_, rng=np.random.default_rng(0))
+    >>> table = plots.predictive_check_table(check)
     """
     check_prob(prob)
     replicated, observed, labels, kind = _targets(tree)
@@ -90,6 +105,21 @@ def plot_predictive_check(
         Probability of a (pointwise) interval.
     ax
         Axes to draw on; a new figure by default.
+
+    See Also
+    --------
+    predictive_check_table : the numbers.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> import numpy as np
+    >>> from bsdr_models.bsdr.predictive_check import predictive_check
+    >>> check = predictive_check(model.idata_, rng=np.random.default_rng(0))
+    >>> ax = plots.plot_predictive_check(check)
     """
     check_prob(prob)
     replicated, observed, labels, kind = _targets(tree)

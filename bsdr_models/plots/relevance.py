@@ -27,6 +27,18 @@ def plot_relevance(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
         `components_log_evidence`.
     ax
         Axes to draw on; a new figure by default.
+
+    See Also
+    --------
+    plot_views : shares of views and kernels.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> ax = plots.plot_relevance(model.idata_)
     """
     fit = read(tree, "fit", "relevance")
     relevance = fit["relevance"].values
@@ -71,6 +83,10 @@ def plot_views(tree: xr.DataTree, *, prob: float = 0.9, ax: Axes | None = None) 
     ------
     ValueError
         If the tree has no shares of views, or `prob` is not between 0 and 1.
+
+    See Also
+    --------
+    plot_relevance : shares of components.
 
     Examples
     --------

@@ -36,6 +36,22 @@ def map_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -
         probability `confidence` (obs,), and `entropy` (obs,), :math:`-\sum_c p_c \log p_c` in nats.
         If the group has them: `t2` and `q_residual` (linear maps) or `out_of_range` (D-GPLVM), and
         `tail_probability`, which is small for outliers.
+
+    See Also
+    --------
+    plot_map : the plot.
+    plot_outliers : T2 and Q.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import BSDRClassifier, plots
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> tree = model.predict_idata(X[1::2], y[1::2])
+    >>> table = plots.map_table(tree, "predictions")
+    >>> table["confidence"].sizes
+    Frozen({'obs': 89})
     """
     dataset = read(tree, group, "latent_mean", "latent_cov")
     cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values

@@ -51,6 +51,19 @@ def cross_validation_table(
     ------
     ValueError
         If the search is not fitted or has no such parameter or score.
+
+    See Also
+    --------
+    plot_cross_validation : the plot.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from bsdr_models import BM2PCAClassifier, plots
+    >>> grid = {"n_components": [1, 2]}
+    >>> search = GridSearchCV(BM2PCAClassifier(random_state=0), grid, cv=2)
+    >>> table = plots.cross_validation_table(search.fit(*load_wine(return_X_y=True)))
     """
     results = search if isinstance(search, Mapping) else getattr(search, "cv_results_", None)
     if results is None:
@@ -109,6 +122,10 @@ def plot_cross_validation(
         As for :func:`cross_validation_table`.
     ax
         Axes to draw on; a new figure by default.
+
+    See Also
+    --------
+    cross_validation_table : the numbers.
 
     Examples
     --------
@@ -190,6 +207,10 @@ def plot_permutation(
         Name of the score. The sign of scores named ``neg_...`` is flipped.
     ax
         Axes to draw on; a new figure by default.
+
+    See Also
+    --------
+    bsdr_models.cross_validated_map : the map of held-out samples.
 
     Examples
     --------

@@ -48,6 +48,17 @@ def plot_weight_path(
         Which of the two.
     ax
         Axes to draw on; a new figure by default.
+
+    See Also
+    --------
+    bsdr_models.DGPLVMPriors : its `weight`.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> from bsdr_models import plots
+    >>> path = xr.Dataset({"error": ("weight", [0.3, 0.1, 0.2])}, {"weight": [0.1, 1.0, 10.0]})
+    >>> ax = plots.plot_weight_path(path)
     """
     if measure not in MEASURES:
         raise ValueError(f"measure must be one of {sorted(MEASURES)}, got {measure!r}")

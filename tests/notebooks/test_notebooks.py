@@ -54,7 +54,9 @@ def test_there_is_a_notebook():
         "03_dgplvm.ipynb",
         "04_traces_and_alignment.ipynb",
         "05_gene_expression.ipynb",
-        "06_kernels_and_views.ipynb",
+        "06_spectra.ipynb",
+        "07_change_the_model.ipynb",
+        "08_kernels_and_views.ipynb",
     ]
 
 

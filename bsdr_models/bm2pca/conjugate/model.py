@@ -86,7 +86,7 @@ def build_model(
     epsilon: float = 0.1,
     augmented: bool = False,
 ) -> pm.Model:
-    r"""Pseudo-posterior of BM2PCA as a PyMC model with named dims.
+    r"""Declare the pseudo-posterior of BM2PCA as a PyMC model with named dims.
 
     All outcomes share one subspace. The paper's one-vs-rest is ``build_model(X, y == c, ...)`` for
     every class c.
@@ -132,6 +132,20 @@ def build_model(
     ValueError
         If shapes disagree, values are not finite, an outcome has one sign only, or an argument
         is out of range.
+
+    See Also
+    --------
+    bsdr_models.BM2PCAClassifier : the estimator.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models.bm2pca import build_model
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = build_model(scale(X), y, n_components=2)
+    >>> "loadings" in model.named_vars
+    True
     """
     if target not in get_args(Target):
         raise ValueError(f"target must be one of {get_args(Target)}, got {target!r}")
