@@ -125,6 +125,12 @@ def load(name: str) -> tuple[Any, np.ndarray]:
     return X, y
 
 
+def load_field(name: str, field: str) -> np.ndarray:
+    """A further array of a set's archive, such as the view of each feature."""
+    with np.load(_file(name)) as archive:
+        return np.asarray(archive[field])
+
+
 def _file(name: str) -> Path:
     folder = archive_folder()
     return (folder or Path()) / f"{SETS[name].archive}.npz"

@@ -29,7 +29,7 @@ def _head(task: Task, tasks: Sequence[Task]) -> str:
         parts.append(f"{task.sizes[0]} {kind}")
     if len({other.n_components for other in tasks}) > 1:
         parts.append(f"R = {task.n_components}")
-    return ", ".join(parts)
+    return ", ".join(parts or [task.source])
 
 
 def _cell(rows: Sequence[Row], task: Task, method: str, score: str) -> str:

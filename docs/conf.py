@@ -34,6 +34,7 @@ THUMBNAILS = {
     "05_gene_expression": 3,
     "06_spectra": 4,
     "07_change_the_model": 3,
+    "08_kernels_and_views": 2,
 }
 
 

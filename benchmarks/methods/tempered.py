@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.special import expit, softmax
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
@@ -73,22 +74,18 @@ def fit(
 
 
 class _Prepared:
-    """Scaled training samples, and the same transformation of new ones."""
+    """Scaled training samples of mean square length one, and the same map of new samples."""
 
     def __init__(self, scaler: Any, X: Any, encoded: np.ndarray, rotated: bool) -> None:
-        if hasattr(X, "tocsr"):  # counts of words: the protocol has scaled them
-            transform = Spectrum.fit(X, encoded).metric(np.inf)
-            self.samples, self.transform = transform.A, transform.transform
-            return
-        scaler = scaler.fit(X)
-        scaled = UnitSize().fit_transform(scaler.transform(X))
-        size = UnitSize().fit(scaler.transform(X))
-        self.samples = scaled
-        rotation = np.eye(X.shape[1])
-        if rotated and X.shape[1] > len(X):
-            rotation = np.linalg.svd(scaled, full_matrices=False)[2].T
-            self.samples = scaled @ rotation
-        self.transform = lambda new: size.transform(scaler.transform(new)) @ rotation
+        # Counts of words are not centred; the protocol has scaled them.
+        scale = (lambda rows: rows) if issparse(X) else scaler.fit(X).transform
+        if rotated:
+            metric = Spectrum.fit(scale(X), encoded).metric(np.inf)
+            self.samples, self.transform = metric.A, lambda new: metric.transform(scale(new))
+        else:
+            size = UnitSize().fit(scale(X))
+            self.transform = lambda new: size.transform(scale(new))
+            self.samples = self.transform(X)
 
 
 def signs(y: np.ndarray) -> np.ndarray:

@@ -506,7 +506,11 @@ class BaseBSDR(LatentSpaceEstimator):
 
     def _check_linear(self, what: str) -> None:
         if not self._is_plain:
-            raise ValueError(f"kernel and views are not for {what}")
+            given = f"kernel={self.kernel!r}" if self.views is None else "views"
+            raise ValueError(
+                f"{given} is not for {what}, where the kernel is linear and features have no "
+                "views: the hierarchical model in memory takes kernels and views"
+            )
 
     # ---------------------------------------------------------------- after the fit
 

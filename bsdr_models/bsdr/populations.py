@@ -25,6 +25,9 @@ from bsdr_models.inference.tempering import Moves, Tempered, run_tempering
 # Work of one evaluation, see `work`, up to which chains have most particles, trajectories at
 # temperature one are long, and there are more temperatures; most and fewest particles.
 _FEW, _LIGHT, _MODERATE, _MAX_PARTICLES, _MIN_PARTICLES = 400.0, 800.0, 1000.0, 64, 16
+# With that much work and as many classes, particles with two trajectories at each temperature lag
+# behind it: 38 faces, seed 200, were predicted as if by their frequencies.
+_HEAVY, _MANY_CLASSES, _MORE_MOVES = 2e4, 20, 6
 # Smallest and largest number of draws of each particle, and trajectories between them.
 _KEPT, _N_BETWEEN = (4, 12), 4
 # Populations for each compared number of components, and their `kept_share`: smaller steps of the
@@ -72,7 +75,7 @@ def moves_for(problem: Problem, n_draws: int | None = None) -> Moves:
         )
     n_default = int(np.clip(round(_KEPT[0] * np.sqrt(1000.0 / load)), *_KEPT))
     n_kept = n_default if n_draws is None else -(-n_draws // n_last)
-    return Moves(
+    moves = Moves(
         n_particles=n_particles,
         n_warm_up=6,
         n_kept=n_kept,
@@ -81,6 +84,8 @@ def moves_for(problem: Problem, n_draws: int | None = None) -> Moves:
         n_last=n_last,
         kept_share=0.7 if load <= _MODERATE else 0.5,
     )
+    lags = load > _HEAVY and problem.contrasts.shape[0] >= _MANY_CLASSES
+    return replace(moves, n_moves=_MORE_MOVES) if lags else moves
 
 
 def run_populations(

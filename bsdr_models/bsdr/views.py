@@ -32,6 +32,8 @@ from bsdr_models.numerics.scaling import Scaler
 
 # Penalties of the regression of a view on others, relative to the largest singular value squared.
 _PENALTIES = np.logspace(-6.0, 2.0, 25)
+# Relative size of a singular value that is a rounding error.
+_RANK = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,19 +204,26 @@ class Views:
             yield np.flatnonzero((lacking == pattern).all(axis=1)), ~pattern[self.index]
 
     def _regress(self, known: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Ridge regression on some whitened features: coefficients, and leave-one-out residuals."""
+        """Ridge regression on some whitened features: coefficients, and leave-one-out residuals.
+
+        Whitened features have mean zero, and so have the columns of U. The residual of a sample is
+        divided by one less its leverage, which is summed without cancellation: with as many
+        features as samples both are nearly zero.
+        """
         given, wanted = self.training[:, known], self.training[:, ~known]
         U, size, V = np.linalg.svd(given, full_matrices=False)
-        along, best = U.T @ wanted, None
+        rank = int(np.sum(size > _RANK * size[0]))
+        U, size, V = U[:, :rank], size[:rank], V[:rank]
+        along = U.T @ wanted
+        rest = wanted - U @ along
+        rest_share = np.maximum(1.0 - 1.0 / len(U) - np.sum(U**2, axis=1), 0.0)
+        best: tuple[float, FloatArray, FloatArray] | None = None
         for penalty in _PENALTIES * size[0] ** 2:
-            kept = size**2 / (size**2 + penalty)
-            leverage = U**2 @ kept + 1.0 / len(U)
-            error = (wanted - U @ (kept[:, None] * along)) / (1.0 - np.minimum(leverage, 0.999))[
-                :, None
-            ]
+            left = penalty / (size**2 + penalty)
+            error = (rest + U @ (left[:, None] * along)) / (U**2 @ left + rest_share)[:, None]
             total = float(np.sum(error**2))
             if best is None or total < best[0]:
-                best = total, V.T @ ((kept / size)[:, None] * along), error
+                best = total, V.T @ (((1.0 - left) / size)[:, None] * along), error
         assert best is not None
         return best[1], best[2]
 
@@ -236,11 +245,15 @@ def check_views(
     for name, own in views:
         if scaler.constant[own].all():
             raise ValueError(f"view {name!r} has no feature that varies")
-    check_missing_views(X, views, exclusive=bool(np.isnan(X).any()))
+    check_missing_views(X, views, exclusive=bool(np.isnan(X).any()), training=True)
 
 
 def check_missing_views(
-    X: FloatArray, views: Sequence[tuple[str, IntArray]], *, exclusive: bool
+    X: FloatArray,
+    views: Sequence[tuple[str, IntArray]],
+    *,
+    exclusive: bool,
+    training: bool = False,
 ) -> None:
     """Raise ValueError unless the missing values of samples (M, D) are those of whole views.
 
@@ -257,16 +270,25 @@ def check_missing_views(
             )
     present = (~lacking).sum(axis=1)
     wrong = present != 1 if exclusive else present == 0
-    if wrong.any():
+    if not wrong.any():
+        return
+    if (empty := present == 0).any():
+        raise ValueError(f"sample {int(empty.argmax())} has no view: all its values are NaN")
+    if not training:
+        sample = int(wrong.argmax())
         raise ValueError(
-            f"sample {int(wrong.argmax())} has {int(present[wrong.argmax()])} views: "
-            + (
-                "training samples must have either all views, or exactly one each, and new samples "
-                "of the latter exactly one"
-                if exclusive
-                else "at least one is needed"
-            )
+            f"sample {sample} has {present[sample]} views: new samples must have exactly one, as "
+            "the training samples have"
         )
+    incomplete = lacking.any(axis=1)
+    sample = int(incomplete.argmax())
+    absent = [name for (name, _), out in zip(views, lacking[sample], strict=True) if out]
+    raise ValueError(
+        f"{int(incomplete.sum())} of {len(X)} training samples lack views, sample {sample} "
+        f"{absent}: training samples must have all views, or exactly one each. Leave out the "
+        "incomplete samples or these views, or use BM2PCAClassifier, whose training samples may "
+        "lack views"
+    )
 
 
 def check_kernel_matrix(X: FloatArray) -> None:

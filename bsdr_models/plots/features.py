@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dims import COMPONENT, FEATURE, LABEL, OBS
+from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL, OBS
 from bsdr_models.effects import read_effects
 from bsdr_models.plots._read import APPROXIMATE, TOO_NARROW, caveats, check_label, check_prob, read
 from bsdr_models.plots._style import (
@@ -104,7 +104,11 @@ def features_table(
         ends = np.quantile(draws, [tail, 0.25, 0.5, 0.75, 1.0 - tail], axis=0)
         columns |= zip(("low", "low_50", "median", "high_50", "high"), ends, strict=True)
         columns["sign_probability"] = np.maximum((draws > 0).mean(axis=0), (draws < 0).mean(axis=0))
-        scores = None if X is None else np.nan_to_num(X) @ effects.mean
+        if tree.attrs.get("nonlinear"):
+            weights = read(tree, "posterior")["weights"].mean((CHAIN, DRAW))
+            scores = fit["latent_mean"].dot(weights, COMPONENT).transpose(OBS, LABEL).values
+        elif X is not None:
+            scores = np.nan_to_num(X) @ effects.mean
     elif "latent_mean" in fit:
         scores = fit["latent_mean"].transpose(OBS, COMPONENT).values
     if X is not None and scores is not None:
@@ -431,8 +435,11 @@ def _say(
     note = "; ".join(parts)
     note = note[:1].upper() + note[1:] + "." if note else ""
     if linear:
+        effect = "effect given the other features"
+        if tree.attrs.get("nonlinear"):
+            effect = "mean effect over the training samples, given the other features"
         note += (
-            " Points and lines: effect given the other features, with intervals of 50% and"
+            f" Points and lines: {effect}, with intervals of 50% and"
             f" {table.attrs['prob']:.0%}, filled if P(sign) ≥ {CERTAIN:g}."
         )
         ax.set_xlabel(f"effect on the {score} per {_unit(tree)} of the feature")

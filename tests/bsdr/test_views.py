@@ -6,12 +6,15 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF
+from sklearn.linear_model import Ridge
 from sklearn.metrics import log_loss
 from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import LeaveOneOut, cross_val_predict
+from sklearn.preprocessing import scale
 
 import bsdr_models
 from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling, plots
-from bsdr_models.bsdr import HierarchicalPriors, Kernel, build_model
+from bsdr_models.bsdr import HierarchicalPriors, Kernel, OutOfCore, build_model
 from bsdr_models.bsdr.posterior import Parameters, Problem
 from bsdr_models.bsdr.views import Views, learn_map
 
@@ -207,6 +210,25 @@ def test_conditional_moments_of_a_missing_view():
     assert_allclose(back.std(axis=1), [np.sqrt(0.005 / 1.005), 0.5], rtol=0.15)
 
 
+@pytest.mark.parametrize("n", [12, 60])
+def test_residuals_of_a_missing_view_are_those_of_left_out_samples(n):
+    """With fewer and with more samples than features."""
+    X = np.random.default_rng(2).standard_normal((n, 25))
+    X[:, 20:] += X[:, :5]
+    X -= X.mean(axis=0)
+    found = learn_map(X, "linear", [("a", np.arange(20)), ("b", np.arange(20, 25))])
+    given, wanted = (found.training[:, found.index == v] for v in (0, 1))
+    largest = np.linalg.norm(given, 2) ** 2
+    left_out = [
+        wanted - cross_val_predict(Ridge(alpha=penalty), given, wanted, cv=LeaveOneOut())
+        for penalty in largest * np.logspace(-6.0, 2.0, 25)
+    ]
+    lacking = np.where(np.arange(25) < 20, X[:1], np.nan)
+    ((_, residuals),) = found.residuals(lacking)
+    expected = min(left_out, key=lambda error: np.sum(error**2))
+    assert_allclose(residuals[:, found.index == 1], expected, rtol=1e-4, atol=1e-9)
+
+
 def test_missing_views_add_to_the_covariance():
     rng = np.random.default_rng(0)
     projection, residuals = rng.standard_normal((2, 6)), rng.standard_normal((40, 6))
@@ -274,6 +296,20 @@ def test_effects_have_intervals(options):
     str(model.summary())
 
 
+def test_correlations_are_those_with_the_class_scores_of_a_kernel():
+    """Which mean gradients times the features are not, least of all of a symmetric function."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 2))
+    y = (np.sum(X**2, axis=1) > 1.4).astype(int)
+    model = BSDRClassifier(kernel="rbf", sampling=QUICK, random_state=0).fit(X, y)
+    eta = np.concatenate([eta for _, eta in model._posterior._linear_predictors(scale(X))], axis=1)
+    contrast = np.diff(eta.mean(axis=0), axis=1)[:, 0]
+    expected = [np.corrcoef(feature, contrast)[0, 1] for feature in X.T]
+    table = plots.features_table(model.idata_)
+    found = table["alone"].sel(outcome=1, feature=["x0", "x1"])
+    assert_allclose(found, expected, atol=0.02)
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -305,12 +341,39 @@ def test_bad_missing_values():
         clone(model).fit(some, y[::2])
     whole = X[::2].copy()
     whole.iloc[3, :6] = np.nan
-    with pytest.raises(ValueError, match="has 2 views"):
+    whole.iloc[5, 6:] = np.nan
+    with pytest.raises(ValueError, match=r"2 of 89 .* sample 3 \['first'\].* BM2PCAClassifier"):
         clone(model).fit(whole, y[::2])
+    one_each = X[::2].copy()
+    one_each.iloc[::2, :6] = np.nan
+    one_each.iloc[1::2, 6:] = np.nan
+    instruments = clone(model).fit(one_each, y[::2])
+    with pytest.raises(ValueError, match="sample 0 has 2 views: new samples"):
+        instruments.predict(X)
     empty = X[::2].copy()
     empty.iloc[3] = np.nan
-    with pytest.raises(ValueError, match="sample 3 has 0 views"):
+    with pytest.raises(ValueError, match="sample 3 has no view"):
         model.fit(X[::2], y[::2]).predict(empty)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"), [({"kernel": "rbf"}, "kernel='rbf'"), ({"views": VIEWS}, "views")]
+)
+def test_samples_in_blocks_are_refused(options, match):
+    """By fits; predictions take them."""
+    X, y = wine()
+    X = X.to_numpy()
+    blocks = pytest.importorskip("dask.array").from_array(X, chunks=(50, 13))
+    model = BSDRClassifier(2, sampling=QUICK, random_state=0, **options)
+    for given in (blocks, X):
+        out_of_core = OutOfCore(block_size=50) if given is X else None
+        with pytest.raises(ValueError, match=f"{match} is not for samples in blocks.*in memory"):
+            clone(model).set_params(out_of_core=out_of_core).fit(given, y)
+    with pytest.raises(ValueError, match=f"{match} is not for partial_fit"):
+        clone(model).partial_fit(X, y, classes=[0, 1, 2])
+    model.fit(X[::2], y[::2])
+    found = np.asarray(model.predict_proba(blocks))
+    assert_allclose(found, model.predict_proba(X), atol=1e-9)
 
 
 @pytest.mark.slow

@@ -56,6 +56,7 @@ def test_there_is_a_notebook():
         "05_gene_expression.ipynb",
         "06_spectra.ipynb",
         "07_change_the_model.ipynb",
+        "08_kernels_and_views.ipynb",
     ]
 
 
