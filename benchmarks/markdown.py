@@ -9,13 +9,15 @@ from benchmarks.rows import NAMES, Row, spread, values
 from benchmarks.tables import Table, Task
 
 DIGITS = {"accuracy": 1}
+# Columns up to which cells have a standard deviation.
+FEW = 5
 
 
 def by_method(rows: Sequence[Row], table: Table) -> str:
-    """Mean ± standard deviation over splits of the score of a table."""
+    """Mean over splits of the score of a table; ± standard deviation unless the table is wide."""
     head = [NAMES[table.score], *(_head(task, table.tasks) for task in table.tasks)]
     lines = [
-        [method, *(_cell(rows, task, method, table.score) for task in table.tasks)]
+        [method, *(_cell(rows, task, method, table) for task in table.tasks)]
         for method in table.methods
     ]
     return as_markdown(head, [*lines, *([name, *of] for name, of in table.published.items())])
@@ -32,13 +34,17 @@ def _head(task: Task, tasks: Sequence[Task]) -> str:
     return ", ".join(parts or [task.source])
 
 
-def _cell(rows: Sequence[Row], task: Task, method: str, score: str) -> str:
-    found = values(rows, task, method, score)
+def _cell(rows: Sequence[Row], task: Task, method: str, table: Table) -> str:
+    found = values(rows, task, method, table.score)
     if not len(found) or np.isnan(found).any():
         return "-"
-    digits = DIGITS.get(score, 3)
+    digits = DIGITS.get(table.score, 3)
     text = f"{found.mean():.{digits}f}"
-    return text if len(found) == 1 else f"{text} ± {spread(found):.{digits}f}"
+    return (
+        f"{text} ± {spread(found):.{digits}f}"
+        if len(found) > 1 and len(table.tasks) <= FEW
+        else text
+    )
 
 
 def left_out(rows: Sequence[Row], table: Table) -> str:

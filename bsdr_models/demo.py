@@ -22,12 +22,13 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, log_loss
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import plots
 from bsdr_models.arrays import FloatArray
-from bsdr_models.baselines import PLSScores
+from bsdr_models.baselines import PENALTIES, PLSScores
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
@@ -88,7 +89,7 @@ background is the prediction at each place. Hollow points are doubtful, ringed o
 
 
 def baselines() -> dict[str, Any]:
-    """Reductions to two components, each followed by logistic regression."""
+    """Reductions to two components, each followed by logistic regression, its penalty tuned."""
     lda = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto", n_components=N_COMPONENTS)
     reducers = {
         "shrinkage LDA": lda,
@@ -96,8 +97,12 @@ def baselines() -> dict[str, Any]:
         "PCA": PCA(N_COMPONENTS),
     }
     return {
-        f"{name} + logistic": make_pipeline(
-            StandardScaler(), reducer, StandardScaler(), LogisticRegression(max_iter=2000)
+        f"{name} + logistic": GridSearchCV(
+            make_pipeline(
+                StandardScaler(), reducer, StandardScaler(), LogisticRegression(max_iter=2000)
+            ),
+            {"logisticregression__C": PENALTIES},
+            scoring="neg_log_loss",
         )
         for name, reducer in reducers.items()
     }
