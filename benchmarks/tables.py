@@ -164,7 +164,6 @@ TABLES = {
             "BSDR",
             "full LDA",
         ),
-        seeds=(300, 310),
     ),
     "bsdr-probit": Table(
         tasks=_THREE_SETS,
@@ -232,7 +231,6 @@ TABLES = {
                 "28.6 ± 5.2",
             ),
         },
-        seeds=(300, 305),
     ),
     "bm2pca-samples": Table(
         tasks=tuple(_few("Yale", n, r) for r in (10, 30) for n in (2, 3, 4, 5, 6, 7, 8)),
@@ -258,21 +256,18 @@ TABLES = {
             "*in the paper:* SVM": ("0.49", "0.47", "0.48", "0.48", "0.48", "0.49"),
             "*in the paper:* LDA + SVM": ("0.39", "0.31", "0.27", "0.22", "0.16", "0.099"),
         },
-        seeds=(300, 310),
     ),
     "dgplvm-oil": Table(
         tasks=(*_first("oil", 2, 20, 50, 100), *_first("wine", 2, 20, 50, 100)),
         methods=_PROCESSES,
         score="error",
         curve="samples",
-        seeds=(300, 305),
     ),
     "dgplvm-weight": Table(
         tasks=(*_first("oil", 2, 100), *_first("USPS 3 v 5", 1, 100)),
         methods=tuple(f"D-GPLVM, paper, weight {weight:g}" for weight in dgplvm.PAPER_WEIGHTS),
         curve="weight",
         score="error",
-        seeds=(300, 305),
     ),
 }
 # All but "people" are experiments of the papers.
