@@ -71,11 +71,10 @@ class Comparison:
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from sklearn.dummy import DummyClassifier
     >>> from bsdr_models import compare_models
-    >>> models = {"dummy": DummyClassifier()}
-    >>> found = compare_models(*load_iris(return_X_y=True), models=models, progressbar=False)
-    >>> found.table.shape[0] > 0
+    >>> X, y = load_iris(return_X_y=True)
+    >>> found = compare_models(X[::3], y[::3], cv=2, random_state=0, progressbar=False)
+    >>> found.recommended in found.models
     True
     """
 
