@@ -86,6 +86,7 @@ autodoc_typehints = "none"
 toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 
+html_use_index = False
 html_theme = "pydata_sphinx_theme"
 html_title = "bsdr_models"
 html_static_path = ["_static"]
