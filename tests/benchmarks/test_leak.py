@@ -14,7 +14,7 @@ from benchmarks.methods.base import ImpossibleError
 from benchmarks.protocols import Split
 
 N_CLASSES, N_TRAIN, N_TEST, N_FEATURES = 3, 30, 300, 6
-QUICK = ("BM2PCA", "D-GPLVM", "shrinkage LDA", "LDA + k-NN", "naive Bayes", "linear SVM")
+QUICK = ("BM2PCA", "D-GPLVM", "PLS-DA", "LDA + k-NN", "naive Bayes", "linear SVM")
 # One of those that differ in a number only.
 FORMS = [name for name in METHODS if not re.search(r", (weight|C =)", name)]
 EVERY = [
