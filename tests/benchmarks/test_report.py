@@ -82,7 +82,7 @@ def test_sentences_tell_wins_and_losses(made_up):
     assert "**BSDR** has the lowest log loss of all in 2 of 4 comparisons" in text
     assert "most on iris with R = 2" in text or "most on iris with R = 5" in text
     assert "nats against PCA" in text
-    assert "one of ours has the lowest log loss of all on 2 of 2 sets (wine and iris)" in (
+    assert "one of the three has the lowest log loss of all on 2 of 2 sets (wine and iris)" in (
         people.of_all_features(made_up)
     )
     assert "BSDR has a mean error of 0.020, at most .05 in 4 of 4" in people.of_calibration(made_up)
