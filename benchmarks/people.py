@@ -177,8 +177,8 @@ def of_all_features(people: People) -> str:
         lines.append(
             f"With R = {r} against {len(CLASSIFIERS)} classifiers of all features: the lowest mean "
             f"rank is that of {order[0]}, {_number(ranks[order[0]])}; the best of the three models "
-            f"is {own}, {_number(ranks[own])}, and one of the three has the lowest log loss of all on "
-            f"{len(better)} of {len(people.sets)} sets"
+            f"is {own}, {_number(ranks[own])}, and one of the three has the lowest log loss of all "
+            f"on {len(better)} of {len(people.sets)} sets"
             + (f" ({_join(better)})." if better else ".")
         )
     ranks = people.ranks((*OURS, *CLASSIFIERS), (5,))
