@@ -114,6 +114,22 @@ def align_draws(
 
         tree = align_draws(tree, loadings="loadings", weights="scores", method="procrustes")
         az.summary(tree, group="posterior_aligned", var_names=["loadings"])
+
+    Draws of loadings that were rotated at random:
+
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from bsdr_models import align_draws
+    >>> rng = np.random.default_rng(0)
+    >>> turns = np.linalg.qr(rng.standard_normal((4, 50, 2, 2)))[0]
+    >>> draws = rng.standard_normal((6, 2)) @ turns + 0.1 * rng.standard_normal((4, 50, 6, 2))
+    >>> dims = ("chain", "draw", "feature", "factor")
+    >>> posterior = xr.Dataset({"loadings": (dims, draws)})
+    >>> tree = xr.DataTree.from_dict({"posterior": posterior})
+    >>> aligned = align_draws(tree, loadings="loadings", component="factor", method="procrustes")
+    >>> spread = aligned["posterior_aligned"]["loadings"].std(["chain", "draw"]).max()
+    >>> bool(spread < 0.2 < posterior["loadings"].std(["chain", "draw"]).max())
+    True
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}")

@@ -112,8 +112,15 @@ def diagnose(
 
     Examples
     --------
-    >>> classifier = BSDRClassifier(inference="nuts").fit(X, y)  # doctest: +SKIP
-    >>> print(diagnose(classifier.idata_))  # doctest: +SKIP
+    >>> from sklearn.datasets import load_iris
+    >>> from bsdr_models import BSDRClassifier, diagnose
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = BSDRClassifier(random_state=0).fit(X[::3], y[::3])
+    >>> found = diagnose(model.idata_)
+    >>> print(found.title)
+    bsdr, smc: 4 chains of 384 draws
+    >>> "R-hat" in str(found)  # a line for each quantity, with a verdict
+    True
     """
     dataset = read_draws(tree, group)
     method = _method(tree, engine)
