@@ -119,7 +119,7 @@ def of_projections(people: People) -> str:
     """Which method has the best map, where each of ours wins, and where it loses."""
     methods = (*OURS, *PROJECTIONS)
     n = len(people.sets) * 2
-    lines = [summary(people)]
+    lines = [summary(people), ""]
     for method in OURS:
         wins, losses, behind = 0, [], []
         for r in (2, 5):
@@ -140,19 +140,17 @@ def of_projections(people: People) -> str:
             _, name, r, rival, found = max(losses)
             text += f"; most on {name} with R = {r}, {found} nats against {rival}"
         lines.append(text + ".")
-    return "\n".join([lines[0], "", *lines[1:]])
+    return "\n".join(lines)
 
 
-def table(people: People) -> str:
-    """Ranks, accuracy, calibration and time of the methods of R dimensions."""
-    methods = (*OURS, *PROJECTIONS)
-    ranks = people.ranks(methods)
+def _table(ranks: dict[str, Interval], means: pd.DataFrame, suffix: str = "") -> str:
+    """Mean rank, accuracy, log loss, calibration and time of each method, best first."""
     body = []
-    for method in sorted(methods, key=lambda method: ranks[method].mean):
-        own = people.means.xs(method, level="method")
+    for method in sorted(ranks, key=lambda method: ranks[method].mean):
+        own = means.xs(method, level="method")
         body.append(
             [
-                f"**{method}**" if method in OURS else method,
+                f"**{method}**{suffix}" if method in OURS else method,
                 _number(ranks[method]),
                 f"{100 * own['accuracy'].mean():.1f}",
                 f"{own['log_loss'].mean():.2f}",
@@ -160,8 +158,12 @@ def table(people: People) -> str:
                 f"{own['seconds'].median():.2g}",
             ]
         )
-    head = ["", "mean rank", "accuracy, %", "log loss", "ECE", "CPU s"]
-    return as_markdown(head, body)
+    return as_markdown(["", "mean rank", "accuracy, %", "log loss", "ECE", "CPU s"], body)
+
+
+def table(people: People) -> str:
+    """Ranks, accuracy, calibration and time of the methods of R dimensions."""
+    return _table(people.ranks((*OURS, *PROJECTIONS)), people.means)
 
 
 def of_all_features(people: People) -> str:
@@ -182,21 +184,7 @@ def of_all_features(people: People) -> str:
             + (f" ({_join(better)})." if better else ".")
         )
     ranks = people.ranks((*OURS, *CLASSIFIERS), (5,))
-    body = []
-    for method in sorted(ranks, key=lambda method: ranks[method].mean):
-        own_scores = people.means.loc[5].xs(method, level="method")
-        body.append(
-            [
-                f"**{method}**, R = 5" if method in OURS else method,
-                _number(ranks[method]),
-                f"{100 * own_scores['accuracy'].mean():.1f}",
-                f"{own_scores['log_loss'].mean():.2f}",
-                f"{own_scores['ece'].mean():.3f}",
-                f"{own_scores['seconds'].median():.2g}",
-            ]
-        )
-    head = ["", "mean rank", "accuracy, %", "log loss", "ECE", "CPU s"]
-    return "\n\n".join([*lines, as_markdown(head, body)])
+    return "\n\n".join([*lines, _table(ranks, people.means.loc[5], ", R = 5")])
 
 
 def of_calibration(people: People) -> str:
@@ -238,6 +226,16 @@ def _shade(method: str) -> str:
     return SHADE.get(method, GREY)
 
 
+def _plot_ranks(ax: Axes, ranks: dict[str, Interval], order: Sequence[str]) -> None:
+    """A line for each method, the best above."""
+    for height, method in enumerate(order):
+        own = ranks[method]
+        ax.plot([own.low, own.high], [height] * 2, color=_shade(method), lw=2.0)
+        ax.plot(own.mean, height, "o", color=_shade(method), ms=6.0)
+    ax.set_xlabel("mean rank by log loss, 1 is best")
+    ax.grid(visible=False, axis="y")
+
+
 def draw_ranks(people: People) -> Figure:
     """Mean ranks and their intervals."""
     methods = (*OURS, *PROJECTIONS)
@@ -247,13 +245,9 @@ def draw_ranks(people: People) -> Figure:
         order = sorted(methods, key=lambda method: both[method].mean, reverse=True)
         for ax, r in zip(axes, (2, 5), strict=True):
             ranks = people.ranks(methods, (r,))
-            for height, method in enumerate(order):
-                own = ranks[method]
-                ax.plot([own.low, own.high], [height] * 2, color=_shade(method), lw=2.0)
-                ax.plot(own.mean, height, "o", color=_shade(method), ms=6.0)
-            ax.set(title=f"R = {r}", xlabel="mean rank by log loss, 1 is best")
+            _plot_ranks(ax, ranks, order)
+            ax.set_title(f"R = {r}")
             ax.set_xlim(0.5, len(methods) + 0.5)
-            ax.grid(visible=False, axis="y")
         axes[0].set_yticks(range(len(order)), order)
     return figure
 
@@ -325,14 +319,9 @@ def draw_all_features(people: People) -> Figure:
         figure, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
         ranks = people.ranks((*OURS, *CLASSIFIERS), (5,))
         order = sorted(ranks, key=lambda method: ranks[method].mean, reverse=True)
-        for height, method in enumerate(order):
-            own = ranks[method]
-            ax.plot([own.low, own.high], [height] * 2, color=_shade(method), lw=2.0)
-            ax.plot(own.mean, height, "o", color=_shade(method), ms=6.0)
+        _plot_ranks(ax, ranks, order)
         names = [f"{method}, R = 5" if method in OURS else method for method in order]
         ax.set_yticks(range(len(order)), names)
-        ax.set_xlabel("mean rank by log loss, 1 is best")
-        ax.grid(visible=False, axis="y")
     return figure
 
 

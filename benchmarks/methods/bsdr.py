@@ -93,15 +93,12 @@ METHODS = {
     )
     for name, arguments in CONFIGURATIONS.items()
 }
-METHODS |= {
-    f"{name} + k-NN": Method(
-        fit=partial(by_neighbours, arguments=CONFIGURATIONS[name]),
-        modules=READ_MODULES,
-        paper="bsdr",
-        configuration=CONFIGURATIONS[name],
-    )
-    for name in ("BSDR", "mean field")
-}
+METHODS["mean field + k-NN"] = Method(
+    fit=partial(by_neighbours, arguments=CONFIGURATIONS["mean field"]),
+    modules=READ_MODULES,
+    paper="bsdr",
+    configuration=CONFIGURATIONS["mean field"],
+)
 METHODS["MNP"] = Method(
     fit=probit, modules=("bsdr_models.bsdr.mnp",), paper="bsdr", configuration={}, full=True
 )

@@ -6,18 +6,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.methods.base import Fitted, Method, of_classifier
-from benchmarks.methods.readouts import neighbours
 from benchmarks.protocols import Training
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 
 # Arguments of DGPLVMClassifier besides n_components and random_state.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "D-GPLVM": {},
-    "D-GPLVM, weight 3": {"priors__weight": 3.0},
+    "D-GPLVM, weight 0.03": {"priors__weight": 0.03},
     "D-GPLVM, infinite weight": {"priors__weight": np.inf},
-    "D-GPLVM, by likelihood": {"mapping__placement": "likelihood"},
-    "D-GPLVM, Laplace": {"optimization__approximation": "laplace"},
-    "D-GPLVM, EP": {"optimization__approximation": "ep"},
     "D-GPLVM, paper": {"variant": "paper"},
 }
 # Only names of arguments are here, and arguments are in the key of a result.
@@ -28,8 +24,6 @@ CONFIGURATIONS |= {
     f"D-GPLVM, paper, weight {weight:g}": {"variant": "paper", "priors__weight": weight}
     for weight in PAPER_WEIGHTS
 }
-WEIGHTS = (0.03, 0.3, 1.0, 30.0)
-CONFIGURATIONS |= {f"D-GPLVM, weight {weight:g}": {"priors__weight": weight} for weight in WEIGHTS}
 
 
 def _fit(
@@ -53,15 +47,6 @@ def own(training: Training, n_components: int, seed: int, *, arguments: dict[str
     return of_classifier(model, training, subspace=True, record=record)
 
 
-def by_neighbours(training: Training, n_components: int, seed: int) -> Fitted:
-    """Nearest neighbours among leave-one-out latent coordinates of training samples."""
-    model, record = _fit(training, n_components, seed, {})
-    read = neighbours(model.transform(training.X), training.y, training.n_classes)
-    return Fitted(
-        predict=lambda new: read(model.transform(new)), transform=model.transform, record=record
-    )
-
-
 METHODS = {
     name: Method(
         fit=partial(own, arguments=arguments),
@@ -71,9 +56,3 @@ METHODS = {
     )
     for name, arguments in CONFIGURATIONS.items()
 }
-METHODS["D-GPLVM + k-NN"] = Method(
-    fit=by_neighbours,
-    modules=(*MODULES, "benchmarks.methods.readouts"),
-    paper="dgplvm",
-    configuration={},
-)

@@ -1,7 +1,8 @@
 """Methods in two stages: reduce to R components, then classify these.
 
 A name alone is a projection followed by logistic regression; scaling, settings of the projection
-and the penalty are chosen together by the cross-validated log loss. "+ probit" is the multinomial
+and the penalty are chosen together by the cross-validated log loss, of `FEW_FOLDS` the penalty
+alone. "+ probit" is the multinomial
 probit of Gönen (2013) and "+ k-NN" three nearest neighbours, both with the first setting of the
 projection, as in that paper.
 """
@@ -136,7 +137,7 @@ def _umap(r: int, training: Training, seed: int) -> list[Any]:
     if find_spec("umap") is None:
         raise ImpossibleError("umap-learn is not installed")
     kind = import_module("umap").UMAP
-    # Neighbours for samples of ten classes; more of them made no difference (seeds 200 and 201).
+    # As many neighbours as most sets have samples of a class; not tuned, since a fit takes seconds.
     return [kind(n_components=r, n_neighbors=10, random_state=seed, n_jobs=1)]
 
 
