@@ -1,16 +1,16 @@
-r"""Log likelihood of the hierarchical model of BSDR, with latent utilities integrated out.
+r"""The model of BSDR with latent utilities integrated out: prior, likelihood, parameters.
 
-For samples :math:`x_n` (D,) that are centred and scaled, R components and K classes,
+For samples :math:`x_n` (D,) that are centred and scaled, and K classes,
 
 .. math::
-    \log \tau \sim N(m_\tau, s_\tau^2), \qquad
-    q_r \sim N(0, \tau^2 \Lambda / D), \qquad
-    W \sim N(0, 1), \quad b \sim N(0, s_b^2), \qquad
-    \eta_n = C^\top (W^\top Q^\top x_n + b),
+    \tau \sim N^+(0, s_\tau^2), \qquad
+    p_j \sim N(0, \tau^2 \Lambda / D), \qquad
+    b \sim N(0, s_b^2), \qquad
+    \eta_n = C^\top (P^\top x_n + b),
 
-where the rows of C are K - 1 orthonormal contrasts of the classes (the identity for multi-label and
-real targets), and :math:`\Lambda` is proportional to the square root of the shrunk covariance of
-the features (:class:`Metric`). The response is
+where the rows of C are J = K - 1 orthonormal contrasts of the classes (the identity for multi-label
+and real targets, J = K), P (D, J) is the projection, with one column for each contrast, and
+:math:`\Lambda` depends on the covariance of the features only (:class:`Metric`). The response is
 
 * ``multiclass``: the probit of the paper, :math:`y_n = \arg\max_k t_{nk}`,
   :math:`t_n \sim N(\eta_n, I)`, but with a small probability :math:`\epsilon` a uniform class;
@@ -18,23 +18,25 @@ the features (:class:`Metric`). The response is
 * ``regression``: :math:`y_{nk} \sim N(\eta_{nk}, \sigma_k^2)`,
   :math:`\log \sigma_k \sim N(m_\sigma, s_\sigma^2)`.
 
-All parameters are functions of standard normals, which are sampled. Only :math:`X \Lambda^{1/2}`
-enters the likelihood, so that directions outside the row space of X need no parameters: their
-posterior is the prior (:class:`Metric`).
+Given :math:`\tau` the log posterior density is concave, but for the lapse, and so has one mode:
+a matrix-normal prior at full rank, whose rank the prior reduces by shrinkage, has neither the
+rotations nor the arrangements of a product of projection and weights.
+
+Parameters are functions of standard normals, which are sampled. Only :math:`X \Lambda^{1/2}` enters
+the likelihood, so that directions outside the row space of X need no parameters: their posterior is
+the prior (:class:`Metric`).
 
 With V views, groups of whitened features, each group is multiplied by its own relative scale,
 :math:`\log \lambda_v \sim N(0, s_\lambda^2)`, so that :math:`\tau \lambda_v` is the scale of a view
 (:mod:`bsdr_models.bsdr.views`). A kernel in place of the linear one only changes the whitened
 features (:mod:`bsdr_models.bsdr.kernels`).
 
-Letters: N samples, D features, B of them after whitening (at most N - 1), V views, S particles, R
-components, K classes or outputs, J contrasts.
+Letters: N samples, D features, B of them after whitening (at most N - 1), V views, S draws, K
+classes or outputs, J contrasts.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import helmert
@@ -48,13 +50,11 @@ from bsdr_models.numerics.factors import LOG_2PI
 # Directions with less than this share of the largest variance are dropped, and so are residuals of
 # samples with less than this share of the squared norm.
 _NO_VARIANCE = 1e-12
-# Log scales are clipped to this many standard deviations, so that exp does not overflow.
-_FARTHEST = 15.0
-# Standard deviation of the log factor of the linear predictor in `Problem.rescale`.
-_OVERALL = 1.0
-# Iterations of the Procrustes alignment of particles.
-_N_ROUNDS = 3
-# Particles with an entry beyond this have zero prior density in double precision.
+# Least share by which covariances are shrunk.
+_LEAST_SHRUNK = 1e-3
+# Log scales are clipped to this, so that exp does not overflow.
+_FARTHEST = 30.0
+# Parameters with an entry beyond this have zero prior density in double precision.
 _IMPOSSIBLE = 1e6
 # Linear predictors of labels are clipped to this; probabilities beyond are those of the lapse.
 _DECIDED = 30.0
@@ -67,9 +67,9 @@ class Metric:
 
     With S the covariance of the features and Shat the estimate of Ledoit and Wolf [1]_, S shrunk by
     a share rho towards a multiple mu of the identity, the covariance is
-    :math:`\Lambda / D`, :math:`\Lambda = c^2 \hat S^{1/2}`, with c such that
-    :math:`\operatorname{tr}(\Lambda S) = \operatorname{tr} S`. The prior scale of loadings along a
-    direction is the fourth root of its variance.
+    :math:`\Lambda / D`, :math:`\Lambda = c^2 \hat S^{-e}`, with c such that
+    :math:`\operatorname{tr}(\Lambda S) = \operatorname{tr} S`. The exponent e is 0 for the prior of
+    ridge regression and 1 for Zellner's g-prior [2]_.
 
     axes
         Eigenvectors of S with nonzero eigenvalues, (D, B).
@@ -77,55 +77,69 @@ class Metric:
         Square roots of the eigenvalues of Lambda / D along them, (B,).
     outside
         The same in every direction orthogonal to the axes.
+    exponent
+        e.
 
     References
     ----------
     .. [1] O. Ledoit, M. Wolf (2004). A well-conditioned estimator for large-dimensional covariance
            matrices. Journal of Multivariate Analysis 88(2).
+    .. [2] A. Zellner (1986). On assessing prior distributions and Bayesian regression analysis with
+           g-prior distributions. In Bayesian Inference and Decision Techniques.
     """
 
     axes: FloatArray
     size: FloatArray
     outside: float
+    exponent: float = 0.0
 
     @classmethod
-    def learn(cls, X: FloatArray) -> "Metric":
+    def learn(cls, X: FloatArray, exponent: float = 0.0) -> "Metric":
         """From centred samples (N, D); constant features get no loadings."""
         X = X / np.abs(X).max()  # so that no square overflows
         n, d = X.shape
         fourth = float(np.sum(np.sum(X**2, axis=1) ** 2))
         if d <= n:
-            return cls.from_sums(X.T @ X, fourth, n)
+            return cls.from_sums(X.T @ X, fourth, n, exponent)
         value, vector = np.linalg.eigh(X @ X.T / n)
         kept = value > _NO_VARIANCE * value[-1]
         value, vector = value[kept], vector[:, kept]
         axes = X.T @ (vector / np.sqrt(n * value))
-        return cls._shrunk(axes, value, fourth, n, X.any(axis=0))
+        return cls._shrunk(axes, value, fourth, n, X.any(axis=0), exponent)
 
     @classmethod
-    def from_sums(cls, gram: FloatArray, fourth: float, n_samples: int) -> "Metric":
+    def from_sums(
+        cls, gram: FloatArray, fourth: float, n_samples: int, exponent: float = 0.0
+    ) -> "Metric":
         """From sums over centred samples of x x', (D, D), and of ``|x|**4``."""
         value, vector = np.linalg.eigh(gram / n_samples)
         kept = value > _NO_VARIANCE * value[-1]
         used = np.diag(gram) > 0.0
-        return cls._shrunk(vector[:, kept], value[kept], fourth, n_samples, used)
+        return cls._shrunk(vector[:, kept], value[kept], fourth, n_samples, used, exponent)
 
     @classmethod
     def _shrunk(
-        cls, axes: FloatArray, value: FloatArray, fourth: float, n_samples: int, used: BoolArray
+        cls,
+        axes: FloatArray,
+        value: FloatArray,
+        fourth: float,
+        n_samples: int,
+        used: BoolArray,
+        exponent: float,
     ) -> "Metric":
         """From eigenvectors and eigenvalues of S, and the mask of features that vary."""
         axes, d = np.where(used[:, None], axes, 0.0), int(used.sum())
         mu = value.sum() / d
         distance = np.sum(value**2) - d * mu**2  # of S from mu I, squared
         error = (fourth / n_samples - np.sum(value**2)) / n_samples
-        rho = 1.0 if distance <= 0.0 else float(np.clip(error / distance, 0.0, 1.0))
-        shrunk = np.sqrt((1.0 - rho) * value + rho * mu)
-        c = value.sum() / np.sum(shrunk * value)
+        rho = 1.0 if distance <= 0.0 else float(np.clip(error / distance, _LEAST_SHRUNK, 1.0))
+        inverse = ((1.0 - rho) * value + rho * mu) ** -exponent
+        c = value.sum() / np.sum(inverse * value)
         return cls(
             axes=np.ascontiguousarray(axes),
-            size=np.sqrt(c * shrunk / d),
-            outside=float(np.sqrt(c * np.sqrt(rho * mu) / d)),
+            size=np.sqrt(c * inverse / d),
+            outside=float(np.sqrt(c * (rho * mu) ** -exponent / d)),
+            exponent=exponent,
         )
 
     @property
@@ -183,11 +197,11 @@ class Parameters:
     """S draws of the parameters that predictions need.
 
     projection
-        Loadings of whitened features, (S, R, B).
+        Loadings of whitened features, (S, R, B), a component for each contrast.
     scale
         tau, (S,).
     weights, bias
-        W C, (S, R, K), and C'b, (S, K), centred over classes.
+        C, (S, R, K), and C'b, (S, K), centred over classes.
     noise_scale
         sigma, (S, K); None but for real outputs.
     outside
@@ -272,14 +286,15 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Log likelihood as a function of standard normal parameters.
+    """Log joint density of labels and parameters, as a function of vectors of parameters.
+
+    A vector has, in this order, standard normals of the projection (B, J) and of the biases (J,),
+    those of the log relative scales of views (V,), and log tau.
 
     X, y
         Whitened features, (N, B), and targets as in :class:`bsdr_models.bsdr.data.Data`.
     contrasts
         C, (J, K).
-    layout
-        Begin, end and shape of each block of the parameter vector, in order.
     views
         View of each whitened feature, (B,), in order; None for one view.
     """
@@ -287,8 +302,6 @@ class Problem:
     X: FloatArray
     y: np.ndarray
     contrasts: FloatArray
-    layout: Mapping[str, tuple[int, int, tuple[int, ...]]]
-    n_components: int
     target: Target
     priors: HierarchicalPriors
     views: IntArray | None = None
@@ -300,200 +313,144 @@ class Problem:
         y: np.ndarray,
         *,
         n_labels: int,
-        n_components: int,
         target: Target,
         priors: HierarchicalPriors,
         views: IntArray | None = None,
     ) -> "Problem":
         """From whitened features (N, B) and targets."""
-        contrasts = make_contrasts(n_labels, target)
-        j, k = contrasts.shape
-        shapes: dict[str, tuple[int, ...]] = {
-            "projection": (n_components, X.shape[1]),
-            "weights": (n_components, j),
-            "bias": (j,),
-            "log_scale": (),
-        }
-        if target == "regression":
-            shapes["log_noise"] = (k,)
-        if views is not None:
-            shapes["log_view_scale"] = (int(views.max()) + 1,)
-        layout, end = {}, 0
-        for name, shape in shapes.items():
-            begin, end = end, end + math.prod(shape)
-            layout[name] = begin, end, shape
         return cls(
             X=np.ascontiguousarray(X),
             y=y,
-            contrasts=contrasts,
-            layout=layout,
-            n_components=n_components,
+            contrasts=make_contrasts(n_labels, target),
             target=target,
             priors=priors,
             views=views,
         )
 
+    def select(self, samples: IntArray | BoolArray) -> "Problem":
+        """The problem of some samples."""
+        return replace(self, X=np.ascontiguousarray(self.X[samples]), y=self.y[samples])
+
+    @property
+    def n_loadings(self) -> int:
+        """B J."""
+        return self.X.shape[1] * len(self.contrasts)
+
+    @property
+    def n_views(self) -> int:
+        """V; 0 for one view, which has no relative scale."""
+        return 0 if self.views is None else int(self.views[-1]) + 1
+
     @property
     def n_parameters(self) -> int:
         """P."""
-        return max(end for _, end, _ in self.layout.values())
+        return self.n_loadings + len(self.contrasts) + self.n_views + 1
 
-    def split(self, theta: FloatArray) -> dict[str, FloatArray]:
-        """Blocks of parameter vectors (S, P), as views."""
-        return {
-            name: theta[:, begin:end].reshape(len(theta), *shape)
-            for name, (begin, end, shape) in self.layout.items()
-        }
+    def split(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Standard normals (S, B, J), (S, J) and (S, V), and log tau (S,), as views."""
+        ends = np.cumsum([self.n_loadings, len(self.contrasts), self.n_views])
+        loadings, bias, views, log_scale = np.split(theta, ends, axis=1)
+        shape = len(theta), self.X.shape[1], len(self.contrasts)
+        return loadings.reshape(shape), bias, views, log_scale[:, 0]
 
-    def scale(self, theta: FloatArray) -> FloatArray:
-        """tau, (S,)."""
-        u = np.clip(theta[:, self.layout["log_scale"][0]], -_FARTHEST, _FARTHEST)
-        return np.exp(self.priors.scale_location + self.priors.scale_width * u)
-
-    def view_scale(self, theta: FloatArray) -> FloatArray:
-        """lambda, (S, V)."""
-        begin, end, _ = self.layout["log_view_scale"]
-        return np.exp(self.priors.view_width * np.clip(theta[:, begin:end], -_FARTHEST, _FARTHEST))
-
-    def _column_scale(self, theta: FloatArray) -> FloatArray:
-        """lambda of each whitened feature, (S, 1, B)."""
-        return self.view_scale(theta)[:, None, self.views]
-
-    def noise_scale(self, theta: FloatArray) -> FloatArray:
-        """sigma, (S, K)."""
-        begin, end, _ = self.layout["log_noise"]
-        u = np.clip(theta[:, begin:end], -_FARTHEST, _FARTHEST)
-        return np.exp(self.priors.noise_location + self.priors.noise_width * u)
-
-    def parameters(self, theta: FloatArray, *, rng: np.random.Generator) -> Parameters:
-        """Draws of the named parameters; ``rng`` draws the part outside the axes."""
-        blocks, tau = self.split(theta), self.scale(theta)
-        projection = tau[:, None, None] * blocks["projection"]
+    def column_scale(self, theta: FloatArray) -> FloatArray:
+        """tau times the relative scale of the view of each whitened feature, (S, B) or (S, 1)."""
+        _, _, views, log_scale = self.split(theta)
+        log_scale = log_scale[:, None]
         if self.views is not None:
-            projection *= self._column_scale(theta)
-        return Parameters(
-            projection=projection,
-            scale=tau,
-            weights=blocks["weights"] @ self.contrasts,
-            bias=self.priors.bias_scale * blocks["bias"] @ self.contrasts,
-            noise_scale=self.noise_scale(theta) if self.target == "regression" else None,
-            outside=rng.standard_normal((len(theta), self.n_components)),
-            view_scale=None if self.views is None else self.view_scale(theta),
-        )
+            log_scale = log_scale + self.priors.view_width * views[:, self.views]
+        return np.exp(np.clip(log_scale, -_FARTHEST, _FARTHEST))
 
-    def rescale(self, theta: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Proposals that rescale the linear predictor, and divide the scale anew between blocks.
+    def linear_predictor(self, theta: FloatArray) -> FloatArray:
+        """eta of the samples, (S, N, K)."""
+        loadings, bias, _, _ = self.split(theta)
+        scaled = loadings * self.column_scale(theta)[:, :, None]
+        s, b, j = scaled.shape
+        z = self.X @ scaled.transpose(1, 0, 2).reshape(b, s * j)
+        z = z.reshape(-1, s, j).transpose(1, 0, 2) + self.priors.bias_scale * bias[:, None]
+        return np.ascontiguousarray(z @ self.contrasts)
 
-        For nearly separable classes the overall scale is weakly identified, and how projection,
-        weights and tau share it is determined by the prior only: trajectories mix slowly there.
+    def log_likelihood(self, theta: FloatArray) -> FloatArray:
+        """Log likelihood of vectors (S, P), in nats, (S,)."""
+        eta = self.linear_predictor(theta)
+        return label_log_likelihood(eta, self.y, self.target, self.priors.lapse)[0].sum(axis=1)
+
+    def log_prior(self, theta: FloatArray) -> FloatArray:
+        """Log prior density of vectors (S, P), (S,)."""
+        normal, log_scale = theta[:, :-1], theta[:, -1]
+        value = -0.5 * np.sum(normal**2, axis=1) - normal.shape[1] * LOG_SQRT_2PI
+        return value + log_prior_scale(log_scale, self.priors.scale)
+
+    def log_density(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Log likelihood and log prior of vectors (S, P), and the gradient of their sum.
+
+        The log likelihood is minus infinity, with a zero gradient, for vectors that are not finite
+        or have zero prior density.
 
         Returns
         -------
-        theta : (S, P)
-        log_jacobian : (S,)
+        (S,), (S,), (S, P)
         """
-        s, blocks = len(theta), self.split(theta)
-        sizes = {name: end - begin for name, (begin, end, _) in self.layout.items()}
-        overall = _OVERALL * rng.standard_normal(s)
-        if self.target == "regression":  # little noise allows no other linear predictor
-            overall = np.zeros(s)
-        within = {
-            name: rng.standard_normal(s) / np.sqrt(2.0 * max(sizes[name], 1))
-            for name in ("projection", "weights")
-        }
-        moved = {
-            **blocks,
-            "projection": np.exp(within["projection"])[:, None, None] * blocks["projection"],
-            "weights": np.exp(within["weights"])[:, None, None] * blocks["weights"],
-            "bias": np.exp(overall)[:, None] * blocks["bias"],
-            "log_scale": blocks["log_scale"]
-            + (overall - within["projection"] - within["weights"]) / self.priors.scale_width,
-        }
-        log_jacobian = overall * sizes["bias"]
-        for name, change in within.items():
-            log_jacobian = log_jacobian + change * sizes[name]
-        flat = np.concatenate([moved[name].reshape(s, -1) for name in self.layout], axis=1)
-        return flat, log_jacobian
-
-    def align(self, theta: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Rotate the components of particles (S, P) and their gradients (S, P) to a common frame.
-
-        A rotation of projection and weights leaves the density unchanged. Each particle gets the
-        one that is closest to the mean of the particles (orthogonal Procrustes problem).
-        """
-        names = ("projection", "weights")
-
-        def joined(vectors: FloatArray) -> FloatArray:
-            blocks = self.split(vectors)
-            return np.concatenate([blocks[name] for name in names], axis=2)  # (S, R, B + J)
-
-        A = joined(theta)
-        reference, turn = A[0], np.eye(self.n_components)
-        for _ in range(_N_ROUNDS):
-            U, _, V = np.linalg.svd(reference @ np.swapaxes(A, 1, 2))
-            turn = U @ V
-            reference = (turn @ A).mean(axis=0)
-
-        def turned(vectors: FloatArray) -> FloatArray:
-            out = vectors.copy()
-            for name in names:
-                begin, end, _ = self.layout[name]
-                out[:, begin:end] = (turn @ self.split(vectors)[name]).reshape(len(out), -1)
-            return out
-
-        return turned(theta), turned(slope)
-
-    def log_likelihood(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Log likelihood of particles (S, P), in nats, and its gradient: (S,), (S, P).
-
-        Minus infinity with a zero gradient for particles that are not finite or have zero prior
-        density.
-        """
-        finite = (np.abs(theta) < _IMPOSSIBLE).all(axis=1)
-        if not finite.all():
-            theta = np.where(finite[:, None], theta, 0.0)
-        s, r, n = len(theta), self.n_components, len(self.X)
-        blocks, tau = self.split(theta), self.scale(theta)[:, None, None]
-        projection = np.ascontiguousarray(blocks["projection"])
+        possible = (np.abs(theta) < _IMPOSSIBLE).all(axis=1)
+        if not possible.all():
+            theta = np.where(possible[:, None], theta, 0.0)
+        loadings = self.split(theta)[0]
+        s, b, j = loadings.shape
+        scale = self.column_scale(theta)[:, :, None]
+        each, slope = label_log_likelihood(
+            self.linear_predictor(theta), self.y, self.target, self.priors.lapse
+        )
+        by_score = slope @ self.contrasts.T  # (S, N, J)
+        by_loading = self.X.T @ by_score.transpose(1, 0, 2).reshape(-1, s * j)
+        by_loading = by_loading.reshape(b, s, j).transpose(1, 0, 2) * scale
+        by_feature = np.sum(by_loading * loadings, axis=2)  # of the log scale of a feature, (S, B)
+        parts = [by_loading.reshape(s, -1), self.priors.bias_scale * by_score.sum(axis=1)]
         if self.views is not None:
-            projection = projection * self._column_scale(theta)
-        flat = projection.reshape(s * r, -1)
-        z = np.ones((s, r + 1, n))  # the last is the constant
-        z[:, :r] = (flat @ self.X.T).reshape(s, r, n)
-        W = tau * (blocks["weights"] @ self.contrasts)
-        b = self.priors.bias_scale * blocks["bias"] @ self.contrasts
-        eta = np.swapaxes(z, 1, 2) @ np.concatenate([W, b[:, None]], axis=1)
-        slopes: dict[str, Any] = dict.fromkeys(self.layout, np.zeros(s))
-        if self.target == "regression":
-            sigma = self.noise_scale(theta)
-            gap = (self.y - eta) / sigma[:, None]
-            square = np.sum(gap**2, axis=1)
-            value = -0.5 * square.sum(axis=1) - n * np.sum(np.log(sigma) + LOG_SQRT_2PI, axis=1)
-            slope = gap / sigma[:, None]
-            slopes["log_noise"] = self.priors.noise_width * (square - n)
-        else:
-            each, slope = label_log_likelihood(eta, self.y, self.target, self.priors.lapse)
-            value = each.sum(axis=1)
-        by_weights, by_bias = np.split(z @ slope, [r], axis=1)  # (S, R, K), (S, 1, K)
-        slopes["log_scale"] = self.priors.scale_width * np.sum(by_weights * W, axis=(1, 2))
-        slopes["weights"] = tau * (by_weights @ self.contrasts.T)
-        slopes["bias"] = self.priors.bias_scale * by_bias[:, 0] @ self.contrasts.T
-        by_latent = W @ np.swapaxes(slope, 1, 2)  # (S, R, N)
-        slopes["projection"] = by_latent.reshape(s * r, n) @ self.X
-        if self.views is not None:
-            share = np.sum((slopes["projection"] * flat).reshape(s, r, -1), axis=1)  # (S, B)
-            first = np.searchsorted(self.views, np.arange(self.layout["log_view_scale"][2][0]))
-            slopes["log_view_scale"] = self.priors.view_width * np.add.reduceat(
-                share, first, axis=1
-            )
-            by_column = slopes["projection"].reshape(s, r, -1)
-            slopes["projection"] = by_column * self._column_scale(theta)
-        gradient = np.concatenate([slopes[name].reshape(s, -1) for name in self.layout], axis=1)
-        finite &= np.isfinite(value + gradient @ np.zeros(gradient.shape[1]))
-        if not finite.all():
-            value = np.where(finite, value, -np.inf)
-            gradient = np.where(finite[:, None], gradient, 0.0)
-        return value, gradient
+            first = np.searchsorted(self.views, np.arange(self.n_views))
+            by_view = np.add.reduceat(by_feature, first, axis=1)
+            parts.append(self.priors.view_width * by_view)
+        parts.append(by_feature.sum(axis=1, keepdims=True))
+        gradient = np.concatenate(parts, axis=1)
+        gradient[:, :-1] -= theta[:, :-1]
+        gradient[:, -1] += 1.0 - np.exp(2.0 * theta[:, -1]) / self.priors.scale**2
+        value, prior = each.sum(axis=1), self.log_prior(theta)
+        possible &= np.isfinite(value + gradient.sum(axis=1))
+        if not possible.all():
+            value = np.where(possible, value, -np.inf)
+            gradient = np.where(possible[:, None], gradient, 0.0)
+        return value, prior, gradient
+
+    def curvature(self, theta: FloatArray) -> FloatArray:
+        """Mean over vectors (S, P) of the negative Hessian of a sample in its contrasts, (N, J, J).
+
+        Without its negative eigenvalues, which come from the lapse.
+        """
+        eta, s = self.linear_predictor(theta), len(theta)
+        flat, y = eta.reshape(-1, eta.shape[2]), np.concatenate([self.y] * s)
+        second = label_derivatives(flat, y, self.target, self.priors.lapse)[1]
+        mean = -second.reshape(s, -1, *second.shape[1:]).mean(axis=0)
+        value, vector = np.linalg.eigh(self.contrasts @ mean @ self.contrasts.T)
+        return (vector * np.maximum(value, 0.0)[:, None]) @ vector.transpose(0, 2, 1)
+
+    def parameters(self, theta: FloatArray, *, rng: np.random.Generator) -> Parameters:
+        """Draws of the named parameters; ``rng`` draws the part outside the axes."""
+        loadings, bias, views, log_scale = self.split(theta)
+        scaled = loadings * self.column_scale(theta)[:, :, None]
+        return Parameters(
+            projection=np.ascontiguousarray(scaled.transpose(0, 2, 1)),
+            scale=np.exp(log_scale),
+            weights=np.broadcast_to(self.contrasts, (len(theta), *self.contrasts.shape)),
+            bias=self.priors.bias_scale * bias @ self.contrasts,
+            noise_scale=None,
+            outside=rng.standard_normal((len(theta), len(self.contrasts))),
+            view_scale=None if self.views is None else np.exp(self.priors.view_width * views),
+        )
+
+
+def log_prior_scale(log_scale: FloatArray, scale: float) -> FloatArray:
+    """Log density of log tau, whose tau is half-normal with a given scale."""
+    ratio = log_scale - math.log(scale)
+    return np.asarray(math.log(2.0) - LOG_SQRT_2PI + ratio - 0.5 * np.exp(2.0 * ratio))
 
 
 def make_contrasts(n_labels: int, target: Target) -> FloatArray:

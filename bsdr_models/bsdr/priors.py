@@ -79,9 +79,9 @@ class HierarchicalPriors:
 
     Parameters
     ----------
-    scale_location, scale_width : float
-        Mean and standard deviation of the log of tau, the scale of the projection. The wide prior
-        allows for no signal (near zero) and for nearly separable classes (large).
+    scale : float
+        Scale of the half-normal prior of tau, the scale of the projection: the standard deviation
+        of a contrast of classes, in units of the probit noise or of an output.
     view_width : float
         Standard deviation of the log of each lambda, the scale of a view or kernel relative to tau,
         if there are several.
@@ -109,8 +109,7 @@ class HierarchicalPriors:
     >>> model = BSDRClassifier(priors=HierarchicalPriors(lapse=0.02))
     """
 
-    scale_location: float = -2.0
-    scale_width: float = 2.5
+    scale: float = 1.5
     view_width: float = 0.5
     bias_scale: float = 5.0
     noise_location: float = -1.0
