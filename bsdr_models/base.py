@@ -249,8 +249,6 @@ class Estimator(BaseEstimator, ABC):
         config |= {name: asdict(self._option(name)) for name in self._option_types}
         for name in ("random_state", "n_jobs", "views"):
             config.pop(name, None)
-        if "out_of_core" in config:
-            del config["out_of_core"]["checkpoint"]
         if config.get("unlabeled") is not None:
             config["unlabeled"] = str(config["unlabeled"])
         return config | resolved

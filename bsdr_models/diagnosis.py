@@ -18,10 +18,12 @@ from bsdr_models.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.registry import REGISTRY
 from bsdr_models.spec import ModelSpec
 
-type Engine = Literal["mcmc", "smc", "gibbs", "nuts", "mean_field", "advi", "laplace", "map"]
+type Engine = Literal[
+    "mcmc", "hmc", "conjugate", "gibbs", "nuts", "mean_field", "advi", "laplace", "map"
+]
 
 ENGINES: tuple[str, ...] = get_args(Engine.__value__)
-MCMC = ("mcmc", "smc", "gibbs", "nuts")
+MCMC = ("mcmc", "hmc", "gibbs", "nuts")
 INDEPENDENT = (
     "not applicable: the draws are independent by construction, so R-hat and effective sample size "
     "do not measure the approximation"
@@ -67,7 +69,7 @@ def diagnose(
         loadings and weights. By default the identified variables of the specification, the subspace
         of the components, the log likelihood and the probabilities of the observed classes.
         Required without a specification; ignored for approximations and modes.
-    engine : {"mcmc", "smc", "gibbs", "nuts", "mean_field", "advi", "laplace", "map"}, optional
+    engine : {"mcmc", "hmc", "gibbs", "nuts", "mean_field", "advi", "laplace", "map"}, optional
         By default the root attribute ``inference_method``, or else ``"mcmc"``.
     group : str
         Group of the draws.
@@ -118,7 +120,7 @@ def diagnose(
     >>> model = BSDRClassifier(random_state=0).fit(X[::3], y[::3])
     >>> found = diagnose(model.idata_)
     >>> print(found.title)
-    bsdr, smc: 4 chains of 384 draws
+    bsdr, hmc: 4 chains of 400 draws
     >>> "R-hat" in str(found)  # a line for each quantity, with a verdict
     True
     """

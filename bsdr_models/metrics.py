@@ -19,10 +19,10 @@ from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 
 # Bootstrap replicates, and random numbers held in memory at once.
 N_RESAMPLES, BLOCK = 1000, 1 << 22
-# There is little evidence of a signal if the log Bayes factor is below the first; or else if the
-# lower end of a 90 % interval of the gain in held-out log score is at most the last, in nats per
-# sample. Settings chosen by the same samples gain about one nat in all without a signal, and the
-# standard error of so small a gain is as large as the gain itself.
+# There is little evidence of a signal if the log Bayes factor is below the first and the lower end
+# of a 90 % interval of the gain in held-out log score is at most the last, in nats per sample.
+# Settings chosen by the same samples gain about one nat in all without a signal, and the standard
+# error of so small a gain is as large as the gain itself.
 NO_SIGNAL, N_STANDARD_ERRORS, MIN_GAIN = float(np.log(3.0)), 1.28, 0.01
 
 
@@ -103,10 +103,10 @@ class HeldOutScore:
 
 
 def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
-    """Say in words that the targets seem not to depend on the features; None if they do.
+    """Say in words why targets may not depend on the features; None if they seem to.
 
-    A log Bayes factor counts more than the gain in held-out log score, since it is based on all
-    samples.
+    There is a signal if the log Bayes factor or the held-out log score shows one. If neither does,
+    a Bayes factor between 1/3 and 3 means that there are too few samples to tell.
 
     Parameters
     ----------
@@ -120,24 +120,29 @@ def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
     Examples
     --------
     >>> from bsdr_models.metrics import lack_of_signal
-    >>> lack_of_signal({"log_bayes_factor": -1.0})
-    'the Bayes factor against the model without features is 0.37'
+    >>> lack_of_signal({"log_bayes_factor": -2.0})
+    'the Bayes factor against the model without features is 0.14'
+    >>> lack_of_signal({"log_bayes_factor": 0.5})
+    'too few samples to tell, the Bayes factor against the model without features is 1.6'
     """
     log_factor = attrs.get("log_bayes_factor", np.nan)
-    if not np.isnan(log_factor):
-        if log_factor >= NO_SIGNAL:
-            return None
-        return f"the Bayes factor against the model without features is {np.exp(log_factor):.2g}"
     gain, se = attrs.get("held_out_gain", np.nan), attrs.get("held_out_gain_se", np.nan)
-    if gain - N_STANDARD_ERRORS * se <= MIN_GAIN:
-        gain = round(gain, 2) + 0.0  # no -0.00
-        return f"the held-out log score gains {gain:.2f} ± {se:.2f} nats over the class frequencies"
-    return None
+    gains = gain - N_STANDARD_ERRORS * se > MIN_GAIN
+    if gains or log_factor >= NO_SIGNAL:
+        return None
+    if not np.isnan(log_factor):
+        few = "too few samples to tell, " if log_factor > -NO_SIGNAL else ""
+        factor = f"{np.exp(log_factor):.2g}"
+        return f"{few}the Bayes factor against the model without features is {factor}"
+    if np.isnan(gain):
+        return None
+    gain = round(gain, 2) + 0.0  # no -0.00
+    return f"the held-out log score gains {gain:.2f} ± {se:.2f} nats over the class frequencies"
 
 
 def no_signal(reason: str) -> str:
     """Warning of a fit, given :func:`lack_of_signal`."""
-    return f"the targets are not predictable from X by this model: {reason}"
+    return f"no evidence that the targets depend on X: {reason}"
 
 
 def expected_calibration_error(

@@ -28,7 +28,7 @@ ITERATIONS: dict[str, list[Any]] = {"n_restarts": [COUNT], "max_iter": [COUNT], 
 N_JOBS = [COUNT, Number(Integral, None, -1, closed="right"), None]
 
 
-# Default draws of a chain, except for "smc" and "laplace" of BSDR.
+# Default draws of a chain, except for "hmc" and "laplace" of BSDR.
 N_DRAWS = 1000
 
 
@@ -55,8 +55,7 @@ class Sampling(Options):
     tune : int, default=1000
         Warm-up of each chain of ``"nuts"`` and ``"gibbs"``.
     chains : int, default=4
-        Chains, or independent populations of particles of ``"smc"``. ADVI returns its draws as one
-        chain.
+        Chains; each of ``"hmc"`` holds the draws of four. ADVI returns its draws as one chain.
 
     Raises
     ------

@@ -8,7 +8,7 @@ import secrets
 import shutil
 from contextlib import suppress
 from copy import copy
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -99,7 +99,6 @@ def _pack(estimator: Estimator) -> bytes:
         state["_tree"] = {
             node.path: node.to_dataset(inherit=False).to_dict(data="array") for node in tree.subtree
         }
-    _forget_checkpoint(state)
     try:
         contents = skops.io.dumps(stored, compression=ZIP_DEFLATED, compresslevel=1)
     except Exception as error:  # arguments of the user may have any type
@@ -135,18 +134,10 @@ def _unpack(contents: bytes) -> Estimator:
     state: dict[str, Any] = estimator.__dict__
     if hidden := [name for name in state if callable(getattr(type(estimator), name, None))]:
         raise ValueError(f"it replaces the method {hidden[0]!r}")
-    _forget_checkpoint(state)
     if hasattr(type(estimator), "idata_"):
         groups = {key: xr.Dataset.from_dict(group) for key, group in state["_tree"].items()}
         state["_tree"] = xr.DataTree.from_dict(groups)
     return estimator
-
-
-def _forget_checkpoint(state: dict[str, Any]) -> None:
-    """Remove the path of a checkpoint: a file must not determine where later fits write."""
-    out_of_core: Any = state.get("out_of_core")
-    if getattr(out_of_core, "checkpoint", None) is not None:
-        state["out_of_core"] = replace(out_of_core, checkpoint=None)
 
 
 def _fields(name: str) -> list[str] | None:

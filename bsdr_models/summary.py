@@ -23,7 +23,8 @@ from bsdr_models.text_table import html_notes, html_row, text_notes, text_rows
 MAX_CLASSES, MAX_COMPONENTS, MAX_NAME = 8, 8, 24
 
 ENGINES = {
-    "smc": "tempered SMC",
+    "hmc": "Hamiltonian Monte Carlo",
+    "conjugate": "the exact posterior",
     "mean_field": "mean field",
     "gibbs": "Gibbs",
     "nuts": "NUTS",
@@ -43,7 +44,7 @@ ADVI = (
 
 LAPLACE = (
     "Importance ratios show that the normal approximation at the mode is not reliable: use "
-    "inference='smc'."
+    "inference='hmc'."
 )
 
 ONE_CHAIN = "A single chain cannot show whether it has converged: sample with chains=4."

@@ -1,8 +1,7 @@
 """Base class of the BSDR estimators: scaling, inference, embedding, trees."""
 
 from abc import abstractmethod
-from numbers import Real
-from typing import Any, ClassVar, Literal, Self, cast, get_args
+from typing import Any, ClassVar, Self, cast, get_args
 
 import numpy as np
 import xarray as xr
@@ -13,12 +12,12 @@ from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.base import LatentSpaceEstimator
 from bsdr_models.bsdr import hierarchical, predict, sampling, trees
 from bsdr_models.bsdr.data import make_data
+from bsdr_models.bsdr.held_out import Temperature
 from bsdr_models.bsdr.hierarchical import HierarchicalFit
 from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
 from bsdr_models.bsdr.mean_field_fit import fit_mean_field
-from bsdr_models.bsdr.pooling import Pooling, as_power
 from bsdr_models.bsdr.priors import PAPER, HierarchicalPriors, Priors, Variant
-from bsdr_models.bsdr.settings import ENGINES, Inference, Optimization, OutOfCore
+from bsdr_models.bsdr.settings import ENGINES, Inference, Optimization
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.summary_parts import summary_parts
 from bsdr_models.bsdr.trees import Context
@@ -43,7 +42,7 @@ from bsdr_models.inputs import read_views
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.options import COUNT, Number, Sampling
+from bsdr_models.options import COUNT, POSITIVE, Sampling
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.summary import SummaryParts
 
@@ -57,10 +56,9 @@ class BaseBSDR(LatentSpaceEstimator):
         "priors": HierarchicalPriors,
         "sampling": Sampling,
         "optimization": Optimization,
-        "out_of_core": OutOfCore,
     }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_components": [COUNT, StrOptions({"auto"})],
+        "n_components": [COUNT, None],
         "variant": [StrOptions(set(ENGINES))],
         "inference": [StrOptions(set(get_args(Inference))), None],
         "kernel": [
@@ -70,24 +68,23 @@ class BaseBSDR(LatentSpaceEstimator):
             list,
             tuple,
         ],
-        "pooling": [StrOptions({"auto", "linear", "log"}), Number(Real, 0.0, 1.0, closed="both")],
+        "temperature": [StrOptions({"auto"}), POSITIVE],
         "priors": [HierarchicalPriors, Priors, None],
     }
 
     def __init__(
         self,
-        n_components: int | Literal["auto"] = 2,
+        n_components: int | None = None,
         *,
         variant: Variant = "hierarchical",
         inference: Inference | None = None,
         kernel: Any = "linear",
         views: Any = None,
-        pooling: Pooling = "auto",
+        temperature: Temperature = "auto",
         priors: HierarchicalPriors | Priors | None = None,
         standardize: bool = True,
         sampling: Sampling | None = None,
         optimization: Optimization | None = None,
-        out_of_core: OutOfCore | None = None,
         n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
@@ -97,12 +94,11 @@ class BaseBSDR(LatentSpaceEstimator):
         self.inference = inference
         self.kernel = kernel
         self.views = views
-        self.pooling = pooling
+        self.temperature = temperature
         self.priors = priors
         self.standardize = standardize
         self.sampling = sampling
         self.optimization = optimization
-        self.out_of_core = out_of_core
         self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
@@ -154,12 +150,12 @@ class BaseBSDR(LatentSpaceEstimator):
 
     def _check_paper(self) -> None:
         self._check_linear("variant='paper'")
-        if self.n_components == "auto":
-            raise ValueError("n_components='auto' is for variant='hierarchical'")
-        if as_power(self.pooling) not in (None, 1.0):
+        if self.n_components is None:
+            raise ValueError("variant='paper' needs a number of components, got n_components=None")
+        if self.temperature not in ("auto", 1.0):
             raise ValueError(
-                f"pooling={self.pooling!r} is for variant='hierarchical': predictions of the model "
-                "of the paper are pooled linearly"
+                f"temperature={self.temperature!r} is for variant='hierarchical': predictions of "
+                "the model of the paper are the posterior predictive"
             )
 
     def _check_hierarchical(self) -> None:
@@ -176,11 +172,9 @@ class BaseBSDR(LatentSpaceEstimator):
         if not self._kernels:
             raise ValueError("kernel is empty")
         if self.inference == "laplace" and (self.views is not None or is_several(self.kernel)):
-            raise ValueError("inference='laplace' is for one kernel and no views: use 'smc'")
+            raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
         if self._is_precomputed and self.views is not None:
             raise ValueError("views need features: kernel='precomputed' has none")
-        if self.n_components == "auto" and self._engine != "smc":
-            raise ValueError("n_components='auto' needs inference='smc', for its evidence")
 
     def _fit(
         self,
@@ -192,11 +186,6 @@ class BaseBSDR(LatentSpaceEstimator):
         **context: Any,
     ) -> Self:
         """Fit to validated features and encoded targets; ``context`` is for the trees."""
-        out_of_core = self._option("out_of_core")
-        if out_of_core.block_size is not None:
-            raise ValueError("block_size is for BSDRClassifier: real targets are fitted in memory")
-        if out_of_core.checkpoint is not None:
-            raise ValueError("checkpoint is for samples in blocks: give block_size as well")
         if self.variant == "hierarchical":
             return self._fit_hierarchical(X, y, target=target, labels=labels, **context)
         priors: Priors = self._option("priors")
@@ -229,7 +218,8 @@ class BaseBSDR(LatentSpaceEstimator):
     ) -> Self:
         """Fit the hierarchical model."""
         priors, sampler = self._option("priors"), self._option("sampling")
-        if self.n_components != "auto" and self._is_plain:
+        self._check_engine(target)
+        if self._is_plain:
             self._check_width(X.shape[1])
         views = read_views(self.views, list(feature_names(self)))
         if self._is_precomputed:
@@ -256,18 +246,17 @@ class BaseBSDR(LatentSpaceEstimator):
                 y,
                 engine=cast(hierarchical.Engine | None, self.inference),
                 n_labels=len(labels),
-                n_components="auto" if self.n_components == "auto" else self._n_asked,
+                n_components=self.n_components,
                 target=target,
                 priors=priors,
-                power=as_power(self.pooling),
+                temperature=None if self.temperature == "auto" else float(self.temperature),
                 n_chains=int(sampler.chains),
                 n_draws=None if sampler.draws is None else int(sampler.draws),
                 tune=int(sampler.tune),
                 rng=rng,
-                n_jobs=self.n_jobs,
                 progressbar=self.progressbar,
-                declare=lambda r, feature_map: sampling.declare_hierarchical(
-                    self._context, priors, feature_map, n_components=r
+                declare=lambda feature_map: sampling.declare_hierarchical(
+                    self._context, priors, feature_map
                 ),
                 kernels=compared_kernels(self.kernel),
                 views=views,
@@ -278,16 +267,17 @@ class BaseBSDR(LatentSpaceEstimator):
     def _set_fitted_hierarchical(self, fit: HierarchicalFit) -> None:
         posterior = fit.posterior
         self._hierarchical, self._posterior = fit, posterior
-        self._set_components(posterior.components(), posterior.coordinates.share)
+        self._set_components(posterior.components(), posterior.share)
         feature_map = posterior.metric
         if isinstance(feature_map, Views):
             shares = feature_map.shares(posterior.draws, feature_map.whiten(self._context.X))
             self.views_, self.view_share_ = list(feature_map.names), shares.mean(axis=0)
         self.kernel_ = self.kernel
-        if (choice := fit.kernel_choice) is not None:
-            self.kernel_ = choice.kernel
-        self.pooling_power_ = posterior.power
-        self.log_evidence_ = fit.total_log_evidence
+        if fit.choice is not None:
+            self.kernel_ = fit.choice.kernel
+        self.temperature_ = posterior.temperature
+        self.log_evidence_ = fit.log_evidence
+        self.log_evidence_error_ = fit.log_evidence_error
         self.log_bayes_factor_ = fit.log_bayes_factor
         for name, value in fit.held_out.named().items():
             setattr(self, f"{name}_", value)
@@ -297,23 +287,31 @@ class BaseBSDR(LatentSpaceEstimator):
         fit.warn()
 
     def _selected_params(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        if self.n_components == "auto":
-            found["n_components"] = self.n_components_
+        selected: dict[str, Any] = {}
         if isinstance(self.kernel, str) and self.kernel == "auto":
-            found["kernel"] = self.kernel_
-        if self.pooling == "auto" and self.variant_ == "hierarchical":
-            found["pooling"] = self.pooling_power_
-        return found
+            selected["kernel"] = self.kernel_
+        if self.temperature == "auto" and self.variant_ == "hierarchical":
+            selected["temperature"] = self.temperature_
+        return selected
 
     @property
     def _n_asked(self) -> int:
-        """Requested number of components, if not "auto"."""
-        assert self.n_components != "auto"
+        """Number of components of the paper's model."""
+        assert self.n_components is not None
         return int(self.n_components)
 
+    def _check_engine(self, target: Target) -> None:
+        """Raise a ValueError if an engine is for other targets."""
+        regression = ("conjugate", "nuts", "advi")
+        allowed = regression if target == "regression" else ("hmc", "laplace", "nuts", "advi")
+        if self.inference is not None and self.inference not in allowed:
+            raise ValueError(
+                f"inference={self.inference!r} is not for these targets: {type(self).__name__} "
+                f"has {allowed}"
+            )
+
     def _check_width(self, n_features: int) -> None:
-        if self._n_asked > n_features:
+        if self.n_components is not None and self.n_components > n_features:
             raise ValueError(
                 f"n_components={self.n_components} must be at most n_features={n_features}"
             )
@@ -549,9 +547,7 @@ class BaseBSDR(LatentSpaceEstimator):
         context = self._context
         if context.variant == "paper":
             return sampling.declare(context, context.priors, n_components=self.n_components_)
-        return sampling.declare_hierarchical(
-            context, context.priors, self._posterior.metric, n_components=self.n_components_
-        )
+        return sampling.declare_hierarchical(context, context.priors, self._posterior.metric)
 
     @property
     def variant_(self) -> Variant:

@@ -1,4 +1,4 @@
-"""Latent coordinates and predictions from draws of the hierarchical model."""
+"""Latent coordinates and predictions from draws of the model at full rank."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray, Target
-from bsdr_models.bsdr.pooling import pool_labels
+from bsdr_models.bsdr.held_out import log_probabilities, temper
 from bsdr_models.bsdr.posterior import Parameters, Problem
 from bsdr_models.bsdr.views import FeatureMap, Views
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -16,8 +16,9 @@ from bsdr_models.numerics.relevance import LatentCoordinates
 _BLOCK, _CHUNK = 1 << 21, 8192
 # Draws that colour a map.
 _GRID_DRAWS = 100
-# Smallest size of a linear predictor.
-_TINY = 1e-300
+# Smallest size of a linear predictor, and of a direction of latent coordinates relative to the
+# largest one.
+_TINY, _NO_DIRECTION = 1e-300, 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +35,17 @@ class Coordinates:
     few draws of great size would determine its mean. The predictor of labels is therefore scaled to
     one size in all draws, the median root mean square over the training samples.
 
+    There are R of them, as many as contrasts, but at most as whitened features.
+
     coefficients
-        Mean of Q W over draws, so scaled, for whitened features, (B, K).
+        Mean of P C over draws, so scaled, for whitened features, (B, K).
     axes, shift
         V, (K, R), and V' times the mean linear predictor without bias, (R,).
     share
         Share of each axis in the variance between classes, (R,).
     maps
-        A_s, (S, 1 + R, R), least-squares affine maps of the latent coordinates of each draw to u on
-        the training samples; the first row is the constant.
+        A_s, (S, 1 + J, R), least-squares affine maps of the contrasts of each draw to u on the
+        training samples; the first row is the constant.
     reliability
         Share of the variance of u that these maps explain, averaged over draws: 1 if all draws
         arrange the training samples alike.
@@ -58,7 +61,8 @@ class Coordinates:
     @classmethod
     def learn(cls, problem: Problem, draws: Parameters) -> "Coordinates":
         """Identified coordinates from the training samples and all draws."""
-        s, r, b = draws.projection.shape
+        s, j, b = draws.projection.shape
+        r = min(j, b)
         rows = _triangular(problem.X)  # in place of the samples of every draw
         ones, X = rows[:, :1], rows[:, 1:]
         z = draws.latent(X)
@@ -68,8 +72,8 @@ class Coordinates:
             n_entries = len(problem.X) * weights.shape[2]
             size = np.sqrt(np.sum(centred**2, axis=(1, 2)) / n_entries)
             weights = weights * (np.median(size) / np.maximum(size, _TINY))[:, None, None]
-        flat = draws.projection.reshape(s * r, b)
-        coefficients = flat.T @ weights.reshape(s * r, -1) / s
+        flat = draws.projection.reshape(s * j, b)
+        coefficients = flat.T @ weights.reshape(s * j, -1) / s
         linear = problem.X @ coefficients  # (N, K)
         if problem.target == "multiclass":
             present = np.unique(problem.y)
@@ -87,7 +91,8 @@ class Coordinates:
         total = float(np.sum(size**2))
         shift = linear.mean(axis=0) @ axes
         target = X @ (coefficients @ axes) - ones * shift
-        maps = np.stack([_fit_affine(np.hstack([ones, each]), target) for each in z])
+        full = np.concatenate([np.broadcast_to(ones, (s, *ones.shape)), z], axis=2)
+        maps = _fit_affine(full, target)
         residual = z @ maps[:, 1:] + ones * maps[:, :1] - target
         around = np.sum(target**2)
         return cls(
@@ -102,6 +107,16 @@ class Coordinates:
     def thin(self, index: IntArray) -> "Coordinates":
         """Coordinates with the maps of some draws."""
         return replace(self, maps=self.maps[index])
+
+    def leading(self, n: int) -> "Coordinates":
+        """The leading coordinates."""
+        return replace(
+            self,
+            axes=self.axes[:, :n],
+            shift=self.shift[:n],
+            share=self.share[:n],
+            maps=self.maps[..., :n],
+        )
 
     def embed(self, whitened: FloatArray) -> FloatArray:
         """u of whitened samples, (M, R)."""
@@ -121,17 +136,17 @@ class Coordinates:
         return np.einsum("smr,smq->mrq", residual, residual, optimize=True) / len(residual)
 
     def align(self, draws: Parameters) -> Parameters:
-        """Draws in these coordinates, with the same linear predictor."""
-        shift, linear = self.maps[:, 0], self.maps[:, 1:]  # (S, R), (S, R, R)
-        weights = np.stack(
-            [
-                np.linalg.lstsq(a, w, rcond=None)[0]
-                for a, w in zip(linear, draws.weights, strict=True)
-            ]
-        )
+        """Draws in these coordinates, (S, R, .), with the same linear predictor."""
+        shift, linear = self.maps[:, 0], self.maps[:, 1:]  # (S, R), (S, J, R)
+        projection = np.swapaxes(linear, 1, 2) @ draws.projection  # (S, R, B)
+        if linear.shape[1] == linear.shape[2]:
+            weights = np.linalg.pinv(linear, rcond=_NO_DIRECTION) @ draws.weights
+        else:
+            back = np.swapaxes(np.linalg.pinv(projection), 1, 2)
+            weights = back @ np.swapaxes(draws.projection, 1, 2) @ draws.weights
         return replace(
             draws,
-            projection=np.swapaxes(linear, 1, 2) @ draws.projection,
+            projection=projection,
             weights=weights,
             bias=draws.bias - (shift[:, None] @ weights)[:, 0],
         )
@@ -152,29 +167,32 @@ def _triangular(X: FloatArray) -> FloatArray:
 
 
 def _fit_affine(full: FloatArray, target: FloatArray) -> FloatArray:
-    """Least-squares affine map of (N, 1 + R), constant first, to a target (N, R)."""
-    size = np.sqrt(np.mean(full**2, axis=0))
-    size[size == 0.0] = 1.0
-    found: FloatArray = np.linalg.lstsq(full / size, target, rcond=1e-10)[0] / size[:, None]
-    return found
+    """Least-squares affine maps of (S, M, 1 + J), constant first, to a target (M, R)."""
+    size = np.sqrt(np.mean(full**2, axis=1, keepdims=True))
+    full = full / np.where(size > 0.0, size, 1.0)
+    turned = np.swapaxes(full, 1, 2)
+    inverse = np.linalg.pinv(turned @ full, rcond=_NO_DIRECTION, hermitian=True)
+    found = inverse @ (turned @ target)
+    return np.asarray(found / np.where(size > 0.0, size, 1.0)[:, 0, :, None])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
     """Posterior draws for predictions.
 
-    draws
-        At most :data:`N_PREDICT`.
-    power
-        Power of pooling, see :func:`bsdr_models.bsdr.pooling.pool`.
+    temperature
+        Of class probabilities, see :mod:`bsdr_models.bsdr.held_out`.
+    n_components
+        Number of latent coordinates that are shown, the leading ones.
     """
 
     metric: FeatureMap
     draws: Parameters
     coordinates: Coordinates
-    power: float
+    temperature: float
     target: Target
     lapse: float
+    n_components: int
 
     def components(self) -> FloatArray | None:
         """Mean gradients of the coordinates in the scaled features, (R, D); None if unknown.
@@ -186,15 +204,20 @@ class Posterior:
 
     def combination(self) -> FloatArray:
         """Coordinates as combinations of whitened features, (B, R)."""
-        return self.coordinates.coefficients @ self.coordinates.axes
+        return self.coordinates.coefficients @ self.coordinates.axes[:, : self.n_components]
+
+    @property
+    def share(self) -> FloatArray:
+        """Share of each coordinate in the variance between classes, (R,)."""
+        return self.coordinates.share[: self.n_components]
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Latent coordinates of scaled samples (M, D), with their covariances."""
-        r = self.coordinates.axes.shape[1]
+        r, shown = self.n_components, self.coordinates.leading(self.n_components)
         mean, cov = np.empty((len(X), r)), np.empty((len(X), r, r))
-        for part, whitened, latent in self._latent(X, r):
-            mean[part] = self.coordinates.embed(whitened)
-            cov[part] = self.coordinates.covariance(latent, mean[part])
+        for part, whitened, latent in self._latent(X, self.draws.projection.shape[1]):
+            mean[part] = shown.embed(whitened)
+            cov[part] = shown.covariance(latent, mean[part])
         return LatentCoordinates(mean=mean, cov=cov)
 
     def feature_relevance(self, X: FloatArray) -> FloatArray:
@@ -208,27 +231,34 @@ class Posterior:
         outside = np.sum(self.metric.outside_sd(X).reshape(len(X), -1) ** 2, axis=1)
         return outside / (outside + np.sum(self.metric.whiten(X) ** 2, axis=1))
 
-    def log_probabilities(self, X: FloatArray, *, power: float | None = None) -> FloatArray:
-        """Pooled log probabilities of classes, or of each label being 1: (M, K)."""
-        power = self.power if power is None else power
+    def log_probabilities(self, X: FloatArray, *, temperature: float | None = None) -> FloatArray:
+        """Log probabilities of classes, or of each label being 1: (M, K)."""
+        temperature = self.temperature if temperature is None else temperature
         out = np.empty((len(X), self.draws.bias.shape[1]))
         for part, eta in self._linear_predictors(X):
-            out[part] = pool_labels(eta, self.target, self.lapse, power)
+            out[part] = self._tempered(eta, temperature)
         return out
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """The same at latent coordinates (G, R), by at most 100 draws.
 
-        Of a sample whose deviation from u in single draws is zero: what all samples share, the
-        shift, scale and shear of each draw, is averaged over.
+        Of a sample whose other coordinates are those of the mean of the training samples, and whose
+        deviation from u in single draws is zero: what all samples share, the shift, scale and shear
+        of each draw, is averaged over.
         """
         kept = self.draws.spaced(_GRID_DRAWS)
         aligned = self.coordinates.thin(kept).align(self.draws.take(kept))
+        weights = aligned.weights[:, : self.n_components]
         out = np.empty((len(latent), aligned.bias.shape[1]))
         for part in self._blocks(len(latent), out.shape[1]):
-            eta = latent[part] @ aligned.weights + aligned.bias[:, None]
-            out[part] = pool_labels(eta, self.target, self.lapse, self.power)
+            eta = latent[part] @ weights + aligned.bias[:, None]
+            out[part] = self._tempered(eta, self.temperature)
         return out
+
+    def _tempered(self, eta: FloatArray, temperature: float) -> FloatArray:
+        """Log probabilities at a temperature from eta (S, M, K), (M, K)."""
+        log_p = temper(log_probabilities(eta, self.target, self.lapse), temperature)
+        return log_p if self.target == "multiclass" else log_p[..., 0]
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of real outputs, (M, K) each."""

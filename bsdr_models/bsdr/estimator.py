@@ -1,6 +1,5 @@
 """Scikit-learn estimators of BSDR."""
 
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -15,65 +14,64 @@ from bsdr_models.block_checks import check_blocks, take_subsample
 from bsdr_models.block_sources import (
     check_two_axes,
     is_block_source,
-    is_read_by_block,
     make_blocks,
     read_block_labels,
 )
-from bsdr_models.bsdr import laplace_blocks
+from bsdr_models.bsdr import hierarchical
 from bsdr_models.bsdr.base import BaseBSDR
-from bsdr_models.bsdr.partial_fit import PartialFit
+from bsdr_models.bsdr.laplace import check_size, fit_laplace_blocks
+from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.checks import check_classes, check_variation, encode_labels, one_thread
 from bsdr_models.frames import require_targets, sample_labels
-from bsdr_models.inference.checkpoint import check_folder
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.unlabeled import read_labels
 
 
-class BSDRClassifier(ProbabilisticClassifier, PartialFit):
+class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
     """Bayesian supervised dimensionality reduction for classification.
 
-    A linear projection to ``n_components`` dimensions and a multinomial probit classifier there
-    are learned jointly [1]_. The default is a hierarchical model with one scale of the projection,
-    sampled by tempered sequential Monte Carlo, or approximated by Laplace's method for many
-    samples; ``variant="paper"`` is the model of the paper.
+    A multinomial probit classifier whose linear predictor has one projection of the features for
+    each contrast of classes, with a matrix-normal prior whose scale is learned: a regression whose
+    rank the prior reduces by shrinkage. Latent coordinates are its canonical variates. The
+    posterior is sampled by Hamiltonian Monte Carlo, or approximated by Laplace's method for many
+    samples.
+    ``variant="paper"`` is the model of the paper [1]_.
 
     Parameters
     ----------
-    n_components : int or "auto", default=2
-        R, dimension of the latent space. The hierarchical model uses at most the number of classes
-        less one (for multi-label targets, the number of labels), see ``n_components_``. ``"auto"``
-        selects the fewest within a standard error of the largest evidence, for
-        ``inference="smc"`` only.
+    n_components : int, optional
+        Number of latent coordinates, the leading canonical variates. None is all of them, the
+        number of classes less one (for multi-label targets, the number of labels); see
+        ``n_components_``. Predictions do not depend on it. For the paper's model the dimension of
+        the latent space, which must be given.
     variant : {"hierarchical", "paper"}, default="hierarchical"
         The model, see :func:`bsdr_models.bsdr.build_model`. Arguments marked "paper's model" below
         raise an error for the other.
-    inference : {"smc", "laplace", "nuts", "advi", "mean_field", "gibbs"}, optional
-        Inference method. Hierarchical model: ``"smc"``, tempered sequential Monte Carlo, or
-        ``"laplace"``, a normal approximation around the mode, for at most 10 000 features times
-        components. None is ``"smc"`` up to about 5000 samples (ten classes, 64 features) and
-        ``"laplace"`` beyond. Paper's model: ``"mean_field"``, the default, or ``"gibbs"``.
-        ``"nuts"`` and ``"advi"`` compile the PyMC model of either.
+    inference : {"hmc", "laplace", "nuts", "advi", "mean_field", "gibbs"}, optional
+        Inference method. Model at full rank: ``"hmc"``, Hamiltonian Monte Carlo, or ``"laplace"``,
+        a normal approximation around the mode, for at most 10 000 features times contrasts. None is
+        ``"hmc"`` up to about 25 000 samples (ten classes, 64 features) and ``"laplace"`` beyond.
+        Paper's model: ``"mean_field"``, the default, or ``"gibbs"``. ``"nuts"`` and ``"advi"``
+        compile the PyMC model of either.
     kernel : str, Kernel, callable, or list of these, default="linear"
-        Kernel of the Gaussian process prior of the latent functions. ``"linear"`` is the linear
-        projection; ``"rbf"``, ``"matern"``, ``"polynomial"`` and ``"cosine"`` stand for a
+        Kernel of the Gaussian process prior of the linear predictor. ``"linear"`` is linear in the
+        features; ``"rbf"``, ``"matern"``, ``"polynomial"`` and ``"cosine"`` stand for a
         :class:`bsdr_models.bsdr.Kernel` with its defaults. A function, such as a kernel of
         scikit-learn's Gaussian processes, gets scaled samples. ``"precomputed"``: X is the kernel
         matrix of the training samples, later that of new samples with them. ``"auto"`` selects
         among the linear kernel and three widths of ``"matern"`` by the log score of held-out
-        samples, at the cost of four choices of the pooling power. A list gives the sum of kernels,
-        each with its own scale. Above 1500 training samples kernels have 500 landmarks. Neither
-        for samples in blocks nor for the paper's model, as ``views``.
+        samples. A list gives the sum of kernels, each with its own scale. Above 1500 training
+        samples kernels have 500 landmarks. Neither for Dask arrays nor for the paper's model, as
+        ``views``.
     views : mapping, sequence or array-like of shape (n_features,), optional
         Groups of features, each with a scale of its own: columns by the name of the view, the
         columns of each view, or the name of the view of each feature. A new sample may lack views
         (NaN), which are integrated out. If every training sample has exactly one view, the views
         are instruments that measure the same classes. Not for ``inference="laplace"``.
-    pooling : {"auto", "linear", "log"} or float from 0 to 1, default="auto"
-        How class probabilities are averaged over posterior draws: the mean of their powers a, to
-        the power 1 / a (:mod:`bsdr_models.bsdr.pooling`). ``"linear"``, a = 1, is the posterior
-        predictive distribution; ``"log"``, a = 0, the normalised geometric mean. ``"auto"`` weights
-        a by the likelihood of held-out labels, at the cost of up to five more fits with fewer
-        draws; it is 1 for ``"laplace"``. The paper's model is always pooled linearly.
+    temperature : "auto" or float, default="auto"
+        The log of class probabilities is divided by it. 1 is the posterior predictive, which is
+        under-confident on most real data; ``"auto"`` selects a value by held-out samples
+        (:mod:`bsdr_models.bsdr.held_out`), by ``"hmc"`` only, and 1 without a signal.
     priors : HierarchicalPriors or Priors, optional
         Hyper-parameters: :class:`HierarchicalPriors` for the hierarchical model, :class:`Priors`
         for the paper's, which include the kind of its projection prior and the latent scale.
@@ -81,18 +79,14 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
     standardize : bool, default=True
         Scale the features to unit variance; otherwise they are only centred.
     sampling : Sampling, optional
-        Draws, warm-up and chains. ``"smc"`` rounds the draws of each chain up to a multiple of its
-        particles; by default they are 384 for small problems and fewer for large ones, 400 for
-        ``"laplace"``, otherwise 1000. Predictions average over at most 500 evenly spaced ones (256
-        of the hierarchical model).
+        Draws, warm-up and chains. By default 400 draws of each chain of ``"hmc"``, fewer for large
+        problems, 1000 of other engines. A chain of ``"hmc"`` holds the draws of four chains that
+        run side by side, one after the other.
     optimization : Optimization, optional
         Paper's model: restarts, iterations and tolerance of mean field, see
         :class:`bsdr_models.bsdr.Optimization`.
-    out_of_core : OutOfCore, optional
-        Size of blocks and checkpoint of a fit by Laplace's method to samples in blocks, see
-        :class:`bsdr_models.bsdr.OutOfCore`.
     n_jobs : int, optional
-        Populations, folds and restarts run in parallel, by joblib as in scikit-learn: None is 1
+        Restarts of the paper's model run in parallel, by joblib as in scikit-learn: None is 1
         unless in a ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
@@ -104,8 +98,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         The model that was fitted.
     classes_ : ndarray of shape (n_classes,)
     n_components_ : int
-        Number of columns of :meth:`transform`. Hierarchical model: at most the number of classes
-        less one.
+        Number of columns of :meth:`transform`.
     components_ : ndarray of shape (n_components, n_features)
         Posterior mean of the projection of scaled features; hierarchical model: loadings of the
         coordinates returned by :meth:`transform`. Of a kernel mean gradients over the training
@@ -113,7 +106,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
     mean_, scale_ : ndarray of shape (n_features,)
         Centre and scale of the features.
     relevance_ : ndarray of shape (n_components,)
-        Share of each component in the variance of the linear predictor, for the hierarchical model
+        Share of each component in the variance of the linear predictor, for the model at full rank
         of its class means.
     kernel_ : str, Kernel, callable or list
         The kernel of the fit. This and the next three: hierarchical model only.
@@ -122,31 +115,29 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
     view_share_ : ndarray of shape (n_views,)
         Posterior mean of the share of each view in the variance of the linear predictor, see
         :func:`bsdr_models.plots.plot_views`.
-    pooling_power_ : float
-        Power at which probabilities are pooled; 1 is the posterior predictive. This and the next
-        four: hierarchical model only.
-    log_evidence_ : float
-        Log marginal likelihood of the training labels, in nats; NaN unless by ``"smc"`` or
-        ``"laplace"``.
+    temperature_ : float
+        Temperature of class probabilities; 1 is the posterior predictive. This and the next four:
+        model at full rank only.
+    log_evidence_, log_evidence_error_ : float
+        Log marginal likelihood of the training labels, in nats, with its standard error; NaN unless
+        by ``"hmc"``, ``"conjugate"`` or ``"laplace"``.
     log_bayes_factor_ : float
         Log Bayes factor against the model without features. Below log 3 there is little evidence
-        that the labels depend on the features, and the fit warns.
+        that the labels depend on the features.
     held_out_score_ : float
         Held-out log score: mean log probability of the labels that were held out to choose the
-        power, at the selected one; NaN if none was. None is held out without a signal, or by
-        ``"laplace"``. For several labels, per label.
+        temperature, at the selected one; NaN if none was. For several labels, per label.
     held_out_gain_, held_out_gain_se_ : float
-        How much better it is than that of the class frequencies, and its standard error. Where
-        there is no Bayes factor, the fit warns if the gain less 1.28 standard errors is at most
-        0.01.
+        How much better it is than that of the class frequencies, and its standard error. The fit
+        warns if neither it nor the Bayes factor shows a signal.
     latent_scale_ : float
         Latent scale of the fit. This and the next: paper's model only.
     lower_bounds_ : ndarray of shape (n_iter,)
         Exact bound of mean field in nats after each iteration of the best restart; empty for other
         inference methods.
     n_iter_ : int
-        Temperatures of the longest run of ``"smc"``, evaluations of ``"laplace"``, sweeps of a
-        sampler, or iterations of mean field.
+        Draws of a chain, evaluations of ``"laplace"``, sweeps of a sampler, or iterations of mean
+        field.
     converged_ : bool
         Samplers: whether R-hat of identified quantities is below 1.05. ``"laplace"``: whether a
         mode was found and the Pareto k of the importance ratios is below 0.7. Mean field: whether
@@ -167,14 +158,14 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
 
     Notes
     -----
-    The likelihood identifies the latent space only up to an affine map. The hierarchical model
-    therefore reports identified coordinates: canonical variates of the posterior mean of the linear
-    predictor, in units of the probit noise and ordered by ``relevance_``. Their covariance is that
-    over draws.
+    The model identifies the linear predictor. Its latent coordinates are the canonical variates of
+    its posterior mean, in units of the probit noise and ordered by ``relevance_``; their covariance
+    is that over draws, without the scale and shear that a draw gives all samples.
 
-    On real data single draws are overconfident and differ more than the data justify, so that the
-    posterior predictive is under-confident. Pooling with a power below one corrects the
-    probabilities; draws, intervals and latent coordinates do not depend on the power.
+    On real data draws of the linear predictor differ more than the data justify, so that the
+    posterior predictive is under-confident. The temperature corrects the probabilities; draws,
+    intervals and latent coordinates do not depend on it. Whether the prior covariance of the
+    projection is the identity or a power of that of the features is chosen by held-out samples.
 
     The priors assume features of unit variance.
 
@@ -192,15 +183,15 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier
     >>> X, y = load_wine(return_X_y=True)
-    >>> model = BSDRClassifier(n_components=2, random_state=0).fit(X, y)
+    >>> model = BSDRClassifier(random_state=0).fit(X, y)
     >>> model.transform(X).shape
     (178, 2)
     >>> bool(model.log_bayes_factor_ > 100.0)  # against the model without features, in nats
     True
     >>> curved = BSDRClassifier(kernel="matern", random_state=0).fit(X, y)
-    >>> linear = BSDRClassifier(n_components="auto", pooling="linear", random_state=0).fit(X, y)
-    >>> linear.n_components_, linear.pooling_power_
-    (2, 1.0)
+    >>> predictive = BSDRClassifier(temperature=1.0, random_state=0).fit(X, y)
+    >>> predictive.temperature_
+    1.0
 
     The model of the paper, by mean field:
 
@@ -225,13 +216,11 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
 
         Notes
         -----
-        Samples in blocks (a Dask or Zarr array, or a ``block_size``) are fitted by Laplace's
-        method and need single labels and a given ``n_components``. They are read once per
-        evaluation, on the workers of an active ``distributed.Client`` if X is a Dask array.
-        ``idata_`` contains an evenly spaced subsample of 2000.
+        Dask and Zarr arrays are fitted by Laplace's method, chunk by chunk, and need single labels.
+        They are read once per evaluation, on the workers of an active ``distributed.Client`` if X
+        is a Dask array. ``idata_`` contains an evenly spaced subsample of 2000.
 
-        Warns if the Bayes factor against the model without features is below 3, and if R-hat
-        exceeds its limit.
+        Warns if chains have not mixed, and if there is no signal or too few samples to tell.
 
         Raises
         ------
@@ -243,7 +232,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         self._reset()
         self._check_arguments()
         require_targets(self, y)
-        if is_block_source(X) or self._option("out_of_core").block_size is not None:
+        if is_block_source(X):
             return self._fit_blocks(X, y)
         samples = sample_labels(X)
         X, y = self._samples_of_fit(X), read_labels(y)
@@ -298,7 +287,7 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         >>> from bsdr_models.bsdr import build_model
         >>> X, y = load_iris(return_X_y=True)
         >>> X = scale(X)
-        >>> with build_model(X, y, n_components=2):
+        >>> with build_model(X, y, n_components=2, variant="paper"):
         ...     tree = pm.sample_prior_predictive(20, random_seed=0)
         >>> tree["posterior"] = tree["prior"]  # pm.sample takes longer
         >>> model = BSDRClassifier.from_posterior(tree, X, y)
@@ -312,21 +301,19 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         return index, {"labels": self.classes_}
 
     def _fit_blocks(self, X: Any, y: Any) -> Self:
-        """Fit to classes, with samples in blocks."""
-        self._check_laplace_only("samples in blocks")
-        out_of_core = self._option("out_of_core")
-        if out_of_core.checkpoint is not None:
-            check_folder(Path(out_of_core.checkpoint))
+        """Fit to classes, with samples in blocks, by Laplace's method."""
+        if self.variant != "hierarchical":
+            raise ValueError("samples in blocks need variant='hierarchical'")
+        self._check_linear("samples in blocks")
+        if self.inference not in (None, "laplace"):
+            raise ValueError(f"samples in blocks need inference='laplace', got {self.inference!r}")
         samples = sample_labels(X)
-        if is_read_by_block(X):
-            check_two_axes(X)
-            self.n_features_in_ = int(X.shape[1])
-        else:
-            X = self._samples_of_fit(X)
-        y = read_block_labels(X, y)
-        checked = check_blocks(make_blocks(X, y, block_size=out_of_core.block_size))
+        check_two_axes(X)
+        self.n_features_in_ = int(X.shape[1])
+        checked = check_blocks(make_blocks(X, read_block_labels(X, y)))
         check_classes(checked.classes, checked.counts, stacklevel=4)
         self._check_width(self.n_features_in_)
+        check_size(self.n_features_in_, len(checked.classes) - 1)
         self.classes_ = checked.classes
         self._scaler = checked.statistics.scaler(standardize=self.standardize)
         check_variation(self._scaler, stacklevel=4)
@@ -340,21 +327,44 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
             target="multiclass",
             labels=self.classes_,
             variant="hierarchical",
-            config=self._config(inference=self._engine),
+            config=self._config(inference="laplace"),
             samples=None if samples is None else samples[subsample.index],
             kept=subsample.index,
             n_samples=n_samples,
         )
-        with one_thread(), self._fitting((n_samples, self.n_features_in_)):
-            fit = laplace_blocks.fit_blocks(
+        priors, draws = self._option("priors"), self._option("sampling").draws
+        sample_rng, outside_rng = rng.spawn(2)
+        with (
+            one_thread(),
+            self._fitting((n_samples, self.n_features_in_)),
+            hierarchical.search_progress(self.progressbar) as on_evaluation,
+        ):
+            normal = fit_laplace_blocks(
                 checked.blocks,
                 self._scaler,
-                (self._context.X, subsample.y),
-                checked.counts,
-                self._laplace_model(len(self.classes_)),
-                rng=rng,
-                checkpoint=out_of_core.checkpoint,
-                progressbar=self.progressbar,
+                n_labels=len(self.classes_),
+                target="multiclass",
+                priors=priors,
+                rng=sample_rng,
+                n_draws=hierarchical.N_INDEPENDENT if draws is None else int(draws),
+                on_evaluation=on_evaluation,
+            )
+            assert normal.metric is not None
+            problem = Problem.build(
+                normal.metric.whiten(self._context.X),
+                subsample.y,
+                n_labels=len(self.classes_),
+                target="multiclass",
+                priors=priors,
+            )
+            fit = hierarchical.fit_from_laplace(
+                normal,
+                problem,
+                normal.metric,
+                counts=checked.counts,
+                n_components=self.n_components,
+                temperature=1.0 if self.temperature == "auto" else float(self.temperature),
+                rng=outside_rng,
             )
             self._set_fitted_hierarchical(fit)
         return self
@@ -381,32 +391,33 @@ class BSDRClassifier(ProbabilisticClassifier, PartialFit):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         tags.target_tags.multi_output = False
-        tags.input_tags.sparse = self._option("out_of_core").block_size is not None
         return tags
 
 
 class BSDRRegressor(GaussianRegressor, BaseBSDR):
     """Bayesian supervised dimensionality reduction for real targets.
 
-    A Bayesian reduced-rank regression: samples are projected to ``n_components`` dimensions, in
-    which the outputs are linear with Gaussian noise (Section II-D of the paper of
-    :class:`BSDRClassifier`). Outputs are standardised internally.
+    A Bayesian linear regression of several outputs that share the scale of their coefficients.
+    Latent coordinates are the principal components of the linear predictor. ``variant="paper"`` is
+    the reduced-rank regression of Section II-D of the paper of :class:`BSDRClassifier`. Outputs are
+    standardised internally.
 
     Parameters
     ----------
-    n_components, variant, inference, kernel, views, priors, standardize, sampling, \
-optimization, n_jobs, progressbar, random_state
-        As for :class:`BSDRClassifier`; the hierarchical model uses at most one component per
-        output.
-    pooling : {"auto", "linear", "log"} or float
+    n_components, variant, kernel, views, priors, standardize, sampling, optimization, n_jobs, \
+progressbar, random_state
+        As for :class:`BSDRClassifier`, with one contrast per output.
+    inference : {"conjugate", "nuts", "advi", "mean_field", "gibbs"}, optional
+        ``"conjugate"``, the default, are independent draws of the exact posterior: all but the
+        scales of projection and noise is integrated out, and these are on a grid. Scales of views
+        are those of the highest marginal likelihood. Others as for :class:`BSDRClassifier`.
+    temperature : "auto" or 1.0
         Ignored: predictions are the mean and standard deviation of the posterior predictive.
-    out_of_core : None
-        For classifiers only.
 
     Attributes
     ----------
     n_components_ : int
-        Hierarchical model: at most the number of outputs.
+        At most the number of outputs.
     y_mean_, y_scale_ : ndarray of shape (n_outputs,)
         Centre and scale of the outputs; other attributes as for :class:`BSDRClassifier`.
 
@@ -502,7 +513,7 @@ optimization, n_jobs, progressbar, random_state
         >>> from bsdr_models.bsdr import build_model
         >>> X, y = load_diabetes(return_X_y=True)
         >>> X, y = scale(X), scale(y)
-        >>> with build_model(X, y, n_components=1, target="regression"):
+        >>> with build_model(X, y, n_components=1, variant="paper", target="regression"):
         ...     tree = pm.sample_prior_predictive(20, random_seed=0)
         >>> tree["posterior"] = tree["prior"]  # pm.sample takes longer
         >>> model = BSDRRegressor.from_posterior(tree, X, y)

@@ -1,37 +1,26 @@
-"""Fits of the hierarchical model.
-
-Each population of particles (:mod:`bsdr_models.bsdr.populations`) is a chain of the result.
-"""
+"""Fits of BSDR's model at full rank, by every engine."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models.arrays import FloatArray, IntArray, Target
+from bsdr_models.bsdr import hmc
+from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.draws import Coordinates, Posterior
+from bsdr_models.bsdr.held_out import choose_temperature, compare, compared_samples
 from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.laplace import MOST_LOADINGS, Laplace, fit_laplace
-from bsdr_models.bsdr.pooling import choose_power
-from bsdr_models.bsdr.populations import (
-    Comparison,
-    compare_components,
-    evidence_without_features,
-    mean_evidence,
-    moves_for,
-    run_populations,
-    work,
-)
 from bsdr_models.bsdr.posterior import (
     Metric,
     Parameters,
     Problem,
     label_log_likelihood,
-    make_contrasts,
     regression_log_likelihood,
 )
 from bsdr_models.bsdr.priors import HierarchicalPriors
@@ -40,44 +29,39 @@ from bsdr_models.bsdr.views import FeatureMap, Views, learn_map
 from bsdr_models.checks import R_HAT_LIMIT
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.metrics import NO_SIGNAL, HeldOutScore, lack_of_signal, no_signal
-from bsdr_models.numerics.folds import stratified_subset
 from bsdr_models.options import N_DRAWS
 
-type Engine = Literal["smc", "laplace", "nuts", "advi"]
+type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
-# Samples of which kernels are compared.
-_N_COMPARED = 500
-# Draws used for predictions and for the covariance of latent coordinates.
-N_PREDICT = 256
-# Work of an evaluation above which Laplace's method is the default, since sampling takes minutes:
-# N = 5000 for ten classes and 64 features; for kernels, whose normal approximation is worse.
-TOO_HEAVY, TOO_HEAVY_KERNEL = 1e5, 2e5
-# Draws of Laplace's approximation, Pareto k above which it is unreliable, and typical number of
-# evaluations of its search.
-N_LAPLACE, GOOD_K, _N_EVALUATIONS = 400, 0.7, 60
-# R-hat beyond which populations are stuck; below, their predictions agree.
-STUCK = 2.0
+# Exponents of the prior covariance that are compared.
+EXPONENTS = (0.0, 0.5)
+# Chains of Hamiltonian Monte Carlo side by side in each chain of the result, and draws of each.
+WALKERS, _MOST_DRAWS, _FEWEST_DRAWS = 4, 100, 30
+# Work of an evaluation, see `work`, up to which there are most draws; and above which Laplace's
+# method is the default.
+_MODERATE, TOO_HEAVY = 3e4, 1e6
+# Draws of Laplace's approximation and of the conjugate posterior.
+N_INDEPENDENT = 1000
+# Draws by which whitened features are compared for real outputs.
+_N_SCORED = 100
+# Pareto k above which Laplace's method is unreliable, and typical number of its evaluations.
+GOOD_K, _N_EVALUATIONS = 0.7, 60
 # Samples of whose linear predictor R-hat is computed.
 _N_CHECKED = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelChoice:
-    """Kernels, and their mean log scores of held-out samples."""
+class MapChoice:
+    """Whitened features that were compared, and their mean log scores of held-out samples."""
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Any, ...]
     names: tuple[str, ...]
     scores: tuple[float, ...]
 
     @property
-    def chosen(self) -> int:
-        """Index of the best."""
-        return int(np.argmax(self.scores))
-
-    @property
-    def kernel(self) -> Kernel:
-        """The best."""
-        return self.kernels[self.chosen]
+    def kernel(self) -> Any:
+        """The kernel with the best score."""
+        return self.kernels[int(np.argmax(self.scores))]
 
     def attrs(self) -> dict[str, Any]:
         """Attributes of the tree."""
@@ -91,68 +75,66 @@ class KernelChoice:
 class HierarchicalFit:
     """A fit to all training samples.
 
-    draws
+    Attributes
+    ----------
+    draws : Parameters
         Parameters of all chains, stacked, (C S, ...).
-    coordinates
-        Identified latent coordinates, with maps of all draws.
-    n_chains
+    n_chains : int
         C.
-    log_likelihood
-        Of each draw, (C, S); None for streams, which do not keep all samples.
-    log_prior
-        Of each draw as standard normals, (C, S); None if unknown.
-    log_evidence, log_evidence_empty
-        Of each chain, (C,), empty if the engine has none; and of the model without features.
-    comparison
-        Of numbers of components, if one was selected.
-    kernel_choice
-        Of kernels, if one was selected.
-    acceptance
-        Acceptance rate of each chain at temperature one, (C,).
-    n_iter
-        Temperatures of the longest chain, or draws of a chain.
-    held_out
-        Log score of held-out labels at the selected power of pooling.
-    r_hat, ess
+    log_likelihood : ndarray
+        Of each draw, (C, S).
+    log_prior : ndarray, optional
+        Of each draw as standard normals, (C, S).
+    log_evidence, log_evidence_error, log_evidence_empty : float
+        Of the model, with its standard error, and of that without features, in nats; NaN if
+        unknown.
+    choice : MapChoice, optional
+        Of whitened features, if they were compared.
+    held_out : HeldOutScore
+        Log score of held-out labels at the selected temperature.
+    r_hat, ess : float
         Largest R-hat and smallest bulk effective sample size of the log likelihood and of the
         linear predictor of some training samples.
-    unmixed
+    unmixed : float
         Share of these quantities with an R-hat above the limit.
-    pareto_k
+    pareto_k : float
         Of the importance ratios of Laplace's approximation; NaN for other engines.
-    sample_stats
-        Sample statistics of NUTS, (C, S) each.
+    sample_stats : dict
+        Sample statistics, (C, S) each.
     """
 
     posterior: Posterior
     draws: Parameters
-    coordinates: Coordinates
     n_chains: int
     engine: Engine
-    log_likelihood: FloatArray | None
-    log_evidence_empty: float
+    log_likelihood: FloatArray
     n_iter: int
-    r_hat: float
-    ess: float
-    unmixed: float
-    interrupted: bool
+    r_hat: float = np.nan
+    ess: float = np.nan
+    unmixed: float = np.nan
+    interrupted: bool = False
     log_prior: FloatArray | None = None
-    log_evidence: FloatArray = field(default_factory=lambda: np.empty(0))
-    comparison: Comparison | None = None
-    kernel_choice: KernelChoice | None = None
-    acceptance: FloatArray = field(default_factory=lambda: np.empty(0))
+    log_evidence: float = np.nan
+    log_evidence_error: float = np.nan
+    log_evidence_empty: float = np.nan
+    choice: MapChoice | None = None
     held_out: HeldOutScore = field(default_factory=HeldOutScore)
     pareto_k: float = np.nan
     sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
+    def coordinates(self) -> Coordinates:
+        """Identified latent coordinates, with maps of all draws."""
+        return self.posterior.coordinates
+
+    @property
     def converged(self) -> bool:
         """Whether the fit was completed and its diagnostic is below its limit."""
-        if self.interrupted:
+        if self.interrupted or self.engine == "advi":
             return False
         if self.engine == "laplace":
             return self.pareto_k < GOOD_K
-        return self.engine != "advi" and self.r_hat < R_HAT_LIMIT
+        return self.engine == "conjugate" or self.r_hat < R_HAT_LIMIT
 
     @property
     def n_draws(self) -> int:
@@ -160,60 +142,55 @@ class HierarchicalFit:
         return len(self.draws.scale) // self.n_chains
 
     @property
-    def total_log_evidence(self) -> float:
-        """Log of the mean evidence over chains, in nats; NaN if unknown."""
-        return mean_evidence(self.log_evidence)
-
-    @property
     def log_bayes_factor(self) -> float:
         """Log Bayes factor against the model without features, in nats; NaN if unknown."""
-        return self.total_log_evidence - self.log_evidence_empty
+        return self.log_evidence - self.log_evidence_empty
 
     def attrs(self) -> dict[str, Any]:
         """Attributes of the tree."""
         attrs: dict[str, Any] = {
             "interrupted": int(self.interrupted),
-            "pooling_power": self.posterior.power,
+            "temperature": self.posterior.temperature,
             "lapse": self.posterior.lapse,
-            "component_share": self.posterior.coordinates.share.tolist(),
+            "component_share": self.posterior.share.tolist(),
             "map_reliability": self.posterior.coordinates.reliability,
         }
-        if np.isfinite(self.pareto_k):
-            attrs["pareto_k"] = self.pareto_k
-        if np.isfinite(self.r_hat):
-            attrs |= {"r_hat": self.r_hat, "ess_bulk": self.ess, "unmixed": self.unmixed}
-        if self.log_evidence.size:
-            attrs |= {
-                "log_evidence": self.total_log_evidence,
-                "log_evidence_chains": self.log_evidence.tolist(),
-                "log_bayes_factor": self.log_bayes_factor,
-                "acceptance_rate": self.acceptance.tolist(),
-            }
-        if self.comparison is not None:
-            attrs |= self.comparison.attrs()
-        if self.kernel_choice is not None:
-            attrs |= self.kernel_choice.attrs()
+        numbers = {
+            "pareto_k": self.pareto_k,
+            "r_hat": self.r_hat,
+            "ess_bulk": self.ess,
+            "unmixed": self.unmixed,
+            "log_evidence": self.log_evidence,
+            "log_evidence_error": self.log_evidence_error,
+            "log_bayes_factor": self.log_bayes_factor,
+        }
+        attrs |= {name: value for name, value in numbers.items() if np.isfinite(value)}
+        if isinstance(self.posterior.metric, Metric):
+            attrs["prior_exponent"] = self.posterior.metric.exponent
+        if self.choice is not None:
+            attrs |= self.choice.attrs()
         return attrs | self.held_out.attrs()
 
     def warn(self) -> None:
-        """Warn of no signal, an unreliable approximation, or stuck chains."""
-        if (reason := lack_of_signal(self.attrs())) is not None:
-            warnings.warn(no_signal(reason), UserWarning, stacklevel=5)
-        if self.engine == "laplace" and not self.converged and not self.interrupted:
+        """Warn of chains that have not mixed, an unreliable approximation, or no signal."""
+        if self.interrupted:
+            return
+        if self.engine == "laplace" and not self.converged:
             warnings.warn(
                 f"Laplace's approximation is not to be trusted here (Pareto k {self.pareto_k:.2f} "
-                f"is above {GOOD_K}): use inference='smc'",
+                f"is above {GOOD_K}): use inference='hmc'",
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        limit = STUCK if self.engine == "smc" else R_HAT_LIMIT
-        if self.r_hat > limit:
+        if self.r_hat > R_HAT_LIMIT:
             warnings.warn(
-                f"R-hat of the identified quantities reaches {self.r_hat:.2f}: the chains are "
-                "stuck in different modes; give more draws",
+                f"the chains have not mixed: R-hat reaches {self.r_hat:.2f}; take more draws "
+                "(sampling=Sampling(draws=...))",
                 ConvergenceWarning,
                 stacklevel=5,
             )
+        elif (reason := lack_of_signal(self.attrs())) is not None:
+            warnings.warn(no_signal(reason), UserWarning, stacklevel=5)
 
 
 def fit_hierarchical(
@@ -222,21 +199,20 @@ def fit_hierarchical(
     *,
     engine: Engine | None,
     n_labels: int,
-    n_components: int | Literal["auto"],
+    n_components: int | None,
     target: Target,
     priors: HierarchicalPriors,
-    power: float | None,
+    temperature: float | None,
     n_chains: int,
     n_draws: int | None,
     tune: int,
     rng: np.random.Generator,
-    n_jobs: int | None = 1,
     progressbar: bool = False,
-    declare: Callable[[int, FeatureMap], Any],
+    declare: Callable[[FeatureMap], Any],
     kernels: Sequence[Any] = ("linear",),
     views: Sequence[tuple[str, IntArray]] | None = None,
 ) -> HierarchicalFit:
-    """Fit the hierarchical model.
+    """Fit the model at full rank.
 
     Parameters
     ----------
@@ -244,26 +220,17 @@ def fit_hierarchical(
         Centred and scaled features.
     y : ndarray
         As in :class:`bsdr_models.bsdr.data.Data`.
-    engine : {"smc", "laplace", "nuts", "advi"}, optional
-        Tempered sequential Monte Carlo, a normal approximation around the mode, or PyMC's engines.
-        None is ``"smc"``, or ``"laplace"`` for large problems.
-    n_labels : int
-        K.
-    n_components : int or "auto"
-        R; at most the number of contrasts, K - 1 for classes and K otherwise, is used. ``"auto"``
-        selects one by the evidence, see :class:`bsdr_models.bsdr.populations.Comparison`.
-    power : float, optional
-        Power of pooling; None selects it by held-out samples.
-    n_chains, tune : int
-        Populations or chains, and warm-up of NUTS.
+    engine : {"hmc", "conjugate", "laplace", "nuts", "advi"}, optional
+        None is ``"conjugate"`` for real outputs, else ``"hmc"``, or ``"laplace"`` for large
+        problems.
+    n_components : int, optional
+        Latent coordinates that are shown; None for all.
+    temperature : float, optional
+        Of class probabilities; None selects it by held-out samples.
     n_draws : int, optional
         Draws of each chain; by default determined by the size of the problem.
-    rng : numpy.random.Generator
-        Spawns streams, so that the result does not depend on ``n_jobs``.
-    n_jobs : int, optional
-        Parallel populations and folds.
     declare : callable
-        Returns the PyMC model with a number of components and whitened features.
+        Returns the PyMC model of whitened features.
     kernels : sequence
         Arguments of :func:`bsdr_models.bsdr.views.learn_map`, of which the one with the best score
         of held-out samples is used.
@@ -273,222 +240,291 @@ def fit_hierarchical(
     Raises
     ------
     KeyboardInterrupt
-        If the user stops the fit before a population has reached the posterior.
+        If the user stops the fit before there are draws.
     """
-    choice_rng, draw_rng, empty_rng, fold_rng, outside_rng = rng.spawn(5)
-    most = len(make_contrasts(n_labels, target))
+    sample_rng, fold_rng, outside_rng, map_rng = rng.spawn(4)
 
-    def build(metric: FeatureMap, index: IntArray | slice, r: int) -> Problem:
+    def build(feature_map: FeatureMap, index: IntArray | slice = slice(None)) -> Problem:
         return Problem.build(
-            metric.whiten(X[index]),
+            feature_map.whiten(X[index]),
             y[index],
             n_labels=n_labels,
-            n_components=min(r, most, metric.width),
             target=target,
             priors=priors,
-            views=metric.index if isinstance(metric, Views) else None,
+            views=feature_map.index if isinstance(feature_map, Views) else None,
         )
 
-    choice: KernelChoice | None = None
-    if len(kernels) == 1:
-        metric = learn_map(X, kernels[0], views)
-    else:
-        groups = y if target == "multiclass" else np.zeros(len(y), dtype=np.int64)
-        subset = stratified_subset(groups, _N_COMPARED)
-        maps = [learn_map(X, kernel, views) for kernel in kernels]
-        r = most if n_components == "auto" else n_components
-        choice = compare_kernels(
-            [build(each, subset, r) for each in maps],
-            kernels,
-            rng=rng.spawn(1)[0],
-            n_jobs=n_jobs,
-        )
-        metric = maps[choice.chosen]
-    whitened, whole = metric.whiten(X), slice(None)
-    largest = min(most, metric.width)
-    comparison = None
-    if n_components == "auto":
-        comparison = compare_components(
-            lambda r: build(metric, whole, r), largest, rng=choice_rng, n_jobs=n_jobs
-        )
-        n_components = comparison.chosen
-    r = min(n_components, largest)
-    problem = build(metric, whole, r)
+    feature_map, choice = choose_map(X, y, kernels, views, target, build, map_rng)
+    problem = build(feature_map)
     if engine is None:
-        few = problem.views is None and whitened.shape[1] * r <= MOST_LOADINGS
-        heavy = TOO_HEAVY if isinstance(metric, Metric) else TOO_HEAVY_KERNEL
-        engine = "laplace" if few and work(problem) > heavy else "smc"
-    empty, interrupted = np.nan, False
-    if engine in ("smc", "laplace"):
-        empty = evidence_without_features(y, n_labels, target, priors, rng=empty_rng)
-    if engine == "smc":
-        runs, interrupted = run_populations(
-            problem,
-            moves_for(problem, n_draws),
-            n_chains,
-            rng=draw_rng,
-            n_jobs=n_jobs,
-            progressbar=progressbar,
-        )
-        theta = np.concatenate([run.draws for run in runs])
-        draws = problem.parameters(theta, rng=outside_rng)
-        log_likelihood = np.stack([run.log_likelihood for run in runs])
-        log_prior = (-0.5 * np.sum(theta**2, axis=1)).reshape(log_likelihood.shape)
-        found: dict[str, Any] = {
-            "log_prior": log_prior,
-            "log_evidence": np.array([run.log_evidence for run in runs]),
-            "acceptance": np.array([run.acceptance[-1] for run in runs]),
-            "n_iter": max(len(run.temperatures) for run in runs),
-        }
-    elif engine == "laplace":
+        engine = default_engine(problem)
+    if engine == "conjugate":
+        return _fit_outputs(problem, feature_map, n_draws, n_components, choice, rng=sample_rng)
+    if engine == "laplace":
         with search_progress(progressbar) as on_evaluation:
             normal = fit_laplace(
                 problem,
-                rng=draw_rng,
-                n_draws=N_LAPLACE if n_draws is None else n_draws,
+                rng=sample_rng,
+                n_draws=N_INDEPENDENT if n_draws is None else n_draws,
                 on_evaluation=on_evaluation,
             )
         return fit_from_laplace(
             normal,
             problem,
-            metric,
-            power=1.0 if power is None else power,
-            log_evidence_empty=empty,
-            kernel_choice=choice,
+            feature_map,
+            n_components=n_components,
+            temperature=1.0 if temperature is None else temperature,
+            choice=choice,
             rng=outside_rng,
         )
-    else:
-        draws, shape, interrupted, stats = draw_with_pymc(
-            engine,
-            declare(r, metric),
-            metric,
-            n_draws=N_DRAWS if n_draws is None else n_draws,
-            tune=tune,
-            n_chains=n_chains,
-            rng=draw_rng,
-            outside_rng=outside_rng,
-            progressbar=progressbar,
-        )
-        each = pointwise_log_likelihood(draws, whitened, y, target, priors.lapse)
-        log_likelihood = each.sum(axis=1).reshape(shape)
-        found = {"n_iter": shape[1], "sample_stats": stats}
-    if target == "regression":
-        power = 1.0
-    elif power is None:
-        power = 1.0
-        evidence = mean_evidence(found.get("log_evidence", np.empty(0)))
-        if not interrupted and not evidence - empty < NO_SIGNAL:
+    if engine == "hmc":
+        if n_draws is None:
+            share = np.sqrt(_MODERATE / max(work(problem), 1.0))
+            n_walk = int(np.clip(_MOST_DRAWS * share, _FEWEST_DRAWS, _MOST_DRAWS))
+        else:
+            n_walk = -(-n_draws // WALKERS)
+        with sampling_progress(progressbar) as on_step:
+            sampled = hmc.sample(
+                problem,
+                n_chains=WALKERS * n_chains,
+                n_draws=n_walk,
+                rng=sample_rng,
+                on_step=on_step,
+            )
+        interrupted, held_out = sampled.interrupted, HeldOutScore()
+        if not interrupted:
             try:
-                power, found["held_out"] = choose_power(problem, rng=fold_rng, n_jobs=n_jobs)
+                chosen, held_out = choose_temperature(problem, sampled, rng=fold_rng)
             except KeyboardInterrupt:  # the draws can still be used
                 interrupted = True
-    return _assemble(
+            else:
+                signal = sampled.log_evidence - sampled.log_evidence_empty >= NO_SIGNAL
+                temperature = temperature or (chosen if signal else 1.0)
+        theta = sampled.theta.reshape(-1, problem.n_parameters)
+        stats = {"diverging": sampled.divergent}
+        by_chain = {
+            name: values.reshape(n_chains, -1)
+            for name, values in {
+                "log_likelihood": sampled.log_likelihood,
+                "log_prior": sampled.log_prior,
+                **stats,
+            }.items()
+        }
+        return assemble(
+            problem,
+            feature_map,
+            problem.parameters(theta, rng=outside_rng),
+            engine="hmc",
+            n_components=n_components,
+            temperature=temperature or 1.0,
+            log_likelihood=by_chain["log_likelihood"],
+            log_prior=by_chain["log_prior"],
+            log_evidence=sampled.log_evidence,
+            log_evidence_error=sampled.log_evidence_error,
+            log_evidence_empty=sampled.log_evidence_empty,
+            held_out=held_out,
+            n_iter=by_chain["log_likelihood"].shape[1],
+            interrupted=interrupted,
+            choice=choice,
+            sample_stats={"diverging": by_chain["diverging"]},
+        )
+    draws, shape, interrupted, stats = draw_with_pymc(
+        engine,
+        declare(feature_map),
+        feature_map,
+        problem.contrasts,
+        n_draws=N_DRAWS if n_draws is None else n_draws,
+        tune=tune,
+        n_chains=n_chains,
+        rng=sample_rng,
+        outside_rng=outside_rng,
+        progressbar=progressbar,
+    )
+    each = pointwise_log_likelihood(draws, problem.X, y, target, priors.lapse)
+    return assemble(
         problem,
-        metric,
+        feature_map,
         draws,
-        power=power,
-        log_likelihood=log_likelihood,
         engine=engine,
-        log_evidence_empty=empty,
-        comparison=comparison,
-        kernel_choice=choice,
+        n_components=n_components,
+        temperature=1.0 if temperature is None else temperature,
+        log_likelihood=each.sum(axis=1).reshape(shape),
+        n_iter=shape[1],
         interrupted=interrupted,
-        **found,
+        choice=choice,
+        sample_stats=stats,
+    )
+
+
+def work(problem: Problem) -> float:
+    """Cost of the log likelihood of a draw, in units of a normal distribution function.
+
+    One takes about 25 ns, as some twenty multiplications do.
+    """
+    n, b = problem.X.shape
+    return n * len(problem.contrasts) * (1.0 + b / 20.0)
+
+
+def default_engine(problem: Problem) -> Engine:
+    """Engine for a target and a size."""
+    if problem.target == "regression":
+        return "conjugate"
+    few = problem.views is None and problem.n_loadings <= MOST_LOADINGS
+    return "laplace" if few and work(problem) > TOO_HEAVY else "hmc"
+
+
+def choose_map(
+    X: FloatArray,
+    y: np.ndarray,
+    kernels: Sequence[Any],
+    views: Sequence[tuple[str, IntArray]] | None,
+    target: Target,
+    build: Callable[[FeatureMap, IntArray], Problem],
+    rng: np.random.Generator,
+) -> tuple[FeatureMap, MapChoice | None]:
+    """Whitened features with the best score of held-out samples, and what was compared.
+
+    Linear kernels are compared with each exponent of their prior covariance.
+    """
+    candidates = []
+    for kernel in kernels:
+        linear = kernel == "linear" or (isinstance(kernel, Kernel) and kernel.name == "linear")
+        for exponent in EXPONENTS if linear else (0.0,):
+            candidates.append((kernel, exponent, learn_map(X, kernel, views, exponent)))
+    if len(candidates) == 1:
+        return candidates[0][2], None
+    index = compared_samples(y, target)
+    problems = [build(feature_map, index) for _, _, feature_map in candidates]
+    if target == "regression":
+        scores = [score_outputs(problem, rng) for problem in problems]
+    else:
+        scores = compare(problems)
+    best = candidates[int(np.argmax(scores))][2]
+    if len(kernels) == 1:
+        return best, None
+    names = tuple(
+        f"linear, exponent {exponent:g}" if kernel.name == "linear" else kernel.label
+        for kernel, exponent, _ in candidates
+    )
+    compared = tuple(kernel for kernel, _, _ in candidates)
+    return best, MapChoice(kernels=compared, names=names, scores=tuple(scores))
+
+
+def score_outputs(problem: Problem, rng: np.random.Generator) -> float:
+    """Mean leave-one-out log score of real outputs."""
+    return float(np.mean(fit_conjugate(problem, n_draws=_N_SCORED, rng=rng).log_score))
+
+
+def _fit_outputs(
+    problem: Problem,
+    feature_map: FeatureMap,
+    n_draws: int | None,
+    n_components: int | None,
+    choice: MapChoice | None,
+    *,
+    rng: np.random.Generator,
+) -> HierarchicalFit:
+    """The conjugate posterior of real outputs."""
+    exact = fit_conjugate(problem, n_draws=N_INDEPENDENT if n_draws is None else n_draws, rng=rng)
+    return assemble(
+        problem,
+        feature_map,
+        exact.draws,
+        engine="conjugate",
+        n_components=n_components,
+        temperature=1.0,
+        log_likelihood=exact.log_likelihood[None],
+        log_prior=exact.log_prior[None],
+        log_evidence=exact.log_evidence,
+        log_evidence_error=0.0,
+        log_evidence_empty=exact.log_evidence_empty,
+        held_out=HeldOutScore(score=float(np.mean(exact.log_score))),
+        n_iter=1,
+        choice=choice,
     )
 
 
 def fit_from_laplace(
     normal: Laplace,
     problem: Problem,
-    metric: FeatureMap,
+    feature_map: FeatureMap,
     *,
-    power: float,
-    log_evidence_empty: float,
-    kernel_choice: KernelChoice | None = None,
-    log_evidence_before: float = 0.0,
-    n_evaluations_before: int = 0,
+    n_components: int | None,
+    temperature: float,
+    choice: MapChoice | None = None,
+    counts: IntArray | None = None,
     rng: np.random.Generator,
 ) -> HierarchicalFit:
-    """A fit by Laplace's method, whose power of pooling is given.
+    """A fit by Laplace's method; ``problem`` has all samples, or some if there are ``counts``.
 
-    Parameters
-    ----------
-    problem : Problem
-        Of all samples or a subsample, which determine the latent coordinates.
-    power : float
-        Of pooling.
-    log_evidence_empty : float
-        Of the model without features.
-    log_evidence_before : float
-        Of earlier samples of a stream, added to that of ``normal``.
-    n_evaluations_before : int
-        Evaluations for earlier samples.
-    rng : numpy.random.Generator
-        For the part of the projection outside the row space of the training samples.
+    These are the numbers of samples of each class, (K,).
     """
-    return _assemble(
+    every = problem
+    if counts is not None:
+        every = replace(problem, y=np.repeat(np.arange(len(counts)), counts))
+    return assemble(
         problem,
-        metric,
-        problem.parameters(normal.draws, rng=rng),
-        power=power,
-        log_likelihood=normal.log_likelihood[None],
+        feature_map,
+        problem.parameters(normal.theta, rng=rng),
         engine="laplace",
-        log_evidence=np.array([log_evidence_before + normal.log_evidence]),
-        log_evidence_empty=log_evidence_empty,
-        n_iter=n_evaluations_before + normal.n_evaluations,
+        n_components=n_components,
+        temperature=temperature,
+        log_likelihood=normal.log_likelihood[None],
+        log_evidence=normal.log_evidence,
+        log_evidence_empty=hmc.log_evidence_empty(every, rng=rng),
+        n_iter=normal.n_evaluations,
         interrupted=normal.interrupted,
         pareto_k=normal.pareto_k if normal.converged else np.inf,
-        kernel_choice=kernel_choice,
+        choice=choice,
     )
 
 
-def _assemble(
+def assemble(
     problem: Problem,
-    metric: FeatureMap,
+    feature_map: FeatureMap,
     draws: Parameters,
     *,
-    power: float,
+    n_components: int | None,
+    temperature: float,
     log_likelihood: FloatArray,
-    **found: Any,
+    **result: Any,
 ) -> HierarchicalFit:
-    """Fit from draws: coordinates, diagnostics, and thinned draws for predictions."""
+    """Fit from draws of an engine: coordinates and diagnostics."""
     coordinates = Coordinates.learn(problem, draws)
-    kept = draws.spaced(N_PREDICT)
+    width = coordinates.axes.shape[1]
     r_hat, ess, unmixed = mixing(problem, draws, log_likelihood)
     return HierarchicalFit(
         posterior=Posterior(
-            metric=metric,
-            draws=draws.take(kept),
-            coordinates=coordinates.thin(kept),
-            power=power,
+            metric=feature_map,
+            draws=draws,
+            coordinates=coordinates,
+            temperature=temperature,
             target=problem.target,
             lapse=problem.priors.lapse,
+            n_components=width if n_components is None else min(n_components, width),
         ),
         draws=draws,
-        coordinates=coordinates,
         n_chains=len(log_likelihood),
         log_likelihood=log_likelihood,
         r_hat=r_hat,
         ess=ess,
         unmixed=unmixed,
-        **found,
+        **result,
     )
 
 
-def compare_kernels(
-    problems: Sequence[Problem],
-    kernels: Sequence[Kernel],
-    *,
-    rng: np.random.Generator,
-    n_jobs: int | None = 1,
-) -> KernelChoice:
-    """Held-out log scores of the same samples under several kernels."""
-    scores = tuple(
-        choose_power(problem, rng=stream, n_jobs=n_jobs)[1].score
-        for problem, stream in zip(problems, rng.spawn(len(problems)), strict=True)
-    )
-    names = tuple(each.label for each in kernels)
-    return KernelChoice(kernels=tuple(kernels), names=names, scores=scores)
+@contextmanager
+def sampling_progress(progressbar: bool) -> Iterator[Callable[[float], None]]:
+    """Progress bar of a run whose share that is done is reported."""
+    with ProgressBar(100, "BSDR, Hamiltonian Monte Carlo", enabled=progressbar) as bar:
+        shown = 0
+
+        def show(share: float) -> None:
+            nonlocal shown
+            bar.update(int(100 * share) - shown)
+            shown = int(100 * share)
+
+        yield show
 
 
 @contextmanager
@@ -508,6 +544,7 @@ def draw_with_pymc(
     engine: str,
     model: Any,
     metric: FeatureMap,
+    contrasts: FloatArray,
     *,
     n_draws: int,
     tune: int,
@@ -542,14 +579,14 @@ def draw_with_pymc(
         return np.ascontiguousarray(values.reshape(-1, *values.shape[2:]))
 
     if isinstance(metric, Metric):
-        Q = stacked("projection")  # (S, D, R)
+        Q = stacked("projection")  # (S, D, J)
         projection = np.swapaxes(Q, 1, 2) @ (metric.axes / metric.size)
     else:
         projection = np.swapaxes(stacked("basis_weights"), 1, 2)
     draws = Parameters(
         projection=projection,
         scale=stacked("scale"),
-        weights=stacked("weights"),
+        weights=np.broadcast_to(contrasts, (len(projection), *contrasts.shape)),
         bias=stacked("bias"),
         noise_scale=stacked("noise_scale") if "noise_scale" in posterior else None,
         outside=outside_rng.standard_normal(projection.shape[:2]),

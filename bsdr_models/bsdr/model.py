@@ -1,19 +1,18 @@
 r"""PyMC models of BSDR.
 
-The *hierarchical* model, the default. For each sample n = 1..N with features :math:`x_n` (D,), R
-components and K classes,
+The *hierarchical* model, the default, at full rank. For each sample n = 1..N with features
+:math:`x_n` (D,) and K classes,
 
 .. math::
-    \log \tau \sim N(m_\tau, s_\tau^2), \qquad
-    q_s \sim N(0, \tau^2 \Lambda / D), \qquad
-    z_n = Q^\top x_n, \qquad
-    \eta_n = C^\top (W^\top z_n + b), \quad w \sim N(0, 1), \; b \sim N(0, s_b^2),
+    \tau \sim N^+(0, s_\tau^2), \qquad
+    p_j \sim N(0, \tau^2 \Lambda / D), \quad b \sim N(0, s_b^2), \qquad
+    \eta_n = C^\top (P^\top x_n + b),
 
-where :math:`\tau` scales the projection, the prior covariance of its columns is proportional to
-the square root of the shrunk covariance of the features
-(:class:`bsdr_models.bsdr.posterior.Metric`), and the rows of C are orthonormal contrasts, since
-only differences between classes matter. With a probability :math:`\epsilon`, the lapse, a label is
-independent of the features.
+where the rows of C are orthonormal contrasts, since only differences between classes matter, and P
+has a column :math:`p_j` for each: a matrix-normal prior whose scale :math:`\tau` reduces the rank
+by shrinkage. :math:`\Lambda` is the identity, or a power of the shrunk covariance of the features
+(:class:`bsdr_models.bsdr.posterior.Metric`). With a probability :math:`\epsilon`, the lapse, a
+label is independent of the features.
 
 The model of the *paper* [1]_:
 
@@ -75,7 +74,7 @@ def build_model(
     X: Any,
     y: Any,
     *,
-    n_components: int,
+    n_components: int | None = None,
     variant: Variant = "hierarchical",
     priors: HierarchicalPriors | Priors | None = None,
     target: Target = "multiclass",
@@ -93,8 +92,8 @@ def build_model(
     y : array-like of shape (N,) or (N, K)
         ``multiclass``: labels (N,) of any sortable type. ``multilabel``: 0/1 or bool (N, K).
         ``regression``: float (N,) or (N, K).
-    n_components : int
-        R, between 1 and D.
+    n_components : int, optional
+        R, between 1 and D, of the paper's model only.
     variant : {"hierarchical", "paper"}
     priors : HierarchicalPriors or Priors, optional
         Hyper-parameters of the variant; None are its defaults.
@@ -108,12 +107,11 @@ def build_model(
     Returns
     -------
     pymc.Model
-        Variables of the hierarchical model: ``scale``, ``projection``, ``weights`` and ``bias``
-        (centred over classes), ``latent``, ``coef``, for ``regression`` ``noise_scale``, all
-        functions of standard normals, which are sampled. With several views, or a kernel other
-        than the linear one, whitened features take the place of features: ``whitened`` (obs, basis)
-        is data, ``basis_weights`` (basis, component) the projection, and ``view_scale`` (view,) the
-        relative scale of each of several views.
+        Variables of the hierarchical model: ``scale``, ``projection`` (feature, contrast), ``coef``
+        (feature, outcome) and ``bias`` (centred over classes), for ``regression`` ``noise_scale``.
+        With several views, or a kernel other than the linear one, whitened features take the place
+        of features: ``whitened`` (obs, basis) is data, ``basis_weights`` (basis, contrast) the
+        projection, and ``view_scale`` (view,) the relative scale of each of several views.
         Free variables of the augmented parametrisation: ``projection``, ``latent``, ``weights``,
         ``bias``, ``utilities`` (not for regression), ``*_precision``. Of the marginal one:
         ``projection``, ``latent_offset``, ``weights``, ``bias``, ``noise_precision`` (regression)
@@ -150,27 +148,28 @@ def build_model(
     >>> from sklearn.preprocessing import scale
     >>> from bsdr_models.bsdr import build_model
     >>> X, y = load_iris(return_X_y=True)
-    >>> with build_model(scale(X), y, n_components=2) as model:
+    >>> with build_model(scale(X), y) as model:
     ...     prior = pm.sample_prior_predictive(10, random_seed=0)
     >>> prior["prior"]["projection"].dims
-    ('chain', 'draw', 'feature', 'component')
+    ('chain', 'draw', 'feature', 'contrast')
     """
     _check_choice("variant", variant, ("hierarchical", "paper"))
     _check_choice("target", target, get_args(Target))
     if variant == "hierarchical":
-        if augmented:
-            raise ValueError("augmented is for variant='paper'")
+        if augmented or n_components is not None:
+            name = "augmented" if augmented else "n_components"
+            raise ValueError(f"{name} is for variant='paper'")
         if not isinstance(priors, HierarchicalPriors | None):
             raise ValueError(f"priors must be a HierarchicalPriors, got {type(priors).__name__}")
         feature_map = None
         if views is not None or kernel != "linear":
             X, names = check_features(X, 1)
             feature_map = learn_map(X, kernel, read_views(views, names))
-        return declare_hierarchical(
-            X, y, n_components, priors or HierarchicalPriors(), target, feature_map
-        )
+        return declare_hierarchical(X, y, priors or HierarchicalPriors(), target, feature_map)
     if views is not None or kernel != "linear":
         raise ValueError("kernel and views are for variant='hierarchical'")
+    if n_components is None:
+        raise ValueError("variant='paper' needs n_components")
     if not isinstance(priors, Priors | None):
         raise ValueError(f"priors must be a Priors, got {type(priors).__name__}")
     priors = priors or PAPER
@@ -258,41 +257,33 @@ def build_mnp_model(
 
 
 def declare_hierarchical(
-    X: Any,
-    y: Any,
-    n_components: int,
-    priors: HierarchicalPriors,
-    target: Target,
-    feature_map: FeatureMap | None,
+    X: Any, y: Any, priors: HierarchicalPriors, target: Target, feature_map: FeatureMap | None
 ) -> pm.Model:
-    """The hierarchical model, of whitened features if they are not those of the linear kernel."""
+    """The model at full rank, with the whitened features or prior covariance of a feature map."""
     linear = feature_map is None or isinstance(feature_map, Metric)
-    X_array, features = (X, ()) if not linear else check_features(X, n_components)
+    X_array, features = check_features(X, 1) if linear else (X, [])
     y_array, labels = _check_target(y, target, n_samples=len(X_array))
     contrasts = make_contrasts(len(labels), target)
     coords = {
         dims.OBS: list(range(len(X_array))),
-        dims.COMPONENT: list(range(n_components)),
         dims.LABEL: labels,
         dims.CONTRAST: list(range(len(contrasts))),
     }
     with pm.Model(coords=coords) as model:
         y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
-        scale = pm.LogNormal("scale", priors.scale_location, priors.scale_width)
+        scale = pm.HalfNormal("scale", priors.scale)
         if linear:
             model.add_coord(dims.FEATURE, features)
-            Q, Z = _linear_map(X_array, scale)
+            metric = Metric.learn(X_array) if feature_map is None else feature_map
+            P, Z = _linear_map(X_array, scale, metric)
         else:
             Z = _whitened_map(np.asarray(X_array, dtype=np.float64), scale, priors, feature_map)
-
-        V = pm.Normal("weight_contrasts", 0.0, 1.0, dims=(dims.COMPONENT, dims.CONTRAST))
         a = pm.Normal("bias_contrasts", 0.0, priors.bias_scale, dims=dims.CONTRAST)
-        W = pm.Deterministic("weights", V @ contrasts, dims=(dims.COMPONENT, dims.LABEL))
         b = pm.Deterministic("bias", a @ contrasts, dims=dims.LABEL)
         if linear:
-            pm.Deterministic("coef", Q @ W, dims=(dims.FEATURE, dims.LABEL))
+            pm.Deterministic("coef", P @ contrasts, dims=(dims.FEATURE, dims.LABEL))
 
-        eta = Z @ W + b
+        eta = Z @ contrasts + b
         observed = {"observed": y_data, "dims": RESPONSE_DIMS[: y_array.ndim]}
         if target == "regression":
             location, width = priors.noise_location, priors.noise_width
@@ -314,35 +305,34 @@ def declare_hierarchical(
     return model
 
 
-def _linear_map(X: FloatArray, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Projection (feature, component) and latent coordinates (obs, component)."""
-    metric = Metric.learn(X)
+def _linear_map(X: FloatArray, scale: Tensor, metric: Metric) -> tuple[Tensor, Tensor]:
+    """Projection (feature, contrast) and its products with samples (obs, contrast)."""
     X_data = pm.Data("X", X, dims=(dims.OBS, dims.FEATURE))
-    offset = pm.Normal("projection_offset", 0.0, 1.0, dims=(dims.FEATURE, dims.COMPONENT))
+    offset = pm.Normal("projection_offset", 0.0, 1.0, dims=(dims.FEATURE, dims.CONTRAST))
     # Lambda^(1/2) times the offsets, without a D x D matrix.
     inside = metric.axes.T @ offset
     outside = metric.outside * metric.used[:, None] * (offset - metric.axes @ inside)
-    Q = scale * (metric.axes @ (metric.size[:, None] * inside) + outside)
-    Q = pm.Deterministic("projection", Q, dims=(dims.FEATURE, dims.COMPONENT))
-    return Q, pm.Deterministic("latent", X_data @ Q, dims=(dims.OBS, dims.COMPONENT))
+    P = scale * (metric.axes @ (metric.size[:, None] * inside) + outside)
+    P = pm.Deterministic("projection", P, dims=(dims.FEATURE, dims.CONTRAST))
+    return P, X_data @ P
 
 
 def _whitened_map(
     X: FloatArray, scale: Tensor, priors: HierarchicalPriors, feature_map: Any
 ) -> Tensor:
-    """Latent coordinates (obs, component) of whitened features."""
+    """Projection of whitened features, (obs, contrast)."""
     model = pm.modelcontext(None)
     basis = feature_map.whiten(X)
     model.add_coord(dims.BASIS, list(range(basis.shape[1])))
     basis = pm.Data("whitened", basis, dims=(dims.OBS, dims.BASIS))
-    offset = pm.Normal("basis_offset", 0.0, 1.0, dims=(dims.BASIS, dims.COMPONENT))
+    offset = pm.Normal("basis_offset", 0.0, 1.0, dims=(dims.BASIS, dims.CONTRAST))
     weights = scale * offset
     if isinstance(feature_map, Views):
         model.add_coord(dims.VIEW, list(feature_map.names))
         relative = pm.LogNormal("view_scale", 0.0, priors.view_width, dims=dims.VIEW)
         weights = relative[feature_map.index][:, None] * weights
-    weights = pm.Deterministic("basis_weights", weights, dims=(dims.BASIS, dims.COMPONENT))
-    return pm.Deterministic("latent", basis @ weights, dims=(dims.OBS, dims.COMPONENT))
+    weights = pm.Deterministic("basis_weights", weights, dims=(dims.BASIS, dims.CONTRAST))
+    return basis @ weights
 
 
 def _with_lapse(

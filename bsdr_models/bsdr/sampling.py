@@ -89,14 +89,12 @@ def declare(context: Context, priors: Priors, *, n_components: int) -> Any:
 
 
 def declare_hierarchical(
-    context: Context, priors: HierarchicalPriors, feature_map: FeatureMap, *, n_components: int
+    context: Context, priors: HierarchicalPriors, feature_map: FeatureMap
 ) -> Any:
-    """The hierarchical model on the training samples of a fit, with given whitened features."""
+    """The model at full rank on the training samples of a fit, with given whitened features."""
     from bsdr_models.bsdr.model import declare_hierarchical
 
-    return declare_hierarchical(
-        context.X, _targets(context), n_components, priors, context.target, feature_map
-    )
+    return declare_hierarchical(context.X, _targets(context), priors, context.target, feature_map)
 
 
 def _targets(context: Context) -> np.ndarray:

@@ -1,20 +1,19 @@
 """Engines and option objects of BSDR."""
 
-import os
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from sklearn.utils._param_validation import StrOptions
 
 from bsdr_models.bsdr.mean_field import Start
-from bsdr_models.options import COUNT, ITERATIONS, Options
+from bsdr_models.options import ITERATIONS, Options
 
-Inference = Literal["smc", "laplace", "mean_field", "gibbs", "nuts", "advi"]
+Inference = Literal["hmc", "conjugate", "laplace", "mean_field", "gibbs", "nuts", "advi"]
 Variant = Literal["hierarchical", "paper"]
 
 # Inference methods of each model, the default first.
 ENGINES: dict[Variant, tuple[Inference, ...]] = {
-    "hierarchical": ("smc", "laplace", "nuts", "advi"),
+    "hierarchical": ("hmc", "conjugate", "laplace", "nuts", "advi"),
     "paper": ("mean_field", "gibbs", "nuts", "advi"),
 }
 
@@ -59,40 +58,3 @@ class Optimization(Options):
     n_restarts: int = 1
     max_iter: int = 500
     tol: float = 1e-3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutOfCore(Options):
-    """Settings of a fit to samples in blocks, by Laplace's method.
-
-    Parameters
-    ----------
-    block_size : int, optional
-        Samples of a block, for an array that is memory-mapped, sparse, or too large to be copied.
-        Dask and Zarr arrays are always fitted in blocks, by default their chunks.
-    checkpoint : path, optional
-        Folder to which the fit writes its best parameters every 10 evaluations, and from which an
-        interrupted fit resumes. A checkpoint of other samples or labels is refused.
-
-    Raises
-    ------
-    ValueError
-        If an option is out of range.
-
-    See Also
-    --------
-    bsdr_models.BSDRClassifier.partial_fit : samples of a stream.
-
-    Examples
-    --------
-    >>> from bsdr_models import BSDRClassifier, OutOfCore
-    >>> model = BSDRClassifier(out_of_core=OutOfCore(block_size=10_000))
-    """
-
-    _constraints: ClassVar[dict[str, list[Any]]] = {
-        "block_size": [COUNT, None],
-        "checkpoint": [str, os.PathLike, None],
-    }
-
-    block_size: int | None = None
-    checkpoint: str | os.PathLike[str] | None = None

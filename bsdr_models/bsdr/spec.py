@@ -97,8 +97,8 @@ SPEC = ModelSpec(
             "scale": Variable(
                 dims=(),
                 symbol="tau",
-                equation="log tau ~ N(scale_location, scale_width^2)",
-                description="Scale of the projection in the hierarchical model; near 0: no signal.",
+                equation="tau ~ N+(0, scale^2)",
+                description="Scale of the projection in the model at full rank; near 0: no signal.",
             ),
             "view_scale": Variable(
                 dims=(VIEW,),
@@ -145,7 +145,7 @@ SPEC = ModelSpec(
         }
     ),
     identified=("coef", "bias_centered"),
-    engines=("smc", "laplace", "mean_field", "gibbs", "nuts", "advi"),
+    engines=("hmc", "conjugate", "laplace", "mean_field", "gibbs", "nuts", "advi"),
     is_generative=True,
 )
 

@@ -57,7 +57,9 @@ def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
     what = "class means" if posterior.target == "multiclass" else "the linear predictor"
     lines = [("engine", summary.ENGINES[fit.engine])]
     approximate = fit.engine in ("advi", "laplace")
-    if approximate:
+    if fit.engine == "conjugate":
+        lines.append(("draws", f"{n_draws}, independent"))
+    elif approximate:
         lines.append(("draws", f"{n_draws}, independent, of an approximation"))
     else:
         lines.append(("draws", f"{n_draws} from each of {fit.n_chains} chains"))
@@ -67,23 +69,21 @@ def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
         mixing = f"R-hat at most {fit.r_hat:.3g}, bulk ESS at least {fit.ess:.0f}"
         of = "log likelihood and linear predictor"
         lines.append(("mixing", f"{mixing}; {fit.unmixed:.0%} of {of} above {R_HAT_LIMIT}"))
-    if fit.log_evidence.size:
-        spread = f", {np.std(fit.log_evidence):.1f} between chains" if fit.n_chains > 1 else ""
-        lines.append(("log evidence", f"{fit.total_log_evidence:.1f} nats{spread}"))
+    if np.isfinite(fit.log_evidence):
+        error = f" ± {fit.log_evidence_error:.1f}" if fit.log_evidence_error > 0.0 else ""
+        lines.append(("log evidence", f"{fit.log_evidence:.1f}{error} nats"))
         against = f"{fit.log_bayes_factor:.1f} nats against the model without features"
         lines.append(("log Bayes factor", against))
     latent = [summary.component_line(model.relevance_, f"the variance of {what}")]
-    if fit.comparison is not None:
-        values = enumerate(fit.comparison.means, start=1)
-        each = ", ".join(f"{value:.1f} for {number}" for number, value in values)
-        error = f"standard error of a difference {fit.comparison.error:.1f}"
-        latent.append(("log evidence of", f"{each} components; {error}"))
-    prior = [("prior", "hierarchical: one scale of the projection")]
-    if config["kernel"] != "linear" or fit.kernel_choice is not None:
+    prior = [("prior", "one scale of the projection")]
+    exponent = getattr(posterior.metric, "exponent", 0.0)
+    if exponent > 0.0:
+        prior.append(("prior covariance", f"that of the features to the power {-exponent:g}"))
+    if config["kernel"] != "linear" or fit.choice is not None:
         kernel = _kernel_line(model)
         prior.append(("kernel", kernel))
     if hasattr(model, "view_share_"):
-        prior = [("prior", "hierarchical: a scale of each view"), *prior[1:]]
+        prior = [("prior", "a scale of each view"), *prior[1:]]
         shares = zip(model.views_, model.view_share_, strict=True)
         each = ", ".join(f"{name} {share:.0%}" for name, share in shares)
         latent.append(("views", f"{each} of the variance of the linear predictor"))
@@ -94,13 +94,12 @@ def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
         "latent space": latent,
     }
     if posterior.target != "regression":
-        chosen = "given" if config["pooling"] != "auto" else "chosen by held-out samples"
-        if config["pooling"] == "auto" and not np.isfinite(fit.held_out.score):
-            chosen = "nothing was held out"
-        power = f"power {posterior.power:.2g} ({chosen}); 1 is the posterior predictive"
-        sections["predictions"] = [("pooling", power)]
+        value = f"{posterior.temperature:.2g}"
+        if config["temperature"] == "auto" and posterior.temperature != 1.0:
+            value += ", chosen by held-out samples"
+        sections["predictions"] = [("temperature", f"{value}; 1 is the posterior predictive")]
     if np.isfinite(fit.held_out.score):
-        sections["predictions"].append(summary.held_out_line(fit.held_out))
+        sections.setdefault("predictions", []).append(summary.held_out_line(fit.held_out))
     remarks = summary.signal_remarks(fit.attrs())
     if fit.engine == "advi":
         return summary.SummaryParts(sections=sections, remarks=[*remarks, summary.ADVI])
@@ -109,9 +108,8 @@ def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
             sections=sections, remarks=remarks, if_not_converged=summary.LAPLACE
         )
     mixed = (
-        f"Populations disagree on {fit.unmixed:.0%} of the linear predictor (R-hat up to "
-        f"{fit.r_hat:.2f}): intervals, ellipses and the arrangement of the map are approximate, "
-        "predictions are averages over populations. Give more draws."
+        f"The chains have not mixed: R-hat reaches {fit.r_hat:.2f}. Intervals and ellipses are "
+        "approximate; take more draws."
     )
     return summary.SummaryParts(
         sections=sections,
@@ -122,13 +120,13 @@ def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
 
 def _kernel_line(model: Any) -> str:
     """Kernel of a fit in words, with the scores of those that were compared."""
-    choice = model._hierarchical.kernel_choice
+    choice = model._hierarchical.choice
     if choice is None:
         given = model._context.config["kernel"]
         return given if isinstance(given, str) else " + ".join(given)
     scores = zip(choice.names, choice.scores, strict=True)
     each = ", ".join(f"{score:.2f} {name}" for name, score in scores)
-    return f"{choice.kernel.label}; held-out log scores {each}"
+    return f"held-out log scores {each}"
 
 
 def _of_draws(model: Any, sections: dict[str, list[summary.Line]]) -> summary.SummaryParts:

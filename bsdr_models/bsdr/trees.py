@@ -203,7 +203,7 @@ def hierarchical_tree(
     row space of the training samples is drawn by ``rng``. ``attrs`` are further root attributes.
     """
     posterior, draws = fit.posterior, fit.draws
-    p, (total, r, _) = context.X.shape[1], draws.projection.shape
+    p, total, r = context.X.shape[1], len(draws.scale), posterior.n_components
     k, per_chain = draws.bias.shape[1], total // fit.n_chains
     n_kept = int(np.clip(datatree.MAX_NUMBERS // (p * max(r, k) * fit.n_chains), 5, per_chain))
     one = np.unique(np.linspace(0, per_chain - 1, n_kept).round().astype(np.int64))
@@ -211,16 +211,16 @@ def hierarchical_tree(
     shape = (fit.n_chains, len(one))
     raw = draws.take(kept)
     aligned = fit.coordinates.thin(kept).align(raw)
-    maps = fit.coordinates.maps[kept, 1:]  # (S, R, R)
-    outside = raw.scale[:, None, None] * rng.standard_normal((len(kept), r, p))
-    outside = np.swapaxes(maps, 1, 2) @ outside
+    maps = fit.coordinates.maps[kept, 1:]  # (S, J, R)
+    outside = raw.scale[:, None, None] * rng.standard_normal((len(kept), maps.shape[1], p))
     feature_map = posterior.metric
-    variables = {"weights": aligned.weights, "bias": aligned.bias, "scale": raw.scale}
-    loadings = feature_map.loadings(aligned.projection, outside, raw.view_scale)
-    whitened = feature_map.whiten(context.X)
-    if loadings is not None:
-        loadings = np.swapaxes(loadings, 1, 2)
-        variables |= {"projection": loadings, "coef": loadings @ aligned.weights}
+    variables = {"weights": aligned.weights[:, :r], "bias": aligned.bias, "scale": raw.scale}
+    full = feature_map.loadings(raw.projection, outside, raw.view_scale)  # (S, J, P)
+    whitened, loadings = feature_map.whiten(context.X), None
+    if full is not None:
+        full = np.swapaxes(full, 1, 2)
+        loadings = full @ maps[..., :r]
+        variables |= {"projection": loadings, "coef": full @ raw.weights}
     views: list[str] = []
     if isinstance(feature_map, Views):
         views = list(feature_map.names)
@@ -232,7 +232,7 @@ def hierarchical_tree(
     if raw.noise_scale is not None:
         variables["noise_scale"] = raw.noise_scale
     latent = posterior.embed(context.X)
-    contrast = posterior.coordinates.axes.T
+    contrast = posterior.coordinates.axes[:, :r].T
     groups: dict[str, dict[str, Any]] = {
         "posterior": {
             name: each.reshape(*shape, *each.shape[1:]) for name, each in variables.items()
@@ -241,7 +241,7 @@ def hierarchical_tree(
         "fit": {
             "latent_mean": latent.mean,
             "latent_cov": latent.cov,
-            "relevance": posterior.coordinates.share,
+            "relevance": posterior.share,
         },
     }
     if loadings is not None and (found := posterior.components()) is not None:
@@ -256,12 +256,11 @@ def hierarchical_tree(
         else:
             relevant = posterior.feature_relevance(context.X)
         groups["fit"]["feature_relevance"] = relevant
-    if fit.log_likelihood is not None:
-        total = fit.log_likelihood[:, one] - len(context.X) * context.log_scale
-        if fit.engine not in datatree.APPROXIMATIONS:
-            groups["sample_stats"]["log_likelihood"] = total
-        if fit.log_prior is not None:
-            groups["sample_stats"]["lp"] = total + fit.log_prior[:, one]
+    total = fit.log_likelihood[:, one] - len(context.X) * context.log_scale
+    if fit.engine not in datatree.APPROXIMATIONS:
+        groups["sample_stats"]["log_likelihood"] = total
+    if fit.log_prior is not None:
+        groups["sample_stats"]["lp"] = total + fit.log_prior[:, one]
     if fit.log_prior is not None:
         groups["log_prior"] = {"parameters": fit.log_prior[:, one]}
     if not groups["sample_stats"]:

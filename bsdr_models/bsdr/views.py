@@ -65,6 +65,7 @@ class Views:
         names: Sequence[str],
         columns: Sequence[IntArray],
         kernels: Sequence[AnyKernel],
+        exponent: float = 0.0,
     ) -> "Views":
         """From scaled samples (N, D), and the features and the kernel of each view.
 
@@ -75,7 +76,7 @@ class Views:
             names=tuple(names),
             columns=tuple(columns),
             maps=tuple(
-                learn_one(X[np.ix_(~out, own)], kernel)
+                learn_one(X[np.ix_(~out, own)], kernel, exponent)
                 for out, own, kernel in zip(lacking.T, columns, kernels, strict=True)
             ),
             exclusive=bool(lacking.any()),
@@ -302,13 +303,16 @@ def check_kernel_matrix(X: FloatArray) -> None:
         raise ValueError("X is not symmetric, as kernel='precomputed' needs it")
 
 
-def learn_one(X: FloatArray, kernel: AnyKernel) -> Metric | KernelMap:
+def learn_one(X: FloatArray, kernel: AnyKernel, exponent: float = 0.0) -> Metric | KernelMap:
     """Whitened features of one view from its scaled samples."""
-    return Metric.learn(X) if kernel.name == "linear" else KernelMap.learn(X, kernel)
+    return Metric.learn(X, exponent) if kernel.name == "linear" else KernelMap.learn(X, kernel)
 
 
 def learn_map(
-    X: FloatArray, kernel: Any, views: Sequence[tuple[str, IntArray]] | None
+    X: FloatArray,
+    kernel: Any,
+    views: Sequence[tuple[str, IntArray]] | None,
+    exponent: float = 0.0,
 ) -> FeatureMap:
     """Whitened features from scaled samples (N, D).
 
@@ -318,6 +322,8 @@ def learn_map(
         For every view; each of a sequence gets its own scale.
     views : sequence of (str, (D_v,)), optional
         Names and features of the views.
+    exponent : float
+        Of the prior covariance of linear kernels, see :class:`Metric`.
     """
     kernels = [as_kernel(each) for each in (kernel if is_several(kernel) else [kernel])]
     names, columns, chosen = [], [], []
@@ -328,8 +334,8 @@ def learn_map(
             columns.append(own)
             chosen.append(each)
     if len(chosen) == 1:
-        return learn_one(X, chosen[0])
-    return Views.learn(X, names, columns, chosen)
+        return learn_one(X, chosen[0], exponent)
+    return Views.learn(X, names, columns, chosen, exponent)
 
 
 def is_several(kernel: Any) -> bool:

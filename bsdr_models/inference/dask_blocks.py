@@ -227,13 +227,12 @@ class OnDask:
                 yield
         except (CancelledError, ClosedClientError, CommClosedError) as error:
             raise ClusterLostError(
-                f"the Dask cluster is gone ({error}); a fit with checkpoints continues from the "
-                "last one when it is run again on a new cluster"
+                f"the Dask cluster is gone ({error}): run the fit again on a new cluster"
             ) from error
         except KilledWorker as error:
             raise RuntimeError(
                 f"a block has killed several workers, which may have run out of memory: make "
-                f"the blocks smaller, by block_size or the chunks of X ({error})"
+                f"the chunks of X smaller ({error})"
             ) from error
 
 

@@ -37,7 +37,9 @@ from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.spec import ModelSpec
 from bsdr_models.tasks import as_stored, by_task, task_coordinates
 
-type InferenceMethod = Literal["smc", "mean_field", "gibbs", "nuts", "advi", "laplace", "map"]
+type InferenceMethod = Literal[
+    "hmc", "conjugate", "mean_field", "gibbs", "nuts", "advi", "laplace", "map"
+]
 
 # Largest size of a variable in a tree.
 MAX_NUMBERS = 5_000_000

@@ -1,0 +1,528 @@
+r"""Hamiltonian Monte Carlo for the posterior of BSDR, and its evidence.
+
+Given :math:`\tau` the posterior has one mode, so that chains need neither tempering nor jumps.
+They run side by side, as batches of parameter vectors :math:`\theta` (:class:`Problem`), in
+coordinates z of a normal approximation, :math:`\theta = c + L z`: :math:`L L^\top` is the inverse
+of the Kronecker form :math:`I + \tau^2 X^\top X \otimes \bar H`, with the mean curvature
+:math:`\bar H` of a sample at the states of the chains, and c is their mean. The flow of the normal
+part is a rotation, which is solved exactly; only the rest of the force is integrated by steps [1]_,
+so that parameters which the data do not determine cost nothing, however many there are.
+
+**Path.** Chains start where the features hardly matter, :math:`\tau = e^{-4}`, and pass through
+increasing values of :math:`\tau`. The mean derivative of the log likelihood in
+:math:`u = \log \tau` along the path integrates to the evidence (path sampling [2]_),
+
+.. math::
+    \log Z(u) = \log Z_0 + \int_{-\infty}^{u} E\Bigl[\frac{\partial \log p(y \mid \theta, v)}
+    {\partial v} \Bigm| v \Bigr] dv,
+
+where :math:`Z_0` is the evidence of the model without features. With the prior this is the
+posterior of :math:`\tau`, which is where the chains start; :math:`\tau` is then sampled jointly,
+alternately with fixed standard normals (by the trajectories) and with fixed loadings (by Metropolis
+steps, which need no likelihood) [3]_.
+
+References
+----------
+.. [1] A. Beskos, F. J. Pinski, J. M. Sanz-Serna, A. M. Stuart (2011). Hybrid Monte Carlo on Hilbert
+       spaces. Stochastic Processes and their Applications 121(10).
+.. [2] A. Gelman, X.-L. Meng (1998). Simulating normalizing constants: from importance sampling to
+       bridge sampling to path sampling. Statistical Science 13(2).
+.. [3] Y. Yu, X.-L. Meng (2011). To center or not to center: that is not the question.
+       Journal of Computational and Graphical Statistics 20(3).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.interpolate import CubicSpline
+from scipy.optimize import minimize
+from scipy.special import logsumexp, ndtr
+
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.bsdr.posterior import (
+    LOG_SQRT_2PI,
+    Problem,
+    label_derivatives,
+    label_log_likelihood,
+    log_prior_scale,
+)
+
+# Nodes of log tau: the first and the distance between them; trajectories at a node after the first
+# one. The path ends where the posterior density has fallen by so many nats.
+_FIRST_NODE, _NODE_STEP, _PER_NODE, _ENOUGH = -4.0, 0.5, 4, 7.0
+# Rounds of adaptation, and trajectories of each.
+_ROUNDS, _PER_ROUND = 4, 6
+# Target acceptance, first step size, its range and its jitter (standard deviation of the log).
+_ACCEPTANCE, _FIRST_STEP, _STEP_RANGE, _JITTER = 0.75, 0.3, (0.01, 1.2), 0.15
+# Length of a trajectory as an angle of the rotation, its range as factors, most steps of one.
+ANGLE, _SPREAD, _MAX_STEPS = 3.5, (0.6, 1.3), 40
+# States whose curvature is averaged.
+_N_CURVED = 8
+# Metropolis steps of log tau given the loadings, and their size in standard deviations.
+_N_SCALE_STEPS, _SCALE_STEP = 4, 2.0
+# Change of the energy beyond which a trajectory is divergent.
+_DIVERGENT = 1000.0
+# Draws for the evidence without features.
+_N_IMPORTANCE = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class States:
+    """States of C chains: parameters (C, P), log likelihood and log prior (C,), gradient (C, P)."""
+
+    theta: FloatArray
+    log_likelihood: FloatArray
+    log_prior: FloatArray
+    gradient: FloatArray
+
+    @classmethod
+    def at(cls, problem: Problem, theta: FloatArray) -> "States":
+        """The states with given parameters."""
+        log_likelihood, log_prior, gradient = problem.log_density(theta)
+        return cls(
+            theta=theta, log_likelihood=log_likelihood, log_prior=log_prior, gradient=gradient
+        )
+
+    def where(self, chosen: np.ndarray, other: "States") -> "States":
+        """The states of ``other`` for the chosen chains, (C,), and these for the rest."""
+        column = chosen[:, None]
+        return States(
+            theta=np.where(column, other.theta, self.theta),
+            log_likelihood=np.where(chosen, other.log_likelihood, self.log_likelihood),
+            log_prior=np.where(chosen, other.log_prior, self.log_prior),
+            gradient=np.where(column, other.gradient, self.gradient),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whitening:
+    """Normal approximation of the posterior, theta = centre + L z.
+
+    centre
+        (P,).
+    loadings, axes
+        Standard deviations of the loadings (B, J) along the axes (J, J) of the mean curvature.
+    bias
+        Square root of the covariance of the biases, (J, J).
+    scales
+        Standard deviations of the log relative scales and of log tau, (V + 1,).
+    """
+
+    centre: FloatArray
+    loadings: FloatArray
+    axes: FloatArray
+    bias: FloatArray
+    scales: FloatArray
+
+    @classmethod
+    def learn(cls, problem: Problem, theta: FloatArray, *, sd_log_scale: float) -> "Whitening":
+        """From states of the chains (C, P); ``sd_log_scale`` is 0 where log tau is fixed."""
+        curvature = problem.curvature(theta[:: max(1, len(theta) // _N_CURVED)])
+        column_scale = np.exp(np.mean(np.log(problem.column_scale(theta)), axis=0))
+        value, axes = np.linalg.eigh(curvature.mean(axis=0))
+        information = np.sum(problem.X**2, axis=0) * column_scale**2
+        total, vector = np.linalg.eigh(problem.priors.bias_scale**2 * curvature.sum(axis=0))
+        centre = theta.mean(axis=0)
+        return cls(
+            centre=centre,
+            loadings=1.0 / np.sqrt(1.0 + np.multiply.outer(information, np.maximum(value, 0.0))),
+            axes=axes,
+            bias=(vector / np.sqrt(1.0 + np.maximum(total, 0.0))) @ vector.T,
+            scales=_scale_deviations(problem, theta, sd_log_scale),
+        )
+
+    def expand(self, z: FloatArray) -> FloatArray:
+        """L z, (C, P)."""
+        loadings, bias, scales = self._split(z)
+        loadings = (loadings * self.loadings) @ self.axes.T
+        parts = [loadings.reshape(len(z), -1), bias @ self.bias, scales * self.scales]
+        return np.concatenate(parts, axis=1)
+
+    def pull_back(self, gradient: FloatArray) -> FloatArray:
+        """L' times gradients in theta, (C, P)."""
+        loadings, bias, scales = self._split(gradient)
+        loadings = (loadings @ self.axes) * self.loadings
+        parts = [loadings.reshape(len(gradient), -1), bias @ self.bias, scales * self.scales]
+        return np.concatenate(parts, axis=1)
+
+    def whiten(self, theta: FloatArray) -> FloatArray:
+        """z of parameters, (C, P); zero for those that are fixed."""
+        loadings, bias, scales = self._split(theta - self.centre)
+        loadings = (loadings @ self.axes) / self.loadings
+        free = self.scales > 0.0
+        scales = np.where(free, scales, 0.0) / np.where(free, self.scales, 1.0)
+        bias = np.linalg.solve(self.bias, bias.T).T
+        return np.concatenate([loadings.reshape(len(theta), -1), bias, scales], axis=1)
+
+    def _split(self, vectors: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Parts of vectors (C, P): loadings (C, B, J), biases (C, J) and scales (C, V + 1)."""
+        ends = self.loadings.size, self.loadings.size + len(self.bias)
+        loadings, bias, scales = np.split(vectors, ends, axis=1)
+        return loadings.reshape(-1, *self.loadings.shape), bias, scales
+
+
+def _scale_deviations(problem: Problem, theta: FloatArray, sd_log_scale: float) -> FloatArray:
+    """Standard deviations of log relative scales and log tau given all other parameters, (V + 1,).
+
+    From the mean curvature of the log likelihood, by differences of gradients.
+    """
+    n = problem.n_views + 1
+    if sd_log_scale == 0.0:
+        return np.zeros(n)
+    prior = np.append(np.ones(n - 1), sd_log_scale**-2)
+    step, out = 0.05, np.empty(n)
+    for i in range(n):
+        ends = []
+        for sign in (-1.0, 1.0):
+            moved = theta.copy()
+            moved[:, i - n] += sign * step
+            ends.append(problem.log_density(moved)[2][:, i - n].mean())
+        out[i] = max((ends[0] - ends[1]) / (2.0 * step), prior[i])
+    return out**-0.5
+
+
+@dataclass(slots=True)
+class Stepper:
+    """Trajectories of all chains with one step size, which adapts until it is frozen."""
+
+    problem: Problem
+    whitening: Whitening
+    rng: np.random.Generator
+    step: float = _FIRST_STEP
+    adapting: bool = True
+
+    def move(self, states: States, angle: float = ANGLE) -> tuple[States, FloatArray, np.ndarray]:
+        """One trajectory: new states, acceptance probabilities, and divergences, (C,) each."""
+        w, rng = self.whitening, self.rng
+        step = self.step * float(np.exp(_JITTER * rng.standard_normal()))
+        n_steps = int(np.clip(round(angle * rng.uniform(*_SPREAD) / step), 1, _MAX_STEPS))
+        fixed = np.concatenate([np.ones(w.loadings.size + len(w.bias)), w.scales > 0.0])
+        z = w.whiten(states.theta)
+        p = fixed * rng.standard_normal(z.shape)
+        begin = states.log_likelihood + states.log_prior - 0.5 * np.sum(p**2, axis=1)
+        new, cos, sin = states, np.cos(step), np.sin(step)
+        p += 0.5 * step * (w.pull_back(new.gradient) + z)
+        rest = states.theta - w.centre - w.expand(z)  # of parameters that are fixed
+        for i in range(n_steps):
+            z, p = cos * z + sin * p, cos * p - sin * z
+            new = States.at(self.problem, w.centre + rest + w.expand(z))
+            kick = step if i < n_steps - 1 else 0.5 * step
+            p += kick * (w.pull_back(new.gradient) + z)
+        change = new.log_likelihood + new.log_prior - 0.5 * np.sum(p**2, axis=1) - begin
+        change = np.nan_to_num(change, nan=-np.inf)
+        accept = np.exp(np.minimum(change, 0.0))
+        if self.adapting:
+            factor = np.exp(0.5 * (accept.mean() - _ACCEPTANCE))
+            self.step = float(np.clip(self.step * factor, *_STEP_RANGE))
+        chosen = rng.random(len(accept)) < accept
+        return states.where(chosen, new), accept, change < -_DIVERGENT
+
+
+def _move_scale(problem: Problem, states: States, rng: np.random.Generator) -> States:
+    """Metropolis steps of log tau with fixed loadings of whitened features.
+
+    With n loadings whose standard normals have the square norm q, the density of log tau = v is
+    proportional to p(v) exp(-n v - q exp(2 (u - v)) / 2), where u is its current value.
+    """
+    n, scale = problem.n_loadings, problem.priors.scale
+    u = states.theta[:, -1]
+    square = np.sum(states.theta[:, :n] ** 2, axis=1)
+
+    def log_density(v: FloatArray) -> FloatArray:
+        return log_prior_scale(v, scale) - n * v - 0.5 * square * np.exp(2.0 * (u - v))
+
+    v, value = u, log_density(u)
+    for _ in range(_N_SCALE_STEPS):
+        proposal = v + _SCALE_STEP / np.sqrt(2.0 * n + 1.0) * rng.standard_normal(len(u))
+        new = log_density(proposal)
+        accepted = np.log(rng.random(len(u))) < new - value
+        v, value = np.where(accepted, proposal, v), np.where(accepted, new, value)
+    factor = np.exp(u - v)[:, None]
+    theta, gradient = states.theta.copy(), states.gradient.copy()
+    theta[:, :n] *= factor
+    theta[:, -1] = v
+    gradient[:, :n] = (gradient[:, :n] + states.theta[:, :n]) / factor - theta[:, :n]
+    gradient[:, -1] += (np.exp(2.0 * u) - np.exp(2.0 * v)) / scale**2
+    log_prior = problem.log_prior(theta)
+    return replace(states, theta=theta, gradient=gradient, log_prior=log_prior)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """Chains at increasing values of log tau.
+
+    nodes
+        Values of log tau, (U,).
+    log_bayes_factor
+        log Z(u) / Z_0 by each chain, (U, C).
+    theta
+        States of the chains at each node, (U, C, P).
+    """
+
+    nodes: FloatArray
+    log_bayes_factor: FloatArray
+    theta: FloatArray
+
+    def posterior(self, scale: float) -> tuple[FloatArray, FloatArray, float]:
+        """Fine grid of log tau, its probabilities, and the log Bayes factor against no features."""
+        mean = self.log_bayes_factor.mean(axis=1)
+        grid = np.linspace(self.nodes[0], self.nodes[-1], 1 + 20 * (len(self.nodes) - 1))
+        spline = CubicSpline(self.nodes, mean)
+        log_p = spline(grid) + log_prior_scale(grid, scale) + np.log(grid[1] - grid[0])
+        below = 2.0 * ndtr(np.exp(self.nodes[0]) / scale) - 1.0  # where features do not matter
+        total = float(logsumexp(np.append(log_p, np.log(below))))
+        return grid, np.exp(log_p - logsumexp(log_p)), total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """Draws of C chains.
+
+    theta
+        (C, T, P).
+    log_likelihood, log_prior, divergent
+        (C, T).
+    log_evidence, log_evidence_empty
+        In nats, of the model and of that without features.
+    log_evidence_error
+        Standard error of the first.
+    acceptance
+        Mean acceptance of each chain, (C,).
+    n_gradients
+        Gradients of the log density, over all chains.
+    stepper
+        For further trajectories.
+    interrupted
+        Whether the user stopped the run; there are fewer draws then.
+    """
+
+    theta: FloatArray
+    log_likelihood: FloatArray
+    log_prior: FloatArray
+    divergent: np.ndarray
+    log_evidence: float
+    log_evidence_empty: float
+    log_evidence_error: float
+    acceptance: FloatArray
+    stepper: Stepper
+    interrupted: bool = False
+
+
+def sample(
+    problem: Problem,
+    *,
+    n_chains: int,
+    n_draws: int,
+    rng: np.random.Generator,
+    on_step: Callable[[float], object] = lambda share: None,
+) -> Sampled:
+    """Draws from the posterior.
+
+    Parameters
+    ----------
+    n_draws : int
+        T of each chain, one per trajectory.
+    on_step : callable
+        Called with the share of the run that is done.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If the user stops the run before four draws.
+    """
+    path_rng, empty_rng, chain_rng = rng.spawn(3)
+    empty = log_evidence_empty(problem, rng=empty_rng)
+    path = _follow_path(problem, n_chains, path_rng, lambda share: on_step(0.3 * share))
+    grid, probability, log_bayes_factor = path.posterior(problem.priors.scale)
+    mean = float(probability @ grid)
+    sd = float(np.sqrt(probability @ (grid - mean) ** 2))
+    # One chain in each quantile of log tau, from its own state at the node beside it.
+    quantile = (chain_rng.permutation(n_chains) + 0.5) / n_chains
+    log_scale = np.interp(quantile, np.cumsum(probability), grid)
+    node = np.abs(path.nodes - log_scale[:, None]).argmin(axis=1)
+    theta = path.theta[node, np.arange(n_chains)]
+    theta[:, -1] = log_scale
+    stepper = Stepper(
+        problem, Whitening.learn(problem, theta, sd_log_scale=sd), chain_rng, step=_FIRST_STEP
+    )
+    states = States.at(problem, theta)
+    for i in range(_ROUNDS):
+        for _ in range(_PER_ROUND):
+            states = _move_scale(problem, stepper.move(states)[0], chain_rng)
+        stepper.whitening = Whitening.learn(problem, states.theta, sd_log_scale=sd)
+        on_step(0.3 + 0.2 * (i + 1) / _ROUNDS)
+    for _ in range(_PER_ROUND):
+        states = _move_scale(problem, stepper.move(states)[0], chain_rng)
+    stepper.adapting = False
+    draws: list[States] = []
+    accepted, divergent = np.zeros(n_chains), []
+    interrupted = False
+    try:
+        for i in range(n_draws):
+            states, accept, diverged = stepper.move(states)
+            states = _move_scale(problem, states, chain_rng)
+            accepted += accept
+            divergent.append(diverged)
+            draws.append(replace(states, gradient=np.empty(0)))
+            on_step(0.5 + 0.5 * (i + 1) / n_draws)
+    except KeyboardInterrupt:
+        if len(draws) < 4:
+            raise
+        interrupted = True
+    t = len(draws)
+    # Of the log Bayes factors of single chains at the mean of log tau.
+    single = np.array([np.interp(mean, path.nodes, each) for each in path.log_bayes_factor.T])
+    return Sampled(
+        theta=np.stack([each.theta for each in draws], axis=1),
+        log_likelihood=np.stack([each.log_likelihood for each in draws], axis=1),
+        log_prior=np.stack([each.log_prior for each in draws], axis=1),
+        divergent=np.stack(divergent[:t], axis=1),
+        log_evidence=empty + log_bayes_factor,
+        log_evidence_empty=empty,
+        log_evidence_error=float(single.std(ddof=1) / np.sqrt(n_chains)),
+        acceptance=accepted / t,
+        stepper=stepper,
+        interrupted=interrupted,
+    )
+
+
+def continue_on(
+    problem: Problem, sampled: Sampled, *, n_warm_up: int, n_draws: int, rng: np.random.Generator
+) -> FloatArray:
+    """Draws (C T, P) for a part of the samples, from the last states for all of them."""
+    first = sampled.stepper
+    stepper = Stepper(problem, first.whitening, rng, step=first.step, adapting=True)
+    states, draws = States.at(problem, sampled.theta[:, -1]), []
+    for i in range(n_warm_up + n_draws):
+        stepper.adapting = i < n_warm_up
+        states = _move_scale(problem, stepper.move(states)[0], rng)
+        if i >= n_warm_up:
+            draws.append(states.theta)
+    return np.concatenate(draws)
+
+
+def _follow_path(
+    problem: Problem, n_chains: int, rng: np.random.Generator, on_step: Callable[[float], object]
+) -> Path:
+    """Chains through increasing values of log tau, until its posterior density is negligible."""
+    begin, end = problem.n_loadings, problem.n_loadings + len(problem.contrasts)
+    theta = rng.standard_normal((n_chains, problem.n_parameters))
+    theta[:, begin:end] *= 0.1
+    step, nodes, derivatives, kept = _FIRST_STEP, [], [], []
+    for u in _nodes():
+        theta = theta.copy()
+        theta[:, -1] = u
+        whitening = Whitening.learn(problem, theta, sd_log_scale=0.0)
+        stepper = Stepper(problem, whitening, rng, step=step)
+        states = States.at(problem, theta)
+        for _ in range(1 if nodes else 2 * _PER_NODE):
+            states, _, _ = stepper.move(states)
+        visited = []
+        for _ in range(_PER_NODE):
+            states, _, _ = stepper.move(states)
+            visited.append(states)
+        theta, step = states.theta, stepper.step
+        nodes.append(u)
+        derivatives.append(_derivative(problem, visited))
+        kept.append(theta)
+        on_step(min(len(nodes) / 14.0, 1.0))
+        if len(nodes) > 5:
+            # Below the first node the derivative is proportional to exp(2 u).
+            spline = CubicSpline(nodes, np.stack(derivatives))
+            ratio = 0.5 * derivatives[0] + np.stack([spline.integrate(nodes[0], v) for v in nodes])
+            log_p = ratio.mean(axis=1) + log_prior_scale(np.array(nodes), problem.priors.scale)
+            if log_p[-1] < log_p.max() - _ENOUGH:
+                break
+    return Path(nodes=np.array(nodes), log_bayes_factor=ratio, theta=np.stack(kept))
+
+
+def _derivative(problem: Problem, visited: list[States]) -> FloatArray:
+    """Mean derivative of the log likelihood in log tau over visited states, of each chain, (C,).
+
+    With control variates: by Stein's identity the mean of theta' times the gradient of the log
+    density is less the number of parameters, for loadings and for biases.
+    """
+    theta = np.stack([each.theta for each in visited])  # (T, C, P)
+    gradient = np.stack([each.gradient for each in visited])
+    n, j = problem.n_loadings, len(problem.contrasts)
+    product = theta * gradient
+    controls = np.stack(
+        [product[..., :n].sum(axis=2) + n, product[..., n : n + j].sum(axis=2) + j], axis=2
+    )
+    derivative = np.sum(theta[..., :n] * (gradient[..., :n] + theta[..., :n]), axis=2)
+    centred = controls - controls.mean(axis=(0, 1))
+    coefficients = np.linalg.lstsq(
+        centred.reshape(-1, 2), (derivative - derivative.mean()).ravel(), rcond=1e-6
+    )[0]
+    return np.asarray((derivative - controls @ coefficients).mean(axis=0))
+
+
+def _nodes() -> Iterator[float]:
+    u = _FIRST_NODE
+    while True:
+        yield u
+        u += _NODE_STEP
+
+
+def log_evidence_empty(problem: Problem, *, rng: np.random.Generator) -> float:
+    """Log evidence of the biases alone, in nats, by importance sampling around the mode.
+
+    Sufficient statistics are the counts of classes or labels.
+    """
+    contrasts, bias_scale = problem.contrasts, problem.priors.bias_scale
+    if problem.target == "multiclass":
+        labels, counts = np.unique(problem.y, return_counts=True)
+    else:  # each label alone is a problem with two samples, 1 and 0
+        on = problem.y.sum(axis=0)
+        return sum(
+            _log_evidence_of_counts(
+                np.eye(1), bias_scale, np.array([[True], [False]]), pair, problem, rng
+            )
+            for pair in np.stack([on, len(problem.y) - on], axis=1)
+        )
+    return _log_evidence_of_counts(contrasts, bias_scale, labels, counts, problem, rng)
+
+
+def _log_evidence_of_counts(
+    contrasts: FloatArray,
+    bias_scale: float,
+    labels: np.ndarray,
+    counts: IntArray,
+    problem: Problem,
+    rng: np.random.Generator,
+) -> float:
+    """Log evidence of counts of labels that all have the same linear predictor."""
+    j = len(contrasts)
+    target, lapse = problem.target, problem.priors.lapse
+
+    def log_density(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        eta = np.repeat((bias_scale * theta @ contrasts)[:, None], len(labels), axis=1)
+        each, gradient = label_log_likelihood(eta, labels, target, lapse)
+        total = np.einsum("snk,n->sk", gradient, counts) @ contrasts.T * bias_scale
+        value = each.reshape(len(theta), -1) @ counts - 0.5 * np.sum(theta**2, axis=1)
+        return value - j * LOG_SQRT_2PI, total - theta
+
+    def negative(theta: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = log_density(theta[None])
+        return -float(value[0]), -gradient[0]
+
+    mode = minimize(negative, np.zeros(j), jac=True, method="L-BFGS-B").x
+    eta = np.repeat((bias_scale * mode @ contrasts)[None], len(labels), axis=0)
+    second = -label_derivatives(eta, labels, target, lapse)[1]
+    information = bias_scale**2 * contrasts @ np.tensordot(counts, second, 1) @ contrasts.T
+    root = np.linalg.cholesky(np.linalg.inv(np.eye(j) + information))
+    # Student's t with 8 degrees of freedom, whose tails are heavier than those of the posterior.
+    degrees = 8.0
+    z = rng.standard_normal((_N_IMPORTANCE, j))
+    z *= np.sqrt(degrees / rng.chisquare(degrees, _N_IMPORTANCE))[:, None]
+    log_q = _log_t(z, degrees) - np.sum(np.log(np.diag(root)))
+    log_weight = log_density(mode + z @ root.T)[0] - log_q
+    return float(logsumexp(log_weight) - np.log(_N_IMPORTANCE))
+
+
+def _log_t(z: FloatArray, degrees: float) -> FloatArray:
+    """Log density of Student's t at standardised points (S, J), (S,)."""
+    from scipy.stats import multivariate_t
+
+    return np.atleast_1d(multivariate_t.logpdf(z, np.zeros(z.shape[1]), df=degrees))
