@@ -1,130 +1,115 @@
-"""Laplace's method for the hierarchical model: a normal approximation for many samples.
+r"""Laplace's method: a normal approximation of the posterior for many samples.
 
-The likelihood depends only on a product of projection, weights and scale, so that for many samples
-their joint posterior is far from normal. The approximation is therefore of identified parameters:
-loadings F and weights V (:mod:`~bsdr_models.bsdr.laplace_sums`), biases and noise. Rotations,
-stretches and the scale are integrated out of the prior and drawn given the rest
-(:mod:`~bsdr_models.bsdr.laplace_prior`).
+For loadings :math:`\beta = \tau\, \mathrm{vec}\, \theta`, (B J,), of whitened features the log
+likelihood is replaced by its second-order expansion at the mode, in which the biases are integrated
+out in closed form:
 
-The scale of loadings is estimated from their expected square, since the mode of loadings that the
-data do not determine is zero: in the density that is maximised, the spread of F (the sum of the
-covariances of its rows) is added to F'F, and the spread is that of the approximation at its mode.
+.. math::
+    \log p(y \mid \beta) \approx c + h^\top \beta - \tfrac12 \beta^\top M \beta, \qquad
+    \beta \mid \tau \sim N(0, \tau^2 I).
 
-The mode is found by L-BFGS and refined by Newton steps, so that it does not depend on the order of
-summation over samples. Each evaluation is one sum over samples, which may be in memory, on disk, or
-on the workers of a cluster. Importance ratios of the draws diagnose the approximation.
+In the eigenvectors of :math:`M = Q \operatorname{diag}(m) Q^\top`, the positive semidefinite part
+of the curvature, the evidence of the scale and the loadings given it are
+
+.. math::
+    \log p(y \mid \tau) = c + \tfrac12 \sum_i \Bigl\{ \frac{\tau^2 h_i^2}{1 + \tau^2 m_i}
+        - \log(1 + \tau^2 m_i) \Bigr\}, \qquad
+    \beta_i \mid \tau, y \sim N\Bigl( \frac{h_i}{m_i + \tau^{-2}}, \frac{1}{m_i + \tau^{-2}}
+        \Bigr).
+
+The expansion is at the mode for that :math:`\tau` whose log has the highest posterior density given
+the expansion, a fixed point [1]_. The expansion is the same for all :math:`\tau`, which are drawn
+from their marginal density on a grid: their uncertainty is in the draws of the loadings. The
+importance ratio of a draw is that of the likelihood to its expansion, and the tail of these ratios
+[2]_ tells whether the approximation can be used.
+
+The mode is found by L-BFGS in coordinates in which a sample of average curvature would have unit
+curvature, then by Newton steps, so that it does not depend on the order of summation over samples.
+Every evaluation is one sum over the samples, which may be in memory, on disk, or on the workers of
+a cluster.
+
+Letters: n samples of a block, D features, B of them after whitening, K labels, J contrasts, S
+draws. Matrices (D + 1, J) or (B + 1, J) are of loadings, with the biases in the last row.
+
+References
+----------
+.. [1] D. J. C. MacKay (1992). The evidence framework applied to classification networks. Neural
+       Computation 4(5).
+.. [2] A. Vehtari, D. Simpson, A. Gelman, Y. Yao, J. Gabry (2024). Pareto smoothed importance
+       sampling. Journal of Machine Learning Research 25(72).
 """
 
 import math
-import os
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
-from scipy.optimize import minimize
-from scipy.special import logsumexp, ndtri
+from scipy.linalg import cho_solve, solve_triangular
+from scipy.optimize import brentq, minimize
+from scipy.special import logsumexp
 
 from bsdr_models.arrays import FloatArray, Target
-from bsdr_models.bsdr.laplace_prior import ProductPrior
-from bsdr_models.bsdr.laplace_sums import (
-    Coefficients,
-    DataSums,
-    Response,
-    sum_data,
-    sum_gradient,
-    sum_hessian,
-    sum_log_likelihood,
+from bsdr_models.bsdr.posterior import (
+    Metric,
+    Problem,
+    label_derivatives,
+    label_log_likelihood,
+    log_prior_scale,
+    make_contrasts,
 )
-from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.inference.checkpoint import SavedPoint
 from bsdr_models.inference.sample_blocks import Block, InProcess, SampleBlocks
-from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.scaling import Scaler
 
-# Initial values where the rank is below the number of contrasts, and there may be several modes.
-N_STARTS = 3
-# L-BFGS ends when an iteration gains less than this many nats, and restarts with a new basis after
-# so many iterations; Newton steps end when another would gain less than this per parameter.
-_GAIN, _ROUND, _LEAST_GAIN = 1e-3, 50, 1e-14
-# Gain at which rounding errors end Newton steps, and gain per parameter since the last Hessian
-# below which it is not computed again.
-_ROUNDING, _UNCHANGED = 1e-8, 1e-10
-_MAX_ROUNDS, _MAX_CHORDS, _MAX_HALVINGS, _MEMORY = 40, 12, 30, 30
-# Eigenvalues of the precision are at least this share of the largest.
-_MIN_EIGENVALUE = 1e-10
-# Scales are sampled where the prior has this share of the precision in some direction, in so many
-# Gibbs sweeps, for at most so many loadings.
-_PRIOR_SHARE, _N_SWEEPS, _MAX_SAMPLED = 0.05, 3, 1000
-# Largest number of loadings, since their precision is a matrix of that width.
+# Largest number of loadings, whose precision is a matrix of that width.
 MOST_LOADINGS = 10_000
-# Ridge for whitening the features, as a share of their mean variance.
-_RIDGE = 1e-3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Normal:
-    """Normal distribution of (F, A, b, noise): mean (P,), precision (P, P), rank r.
-
-    basis
-        Rows of V_0, then of V_perp, (J, J).
-    """
-
-    basis: FloatArray
-    mean: FloatArray
-    precision: FloatArray
-    rank: int
+# Samples processed at once, and numbers in an array of their features or second derivatives.
+_CHUNK, _ENTRIES = 8192, 2**22
+# L-BFGS ends when an iteration gains less than this many nats. Newton steps end when another would
+# gain less than this per parameter and the log scale changes by less.
+_GAIN, _LEAST_GAIN, _LEAST_CHANGE = 1e-3, 1e-13, 1e-7
+# Steps that gain less are not checked, because of rounding errors.
+_ROUNDING = 1e-8
+_MEMORY, _MAX_HESSIANS, _MAX_STEPS, _MAX_HALVINGS = 30, 30, 12, 30
+# Log scales relative to that of the prior among which the mode is sought; standard deviations and
+# points of the grid of the marginal density.
+_LOG_SCALES = np.linspace(-8.0, 4.0, 121)
+_N_SD, _N_POINTS = 8.0, 401
+# Fewest draws for a Pareto k.
+_FEWEST = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Laplace:
-    """Normal approximation of the posterior, and draws from it.
+    """Draws from a normal approximation of the posterior.
 
-    mode
-        Parameters of :class:`~bsdr_models.bsdr.posterior.Problem`, (P,); those that are not
-        identified are a draw.
-    draws, log_likelihood
-        (S, P) and (S,).
+    theta, mode
+        Vectors of parameters of :class:`~bsdr_models.bsdr.posterior.Problem`, (S, P) and (P,).
+    log_likelihood
+        (S,).
     log_evidence
-        In nats, of the new samples alone if there is a ``previous``: the mean of the importance
-        ratios of the draws.
+        In nats.
     pareto_k
         Of the importance ratios, unreliable above 0.7; NaN with fewer than 25 draws.
-    normal
-        The approximation, the ``previous`` of further samples.
     converged
         Whether the search ended at a mode.
     n_evaluations
         Sums over all samples.
     interrupted
         Whether the user stopped the search; results are those of its best parameters.
+    metric
+        Of samples in blocks, whose whitened features have the loadings; None in memory.
     """
 
+    theta: FloatArray
     mode: FloatArray
-    draws: FloatArray
     log_likelihood: FloatArray
     log_evidence: float
     pareto_k: float
-    normal: Normal
     converged: bool
     n_evaluations: int
-    interrupted: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """Response, metric and sufficient statistics of scaled samples, for the search.
-
-    metric
-        None if samples are whitened.
-    """
-
-    response: Response
-    metric: Metric | None
-    sums: DataSums
+    interrupted: bool
+    metric: Metric | None = None
 
 
 def fit_laplace(
@@ -132,589 +117,487 @@ def fit_laplace(
     *,
     rng: np.random.Generator,
     n_draws: int = 200,
-    **options: Any,
+    max_iter: int = 500,
+    on_evaluation: Callable[[int, float], object] = lambda count, value: None,
 ) -> Laplace:
-    """Laplace's method for samples in memory.
+    """Laplace's method for samples in memory, without views.
 
     Parameters
     ----------
-    **options
-        Of :func:`fit_laplace_blocks`.
+    n_draws : int
+        S. Their log likelihood costs S evaluations without gradients.
+    max_iter : int
+        Iterations of L-BFGS.
+    on_evaluation : callable
+        Called with the number of evaluations and the log posterior density, up to a constant.
+
+    Raises
+    ------
+    ValueError
+        If there are more loadings than :data:`MOST_LOADINGS`.
+    KeyboardInterrupt
+        If the user stops the search before its first evaluation.
     """
+    check_size(problem.X.shape[1], len(problem.contrasts))
     response = Response(
-        target=problem.target, n_labels=problem.contrasts.shape[1], priors=problem.priors
+        target=problem.target, contrasts=problem.contrasts, lapse=problem.priors.lapse
     )
-    blocks = InProcess([Block(X=problem.X, y=problem.y, begin=0)])
-    sums = blocks.reduce(sum_data, shared=response)
-    return fit_laplace_blocks(
-        blocks,
-        Prepared(response=response, metric=None, sums=sums),
-        n_components=problem.n_components,
-        rng=rng,
-        n_draws=n_draws,
-        **options,
+    search = _Search(
+        blocks=InProcess([Block(X=problem.X, y=problem.y, begin=0)]),
+        response=response,
+        priors=problem.priors,
+        metric=None,
+        squares=np.einsum("nb,nb->b", problem.X, problem.X),
+        on_evaluation=on_evaluation,
     )
+    return search.fit(max_iter, n_draws, rng)
 
 
-def prepare(
+def fit_laplace_blocks(
     blocks: SampleBlocks,
     scaler: Scaler | None,
     *,
     n_labels: int,
     target: Target,
     priors: HierarchicalPriors,
-) -> Prepared:
-    """Read all samples once, for the metric of the features and the initial values.
+    rng: np.random.Generator,
+    n_draws: int = 200,
+    max_iter: int = 500,
+    on_evaluation: Callable[[int, float], object] = lambda count, value: None,
+) -> Laplace:
+    """Laplace's method for samples in blocks, with the metric of ridge regression.
 
     Parameters
     ----------
     blocks : SampleBlocks
-        With targets as in :class:`~bsdr_models.bsdr.posterior.Problem`; samples of class -1 have
-        no label and are ignored.
+        Arrays, with targets as in :class:`~bsdr_models.bsdr.posterior.Problem`.
     scaler : Scaler, optional
-        None for samples that are already scaled.
+        None for samples that are already centred and scaled.
+    n_draws, max_iter, on_evaluation
+        As for :func:`fit_laplace`, and so are the errors.
     """
-    response = Response(target=target, n_labels=n_labels, priors=priors, scaler=scaler)
-    sums = blocks.reduce(sum_data, shared=response)
-    metric = Metric.from_sums(sums.gram, sums.fourth, sums.n_samples)
-    return Prepared(response=response, metric=metric, sums=sums)
+    contrasts = make_contrasts(n_labels, target)
+    check_size(blocks.n_features, len(contrasts))
+    response = Response(target=target, contrasts=contrasts, lapse=priors.lapse, scaler=scaler)
+    metric, squares = prepare(blocks, response)
+    search = _Search(
+        blocks=blocks,
+        response=response,
+        priors=priors,
+        metric=metric,
+        squares=squares,
+        on_evaluation=on_evaluation,
+    )
+    return search.fit(max_iter, n_draws, rng)
 
 
-def fit_laplace_blocks(
-    blocks: SampleBlocks,
-    prepared: Prepared,
-    *,
-    n_components: int,
-    rng: np.random.Generator,
-    n_draws: int = 200,
-    n_starts: int | None = None,
-    max_iter: int = 500,
-    previous: Normal | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    every: int = 10,
-    on_evaluation: Callable[[int, float], object] = lambda count, value: None,
-) -> Laplace:
-    """Laplace's method for samples in blocks.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        Of these samples; with ``previous``, of the first ones.
-    n_components : int
-        R.
-    rng : numpy.random.Generator
-        For random initial values and draws.
-    n_draws : int
-        S. Their log likelihood costs S evaluations without gradients.
-    n_starts : int, optional
-        Number of initial values: least squares first, then random weights. Default one if the rank
-        is full or there is a checkpoint, else :data:`N_STARTS`.
-    max_iter : int
-        Iterations of L-BFGS per initial value.
-    previous : Normal, optional
-        Posterior of other samples, in place of the prior.
-    checkpoint : path, optional
-        Folder to which the best parameters are written, and from which the search resumes.
-    every : int
-        Evaluations between two writes.
-    on_evaluation : callable
-        Called with the number of evaluations and the highest log posterior density.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer features than the rank of the weights, or more loadings than
-        :data:`MOST_LOADINGS`, or the checkpoint is of another fit.
-    KeyboardInterrupt
-        If the user stops the search before its first evaluation.
-    """
-    search = _Search(blocks, prepared, n_components, previous, on_evaluation)
-    if checkpoint is not None:
-        settings = {
-            "target": prepared.response.target,
-            "n_components": n_components,
-            "priors": repr(prepared.response.priors),
-            "previous": None if previous is None else float(np.sum(previous.mean)),
-        }
-        search.saved = SavedPoint(checkpoint, blocks, every=every, settings=settings)
-    start_rng, draw_rng = rng.spawn(2)  # draws do not depend on the initial values
-    starts = _initial_states(search, prepared.sums, previous, n_starts, start_rng)
-    interrupted = converged = False
-    try:
-        for start in starts:
-            search.move_to(start)
-            search(search.at)
-            if previous is None:
-                search.lbfgs(max_iter)
-        search.move_to(search.best)
-        converged = search.newton()
-    except KeyboardInterrupt:
-        if search.n_evaluations == 0:
-            raise
-        interrupted = True
-    search.move_to(search.best)
-    if not converged:
-        search.update_hessian()
-    return _finish(search, n_draws, draw_rng, converged=converged, interrupted=interrupted)
-
-
-def check_size(n_features: int, rank: int) -> None:
+def check_size(n_features: int, n_contrasts: int) -> None:
     """Raise a ValueError if the precision matrix would be too large."""
-    if n_features * rank > MOST_LOADINGS:
+    if n_features * n_contrasts > MOST_LOADINGS:
         raise ValueError(
-            f"{n_features} features times {rank} components exceed {MOST_LOADINGS}, the limit of "
-            "Laplace's method: give fewer features or components, or use inference='smc'"
+            f"{n_features} features times {n_contrasts} contrasts of classes exceed "
+            f"{MOST_LOADINGS}, the limit of Laplace's method: give fewer features"
         )
 
 
-class SearchState(NamedTuple):
-    """Basis of contrasts, parameters (F, A, b, noise) and spread of F, as in a checkpoint."""
+# ------------------------------------------------------------------------------- sums over samples
 
-    basis: FloatArray
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """Type of the targets, their contrasts C (J, K), lapse rate, and scaler of the samples."""
+
+    target: Target
+    contrasts: FloatArray
+    lapse: float
+    scaler: Scaler | None = None
+
+    def chunks(self, block: Block) -> Iterator[tuple[FloatArray, np.ndarray]]:
+        """Scaled samples with a constant feature, (n, D + 1), and their targets."""
+        assert block.y is not None
+        width = max(block.X.shape[1] + 1, self.contrasts.shape[1] ** 2)
+        size = max(1, min(_CHUNK, _ENTRIES // width))
+        for begin in range(0, len(block.X), size):
+            X, y = block.X[begin : begin + size], block.y[begin : begin + size]
+            if self.scaler is not None:
+                X = self.scaler.transform(X)
+            yield np.column_stack([X, np.ones(len(X))]), y
+
+
+def prepare(blocks: SampleBlocks, response: Response) -> tuple[Metric, FloatArray]:
+    """Metric of the features and sums of squares of whitened features (B,), by one pass."""
+    moments = blocks.reduce(_sum_moments, shared=response)
+    d = blocks.n_features
+    gram = moments[:-1].reshape(d + 1, d + 1)
+    metric = Metric.from_sums(gram[:d, :d], float(moments[-1]), round(float(gram[d, d])))
+    return metric, np.sum(metric.slopes * (gram[:d, :d] @ metric.slopes), axis=0)
+
+
+def _sum_moments(block: Block, response: Response) -> FloatArray:
+    """Sums of x x' with a constant feature, (D + 1, D + 1), and of ``|x|**4``, raveled."""
+    d = block.X.shape[1]
+    gram, fourth = np.zeros((d + 1, d + 1)), 0.0
+    for X, _ in response.chunks(block):
+        gram += X.T @ X
+        fourth += float(np.sum(np.sum(X[:, :d] ** 2, axis=1) ** 2))
+    return np.append(gram, fourth)
+
+
+def _sum_gradient(block: Block, shared: tuple[Response, FloatArray]) -> FloatArray:
+    """Log likelihood and its gradient in the loadings (D + 1, J), raveled."""
+    response, loadings = shared
+    value, gradient = 0.0, np.zeros_like(loadings)
+    for X, y in response.chunks(block):
+        eta = X @ loadings @ response.contrasts
+        each, slope = label_log_likelihood(eta[None], y, response.target, response.lapse)
+        value += float(each.sum())
+        gradient += X.T @ (slope[0] @ response.contrasts.T)
+    return np.append(value, gradient)
+
+
+def _sum_hessian(block: Block, shared: tuple[Response, FloatArray]) -> FloatArray:
+    """Negative Hessian of the log likelihood, (J, J, D + 1, D + 1): weighted Gram matrices."""
+    response, loadings = shared
+    C, (d, j) = response.contrasts, loadings.shape
+    out = np.zeros((j, j, d, d))
+    for X, y in response.chunks(block):
+        second = label_derivatives(X @ loadings @ C, y, response.target, response.lapse)[1]
+        weights = np.ascontiguousarray((C @ second @ C.T).transpose(1, 2, 0))
+        for a in range(j):
+            for b in range(a + 1):
+                if weights[a, b].any():  # zero between two labels of a set
+                    out[a, b] -= X.T @ (weights[a, b][:, None] * X)
+    for a in range(j):
+        out[:a, a] = out[a, :a]
+    return out
+
+
+def _sum_log_likelihood(block: Block, shared: tuple[Response, FloatArray]) -> FloatArray:
+    """Log likelihood of draws of the loadings (S, D + 1, J), (S,)."""
+    response, draws = shared
+    total = np.zeros(len(draws))
+    for X, y in response.chunks(block):
+        for s, loadings in enumerate(draws):
+            eta = X @ loadings @ response.contrasts
+            each = label_log_likelihood(eta[None], y, response.target, response.lapse)[0]
+            total[s] += each.sum()
+    return total
+
+
+# ------------------------------------------------------------------------------------ the expansion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Expansion:
+    """Log likelihood and log prior of the biases, expanded to second order at a point.
+
+    vectors, curvature, linear
+        Q, m and Q'h of the loadings, (B J, B J), (B J,) and (B J,).
+    root
+        Cholesky factor of the precision of the biases given the loadings, (J, J).
+    cross
+        Decrease of the mean of the biases for each loading, (J, B J).
+    at
+        The point, (B + 1, J).
+    bias
+        Mean of the biases given its loadings, (J,).
+    constant
+        Of the log likelihood, c but for the determinant of ``root``.
+    """
+
+    vectors: FloatArray
+    curvature: FloatArray
+    root: FloatArray
+    cross: FloatArray
     at: FloatArray
-    spread: FloatArray
+    linear: FloatArray
+    bias: FloatArray
+    constant: float
+
+    @classmethod
+    def learn(
+        cls, at: FloatArray, value: float, gradient: FloatArray, hessian: FloatArray
+    ) -> "_Expansion":
+        """From the log likelihood, its gradient (B + 1, J), and its negative Hessian."""
+        j = at.shape[1]
+        value_of, vectors = np.linalg.eigh(hessian[-j:, -j:])
+        root = np.linalg.cholesky((vectors * np.maximum(value_of, 0.0)) @ vectors.T + np.eye(j))
+        cross = cho_solve((root, True), hessian[-j:, :-j])
+        curvature, vectors = np.linalg.eigh(hessian[:-j, :-j] - hessian[:-j, -j:] @ cross)
+        empty = np.empty(0)
+        return cls(
+            vectors=vectors,
+            curvature=np.maximum(curvature, 0.0),
+            root=root,
+            cross=cross,
+            at=at,
+            linear=empty,
+            bias=empty,
+            constant=0.0,
+        ).moved(at, value, gradient)
+
+    def moved(self, at: FloatArray, value: float, gradient: FloatArray) -> "_Expansion":
+        """The expansion at another point with the same Hessian."""
+        bias, by_bias = at[-1], gradient[-1] - at[-1]
+        step = cho_solve((self.root, True), by_bias)
+        own = at[:-1].ravel() @ self.vectors
+        slope = (gradient[:-1].ravel() - by_bias @ self.cross) @ self.vectors
+        linear = slope + self.curvature * own
+        constant = value - 0.5 * float(bias @ bias - by_bias @ step)
+        return replace(
+            self,
+            at=at,
+            linear=linear,
+            bias=bias + step,
+            constant=constant - float(own @ (linear - 0.5 * self.curvature * own)),
+        )
+
+    def log_evidence(self, log_scale: FloatArray) -> FloatArray:
+        """log p(y | tau) at values of log tau (T,)."""
+        square = np.exp(2.0 * log_scale)[:, None]
+        ratio = 1.0 + square * self.curvature
+        each = 0.5 * np.sum(self.linear**2 * square / ratio - np.log(ratio), axis=1)
+        return np.asarray(each + self.constant - np.sum(np.log(np.diag(self.root))))
+
+    def slope(self, log_scale: float, scale: float) -> float:
+        """Derivative of the log posterior density of log tau, half-normal with a given scale."""
+        square = math.exp(2.0 * log_scale)
+        ratio = 1.0 + square * self.curvature
+        each = square * ((self.linear / ratio) ** 2 - self.curvature / ratio)
+        return float(each.sum()) + 1.0 - square / scale**2
+
+    def best_log_scale(self, scale: float) -> float:
+        """Mode of log tau."""
+        grid = math.log(scale) + _LOG_SCALES
+        density = self.log_evidence(grid) + log_prior_scale(grid, scale)
+        peak = int(np.clip(density.argmax(), 1, len(grid) - 2))
+        low, high = float(grid[peak - 1]), float(grid[peak + 1])
+        if self.slope(low, scale) <= 0.0 or self.slope(high, scale) >= 0.0:
+            return float(grid[density.argmax()])
+        return float(brentq(self.slope, low, high, args=(scale,), xtol=1e-12))
+
+    def marginal(self, mode: float, scale: float) -> tuple[FloatArray, FloatArray]:
+        """Grid of log tau around its mode, and its log density there with that of y."""
+        h = 1e-4
+        curvature = (self.slope(mode - h, scale) - self.slope(mode + h, scale)) / (2.0 * h)
+        width = _N_SD / math.sqrt(max(curvature, 0.1))
+        grid = mode + np.linspace(-width, width, _N_POINTS)
+        return grid, self.log_evidence(grid) + log_prior_scale(grid, scale)
+
+    def draw(
+        self, log_scale: FloatArray, normal: FloatArray, normal_bias: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Loadings and biases from log tau and standard normals, and the expansion there.
+
+        By symmetric roots, which do not depend on the signs of eigenvectors.
+
+        Parameters
+        ----------
+        log_scale, normal, normal_bias : (S,), (S, B J), (S, J)
+
+        Returns
+        -------
+        (S, B + 1, J), (S,)
+        """
+        precision = self.curvature + np.exp(-2.0 * log_scale)[:, None]
+        rotated = self.linear / precision + (normal @ self.vectors) / np.sqrt(precision)
+        loadings = rotated @ self.vectors.T
+        bias = self.bias - (loadings - self.at[:-1].ravel()) @ self.cross.T
+        bias += solve_triangular(self.root.T, normal_bias.T).T
+        value = self.constant + rotated @ self.linear - 0.5 * rotated**2 @ self.curvature
+        value -= 0.5 * np.sum(normal_bias**2, axis=1)
+        draws = np.concatenate([loadings, bias], axis=1)
+        return draws.reshape(len(draws), *self.at.shape), value
+
+    def mode(self, log_scale: float) -> FloatArray:
+        """Mode of loadings and biases given log tau, (B + 1, J)."""
+        none = np.zeros((1, self.linear.size)), np.zeros((1, self.bias.size))
+        return self.draw(np.array([log_scale]), *none)[0][0]
+
+
+# --------------------------------------------------------------------------------------- the search
 
 
 class _Search:
-    """Search for the mode of the log posterior density of (F, A, b, noise)."""
+    """Search for the mode of loadings and biases (B + 1, J) of whitened features, and of log tau.
+
+    Biases are standard normal a priori.
+    """
 
     def __init__(
         self,
+        *,
         blocks: SampleBlocks,
-        prepared: Prepared,
-        n_components: int,
-        previous: Normal | None,
+        response: Response,
+        priors: HierarchicalPriors,
+        metric: Metric | None,
+        squares: FloatArray,
         on_evaluation: Callable[[int, float], object],
     ) -> None:
-        response, metric, sums = prepared.response, prepared.metric, prepared.sums
-        contrasts = response.contrasts
-        self.blocks, self.response, self.previous = blocks, response, previous
-        self.n_contrasts, self.n_components = len(contrasts), n_components
-        self.rank = min(n_components, self.n_contrasts)
-        self.n_noise = contrasts.shape[1] if response.target == "regression" else 0
-        self.metric = metric
-        self.n_inside = blocks.n_features if metric is None else len(metric.size)
-        check_size(self.n_inside, self.rank)
-        if self.n_inside < self.rank:
-            raise ValueError(
-                f"there are only {self.n_inside} features that vary independently, "
-                f"fewer than the {self.rank} components"
-            )
-        sizes = self.n_inside, n_components, self.n_contrasts, response.priors
-        self.prior = ProductPrior(*sizes)
-        self.on_evaluation = on_evaluation
-        self.saved: SavedPoint | None = None
+        self.blocks, self.response, self.priors, self.metric = blocks, response, priors, metric
+        self.squares, self.on_evaluation = squares, on_evaluation
+        self.at = np.zeros((len(squares) + 1, len(response.contrasts)))
+        self.log_scale = math.log(priors.scale)
         self.n_evaluations = 0
-        # Initially that of the noise of so many samples.
-        self.spread = self.n_inside / max(sum(blocks.sizes), 1) * np.eye(self.rank)
-        self.basis, self.at = np.eye(self.n_contrasts), np.zeros(0)
-        self.best, self.best_value = SearchState(self.basis, self.at, self.spread), -np.inf
-        self.hessian = self.precision = np.zeros((0, 0))
-        self.gram = self.in_whitened(self.in_whitened(sums.gram).T) / sums.n_samples
-        value, vector = np.linalg.eigh(self.gram)
-        size = 1.0 / np.sqrt(np.maximum(value, 0.0) + _RIDGE * value.mean())
-        self.whitener = (vector * size) @ vector.T
 
-    def move_to(self, state: SearchState) -> None:
-        """Continue the search from a state."""
-        self.basis, self.at, self.spread = state.basis, state.at.copy(), state.spread
-
-    def in_features(self, inside: FloatArray) -> FloatArray:
-        """Loadings of scaled features (D, r) from those of whitened features (B, r)."""
-        if self.metric is None:
-            return inside
-        return self.metric.axes @ (self.metric.size[:, None] * inside)
-
-    def in_whitened(self, cross: FloatArray) -> FloatArray:
-        """Sums over whitened features (B, c) from those over scaled features (D, c)."""
-        if self.metric is None:
-            return cross
-        return self.metric.size[:, None] * (self.metric.axes.T @ cross)
-
-    def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """F, A, b and noise."""
-        r, j = self.rank, self.n_contrasts
-        ends = np.cumsum([self.n_inside * r, r * (j - r), j])
-        F, A, b, noise = np.split(x, ends)
-        return F.reshape(-1, r), A.reshape(r, j - r), b, noise
-
-    def weights(self, A: FloatArray) -> FloatArray:
-        """V, (r, J)."""
-        return self.basis[: self.rank] + A @ self.basis[self.rank :]
-
-    def parameters(self, x: FloatArray) -> Coefficients:
-        """Parameters of the likelihood."""
-        F, A, b, noise = self.split(x)
-        return Coefficients(
-            loadings=self.in_features(F), weights=self.weights(A), bias=b, noise=noise
+    def fit(self, max_iter: int, n_draws: int, rng: np.random.Generator) -> Laplace:
+        """Mode, and draws around it."""
+        expansion, interrupted = None, False
+        try:
+            self.lbfgs(max_iter)
+            expansion = self.newton()
+        except KeyboardInterrupt:
+            if self.n_evaluations == 0:
+                raise
+            interrupted = True
+        converged = expansion is not None
+        if expansion is None:
+            expansion = _Expansion.learn(self.at, *self.evaluate(self.at), self.hessian(self.at))
+            self.log_scale = expansion.best_log_scale(self.priors.scale)
+        d = self.blocks.n_features
+        j = self.at.shape[1]
+        normal = rng.standard_normal((n_draws, d, j))
+        if self.metric is not None:
+            normal = self.metric.axes.T @ normal
+        grid, density = expansion.marginal(self.log_scale, self.priors.scale)
+        share = np.exp(density - logsumexp(density))
+        log_scale = np.interp(rng.random(n_draws), np.cumsum(share) - 0.5 * share, grid)
+        draws, expected = expansion.draw(
+            log_scale, normal.reshape(n_draws, -1), rng.standard_normal((n_draws, j))
+        )
+        by_feature = np.stack([self.in_features(each) for each in draws])
+        log_likelihood = self.blocks.reduce(
+            _sum_log_likelihood, shared=(self.response, by_feature)
+        )
+        exact = log_likelihood - 0.5 * np.sum(draws[:, -1] ** 2, axis=1)
+        mode = expansion.mode(self.log_scale)
+        return Laplace(
+            theta=_vectors(draws, log_scale),
+            mode=_vectors(mode[None], np.array([self.log_scale]))[0],
+            log_likelihood=log_likelihood,
+            log_evidence=float(logsumexp(density) + np.log(grid[1] - grid[0])),
+            pareto_k=_pareto_k(exact - expected),
+            converged=converged,
+            n_evaluations=self.n_evaluations,
+            interrupted=interrupted,
+            metric=self.metric,
         )
 
-    def log_prior(self, x: FloatArray) -> tuple[float, FloatArray]:
-        """Log prior of the search up to a constant, and its gradient."""
-        if self.previous is not None:
-            return self.density(x), self.previous.precision @ (self.previous.mean - x)
-        F, A, b, noise = self.split(x)
-        value, by_f, by_a = self.prior.log_kernel(F, A, self.spread)
-        rest = np.concatenate([b, noise])
-        value -= 0.5 * float(rest @ rest) + 0.5 * len(rest) * LOG_2PI
-        return value, np.concatenate([by_f.ravel(), by_a.ravel(), -rest])
+    def in_features(self, loadings: FloatArray) -> FloatArray:
+        """Loadings and biases of scaled features (D + 1, J) from (B + 1, J)."""
+        inside = loadings[:-1] if self.metric is None else self.metric.slopes @ loadings[:-1]
+        return np.concatenate([inside, self.priors.bias_scale * loadings[-1:]])
 
-    def density(self, x: FloatArray) -> float:
-        """Log prior density, or log density of ``previous``."""
-        if self.previous is not None:
-            difference = x - self.previous.mean
-            log_det = float(np.linalg.slogdet(self.previous.precision)[1])
-            square = difference @ self.previous.precision @ difference
-            return 0.5 * float(log_det - len(x) * LOG_2PI - square)
-        F, A, b, noise = self.split(x)
-        rest = np.concatenate([b, noise])
-        return self.prior.density(F, A) - 0.5 * float(rest @ rest) - 0.5 * len(rest) * LOG_2PI
+    def in_whitened(self, gradient: FloatArray) -> FloatArray:
+        """Gradients (B + 1, c) in whitened features from those in scaled ones (D + 1, c)."""
+        inside = gradient[:-1] if self.metric is None else self.metric.slopes.T @ gradient[:-1]
+        return np.concatenate([inside, self.priors.bias_scale * gradient[-1:]])
 
-    def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
-        """Unnormalised log posterior density and its gradient, by one pass over the samples."""
-        found = self.blocks.reduce(sum_gradient, shared=(self.response, self.parameters(x)))
-        by_a = found.weights @ self.basis[self.rank :].T
-        slope = [self.in_whitened(found.loadings).ravel(), by_a.ravel(), found.bias, found.noise]
-        value, prior_slope = self.log_prior(x)
-        value += found.value
+    def evaluate(self, at: FloatArray) -> tuple[float, FloatArray]:
+        """Log likelihood and its gradient (B + 1, J), by one pass over the samples."""
+        features = self.in_features(at)
+        total = self.blocks.reduce(_sum_gradient, shared=(self.response, features))
+        value = float(total[0])
         self.n_evaluations += 1
-        if value > self.best_value:
-            self.best, self.best_value = SearchState(self.basis, x.copy(), self.spread), value
-        if self.saved is not None:
-            self.saved.offer(self.best._asdict())
-        self.on_evaluation(self.n_evaluations, self.best_value)
-        return value, np.concatenate(slope) + prior_slope
+        self.on_evaluation(self.n_evaluations, value + self.log_prior(at))
+        return value, self.in_whitened(total[1:].reshape(features.shape))
 
-    def update_hessian(self) -> None:
-        """Hessian of the log likelihood at the current parameters, by one pass over the samples."""
-        self.recentre()
-        shared = (self.response, self.parameters(self.at), self.basis[self.rank :])
-        second = self.blocks.reduce(sum_hessian, shared=shared)
-        # Whiten the columns of the loadings, then the rows.
-        d, r = self.blocks.n_features, self.rank
-        for _ in range(2):
-            inside = self.in_whitened(second[: d * r].reshape(d, -1))
-            second = np.concatenate([inside.reshape(self.n_inside * r, -1), second[d * r :]]).T
-        self.hessian = second
-        self.update_precision()
+    def hessian(self, at: FloatArray) -> FloatArray:
+        """Negative Hessian of the log likelihood, by one pass over the samples."""
+        total = self.blocks.reduce(_sum_hessian, shared=(self.response, self.in_features(at)))
+        j, _, d, _ = total.shape
+        total = total.transpose(2, 0, 3, 1).reshape(d * j, d * j)
+        for _ in range(2):  # rows, then columns
+            total = self.in_whitened(total.reshape(d, -1)).reshape(at.size, -1).T
+        return total
 
-    def update_precision(self) -> None:
-        """Precision: minus the Hessian of the log posterior density."""
-        if self.previous is not None:
-            self.precision = self.previous.precision - self.hessian
-        else:
-            self.precision = -self.hessian
-            n = self.n_inside * self.rank + self.rank * (self.n_contrasts - self.rank)
-            F = self.split(self.at)[0]
-            self.precision[:n, :n] -= self.prior.curvature(F, self.spread)
-            rest = np.arange(n, len(self.at))
-            self.precision[rest, rest] += 1.0
-        self.precision = 0.5 * (self.precision + self.precision.T)
+    def precision(self) -> FloatArray:
+        """Prior precision of each row of the loadings and biases, (B + 1, 1)."""
+        each = np.full((len(self.at), 1), math.exp(-2.0 * self.log_scale))
+        each[-1] = 1.0
+        return each
 
-    def update_spread(self) -> None:
-        """Spread of F given the precision."""
-        size = self.n_inside * self.rank
-        cov = _inverse(self.precision)[:size, :size]
-        shape = self.n_inside, self.rank
-        self.spread = np.einsum("bibj->ij", cov.reshape(*shape, *shape))
-        self.best_value = -np.inf  # values of different spreads do not compare
-
-    def recentre(self) -> None:
-        """Change the basis so that A = 0 and F'F is diagonal, with the same density.
-
-        With a ``previous`` its basis is used.
-        """
-        r, j = self.rank, self.n_contrasts
-        if self.previous is not None or r == j:
-            return
-        F, A, b, noise = self.split(self.at)
-        M = F @ self.weights(A)
-        left, size, right = np.linalg.svd(M, full_matrices=False)
-        V = right[:r]
-        sign = np.sign(V[np.arange(r), np.abs(V).argmax(axis=1)])
-        V = V * sign[:, None]
-        turn = self.weights(A) @ V.T
-        self.spread = turn.T @ self.spread @ turn
-        aside = np.linalg.svd(V)[2][r:]
-        aside = aside * np.sign(aside[np.arange(j - r), np.abs(aside).argmax(axis=1)])[:, None]
-        self.basis = np.concatenate([V, aside])
-        F = left[:, :r] * (size[:r] * sign)
-        self.at = np.concatenate([F.ravel(), np.zeros(r * (j - r)), b, noise])
+    def log_prior(self, at: FloatArray) -> float:
+        """Log prior density given tau, up to a constant."""
+        return -0.5 * float(np.sum(self.precision() * at**2))
 
     def lbfgs(self, max_iter: int) -> None:
-        """L-BFGS with whitened features, and a new basis every :data:`_ROUND` iterations."""
-        n = self.n_inside * self.rank
+        """Towards the mode given the scale of the prior, from zero."""
+        k = self.response.contrasts.shape[1]
+        y = np.arange(k) if self.response.target == "multiclass" else np.ones((1, k), dtype=bool)
+        zero = np.zeros((len(y), k))
+        second = label_derivatives(zero, y, self.response.target, self.response.lapse)[1]
+        mean = -float(np.trace(second.mean(axis=0))) / len(self.response.contrasts)
+        squares = np.append(self.squares, sum(self.blocks.sizes) * self.priors.bias_scale**2)
+        size = 1.0 / np.sqrt(mean * squares[:, None] + self.precision())
+        best = -np.inf
 
-        def scaled(x: FloatArray, by: FloatArray) -> FloatArray:
-            return np.concatenate([(by @ x[:n].reshape(-1, self.rank)).ravel(), x[n:]])
+        def objective(x: FloatArray) -> tuple[float, FloatArray]:
+            nonlocal best
+            at = size * x.reshape(self.at.shape)
+            value, gradient = self.evaluate(at)
+            value += self.log_prior(at)
+            if value > best:
+                best, self.at = value, at
+            return -value, -(size * (gradient - self.precision() * at)).ravel()
 
-        def objective(y: FloatArray) -> tuple[float, FloatArray]:
-            value, slope = self(scaled(y, self.whitener))
-            return -value, -scaled(slope, self.whitener)
+        first = abs(objective(self.at.ravel())[0])
+        options = {"maxiter": max_iter, "maxcor": _MEMORY, "ftol": _GAIN / (1.0 + first)}
+        minimize(objective, self.at.ravel(), jac=True, method="L-BFGS-B", options=options)
 
-        colour = np.linalg.inv(self.whitener)
-        done = 0
-        while done < max_iter:
-            self.recentre()
-            found = minimize(
-                objective,
-                scaled(self.at, colour),
-                jac=True,
-                method="L-BFGS-B",
-                options={
-                    "maxiter": min(_ROUND, max_iter - done),
-                    "maxcor": _MEMORY,
-                    "ftol": _GAIN / (1.0 + abs(self.best_value)) if done else 1e-6,
-                    "gtol": 0.0,
-                },
-            )
-            self.at = scaled(found.x, self.whitener)
-            done += max(int(found.nit), 1)
-            if found.status != 1 and done > found.nit:
-                break
-
-    def newton(self) -> bool:
-        """Newton steps, several for each Hessian; whether a mode was found."""
-        least = _LEAST_GAIN * len(self.at)
-        moved = np.inf
-        for _ in range(_MAX_ROUNDS):
-            if moved > _UNCHANGED * len(self.at):
-                self.update_hessian()
-                moved = 0.0
-            else:
-                self.update_precision()
-            proper = _is_positive(self.precision)
-            if not proper:
-                self.precision = _with_positive_eigenvalues(self.precision)
-            elif self.previous is None:
-                self.update_spread()
-                self.update_precision()
-                proper = _is_positive(self.precision)
-            factor = cho_factor(
-                self.precision if proper else _with_positive_eigenvalues(self.precision)
-            )
-            value, slope = self(self.at)
+    def newton(self) -> _Expansion | None:
+        """Newton steps, several for each Hessian; the expansion at the mode if it was found."""
+        value, gradient = self.evaluate(self.at)
+        for _ in range(_MAX_HESSIANS):
+            expansion = _Expansion.learn(self.at, value, gradient, self.hessian(self.at))
             before = np.inf
-            for count in range(_MAX_CHORDS):
-                step = cho_solve(factor, slope)
-                gain = float(slope @ step)
-                if proper and (gain < least or (gain > 0.5 * before and gain < _ROUNDING)):
-                    if count == 0 and moved <= _UNCHANGED * len(self.at):
-                        return True
+            for count in range(_MAX_STEPS):
+                expansion = expansion.moved(self.at, value, gradient)
+                log_scale = expansion.best_log_scale(self.priors.scale)
+                change, self.log_scale = abs(log_scale - self.log_scale), log_scale
+                step = expansion.mode(log_scale) - self.at
+                gain = float(np.sum(step * (gradient - self.precision() * self.at)))
+                if gain < _LEAST_GAIN * step.size and change < _LEAST_CHANGE:
+                    if count == 0:
+                        return expansion
                     break
-                if count and (gain > 0.25 * before or not proper):
+                if gain > 0.25 * before:
                     break
                 before = gain
-                found = self._advance(step, value, gain)
-                if found is None:
-                    return False
-                value, slope, length = found
-                moved += gain
-                if length < 1.0:
-                    break
-        return False
+                there = self.advance(step, value, gain)
+                if there is None:
+                    return None
+                value, gradient = there
+        return None
 
-    def _advance(
+    def advance(
         self, step: FloatArray, value: float, gain: float
-    ) -> tuple[float, FloatArray, float] | None:
-        """Backtracking line search along a step: value, gradient and step length."""
-        origin, length = self.at, 1.0
-        for _ in range(_MAX_HALVINGS):
-            found, slope = self(origin + length * step)
-            if found >= value - 1e-12 * abs(value) or gain < _ROUNDING:
-                self.at = origin + length * step
-                return found, slope, length
-            length *= 0.5
+    ) -> tuple[float, FloatArray] | None:
+        """Move along a step, halved until the density grows: log likelihood and its gradient."""
+        density = value + self.log_prior(self.at)
+        for halvings in range(_MAX_HALVINGS):
+            at = self.at + 0.5**halvings * step
+            value, gradient = self.evaluate(at)
+            if gain < _ROUNDING or value + self.log_prior(at) > density - 1e-12 * abs(density):
+                self.at = at
+                return value, gradient
         return None
 
 
-def _initial_states(
-    search: _Search,
-    sums: DataSums,
-    previous: Normal | None,
-    n_starts: int | None,
-    rng: np.random.Generator,
-) -> list[SearchState]:
-    """From a checkpoint, the mean of ``previous``, or least squares and random weights."""
-    saved = None if search.saved is None else search.saved.read()
-    if saved is not None:
-        return [SearchState(**saved)]
-    if previous is not None:
-        return [SearchState(previous.basis, previous.mean, search.spread)]
-    j, r = search.n_contrasts, search.rank
-    M, b, noise = _least_squares(search, sums)
-    if r == j:
-        return [SearchState(np.eye(j), np.concatenate([M.ravel(), b, noise]), search.spread)]
-    if n_starts is None:
-        n_starts = N_STARTS if search.saved is None else 1
-    basis = np.linalg.svd(np.linalg.solve(search.whitener, M))[2]
-    starts = []
-    for _ in range(n_starts):
-        F = M @ basis[:r].T
-        at = np.concatenate([F.ravel(), np.zeros(r * (j - r)), b, noise])
-        starts.append(SearchState(basis, at, search.spread))
-        basis = np.linalg.qr(rng.standard_normal((j, j)))[0]
-    return starts
-
-
-def _least_squares(search: _Search, sums: DataSums) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Loadings of all contrasts (B, J) by ridge regression, biases and noise."""
-    response, priors, n = search.response, search.response.priors, sums.n_samples
-    mean = sums.target_total / n
-    cross = (sums.cross - np.outer(sums.total, mean)) / n
-    slope = search.whitener @ (search.whitener @ search.in_whitened(cross))
-    if response.target == "regression":
-        fitted = np.einsum("bk,bc,ck->k", slope, search.gram, slope)
-        variance = np.maximum(sums.target_square / n - mean**2 - fitted, 1e-6)
-        noise = (0.5 * np.log(variance) - priors.noise_location) / priors.noise_width
-        return slope, mean / priors.bias_scale, noise
-    # A unit of the linear predictor changes a probability by at most .4.
-    share = (sums.target_total + 1.0) / (n + 2.0)
-    bias = response.contrasts @ ndtri(share) / priors.bias_scale
-    return 2.5 * slope @ response.contrasts.T, bias, np.zeros(0)
-
-
-def _finish(
-    search: _Search,
-    n_draws: int,
-    rng: np.random.Generator,
-    *,
-    converged: bool,
-    interrupted: bool,
-) -> Laplace:
-    """Draws around the mode, and their importance ratios."""
-    at, precision = search.at, search.precision.copy()
-    if search.previous is None:  # the search leaves out the power of |E| in the density
-        begin = search.n_inside * search.rank
-        aside = begin + np.arange(search.rank * (search.n_contrasts - search.rank))
-        precision[aside, aside] -= 2.0 * search.prior.det_power
-    if not _is_positive(precision):
-        precision, converged = _with_positive_eigenvalues(precision), False
-    root = np.linalg.cholesky(precision)
-    half_log_det = float(np.sum(np.log(np.diag(root))))
-    normal = rng.standard_normal((n_draws, len(at)))
-    inside = at + solve_triangular(root.T, normal.T).T
-    draws = [search.parameters(x) for x in inside]
-    log_likelihood = search.blocks.reduce(sum_log_likelihood, shared=(search.response, draws))
-    density = log_likelihood + [search.density(x) for x in inside]
-    ratio = density + 0.5 * np.sum(normal**2, axis=1) + 0.5 * len(at) * LOG_2PI - half_log_det
-    log_evidence = float(logsumexp(ratio)) - math.log(n_draws)
-    if converged and search.previous is None and _is_prior_influential(search, precision):
-        # Skipped where the likelihood alone has no positive definite precision.
-        with suppress(np.linalg.LinAlgError):
-            inside, expected = _sample_scales(search, inside, precision, rng)
-            shared = search.response, [search.parameters(x) for x in inside]
-            log_likelihood = search.blocks.reduce(sum_log_likelihood, shared=shared)
-            ratio = log_likelihood - expected
-    return Laplace(
-        mode=_complete(search, at, rng),
-        draws=np.stack([_complete(search, x, rng) for x in inside]),
-        log_likelihood=log_likelihood,
-        log_evidence=log_evidence,
-        pareto_k=_pareto_k(ratio),
-        normal=Normal(basis=search.basis, mean=at, precision=precision, rank=search.rank),
-        converged=converged,
-        n_evaluations=search.n_evaluations,
-        interrupted=interrupted,
-    )
-
-
-def _is_prior_influential(search: _Search, precision: FloatArray) -> bool:
-    """Whether its share of the precision exceeds :data:`_PRIOR_SHARE` in some direction."""
-    size = search.n_inside * search.rank
-    if size > _MAX_SAMPLED:
-        return False
-    prior = search.prior.precision(search.split(search.at)[0], search.spread)
-    root = np.kron(np.eye(search.n_inside), np.linalg.cholesky(prior))
-    return bool(
-        np.linalg.eigvalsh(root.T @ _inverse(precision)[:size, :size] @ root)[-1] > _PRIOR_SHARE
-    )
-
-
-def _sample_scales(
-    search: _Search, inside: FloatArray, precision: FloatArray, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray]:
-    """Draws under the exact prior of the loadings and a normal likelihood.
-
-    A few Gibbs sweeps alternate between loadings, which are normal given T, and T given loadings
-    (:meth:`~bsdr_models.bsdr.laplace_prior.ProductPrior.draw_scale`). Directions that the data
-    hardly determine get heavier tails.
-
-    Returns
-    -------
-    inside : (S, P)
-    expected : (S,)
-        Normal log likelihood up to a constant, corrected for the prior of A.
-    """
-    at, r, size = search.at, search.rank, search.n_inside * search.rank
-    F, A, b, noise = search.split(at)
-    mean_precision = search.prior.precision(F, search.spread)
-    base = precision.copy()
-    base[:size, :size] = -search.hessian[:size, :size]
-    own = np.arange(search.n_inside)
-    out = np.empty_like(inside)
-    for s, x in enumerate(inside):
-        for _ in range(_N_SWEEPS):
-            loadings = x[:size].reshape(-1, r)
-            T = search.prior.draw_scale(loadings.T @ loadings, rng=rng)
-            by_prior = np.linalg.inv(T)
-            given = base.copy()
-            given[:size, :size].reshape(len(own), r, len(own), r)[own, :, own] += by_prior
-            root = np.linalg.cholesky(given)
-            linear = np.zeros(len(at))
-            linear[:size] = (F @ (mean_precision - by_prior)).ravel()
-            half = solve_triangular(root, linear, lower=True) + rng.standard_normal(len(at))
-            x = at + solve_triangular(root.T, half)
-        out[s] = x
-    difference = out - at
-    slope = np.concatenate([(F @ mean_precision).ravel(), np.zeros(A.size), b, noise])
-    square = np.sum((difference @ search.hessian) * difference, axis=1)
-    expected = difference @ slope + 0.5 * square
-    if A.size:
-        aside = slice(size, size + A.size)
-        normal = -(precision + search.hessian)[aside, aside]
-        for s, x in enumerate(out):
-            own_f, own_a, _, _ = search.split(x)
-            exact = search.prior.density(own_f, own_a) - search.prior.density(own_f, 0.0 * own_a)
-            expected[s] -= exact - 0.5 * float(own_a.ravel() @ normal @ own_a.ravel())
-    return out, expected
-
-
-def _complete(search: _Search, x: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Parameters of the model, (P,), with a draw of those that are not identified."""
-    F, A, b, noise = search.split(x)
-    projection, weights, log_scale = search.prior.complete(F, A, search.weights(A), rng=rng)
-    return np.concatenate([projection.ravel(), weights.ravel(), b, [log_scale], noise])
+def _vectors(draws: FloatArray, log_scale: FloatArray) -> FloatArray:
+    """Vectors of parameters (S, P) from loadings and biases (S, B + 1, J) and log tau (S,)."""
+    standard = draws.copy()
+    standard[:, :-1] *= np.exp(-log_scale)[:, None, None]
+    return np.column_stack([standard.reshape(len(draws), -1), log_scale])
 
 
 def _pareto_k(log_ratio: FloatArray) -> float:
     """Pareto k of importance ratios."""
     from arviz_stats.base import array_stats
 
-    if len(log_ratio) < 25:
+    if len(log_ratio) < _FEWEST:
         return np.nan
     if not np.isfinite(log_ratio).all():
         return np.inf
     # As for leave-one-out weights, psislw takes negative log ratios.
     return float(np.asarray(array_stats.psislw(-log_ratio, r_eff=1.0, axis=-1)[1]))
-
-
-def _is_positive(precision: FloatArray) -> bool:
-    try:
-        np.linalg.cholesky(precision)
-    except np.linalg.LinAlgError:
-        return False
-    return True
-
-
-def _inverse(precision: FloatArray) -> FloatArray:
-    inverse: FloatArray = cho_solve(cho_factor(precision), np.eye(len(precision)))
-    return inverse
-
-
-def _with_positive_eigenvalues(precision: FloatArray) -> FloatArray:
-    """The matrix with its eigenvalues replaced by their absolute values."""
-    value, vector = np.linalg.eigh(precision)
-    value = np.maximum(np.abs(value), _MIN_EIGENVALUE * np.abs(value).max())
-    positive: FloatArray = (vector * value) @ vector.T
-    return positive
