@@ -1,35 +1,29 @@
 r"""Laplace's method: a normal approximation of the posterior for many samples.
 
 For loadings :math:`\beta = \tau\, \mathrm{vec}\, \theta`, (B J,), of whitened features the log
-likelihood is replaced by its second-order expansion at the mode, in which the biases are integrated
-out in closed form:
+likelihood is expanded to second order at the mode, and the biases are integrated out:
 
 .. math::
     \log p(y \mid \beta) \approx c + h^\top \beta - \tfrac12 \beta^\top M \beta, \qquad
     \beta \mid \tau \sim N(0, \tau^2 I).
 
-In the eigenvectors of :math:`M = Q \operatorname{diag}(m) Q^\top`, the positive semidefinite part
-of the curvature, the evidence of the scale and the loadings given it are
+In the eigenvectors of M, without its negative eigenvalues, which come from lapses, with
+:math:`p_i = m_i + \tau^{-2}`,
 
 .. math::
-    \log p(y \mid \tau) = c + \tfrac12 \sum_i \Bigl\{ \frac{\tau^2 h_i^2}{1 + \tau^2 m_i}
-        - \log(1 + \tau^2 m_i) \Bigr\}, \qquad
-    \beta_i \mid \tau, y \sim N\Bigl( \frac{h_i}{m_i + \tau^{-2}}, \frac{1}{m_i + \tau^{-2}}
-        \Bigr).
+    \log p(y \mid \tau) = c + \tfrac12 \sum_i \bigl\{ h_i^2 / p_i - \log(\tau^2 p_i) \bigr\},
+    \qquad \beta_i \mid \tau, y \sim N(h_i / p_i, 1 / p_i).
 
-The expansion is at the mode for that :math:`\tau` whose log has the highest posterior density given
-the expansion, a fixed point [1]_. The expansion is the same for all :math:`\tau`, which are drawn
-from their marginal density on a grid: their uncertainty is in the draws of the loadings. The
-importance ratio of a draw is that of the likelihood to its expansion, and the tail of these ratios
-[2]_ tells whether the approximation can be used.
+The expansion is at the mode of the loadings for that :math:`\tau` whose log is most probable given
+the expansion, a fixed point [1]_, found by L-BFGS and then Newton steps, so that it does not depend
+on the order of summation over samples. Draws are of log tau on a grid, then of the loadings, so
+that the uncertainty of tau is included. The importance ratio of a draw is that of the likelihood to
+its expansion, and the tail of these ratios [2]_ tells whether the approximation can be trusted.
 
-The mode is found by L-BFGS in coordinates in which a sample of average curvature would have unit
-curvature, then by Newton steps, so that it does not depend on the order of summation over samples.
-Every evaluation is one sum over the samples, which may be in memory, on disk, or on the workers of
-a cluster.
+Every evaluation is one sum over samples, which may be in memory, on disk, or on a cluster.
 
 Letters: n samples of a block, D features, B of them after whitening, K labels, J contrasts, S
-draws. Matrices (D + 1, J) or (B + 1, J) are of loadings, with the biases in the last row.
+draws. Loadings are (D + 1, J) or (B + 1, J) with the biases in the last row.
 
 References
 ----------
@@ -41,7 +35,7 @@ References
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
@@ -65,18 +59,17 @@ from bsdr_models.numerics.scaling import Scaler
 MOST_LOADINGS = 10_000
 # Samples processed at once, and numbers in an array of their features or second derivatives.
 _CHUNK, _ENTRIES = 8192, 2**22
-# L-BFGS ends when an iteration gains less than this many nats. Newton steps end when another would
-# gain less than this per parameter and the log scale changes by less.
-_GAIN, _LEAST_GAIN, _LEAST_CHANGE = 1e-3, 1e-13, 1e-7
-# Steps that gain less are not checked, because of rounding errors.
-_ROUNDING = 1e-8
-_MEMORY, _MAX_HESSIANS, _MAX_STEPS, _MAX_HALVINGS = 30, 30, 12, 30
-# Log scales relative to that of the prior among which the mode is sought; standard deviations and
-# points of the grid of the marginal density.
+# Curvature of the log likelihood of a typical sample, for the scales of L-BFGS, which ends when an
+# iteration gains less than this share of the log density.
+_CURVATURE, _GAIN, _MEMORY = 0.5, 1e-8, 30
+# Newton steps end when another would gain less than this per parameter, and log tau changes by
+# less. The density after steps that gain less than a rounding error is not compared.
+_LEAST_GAIN, _LEAST_CHANGE, _ROUNDING = 1e-13, 1e-7, 1e-8
+_MAX_ITER, _MAX_STEPS, _MAX_HALVINGS = 500, 30, 30
+# Values of log tau, relative to the prior, between which the mode is sought; standard deviations
+# and points of the grid of its marginal density.
 _LOG_SCALES = np.linspace(-8.0, 4.0, 121)
 _N_SD, _N_POINTS = 8.0, 401
-# Fewest draws for a Pareto k.
-_FEWEST = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +110,6 @@ def fit_laplace(
     *,
     rng: np.random.Generator,
     n_draws: int = 200,
-    max_iter: int = 500,
     on_evaluation: Callable[[int, float], object] = lambda count, value: None,
 ) -> Laplace:
     """Laplace's method for samples in memory, without views.
@@ -126,8 +118,6 @@ def fit_laplace(
     ----------
     n_draws : int
         S. Their log likelihood costs S evaluations without gradients.
-    max_iter : int
-        Iterations of L-BFGS.
     on_evaluation : callable
         Called with the number of evaluations and the log posterior density, up to a constant.
 
@@ -139,18 +129,16 @@ def fit_laplace(
         If the user stops the search before its first evaluation.
     """
     check_size(problem.X.shape[1], len(problem.contrasts))
-    response = Response(
-        target=problem.target, contrasts=problem.contrasts, lapse=problem.priors.lapse
-    )
+    C, lapse = problem.contrasts, problem.priors.lapse
     search = _Search(
         blocks=InProcess([Block(X=problem.X, y=problem.y, begin=0)]),
-        response=response,
+        response=Response(target=problem.target, contrasts=C, lapse=lapse),
         priors=problem.priors,
         metric=None,
         squares=np.einsum("nb,nb->b", problem.X, problem.X),
         on_evaluation=on_evaluation,
     )
-    return search.fit(max_iter, n_draws, rng)
+    return search.fit(n_draws, rng)
 
 
 def fit_laplace_blocks(
@@ -162,7 +150,6 @@ def fit_laplace_blocks(
     priors: HierarchicalPriors,
     rng: np.random.Generator,
     n_draws: int = 200,
-    max_iter: int = 500,
     on_evaluation: Callable[[int, float], object] = lambda count, value: None,
 ) -> Laplace:
     """Laplace's method for samples in blocks, with the metric of ridge regression.
@@ -173,7 +160,7 @@ def fit_laplace_blocks(
         Arrays, with targets as in :class:`~bsdr_models.bsdr.posterior.Problem`.
     scaler : Scaler, optional
         None for samples that are already centred and scaled.
-    n_draws, max_iter, on_evaluation
+    n_draws, on_evaluation
         As for :func:`fit_laplace`, and so are the errors.
     """
     contrasts = make_contrasts(n_labels, target)
@@ -188,7 +175,7 @@ def fit_laplace_blocks(
         squares=squares,
         on_evaluation=on_evaluation,
     )
-    return search.fit(max_iter, n_draws, rng)
+    return search.fit(n_draws, rng)
 
 
 def check_size(n_features: int, n_contrasts: int) -> None:
@@ -198,9 +185,6 @@ def check_size(n_features: int, n_contrasts: int) -> None:
             f"{n_features} features times {n_contrasts} contrasts of classes exceed "
             f"{MOST_LOADINGS}, the limit of Laplace's method: give fewer features"
         )
-
-
-# ------------------------------------------------------------------------------- sums over samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,9 +268,6 @@ def _sum_log_likelihood(block: Block, shared: tuple[Response, FloatArray]) -> Fl
     return total
 
 
-# ------------------------------------------------------------------------------------ the expansion
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Expansion:
     """Log likelihood and log prior of the biases, expanded to second order at a point.
@@ -302,7 +283,7 @@ class _Expansion:
     bias
         Mean of the biases given its loadings, (J,).
     constant
-        Of the log likelihood, c but for the determinant of ``root``.
+        c.
     """
 
     vectors: FloatArray
@@ -320,51 +301,41 @@ class _Expansion:
     ) -> "_Expansion":
         """From the log likelihood, its gradient (B + 1, J), and its negative Hessian."""
         j = at.shape[1]
-        value_of, vectors = np.linalg.eigh(hessian[-j:, -j:])
-        root = np.linalg.cholesky((vectors * np.maximum(value_of, 0.0)) @ vectors.T + np.eye(j))
+        among = hessian[-j:, -j:]
+        eigenvalues, vectors = np.linalg.eigh(among)
+        root = np.linalg.cholesky((vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T + np.eye(j))
         cross = cho_solve((root, True), hessian[-j:, :-j])
         curvature, vectors = np.linalg.eigh(hessian[:-j, :-j] - hessian[:-j, -j:] @ cross)
-        empty = np.empty(0)
+        curvature = np.maximum(curvature, 0.0)
+        by_bias = gradient[-1] - at[-1]
+        step = cho_solve((root, True), by_bias)
+        rotated = at[:-1].ravel() @ vectors
+        linear = (gradient[:-1].ravel() - by_bias @ cross) @ vectors + curvature * rotated
+        peak = value - 0.5 * float(at[-1] @ at[-1] - by_bias @ step)
+        peak -= float(np.sum(np.log(np.diag(root))))
         return cls(
             vectors=vectors,
-            curvature=np.maximum(curvature, 0.0),
+            curvature=curvature,
+            linear=linear,
             root=root,
             cross=cross,
             at=at,
-            linear=empty,
-            bias=empty,
-            constant=0.0,
-        ).moved(at, value, gradient)
-
-    def moved(self, at: FloatArray, value: float, gradient: FloatArray) -> "_Expansion":
-        """The expansion at another point with the same Hessian."""
-        bias, by_bias = at[-1], gradient[-1] - at[-1]
-        step = cho_solve((self.root, True), by_bias)
-        own = at[:-1].ravel() @ self.vectors
-        slope = (gradient[:-1].ravel() - by_bias @ self.cross) @ self.vectors
-        linear = slope + self.curvature * own
-        constant = value - 0.5 * float(bias @ bias - by_bias @ step)
-        return replace(
-            self,
-            at=at,
-            linear=linear,
-            bias=bias + step,
-            constant=constant - float(own @ (linear - 0.5 * self.curvature * own)),
+            bias=at[-1] + step,
+            constant=peak - float(rotated @ (linear - 0.5 * curvature * rotated)),
         )
 
     def log_evidence(self, log_scale: FloatArray) -> FloatArray:
         """log p(y | tau) at values of log tau (T,)."""
-        square = np.exp(2.0 * log_scale)[:, None]
-        ratio = 1.0 + square * self.curvature
-        each = 0.5 * np.sum(self.linear**2 * square / ratio - np.log(ratio), axis=1)
-        return np.asarray(each + self.constant - np.sum(np.log(np.diag(self.root))))
+        precision = self.curvature + np.exp(-2.0 * log_scale)[:, None]
+        each = self.linear**2 / precision - np.log(precision) - 2.0 * log_scale[:, None]
+        return 0.5 * each.sum(axis=1) + self.constant
 
     def slope(self, log_scale: float, scale: float) -> float:
         """Derivative of the log posterior density of log tau, half-normal with a given scale."""
-        square = math.exp(2.0 * log_scale)
-        ratio = 1.0 + square * self.curvature
-        each = square * ((self.linear / ratio) ** 2 - self.curvature / ratio)
-        return float(each.sum()) + 1.0 - square / scale**2
+        prior = math.exp(-2.0 * log_scale)
+        precision = self.curvature + prior
+        each = (prior * self.linear**2 / precision - self.curvature) / precision
+        return float(each.sum()) + 1.0 - 1.0 / (prior * scale**2)
 
     def best_log_scale(self, scale: float) -> float:
         """Mode of log tau."""
@@ -404,7 +375,12 @@ class _Expansion:
         loadings = rotated @ self.vectors.T
         bias = self.bias - (loadings - self.at[:-1].ravel()) @ self.cross.T
         bias += solve_triangular(self.root.T, normal_bias.T).T
-        value = self.constant + rotated @ self.linear - 0.5 * rotated**2 @ self.curvature
+        value = (
+            self.constant
+            + np.sum(np.log(np.diag(self.root)))
+            + rotated @ self.linear
+            - 0.5 * rotated**2 @ self.curvature
+        )
         value -= 0.5 * np.sum(normal_bias**2, axis=1)
         draws = np.concatenate([loadings, bias], axis=1)
         return draws.reshape(len(draws), *self.at.shape), value
@@ -415,36 +391,31 @@ class _Expansion:
         return self.draw(np.array([log_scale]), *none)[0][0]
 
 
-# --------------------------------------------------------------------------------------- the search
-
-
+@dataclass(kw_only=True)
 class _Search:
     """Search for the mode of loadings and biases (B + 1, J) of whitened features, and of log tau.
 
-    Biases are standard normal a priori.
+    Biases are standard normal a priori. ``squares`` are sums over samples of squared whitened
+    features, (B,).
     """
 
-    def __init__(
-        self,
-        *,
-        blocks: SampleBlocks,
-        response: Response,
-        priors: HierarchicalPriors,
-        metric: Metric | None,
-        squares: FloatArray,
-        on_evaluation: Callable[[int, float], object],
-    ) -> None:
-        self.blocks, self.response, self.priors, self.metric = blocks, response, priors, metric
-        self.squares, self.on_evaluation = squares, on_evaluation
-        self.at = np.zeros((len(squares) + 1, len(response.contrasts)))
-        self.log_scale = math.log(priors.scale)
-        self.n_evaluations = 0
+    blocks: SampleBlocks
+    response: Response
+    priors: HierarchicalPriors
+    metric: Metric | None
+    squares: FloatArray
+    on_evaluation: Callable[[int, float], object]
+    n_evaluations: int = 0
 
-    def fit(self, max_iter: int, n_draws: int, rng: np.random.Generator) -> Laplace:
+    def __post_init__(self) -> None:
+        self.at = np.zeros((len(self.squares) + 1, len(self.response.contrasts)))
+        self.log_scale = math.log(self.priors.scale)
+
+    def fit(self, n_draws: int, rng: np.random.Generator) -> Laplace:
         """Mode, and draws around it."""
         expansion, interrupted = None, False
         try:
-            self.lbfgs(max_iter)
+            self.lbfgs()
             expansion = self.newton()
         except KeyboardInterrupt:
             if self.n_evaluations == 0:
@@ -452,23 +423,18 @@ class _Search:
             interrupted = True
         converged = expansion is not None
         if expansion is None:
-            expansion = _Expansion.learn(self.at, *self.evaluate(self.at), self.hessian(self.at))
-            self.log_scale = expansion.best_log_scale(self.priors.scale)
-        d = self.blocks.n_features
-        j = self.at.shape[1]
-        normal = rng.standard_normal((n_draws, d, j))
-        if self.metric is not None:
-            normal = self.metric.axes.T @ normal
+            expansion = self.expand(*self.evaluate(self.at))
         grid, density = expansion.marginal(self.log_scale, self.priors.scale)
         share = np.exp(density - logsumexp(density))
         log_scale = np.interp(rng.random(n_draws), np.cumsum(share) - 0.5 * share, grid)
-        draws, expected = expansion.draw(
-            log_scale, normal.reshape(n_draws, -1), rng.standard_normal((n_draws, j))
-        )
-        by_feature = np.stack([self.in_features(each) for each in draws])
-        log_likelihood = self.blocks.reduce(
-            _sum_log_likelihood, shared=(self.response, by_feature)
-        )
+        j = self.at.shape[1]
+        normal = rng.standard_normal((n_draws, self.blocks.n_features, j))
+        if self.metric is not None:
+            normal = self.metric.axes.T @ normal
+        normal_bias = rng.standard_normal((n_draws, j))
+        draws, expected = expansion.draw(log_scale, normal.reshape(n_draws, -1), normal_bias)
+        shared = self.response, np.stack([self.in_features(each) for each in draws])
+        log_likelihood = self.blocks.reduce(_sum_log_likelihood, shared=shared)
         exact = log_likelihood - 0.5 * np.sum(draws[:, -1] ** 2, axis=1)
         mode = expansion.mode(self.log_scale)
         return Laplace(
@@ -502,14 +468,21 @@ class _Search:
         self.on_evaluation(self.n_evaluations, value + self.log_prior(at))
         return value, self.in_whitened(total[1:].reshape(features.shape))
 
-    def hessian(self, at: FloatArray) -> FloatArray:
+    def hessian(self) -> FloatArray:
         """Negative Hessian of the log likelihood, by one pass over the samples."""
-        total = self.blocks.reduce(_sum_hessian, shared=(self.response, self.in_features(at)))
+        shared = self.response, self.in_features(self.at)
+        total = self.blocks.reduce(_sum_hessian, shared=shared)
         j, _, d, _ = total.shape
         total = total.transpose(2, 0, 3, 1).reshape(d * j, d * j)
         for _ in range(2):  # rows, then columns
-            total = self.in_whitened(total.reshape(d, -1)).reshape(at.size, -1).T
+            total = self.in_whitened(total.reshape(d, -1)).reshape(self.at.size, -1).T
         return total
+
+    def expand(self, value: float, gradient: FloatArray) -> _Expansion:
+        """Expansion at the current point, for whose mode of log tau the search goes on."""
+        expansion = _Expansion.learn(self.at, value, gradient, self.hessian())
+        self.log_scale = expansion.best_log_scale(self.priors.scale)
+        return expansion
 
     def precision(self) -> FloatArray:
         """Prior precision of each row of the loadings and biases, (B + 1, 1)."""
@@ -521,15 +494,10 @@ class _Search:
         """Log prior density given tau, up to a constant."""
         return -0.5 * float(np.sum(self.precision() * at**2))
 
-    def lbfgs(self, max_iter: int) -> None:
+    def lbfgs(self) -> None:
         """Towards the mode given the scale of the prior, from zero."""
-        k = self.response.contrasts.shape[1]
-        y = np.arange(k) if self.response.target == "multiclass" else np.ones((1, k), dtype=bool)
-        zero = np.zeros((len(y), k))
-        second = label_derivatives(zero, y, self.response.target, self.response.lapse)[1]
-        mean = -float(np.trace(second.mean(axis=0))) / len(self.response.contrasts)
         squares = np.append(self.squares, sum(self.blocks.sizes) * self.priors.bias_scale**2)
-        size = 1.0 / np.sqrt(mean * squares[:, None] + self.precision())
+        size = 1.0 / np.sqrt(_CURVATURE * squares[:, None] + self.precision())
         best = -np.inf
 
         def objective(x: FloatArray) -> tuple[float, FloatArray]:
@@ -541,46 +509,28 @@ class _Search:
                 best, self.at = value, at
             return -value, -(size * (gradient - self.precision() * at)).ravel()
 
-        first = abs(objective(self.at.ravel())[0])
-        options = {"maxiter": max_iter, "maxcor": _MEMORY, "ftol": _GAIN / (1.0 + first)}
+        options = {"maxiter": _MAX_ITER, "maxcor": _MEMORY, "ftol": _GAIN}
         minimize(objective, self.at.ravel(), jac=True, method="L-BFGS-B", options=options)
 
     def newton(self) -> _Expansion | None:
-        """Newton steps, several for each Hessian; the expansion at the mode if it was found."""
+        """Newton steps, in the loadings given tau; the expansion at the mode if it was found."""
         value, gradient = self.evaluate(self.at)
-        for _ in range(_MAX_HESSIANS):
-            expansion = _Expansion.learn(self.at, value, gradient, self.hessian(self.at))
-            before = np.inf
-            for count in range(_MAX_STEPS):
-                expansion = expansion.moved(self.at, value, gradient)
-                log_scale = expansion.best_log_scale(self.priors.scale)
-                change, self.log_scale = abs(log_scale - self.log_scale), log_scale
-                step = expansion.mode(log_scale) - self.at
-                gain = float(np.sum(step * (gradient - self.precision() * self.at)))
-                if gain < _LEAST_GAIN * step.size and change < _LEAST_CHANGE:
-                    if count == 0:
-                        return expansion
+        for _ in range(_MAX_STEPS):
+            before, expansion = self.log_scale, self.expand(value, gradient)
+            change = abs(self.log_scale - before)
+            step = expansion.mode(self.log_scale) - self.at
+            gain = float(np.sum(step * (gradient - self.precision() * self.at)))
+            if gain < _LEAST_GAIN * step.size and change < _LEAST_CHANGE:
+                return expansion
+            density = value + self.log_prior(self.at)
+            for halvings in range(_MAX_HALVINGS):
+                there = self.at + 0.5**halvings * step
+                value, gradient = self.evaluate(there)
+                if gain < _ROUNDING or value + self.log_prior(there) >= density:
                     break
-                if gain > 0.25 * before:
-                    break
-                before = gain
-                there = self.advance(step, value, gain)
-                if there is None:
-                    return None
-                value, gradient = there
-        return None
-
-    def advance(
-        self, step: FloatArray, value: float, gain: float
-    ) -> tuple[float, FloatArray] | None:
-        """Move along a step, halved until the density grows: log likelihood and its gradient."""
-        density = value + self.log_prior(self.at)
-        for halvings in range(_MAX_HALVINGS):
-            at = self.at + 0.5**halvings * step
-            value, gradient = self.evaluate(at)
-            if gain < _ROUNDING or value + self.log_prior(at) > density - 1e-12 * abs(density):
-                self.at = at
-                return value, gradient
+            else:
+                return None
+            self.at = there
         return None
 
 
@@ -595,7 +545,7 @@ def _pareto_k(log_ratio: FloatArray) -> float:
     """Pareto k of importance ratios."""
     from arviz_stats.base import array_stats
 
-    if len(log_ratio) < _FEWEST:
+    if len(log_ratio) < 25:
         return np.nan
     if not np.isfinite(log_ratio).all():
         return np.inf
