@@ -128,6 +128,7 @@ def fit_laplace(
     KeyboardInterrupt
         If the user stops the search before its first evaluation.
     """
+    assert problem.views is None
     check_size(problem.X.shape[1], len(problem.contrasts))
     C, lapse = problem.contrasts, problem.priors.lapse
     search = _Search(
@@ -283,7 +284,7 @@ class _Expansion:
     bias
         Mean of the biases given its loadings, (J,).
     constant
-        c.
+        c, but for the determinant of ``root``.
     """
 
     vectors: FloatArray
@@ -301,8 +302,7 @@ class _Expansion:
     ) -> "_Expansion":
         """From the log likelihood, its gradient (B + 1, J), and its negative Hessian."""
         j = at.shape[1]
-        among = hessian[-j:, -j:]
-        eigenvalues, vectors = np.linalg.eigh(among)
+        eigenvalues, vectors = np.linalg.eigh(hessian[-j:, -j:])
         root = np.linalg.cholesky((vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T + np.eye(j))
         cross = cho_solve((root, True), hessian[-j:, :-j])
         curvature, vectors = np.linalg.eigh(hessian[:-j, :-j] - hessian[:-j, -j:] @ cross)
@@ -312,7 +312,6 @@ class _Expansion:
         rotated = at[:-1].ravel() @ vectors
         linear = (gradient[:-1].ravel() - by_bias @ cross) @ vectors + curvature * rotated
         peak = value - 0.5 * float(at[-1] @ at[-1] - by_bias @ step)
-        peak -= float(np.sum(np.log(np.diag(root))))
         return cls(
             vectors=vectors,
             curvature=curvature,
@@ -328,7 +327,7 @@ class _Expansion:
         """log p(y | tau) at values of log tau (T,)."""
         precision = self.curvature + np.exp(-2.0 * log_scale)[:, None]
         each = self.linear**2 / precision - np.log(precision) - 2.0 * log_scale[:, None]
-        return 0.5 * each.sum(axis=1) + self.constant
+        return 0.5 * each.sum(axis=1) + self.constant - np.log(np.diag(self.root)).sum()
 
     def slope(self, log_scale: float, scale: float) -> float:
         """Derivative of the log posterior density of log tau, half-normal with a given scale."""
@@ -375,12 +374,7 @@ class _Expansion:
         loadings = rotated @ self.vectors.T
         bias = self.bias - (loadings - self.at[:-1].ravel()) @ self.cross.T
         bias += solve_triangular(self.root.T, normal_bias.T).T
-        value = (
-            self.constant
-            + np.sum(np.log(np.diag(self.root)))
-            + rotated @ self.linear
-            - 0.5 * rotated**2 @ self.curvature
-        )
+        value = self.constant + rotated @ self.linear - 0.5 * rotated**2 @ self.curvature
         value -= 0.5 * np.sum(normal_bias**2, axis=1)
         draws = np.concatenate([loadings, bias], axis=1)
         return draws.reshape(len(draws), *self.at.shape), value
