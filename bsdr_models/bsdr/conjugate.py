@@ -269,7 +269,7 @@ def draw_loadings(
 
     Draws of the prior, moved by the regression of parameters on outputs.
     """
-    b, r = statistics.axes.shape
+    r = statistics.axes.shape[1]
     normal, bias = rng.standard_normal((*sigma.shape, b)), rng.standard_normal(sigma.shape)
     y = sigma[..., None] * rng.standard_normal((*sigma.shape, len(statistics.one)))
     y += bias_scale * bias[..., None] * statistics.one
@@ -344,7 +344,7 @@ def fit_views(problem: Problem, X: FloatArray, one: FloatArray, y: FloatArray) -
 def log_evidence_of_views(problem: Problem, statistics: Statistics) -> tuple[float, FloatArray]:
     """Log evidence, and its gradient in the log scale of each view (V,)."""
     priors, grid = problem.priors, make_grid(statistics, problem.priors)
-    b, r = statistics.axes.shape
+    r = statistics.axes.shape[1]
     scale_weight = np.exp(grid.density - logsumexp(grid.density))
     noise = grid.noise_density
     weight = np.exp(noise - logsumexp(noise, axis=2, keepdims=True)) * scale_weight[:, None, None]
