@@ -1,0 +1,493 @@
+r"""Exact posterior of the regression model of BSDR.
+
+Given :math:`\tau` and the noise scales, outputs are independent, and the projection and biases
+integrate out (:mod:`bsdr_models.bsdr.posterior`). With X (N, B) the whitened features,
+
+.. math::
+    y_k \mid \tau, \sigma_k \sim N(0, \Sigma_k), \qquad
+    \Sigma_k = \sigma_k^2 I + \tau^2 X X^\top + s_b^2 1 1^\top .
+
+Let :math:`X = U S V^\top`, and complete U by the part of the constant 1 orthogonal to it. In this
+basis :math:`\sigma^2 I + \tau^2 X X^\top` is diagonal and the formula of Sherman and Morrison adds
+the bias, so that a density costs O(B) operations. Outside the basis there is only noise, which
+needs a sum of squares. The remaining posterior,
+
+.. math::
+    p(\tau \mid y) \propto p(\tau) \prod_k \int p(y_k \mid \tau, \sigma_k) p(\sigma_k) d\sigma_k ,
+
+and its integral, the evidence, are sums over equally spaced :math:`\log\tau` and
+:math:`\log\sigma_k` where the integrand is not negligible. For smooth integrands that vanish at
+both ends the error of the trapezoidal rule is exponentially small in the number of nodes [1]_.
+:math:`\tau`, each :math:`\sigma_k` given it, and the projection and bias given both [2]_ are drawn
+independently.
+
+The leave-one-out density of a sample given the hyper-parameters :math:`h = (\tau, \sigma)` is
+normal with mean :math:`y_n - [\Sigma^{-1} y]_n / [\Sigma^{-1}]_{nn}` and variance
+:math:`1 / [\Sigma^{-1}]_{nn}` [3]_. Since :math:`p(h \mid y_{-n}) \propto p(h \mid y) /
+p(y_n \mid y_{-n}, h)`, it is averaged with the weights of the grid over itself, which gives
+:math:`1 / p(y_n \mid y_{-n}) = E(1 / p(y_n \mid y_{-n}, h) \mid y)`.
+
+Relative scales of views are those of the largest marginal posterior density, which are then taken
+as known (empirical Bayes). With z the standard normal loadings of view v, the gradient of the log
+evidence in :math:`\log\lambda_v` is :math:`E(\sum z^2 - 1 \mid y)`.
+
+References
+----------
+.. [1] L. N. Trefethen, J. A. C. Weideman (2014). The exponentially convergent trapezoidal rule.
+       SIAM Review 56(3).
+.. [2] A. Bhattacharya, A. Chakraborty, B. K. Mallick (2016). Fast sampling with Gaussian scale
+       mixture priors in high-dimensional regression. Biometrika 103(4).
+.. [3] S. Sundararajan, S. S. Keerthi (2001). Predictive approaches for choosing hyperparameters in
+       Gaussian processes. Neural Computation 13(5).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.interpolate import Akima1DInterpolator
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bsdr.posterior import LOG_SQRT_2PI, Parameters, Problem, log_prior_scale
+from bsdr_models.bsdr.priors import HierarchicalPriors
+
+# Log scales are between these.
+_NEAREST, _FARTHEST = -30.0, 30.0
+# Nodes of a grid, and how many nats below the maximum densities are negligible.
+_NODES = 81
+_NEGLIGIBLE = 20.0
+# Grids are narrowed at most so often.
+_ROUNDS = 16
+# Parts into which draws divide a cell of a grid.
+_PARTS = 16
+# The same for leave-one-out densities of many samples, each of which changes little; every second
+# node is enough then.
+_MANY = 1000
+_NEGLIGIBLE_OF_MANY = 12.0
+# Numbers in the largest temporary array.
+_CHUNK = 2_000_000
+# Quadrature weights of the gradient in the scales of views that are negligible.
+_NO_WEIGHT = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conjugate:
+    """Exact posterior of the regression model.
+
+    draws
+        S independent draws of the parameters.
+    log_likelihood, log_prior
+        Of the draws, (S,); the prior is the density of standard normals, log tau and log sigma.
+    log_evidence
+        Log marginal likelihood, given the relative scales of views.
+    log_evidence_empty
+        That of the model without features.
+    log_score
+        Leave-one-out log predictive density of each sample, (N,).
+    """
+
+    draws: Parameters
+    log_likelihood: FloatArray
+    log_prior: FloatArray
+    log_evidence: float
+    log_evidence_empty: float
+    log_score: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """Sufficient statistics of outputs, in an orthonormal basis of the features and the constant.
+
+    axes
+        Right singular vectors of X, (B, R), R the rank.
+    singular
+        Singular values (Q,): R of them, and zero for the constant, where X does not contain it.
+    y, one
+        Coordinates of the outputs (Q, K) and of the constant (Q,).
+    rest, n_rest
+        Squared norms of the outputs outside the basis (K,), and its number of dimensions.
+    """
+
+    axes: FloatArray
+    singular: FloatArray
+    y: FloatArray
+    one: FloatArray
+    rest: FloatArray
+    n_rest: int
+
+    @classmethod
+    def learn(cls, X: FloatArray, one: FloatArray, y: FloatArray, n_samples: int) -> "Statistics":
+        """From features (M, B), constant (M,) and outputs (M, K): of samples, or :func:`rotate`."""
+        U, s, axes = np.linalg.svd(X, full_matrices=False)
+        kept = s > np.finfo(float).eps * max(X.shape) * s.max(initial=0.0)
+        U, s, axes = U[:, kept], s[kept], axes[kept].T
+        constant = one - U @ (U.T @ one)
+        constant -= U @ (U.T @ constant)
+        size = np.linalg.norm(constant)
+        if size > 1e-7 * np.sqrt(n_samples):
+            U, s = np.column_stack([U, constant / size]), np.append(s, 0.0)
+        inside, n_rest = U.T @ y, n_samples - len(s)
+        # Rounding errors are a lower bound of the noise.
+        rest = np.maximum(np.sum((y - U @ inside) ** 2, axis=0), 1e-30 * np.sum(y**2, axis=0))
+        return cls(
+            axes=axes, singular=s, y=inside, one=U.T @ one, rest=rest * (n_rest > 0), n_rest=n_rest
+        )
+
+    @property
+    def n_samples(self) -> int:
+        """N."""
+        return len(self.one) + self.n_rest
+
+    def scaled(self, tau: FloatArray, sigma: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Inverse of Sigma without the bias, (..., Q), and what it does to the constant."""
+        inverse = 1.0 / (sigma[..., None] ** 2 + (tau[..., None] * self.singular) ** 2)
+        return inverse, inverse * self.one
+
+    def solve(
+        self, tau: FloatArray, sigma: FloatArray, y: FloatArray, bias_scale: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Inverse of Sigma times y (..., Q), and the mean of the bias given y (...)."""
+        inverse, constant = self.scaled(tau, sigma)
+        bias = np.sum(constant * y, axis=-1) / (1.0 / bias_scale**2 + constant @ self.one)
+        return inverse * (y - bias[..., None] * self.one), bias
+
+    def log_marginal(
+        self, k: int, tau: FloatArray, sigma: FloatArray, bias_scale: float
+    ) -> FloatArray:
+        """Log density of output k given tau and sigma (P,), parameters integrated out, (P,)."""
+        inverse = self.scaled(tau, sigma)[0]
+        # The bias that explains the part along the constant, whose squares would cancel.
+        mean = self.y[-1, k] / self.one[-1] if len(self.one) > self.axes.shape[1] else 0.0
+        centred = self.y[:, k] - mean * self.one
+        square, cross, constant = (
+            inverse @ centred**2,
+            inverse @ (centred * self.one),
+            inverse @ self.one**2,
+        )
+        total = 1.0 + bias_scale**2 * constant
+        square += self.rest[k] / sigma**2
+        square += (mean * (2.0 * cross + mean * constant) - (bias_scale * cross) ** 2) / total
+        log_det = 2.0 * self.n_rest * np.log(sigma) - np.log(inverse).sum(axis=1) + np.log(total)
+        return -0.5 * (square + log_det) - self.n_samples * LOG_SQRT_2PI
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Nodes of log tau (T,), those of log sigma for each (T, K, G), and log joint densities.
+
+    ``noise_density`` (T, K, G) is ``log p(y_k, log sigma | tau)`` and ``density`` (T,) is
+    ``log p(y, log tau)``.
+    """
+
+    scale: FloatArray
+    density: FloatArray
+    noise: FloatArray
+    noise_density: FloatArray
+
+    @property
+    def log_evidence(self) -> float:
+        """log p(y)."""
+        return float(_log_integral(self.scale, self.density))
+
+    def draw(
+        self,
+        statistics: Statistics,
+        priors: HierarchicalPriors,
+        n_draws: int,
+        rng: np.random.Generator,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Independent log tau (S,) and log sigma (S, K)."""
+        shape = n_draws, len(self.scale)
+        log_tau = _draw(
+            np.broadcast_to(self.scale, shape), np.broadcast_to(self.density, shape), rng
+        )
+        # Nodes of the noise from the grids of both neighbours.
+        right = np.clip(np.searchsorted(self.scale, log_tau), 1, len(self.scale) - 1)
+        low = np.minimum(self.noise[right - 1, :, 0], self.noise[right, :, 0])
+        high = np.maximum(self.noise[right - 1, :, -1], self.noise[right, :, -1])
+        noise, density = _noise_grid(statistics, priors, np.exp(log_tau), low, high)
+        draws = [_draw(noise[:, k], density[:, k], rng) for k in range(noise.shape[1])]
+        return log_tau, np.stack(draws, axis=1)
+
+
+def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -> Conjugate:
+    """Exact posterior of a problem with real outputs."""
+    priors, X, y = problem.priors, problem.X, problem.y
+    one, n = np.ones(len(X)), len(X)
+    rotated = rotate(X, one, y)
+    views = None if problem.views is None else fit_views(problem, *rotated)
+    size = np.ones(X.shape[1]) if views is None else _column_scale(problem, views)
+    statistics = Statistics.learn(rotated[0] * size, *rotated[1:], n)
+    grid = make_grid(statistics, priors)
+    log_tau, log_sigma = grid.draw(statistics, priors, n_draws, rng)
+    tau, sigma = np.exp(log_tau), np.exp(log_sigma)
+    normal, bias = draw_loadings(statistics, tau, sigma, priors.bias_scale, rng)
+    k = y.shape[1]
+    prior = log_prior_scale(log_tau, priors.scale) + _log_prior_noise(log_sigma, priors).sum(axis=1)
+    normals = [normal.reshape(n_draws, -1), bias]
+    if views is not None:
+        normals.append(np.tile(views, (n_draws, 1)))
+    for each in normals:
+        prior += _log_normal(each).sum(axis=1)
+    return Conjugate(
+        draws=Parameters(
+            projection=normal * (tau[:, None] * size)[:, None],
+            scale=tau,
+            weights=np.broadcast_to(problem.contrasts, (n_draws, k, k)),
+            bias=priors.bias_scale * bias,
+            noise_scale=sigma,
+            outside=rng.standard_normal((n_draws, k)),
+            view_scale=None
+            if views is None
+            else np.tile(np.exp(priors.view_width * views), (n_draws, 1)),
+        ),
+        log_likelihood=_log_likelihood(statistics, tau, sigma, normal, priors.bias_scale * bias),
+        log_prior=prior,
+        log_evidence=grid.log_evidence,
+        log_evidence_empty=_log_evidence_empty(statistics, priors),
+        log_score=average_leave_one_out(statistics, grid, X * size, y, priors.bias_scale),
+    )
+
+
+def rotate(
+    X: FloatArray, one: FloatArray, y: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Features, constant and outputs of at most B + K + 1 rows, with the same scalar products."""
+    b = X.shape[1]
+    if len(X) <= b + 1 + y.shape[1]:
+        return X, one, y
+    rows = np.linalg.qr(np.column_stack([X, one, y]), mode="r")
+    return rows[:, :b], rows[:, b], rows[:, b + 1 :]
+
+
+def make_grid(statistics: Statistics, priors: HierarchicalPriors) -> Grid:
+    """Posterior of log tau, and of each log sigma given it."""
+
+    def noise(log_tau: FloatArray) -> tuple[FloatArray, FloatArray]:
+        low = np.full((len(log_tau), statistics.y.shape[1]), _NEAREST)
+        return _noise_grid(statistics, priors, np.exp(log_tau), low, -low)
+
+    def log_density(log_tau: FloatArray) -> FloatArray:
+        return _log_integral(*noise(log_tau)).sum(axis=1) + log_prior_scale(log_tau, priors.scale)
+
+    low, high = np.array(_NEAREST), np.array(_FARTHEST)
+    scale, density = _narrow(log_density, low, high)
+    nodes, noise_density = noise(scale)
+    return Grid(scale=scale, density=density, noise=nodes, noise_density=noise_density)
+
+
+def draw_loadings(
+    statistics: Statistics,
+    tau: FloatArray,
+    sigma: FloatArray,
+    bias_scale: float,
+    rng: np.random.Generator,
+) -> tuple[FloatArray, FloatArray]:
+    """Standard normals of loadings (S, K, B) and biases (S, K) given tau (S,), sigma (S, K).
+
+    Draws of the prior, moved by the regression of parameters on outputs.
+    """
+    b, r = statistics.axes.shape
+    normal, bias = rng.standard_normal((*sigma.shape, b)), rng.standard_normal(sigma.shape)
+    y = sigma[..., None] * rng.standard_normal((*sigma.shape, len(statistics.one)))
+    y += bias_scale * bias[..., None] * statistics.one
+    size = tau[:, None, None] * statistics.singular[:r]
+    y[..., :r] += size * (normal @ statistics.axes)
+    scale = np.broadcast_to(tau[:, None], sigma.shape)
+    solved, move = statistics.solve(scale, sigma, statistics.y.T - y, bias_scale)
+    normal += (size * solved[..., :r]) @ statistics.axes.T
+    return normal, bias + move / bias_scale
+
+
+def leave_one_out(
+    statistics: Statistics,
+    k: int,
+    X: FloatArray,
+    y: FloatArray,
+    tau: FloatArray,
+    sigma: FloatArray,
+    bias_scale: float,
+) -> FloatArray:
+    """Log density of output k of samples (M, B), (M,) given all others, tau and sigma, (M, P)."""
+    r, some = statistics.axes.shape[1], statistics.n_rest > 0
+    basis = (X @ statistics.axes) / statistics.singular[:r]
+    if r < len(statistics.one):
+        constant = (1.0 - basis @ statistics.one[:r]) / statistics.one[r]
+        basis = np.column_stack([basis, constant])
+    outside = some * np.maximum(1.0 - np.sum(basis**2, axis=1), 0.0)
+    residual = some * (y - basis @ statistics.y[:, k])
+    inverse, constant = statistics.scaled(tau, sigma)
+    total = 1.0 / bias_scale**2 + constant @ statistics.one
+    solved, _ = statistics.solve(tau, sigma, statistics.y[:, k], bias_scale)
+    precision = basis**2 @ inverse.T + outside[:, None] / sigma**2
+    precision -= (basis @ constant.T) ** 2 / total
+    scaled = basis @ solved.T + residual[:, None] / sigma**2
+    return 0.5 * (np.log(precision) - scaled**2 / precision) - LOG_SQRT_2PI
+
+
+def average_leave_one_out(
+    statistics: Statistics, grid: Grid, X: FloatArray, y: FloatArray, bias_scale: float
+) -> FloatArray:
+    """Log density of samples given all others, averaged over the grid, (N,)."""
+    nats, every = (_NEGLIGIBLE, 1) if len(X) < _MANY else (_NEGLIGIBLE_OF_MANY, 2)
+    kept = np.flatnonzero(grid.density > grid.density.max() - nats)[::every]
+    log_tau, density, noise_density = grid.scale[kept], grid.density[kept], grid.noise_density[kept]
+    matters = noise_density > noise_density.max(axis=2, keepdims=True) - nats
+    nodes = np.flatnonzero(matters.any(axis=(0, 1)))[::every]
+    log_sigma, noise_density = grid.noise[kept][:, :, nodes], noise_density[:, :, nodes]
+    weight = noise_density - logsumexp(noise_density, axis=2, keepdims=True)
+    shape = len(log_tau), log_sigma.shape[2]
+    tau = np.repeat(np.exp(log_tau), shape[1])
+    score = np.empty(len(X))
+    step = max(1, _CHUNK // max(len(tau), X.shape[1]))
+    for start in range(0, len(X), step):
+        rows = slice(start, start + step)
+        total = np.tile(density - logsumexp(density), (len(X[rows]), 1))
+        for k in range(y.shape[1]):
+            sigma = np.exp(log_sigma[:, k]).ravel()
+            each = leave_one_out(statistics, k, X[rows], y[rows, k], tau, sigma, bias_scale)
+            total += logsumexp(weight[:, k] - each.reshape(-1, *shape), axis=2)
+        score[rows] = -logsumexp(total, axis=1)
+    return score
+
+
+def fit_views(problem: Problem, X: FloatArray, one: FloatArray, y: FloatArray) -> FloatArray:
+    """Standard normals of the log relative scales of the largest posterior density, (V,)."""
+
+    def objective(views: FloatArray) -> tuple[float, FloatArray]:
+        size = _column_scale(problem, views)
+        value, gradient = log_evidence_of_views(problem, Statistics.learn(X * size, one, y, n))
+        return float(0.5 * views @ views) - value, views - problem.priors.view_width * gradient
+
+    n = len(problem.X)
+    start = np.zeros(problem.n_views)
+    return np.asarray(minimize(objective, start, jac=True, method="L-BFGS-B").x)
+
+
+def log_evidence_of_views(problem: Problem, statistics: Statistics) -> tuple[float, FloatArray]:
+    """Log evidence, and its gradient in the log scale of each view (V,)."""
+    priors, grid = problem.priors, make_grid(statistics, problem.priors)
+    r = statistics.axes.shape[1]
+    scale_weight = np.exp(grid.density - logsumexp(grid.density))
+    noise = grid.noise_density
+    weight = np.exp(noise - logsumexp(noise, axis=2, keepdims=True)) * scale_weight[:, None, None]
+    moments = np.zeros((r, r))
+    for k in range(weight.shape[1]):
+        row, column = np.nonzero(weight[:, k] > _NO_WEIGHT)
+        tau, sigma = np.exp(grid.scale[row]), np.exp(grid.noise[row, k, column])
+        root = np.sqrt(weight[row, k, column]) * tau
+        inverse, constant = statistics.scaled(tau, sigma)
+        constant /= np.sqrt(1.0 / priors.bias_scale**2 + constant @ statistics.one)[:, None]
+        solved, _ = statistics.solve(tau, sigma, statistics.y[:, k], priors.bias_scale)
+        for half in (solved, constant):
+            half = root[:, None] * half[:, :r]
+            moments += half.T @ half
+        moments[np.diag_indices(r)] -= root**2 @ inverse[:, :r]
+    turned = statistics.axes * statistics.singular[:r]
+    assert problem.views is not None
+    by_feature = np.sum((turned @ moments) * turned, axis=1)
+    return grid.log_evidence, np.bincount(problem.views, by_feature, minlength=problem.n_views)
+
+
+def _column_scale(problem: Problem, views: FloatArray) -> FloatArray:
+    """Relative scale of the view of each whitened feature, (B,)."""
+    return np.exp(problem.priors.view_width * views[problem.views])
+
+
+def _noise_grid(
+    statistics: Statistics,
+    priors: HierarchicalPriors,
+    tau: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Nodes of log sigma (T, K, G) between bounds (T, K), and ``log p(y_k, log sigma | tau)``."""
+
+    def log_density(nodes: FloatArray) -> FloatArray:
+        value = _log_prior_noise(nodes, priors)
+        step = max(1, _CHUNK // (nodes.shape[2] * len(statistics.one)))
+        for k in range(nodes.shape[1]):
+            for start in range(0, len(tau), step):
+                rows = slice(start, start + step)
+                sigma = np.exp(nodes[rows, k])
+                scale = np.broadcast_to(tau[rows, None], sigma.shape)
+                each = statistics.log_marginal(k, scale.ravel(), sigma.ravel(), priors.bias_scale)
+                value[rows, k] += each.reshape(sigma.shape)
+        return value
+
+    return _narrow(log_density, low, high)
+
+
+def _log_evidence_empty(statistics: Statistics, priors: HierarchicalPriors) -> float:
+    """Log evidence without features."""
+    low = np.full((1, statistics.y.shape[1]), _NEAREST)
+    return float(_log_integral(*_noise_grid(statistics, priors, np.zeros(1), low, -low)).sum())
+
+
+def _narrow(
+    log_density: Callable[[FloatArray], FloatArray], low: FloatArray, high: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Nodes (..., G) between bounds (...) where densities are not negligible, and their log.
+
+    Two thirds of the nodes or more are there.
+    """
+    for _ in range(_ROUNDS):
+        nodes = np.linspace(low, high, _NODES, axis=-1)
+        value = log_density(nodes)
+        matters = value > value.max(axis=-1, keepdims=True) - _NEGLIGIBLE
+        first = np.maximum(matters.argmax(axis=-1) - 1, 0)
+        last = np.minimum(_NODES - matters[..., ::-1].argmax(axis=-1), _NODES - 1)
+        if (3 * (last - first) >= 2 * _NODES).all():
+            break
+        ends = (np.take_along_axis(nodes, end[..., None], axis=-1) for end in (first, last))
+        low, high = (end[..., 0] for end in ends)
+    return nodes, value
+
+
+def _log_integral(nodes: FloatArray, log_density: FloatArray) -> FloatArray:
+    """Log of the integral over equally spaced nodes (..., G), (...)."""
+    step = np.log(nodes[..., 1] - nodes[..., 0])
+    return np.asarray(logsumexp(log_density, axis=-1) + step)
+
+
+def _draw(nodes: FloatArray, log_density: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """One draw from each density (S, G), interpolated by splines, (S,)."""
+    place = np.arange(_NODES * _PARTS - _PARTS + 1) / _PARTS
+    least = log_density.max(axis=1, keepdims=True) - 2.0 * _NEGLIGIBLE
+    smooth = Akima1DInterpolator(np.arange(_NODES), np.maximum(log_density, least), axis=1)
+    fine = smooth(place)
+    density = np.exp(fine - fine.max(axis=1, keepdims=True))
+    total = np.cumsum(0.5 * (density[:, 1:] + density[:, :-1]), axis=1)
+    level = rng.random(len(total)) * total[:, -1]
+    cell = np.minimum(np.sum(total <= level[:, None], axis=1), total.shape[1] - 1)
+    # Uniform within a part of a cell.
+    place = (cell + rng.random(len(cell))) / _PARTS
+    return np.asarray(nodes[:, 0] + place * (nodes[:, 1] - nodes[:, 0]))
+
+
+def _log_likelihood(
+    statistics: Statistics,
+    tau: FloatArray,
+    sigma: FloatArray,
+    normal: FloatArray,
+    bias: FloatArray,
+) -> FloatArray:
+    """Log likelihood of standard normal loadings (S, K, B) and biases (S, K), (S,)."""
+    r = statistics.axes.shape[1]
+    residual = statistics.y.T - bias[..., None] * statistics.one
+    residual[..., :r] -= tau[:, None, None] * statistics.singular[:r] * (normal @ statistics.axes)
+    square = (np.sum(residual**2, axis=2) + statistics.rest) / sigma**2
+    return np.sum(-0.5 * square - statistics.n_samples * (np.log(sigma) + LOG_SQRT_2PI), axis=1)
+
+
+def _log_prior_noise(log_sigma: FloatArray, priors: HierarchicalPriors) -> FloatArray:
+    """Log prior density of log sigma."""
+    standard = (log_sigma - priors.noise_location) / priors.noise_width
+    return _log_normal(standard) - np.log(priors.noise_width)
+
+
+def _log_normal(x: FloatArray) -> FloatArray:
+    """Log density of standard normals."""
+    return -0.5 * x**2 - LOG_SQRT_2PI
