@@ -257,7 +257,8 @@ class Posterior:
 
     def _tempered(self, eta: FloatArray, temperature: float) -> FloatArray:
         """Log probabilities at a temperature from eta (S, M, K), (M, K)."""
-        log_p = temper(log_probabilities(eta, self.target, self.lapse), temperature)
+        log_p = log_probabilities(eta, self.target, self.lapse)
+        log_p = temper(log_p, temperature, self.lapse)
         return log_p if self.target == "multiclass" else log_p[..., 0]
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -5,7 +5,8 @@ data draws of a linear predictor differ more than the data justify, and it is un
 logarithm is therefore divided by a temperature T (temperature scaling [1]_),
 
 .. math::
-    p_T(k \mid x) \propto p(k \mid x)^{1/T},
+    p_T(k \mid x) = (1 - \epsilon) \frac{p(k \mid x)^{1/T}}{\sum_j p(j \mid x)^{1/T}}
+    + \frac{\epsilon}{K},
 
 which maximises the log score of held-out samples, penalised by a normal prior of :math:`\log T`.
 T = 1 is the posterior predictive. The temperature affects predictions only, not the posterior.
@@ -58,25 +59,28 @@ def log_probabilities(eta: FloatArray, target: Target, lapse: float) -> FloatArr
     return np.asarray(logsumexp(both, axis=0) - math.log(len(eta)))
 
 
-def temper(log_p: FloatArray, temperature: float) -> FloatArray:
-    """Log probabilities (..., K) at a temperature, normalised.
+def temper(log_p: FloatArray, temperature: float, lapse: float) -> FloatArray:
+    """Log probabilities (..., K) at a temperature, normalised, with the lapse as before.
 
     Examples
     --------
     >>> import numpy as np
     >>> from bsdr_models.bsdr.held_out import temper
-    >>> np.exp(temper(np.log([[0.8, 0.2]]), 0.5)).round(2).tolist()
+    >>> np.exp(temper(np.log([[0.8, 0.2]]), 0.5, 0.003)).round(2).tolist()
     [[0.94, 0.06]]
     """
+    if temperature == 1.0:
+        return log_p
     scaled = log_p / temperature
-    return np.asarray(scaled - logsumexp(scaled, axis=-1, keepdims=True))
+    scaled -= logsumexp(scaled, axis=-1, keepdims=True)
+    return np.logaddexp(math.log1p(-lapse) + scaled, math.log(lapse / log_p.shape[-1]))
 
 
-def fit_temperature(log_p: FloatArray, y: IntArray) -> float:
+def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float) -> float:
     """Temperature from log probabilities (M, K) of held-out samples and their classes (M,)."""
 
     def loss(log_t: float) -> float:
-        score = temper(log_p, math.exp(log_t))[np.arange(len(y)), y].sum()
+        score = temper(log_p, math.exp(log_t), lapse)[np.arange(len(y)), y].sum()
         return 0.5 * ((log_t - _LOG_T) / _LOG_T_WIDTH) ** 2 - float(score)
 
     bounds = math.log(_RANGE[0]), math.log(_RANGE[1])
@@ -123,15 +127,18 @@ def choose_temperature(
         eta = held_out.linear_predictor(theta)
         log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
         y.append(held_out.y)
-    return _score(np.concatenate(log_p), np.concatenate(y), problem.target)
+    return _score(np.concatenate(log_p), np.concatenate(y), problem)
 
 
-def _score(log_p: FloatArray, y: np.ndarray, target: Target) -> tuple[float, HeldOutScore]:
+def _score(log_p: FloatArray, y: np.ndarray, problem: Problem) -> tuple[float, HeldOutScore]:
     """Temperature and score of held-out predictions, as of :func:`log_probabilities`."""
-    index = y if target == "multiclass" else 1 - y.astype(np.int64)  # the first outcome is 1
+    lapse = problem.priors.lapse
+    index = (
+        y if problem.target == "multiclass" else 1 - y.astype(np.int64)
+    )  # the first outcome is 1
     flat, flat_index = log_p.reshape(-1, log_p.shape[-1]), index.ravel()
-    temperature = fit_temperature(flat, flat_index)
-    score = temper(flat, temperature)[np.arange(len(flat)), flat_index].reshape(index.shape)
+    temperature = fit_temperature(flat, flat_index, lapse)
+    score = temper(flat, temperature, lapse)[np.arange(len(flat)), flat_index].reshape(index.shape)
     return temperature, HeldOutScore.of(score, y)
 
 
@@ -150,7 +157,7 @@ def compare(problems: Sequence[Problem]) -> list[float]:
             eta = held_out.linear_predictor(mode[None])
             log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
             y.append(held_out.y)
-        scores.append(_score(np.concatenate(log_p), np.concatenate(y), problem.target)[1].score)
+        scores.append(_score(np.concatenate(log_p), np.concatenate(y), problem)[1].score)
     return scores
 
 

@@ -33,8 +33,9 @@ from bsdr_models.options import N_DRAWS
 
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
-# Exponents of the prior covariance that are compared.
-EXPONENTS = (0.0, 0.5)
+# Exponents of the prior covariance that are compared, and the least gain in the held-out log score,
+# in nats per sample, for anything but the first of all that are compared.
+EXPONENTS, _LEAST_GAIN = (0.0, 0.5), 0.01
 # Chains of Hamiltonian Monte Carlo side by side in each chain of the result, and draws of each.
 WALKERS, _MOST_DRAWS, _FEWEST_DRAWS = 4, 100, 30
 # Work of an evaluation, see `work`, up to which there are most draws; and above which Laplace's
@@ -57,11 +58,12 @@ class MapChoice:
     kernels: tuple[Any, ...]
     names: tuple[str, ...]
     scores: tuple[float, ...]
+    chosen: int
 
     @property
     def kernel(self) -> Any:
-        """The kernel with the best score."""
-        return self.kernels[int(np.argmax(self.scores))]
+        """The kernel that was chosen."""
+        return self.kernels[self.chosen]
 
     def attrs(self) -> dict[str, Any]:
         """Attributes of the tree."""
@@ -399,7 +401,10 @@ def choose_map(
         scores = [score_outputs(problem, rng) for problem in problems]
     else:
         scores = compare(problems)
-    best = candidates[int(np.argmax(scores))][2]
+    chosen = int(np.argmax(scores))
+    if scores[chosen] < scores[0] + _LEAST_GAIN:
+        chosen = 0
+    best = candidates[chosen][2]
     if len(kernels) == 1:
         return best, None
     names = tuple(
@@ -407,7 +412,7 @@ def choose_map(
         for kernel, exponent, _ in candidates
     )
     compared = tuple(kernel for kernel, _, _ in candidates)
-    return best, MapChoice(kernels=compared, names=names, scores=tuple(scores))
+    return best, MapChoice(kernels=compared, names=names, scores=tuple(scores), chosen=chosen)
 
 
 def score_outputs(problem: Problem, rng: np.random.Generator) -> float:

@@ -419,7 +419,8 @@ def _follow_path(
     begin, end = problem.n_loadings, problem.n_loadings + len(problem.contrasts)
     theta = rng.standard_normal((n_chains, problem.n_parameters))
     theta[:, begin:end] *= 0.1
-    step, nodes, derivatives, kept = _FIRST_STEP, [], [], []
+    step, nodes = _FIRST_STEP, list[float]()
+    derivatives, kept = list[FloatArray](), list[FloatArray]()
     for u in _nodes():
         theta = theta.copy()
         theta[:, -1] = u
