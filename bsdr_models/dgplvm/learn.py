@@ -1,20 +1,20 @@
 """Fit of the whole model: latent coordinates, an embedder of new samples and a classifier."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.dynamics import Predictor
 from bsdr_models.dgplvm.gp_classifier.fit import GPClassifier, fit_gp_classifier
-from bsdr_models.dgplvm.gp_classifier.probit_kernels import Kernel, SmoothBiasKernel
 from bsdr_models.dgplvm.latent_inference import infer_latent, infer_latent_left_out
 from bsdr_models.dgplvm.leave_one_out import (
     LeaveOneOutFit,
@@ -23,11 +23,9 @@ from bsdr_models.dgplvm.leave_one_out import (
     mapping_scale,
     minimum_slope,
 )
-from bsdr_models.dgplvm.map_search import Task, fit_map
-from bsdr_models.dgplvm.mapping_selection import NOISES, WIDTHS
+from bsdr_models.dgplvm.map_search import MapFit, Task, fit_map
 from bsdr_models.dgplvm.predict import (
     DrawPosterior,
-    Embedder,
     LatentCoordinates,
     LikelihoodEmbedder,
     MappingEmbedder,
@@ -37,8 +35,6 @@ from bsdr_models.dgplvm.predict import (
 from bsdr_models.inference.optimise import MapResult
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
-
-type Approximation = Literal["laplace", "ep"]
 
 # Maximum number of training samples in a decoder, whose cost is cubic in their number.
 DECODER_SAMPLES = 400
@@ -51,49 +47,19 @@ _GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Options of the optimiser, the embedder and the classifier.
-
-    approximation
-        Of the classifier.
-    placement
-        ``"map"`` or ``"likelihood"``: how new samples are embedded.
-    reuse_kernel
-        Whether the classifier reuses the kernel of the features.
-    widths, noises
-        Candidates for the settings of the mapping.
-    n_starts, max_iter, tol
-        Initialisations, iterations and tolerance of the optimiser.
-    n_jobs
-        Initialisations that run in parallel.
-    """
-
-    approximation: Approximation
-    placement: str = "map"
-    reuse_kernel: bool = False
-    widths: Sequence[float] = WIDTHS
-    noises: Sequence[float] = NOISES
-    n_starts: int = 1
-    max_iter: int = 500
-    tol: float = 1e-6
-    progressbar: bool = False
-    n_jobs: int | None = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FitResult:
-    """Result of a fit, the same for all variants and engines.
+    """Result of a fit by any engine.
 
     posterior
         Embeds and classifies new samples.
-    latent
-        Latent coordinates of the training samples, (N, R).
-    left_out
-        Their leave-one-out latent coordinates, which plots show.
+    latent, left_out
+        Latent coordinates of the training samples (N, R), and leave-one-out ones, which plots show.
     variables
         Other variables of the model at the mode, or their means over draws.
     decoder
         From latent coordinates to features.
+    weight, criterion
+        Of the discriminative prior.
     terms
         Terms of the objective, in nats.
     trace, restarts
@@ -101,11 +67,9 @@ class FitResult:
     settings
         Width and noise of the mapping, if any.
     held_out
-        Log score of leave-one-out predictions; NaN for the paper's variant, which has none.
-
-    Warnings
-    --------
-        Messages for the user.
+        Log score of leave-one-out predictions; NaN if there are none.
+    messages
+        Warnings of the fit.
     sampled
         Draws, for a sampler.
     """
@@ -115,63 +79,39 @@ class FitResult:
     left_out: LatentCoordinates
     variables: Mapping[str, float]
     decoder: Decoder
+    weight: float
+    criterion: str
     terms: Mapping[str, float]
     trace: FloatArray
     restarts: tuple[float, ...]
     settings: dict[str, float]
     converged: bool
     interrupted: bool
-    held_out: HeldOutScore
-    warnings: tuple[str, ...] = ()
+    held_out: HeldOutScore = HeldOutScore()  # noqa: RUF009
+    messages: tuple[str, ...] = ()
     sampled: Sampled | None = None
 
 
-def learn_mode(task: Task, options: Options, *, rng: np.random.Generator) -> FitResult:
-    """Fit the posterior mode of the well-posed model."""
-    fit = fit_map(
-        task,
-        widths=options.widths,
-        noises=options.noises,
-        n_starts=options.n_starts,
-        max_iter=options.max_iter,
-        tol=options.tol,
-        rng=rng,
-        progressbar=options.progressbar,
-        n_jobs=options.n_jobs,
-    )
+def learn_mode(
+    task: Task,
+    mapping: settings.Mapping,
+    optimization: settings.Optimization,
+    *,
+    rng: np.random.Generator,
+    progressbar: bool = False,
+    n_jobs: int | None = 1,
+) -> FitResult:
+    """Fit the posterior mode."""
+    fit = fit_map(task, mapping, optimization, rng=rng, progressbar=progressbar, n_jobs=n_jobs)
     signal, lengthscale, noise = np.exp(fit.log_kernel)
     decoder = make_decoder(fit.latent, task.X, fit.log_kernel, fit.gram.variance)
-    reuse = None
-    if options.reuse_kernel:
-        reuse = SmoothBiasKernel(
-            signal_variance=decoder.signal_variance,
-            lengthscale=decoder.lengthscale,
-            bias_variance=0.0,
-            noise_variance=decoder.noise_variance,
-        )
-    if fit.mapping_prior is not None and options.placement == "map":
+    if fit.mapping_prior is not None and mapping.embedding == "map":
         posterior, left_out, warnings = posterior_by_mapping(
-            fit.mapping_prior,
-            fit.latent,
-            fit.tuples,
-            task,
-            approximation=options.approximation,
-            reuse=reuse,
+            fit.mapping_prior, fit.latent, fit.tuples, task
         )
     else:
-        temper = fit.gram.n_effective / fit.gram.n_features if task.tempered else 1.0
-        posterior, left_out, warnings = posterior_by_likelihood(
-            decoder,
-            task,
-            temper=temper,
-            approximation=options.approximation,
-            reuse=reuse,
-            dynamics=(
-                None
-                if task.dynamics is None
-                else task.dynamics.predictor(fit.latent, fit.log_dynamics)
-            ),
-        )
+        posterior, left_out = posterior_by_likelihood(decoder, fit, task)
+        warnings = []
     held_out = score_left_out(posterior, task.y_index)
     if (reason := lack_of_signal(held_out.named())) is not None:
         warnings = [no_signal(reason)]
@@ -192,15 +132,24 @@ def learn_mode(task: Task, options: Options, *, rng: np.random.Generator) -> Fit
             "criterion": fit.criterion,
         },
         decoder=decoder,
-        terms=fit.terms,
-        trace=-fit.search.trace,
-        restarts=tuple(-value for value in fit.search.values),
-        settings={"map_width": fit.settings.width, "map_noise": fit.settings.noise},
         converged=fit.search.converged,
         interrupted=fit.search.interrupted,
         held_out=held_out,
-        warnings=tuple(warnings),
+        messages=tuple(warnings),
+        **search_fields(task, fit),
     )
+
+
+def search_fields(task: Task, fit: MapFit) -> dict[str, Any]:
+    """Fields of a :class:`FitResult` that are those of the search of the mode for any engine."""
+    return {
+        "weight": task.weight,
+        "criterion": task.criterion,
+        "terms": fit.terms,
+        "trace": -fit.search.trace,
+        "restarts": tuple(-value for value in fit.search.values),
+        "settings": {"map_width": fit.settings.width, "map_noise": fit.settings.noise},
+    }
 
 
 def posterior_by_mapping(
@@ -209,14 +158,9 @@ def posterior_by_mapping(
     tuples: IntArray,
     task: Task,
     *,
-    approximation: Approximation,
-    reuse: Kernel | None = None,
     kernel_parameters: FloatArray | None = None,
 ) -> tuple[Posterior, LatentCoordinates, list[str]]:
-    """Embedder by the mapping, and a classifier fitted to leave-one-out latent coordinates.
-
-    The parameters of its kernel are optimised unless given.
-    """
+    """Embedder by the mapping, and a classifier fitted to leave-one-out latent coordinates."""
     found = leave_one_out(prior, latent, task.y_index, tuples)
     scale = mapping_scale(found, latent, task.y_index)
     conservative = None
@@ -227,68 +171,52 @@ def posterior_by_mapping(
         enforce_centroid_order(found, latent, task.y_index),
         task.y_index,
         task.n_labels,
-        approximation=approximation,
         priors=task.priors,
-        reuse=reuse,
         kernel_parameters=kernel_parameters,
         relative_variance=found.relative_variance,
         conservative_latent=conservative,
     )
-    classifier = without_shift(classifier, found)
     embedder = MappingEmbedder.of(prior, latent, scale, found.typical_variance)
     return (
-        Posterior(embedder=embedder, classifier=classifier),
-        _as_coordinates(found, scale),
+        Posterior(embedder=embedder, classifier=without_shift(classifier, found)),
+        LatentCoordinates(
+            mean=found.latent,
+            cov=scale * found.variance[:, None, None] * np.eye(found.latent.shape[1]),
+        ),
         [] if found.predictive else [_not_predictive(found)],
     )
 
 
 def posterior_by_likelihood(
-    decoder: Decoder,
-    task: Task,
-    *,
-    temper: float,
-    approximation: Approximation,
-    reuse: Kernel | None = None,
-    dynamics: Predictor | None = None,
-) -> tuple[Posterior, LatentCoordinates, list[str]]:
+    decoder: Decoder, fit: MapFit, task: Task
+) -> tuple[Posterior, LatentCoordinates]:
     """Embedder by likelihood, and a classifier fitted to leave-one-out latent coordinates.
 
     Samples that are not in the decoder are embedded as new samples.
     """
-    inside, n = decoder_samples(len(task.X)), len(task.X)
+    temper = fit.gram.n_effective / fit.gram.n_features if task.tempered else 1.0
+    n, r = fit.latent.shape
+    inside = decoder_samples(n)
     outside = np.setdiff1d(np.arange(n), inside)
-    own = infer_latent_left_out(decoder, task.X[inside], temper=temper)
-    r = task.n_components
     mean, cov = np.empty((n, r)), np.empty((n, r, r))
-    mean[inside], cov[inside] = own.latent, own.cov
+    left_out = infer_latent_left_out(decoder, task.X[inside], temper=temper)
+    mean[inside], cov[inside] = left_out.latent, left_out.cov
     if len(outside):
         others = infer_latent(decoder, task.X[outside], temper=temper)
         mean[outside], cov[outside] = others.latent, others.cov
-    classifier = fit_gp_classifier(
-        mean,
-        task.y_index,
-        task.n_labels,
-        approximation=approximation,
-        priors=task.priors,
-        reuse=reuse,
-    )
-    embedder: Embedder = LikelihoodEmbedder(decoder=decoder, temper=temper, dynamics=dynamics)
+    classifier = fit_gp_classifier(mean, task.y_index, task.n_labels, priors=task.priors)
+    dynamics: Predictor | None = None
+    if task.dynamics is not None:
+        dynamics = task.dynamics.predictor(fit.latent, fit.log_dynamics)
+    embedder = LikelihoodEmbedder(decoder=decoder, temper=temper, dynamics=dynamics)
     return (
         Posterior(embedder=embedder, classifier=classifier),
         LatentCoordinates(mean=mean, cov=cov),
-        [],
     )
 
 
 def draws_posterior(
-    prior: MappingPrior,
-    latents: FloatArray,
-    mode: FloatArray,
-    tuples: IntArray,
-    task: Task,
-    *,
-    approximation: Approximation,
+    prior: MappingPrior, latents: FloatArray, mode: FloatArray, tuples: IntArray, task: Task
 ) -> tuple[DrawPosterior, LatentCoordinates]:
     """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R).
 
@@ -297,14 +225,11 @@ def draws_posterior(
     """
     known, n = task.known, len(latents)
     fit = partial(posterior_by_mapping, prior, tuples=tuples, task=task)
-    at_mode = fit(mode, approximation=approximation)[0].classifier
-    parameters = at_mode.kernel_parameters
+    parameters = fit(mode)[0].classifier.kernel_parameters
     posteriors, left_out, probabilities = [], [], []
     # The first draws of this order are evenly spaced, however many there are.
     for i in np.argsort(np.arange(n) * _GOLDEN % 1.0):
-        posterior, coordinates, _ = fit(
-            latents[i], approximation=approximation, kernel_parameters=parameters
-        )
+        posterior, coordinates, _ = fit(latents[i], kernel_parameters=parameters)
         posteriors.append(posterior)
         left_out.append(coordinates)
         probabilities.append(np.exp(posterior.classifier.left_out[known]))
@@ -370,11 +295,6 @@ def disagreement(search: MapResult) -> str | None:
         f"optimum, the others up to {max(search.values) - search.value:.3g} nats above it: the "
         "mode is not unique"
     )
-
-
-def _as_coordinates(found: LeaveOneOutFit, scale: float) -> LatentCoordinates:
-    eye = np.eye(found.latent.shape[1])
-    return LatentCoordinates(mean=found.latent, cov=scale * found.variance[:, None, None] * eye)
 
 
 def _not_predictive(found: LeaveOneOutFit) -> str:

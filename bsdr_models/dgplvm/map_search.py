@@ -1,6 +1,5 @@
 """Maximum a posteriori (MAP) estimation of the well-posed model."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,8 +12,6 @@ from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
 from bsdr_models.dgplvm.leave_one_out import leave_out_tuples
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.mapping_selection import (
-    NOISES,
-    WIDTHS,
     MappingSettings,
     choose_settings,
     extend,
@@ -23,6 +20,7 @@ from bsdr_models.dgplvm.mapping_selection import (
 )
 from bsdr_models.dgplvm.objective import N_KERNEL, Objective
 from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.dgplvm.sparse_likelihood import initial_inducing
 from bsdr_models.dgplvm.starts import make_starts
 from bsdr_models.inference.optimise import MapResult, run_map
@@ -138,55 +136,44 @@ class MapFit:
 
 def fit_map(
     task: Task,
+    mapping: Mapping,
+    optimization: Optimization,
     *,
-    widths: Sequence[float] = WIDTHS,
-    noises: Sequence[float] = NOISES,
-    n_starts: int = 1,
-    max_iter: int = 500,
-    tol: float = 1e-6,
     rng: np.random.Generator,
     progressbar: bool = False,
     n_jobs: int | None = 1,
 ) -> MapFit:
     """Choose the settings of the mapping, then compute the mode.
 
-    Parameters
-    ----------
-    widths, noises : sequence of float
-        Candidates for the settings of the mapping.
-    n_starts : int
-        Initialisations: class indicators, shrunk halfway to their leave-one-out predictions;
-        principal components; linear discriminants; shrunken ones; then random ones.
-    max_iter, tol
-        Of :func:`~bsdr_models.inference.optimise.run_map`.
-    rng : numpy.random.Generator
-        For centres and random initialisations.
-    n_jobs : int, optional
-        Initialisations that run in parallel.
+    Initialisations are class indicators, shrunk halfway to their leave-one-out predictions, and
+    those of `starts.make_starts`. The generator is for centres and random initialisations.
     """
     known = task.known
     tuples = leave_out_tuples(task.y_index[known], task.X[known])
-    prior, settings, latent = _mapping_and_initial(task, widths, noises, tuples, rng)
+    prior, settings, latent = _mapping_and_initial(task, mapping, tuples, rng)
     objective = make_objective(task, prior)
     if np.isinf(task.weight):
-        return _closed_form(
-            objective, latent, known[tuples], settings, max_iter=max_iter, tol=tol, rng=rng
-        )
+        return _closed_form(objective, latent, known[tuples], settings, optimization, rng)
     initial = [shrink_towards_loo(prior, latent) if prior is not None else latent]
     inducing = None
     if len(task.X) > EXACT_LIKELIHOOD:
         inducing = initial_inducing(initial[0], N_INDUCING, rng)
         objective = replace(objective, n_inducing=len(inducing))
-    if n_starts > 1:
+    if optimization.n_restarts > 1:
         initial += make_starts(
-            task.X, task.y_index, task.n_labels, task.n_components, n_starts=n_starts - 1, rng=rng
+            task.X,
+            task.y_index,
+            task.n_labels,
+            task.n_components,
+            n_starts=optimization.n_restarts - 1,
+            rng=rng,
         )
     search = run_map(
         objective,
         [objective.pack(start, objective.log_medians, inducing) for start in initial],
         bounds=objective.bounds,
-        max_iter=max_iter,
-        tol=tol,
+        max_iter=optimization.max_iter,
+        tol=optimization.tol,
         progressbar=progressbar,
         n_jobs=n_jobs,
     )
@@ -206,8 +193,7 @@ def shrink_towards_loo(prior: MappingPrior, latent: FloatArray) -> FloatArray:
 
 def _mapping_and_initial(
     task: Task,
-    widths: Sequence[float],
-    noises: Sequence[float],
+    mapping: Mapping,
     tuples: IntArray,
     rng: np.random.Generator,
 ) -> tuple[MappingPrior | None, MappingSettings, FloatArray]:
@@ -224,8 +210,8 @@ def _mapping_and_initial(
         task.n_labels,
         mean_variance=mean_variance,
         tuples=tuples,
-        widths=widths,
-        noises=noises,
+        widths=mapping.widths,
+        noises=mapping.noises,
     )
     make = partial(
         mapping_factory, n_labels=task.n_labels, mean_variance=mean_variance, centres=centres
@@ -273,9 +259,7 @@ def _closed_form(
     latent: FloatArray,
     tuples: IntArray,
     settings: MappingSettings,
-    *,
-    max_iter: int,
-    tol: float,
+    optimization: Optimization,
     rng: np.random.Generator,
 ) -> MapFit:
     """The limit of infinite weight: latent coordinates are held fixed, the kernel is fitted."""
@@ -294,8 +278,8 @@ def _closed_form(
         value_and_gradient,
         [objective.log_medians],
         bounds=objective.parameter_bounds,
-        max_iter=max_iter,
-        tol=tol,
+        max_iter=optimization.max_iter,
+        tol=optimization.tol,
     )
     return _result(objective, latent, search.x, inducing, tuples, settings, search)
 

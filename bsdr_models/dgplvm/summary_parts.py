@@ -17,7 +17,6 @@ def summary_parts(model: Any) -> summary.SummaryParts:
     counts = np.bincount(context.index[known], minlength=len(context.labels))
     sections = {
         "model": [
-            ("variant", attrs["variant"]),
             ("criterion", f"{attrs['criterion']}, weight {attrs['weight']:g}"),
             *((name.replace("_", " "), f"{v:g}") for name, v in result.settings.items()),
         ],
@@ -36,7 +35,7 @@ def summary_parts(model: Any) -> summary.SummaryParts:
         ],
         "held-out samples": _held_out(model),
     }
-    remarks = [summary.sentence(message) for message in result.warnings]
+    remarks = [summary.sentence(message) for message in result.messages]
     if result.sampled is not None:
         engine, tree = summary.ENGINES[config["inference"]], model.idata_
         sections["fit"] = [
@@ -62,8 +61,8 @@ def summary_parts(model: Any) -> summary.SummaryParts:
 def _held_out(model: Any) -> list[summary.Line]:
     """Leave-one-out accuracy and log score of the training samples."""
     result, y = model._learned, model._context.index
-    posterior, paper = result.posterior, model._context.attrs["variant"] == "paper"
-    if paper or not isinstance(posterior, Posterior):
+    posterior = result.posterior
+    if not result.settings or not isinstance(posterior, Posterior):  # the paper's has no settings
         return []
     known, classifier = y >= 0, posterior.classifier
     assert isinstance(classifier, GPClassifier)

@@ -9,6 +9,7 @@ from bsdr_models import DGPLVMClassifier
 from bsdr_models.dgplvm import learn
 from bsdr_models.dgplvm.learn import draws_posterior
 from bsdr_models.dgplvm.map_search import fit_map
+from bsdr_models.dgplvm.settings import Mapping, Optimization
 
 
 def noise():
@@ -31,14 +32,12 @@ def fitted(make):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = DGPLVMClassifier().fit(X, y)
-    mode = fit_map(model._task, rng=np.random.default_rng(0))
+    mode = fit_map(model._task, Mapping(), Optimization(), rng=np.random.default_rng(0))
     return model, mode, model._scaler.transform(new)
 
 
 def average(model, mode, latents):
-    return draws_posterior(
-        mode.mapping_prior, latents, mode.latent, mode.tuples, model._task, approximation="ep"
-    )[0]
+    return draws_posterior(mode.mapping_prior, latents, mode.latent, mode.tuples, model._task)[0]
 
 
 def moved(mode, n_draws, size):

@@ -9,7 +9,7 @@ from sklearn.datasets import load_wine
 from bsdr_models import DGPLVMClassifier, DGPLVMOptimization, DGPLVMPriors
 from bsdr_models.dgplvm import map_search as fit_module
 from bsdr_models.dgplvm.back_constraint import DenseMapping, centroid_weights, median_distance
-from bsdr_models.dgplvm.learn import Options, disagreement, learn_mode
+from bsdr_models.dgplvm.learn import disagreement, learn_mode
 from bsdr_models.dgplvm.leave_one_out import leave_out_tuples
 from bsdr_models.dgplvm.map_search import Task, fit_map, shrink_towards_loo
 from bsdr_models.dgplvm.mapping_selection import (
@@ -25,6 +25,7 @@ from bsdr_models.dgplvm.mapping_selection import (
     whitened_indicators,
 )
 from bsdr_models.dgplvm.priors import LogNormal
+from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.inference.optimise import MapResult
 
 OMEGA = 0.3
@@ -55,8 +56,9 @@ def make_task(X, y, **more):
     )
 
 
-def search(task, **options):
-    return fit_map(task, rng=np.random.default_rng(0), **options)
+def search(task, *, width="cv", noise="cv", **options):
+    mapping = Mapping(width=width, noise=noise)
+    return fit_map(task, mapping, Optimization(**options), rng=np.random.default_rng(0))
 
 
 def covariance(X, settings, Z=None):
@@ -291,10 +293,10 @@ def test_unlabelled_samples_only_change_the_width_in_the_limit():
     """They are embedded by the others; widths are in units of the median distance of all."""
     X, y = make_data(60)
     given = np.where(np.arange(60) < 30, y, -1)
-    noises, width = [0.03], 2.0
-    alone = search(make_task(X[:30], y[:30], weight=np.inf), widths=[width], noises=noises)
+    noise, width = 0.03, 2.0
+    alone = search(make_task(X[:30], y[:30], weight=np.inf), width=width, noise=noise)
     width *= median_distance(X) / median_distance(X[:30])
-    both = search(make_task(X, given, weight=np.inf), widths=[width], noises=noises)
+    both = search(make_task(X, given, weight=np.inf), width=width, noise=noise)
     new = np.random.default_rng(5).standard_normal((20, 6))
     np.testing.assert_allclose(both.latent[:30], alone.latent, atol=1e-12)
     np.testing.assert_allclose(
@@ -313,17 +315,19 @@ def test_collapse_is_reported_for_priors_without_signal():
     assert "collapsed to a point" in search(make_task(X, y, weight=np.inf)).collapse
     result = learn_mode(
         make_task(X, y, priors=none),
-        Options(approximation="laplace"),
+        Mapping(),
+        Optimization(),
         rng=np.random.default_rng(0),
     )
-    assert any("explain almost nothing" in message for message in result.warnings)
+    assert any("explain almost nothing" in message for message in result.messages)
     # No collapse warning for infinite weight.
     result = learn_mode(
         make_task(X, y, weight=np.inf),
-        Options(approximation="laplace"),
+        Mapping(),
+        Optimization(),
         rng=np.random.default_rng(0),
     )
-    assert not any("collapsed" in message for message in result.warnings)
+    assert not any("collapsed" in message for message in result.messages)
 
 
 # ------------------------------------------------------------------- several initialisations
@@ -341,7 +345,7 @@ def wine():
 def test_all_initialisations_agree_on_wine(wine, weight):
     X, y, _, _ = wine
     X = (X - X.mean(axis=0)) / X.std(axis=0)
-    found = search(make_task(X, y, weight=weight), n_starts=5)
+    found = search(make_task(X, y, weight=weight), n_restarts=5)
     assert len(found.search.values) == 5
     assert found.search.share_agreeing == 1.0
     assert np.ptp(found.search.values) < 0.01  # nats

@@ -1,4 +1,4 @@
-r"""Gaussian process classification of latent coordinates, by Laplace's method or EP.
+r"""Gaussian process classification of latent coordinates, by expectation propagation.
 
 Each class has a one-against-rest problem with a probit link; two classes share one latent function.
 With u the latent coordinates in units of the distance between classes,
@@ -6,8 +6,8 @@ With u the latent coordinates in units of the distance between classes,
 .. math::
     k(u, u') = e^{t_0} \exp(-|u - u'|^2 / 2 e^{2 t_1}) + e^{t_2} u^\top u' + 10^{-6} \delta,
 
-t maximises the sum of the log evidences of all problems and the log density of its prior. The paper
-uses the kernel of the features instead, which can be passed as ``reuse``.
+t maximises the sum of the log evidences of all problems and the log density of its prior. For the
+model of the paper the kernel can be given, and the posteriors be those of Laplace's method.
 """
 
 from dataclasses import dataclass, replace
@@ -18,14 +18,17 @@ from scipy.special import log_ndtr
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.gp_classifier.probit_gp_functions import (
-    METHODS,
     Fitted,
     Functions,
-    Method,
     fit_functions,
     rescale,
 )
-from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import Sites, numerical_factor
+from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import (
+    Approximate,
+    Sites,
+    ep_by_features,
+    numerical_factor,
+)
 from bsdr_models.dgplvm.gp_classifier.probit_kernels import NUGGET, Kernel, SmoothLinearKernel
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.numerics import temperature
@@ -124,10 +127,10 @@ def fit_gp_classifier(
     y_index: IntArray,
     n_labels: int,
     *,
-    approximation: Method,
     priors: Priors,
     kernel_parameters: FloatArray | None = None,
-    reuse: Kernel | None = None,
+    kernel: Kernel | None = None,
+    approximate: Approximate = ep_by_features,
     n_inducing: int | None = None,
     relative_variance: FloatArray | None = None,
     conservative_latent: FloatArray | None = None,
@@ -146,8 +149,10 @@ def fit_gp_classifier(
         Its ``classifier`` part.
     kernel_parameters : (3,), optional
         t. By default optimised, on a subset of more than ``SEARCH_SAMPLES`` samples.
-    reuse : Kernel, optional
+    kernel : Kernel, optional
         A fixed kernel.
+    approximate : callable
+        Posterior of the weights of one problem.
     n_inducing : int, optional
         Number of inducing points. By default the numerical rank of the kernel matrix for up to
         ``EXACT_SAMPLES`` samples, and ``INDUCING_SAMPLES`` for more.
@@ -160,16 +165,14 @@ def fit_gp_classifier(
     Raises
     ------
     ValueError
-        If no sample has a label, or the approximation is unknown.
+        If no sample has a label.
     """
-    if approximation not in METHODS:
-        raise ValueError(f"approximation must be 'laplace' or 'ep', got {approximation!r}")
     known = np.flatnonzero(y_index >= 0)
     if len(known) == 0:
         raise ValueError("the classifier needs at least one sample with a label")
     present, y = np.unique(y_index[known], return_inverse=True)
     labelled, signs = latent[known], one_against_rest(y, len(present))
-    kernel, kernel_converged = reuse, True
+    kernel_converged = True
     if kernel is None:
         kernel = kernel_at_prior(labelled, y, len(present), priors)
         if kernel_parameters is not None:
@@ -177,11 +180,11 @@ def fit_gp_classifier(
         elif len(signs):
             subset = stratified_subset(y, SEARCH_SAMPLES)
             kernel, kernel_converged = _optimise_kernel(
-                kernel, labelled[subset], signs[:, subset], approximation, priors
+                kernel, labelled[subset], signs[:, subset], approximate, priors
             )
     if n_inducing is None and len(labelled) > EXACT_SAMPLES:
         n_inducing = INDUCING_SAMPLES
-    fitted = fit_functions(kernel, labelled, signs, approximation, n_inducing)
+    fitted = fit_functions(kernel, labelled, signs, approximate, n_inducing)
     variance = None if relative_variance is None else relative_variance[known]
     log_odds = damp_log_odds(probit_log_odds(fitted.left_out), variance)
     classifier = _calibrate(fitted, log_odds, y, present, n_labels, kernel_converged)
@@ -265,7 +268,7 @@ def _optimise_kernel(
     start: SmoothLinearKernel,
     latent: FloatArray,
     signs: FloatArray,
-    approximation: Method,
+    approximate: Approximate,
     priors: Priors,
 ) -> tuple[SmoothLinearKernel, bool]:
     """Kernel with the maximum a posteriori t, and whether the optimisation has converged.
@@ -288,7 +291,7 @@ def _optimise_kernel(
         F = rescale(numerical_factor(K)[0], np.diagonal(K), NUGGET)
         value, G = 0.5 * float(x @ x), np.zeros_like(K)
         for p, sign in enumerate(signs):
-            fit = METHODS[approximation](F, sign, start=sites[p], tol=SEARCH_TOL)
+            fit = approximate(F, sign, start=sites[p], tol=SEARCH_TOL)
             sites[p] = fit.sites
             value -= fit.log_evidence
             G += fit.kernel_gradient(F)

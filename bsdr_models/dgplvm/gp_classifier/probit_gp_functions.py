@@ -15,29 +15,20 @@ References
 .. [1] E. Snelson, Z. Ghahramani (2006). Sparse Gaussian processes using pseudo-inputs. NIPS.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import (
-    FeaturePosterior,
+    Approximate,
     ep_by_features,
-    laplace_by_features,
     numerical_factor,
     pivoted_cholesky,
 )
 from bsdr_models.dgplvm.gp_classifier.probit_kernels import Kernel
 
-type Method = Literal["laplace", "ep"]
-
-METHODS: dict[str, Callable[..., FeaturePosterior]] = {
-    "laplace": laplace_by_features,
-    "ep": ep_by_features,
-}
 # New samples whose covariances are held in memory at a time.
 CHUNK = 4096
 # For the choice of inducing samples, which is deterministic.
@@ -112,7 +103,7 @@ def fit_functions(
     kernel: Kernel,
     latent: FloatArray,
     signs: FloatArray,
-    method: Method,
+    approximate: Approximate = ep_by_features,
     n_inducing: int | None = None,
 ) -> Fitted:
     """Fit latent functions.
@@ -123,7 +114,8 @@ def fit_functions(
     latent : (N, R)
     signs : (P, N)
         +1 or -1.
-    method : {"laplace", "ep"}
+    approximate : callable
+        Posterior of the weights of one function.
     n_inducing : int, optional
         Maximum number of inducing samples. By default as many as the numerical rank of the kernel
         matrix, which is computed.
@@ -140,7 +132,7 @@ def fit_functions(
     m = len(pivots)
     factor = np.tril(F[pivots])
     F = rescale(F, diagonal, own)
-    fits = [METHODS[method](F, sign) for sign in signs]
+    fits = [approximate(F, sign) for sign in signs]
     z = [mean / np.sqrt(1.0 + variance) for mean, variance in (fit.cavity for fit in fits)]
     return Fitted(
         functions=Functions(
