@@ -52,7 +52,7 @@ STEPS += tuple(
     )
 )
 STEPS += ("starts",)
-STEPS += ("likelihood", "sparse_likelihood", "criteria", "mcml", "dynamics", "back_constraint")
+STEPS += ("likelihood", "criteria", "mcml", "dynamics", "back_constraint")
 STEPS += ("objective", "paper.objective", "paper.laplace", "gp_classifier.*", "decoder")
 STEPS += ("latent_inference",)
 NUMERICS = ("numerics.*",)

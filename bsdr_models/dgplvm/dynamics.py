@@ -34,7 +34,7 @@ from scipy.linalg import blas, lapack
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.priors import LogNormal
-from bsdr_models.numerics.kernels import rbf, rbf_slopes, rbf_triangle
+from bsdr_models.numerics.kernels import rbf, rbf_gradient
 from bsdr_models.numerics.linalg import factorise_inplace
 
 _LN_2PI = math.log(2.0 * math.pi)
@@ -173,12 +173,10 @@ class Dynamics:
         numpy.linalg.LinAlgError
             If the kernel matrix is not numerically positive definite.
         """
-        signal, lengthscale, linear, noise = np.exp(log_parameters)
+        _, lengthscale, linear, noise = np.exp(log_parameters)
         start, end = latent[self.before], latent[self.after]  # X_in, X_out, (T, R)
         n, r = end.shape
-        factor, log_det = factorise_inplace(
-            _kernel_triangle(start, log_parameters), name="kernel matrix of the dynamics"
-        )
+        smooth, factor, log_det = _factorise(start, log_parameters)
         half = blas.dtrsm(1.0, factor, end, lower=1)
         value = 0.5 * r * (log_det + n * _LN_2PI) + 0.5 * float(np.vdot(half, half))
         A = blas.dtrsm(1.0, factor, half, lower=1, trans_a=1)
@@ -187,7 +185,7 @@ class Dynamics:
             raise np.linalg.LinAlgError("kernel matrix of the dynamics has no inverse")
         G = blas.dsyrk(-0.5, A, beta=0.5 * r, c=inverse, lower=1, overwrite_c=1)
 
-        by_smooth, by_input = rbf_slopes(start, lengthscale, signal, G)
+        by_smooth, by_input = rbf_gradient(start, smooth, lengthscale, G)
         by_scale = -float(np.vdot(by_input, start))  # the smooth part depends on start / l
         m_G_X = linear * blas.dsymm(1.0, G, start, lower=1)
         gradient = np.zeros(latent.shape)
@@ -210,9 +208,7 @@ class Dynamics:
     def predictor(self, latent: FloatArray, log_parameters: FloatArray) -> "Predictor":
         """Predictor of transitions, given the latent coordinates (N, R) of the samples."""
         start = latent[self.before]
-        factor, _ = factorise_inplace(
-            _kernel_triangle(start, log_parameters), name="kernel matrix of the dynamics"
-        )
+        _, factor, _ = _factorise(start, log_parameters)
         half = blas.dtrsm(1.0, factor, latent[self.after], lower=1)
         return Predictor(
             start=start,
@@ -263,10 +259,13 @@ class Predictor:
         return cross.T @ self.coefficients, np.maximum(own - explained, 0.0) + noise
 
 
-def _kernel_triangle(start: FloatArray, log_parameters: FloatArray) -> FloatArray:
-    """Lower triangle of K_X for inputs X_in, in Fortran order."""
+def _factorise(
+    start: FloatArray, log_parameters: FloatArray
+) -> tuple[FloatArray, FloatArray, float]:
+    """Smooth part of K_X for inputs (T, R), lower Cholesky factor of K_X, and ln|K_X|."""
     signal, lengthscale, linear, noise = np.exp(log_parameters)
-    K = rbf_triangle(start, lengthscale, signal)
-    K = blas.dsyrk(linear, start, beta=1.0, c=K, lower=1, overwrite_c=1)
-    K.T.reshape(-1)[:: len(K) + 1] += noise
-    return K
+    smooth = rbf(start, None, lengthscale, signal)
+    K = (smooth + linear * start @ start.T).T  # in Fortran order
+    K[np.diag_indices_from(K)] += noise
+    factor, log_det = factorise_inplace(K, name="kernel matrix of the dynamics")
+    return smooth, factor, log_det

@@ -23,7 +23,7 @@ from bsdr_models.dgplvm.leave_one_out import (
     mapping_scale,
     minimum_slope,
 )
-from bsdr_models.dgplvm.map_search import MapFit, Task, fit_map
+from bsdr_models.dgplvm.map_search import MapFit, Task, evenly_spaced, fit_map
 from bsdr_models.dgplvm.predict import (
     DrawPosterior,
     LatentCoordinates,
@@ -196,7 +196,7 @@ def posterior_by_likelihood(
     """
     temper = fit.gram.n_effective / fit.gram.n_features if task.tempered else 1.0
     n, r = fit.latent.shape
-    inside = decoder_samples(n)
+    inside = evenly_spaced(n, DECODER_SAMPLES)
     outside = np.setdiff1d(np.arange(n), inside)
     mean, cov = np.empty((n, r)), np.empty((n, r, r))
     left_out = infer_latent_left_out(decoder, task.X[inside], temper=temper)
@@ -263,18 +263,11 @@ def score_left_out(posterior: Posterior | DrawPosterior, y_index: IntArray) -> H
     return HeldOutScore.of(log_p[known, y_index[known]], y_index[known])
 
 
-def decoder_samples(n_samples: int) -> IntArray:
-    """Indices of the samples in a decoder: all, or ``DECODER_SAMPLES`` evenly spaced ones."""
-    return np.unique(
-        np.linspace(0, n_samples - 1, min(n_samples, DECODER_SAMPLES)).astype(np.int64)
-    )
-
-
 def make_decoder(
     latent: FloatArray, X: FloatArray, log_kernel: FloatArray, variance: float
 ) -> Decoder:
     """The generative part of a fit, on at most ``DECODER_SAMPLES`` samples."""
-    kept = decoder_samples(len(X))
+    kept = evenly_spaced(len(X), DECODER_SAMPLES)
     signal, lengthscale, noise = np.exp(log_kernel)
     return Decoder.of(
         latent[kept],

@@ -1,6 +1,6 @@
 """Maximum a posteriori (MAP) estimation of the well-posed model."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -21,14 +21,12 @@ from bsdr_models.dgplvm.mapping_selection import (
 from bsdr_models.dgplvm.objective import N_KERNEL, Objective
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.settings import Mapping, Optimization
-from bsdr_models.dgplvm.sparse_likelihood import initial_inducing
 from bsdr_models.dgplvm.starts import make_starts
 from bsdr_models.inference.optimise import MapResult, run_map
 
-# Maximum number of samples with a dense mapping, and with an exact likelihood at the mode.
-EXACT_SAMPLES, EXACT_LIKELIHOOD = 2000, 700
-# For more samples: centres of the mapping, and inducing points of the likelihood.
-N_CENTRES, N_INDUCING = 300, 100
+# Maximum number of samples with a dense mapping; for more, the number of its centres, and of the
+# samples whose density enters the objective at cubic cost.
+EXACT_SAMPLES, N_CENTRES, N_MODELLED = 2000, 300, 1000
 # Signal-to-noise variance ratio below which the latent coordinates explain no feature.
 NO_SIGNAL = 0.05
 # Criterion below which every class has collapsed to a point.
@@ -91,8 +89,6 @@ class MapFit:
         Logarithms of the parameters of the dynamics; empty without sequences.
     gram
         Gram matrix of the features.
-    inducing
-        Inducing points (M, R) of the sparse likelihood, or None.
     tuples
         Sets of samples that are left out together, (N_labelled, T, L).
     mapping_prior, settings
@@ -109,7 +105,6 @@ class MapFit:
     log_kernel: FloatArray
     log_dynamics: FloatArray
     gram: FeatureGram
-    inducing: FloatArray | None
     tuples: IntArray
     mapping_prior: MappingPrior | None
     settings: MappingSettings
@@ -153,12 +148,8 @@ def fit_map(
     prior, settings, latent = _mapping_and_initial(task, mapping, tuples, rng)
     objective = make_objective(task, prior)
     if np.isinf(task.weight):
-        return _closed_form(objective, latent, known[tuples], settings, optimization, rng)
+        return _closed_form(objective, latent, known[tuples], settings, optimization)
     initial = [shrink_towards_loo(prior, latent) if prior is not None else latent]
-    inducing = None
-    if len(task.X) > EXACT_LIKELIHOOD:
-        inducing = initial_inducing(initial[0], N_INDUCING, rng)
-        objective = replace(objective, n_inducing=len(inducing))
     if optimization.n_restarts > 1:
         initial += make_starts(
             task.X,
@@ -168,18 +159,18 @@ def fit_map(
             n_starts=optimization.n_restarts - 1,
             rng=rng,
         )
+    packed = [objective.pack(start, objective.log_medians) for start in initial]
     search = run_map(
         objective,
-        [objective.pack(start, objective.log_medians, inducing) for start in initial],
-        bounds=objective.bounds,
+        packed,
+        bounds=objective.bounds(len(packed[0])),
         max_iter=optimization.max_iter,
         tol=optimization.tol,
         progressbar=progressbar,
         n_jobs=n_jobs,
     )
-    _, log_parameters, inducing = objective.unpack(search.x)
-    latent = objective.latent(search.x)
-    return _result(objective, latent, log_parameters, inducing, known[tuples], settings, search)
+    latent, log_parameters = objective.latent(search.x), objective.unpack(search.x)[1]
+    return _result(objective, latent, log_parameters, known[tuples], settings, search)
 
 
 def shrink_towards_loo(prior: MappingPrior, latent: FloatArray) -> FloatArray:
@@ -233,10 +224,18 @@ def _mapping_and_initial(
     return prior, settings, latent
 
 
+def evenly_spaced(n_samples: int, most: int) -> IntArray:
+    """Indices of all samples, or of ``most`` evenly spaced ones."""
+    return np.unique(np.linspace(0, n_samples - 1, min(n_samples, most)).astype(np.int64))
+
+
 def make_objective(task: Task, prior: MappingPrior | None) -> Objective:
     """The objective F of a task."""
-    gram = FeatureGram.of(task.X)
-    known = task.known
+    n, known, modelled, X = len(task.X), task.known, None, task.X
+    if n > EXACT_SAMPLES and prior is not None:
+        modelled = evenly_spaced(n, N_MODELLED)
+        X = X[modelled] - X[modelled].mean(axis=0)
+    gram = FeatureGram.of(X)
     options = {}
     if task.criterion == "local_fisher":
         options["affinity"] = local_affinity(task.X, task.y_index)
@@ -248,7 +247,8 @@ def make_objective(task: Task, prior: MappingPrior | None) -> Objective:
         known=known,
         priors=task.priors,
         n_components=task.n_components,
-        temper=gram.n_effective / gram.n_features if task.tempered else 1.0,
+        temper=(gram.n_effective / gram.n_features if task.tempered else 1.0) * n / len(X),
+        modelled=modelled,
         dynamics=task.dynamics,
         dynamics_priors=None if task.dynamics is None else DynamicsPriors(),
     )
@@ -260,18 +260,11 @@ def _closed_form(
     tuples: IntArray,
     settings: MappingSettings,
     optimization: Optimization,
-    rng: np.random.Generator,
 ) -> MapFit:
     """The limit of infinite weight: latent coordinates are held fixed, the kernel is fitted."""
-    inducing = None
-    if len(latent) > EXACT_LIKELIHOOD:
-        # Usually one point per class; not for unlabelled samples and additional components.
-        inducing = np.unique(latent.round(12), axis=0)
-        if len(inducing) > N_INDUCING:
-            inducing = initial_inducing(latent, N_INDUCING, rng)
 
     def value_and_gradient(log_parameters: FloatArray) -> tuple[float, FloatArray]:
-        terms = objective.terms(latent, log_parameters, inducing)
+        terms = objective.terms(latent, log_parameters)
         return terms.total, terms.log_parameters
 
     search = run_map(
@@ -281,25 +274,23 @@ def _closed_form(
         max_iter=optimization.max_iter,
         tol=optimization.tol,
     )
-    return _result(objective, latent, search.x, inducing, tuples, settings, search)
+    return _result(objective, latent, search.x, tuples, settings, search)
 
 
 def _result(
     objective: Objective,
     latent: FloatArray,
     log_parameters: FloatArray,
-    inducing: FloatArray | None,
     tuples: IntArray,
     settings: MappingSettings,
     search: MapResult,
 ) -> MapFit:
-    terms = objective.terms(latent, log_parameters, inducing)
+    terms = objective.terms(latent, log_parameters)
     return MapFit(
         latent=latent,
         log_kernel=log_parameters[:N_KERNEL],
         log_dynamics=log_parameters[N_KERNEL:],
         gram=objective.gram,
-        inducing=inducing,
         tuples=tuples,
         mapping_prior=objective.mapping_prior,
         settings=settings,

@@ -176,7 +176,7 @@ def curvature(objective: Objective, mode: MapFit) -> tuple[FloatArray, FloatArra
     covariance : (N R + 3, N R + 3)
         Without correlations of coordinates and parameters.
     """
-    raw, log_kernel, _ = objective.unpack(objective.pack(mode.latent, mode.log_kernel))
+    raw, log_kernel = objective.unpack(objective.pack(mode.latent, mode.log_kernel))
     n, r = raw.shape
     left, _, right = np.linalg.svd(raw, full_matrices=False)
     x = np.concatenate([(np.sqrt(n) * left @ right).ravel(), log_kernel])
@@ -203,7 +203,7 @@ def _initial_values(
 ) -> dict[str, Any]:
     """A draw of the normal at the mode, by variable."""
     x = x + cholesky(covariance, name="covariance at the mode") @ rng.standard_normal(len(x))
-    raw, log_kernel, _ = objective.unpack(x)
+    raw, log_kernel = objective.unpack(x)
     return {"latent_raw": raw, **dict(zip(KERNEL, np.exp(log_kernel), strict=True))}
 
 

@@ -513,10 +513,10 @@ def test_an_interrupt_before_the_first_result_leaves_an_unfitted_model(iris, mon
 @pytest.mark.parametrize("n_samples", [44, 45])
 @pytest.mark.parametrize("name", ["default", "limit", "likelihood", "free"])
 def test_sample_sizes_around_the_exact_limit(iris, monkeypatch, name, n_samples):
-    """Above the limit the mapping has few centres and the likelihood inducing points."""
+    """Above the limit the mapping has few centres, and few samples have a density."""
     monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 44)
     monkeypatch.setattr(fit_module, "N_CENTRES", 12)
-    monkeypatch.setattr(fit_module, "N_INDUCING", 8)
+    monkeypatch.setattr(fit_module, "N_MODELLED", 20)
     X, y = iris
     model = fit(make(name), X[:n_samples], y[:n_samples], EXPLAINED)
     assert_finite(model, X)
@@ -525,10 +525,9 @@ def test_sample_sizes_around_the_exact_limit(iris, monkeypatch, name, n_samples)
 
 @pytest.mark.parametrize("name", ["default", "limit"])
 def test_few_labels_above_the_exact_limit(iris, monkeypatch, name):
-    """There are more unlabelled samples than inducing points."""
     monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 20)
     monkeypatch.setattr(fit_module, "N_CENTRES", 12)
-    monkeypatch.setattr(fit_module, "N_INDUCING", 8)
+    monkeypatch.setattr(fit_module, "N_MODELLED", 20)
     X, y = iris
     given = np.where(np.arange(45) % 5 == 0, y, -1)
     model = fit(make(name, unlabeled=-1), X, given, EXPLAINED)

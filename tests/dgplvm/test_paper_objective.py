@@ -295,7 +295,7 @@ def test_a_good_fit_gives_no_warning():
     # Without an identified scale a parameter ends at a bound.
     loose = fit_paper(
         X, y, 3, n_components=2, weight=10.0, rng=rng_of(15), starts=["pca"],
-        optimization=Optimization(max_iter=1000),
+        optimization=Optimization(max_iter=2000, tol=1e-8),
     )  # fmt: skip
     assert "inverse squared width" in loose.collapse.at_bounds
     assert "ended at a bound" in loose.collapse.warning
