@@ -66,12 +66,8 @@ _SINGULAR = 1e-12
 class Criterion(ABC):
     """A criterion for given labels: latent (N, R) -> (J, dJ/dlatent).
 
-    n_samples
-        N, unlabelled samples included.
-    order
-        Indices of the labelled samples, sorted by class, (N_l,).
-    counts
-        Samples of each class that is present, (C,).
+    ``order`` (N_l,) are the labelled samples, sorted by class, and ``counts`` (C,) the numbers of
+    samples of the classes that are present.
     """
 
     n_samples: int
@@ -89,37 +85,16 @@ class Criterion(ABC):
         return len(self.counts)
 
     def check(self, n_components: int) -> None:
-        """Check that the criterion is defined for this number of components.
-
-        Raises
-        ------
-        ValueError
-            If there are not more labelled samples than components.
-        """
+        """Raise a ValueError if the criterion is not defined for so many components."""
         if n_components >= self.n_labelled:
             raise ValueError(
                 f"{n_components} components need more labelled samples, got {self.n_labelled}"
             )
 
     def __call__(self, latent: FloatArray) -> tuple[float, FloatArray]:
-        """J and its gradient, which is 0 for unlabelled samples.
+        """J >= 0 and its gradient (N, R), which is 0 for unlabelled samples.
 
-        Parameters
-        ----------
-        latent : (N, R)
-
-        Returns
-        -------
-        value : float
-            J, not negative.
-        gradient : (N, R)
-
-        Raises
-        ------
-        ValueError
-            From :meth:`check`, or if the shape is not (N, R).
-        numpy.linalg.LinAlgError
-            If J is not defined for these latent coordinates.
+        A LinAlgError says that J is not defined for these latent coordinates.
         """
         if latent.ndim != 2 or latent.shape[0] != self.n_samples:
             raise ValueError(f"latent must have shape ({self.n_samples}, R), got {latent.shape}")
@@ -145,15 +120,11 @@ class MCMLCriterion(Criterion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterCriterion(Criterion):
-    """A criterion of scatter matrices.
+    """A criterion of scatter matrices, by its name.
 
-    name
-        One of `NAMES` but ``"mcml"``.
-    within
-        Laplacian of the weights A_ij / N_c of pairs of one class, (N_l, N_l), sparse and in sorted
-        order; only for local_fisher.
-    between
-        The same of the weights A_ij (1 / N_l - 1 / N_c), the part of S_lb that depends on A.
+    ``within`` and ``between`` (N_l, N_l) are the Laplacians of the weights A_ij / N_c of pairs of
+    one class, and A_ij (1 / N_l - 1 / N_c), the part of S_lb that depends on A; only for
+    local_fisher.
     """
 
     name: str
@@ -161,14 +132,7 @@ class ScatterCriterion(Criterion):
     between: sparse.csr_array | None = None
 
     def check(self, n_components: int) -> None:
-        """Check that the criterion is defined for this number of components.
-
-        Raises
-        ------
-        ValueError
-            If trace_ratio has more components than classes less one, or there are not more
-            labelled samples than components.
-        """
+        """Raise a ValueError if the criterion is not defined for so many components."""
         if self.name == "trace_ratio" and n_components > self.n_present - 1:
             raise ValueError(
                 f"trace_ratio with {self.n_present} classes present is defined for at most "
@@ -186,11 +150,6 @@ class ScatterCriterion(Criterion):
         .. math::
             \frac{dJ}{dX} = \frac{2}{N_l} \big[ (BX)\, V diag(f'(1 - l)) V^\top
                 - (WX)\, V diag(f'\, l) V^\top \big] .
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            If the between-class or total scatter is singular.
         """
         WX, BX = self._apply(X)
         V, w, b = self._axes(X, WX, BX)  # (R, R), (R,), (R,), with w + b = 1
@@ -257,28 +216,11 @@ def make_criterion(
     *,
     affinity: FloatArray | sparse.sparray | sparse.spmatrix | None = None,
 ) -> Criterion:
-    """A criterion for given labels.
+    """The named criterion for classes (N,), -1 without a label.
 
-    An evaluation costs O(N R^2), for local_fisher also O(R) per non-zero of the affinity, and for
-    mcml O(R) per pair of samples.
-
-    Parameters
-    ----------
-    name : str
-        'trace_ratio', 'inverse_trace', 'total', 'local_fisher' or 'mcml'.
-    y_index : (N,)
-        Class of each sample, below ``n_labels``; -1 without a label.
-    n_labels : int
-        K. Classes without samples are ignored.
-    affinity : (N, N), dense or sparse, optional
-        For local_fisher only, from :func:`local_affinity`. Symmetric, between 0 and 1; entries
-        between classes and of unlabelled samples are ignored.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, a label is out of range, fewer than two classes have samples, or
-        the affinity is missing, not needed or not as described.
+    Classes without samples are ignored. ``affinity`` (N, N), for local_fisher only, is symmetric
+    and between 0 and 1; entries between classes and of unlabelled samples are ignored. A ValueError
+    names what is wrong with an argument.
     """
     if name not in NAMES:
         raise ValueError(f"criterion must be one of {NAMES}, got {name!r}")
@@ -330,29 +272,11 @@ def _laplacian(A: sparse.csr_array, weight: FloatArray) -> sparse.csr_array:
 
 
 def local_affinity(X: FloatArray, y_index: IntArray, n_neighbors: int = 7) -> sparse.csr_array:
-    r"""Affinity of pairs of one class with local scaling, as in local Fisher analysis [2]_.
+    r"""Affinity (N, N) of pairs of samples (N, D) of one class with local scaling [2]_.
 
-    :math:`A_{ij} = \exp(-|x_i - x_j|^2 / (s_i s_j))` with :math:`s_i` the distance from sample i
-    to its ``n_neighbors``-th nearest neighbour in its class (to the farthest sample of a class with
+    :math:`A_{ij} = \exp(-|x_i - x_j|^2 / (s_i s_j))` with :math:`s_i` the distance from sample i to
+    its ``n_neighbors``-th nearest neighbour in its class (to the farthest sample of a class with
     fewer). If that distance is 0, a sample has affinity 1 to its copies and 0 to the others.
-
-    Parameters
-    ----------
-    X : (N, D)
-        Features.
-    y_index : (N,)
-        Class of each sample; -1 without a label.
-    n_neighbors : int
-
-    Returns
-    -------
-    (N, N), sparse
-        One dense block per class with a unit diagonal; empty for unlabelled samples.
-
-    Raises
-    ------
-    ValueError
-        If ``n_neighbors`` is less than 1.
     """
     if n_neighbors < 1:
         raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")

@@ -25,7 +25,6 @@ References
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -44,23 +43,8 @@ _LN_2PI = math.log(2.0 * math.pi)
 class DynamicsPriors:
     """Priors of the kernel of the dynamics, for latent coordinates of unit variance.
 
-    Parameters
-    ----------
-    signal_variance : LogNormal
-        s: variance of the smooth part.
-    lengthscale : LogNormal
-        l.
-    linear_variance : LogNormal
-        m: variance of the coefficients of the linear part. About 1, for the identity has
-        coefficients 1.
-    noise_variance : LogNormal
-        q: variance of the noise of a transition. If nothing else constrains the latent coordinates,
-        the mode has q near its lower bound.
-
-    Raises
-    ------
-    ValueError
-        If one of them is not a LogNormal.
+    The linear part has a variance m of about 1, for the identity has coefficients 1; if nothing
+    else constrains the latent coordinates, the mode has q near its lower bound.
     """
 
     signal_variance: LogNormal = field(default=LogNormal(0.3, 1.0))
@@ -102,15 +86,7 @@ class DynamicsPriors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicsEvaluation:
-    """L_d and its gradients.
-
-    value
-        In nats, all constants included; the priors of the parameters are not.
-    latent
-        Gradient with respect to the latent coordinates, (N, R).
-    log_parameters
-        Gradient with respect to the logarithms of s, l, m and q, (4,).
-    """
+    """L_d and its gradients in latent coordinates (N, R) and log s, l, m and q, (4,)."""
 
     value: float
     latent: FloatArray
@@ -119,13 +95,7 @@ class DynamicsEvaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dynamics:
-    """Transitions between samples.
-
-    before, after
-        Indices of consecutive samples, (T,) each.
-    n_samples
-        N.
-    """
+    """Transitions between N samples, by the indices of consecutive ones, (T,) each."""
 
     before: IntArray
     after: IntArray
@@ -133,18 +103,9 @@ class Dynamics:
 
     @classmethod
     def of(cls, sequence: ArrayLike) -> "Dynamics":
-        """From the sequence of each sample.
+        """From the name or number (N,) of the sequence of each sample.
 
-        Parameters
-        ----------
-        sequence : (N,)
-            Names or numbers. Samples of one sequence are in order of time; sequences may
-            be interleaved.
-
-        Raises
-        ------
-        ValueError
-            If the shape is wrong, or no sequence has two samples.
+        Samples of one sequence are in order of time; sequences may be interleaved.
         """
         names = np.asarray(sequence)
         if names.ndim != 1:
@@ -157,21 +118,10 @@ class Dynamics:
         return cls(before=order[:-1][follows], after=order[1:][follows], n_samples=len(names))
 
     def evaluate(self, latent: FloatArray, log_parameters: FloatArray) -> DynamicsEvaluation:
-        r"""L_d and its gradients.
+        r"""L_d and its gradients at latent coordinates (N, R) and log s, l, m and q, (4,).
 
         With :math:`A = K_X^{-1} X_{out}` the gradient with respect to :math:`K_X` is
         :math:`G = (R K_X^{-1} - A A^\top) / 2`, and that with respect to :math:`X_{out}` is A.
-
-        Parameters
-        ----------
-        latent : (N, R)
-        log_parameters : (4,)
-            Logarithms of s, l, m and q.
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            If the kernel matrix is not numerically positive definite.
         """
         _, lengthscale, linear, noise = np.exp(log_parameters)
         start, end = latent[self.before], latent[self.after]  # X_in, X_out, (T, R)
@@ -194,17 +144,6 @@ class Dynamics:
         slopes = [by_smooth, by_scale, float(np.vdot(m_G_X, start)), noise * np.trace(G)]
         return DynamicsEvaluation(value=value, latent=gradient, log_parameters=np.array(slopes))
 
-    def penalty(
-        self, log_parameters: FloatArray
-    ) -> Callable[[FloatArray], tuple[float, FloatArray]]:
-        """L_d as a function of the latent coordinates, (N, R) to its value and gradient."""
-
-        def value_and_gradient(latent: FloatArray) -> tuple[float, FloatArray]:
-            found = self.evaluate(latent, log_parameters)
-            return found.value, found.latent
-
-        return value_and_gradient
-
     def predictor(self, latent: FloatArray, log_parameters: FloatArray) -> "Predictor":
         """Predictor of transitions, given the latent coordinates (N, R) of the samples."""
         start = latent[self.before]
@@ -222,14 +161,8 @@ class Dynamics:
 class Predictor:
     """Predictive distribution of the next latent coordinates.
 
-    start
-        X_in, (T, R).
-    coefficients
-        K_X^-1 X_out, (T, R).
-    factor
-        Lower Cholesky factor of K_X, (T, T).
-    log_parameters
-        Logarithms of s, l, m and q, (4,).
+    ``start`` (T, R) is X_in, ``coefficients`` (T, R) K_X^-1 X_out, ``factor`` (T, T) the lower
+    Cholesky factor of K_X, and ``log_parameters`` (4,) are those of :class:`Dynamics`.
     """
 
     start: FloatArray
@@ -238,18 +171,7 @@ class Predictor:
     log_parameters: FloatArray
 
     def predict(self, latent_in: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the latent coordinates that follow ``latent_in``.
-
-        Parameters
-        ----------
-        latent_in : (M, R)
-
-        Returns
-        -------
-        mean : (M, R)
-        variance : (M,)
-            Of every component, noise included.
-        """
+        """Mean (M, R) and variance (M,) of what follows latent coordinates (M, R)."""
         signal, lengthscale, linear, noise = np.exp(self.log_parameters)
         cross = rbf(self.start, latent_in, lengthscale, signal)  # (T, M)
         cross += linear * self.start @ latent_in.T

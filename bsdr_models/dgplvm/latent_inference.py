@@ -35,18 +35,10 @@ type Transition = Callable[[FloatArray], tuple[FloatArray, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class InferredLatent:
-    """Latent coordinates of M samples with R components.
+    """Latent coordinates of M samples with R components, at the minimum of eq. (14).
 
-    latent
-        Minimum of eq. (14), (M, R).
-    cov
-        Inverse Hessian at the minimum, (M, R, R): Laplace's approximation.
-    value
-        Eq. (14) with all constants, in nats, (M,).
-    log_density
-        Untempered log density of the features given ``latent``, (M,).
-    converged
-        (M,).
+    ``cov`` (M, R, R) is the inverse Hessian there, ``value`` (M,) eq. (14) with all constants, in
+    nats, and ``log_density`` (M,) the untempered log density of the features.
     """
 
     latent: FloatArray
@@ -64,18 +56,11 @@ def infer_latent(
     n_starts: int = 4,
     temper: float = 1.0,
 ) -> InferredLatent:
-    """Embed new samples at the minimum of eq. (14).
+    """Embed new samples (M, D) at the minimum of eq. (14).
 
-    Parameters
-    ----------
-    features : (M, D)
-    starts : (M, S, R), optional
-        More initial values, per sample.
-    n_starts : int
-        Initial values per sample beside the best training sample: the lowest local minima of a
-        grid (one and two components) or of quasi-random points.
-    temper : float
-        t, below 1 for correlated features.
+    The best training sample, the ``n_starts`` lowest local minima of a grid (one and two
+    components) or of quasi-random points, and ``starts`` (M, S, R) are the initial values.
+    ``temper`` is t, below 1 for correlated features.
     """
     return _optimise(decoder, decoder.targets(features), starts, n_starts, temper)
 
@@ -87,11 +72,6 @@ def infer_latent_left_out(
 
     Exact, by a rank-one update, with the kernel and the other latent coordinates held fixed. The
     results are comparable to those of new samples: see :func:`tail_probability`.
-
-    Raises
-    ------
-    ValueError
-        If there are not N samples.
     """
     targets = replace(decoder.targets(features), left_out=np.arange(len(decoder.latent)))
     if len(targets.projected) != len(decoder.latent):
@@ -257,19 +237,10 @@ def grid_points(axes: tuple[FloatArray, ...]) -> FloatArray:
 
 
 def tail_probability(log_density: FloatArray, reference: FloatArray) -> FloatArray:
-    """Empirical p-values of samples: the share of reference samples that are no more likely.
+    """Empirical p-values (M,): the share of reference values (N,) that are no larger.
 
-    Parameters
-    ----------
-    log_density : (M,)
-    reference : (N,)
-        The same of the training samples, each left out (:func:`infer_latent_left_out`).
-
-    Returns
-    -------
-    (M,)
-        (1 + number of reference values not above) / (1 + N): about uniform for samples like the
-        training samples, and small for outliers.
+    (1 + their number) / (1 + N): about uniform for samples like the training samples, if these are
+    the reference, each left out, and small for outliers.
     """
     below = np.searchsorted(np.sort(reference), log_density, side="right")
     return np.asarray((1.0 + below) / (1.0 + len(reference)))

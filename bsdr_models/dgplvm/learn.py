@@ -50,28 +50,11 @@ _GOLDEN = 0.6180339887498949
 class FitResult:
     """Result of a fit by any engine.
 
-    posterior
-        Embeds and classifies new samples.
-    latent, left_out
-        Latent coordinates of the training samples (N, R), and leave-one-out ones, which plots show.
-    variables
-        Other variables of the model at the mode, or their means over draws.
-    decoder
-        From latent coordinates to features.
-    weight, criterion
-        Of the discriminative prior.
-    terms
-        Terms of the objective, in nats.
-    trace, restarts
-        Log density after each iteration of the best run, and at the end of every run.
-    settings
-        Width and noise of the mapping, if any.
-    held_out
-        Log score of leave-one-out predictions; NaN if there are none.
-    messages
-        Warnings of the fit.
-    sampled
-        Draws, for a sampler.
+    The posterior embeds and classifies new samples; ``left_out`` are the leave-one-out latent
+    coordinates, which plots show. ``variables`` are at the mode, or means over draws; ``trace`` and
+    ``restarts`` are the log density after each iteration of the best run, and at the end of every
+    run. ``settings`` are width and noise of the mapping, ``held_out`` is NaN if there are no
+    leave-one-out predictions, and ``messages`` are warnings.
     """
 
     posterior: Posterior | DrawPosterior

@@ -44,16 +44,9 @@ _RANK_TOL = 1e-15
 class FeatureGram:
     """Gram matrix of the features, to which the densities reduce them.
 
-    root
-        (N, r), Fortran order, with root root' = X X'; r is the rank of X.
-    total
-        tr(X X').
-    variance
-        v, of one feature about its mean, averaged over features: total / ((N - 1) D).
-    n_features
-        D.
-    n_effective
-        Effective number of features, tr(S)^2 / tr(S^2), at most D.
+    ``root`` (N, r), in Fortran order, has root root' = X X', of trace ``total``; ``variance`` is v,
+    of one feature about its mean, averaged over features, and ``n_effective`` tr(S)^2 / tr(S^2), at
+    most D.
     """
 
     root: FloatArray
@@ -64,18 +57,7 @@ class FeatureGram:
 
     @classmethod
     def of(cls, X: FloatArray) -> "FeatureGram":
-        """From centred features.
-
-        Parameters
-        ----------
-        X : (N, D)
-            Its columns have mean zero.
-
-        Raises
-        ------
-        ValueError
-            If there are fewer than two samples or all are equal.
-        """
+        """From centred features (N, D) of at least two samples that are not all equal."""
         n_samples, n_features = X.shape
         if n_samples < 2:
             raise ValueError(f"the density needs at least two samples, got {n_samples}")
@@ -99,15 +81,7 @@ class FeatureGram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """A negative log density and its gradients.
-
-    value
-        In nats, all constants included.
-    latent
-        Gradient with respect to the latent coordinates, (N, R).
-    log_kernel
-        Gradient with respect to the logs of the kernel parameters.
-    """
+    """A negative log density, and its gradients in latent coordinates and log parameters."""
 
     value: float
     latent: FloatArray

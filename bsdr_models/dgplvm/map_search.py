@@ -35,24 +35,12 @@ NO_SCATTER = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Training data and hyper-parameters.
+    """Training data, scaled and centred (N, D), classes (N,), -1 without a label, and settings.
 
-    X
-        (N, D), scaled and centred.
-    y_index
-        Class of each sample, -1 without a label, (N,).
-    n_labels, n_components
-        K, R.
-    weight
-        kappa: weight of the criterion per labelled sample and effective feature; may be infinite.
-    criterion
-        Name of the criterion.
-    tempered
-        Whether the likelihood is tempered by the share of effective features.
-    n_centres
-        Centres of the mapping; None for all up to ``EXACT_SAMPLES``, 0 for no mapping.
-    dynamics
-        Transitions between samples; None without sequences.
+    ``weight`` is kappa, per labelled sample and effective feature, and may be infinite;
+    ``tempered`` is whether the likelihood is tempered by the share of effective features. The
+    mapping has ``n_centres``, None for all up to ``EXACT_SAMPLES``, 0 for no mapping; ``dynamics``
+    are for sequences.
     """
 
     X: FloatArray
@@ -73,32 +61,17 @@ class Task:
 
     @property
     def dense(self) -> bool:
-        """Whether all samples are centres."""
+        """Whether all samples are centres of the mapping."""
         return self.n_centres is None and len(self.X) <= EXACT_SAMPLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapFit:
-    """Latent coordinates and parameters at the mode.
+    """Latent coordinates (N, R), whitened over labelled samples, and parameters at the mode.
 
-    latent
-        (N, R), whitened over labelled samples.
-    log_kernel
-        Logarithms of signal variance, length-scale and noise variance.
-    log_dynamics
-        Logarithms of the parameters of the dynamics; empty without sequences.
-    gram
-        Gram matrix of the features.
-    tuples
-        Sets of samples that are left out together, (N_labelled, T, L).
-    mapping_prior, settings
-        The prior of the mapping, None without a mapping; and its settings.
-    terms
-        Terms of the objective.
-    criterion
-        J.
-    search
-        Result of the optimiser.
+    ``log_kernel`` are logarithms of signal variance, length-scale and noise variance,
+    ``log_dynamics`` those of the dynamics, empty without sequences; ``tuples`` (N_labelled, T, L)
+    are left out together, and ``mapping_prior`` is None without a mapping.
     """
 
     latent: FloatArray
@@ -183,10 +156,7 @@ def shrink_towards_loo(prior: MappingPrior, latent: FloatArray) -> FloatArray:
 
 
 def _mapping_and_initial(
-    task: Task,
-    mapping: Mapping,
-    tuples: IntArray,
-    rng: np.random.Generator,
+    task: Task, mapping: Mapping, tuples: IntArray, rng: np.random.Generator
 ) -> tuple[MappingPrior | None, MappingSettings, FloatArray]:
     """Prior of the mapping or None, its settings, and initial latent coordinates."""
     X, y, known = task.X, task.y_index, task.known

@@ -32,13 +32,7 @@ SETTING_SAMPLES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingSettings:
-    """Hyper-parameters of the mapping.
-
-    width
-        g: squared distances are divided by 2 med / g.
-    noise
-        lambda, relative to the variance of the smooth part.
-    """
+    """Width g of the mapping, and its noise lambda, relative to the variance of the smooth part."""
 
     width: float
     noise: float
@@ -80,15 +74,8 @@ def choose_settings(
 ) -> MappingSettings:
     """Settings with the smallest penalised leave-one-out error of the class indicators.
 
-    Parameters
-    ----------
-    X : (N, D)
-    y_index : (N,)
-        No unlabelled samples.
-    tuples : (N, T, L), optional
-        From :func:`~bsdr_models.dgplvm.leave_one_out.leave_out_tuples`.
-    widths, noises : sequence of float
-        Candidates; a single pair is returned without any computation.
+    Samples are (N, D), all with a class (N,), and tuples from `leave_one_out.leave_out_tuples`. A
+    single pair of candidates is returned without any computation.
     """
     candidates = [MappingSettings(width=g, noise=noise) for g in widths for noise in noises]
     if len(candidates) == 1:
@@ -132,26 +119,11 @@ def initial_coordinates(
     n_components: int,
     tuples: IntArray | None = None,
 ) -> FloatArray:
-    """Whitened initial latent coordinates of labelled samples.
+    """Whitened initial latent coordinates of labelled samples, (N, R).
 
     Of more whitened indicators than components, the combinations with the best leave-one-out
     prediction are taken. Missing components are leading principal components of the features,
     uncorrelated with the indicators.
-
-    Parameters
-    ----------
-    X : (N, D)
-    y_index : (N,)
-        No unlabelled samples.
-
-    Returns
-    -------
-    (N, R)
-
-    Raises
-    ------
-    ValueError
-        If there are too few samples or features for that many components.
     """
     indicators = whitened_indicators(y_index, n_labels)
     n_indicators = indicators.shape[1]
@@ -167,11 +139,7 @@ def initial_coordinates(
 
 
 def extend(prior: MappingPrior, latent: FloatArray, X: FloatArray) -> FloatArray:
-    r"""Mean latent coordinates (M, R) of new samples, given those of the training samples.
-
-    .. math::
-        m(y) = c^\top X + k_b(y)^\top M (X - 1 c^\top X)
-    """
+    """Mean latent coordinates (M, R) of new samples, given those of the training samples."""
     mean = prior.mean_weights @ latent
     return mean + prior.features(X) @ prior.weights(latent - mean)
 

@@ -41,28 +41,10 @@ _STEPS, _TOL = 100, 1e-11
 
 
 def smallest_divergence(X: FloatArray, counts: IntArray) -> tuple[float, FloatArray]:
-    r"""J and its gradient.
+    """J and its gradient at centred coordinates (N_l, R), sorted by class, with class sizes (C,).
 
     J is a minimum over s, so that its gradient is that at a fixed s: with :math:`d_{ij} =
     |x_i - x_j|^2 / m`, :math:`dJ / dd_{ij} = s (p_0 - p_s)(j | i) / n`.
-
-    Parameters
-    ----------
-    X : (N_l, R)
-        Centred latent coordinates of the labelled samples, sorted by class.
-    counts : (C,)
-        Samples of each class.
-
-    Returns
-    -------
-    value : float
-        J, not negative.
-    gradient : (N_l, R)
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If all latent coordinates are equal.
     """
     peak = float(np.abs(X).max())
     if not (np.isfinite(peak) and peak > 0.0):

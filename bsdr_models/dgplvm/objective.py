@@ -41,16 +41,10 @@ type Penalty = Callable[[FloatArray], tuple[float, FloatArray]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whitened:
-    """Whitened latent coordinates, with what their derivatives need.
+    """Whitened latent coordinates X (N, R), with what their derivatives need.
 
-    latent
-        X, (N, R).
-    centred
-        Raw coordinates less the mean of the labelled samples, (N, R).
-    known
-        Indices of labelled samples, (n,).
-    axes, sizes
-        Right singular vectors (R, R) and singular values (R,) of their rows of ``centred``.
+    ``centred`` (N, R) are raw coordinates less the mean of the labelled samples, whose rows have
+    right singular vectors ``axes`` (R, R) and singular values ``sizes``.
     """
 
     latent: FloatArray
@@ -89,15 +83,7 @@ def whiten(raw: FloatArray, known: IntArray) -> Whitened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Terms of the objective, in nats, and its gradients.
-
-    values
-        ``likelihood``, ``criterion``, ``map`` and ``priors``, and ``dynamics`` for sequences.
-    criterion
-        J itself, without its weight.
-    latent, log_parameters
-        Gradients.
-    """
+    """Terms of the objective by name, in nats, J without its weight, and the gradients."""
 
     values: dict[str, float]
     criterion: float
@@ -115,24 +101,9 @@ class Objective:
     """F of a vector of raw coordinates and log parameters.
 
     The log parameters are those of the kernel of the features, (3,), followed by those of the
-    dynamics, (4,), for sequences.
-
-    gram, modelled
-        Gram matrix of the features of the samples whose density enters F, and their indices; None
-        for all samples.
-    mapping_prior
-        Prior of the latent coordinates given the features; None for free ones, whose raw
-        coordinates are those before whitening.
-    criterion
-        From latent coordinates to J and its gradient.
-    weight
-        w.
-    known
-        Indices of labelled samples.
-    temper
-        tau, divided by the share of the modelled samples.
-    dynamics, dynamics_priors
-        Transitions between samples and priors of their kernel; None without sequences.
+    dynamics, (4,), for sequences. ``gram`` is of the ``modelled`` samples, whose density enters F
+    (None for all), and ``temper`` is tau, divided by their share; ``weight`` is w. Without a prior
+    of the mapping, raw coordinates are those before whitening.
     """
 
     gram: FeatureGram

@@ -23,34 +23,13 @@ def starts(
     names: Sequence[str],
     rng: np.random.Generator,
 ) -> list[FloatArray]:
-    """Initial latent coordinates for each name, with columns of mean 0 and variance 1.
+    """Initial latent coordinates (N, R) for each name, with columns of mean 0 and variance 1.
 
-    Parameters
-    ----------
-    X : (N, D)
-        Features, centred or not.
-    y_index : (N,)
-        Class of each sample; -1 without a label. These are projected on the directions of the
-        others.
-    n_labels : int
-        K.
-    n_components : int
-        R. Discriminant directions, at most the classes present less one, are followed by
-        principal axes of the residuals.
-    names : sequence of str
-        'pca', 'lda' (shrinkage 0.001), 'shrinkage_lda' (shrinkage 0.1) or 'random' (standard
-        normal), in any order, with repetitions.
-    rng : numpy.random.Generator
-        For 'random', and for columns beyond the rank of X.
-
-    Returns
-    -------
-    list of (N, R)
-
-    Raises
-    ------
-    ValueError
-        If a name is unknown.
+    From features (N, D) and classes (N,), -1 without a label; such samples are projected on the
+    directions of the others. Names are 'pca', 'lda' (shrinkage 0.001), 'shrinkage_lda' (shrinkage
+    0.1) and 'random' (standard normal). Discriminant directions, at most the classes present less
+    one, are followed by principal axes of the residuals, and by random columns beyond the rank of
+    X.
     """
     unknown = set(names) - set(NAMES)
     if unknown:

@@ -48,10 +48,7 @@ def summary_parts(model: Any) -> summary.SummaryParts:
     sections["fit"] = [
         ("engine", "posterior mode, by L-BFGS"),
         summary.bound_line(
-            "log density",
-            result.trace,
-            converged=result.converged,
-            interrupted=result.interrupted,
+            "log density", result.trace, converged=result.converged, interrupted=result.interrupted
         ),
         *summary.restart_line(result.restarts, best=result.trace[-1], name="starts"),
     ]

@@ -47,10 +47,7 @@ def fit_tree(
             "out_of_range": own,
             "tail_probability": tail_probability(-own, -own),
         }
-    groups: dict[str, dict[str, Any]] = {
-        "posterior": _posterior(result),
-        "fit": fit,
-    }
+    groups: dict[str, dict[str, Any]] = {"posterior": _posterior(result), "fit": fit}
     if result.sampled is not None:
         fit |= dict(result.sampled.fit)
         groups["sample_stats"] = dict(result.sampled.sample_stats)

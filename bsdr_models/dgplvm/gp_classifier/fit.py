@@ -54,27 +54,10 @@ class GPClassifier:
     """Latent functions of P one-against-rest problems, and class probabilities from them.
 
     P is the number of classes with samples, or 1 for two of them (positive for the second), or 0
-    for one.
-
-    functions
-        Of all problems.
-    kernel_parameters
-        t, (3,); empty for a fixed kernel.
-    present
-        Classes with samples, ascending.
-    n_labels
-        K.
-    n_samples
-        Labelled training samples.
-    temperature
-        Divisor of the log odds, fitted to leave-one-out log odds.
-    left_out
-        Leave-one-out log probabilities of the training samples, (N, K). Where labels have moved the
-        latent coordinates, those at the ones before.
-    log_evidence
-        Sum over functions, in nats.
-    converged
-        Whether every approximation and the optimisation of the kernel have converged.
+    for one; ``present`` are these classes, ascending, of ``n_labels``. ``kernel_parameters`` is t
+    (3,), empty for a fixed kernel, ``temperature`` the divisor of the log odds, fitted to
+    leave-one-out log odds, and ``left_out`` (N, K) the leave-one-out log probabilities of the
+    training samples, where labels have moved the latent coordinates those at the ones before.
     """
 
     functions: Functions
@@ -89,7 +72,7 @@ class GPClassifier:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the latent functions."""
+        """Memory of the latent functions, in bytes."""
         return self.functions.nbytes
 
     def log_probabilities(
@@ -135,37 +118,14 @@ def fit_gp_classifier(
     relative_variance: FloatArray | None = None,
     conservative_latent: FloatArray | None = None,
 ) -> GPClassifier:
-    """Fit latent functions to the labels at latent coordinates.
+    """Fit latent functions to the classes (N,) at latent coordinates (N, R), -1 without a label.
 
-    Parameters
-    ----------
-    latent : (N, R)
-        Leave-one-out latent coordinates, which are distributed as those of new samples.
-    y_index : (N,)
-        Class of each sample, -1 without a label; these are ignored.
-    n_labels : int
-        K.
-    priors : Priors
-        Its ``classifier`` part.
-    kernel_parameters : (3,), optional
-        t. By default optimised, on a subset of more than ``SEARCH_SAMPLES`` samples.
-    kernel : Kernel, optional
-        A fixed kernel.
-    approximate : callable
-        Posterior of the weights of one problem.
-    n_inducing : int, optional
-        Number of inducing points. By default the numerical rank of the kernel matrix for up to
-        ``EXACT_SAMPLES`` samples, and ``INDUCING_SAMPLES`` for more.
-    relative_variance : (N,), optional
-        Variance of the latent coordinates of each sample, relative to its mean.
-    conservative_latent : (N, R), optional
-        Latent coordinates with less separated classes, to limit the confidence: the temperature
-        fitted to them is a lower bound.
-
-    Raises
-    ------
-    ValueError
-        If no sample has a label.
+    Latent coordinates are leave-one-out ones, distributed as those of new samples; their variance
+    (N,) may be given relative to its mean. The kernel parameters t are optimised, on a subset of
+    many samples, unless they or a kernel are given. ``n_inducing`` is by default the numerical rank
+    of the kernel matrix, and ``INDUCING_SAMPLES`` for more than ``EXACT_SAMPLES`` samples. The
+    temperature fitted to ``conservative_latent`` (N, R), whose classes are less separated, is a
+    lower bound, to limit the confidence.
     """
     known = np.flatnonzero(y_index >= 0)
     if len(known) == 0:
@@ -202,7 +162,7 @@ def fit_gp_classifier(
 
 
 def one_against_rest(y: IntArray, n_labels: int) -> FloatArray:
-    """Signs of every problem, (P, N)."""
+    """Signs of every problem, +1 or -1, (P, N)."""
     signs = np.where(np.equal.outer(np.arange(n_labels), y), 1.0, -1.0)
     return signs[1:] if n_labels <= 2 else signs
 

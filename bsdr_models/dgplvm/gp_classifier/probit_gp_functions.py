@@ -37,18 +37,10 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Functions:
-    """P latent functions by features of inducing samples.
+    """P latent functions by features of M inducing samples (M, R).
 
-    kernel
-    inducing
-        Inducing samples, (M, R).
-    factor
-        Lower triangular factor of their covariance, (M, M). Features are its inverse times the
-        covariances with them.
-    weights
-        Means of the weights of the features, (P, M).
-    roots
-        (P, M, M): the covariance of the weights is root' root.
+    Features are the inverse of ``factor`` (M, M), lower triangular, times the covariances with
+    them; ``weights`` (P, M) are their mean weights, whose covariances are root' root, (P, M, M).
     """
 
     kernel: Kernel
@@ -59,7 +51,7 @@ class Functions:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the roots."""
+        """Memory of the roots, in bytes."""
         return self.roots.nbytes
 
     def features(self, latent: FloatArray) -> FloatArray:
@@ -82,16 +74,7 @@ class Functions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """Functions, and leave-one-out predictions of the training samples.
-
-    functions
-    left_out
-        Leave-one-out probits, (N, P): the probability of the sign +1 is their normal distribution
-        function.
-    log_evidence
-        Of each function, in nats, (P,).
-    converged
-    """
+    """Functions, leave-one-out probits (N, P), and log evidence of each function, in nats, (P,)."""
 
     functions: Functions
     left_out: FloatArray
@@ -106,19 +89,9 @@ def fit_functions(
     approximate: Approximate = ep_by_features,
     n_inducing: int | None = None,
 ) -> Fitted:
-    """Fit latent functions.
+    """Fit latent functions to signs (P, N) at latent coordinates (N, R).
 
-    Parameters
-    ----------
-    kernel : Kernel
-    latent : (N, R)
-    signs : (P, N)
-        +1 or -1.
-    approximate : callable
-        Posterior of the weights of one function.
-    n_inducing : int, optional
-        Maximum number of inducing samples. By default as many as the numerical rank of the kernel
-        matrix, which is computed.
+    The number of inducing samples is by default the numerical rank of the kernel matrix.
     """
     n, own = len(latent), kernel.own_variance
     diagonal = kernel.diagonal(latent) - own

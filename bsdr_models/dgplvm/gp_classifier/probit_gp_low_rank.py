@@ -1,17 +1,14 @@
-r"""Binary Gaussian process classification with a probit link, by Laplace's method or EP [1]_.
+r"""Binary Gaussian process classification with a probit link, by expectation propagation [1]_.
 
 A kernel matrix :math:`K = F F^\top` has M features, at most as many as samples: latent values are
 :math:`f = F w` with w ~ N(0, I), and a sign :math:`z_i = \pm 1` has probability
-:math:`\Phi(z_i f_i)`. Both methods replace every factor by a normal *site* of precision S and
-location nu,
+:math:`\Phi(z_i f_i)`. Every factor is replaced by a normal *site* of precision S and location nu,
 
 .. math::
     q(w) \propto N(w; 0, I) \prod_i \exp(\nu_i f_i - S_i f_i^2 / 2)
         = N(A^{-1} F^\top \nu, A^{-1}), \qquad A = I + F^\top S F.
 
-Laplace's method updates all sites at once by Newton steps, expectation propagation (EP) updates
-them sequentially. A smooth kernel of few coordinates has a low numerical rank M, and every step
-costs N M^2.
+A smooth kernel of few coordinates has a low numerical rank M, and every step costs N M^2.
 
 References
 ----------
@@ -41,13 +38,7 @@ RANK_TOL = 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sites:
-    """Normal factors that approximate those of the signs, by natural parameters.
-
-    precision
-        S, (N,), non-negative.
-    location
-        nu = precision times mean, (N,).
-    """
+    """Normal factors that approximate those of the signs: precisions and locations, (N,) each."""
 
     precision: FloatArray
     location: FloatArray
@@ -57,21 +48,10 @@ class Sites:
 class FeaturePosterior:
     """Normal posterior of M weights, and of the latent values of N samples.
 
-    weights
-        Mean of w, (M,).
-    root
-        Inverse of the lower Cholesky factor of A, (M, M): the covariance of w is root' root.
-    mean, variance
-        Of the latent values, (N,).
-    log_evidence
-        In nats.
-    sites
-    drift
-        (N,): gradient of the log evidence through the mode, in the prior values. Zero for EP, whose
-        evidence is stationary in the sites.
-    converged
-    n_iterations
-        Newton steps, or sweeps.
+    ``root`` (M, M) is the inverse of the lower Cholesky factor of A, so that the covariance of the
+    weights is root' root; ``mean`` and ``variance`` (N,) are of the latent values. ``drift`` (N,)
+    is the gradient of the log evidence through the mode, in the prior values, and zero for EP,
+    whose evidence is stationary in the sites.
     """
 
     weights: FloatArray
@@ -123,27 +103,11 @@ def pivoted_cholesky(
     rng: np.random.Generator,
     tol: float = 1e-10,
 ) -> tuple[FloatArray, IntArray]:
-    """Features of a low-rank approximation of a kernel matrix.
+    """Features (N, M) of a low-rank kernel matrix, M at most ``max_rank``, and pivots (M,).
 
-    Each pivot is drawn with probability proportional to the remaining diagonal [1]_; taking the
-    largest would choose outliers.
-
-    Parameters
-    ----------
-    column : callable
-        Column i of the kernel matrix, (N,).
-    diagonal : (N,)
-    max_rank : int
-    rng : numpy.random.Generator
-    tol : float
-        A sample with at most this fraction of the largest diagonal left is not chosen.
-
-    Returns
-    -------
-    features : (N, M)
-        M at most ``max_rank``.
-    pivots : (M,)
-        Indices of samples, whose features are a lower triangular matrix.
+    Features of the pivots are a lower triangular matrix. Each pivot is drawn with probability
+    proportional to the remaining diagonal [1]_, for the largest would choose outliers, and not if
+    at most ``tol`` of the largest diagonal is left.
 
     References
     ----------
@@ -185,21 +149,11 @@ def ep_by_features(
     tol: float = 1e-6,
     max_sweeps: int = 200,
 ) -> FeaturePosterior:
-    """Normal posterior with moment-matched sites.
+    """Normal posterior with moment-matched sites, of features (N, M) and signs (N,).
 
-    Sites are updated sequentially, each with a rank-one update of the covariance of the weights.
-
-    Parameters
-    ----------
-    features : (N, M)
-    sign : (N,)
-        +1 or -1.
-    start : Sites, optional
-        Those of a similar kernel matrix.
-    tol : float
-        Largest change of a marginal in the last sweep: of its mean in standard deviations, and
-        relative change of its variance.
-    max_sweeps : int
+    Sites are updated sequentially, from those of a similar kernel matrix if given, until no
+    marginal changes by more than ``tol``: its mean in standard deviations, its variance in
+    relation.
     """
     n = len(sign)
     S = np.zeros(n) if start is None else start.precision.copy()

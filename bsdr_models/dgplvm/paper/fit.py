@@ -39,16 +39,10 @@ _BIAS = 2
 class Collapse:
     r"""Diagnostics of a degenerate mode.
 
-    signal_share
-        Prior variance of a feature explained by the latent coordinates,
-        :math:`\theta_1 (1 - \overline{\exp(-\theta_2 |x_i - x_j|^2 / 2)})`, relative to that
-        and the noise. It is 0 for a vanishing signal and for coinciding latent coordinates.
-    at_bounds
-        Names of parameters at their lower or upper bound.
-    centroid_distance
-        Root mean square distance between the centroids of two classes.
-    criterion
-        J.
+    ``signal_share`` is the prior variance of a feature explained by the latent coordinates,
+    :math:`\theta_1 (1 - \overline{\exp(-\theta_2 |x_i - x_j|^2 / 2)})`, relative to that and the
+    noise: 0 for a vanishing signal and for coinciding latent coordinates. Parameters ``at_bounds``
+    are at their lowest or highest value; the distance of centroids is a root mean square.
     """
 
     signal_share: float
@@ -80,20 +74,9 @@ class Collapse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperFit:
-    """The optimum of the paper's objective.
+    """The optimum of the paper's objective: X (N, R) and theta (4,), in the units of the features.
 
-    latent
-        X, (N, R).
-    theta
-        Output variance, inverse squared width, bias, inverse noise variance: (4,), in the units
-        of the features.
-    kernel_mapping, weights
-        The mapping and its a, (M, R); None for free latent coordinates.
-    objective
-    search
-        Result of the optimiser; ``x`` is a vector of the objective.
-    collapse
-        Diagnostics of the optimum.
+    ``weights`` (M, R) are a of the mapping; None for free latent coordinates, as the mapping.
     """
 
     latent: FloatArray

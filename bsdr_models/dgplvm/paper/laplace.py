@@ -24,18 +24,10 @@ def laplace_by_features(
     tol: float = 1e-7,
     max_iter: int = 100,
 ) -> FeaturePosterior:
-    """Normal posterior at the mode, by Newton's method with a line search.
+    """Normal posterior at the mode, of features (N, M) and signs (N,).
 
-    Parameters
-    ----------
-    features : (N, M)
-    sign : (N,)
-        +1 or -1.
-    start : Sites, optional
-        Those of a similar kernel matrix.
-    tol : float
-        Largest move of a latent value, relative to the largest of them, that ends the search.
-    max_iter : int
+    By Newton's method with a line search, from the sites of a similar kernel matrix if given, until
+    no latent value moves by more than ``tol`` of the largest.
     """
     w = np.zeros(features.shape[1]) if start is None else weights_of(features, start)[0]
     f = features @ w

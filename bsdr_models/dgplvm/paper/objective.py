@@ -53,14 +53,10 @@ _INITIAL = np.array([0.5, 1.0, 1e-2, 2.0])
 
 @dataclass(frozen=True)
 class KernelMapping:
-    """Latent coordinates as sums of kernels at centres, Eqs. (17) and (18).
+    """Latent coordinates as sums of kernels at centres (M, D), Eqs. (17) and (18).
 
-    X
-        Features of the training samples, (N, D).
-    centres
-        (M, D); identical to X for the mapping of the paper.
-    width
-        gamma, in units of 1 / feature**2.
+    Centres are X (N, D) itself for the mapping of the paper; ``width`` is gamma, in units of 1 /
+    feature**2.
     """
 
     X: FloatArray
@@ -74,7 +70,7 @@ class KernelMapping:
 
     @cached_property
     def basis(self) -> FloatArray:
-        """Phi, (N, M)."""
+        """The matrix Phi of coordinates u, (N, M)."""
         if self.centres is self.X:
             return self.factor
         solved = solve_triangular(self.factor, self._kernel(self.X).T, lower=True)
@@ -121,22 +117,10 @@ def _log_units(gram: FeatureGram) -> FloatArray:
 class PaperObjective:
     """F of a vector of coordinates u, or of X, and logarithms of theta.
 
-    gram
-        Gram matrix of the features.
-    criterion
-        From latent coordinates to J and its gradient.
-    weight
-        1 / sigma_d**2.
-    n_components
-        R.
-    kernel_mapping
-        None for free latent coordinates.
-    spherical
-        tau; 1 for Eq. (7), 0 for Eq. (13).
-    dynamics, dynamics_priors
-        Add Eq. (20) and the priors of its kernel.
-    hold_width
-        Whether theta_2 is fixed at 1, so that the scale is that of the latent coordinates.
+    ``weight`` is 1 / sigma_d**2, ``spherical`` tau, 1 for Eq. (7), 0 for Eq. (13); latent
+    coordinates are free without a kernel mapping. ``dynamics`` add Eq. (20) and the priors of its
+    kernel, and with ``hold_width`` theta_2 is fixed at 1, so that the scale is that of the latent
+    coordinates.
     """
 
     gram: FeatureGram
@@ -159,7 +143,7 @@ class PaperObjective:
         return sum(values.values()), np.concatenate([by_u.ravel(), by_theta, by_dynamics])
 
     def terms(self, x: FloatArray) -> dict[str, float]:
-        """Terms of F."""
+        """Terms of F by name."""
         return self._evaluate(*self.unpack(x))[0]
 
     def _evaluate(
@@ -192,10 +176,7 @@ class PaperObjective:
         return self._coordinates(self.unpack(x)[0])
 
     def pack(
-        self,
-        latent: FloatArray,
-        log_theta: FloatArray,
-        log_dynamics: FloatArray | None = None,
+        self, latent: FloatArray, log_theta: FloatArray, log_dynamics: FloatArray | None = None
     ) -> FloatArray:
         """Optimisation vector of latent coordinates, or of their least-squares fit by the mapping.
 
