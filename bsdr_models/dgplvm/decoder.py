@@ -1,7 +1,7 @@
 r"""Decoder: the Gaussian process from latent coordinates to features of a fitted model.
 
 Given N training samples Y at X, the D features at new latent coordinates x are normal with equal
-variances. With k the kernel between x and the training samples,
+variances. With k the kernel between x and the training samples, without noise,
 
 .. math::
     \mu(x) = Y^\top v, \quad v = u + A k, \qquad
@@ -10,17 +10,14 @@ variances. With k the kernel between x and the training samples,
 the paper's eqs. (15) and (16) for :math:`u = 0, A = K^{-1}` and :math:`c = k(x, x)`, noise
 included. A constant of each feature with a flat prior, integrated out, has
 :math:`A = K^{-1} - K^{-1} 1 1^\top K^{-1} / s`, :math:`u = K^{-1} 1 / s` and
-:math:`c = k(x, x) + 1 / s` with :math:`s = 1^\top K^{-1} 1`. Noise is independent for each sample:
-k has none, even if x coincides with a training sample.
-
-The negative log joint density of y and x is eq. (14), with a factor t on its first part,
+:math:`c = k(x, x) + 1 / s` with :math:`s = 1^\top K^{-1} 1`. The negative log joint density of y
+and x is eq. (14), with a factor t on its first part,
 
 .. math::
     f(x) = t \Big[ \tfrac{|y - \mu(x)|^2}{2 \sigma^2(x)} + \tfrac{D}{2} \log 2\pi\sigma^2(x) \Big]
         + \tfrac12 |x|^2 + \tfrac{R}{2} \log 2\pi.
 
-Only the part of y in the row space of Y depends on x. It has at most N coordinates, so the cost
-does not grow with the number of features.
+Only the part of y in the row space of Y depends on x, so the cost does not grow with D.
 """
 
 from dataclasses import dataclass, field
@@ -105,10 +102,6 @@ class Decoder:
         are centred by the caller, as in the paper.
         """
         X, Y = np.asarray(latent, dtype=np.float64), np.asarray(features, dtype=np.float64)
-        if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y):
-            raise ValueError(f"latent {X.shape} and features {Y.shape} must have the same rows")
-        if not (min(signal_variance, lengthscale, noise_variance) > 0.0 and bias >= 0.0):
-            raise ValueError("variances and the length-scale must be positive, the bias at least 0")
         centre = Y.mean(axis=0) if integrate_mean else np.zeros(Y.shape[1])
         Y = Y - centre
         K = _rbf(X, X, signal_variance, lengthscale)[0] + bias

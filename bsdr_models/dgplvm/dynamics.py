@@ -1,31 +1,25 @@
-r"""Dynamical prior of the latent coordinates of sequences.
+r"""Dynamical prior of the latent coordinates of sequences, Eqs. (19) and (20) of [1]_.
 
-Eqs. (19) and (20) of [1]_, after [2]_. Every component of the next latent coordinates is a Gaussian
-process of the present ones, with zero mean and a common kernel,
-
-.. math::
-    k(x_i, x_j) = s \exp(-|x_i - x_j|^2 / 2 l^2) + m\, x_i^\top x_j + q\, \delta_{ij} .
-
-With T transitions from the rows of :math:`X_{in}` to those of :math:`X_{out}`
+Every component of the next latent coordinates is a Gaussian process of the present ones, with zero
+mean and a common kernel, for T transitions from the rows of :math:`X_{in}` to those of
+:math:`X_{out}`:
 
 .. math::
+    k(x_i, x_j) = s \exp(-|x_i - x_j|^2 / 2 l^2) + m\, x_i^\top x_j + q\, \delta_{ij}, \qquad
     L_d = \tfrac{R}{2} \ln|K_X| + \tfrac12 tr(K_X^{-1} X_{out} X_{out}^\top)
         + \tfrac{T R}{2} \ln 2\pi .
 
-The noise of transitions is independent (:math:`\delta_{ij}` is by index). All sequences share the
-function; this prior does not depend on the first sample of each, which has no predecessor. Given
-those, exp(-L_d) is a proper density of the others although they are also in :math:`K_X`: it is the
-product over time of the predictive densities given earlier transitions.
+All sequences share the function. Given their first samples, exp(-L_d) is a proper density of the
+others: the product over time of predictive densities given earlier transitions.
 
 References
 ----------
 .. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
        classification. ICML.
-.. [2] J. Wang, D. Fleet, A. Hertzmann (2005). Gaussian process dynamical models. NIPS.
 """
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -51,12 +45,6 @@ class DynamicsPriors:
     lengthscale: LogNormal = field(default=LogNormal(1.0, 0.5))
     linear_variance: LogNormal = field(default=LogNormal(1.0, 1.0))
     noise_variance: LogNormal = field(default=LogNormal(0.1, 1.0))
-
-    def __post_init__(self) -> None:
-        for name in (part.name for part in fields(self)):
-            value = getattr(self, name)
-            if not isinstance(value, LogNormal):
-                raise ValueError(f"{name} must be a LogNormal, got {value!r}")
 
     @property
     def kernel(self) -> tuple[LogNormal, LogNormal, LogNormal, LogNormal]:

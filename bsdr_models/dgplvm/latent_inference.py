@@ -74,8 +74,6 @@ def infer_latent_left_out(
     results are comparable to those of new samples: see :func:`tail_probability`.
     """
     targets = replace(decoder.targets(features), left_out=np.arange(len(decoder.latent)))
-    if len(targets.projected) != len(decoder.latent):
-        raise ValueError(f"features must have {len(decoder.latent)} rows, got {len(features)}")
     return _optimise(decoder, targets, None, n_starts, temper)
 
 

@@ -1,25 +1,15 @@
 r"""Density of the features given latent coordinates, every feature a Gaussian process.
 
-The features are independent given the latent coordinates, so that with the kernel matrix K of the
-samples the density depends on the features by D and S = X X' only. There are two forms.
-
-:func:`evaluate` has the kernel
+With the kernel matrix K of the samples the density depends on the features by D and S = X X' only.
+:func:`evaluate` integrates out the mean of each feature under a flat prior,
 
 .. math::
-    K = v a \exp(-|x_i - x_j|^2 / 2 l^2) + v b I,
+    \tfrac{D}{2} [\ln|K| + \ln(1' K^{-1} 1) - \ln N + (N - 1) \ln 2\pi] + \tfrac12 tr(P S), \qquad
+    P = K^{-1} - K^{-1} 1 1' K^{-1} / 1' K^{-1} 1,
 
-with v the variance of the features, and integrates out the mean of each feature under a flat prior.
-It is the density of any N - 1 orthonormal contrasts of the samples and depends on K through
-:math:`P = K^{-1} - K^{-1} 1 1' K^{-1} / 1' K^{-1} 1`:
-
-.. math::
-    \tfrac{D}{2} [\ln|K| + \ln(1' K^{-1} 1) - \ln N + (N - 1) \ln 2\pi] + \tfrac12 tr(P S).
-
-With a zero mean instead, any signal would be penalised: centred features are orthogonal to 1, but
-K has a large eigenvalue near it.
-
-:func:`evaluate_paper` has the paper's kernel (5) and density (8), with zero mean and the bias as a
-hyper-parameter.
+with :math:`K = v a \exp(-|x_i - x_j|^2 / 2 l^2) + v b I` and v the variance of the features. With
+a zero mean any signal would be penalised: centred features are orthogonal to 1, but K has a large
+eigenvalue near it. :func:`evaluate_paper` has the paper's kernel (5) and density (8).
 
 Both cost a Cholesky factor, its inverse, two triangular solves with a root of S and a symmetric
 product. Values are negative log densities in nats with all constants.

@@ -24,9 +24,10 @@ from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.dgplvm.starts import make_starts
 from bsdr_models.inference.optimise import MapResult, run_map
 
-# Maximum number of samples with a dense mapping; for more, the number of its centres, and of the
-# samples whose density enters the objective at cubic cost.
-EXACT_SAMPLES, N_CENTRES, N_MODELLED = 2000, 300, 1000
+# Maximum number of samples with a dense mapping; for more, the number of its centres.
+EXACT_SAMPLES, N_CENTRES = 2000, 300
+# Maximum number of samples whose density enters the objective at the mode, at cubic cost.
+N_MODELLED = 700
 # Signal-to-noise variance ratio below which the latent coordinates explain no feature.
 NO_SIGNAL = 0.05
 # Criterion below which every class has collapsed to a point.
@@ -119,7 +120,7 @@ def fit_map(
     known = task.known
     tuples = leave_out_tuples(task.y_index[known], task.X[known])
     prior, settings, latent = _mapping_and_initial(task, mapping, tuples, rng)
-    objective = make_objective(task, prior)
+    objective = make_objective(task, prior, N_MODELLED)
     if np.isinf(task.weight):
         return _closed_form(objective, latent, known[tuples], settings, optimization)
     initial = [shrink_towards_loo(prior, latent) if prior is not None else latent]
@@ -199,11 +200,11 @@ def evenly_spaced(n_samples: int, most: int) -> IntArray:
     return np.unique(np.linspace(0, n_samples - 1, min(n_samples, most)).astype(np.int64))
 
 
-def make_objective(task: Task, prior: MappingPrior | None) -> Objective:
-    """The objective F of a task."""
+def make_objective(task: Task, prior: MappingPrior | None, most: int | None = None) -> Objective:
+    """The objective F of a task; with a mapping, at most so many samples have a density in it."""
     n, known, modelled, X = len(task.X), task.known, None, task.X
-    if n > EXACT_SAMPLES and prior is not None:
-        modelled = evenly_spaced(n, N_MODELLED)
+    if most is not None and n > most and prior is not None:
+        modelled = evenly_spaced(n, most)
         X = X[modelled] - X[modelled].mean(axis=0)
     gram = FeatureGram.of(X)
     options = {}

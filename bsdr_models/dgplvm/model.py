@@ -30,14 +30,7 @@ this model. X has a prior given the features and a likelihood of the same featur
 to a power :math:`\tau = D_\mathrm{eff} / D \le 1` because correlated features are not independent.
 So these three factors are potentials, which predictive draws ignore.
 
-*The posterior is proper.* U, a, :math:`\ell` and b have proper priors. J and the trace are not
-negative, so the last two factors are at most 1. All eigenvalues of K are at least v b, so the
-likelihood is at most a constant times a power of 1 / b, whose expectation under a log-normal prior
-is finite. For every invertible G the X of U G is that of U up to a rotation: only N(U; 0, I)
-identifies U.
-
-*The paper's objective*, Eq. (13), has no posterior: J is invariant to translation, rotation and
-scale of X, so that exp(-J) has an infinite integral, as has 1 / theta. It is minimised with bounds.
+The posterior is proper; the derivation on the site says why, and why that of the paper is not.
 
 References
 ----------

@@ -31,9 +31,6 @@ def starts(
     one, are followed by principal axes of the residuals, and by random columns beyond the rank of
     X.
     """
-    unknown = set(names) - set(NAMES)
-    if unknown:
-        raise ValueError(f"starts must be among {NAMES}, got {sorted(unknown)}")
     X = X - X.mean(axis=0)
     return [_start(name, X, y_index, n_labels, n_components, rng) for name in names]
 

@@ -513,7 +513,7 @@ def test_an_interrupt_before_the_first_result_leaves_an_unfitted_model(iris, mon
 @pytest.mark.parametrize("n_samples", [44, 45])
 @pytest.mark.parametrize("name", ["default", "limit", "likelihood", "free"])
 def test_sample_sizes_around_the_exact_limit(iris, monkeypatch, name, n_samples):
-    """Above the limit the mapping has few centres, and few samples have a density."""
+    """Above the limit the mapping has few centres; few samples have a density."""
     monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 44)
     monkeypatch.setattr(fit_module, "N_CENTRES", 12)
     monkeypatch.setattr(fit_module, "N_MODELLED", 20)

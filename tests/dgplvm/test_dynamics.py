@@ -153,11 +153,6 @@ def test_priors_are_densities_of_the_logarithms():
     assert np.all(t < high)
 
 
-def test_invalid_priors_raise():
-    with pytest.raises(ValueError, match="lengthscale must be a LogNormal"):
-        DynamicsPriors(lengthscale=1.0)
-
-
 # ------------------------------------------------------------------------------------ prediction
 
 

@@ -122,8 +122,6 @@ def test_left_out_values_match_a_decoder_of_the_others(kernel):
         alone = infer_latent(others, Y[i : i + 1], temper=0.3)
         np.testing.assert_allclose(placed.value[i], alone.value[0], rtol=1e-8)
         np.testing.assert_allclose(placed.latent[i], alone.latent[0], atol=1e-6)
-    with pytest.raises(ValueError, match="features must have 15 rows, got 3"):
-        infer_latent_left_out(decoder, Y[:3])
 
 
 @KERNELS
@@ -320,22 +318,6 @@ def test_grid_margin_and_order():
     np.testing.assert_allclose(up, np.linspace(8.0, 16.0, 5))
     points = grid_points((across, up)).reshape(5, 5, 2)
     np.testing.assert_array_equal(points[3, 1], [across[3], up[1]])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"lengthscale": 0.0}, "must be positive"),
-        ({"noise_variance": -1.0}, "must be positive"),
-        ({"bias": -0.1}, "bias at least 0"),
-        ({"signal_variance": np.nan}, "must be positive"),
-    ],
-)
-def test_invalid_parameters_raise(change, message):
-    with pytest.raises(ValueError, match=message):
-        Decoder.of(np.zeros((3, 1)), np.zeros((3, 2)), **{**WHITENED, **change})
-    with pytest.raises(ValueError, match="same rows"):
-        Decoder.of(np.zeros((3, 1)), np.zeros((4, 2)), **WHITENED)
 
 
 @pytest.mark.parametrize("n_samples", [1, 2, 3])

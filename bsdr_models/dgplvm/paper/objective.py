@@ -4,13 +4,9 @@ r"""The objective of the paper, Eqs. (7), (13), (17)-(20), with bounds.
     F = L_r(X, \theta) + \sum_{i=1}^4 \ln \theta_i + \tfrac{1}{\sigma_d^2} J(X)
         \;\Big[ + \tfrac{\tau}{2} |X|^2 \Big] \;\Big[ + L_d(X) \Big]
 
-:math:`L_r` is :func:`~bsdr_models.dgplvm.likelihood.evaluate_paper`, with its constant; J is one
-of :mod:`~bsdr_models.dgplvm.criteria`; :math:`\tau` is the spherical prior of Eq. (7), which
-Eq. (13) leaves out.
-
-F has no minimum. :math:`p(\theta) = 1/\theta` is improper, and
-:math:`F(cX, \theta_2 / c^2) = F(X, \theta_2) - 2 \ln c` without :math:`\tau` and :math:`L_d`; F is
-also unbounded as the bias or the signal goes to 0. The result therefore depends on the bounds of
+:math:`\tau` is the spherical prior of Eq. (7), which Eq. (13) leaves out. F has no minimum:
+:math:`F(cX, \theta_2 / c^2) = F(X, \theta_2) - 2 \ln c` without :math:`\tau` and :math:`L_d`, and F
+is unbounded as the bias or the signal goes to 0. The result therefore depends on the bounds of
 theta, here, with v the variance of a feature,
 
 ====================== ========= ========
@@ -26,8 +22,7 @@ X is free or a function of the features, :math:`X = K_{bc}\, a` (17) with
 :math:`k_{bc} = \exp(-\tfrac{\gamma}{2} |y - y'|^2)` (18) at all samples or some of them. The
 variables of the optimiser are :math:`u = L^\top a`, L the Cholesky factor of the kernel between
 centres: then :math:`X = \Phi u` with :math:`\Phi = K_{bc} L^{-\top}`. With all samples as centres
-:math:`\Phi = L` is invertible: the mapping is no constraint, but it affects which optimum is found,
-and embeds new samples.
+the mapping is no constraint, but it affects which optimum is found, and embeds new samples.
 """
 
 from collections.abc import Callable
