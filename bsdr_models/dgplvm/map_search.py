@@ -16,7 +16,7 @@ from bsdr_models.dgplvm.mapping_selection import (
     choose_settings,
     extend,
     initial_coordinates,
-    mapping_factory,
+    make_mapping,
 )
 from bsdr_models.dgplvm.objective import N_KERNEL, Objective
 from bsdr_models.dgplvm.priors import Priors
@@ -176,13 +176,13 @@ def _mapping_and_initial(
         noises=mapping.noises,
     )
     make = partial(
-        mapping_factory, n_labels=task.n_labels, mean_variance=mean_variance, centres=centres
+        make_mapping, n_labels=task.n_labels, mean_variance=mean_variance, centres=centres
     )
-    whole = labelled = make(X, y)(settings)
+    whole = labelled = make(X, y, settings=settings)
     if len(known) < len(X):
         # The same kernel, although the median distance of the labelled samples differs.
         width = 2.0 * whole.decay * median_distance(X[known])
-        labelled = make(X[known], y[known])(MappingSettings(width=width, noise=settings.noise))
+        labelled = make(X[known], y[known], settings=settings._replace(width=width))
     initial = initial_coordinates(
         labelled, X[known], y[known], task.n_labels, task.n_components, tuples
     )

@@ -5,8 +5,8 @@ is a penalised kernel discriminant analysis. These are known before any fit, so 
 mapping and its noise lambda minimise their leave-one-out error.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,36 +30,28 @@ NOISE_PRIOR = LogNormal(0.03, 1.5)
 SETTING_SAMPLES = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MappingSettings:
+class MappingSettings(NamedTuple):
     """Width g of the mapping, and its noise lambda, relative to the variance of the smooth part."""
 
     width: float
     noise: float
 
 
-type MappingFactory = Callable[[MappingSettings], MappingPrior]
-
-
-def mapping_factory(
+def make_mapping(
     X: FloatArray,
     y_index: IntArray,
     n_labels: int,
+    settings: MappingSettings,
     *,
     mean_variance: float,
     centres: FloatArray | None = None,
-) -> MappingFactory:
-    """Prior of the mapping on training samples (N, D) as a function of its settings."""
-    weights = centroid_weights(y_index, n_labels)
-
-    def make(settings: MappingSettings) -> MappingPrior:
-        width, noise = settings.width, settings.noise
-        options = {"width": width, "noise": noise, "mean_variance": mean_variance}
-        if centres is None:
-            return DenseMapping.of(X, weights, **options)
-        return LowRankMapping.of(X, weights, centres, **options)
-
-    return make
+) -> MappingPrior:
+    """Prior of the mapping on training samples (N, D), with kernels at all or at centres (m, D)."""
+    weights, (width, noise) = centroid_weights(y_index, n_labels), settings
+    options = {"width": width, "noise": noise, "mean_variance": mean_variance}
+    if centres is None:
+        return DenseMapping.of(X, weights, **options)
+    return LowRankMapping.of(X, weights, centres, **options)
 
 
 def choose_settings(
@@ -85,10 +77,10 @@ def choose_settings(
         X, y_index, tuples = X[subset], y_index[subset], None
     targets = whitened_indicators(y_index, n_labels)
     sets = leave_out_tuples(y_index, X) if tuples is None else tuples
-    make = mapping_factory(X, y_index, n_labels, mean_variance=mean_variance)
 
     def loss(settings: MappingSettings) -> float:
-        fit = leave_one_out(make(settings), targets, y_index, sets)
+        prior = make_mapping(X, y_index, n_labels, settings, mean_variance=mean_variance)
+        fit = leave_one_out(prior, targets, y_index, sets)
         error = 0.5 * targets.size * np.log(np.mean((targets - fit.latent) ** 2))
         width, _ = WIDTH_PRIOR.negative_log_density(np.log(settings.width))
         noise, _ = NOISE_PRIOR.negative_log_density(np.log(settings.noise))

@@ -21,7 +21,7 @@ from bsdr_models.dgplvm.mapping_selection import (
     choose_settings,
     extend,
     initial_coordinates,
-    mapping_factory,
+    make_mapping,
     whitened_indicators,
 )
 from bsdr_models.dgplvm.priors import LogNormal
@@ -105,7 +105,7 @@ def test_classes_without_samples_have_no_indicator():
 
 def test_as_many_components_as_indicators():
     X, y = make_data()
-    prior = mapping_factory(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
+    prior = make_mapping(X, y, 3, MappingSettings(width=2.0, noise=0.03), mean_variance=OMEGA)
     np.testing.assert_array_equal(initial_coordinates(prior, X, y, 3, 2), whitened_indicators(y, 3))
 
 
@@ -114,7 +114,7 @@ def test_fewer_components_than_indicators_are_the_best_predicted_ones(n_componen
     """No other whitened combinations agree better with their leave-one-out values."""
     X, y = make_data(40, 6, 5, distance=1.0)
     settings = MappingSettings(width=2.0, noise=0.03)
-    prior = mapping_factory(X, y, 5, mean_variance=OMEGA)(settings)
+    prior = make_mapping(X, y, 5, settings, mean_variance=OMEGA)
     start = initial_coordinates(prior, X, y, 5, n_components)
     codes = whitened_indicators(y, 5)
     left_out = np.zeros_like(codes)
@@ -139,7 +139,7 @@ def test_fewer_components_than_indicators_are_the_best_predicted_ones(n_componen
 @pytest.mark.parametrize("n_components", [3, 5, 8])
 def test_more_components_than_indicators_are_principal_components(n_components):
     X, y = make_data()
-    prior = mapping_factory(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
+    prior = make_mapping(X, y, 3, MappingSettings(width=2.0, noise=0.03), mean_variance=OMEGA)
     start = initial_coordinates(prior, X, y, 3, n_components)
     n = len(X)
     np.testing.assert_array_equal(start[:, :2], whitened_indicators(y, 3))
@@ -154,12 +154,16 @@ def test_more_components_than_indicators_are_principal_components(n_components):
 
 def test_too_many_components_raise():
     X, y = make_data()
-    prior = mapping_factory(X, y, 3, mean_variance=OMEGA)(MappingSettings(width=2.0, noise=0.03))
+    prior = make_mapping(X, y, 3, MappingSettings(width=2.0, noise=0.03), mean_variance=OMEGA)
     with pytest.raises(ValueError, match=r"n_components=9 is too large: .* 2 directions .* 6 of"):
         initial_coordinates(prior, X, y, 3, 9)
     flat = np.repeat(X[:3], 10, axis=0)  # nothing varies within classes
-    prior = mapping_factory(flat, np.repeat([0, 1, 2], 10), 3, mean_variance=OMEGA)(
-        MappingSettings(width=2.0, noise=0.03)
+    prior = make_mapping(
+        flat,
+        np.repeat([0, 1, 2], 10),
+        3,
+        MappingSettings(width=2.0, noise=0.03),
+        mean_variance=OMEGA,
     )
     with pytest.raises(ValueError, match="0 of the features"):
         initial_coordinates(prior, flat, np.repeat([0, 1, 2], 10), 3, 3)
@@ -168,7 +172,7 @@ def test_too_many_components_raise():
 def test_new_samples_are_extended_by_conditioning():
     X, y = make_data(30)
     settings = MappingSettings(width=1.5, noise=0.04)
-    prior = mapping_factory(X[:22], y[:22], 3, mean_variance=OMEGA)(settings)
+    prior = make_mapping(X[:22], y[:22], 3, settings, mean_variance=OMEGA)
     latent = np.random.default_rng(3).standard_normal((22, 2))
     found = extend(prior, latent, X[22:])
     mean = centroid_weights(y[:22], 3) @ latent
@@ -182,7 +186,7 @@ def test_new_samples_are_extended_by_conditioning():
 def test_indicators_are_shrunk_halfway_to_leave_one_out_predictions():
     X, y = make_data()
     settings = MappingSettings(width=2.0, noise=0.03)
-    prior = mapping_factory(X, y, 3, mean_variance=OMEGA)(settings)
+    prior = make_mapping(X, y, 3, settings, mean_variance=OMEGA)
     codes = whitened_indicators(y, 3)
     left_out = [by_conditioning(X, y, settings, codes, [i], i) for i in range(len(X))]
     np.testing.assert_allclose(

@@ -18,7 +18,6 @@ from scipy.special import log_ndtr
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.gp_classifier.probit_gp_functions import (
-    Fitted,
     Functions,
     fit_functions,
     rescale,
@@ -82,8 +81,7 @@ class GPClassifier:
 
         ``relative_variance`` (M,) of the latent coordinates is relative to the training samples.
         """
-        mean, variance = self.functions.moments(latent)
-        log_odds = probit_log_odds(mean / np.sqrt(1.0 + variance))
+        log_odds = probit_log_odds(self.functions.probits(latent))
         return self.from_log_odds(damp_log_odds(log_odds, relative_variance))
 
     def from_log_odds(self, log_odds: FloatArray) -> FloatArray:
@@ -147,18 +145,27 @@ def fit_gp_classifier(
     fitted = fit_functions(kernel, labelled, signs, approximate, n_inducing)
     variance = None if relative_variance is None else relative_variance[known]
     log_odds = damp_log_odds(probit_log_odds(fitted.left_out), variance)
-    classifier = _calibrate(fitted, log_odds, y, present, n_labels, kernel_converged)
-    if isinstance(kernel, SmoothLinearKernel):
-        classifier = replace(classifier, kernel_parameters=kernel.log_values)
+    # Problems of several classes are fitted separately, and their normalised odds may be over- or
+    # underconfident. A single probit is calibrated.
+    divisor = temperature.fit_temperature(log_odds, y) if len(present) > 2 else 1.0
     if conservative_latent is not None and len(present) > 1:
-        mean, variance = classifier.functions.moments(conservative_latent[known])
-        lowest = temperature.fit_temperature(probit_log_odds(mean / np.sqrt(1.0 + variance)), y)
-        classifier = replace(classifier, temperature=max(lowest, classifier.temperature))
-    left_out = np.empty((len(latent), n_labels))
-    left_out[known] = classifier.from_log_odds(log_odds)
+        conservative = probit_log_odds(fitted.functions.probits(conservative_latent[known]))
+        divisor = max(divisor, temperature.fit_temperature(conservative, y))
+    classifier = GPClassifier(
+        functions=fitted.functions,
+        kernel_parameters=getattr(kernel, "log_values", np.empty(0)),
+        present=present,
+        n_labels=n_labels,
+        n_samples=len(y),
+        temperature=divisor,
+        left_out=np.empty((len(latent), n_labels)),
+        log_evidence=float(fitted.log_evidence.sum()),
+        converged=kernel_converged and fitted.converged,
+    )
     unlabelled = y_index < 0
-    left_out[unlabelled] = classifier.log_probabilities(latent[unlabelled])
-    return replace(classifier, left_out=left_out)
+    classifier.left_out[known] = classifier.from_log_odds(log_odds)
+    classifier.left_out[unlabelled] = classifier.log_probabilities(latent[unlabelled])
+    return classifier
 
 
 def one_against_rest(y: IntArray, n_labels: int) -> FloatArray:
@@ -196,32 +203,6 @@ def kernel_at_prior(
     scale = float(np.sqrt(np.square(centroids - centre).sum(axis=1).mean()))
     log_values = np.array([prior.log_median for prior in priors.classifier])
     return SmoothLinearKernel(centre=centre, scale=scale or 1.0, log_values=log_values)
-
-
-def _calibrate(
-    fitted: Fitted,
-    log_odds: FloatArray,
-    y: IntArray,
-    present: IntArray,
-    n_labels: int,
-    kernel_converged: bool,
-) -> GPClassifier:
-    """Classifier with a temperature fitted to leave-one-out log odds; 1 for up to two classes.
-
-    The problems of several classes are fitted separately, and their normalised odds may be over-
-    or underconfident. A single probit is calibrated.
-    """
-    return GPClassifier(
-        functions=fitted.functions,
-        kernel_parameters=np.empty(0),
-        present=present,
-        n_labels=n_labels,
-        n_samples=len(y),
-        temperature=temperature.fit_temperature(log_odds, y) if len(present) > 2 else 1.0,
-        left_out=np.empty((0, n_labels)),
-        log_evidence=float(fitted.log_evidence.sum()),
-        converged=kernel_converged and fitted.converged,
-    )
 
 
 def _optimise_kernel(

@@ -71,6 +71,11 @@ class Functions:
                 variance[rows, p] = np.square(features @ root.T).sum(axis=1) + left
         return mean, np.maximum(variance, 0.0)
 
+    def probits(self, latent: FloatArray) -> FloatArray:
+        """Probits of the signs +1 at latent coordinates (L, R), (L, P)."""
+        mean, variance = self.moments(latent)
+        return mean / np.sqrt(1.0 + variance)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
