@@ -175,7 +175,7 @@ class BaseDGPLVM(ProbabilisticClassifier, LatentSpaceEstimator):
             return super()._log_proba_at(latent)
 
     def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
-        return trees.out_of_range(trees.any_embedder(self._learned), X)
+        return trees.out_of_range(self._posterior.embedder, X)
 
     def _attrs(self) -> dict[str, Any]:
         return {}

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.block_sources import by_blocks
 from bsdr_models.checks import one_thread, warn_unless_mixed
-from bsdr_models.dgplvm import settings, trees
+from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.draws import find_mode, learn_draws
 from bsdr_models.dgplvm.dynamics import Dynamics
@@ -214,7 +214,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     def _set_fitted(self, result: FitResult) -> None:
         for name, value in (result.settings | result.held_out.named()).items():
             setattr(self, f"{name}_", value)
-        embedder = trees.any_embedder(result)
+        embedder = result.posterior.embedder
         if isinstance(embedder, MappingEmbedder) and result.sampled is None:
             slope, _, share = embedder.sensitivity(self._context.X)
             self.components_, self.feature_relevance_ = slope.T, share
@@ -260,7 +260,7 @@ class DGPLVMClassifier(BaseDGPLVM):
 
     def _embed_sequence(self, X: FloatArray, sequence: Any) -> LatentCoordinates:
         check_consistent_length(X, sequence)
-        embedder = trees.any_embedder(self._learned)
+        embedder = self._posterior.embedder
         if not isinstance(embedder, LikelihoodEmbedder) or embedder.dynamics is None:
             raise ValueError("sequence needs placement='likelihood' and a fit to sequences")
         with one_thread():
@@ -279,7 +279,7 @@ class DGPLVMClassifier(BaseDGPLVM):
             Relative to an infinitely distant sample, between 0 and 1; near 1 the class is a guess.
         """
         X = self._samples(X)
-        embedder = trees.any_embedder(self._learned)
+        embedder = self._posterior.embedder
         if not isinstance(embedder, MappingEmbedder):
             raise AttributeError("out_of_range needs embedding by the mapping (placement='map')")
         return embedder.out_of_range(X)

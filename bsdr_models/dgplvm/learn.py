@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm import settings
@@ -25,7 +24,7 @@ from bsdr_models.dgplvm.leave_one_out import (
 )
 from bsdr_models.dgplvm.map_search import MapFit, Task, evenly_spaced, fit_map
 from bsdr_models.dgplvm.predict import (
-    DrawPosterior,
+    Draw,
     LatentCoordinates,
     LikelihoodEmbedder,
     MappingEmbedder,
@@ -57,7 +56,7 @@ class FitResult:
     leave-one-out predictions, and ``messages`` are warnings.
     """
 
-    posterior: Posterior | DrawPosterior
+    posterior: Posterior
     latent: FloatArray
     left_out: LatentCoordinates
     variables: Mapping[str, float]
@@ -89,21 +88,22 @@ def learn_mode(
     signal, lengthscale, noise = np.exp(fit.log_kernel)
     decoder = make_decoder(fit.latent, task.X, fit.log_kernel, fit.gram.variance)
     if fit.mapping_prior is not None and mapping.embedding == "map":
-        posterior, left_out, warnings = posterior_by_mapping(
+        draw, left_out, messages = posterior_by_mapping(
             fit.mapping_prior, fit.latent, fit.tuples, task
         )
     else:
-        posterior, left_out = posterior_by_likelihood(decoder, fit, task)
-        warnings = []
+        draw, left_out = posterior_by_likelihood(decoder, fit, task)
+        messages = []
+    posterior = Posterior(draws=(draw,))
     held_out = score_left_out(posterior, task.y_index)
     if (reason := lack_of_signal(held_out.named())) is not None:
-        warnings = [no_signal(reason)]
+        messages = [no_signal(reason)]
     # Classes of a single sample have no scatter, whatever the weight.
     several_samples = len(task.known) > task.n_labels
     if fit.collapse is not None and np.isfinite(task.weight) and several_samples:
-        warnings.append(fit.collapse)
+        messages.append(fit.collapse)
     if (message := disagreement(fit.search)) is not None:
-        warnings.append(message)
+        messages.append(message)
     return FitResult(
         posterior=posterior,
         latent=fit.latent,
@@ -118,7 +118,7 @@ def learn_mode(
         converged=fit.search.converged,
         interrupted=fit.search.interrupted,
         held_out=held_out,
-        messages=tuple(warnings),
+        messages=tuple(messages),
         **search_fields(task, fit),
     )
 
@@ -142,7 +142,7 @@ def posterior_by_mapping(
     task: Task,
     *,
     kernel_parameters: FloatArray | None = None,
-) -> tuple[Posterior, LatentCoordinates, list[str]]:
+) -> tuple[Draw, LatentCoordinates, list[str]]:
     """Embedder by the mapping, and a classifier fitted to leave-one-out latent coordinates."""
     found = leave_one_out(prior, latent, task.y_index, tuples)
     scale = mapping_scale(found, latent, task.y_index)
@@ -161,7 +161,7 @@ def posterior_by_mapping(
     )
     embedder = MappingEmbedder.of(prior, latent, scale, found.typical_variance)
     return (
-        Posterior(embedder=embedder, classifier=without_shift(classifier, found)),
+        Draw(embedder=embedder, classifier=without_shift(classifier, found)),
         LatentCoordinates(
             mean=found.latent,
             cov=scale * found.variance[:, None, None] * np.eye(found.latent.shape[1]),
@@ -172,7 +172,7 @@ def posterior_by_mapping(
 
 def posterior_by_likelihood(
     decoder: Decoder, fit: MapFit, task: Task
-) -> tuple[Posterior, LatentCoordinates]:
+) -> tuple[Draw, LatentCoordinates]:
     """Embedder by likelihood, and a classifier fitted to leave-one-out latent coordinates.
 
     Samples that are not in the decoder are embedded as new samples.
@@ -193,14 +193,14 @@ def posterior_by_likelihood(
         dynamics = task.dynamics.predictor(fit.latent, fit.log_dynamics)
     embedder = LikelihoodEmbedder(decoder=decoder, temper=temper, dynamics=dynamics)
     return (
-        Posterior(embedder=embedder, classifier=classifier),
+        Draw(embedder=embedder, classifier=classifier),
         LatentCoordinates(mean=mean, cov=cov),
     )
 
 
 def draws_posterior(
     prior: MappingPrior, latents: FloatArray, mode: FloatArray, tuples: IntArray, task: Task
-) -> tuple[DrawPosterior, LatentCoordinates]:
+) -> tuple[Posterior, LatentCoordinates]:
     """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R).
 
     The kernel parameters of these classifiers are those at the mode, (N, R): optimising them for
@@ -209,21 +209,21 @@ def draws_posterior(
     known, n = task.known, len(latents)
     fit = partial(posterior_by_mapping, prior, tuples=tuples, task=task)
     parameters = fit(mode)[0].classifier.kernel_parameters
-    posteriors, left_out, probabilities = [], [], []
+    draws, left_out, probabilities = [], [], []
     # The first draws of this order are evenly spaced, however many there are.
     for i in np.argsort(np.arange(n) * _GOLDEN % 1.0):
-        posterior, coordinates, _ = fit(latents[i], kernel_parameters=parameters)
-        posteriors.append(posterior)
+        draw, coordinates, _ = fit(latents[i], kernel_parameters=parameters)
+        draws.append(draw)
         left_out.append(coordinates)
-        probabilities.append(np.exp(posterior.classifier.left_out[known]))
-        size = len(posteriors)
+        probabilities.append(np.exp(draw.classifier.left_out[known]))
+        size = len(draws)
         if size % DRAWS_STEP == 0:
             error = float(np.std(probabilities, axis=0).max()) / math.sqrt(size)
             if error < DRAWS_ERROR:
                 break
-        if (size + 1) * posterior.classifier.nbytes > DRAWS_MEMORY:
+        if (size + 1) * draw.classifier.nbytes > DRAWS_MEMORY:
             break
-    return DrawPosterior(draws=tuple(posteriors)), mixture(left_out)
+    return Posterior(draws=tuple(draws)), mixture(left_out)
 
 
 def without_shift(classifier: GPClassifier, found: LeaveOneOutFit) -> GPClassifier:
@@ -237,10 +237,9 @@ def without_shift(classifier: GPClassifier, found: LeaveOneOutFit) -> GPClassifi
     return replace(classifier, left_out=log_p)
 
 
-def score_left_out(posterior: Posterior | DrawPosterior, y_index: IntArray) -> HeldOutScore:
+def score_left_out(posterior: Posterior, y_index: IntArray) -> HeldOutScore:
     """Log score of leave-one-out predictions, which the only sample of a class does not have."""
-    draws = posterior.draws if isinstance(posterior, DrawPosterior) else (posterior,)
-    log_p = logsumexp([draw.classifier.left_out for draw in draws], axis=0) - np.log(len(draws))
+    log_p = posterior.left_out()
     known = np.flatnonzero(y_index >= 0)
     known = known[np.bincount(y_index[known])[y_index[known]] > 1]
     return HeldOutScore.of(log_p[known, y_index[known]], y_index[known])

@@ -76,8 +76,12 @@ class MappingEmbedder:
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Means and covariances of the latent coordinates, (M, R) and (M, R, R)."""
+        return self.embed_features(*self.features(X))
+
+    def features(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Features of the mapping (M, P), and variances (M,) without the scale."""
         features = self.prior.features(X)
-        return self.embed_features(features, self.prior.variance(features))
+        return features, self.prior.variance(features)
 
     def embed_features(self, features: FloatArray, variance: FloatArray) -> LatentCoordinates:
         """Means and covariances from features of the mapping (M, P), and variances (M,)."""
@@ -85,12 +89,6 @@ class MappingEmbedder:
             mean=self.mean + features @ self.weights,
             cov=(self.scale * variance)[:, None, None] * np.eye(len(self.mean)),
         )
-
-    def latent_and_relative_variance(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Means, and variances relative to the typical one, (M,)."""
-        features = self.prior.features(X)
-        relative = self.prior.variance(features) / self.typical_variance
-        return self.mean + features @ self.weights, relative
 
     def out_of_range(self, X: FloatArray) -> FloatArray:
         """Variance relative to that of an infinitely distant sample, (M,)."""
@@ -166,69 +164,63 @@ class LikelihoodEmbedder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Posterior:
+class Draw:
     """Embedder and classifier, given one set of latent coordinates of the training samples."""
 
     embedder: Embedder
     classifier: GPClassifier
 
-    def latent(self, X: FloatArray) -> FloatArray:
-        """Mean latent coordinates, (M, R)."""
-        return self.embedder.latent(X)
-
-    def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Means and covariances of the latent coordinates of samples (M, D)."""
-        return self.embedder.embed(X)
-
-    def log_probabilities(self, X: FloatArray) -> FloatArray:
-        """Log class probabilities of samples, (M, K)."""
-        if isinstance(self.embedder, MappingEmbedder):
-            return self.classifier.log_probabilities(*self.embedder.latent_and_relative_variance(X))
-        return self.classifier.log_probabilities(self.embedder.latent(X))
-
-    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
-        """Log class probabilities at latent coordinates (G, R): (G, K)."""
-        return self.classifier.log_probabilities(latent)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawPosterior:
-    """Average over posterior draws of the latent coordinates, whose components are aligned."""
+class Posterior:
+    """Average over posterior draws, whose components are aligned; a mode is a single draw.
 
-    draws: tuple[Posterior, ...]
+    Several draws have embedders by the same mapping.
+    """
+
+    draws: tuple[Draw, ...]
+
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder of the last draw."""
+        return self.draws[-1].embedder
 
     def latent(self, X: FloatArray) -> FloatArray:
-        """Mean latent coordinates over draws, (M, R)."""
-        return self.embed(X).mean
+        """Mean latent coordinates of samples (M, D), (M, R)."""
+        return self.embedder.latent(X) if len(self.draws) == 1 else self.embed(X).mean
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Mean and covariance of the mixture over draws."""
-        features, variance = self._features(X)
-        return mixture([each.embed_features(features, variance) for each in self._embedders])
+        """Mean and covariance of the latent coordinates of samples (M, D), over draws."""
+        embedders = self._mappings
+        if not embedders:
+            return self.embedder.embed(X)
+        features, variance = embedders[0].features(X)
+        return mixture([each.embed_features(features, variance) for each in embedders])
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
-        """Log of the mean probability over draws, (M, K)."""
-        features, variance = self._features(X)
+        """Log of the mean class probabilities of samples (M, D), (M, K)."""
+        embedders = self._mappings
+        if not embedders:
+            return self.log_probabilities_at(self.embedder.latent(X))
+        features, variance = embedders[0].features(X)
         return self._log_mean(
             draw.classifier.log_probabilities(
                 embedder.mean + features @ embedder.weights, variance / embedder.typical_variance
             )
-            for draw, embedder in zip(self.draws, self._embedders, strict=True)
+            for draw, embedder in zip(self.draws, embedders, strict=True)
         )
 
-    def _features(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Features of the mapping (M, P) and variances (M,) of samples, the same for all draws."""
-        prior = self._embedders[0].prior
-        features = prior.features(X)
-        return features, prior.variance(features)
+    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
+        """Log of the mean class probabilities at latent coordinates (G, R), (G, K)."""
+        return self._log_mean(draw.classifier.log_probabilities(latent) for draw in self.draws)
+
+    def left_out(self) -> FloatArray:
+        """Log of the mean leave-one-out probabilities of the training samples, (N, K)."""
+        return self._log_mean(draw.classifier.left_out for draw in self.draws)
 
     @property
-    def _embedders(self) -> list[MappingEmbedder]:
+    def _mappings(self) -> list[MappingEmbedder]:
         return [draw.embedder for draw in self.draws if isinstance(draw.embedder, MappingEmbedder)]
-
-    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
-        """Log of the mean probability at latent coordinates (G, R): (G, K)."""
-        return self._log_mean(draw.log_probabilities_at(latent) for draw in self.draws)
 
     def _log_mean(self, log_p: Iterable[FloatArray]) -> FloatArray:
         return np.asarray(reduce(np.logaddexp, log_p) - np.log(len(self.draws)))

@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 
 from bsdr_models import summary
-from bsdr_models.dgplvm.gp_classifier.fit import GPClassifier
 from bsdr_models.dgplvm.leave_one_out import centroid_slope
-from bsdr_models.dgplvm.predict import Posterior
 
 
 def summary_parts(model: Any) -> summary.SummaryParts:
@@ -58,13 +56,11 @@ def summary_parts(model: Any) -> summary.SummaryParts:
 def _held_out(model: Any) -> list[summary.Line]:
     """Leave-one-out accuracy and log score of the training samples."""
     result, y = model._learned, model._context.index
-    posterior = result.posterior
-    if not result.settings or not isinstance(posterior, Posterior):  # the paper's has no settings
+    if not result.settings or result.sampled is not None:  # the paper's model has no settings
         return []
-    known, classifier = y >= 0, posterior.classifier
-    assert isinstance(classifier, GPClassifier)
+    known = y >= 0
     slope = centroid_slope(result.latent[known], result.left_out.mean[known], y[known])
-    log_p = classifier.left_out[known]
+    log_p = result.posterior.left_out()[known]
     accuracy = float(np.mean(log_p.argmax(axis=1) == y[known]))
     return [
         ("accuracy", f"{accuracy:.3f}"),

@@ -52,7 +52,9 @@ def test_draws_at_the_mode_predict_as_the_mode(make):
     got = average(model, mode, np.stack([mode.latent] * 3))
     expected = model._learned.posterior
     np.testing.assert_allclose(got.log_probabilities(new), expected.log_probabilities(new))
-    np.testing.assert_allclose(got.draws[0].classifier.left_out, expected.classifier.left_out)
+    np.testing.assert_allclose(
+        got.draws[0].classifier.left_out, expected.draws[0].classifier.left_out
+    )
 
 
 @pytest.mark.slow

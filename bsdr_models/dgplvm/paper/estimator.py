@@ -18,7 +18,7 @@ from bsdr_models.dgplvm.learn import FitResult, disagreement
 from bsdr_models.dgplvm.paper.fit import STARTS, PaperFit, fit_paper
 from bsdr_models.dgplvm.paper.laplace import laplace_by_features
 from bsdr_models.dgplvm.paper.objective import KernelMapping
-from bsdr_models.dgplvm.predict import Embedder, LikelihoodEmbedder, Posterior
+from bsdr_models.dgplvm.predict import Draw, Embedder, LikelihoodEmbedder, Posterior
 from bsdr_models.dgplvm.priors import CriterionName, Priors
 from bsdr_models.dgplvm.settings import Optimization
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -215,7 +215,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         variance = fit.objective.gram.variance
         messages = fit.collapse.warning, disagreement(fit.search)
         return FitResult(
-            posterior=Posterior(embedder=embedder, classifier=classifier),
+            posterior=Posterior(draws=(Draw(embedder=embedder, classifier=classifier),)),
             latent=fit.latent,
             left_out=_certain(fit.latent),
             variables={
