@@ -107,7 +107,7 @@ def _candidates(decoder: Decoder) -> "_Candidates":
         few, many = _CELLS[R]
         reach = np.ptp(X, axis=0).max() * (1.0 + 2.0 * _MARGIN)
         cells = np.clip(np.ceil(4.0 * reach / decoder.lengthscale), few, many)
-        points = grid_points(landscape_grid(X, n=int(cells) + 1))
+        points = grid_points(X, int(cells) + 1)
     else:
         normal = ndtri(Halton(R, scramble=False).random(_N_QUASI_RANDOM + 1)[1:])
         points = np.vstack([X, X.mean(axis=0) + _WIDTH * X.std(axis=0) * normal])
@@ -217,20 +217,14 @@ class _Candidates:
         return self.moments.latent[np.column_stack([chosen, sample])], valid
 
 
-def landscape_grid(
-    latent: FloatArray, *, n: int = 60, margin: float = _MARGIN
-) -> tuple[FloatArray, ...]:
-    """Axes of a grid over latent coordinates (N, R): R arrays (n,), with a margin on each side.
+def grid_points(latent: FloatArray, n: int, margin: float = _MARGIN) -> FloatArray:
+    """Points of a grid, n per axis, over latent coordinates (N, R): (n^R, R), in C order.
 
-    The margin is a share of the largest range, the same for all axes.
+    The margin on each side is a share of the largest range, the same for all axes.
     """
     low, high = latent.min(axis=0), latent.max(axis=0)
     pad = margin * (float((high - low).max()) or 1.0)
-    return tuple(np.linspace(a - pad, b + pad, n) for a, b in zip(low, high, strict=True))
-
-
-def grid_points(axes: tuple[FloatArray, ...]) -> FloatArray:
-    """All points of a grid, (n_1 ... n_R, R), in C order."""
+    axes = [np.linspace(a - pad, b + pad, n) for a, b in zip(low, high, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 

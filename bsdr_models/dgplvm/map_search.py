@@ -21,7 +21,7 @@ from bsdr_models.dgplvm.mapping_selection import (
 from bsdr_models.dgplvm.objective import N_KERNEL, Objective
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.settings import Mapping, Optimization
-from bsdr_models.dgplvm.starts import make_starts
+from bsdr_models.dgplvm.starts import first_names, starts
 from bsdr_models.inference.optimise import MapResult, run_map
 
 # Maximum number of samples with a dense mapping; for more, the number of its centres.
@@ -115,7 +115,7 @@ def fit_map(
     """Choose the settings of the mapping, then compute the mode.
 
     Initialisations are class indicators, shrunk halfway to their leave-one-out predictions, and
-    those of `starts.make_starts`. The generator is for centres and random initialisations.
+    those of `starts.first_names`. The generator is for centres and random initialisations.
     """
     known = task.known
     tuples = leave_out_tuples(task.y_index[known], task.X[known])
@@ -124,15 +124,14 @@ def fit_map(
     if np.isinf(task.weight):
         return _closed_form(objective, latent, known[tuples], settings, optimization)
     initial = [shrink_towards_loo(prior, latent) if prior is not None else latent]
-    if optimization.n_restarts > 1:
-        initial += make_starts(
-            task.X,
-            task.y_index,
-            task.n_labels,
-            task.n_components,
-            n_starts=optimization.n_restarts - 1,
-            rng=rng,
-        )
+    initial += starts(
+        task.X,
+        task.y_index,
+        task.n_labels,
+        n_components=task.n_components,
+        names=first_names(optimization.n_restarts - 1),
+        rng=rng,
+    )
     packed = [objective.pack(start, objective.log_medians) for start in initial]
     search = run_map(
         objective,

@@ -35,18 +35,9 @@ def starts(
     return [_start(name, X, y_index, n_labels, n_components, rng) for name in names]
 
 
-def make_starts(
-    X: FloatArray,
-    y_index: IntArray,
-    n_labels: int,
-    n_components: int,
-    *,
-    n_starts: int,
-    rng: np.random.Generator,
-) -> list[FloatArray]:
-    """As :func:`starts`, with the first ``n_starts`` of ``NAMES``, the last one repeated."""
-    names = [NAMES[min(i, len(NAMES) - 1)] for i in range(n_starts)]
-    return starts(X, y_index, n_labels, n_components=n_components, names=names, rng=rng)
+def first_names(n_starts: int) -> list[str]:
+    """The first names of initialisations, the last one repeated."""
+    return [NAMES[min(i, len(NAMES) - 1)] for i in range(n_starts)]
 
 
 def _start(
@@ -64,7 +55,8 @@ def _start(
             columns = _discriminants(X, y_index, n_labels, share)[:, :n_components]
         missing = n_components - columns.shape[1]
         if missing > 0:
-            columns = np.hstack([columns, _principal(_residuals(X, columns), missing)])
+            residuals = X - columns @ np.linalg.lstsq(columns, X, rcond=None)[0]
+            columns = np.hstack([columns, DenseDesign(residuals).principal_scores(missing)])
     missing = n_components - columns.shape[1]
     return standardise(np.hstack([columns, rng.standard_normal((len(X), missing))]))
 
@@ -84,15 +76,3 @@ def _discriminants(X: FloatArray, y_index: IntArray, n_labels: int, share: float
     _, _, directions = np.linalg.svd(Y.T @ columns.fitted)
     n_directions = len(np.unique(y_index[labelled])) - 1
     return (X - centre) @ (columns.mean @ directions[:n_directions].T)
-
-
-def _principal(X: FloatArray, n_scores: int) -> FloatArray:
-    """Scores of the leading principal components, up to the rank."""
-    return DenseDesign(X).principal_scores(n_scores)
-
-
-def _residuals(X: FloatArray, columns: FloatArray) -> FloatArray:
-    """Residuals of the regression of X on columns, which have mean 0."""
-    if columns.shape[1] == 0:
-        return X
-    return X - columns @ np.linalg.lstsq(columns, X, rcond=None)[0]

@@ -7,7 +7,7 @@ from scipy.linalg import eigh
 from scipy.stats import f_oneway
 
 from bsdr_models.dgplvm.criteria import NAMES, local_affinity, make_criterion
-from bsdr_models.dgplvm.starts import make_starts, starts
+from bsdr_models.dgplvm.starts import first_names, starts
 
 # Unsorted: class 3 has no sample, class 1 has one, two samples have no label.
 labels = np.array([2, 0, 4, 0, 2, -1, 2, 0, 4, 2, -1, 0, 2, 0, 1, 4, 4, 0, 2])
@@ -334,7 +334,7 @@ def test_initialisations_are_standardised_and_the_supervised_ones_separate(shape
     X = 3.0 + rng.standard_normal(shape) + 2.0 * rng.standard_normal((3, d))[y]
     X[:, -1] += 10.0 * rng.standard_normal(n)
     hidden = np.where(np.arange(n) < n // 3, -1, y)
-    found = make_starts(X, hidden, 3, 2, n_starts=5, rng=rng)
+    found = starts(X, hidden, 3, n_components=2, names=first_names(5), rng=rng)
     for latent in found:
         assert latent.shape == (n, 2)
         np.testing.assert_allclose(latent.mean(axis=0), 0.0, atol=1e-12)

@@ -15,12 +15,13 @@ from bsdr_models.dgplvm.gp_classifier.fit import fit_gp_classifier
 from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import ep_by_features
 from bsdr_models.dgplvm.gp_classifier.probit_kernels import SmoothBiasKernel
 from bsdr_models.dgplvm.learn import FitResult, disagreement
-from bsdr_models.dgplvm.paper.fit import STARTS, PaperFit, fit_paper
+from bsdr_models.dgplvm.paper.fit import PaperFit, fit_paper
 from bsdr_models.dgplvm.paper.laplace import laplace_by_features
 from bsdr_models.dgplvm.paper.objective import KernelMapping
 from bsdr_models.dgplvm.predict import Draw, Embedder, LikelihoodEmbedder, Posterior
 from bsdr_models.dgplvm.priors import CriterionName, Priors
 from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.dgplvm.starts import first_names
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.options import COUNT, POSITIVE
 from bsdr_models.rng import RandomState
@@ -184,7 +185,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
             criterion=criterion,
             n_centres=0 if self.mapping == "none" else self.n_centres,
             dynamics=None if sequence is None else Dynamics.of(sequence),
-            starts=[STARTS[min(i, len(STARTS) - 1)] for i in range(optimization.n_restarts)],
+            starts=first_names(optimization.n_restarts),
             optimization=optimization,
             rng=rng,
             progressbar=self.progressbar,

@@ -18,11 +18,10 @@ from bsdr_models.dgplvm.paper.objective import (
     log_theta_bounds,
 )
 from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.dgplvm.starts import NAMES
 from bsdr_models.dgplvm.starts import starts as initial_coordinates
 from bsdr_models.inference.optimise import MapResult, run_map
 from bsdr_models.numerics.kernels import squared_distances
-
-STARTS = ("pca", "lda", "shrinkage_lda", "random")
 
 # Share of explained variance below which the latent coordinates explain nothing. One direction of
 # hundreds of pixels has a few hundredths; a collapsed signal has at most 1e-5.
@@ -101,7 +100,7 @@ def fit_paper(
     spherical: float = 0.0,
     hold_width: bool = False,
     dynamics: Dynamics | None = None,
-    starts: Sequence[str] = STARTS,
+    starts: Sequence[str] = NAMES,
     optimization: Optimization | None = None,
     rng: np.random.Generator,
     progressbar: bool = False,
