@@ -129,7 +129,7 @@ def fit_map(
         task.y_index,
         task.n_labels,
         n_components=task.n_components,
-        names=first_names(optimization.n_restarts - 1),
+        names=first_names(int(optimization.n_restarts) - 1),
         rng=rng,
     )
     packed = [objective.pack(start, objective.log_medians) for start in initial]
@@ -137,7 +137,7 @@ def fit_map(
         objective,
         packed,
         bounds=objective.bounds(len(packed[0])),
-        max_iter=optimization.max_iter,
+        max_iter=int(optimization.max_iter),
         tol=optimization.tol,
         progressbar=progressbar,
         n_jobs=n_jobs,
@@ -241,7 +241,7 @@ def _closed_form(
         value_and_gradient,
         [objective.log_medians],
         bounds=objective.parameter_bounds,
-        max_iter=optimization.max_iter,
+        max_iter=int(optimization.max_iter),
         tol=optimization.tol,
     )
     return _result(objective, latent, search.x, tuples, settings, search)

@@ -133,7 +133,7 @@ def fit_paper(
         objective,
         [objective.pack(latent, initial_log_theta(gram)) for latent in initial],
         bounds=objective.bounds,
-        max_iter=optimization.max_iter,
+        max_iter=int(optimization.max_iter),
         tol=optimization.tol,
         progressbar=progressbar,
         n_jobs=n_jobs,
