@@ -107,6 +107,7 @@ def paper_layers(paper):
             modules=(f"{paper}.model", f"{paper}.conjugate.model"),
             inside=(
                 *(f"{paper}.{name}" for name in ("priors", "posterior", "views")),
+                *(f"{paper}.{name}" for name in ("back_constraint", "likelihood")),
                 *BASE,
                 *NUMERICS,
             ),

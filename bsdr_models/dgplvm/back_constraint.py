@@ -67,6 +67,15 @@ def energy(prior: MappingPrior, latent: FloatArray) -> tuple[float, FloatArray]:
     return float(np.vdot(latent, product)), product
 
 
+def shrink_towards_loo(prior: MappingPrior, latent: FloatArray) -> FloatArray:
+    """Class indicators (N, R), shrunk halfway to their leave-one-out predictions.
+
+    At the indicators themselves the gradient of the criterion is zero.
+    """
+    residual = prior.solve(latent - prior.mean_weights @ latent)
+    return latent - 0.5 * residual / prior.diagonal()[:, None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseMapping:
     """Mapping with kernels at all training samples, X (N, D).

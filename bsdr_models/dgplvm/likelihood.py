@@ -55,7 +55,7 @@ class FeatureGram:
         size, axes = np.linalg.eigh(X @ X.T if wide else X.T @ X)
         total = float(size.sum())
         if not total > 0.0:
-            raise ValueError("all samples are equal")
+            raise ValueError("all samples of X are equal")
         kept = size > _RANK_TOL * n_samples * size[-1]
         axes = axes[:, kept]
         # The transpose of a product is in Fortran order without a copy.

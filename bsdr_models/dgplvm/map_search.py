@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import MappingPrior, median_distance
+from bsdr_models.dgplvm.back_constraint import MappingPrior, median_distance, shrink_towards_loo
 from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
 from bsdr_models.dgplvm.leave_one_out import leave_out_tuples
@@ -144,15 +144,6 @@ def fit_map(
     )
     latent, log_parameters = objective.latent(search.x), objective.unpack(search.x)[1]
     return _result(objective, latent, log_parameters, known[tuples], settings, search)
-
-
-def shrink_towards_loo(prior: MappingPrior, latent: FloatArray) -> FloatArray:
-    """Class indicators (N, R), shrunk halfway to their leave-one-out predictions.
-
-    At the indicators themselves the gradient of the criterion is zero.
-    """
-    residual = prior.solve(latent - prior.mean_weights @ latent)
-    return latent - 0.5 * residual / prior.diagonal()[:, None]
 
 
 def _mapping_and_initial(

@@ -8,10 +8,15 @@ from sklearn.datasets import load_wine
 
 from bsdr_models import DGPLVMClassifier, DGPLVMOptimization, DGPLVMPriors
 from bsdr_models.dgplvm import map_search as fit_module
-from bsdr_models.dgplvm.back_constraint import DenseMapping, centroid_weights, median_distance
+from bsdr_models.dgplvm.back_constraint import (
+    DenseMapping,
+    centroid_weights,
+    median_distance,
+    shrink_towards_loo,
+)
 from bsdr_models.dgplvm.learn import disagreement, learn_mode
 from bsdr_models.dgplvm.leave_one_out import leave_out_tuples
-from bsdr_models.dgplvm.map_search import Task, fit_map, shrink_towards_loo
+from bsdr_models.dgplvm.map_search import Task, fit_map
 from bsdr_models.dgplvm.mapping_selection import (
     NOISE_PRIOR,
     NOISES,
