@@ -52,8 +52,9 @@ STEPS += tuple(
     )
 )
 STEPS += ("starts",)
-STEPS += ("likelihood", "sparse_likelihood", "criteria", "mcml", "dynamics", "back_constraint")
-STEPS += ("objective", "paper.paper_objective", "gp_classifier.*", "decoder", "latent_inference")
+STEPS += ("likelihood", "criteria", "mcml", "dynamics", "back_constraint")
+STEPS += ("objective", "paper.objective", "paper.laplace", "gp_classifier.*", "decoder")
+STEPS += ("latent_inference",)
 NUMERICS = ("numerics.*",)
 CHECKS = ("checks", "frames", "unlabeled")
 # Samples that are not an array in memory, and predictions of them.
@@ -106,6 +107,7 @@ def paper_layers(paper):
             modules=(f"{paper}.model", f"{paper}.conjugate.model"),
             inside=(
                 *(f"{paper}.{name}" for name in ("priors", "posterior", "views")),
+                *(f"{paper}.{name}" for name in ("back_constraint", "likelihood")),
                 *BASE,
                 *NUMERICS,
             ),
@@ -244,6 +246,7 @@ LAYERS = (
         inside=(*BASE, "alignment", "diagnosis_*", "text_table", "registry"),
         outside=("numpy", "xarray", "arviz_stats"),
     ),
+    Layer(modules=("papers",), inside=tuple(f"{paper}.paper.estimator" for paper in PAPERS)),
     Layer(modules=("registry",), inside=("spec", *(f"{paper}.spec" for paper in PAPERS))),
     Layer(modules=("",)),  # the package itself imports when a name is asked for
     Layer(

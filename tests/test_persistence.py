@@ -47,6 +47,7 @@ from bsdr_models.bm2pca.label_free import fit as label_free
 from bsdr_models.bm2pca.label_free import truncated_metric
 from bsdr_models.bsdr import laplace_blocks
 from bsdr_models.dgplvm.gp_classifier import fit as gp_classifier
+from bsdr_models.papers import PaperDGPLVMClassifier
 
 pytestmark = pytest.mark.usefixtures("few_particles")
 
@@ -252,22 +253,7 @@ VARIANTS = {
         "dense",
         "class",
     ),
-    "dgplvm, expectation propagation": (
-        DGPLVMClassifier(optimization=DGPLVMOptimization(approximation="ep")).set_params(**QUICK),
-        "dense",
-        "class",
-    ),
     "dgplvm, inducing": (DGPLVMClassifier().set_params(**QUICK), "many", "class"),
-    "dgplvm, inducing, expectation propagation": (
-        DGPLVMClassifier(optimization=DGPLVMOptimization(approximation="ep")).set_params(**QUICK),
-        "many",
-        "class",
-    ),
-    "dgplvm, kernel reused": (
-        DGPLVMClassifier(priors=DGPLVMPriors(reuse_kernel=True)).set_params(**QUICK),
-        "dense",
-        "class",
-    ),
     "dgplvm, unlabeled": (
         DGPLVMClassifier(unlabeled=-1).set_params(**QUICK),
         "dense",
@@ -279,22 +265,29 @@ VARIANTS = {
         "sequence",
     ),
     "dgplvm, paper": (
-        DGPLVMClassifier(variant="paper").set_params(**QUICK),
+        PaperDGPLVMClassifier().set_params(optimization__max_iter=15),
+        "dense",
+        "class",
+    ),
+    "dgplvm, paper, Laplace, kernel reused": (
+        PaperDGPLVMClassifier(
+            approximation="laplace", reuse_kernel=True, optimization=DGPLVMOptimization(max_iter=15)
+        ),
         "dense",
         "class",
     ),
     "dgplvm, paper, centres": (
-        DGPLVMClassifier(variant="paper", mapping=DGPLVMMapping(n_centres=6)).set_params(**QUICK),
+        PaperDGPLVMClassifier(n_centres=6).set_params(optimization__max_iter=15),
         "dense",
         "class",
     ),
     "dgplvm, paper, sequences": (
-        DGPLVMClassifier(variant="paper").set_params(**QUICK),
+        PaperDGPLVMClassifier().set_params(optimization__max_iter=15),
         "dense",
         "sequence",
     ),
     "dgplvm, paper, free": (
-        DGPLVMClassifier(variant="paper", mapping=DGPLVMMapping(kind="none")).set_params(**QUICK),
+        PaperDGPLVMClassifier(mapping="none").set_params(optimization__max_iter=15),
         "dense",
         "class",
     ),

@@ -208,7 +208,7 @@ def test_scores_of_held_out_samples():
         summary, "held-out samples", "log score"
     )
     model = fitted("dgplvm")
-    left_out = model._learned.posterior.classifier.left_out
+    left_out = model._learned.posterior.left_out()
     own = left_out[np.arange(len(X)), np.searchsorted(model.classes_, y)]
     assert model.held_out_score_ == pytest.approx(own.mean())
     said = line(model.summary(), "held-out samples", "log score")

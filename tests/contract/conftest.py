@@ -28,6 +28,7 @@ from bsdr_models import (
     Sampling,
 )
 from bsdr_models.bsdr import SAMPLING
+from bsdr_models.papers import PaperDGPLVMClassifier
 
 FEW_DRAWS = {
     "inference": "gibbs",
@@ -72,8 +73,8 @@ CLASSIFIERS = {
         mapping=DGPLVMMapping(placement="likelihood"), random_state=0
     ),
     "dgplvm_centres": DGPLVMClassifier(mapping=DGPLVMMapping(n_centres=12), random_state=0),
-    "dgplvm_paper": DGPLVMClassifier(
-        variant="paper", optimization=DGPLVMOptimization(max_iter=25), random_state=0
+    "dgplvm_paper": PaperDGPLVMClassifier(
+        optimization=DGPLVMOptimization(max_iter=25), random_state=0
     ),
 }
 REGRESSORS = {
@@ -92,6 +93,7 @@ KINDS = {
     "BM2PCAClassifier": ESTIMATORS["bm2pca_paper"],
     "BM2PCARegressor": ESTIMATORS["bm2pca_regressor"],
     "DGPLVMClassifier": ESTIMATORS["dgplvm_limit"],
+    "PaperDGPLVMClassifier": ESTIMATORS["dgplvm_paper"],
 }
 # What reads samples and targets in its own way: the forms of a class do so alike, but for blocks.
 READERS = (*KINDS, "bsdr_blocks")

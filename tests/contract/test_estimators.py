@@ -37,6 +37,7 @@ from bsdr_models import (
 )
 from bsdr_models.bsdr import SAMPLING
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.papers import PaperDGPLVMClassifier
 
 # What the checks' data deserve to be told: labels without signal, one sample of a class, too few
 # draws to converge, a limit of iterations that was set to be reached.
@@ -77,7 +78,7 @@ BSDR_PAPER = {"variant": "paper", "random_state": 0}
 FIXED = {"loss__calibrate": False, "random_state": 0}
 PAPER = {"variant": "paper", "loss__C": 10.0, "optimization__n_sweeps": 3}
 # The objective of D-GPLVM's paper, cut short.
-DGPLVM_PAPER = {"variant": "paper", "optimization__max_iter": 10, "random_state": 0}
+DGPLVM_PAPER = {"optimization__max_iter": 10, "random_state": 0}
 
 
 @explained
@@ -113,7 +114,7 @@ def test_scikit_learn_checks(estimator, check):
         BM2PCARegressor(loss=EpsilonInsensitiveLoss(C="cv", epsilon="cv"), random_state=0),
         DGPLVMClassifier(mapping=DGPLVMMapping(kind="none"), random_state=0),
         DGPLVMClassifier(mapping=DGPLVMMapping(placement="likelihood"), random_state=0),
-        DGPLVMClassifier(variant="paper", random_state=0),
+        PaperDGPLVMClassifier(random_state=0),
     ]
 )
 def test_scikit_learn_checks_at_length(estimator, check):
@@ -336,7 +337,7 @@ def test_a_stored_model_predicts_the_same(how, fitted_to_frames, name, tmp_path)
     [
         BSDRClassifier(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
         BM2PCAClassifier(2).set_params(**FEW_DRAWS, **PAPER, **FIXED),
-        DGPLVMClassifier().set_params(**DGPLVM_PAPER),
+        PaperDGPLVMClassifier().set_params(**DGPLVM_PAPER),
         DGPLVMClassifier(mapping=DGPLVMMapping(placement="likelihood"), random_state=0),
     ],
     ids=["bsdr by gibbs", "bm2pca by gibbs", "dgplvm of the paper", "dgplvm by likelihood"],
@@ -383,8 +384,8 @@ SEARCHES = {
     "bm2pca_paper": BM2PCAClassifier(2, variant="paper", random_state=0),
     "bm2pca_regressor": BM2PCARegressor(loss=EpsilonInsensitiveLoss(C="cv"), random_state=0),
     "dgplvm": DGPLVMClassifier(random_state=0),
-    "dgplvm_paper": DGPLVMClassifier(
-        variant="paper", optimization=DGPLVMOptimization(max_iter=25), random_state=0
+    "dgplvm_paper": PaperDGPLVMClassifier(
+        optimization=DGPLVMOptimization(max_iter=25), random_state=0
     ),
 }
 

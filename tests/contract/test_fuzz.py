@@ -91,8 +91,8 @@ CHOICES = {
         {"priors__weight": 10.0, "optimization__max_iter": 3, "mapping__kind": "none"},
         {"priors__weight": 10.0, "optimization__max_iter": 3, "priors__criterion": "local_fisher"},
         {"priors__weight": 10.0, "optimization__max_iter": 3, "priors__criterion": "mcml"},
-        {"variant": "paper", "priors__weight": None, "optimization__max_iter": 3},
     ),
+    "PaperDGPLVMClassifier": ({"optimization__max_iter": 3},),
     "BSDRRegressor": (
         {},
         {"standardize": False},

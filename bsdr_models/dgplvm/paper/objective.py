@@ -2,16 +2,11 @@ r"""The objective of the paper, Eqs. (7), (13), (17)-(20), with bounds.
 
 .. math::
     F = L_r(X, \theta) + \sum_{i=1}^4 \ln \theta_i + \tfrac{1}{\sigma_d^2} J(X)
-        \;\Big[ + \tfrac{\tau}{2} |X|^2 \Big] \;\Big[ + \tfrac{\rho}{2} tr(a^\top K_{bc}\, a) \Big]
-        \;\Big[ + L_d(X) \Big]
+        \;\Big[ + \tfrac{\tau}{2} |X|^2 \Big] \;\Big[ + L_d(X) \Big]
 
-:math:`L_r` is :func:`~bsdr_models.dgplvm.likelihood.evaluate_paper`, with its constant; J is one
-of :mod:`~bsdr_models.dgplvm.criteria`; :math:`\tau` is the spherical prior of Eq. (7), which
-Eq. (13) leaves out; :math:`\rho` is not in the paper.
-
-F has no minimum. :math:`p(\theta) = 1/\theta` is improper, and
-:math:`F(cX, \theta_2 / c^2) = F(X, \theta_2) - 2 \ln c` without :math:`\tau` and :math:`L_d`; F is
-also unbounded as the bias or the signal goes to 0. The result therefore depends on the bounds of
+:math:`\tau` is the spherical prior of Eq. (7), which Eq. (13) leaves out. F has no minimum:
+:math:`F(cX, \theta_2 / c^2) = F(X, \theta_2) - 2 \ln c` without :math:`\tau` and :math:`L_d`, and F
+is unbounded as the bias or the signal goes to 0. The result therefore depends on the bounds of
 theta, here, with v the variance of a feature,
 
 ====================== ========= ========
@@ -26,9 +21,8 @@ theta                  lowest    highest
 X is free or a function of the features, :math:`X = K_{bc}\, a` (17) with
 :math:`k_{bc} = \exp(-\tfrac{\gamma}{2} |y - y'|^2)` (18) at all samples or some of them. The
 variables of the optimiser are :math:`u = L^\top a`, L the Cholesky factor of the kernel between
-centres: then :math:`X = \Phi u` with :math:`\Phi = K_{bc} L^{-\top}`, and the penalty is
-:math:`\tfrac{\rho}{2} |u|^2`. With all samples as centres :math:`\Phi = L` is invertible: the
-mapping is no constraint, but it affects which optimum is found, and embeds new samples.
+centres: then :math:`X = \Phi u` with :math:`\Phi = K_{bc} L^{-\top}`. With all samples as centres
+the mapping is no constraint, but it affects which optimum is found, and embeds new samples.
 """
 
 from collections.abc import Callable
@@ -54,14 +48,10 @@ _INITIAL = np.array([0.5, 1.0, 1e-2, 2.0])
 
 @dataclass(frozen=True)
 class KernelMapping:
-    """Latent coordinates as sums of kernels at centres, Eqs. (17) and (18).
+    """Latent coordinates as sums of kernels at centres (M, D), Eqs. (17) and (18).
 
-    X
-        Features of the training samples, (N, D).
-    centres
-        (M, D); identical to X for the mapping of the paper.
-    width
-        gamma, in units of 1 / feature**2.
+    Centres are X (N, D) itself for the mapping of the paper; ``width`` is gamma, in units of 1 /
+    feature**2.
     """
 
     X: FloatArray
@@ -75,7 +65,7 @@ class KernelMapping:
 
     @cached_property
     def basis(self) -> FloatArray:
-        """Phi, (N, M)."""
+        """The matrix Phi of coordinates u, (N, M)."""
         if self.centres is self.X:
             return self.factor
         solved = solve_triangular(self.factor, self._kernel(self.X).T, lower=True)
@@ -122,27 +112,10 @@ def _log_units(gram: FeatureGram) -> FloatArray:
 class PaperObjective:
     """F of a vector of coordinates u, or of X, and logarithms of theta.
 
-    Parameters
-    ----------
-    gram : FeatureGram
-        Gram matrix of the features.
-    criterion : callable
-        From latent coordinates to J and its gradient.
-    weight : float
-        1 / sigma_d**2.
-    n_components : int
-        R.
-    kernel_mapping : KernelMapping, optional
-        None for free latent coordinates.
-    penalty : float
-        rho.
-    spherical : float
-        tau; 1 for Eq. (7), 0 for Eq. (13).
-    dynamics : Dynamics, optional
-        Adds Eq. (20) and the priors of its kernel.
-    dynamics_priors : DynamicsPriors
-    hold_width : bool
-        Whether theta_2 is fixed at 1, so that the scale is that of the latent coordinates.
+    ``weight`` is 1 / sigma_d**2, ``spherical`` tau, 1 for Eq. (7), 0 for Eq. (13); latent
+    coordinates are free without a kernel mapping. ``dynamics`` add Eq. (20) and the priors of its
+    kernel, and with ``hold_width`` theta_2 is fixed at 1, so that the scale is that of the latent
+    coordinates.
     """
 
     gram: FeatureGram
@@ -150,7 +123,6 @@ class PaperObjective:
     weight: float
     n_components: int
     kernel_mapping: KernelMapping | None = None
-    penalty: float = 0.0
     spherical: float = 0.0
     dynamics: Dynamics | None = None
     dynamics_priors: DynamicsPriors = field(default=DynamicsPriors())
@@ -162,11 +134,11 @@ class PaperObjective:
         values, by_latent, by_theta, by_dynamics = self._evaluate(u, log_theta, log_dynamics)
         by_u = by_latent
         if self.kernel_mapping is not None:
-            by_u = self.kernel_mapping.basis.T @ by_latent + self.penalty * u
+            by_u = self.kernel_mapping.basis.T @ by_latent
         return sum(values.values()), np.concatenate([by_u.ravel(), by_theta, by_dynamics])
 
     def terms(self, x: FloatArray) -> dict[str, float]:
-        """Terms of F."""
+        """Terms of F by name."""
         return self._evaluate(*self.unpack(x))[0]
 
     def _evaluate(
@@ -186,8 +158,6 @@ class PaperObjective:
         if self.spherical:
             values["spherical"] = 0.5 * self.spherical * float(np.vdot(X, X))
             by_latent += self.spherical * X
-        if self.kernel_mapping is not None and self.penalty:
-            values["map"] = 0.5 * self.penalty * float(np.vdot(u, u))
         if self.dynamics is not None:
             transitions = self.dynamics.evaluate(X, log_dynamics)
             prior, by_prior = self.dynamics_priors.negative_log_density(log_dynamics)
@@ -201,10 +171,7 @@ class PaperObjective:
         return self._coordinates(self.unpack(x)[0])
 
     def pack(
-        self,
-        latent: FloatArray,
-        log_theta: FloatArray,
-        log_dynamics: FloatArray | None = None,
+        self, latent: FloatArray, log_theta: FloatArray, log_dynamics: FloatArray | None = None
     ) -> FloatArray:
         """Optimisation vector of latent coordinates, or of their least-squares fit by the mapping.
 

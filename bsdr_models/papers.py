@@ -1,0 +1,10 @@
+"""The models as their papers print them, for comparison; the recommended ones are in the package.
+
+Every class has the engines of its paper.
+"""
+
+from bsdr_models.dgplvm.paper.estimator import PaperDGPLVMClassifier
+
+__all__ = [
+    "PaperDGPLVMClassifier",
+]
