@@ -25,7 +25,7 @@ STEPS = ("mean_field", "joint_lbfgs", "gibbs")
 STEPS += ("posterior",)
 STEPS += ("data", "argmax_draws", "ridge_draws", "probit_*")
 STEPS += tuple(
-    f"conjugate.{name}"
+    f"paper.{name}"
     for name in (
         "mean_field",
         "initial_values",
@@ -40,17 +40,7 @@ STEPS += tuple(
         "sample_covariances",
     )
 )
-STEPS += tuple(
-    f"label_free.{name}"
-    for name in (
-        "*_metric",
-        "subspace",
-        "one_vs_rest",
-        "smooth_hinge",
-        "weighted_ridge",
-        "wishart_evidence",
-    )
-)
+STEPS += ("*_metric", "subspace", "smooth_hinge", "wishart_evidence")
 STEPS += ("starts",)
 STEPS += ("likelihood", "sparse_likelihood", "criteria", "mcml", "dynamics", "back_constraint")
 STEPS += ("objective", "paper.paper_objective", "gp_classifier.*", "decoder", "latent_inference")
@@ -94,7 +84,7 @@ def paper_layers(paper):
             outside=("numpy", "scipy"),
         ),
         Layer(
-            modules=(f"{paper}.predict",),
+            modules=(f"{paper}.predict", f"{paper}.paper.posterior"),
             inside=(
                 *(f"{paper}.{name}" for name in ("priors", *STEPS)),
                 *BASE,
@@ -103,7 +93,7 @@ def paper_layers(paper):
             outside=("numpy", "scipy", "xarray"),
         ),
         Layer(
-            modules=(f"{paper}.model", f"{paper}.conjugate.model"),
+            modules=(f"{paper}.model", f"{paper}.paper.model"),
             inside=(
                 *(f"{paper}.{name}" for name in ("priors", "posterior", "views")),
                 *BASE,
@@ -125,7 +115,7 @@ def paper_layers(paper):
                 "tasks",
             ),
             outside=("numpy", "scipy", "sklearn", "xarray"),
-            lazy=(f"{paper}.model", f"{paper}.conjugate.model", "inference.engines", "arviz_stats"),
+            lazy=(f"{paper}.model", f"{paper}.paper.model", "inference.engines", "arviz_stats"),
         ),
     )
 
@@ -244,6 +234,7 @@ LAYERS = (
         inside=(*BASE, "alignment", "diagnosis_*", "text_table", "registry"),
         outside=("numpy", "xarray", "arviz_stats"),
     ),
+    Layer(modules=("papers",), inside=tuple(f"{paper}.paper.estimator" for paper in PAPERS)),
     Layer(modules=("registry",), inside=("spec", *(f"{paper}.spec" for paper in PAPERS))),
     Layer(modules=("",)),  # the package itself imports when a name is asked for
     Layer(

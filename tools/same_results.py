@@ -37,8 +37,8 @@ CELLS = {
     "multinomial probit, wine": ("MNPClassifier", {}, load_wine, 30),
     "BM2PCA, digits": ("BM2PCAClassifier", {}, load_digits, 10),
     "BM2PCA of the paper, cancer": (
-        "BM2PCAClassifier",
-        {"variant": "paper"},
+        "PaperBM2PCAClassifier",
+        {},
         load_breast_cancer,
         20,
     ),
@@ -51,6 +51,7 @@ CELLS = {
 def fit_cell(name: str) -> dict[str, np.ndarray | float]:
     """Predictions, latent coordinates and CPU seconds of one cell."""
     import bsdr_models
+    from bsdr_models import papers
 
     kind, arguments, load, n_training = CELLS[name]
     X, y = load(return_X_y=True)
@@ -60,7 +61,8 @@ def fit_cell(name: str) -> dict[str, np.ndarray | float]:
     training = np.concatenate([order[groups[order] == g][:n_training] for g in np.unique(groups)])
     new = np.setdiff1d(order, training)[:200]
     seed = {} if kind == "MNPClassifier" else {"random_state": 0}
-    model = getattr(bsdr_models, kind)(**arguments, **seed)
+    module = papers if kind.startswith("Paper") else bsdr_models
+    model = getattr(module, kind)(**arguments, **seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X[training], y[training])  # compiles

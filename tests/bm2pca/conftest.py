@@ -14,11 +14,11 @@ import pytest
 from scipy import stats
 from scipy.sparse import csr_array
 
-from bsdr_models.bm2pca.conjugate import mean_field as mf
-from bsdr_models.bm2pca.conjugate import views
-from bsdr_models.bm2pca.conjugate.loss_augmentation import EpsilonInsensitive, Hinge
-from bsdr_models.bm2pca.conjugate.sample_covariances import StackedCovariances
-from bsdr_models.bm2pca.conjugate.views import Loadings, Offset, ViewState
+from bsdr_models.bm2pca.paper import mean_field as mf
+from bsdr_models.bm2pca.paper import views
+from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.paper.sample_covariances import StackedCovariances
+from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.factors import Gamma
 

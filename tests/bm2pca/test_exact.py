@@ -13,10 +13,10 @@ import pytest
 from scipy import optimize, stats
 from scipy.special import gammaln
 
-from bsdr_models.bm2pca.conjugate import mean_field as mf
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Hinge
-from bsdr_models.bm2pca.conjugate.sample_covariances import StackedCovariances
-from bsdr_models.bm2pca.conjugate.views import make_view
+from bsdr_models.bm2pca.paper import mean_field as mf
+from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
+from bsdr_models.bm2pca.paper.sample_covariances import StackedCovariances
+from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.numerics.factors import Gamma
 
 LOG_2PI = np.log(2.0 * np.pi)

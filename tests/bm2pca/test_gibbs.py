@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bsdr_models.bm2pca.conjugate import gibbs, inverse_gaussian, soft_margin_draws
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Hinge
-from bsdr_models.bm2pca.conjugate.model import build_model
+from bsdr_models.bm2pca.paper import gibbs, inverse_gaussian, soft_margin_draws
+from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
+from bsdr_models.bm2pca.paper.model import build_model
 
 CASES = ("binary", "shared", "regression", "regression shared")
 

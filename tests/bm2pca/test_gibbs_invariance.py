@@ -19,13 +19,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.conjugate import (
+from bsdr_models.bm2pca.paper import (
     gibbs,
     parameter_expansion_draws,
     soft_interval,
     soft_margin_draws,
 )
-from bsdr_models.bm2pca.conjugate.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
 from bsdr_models.bm2pca.priors import Priors
 
 PRIORS = Priors(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bsdr_models.bm2pca.conjugate import inverse_gaussian
+from bsdr_models.bm2pca.paper import inverse_gaussian
 
 
 def expectation(function, s):

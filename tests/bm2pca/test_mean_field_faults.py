@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.conjugate import mean_field as mf
-from bsdr_models.bm2pca.conjugate import views
-from bsdr_models.bm2pca.conjugate.loss_augmentation import EpsilonInsensitive, Hinge
-from bsdr_models.bm2pca.conjugate.sample_covariances import AxisCovariances
+from bsdr_models.bm2pca.paper import mean_field as mf
+from bsdr_models.bm2pca.paper import views
+from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.paper.sample_covariances import AxisCovariances
 from bsdr_models.numerics.factors import Gamma
 
 LOG_2PI = np.log(2.0 * np.pi)

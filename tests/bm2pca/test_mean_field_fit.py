@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.conjugate import mean_field, rotation, views
-from bsdr_models.bm2pca.conjugate.loss_augmentation import EpsilonInsensitive, Hinge
-from bsdr_models.bm2pca.conjugate.mean_field_fit import fit_mean_field
+from bsdr_models.bm2pca.paper import mean_field, rotation, views
+from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.paper.mean_field_fit import fit_mean_field
 from bsdr_models.bm2pca.priors import PAPER
 
 N, D, R = 24, 6, 3

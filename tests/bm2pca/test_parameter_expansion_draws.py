@@ -6,7 +6,7 @@ a move. A move that leaves the prior invariant therefore leaves every such poste
 
 import numpy as np
 
-from bsdr_models.bm2pca.conjugate import parameter_expansion_draws
+from bsdr_models.bm2pca.paper import parameter_expansion_draws
 
 N, D, R, K = 5, 4, 3, 2
 SHAPE, RATE = 7.0, 5.0

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import digamma, exp1, gammaln
 
-from bsdr_models.bm2pca.conjugate import mean_field as mf
+from bsdr_models.bm2pca.paper import mean_field as mf
 
 LOG_2PI = np.log(2.0 * np.pi)
 

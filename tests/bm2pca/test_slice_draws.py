@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bsdr_models.bm2pca.conjugate import slice_draws
+from bsdr_models.bm2pca.paper import slice_draws
 
 LAWS = {
     "skew": stats.gamma(2.5),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from bsdr_models.bm2pca.conjugate import soft_interval
+from bsdr_models.bm2pca.paper import soft_interval
 
 # mean, sd, lower, upper, cost
 HINGES = [

@@ -8,7 +8,7 @@ those of ``soft_interval``, which has its own tests against the definition.
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.conjugate import soft_interval, soft_margin_draws
+from bsdr_models.bm2pca.paper import soft_interval, soft_margin_draws
 
 N = 6
 SHAPE, RATE = 3.0, 2.0

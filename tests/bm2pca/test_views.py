@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from bsdr_models.bm2pca.conjugate import initial_values, views
-from bsdr_models.bm2pca.conjugate import mean_field as mf
-from bsdr_models.bm2pca.conjugate.initial_values import principal_scores
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Hinge
-from bsdr_models.bm2pca.conjugate.views import make_view
+from bsdr_models.bm2pca.paper import initial_values, views
+from bsdr_models.bm2pca.paper import mean_field as mf
+from bsdr_models.bm2pca.paper.initial_values import principal_scores
+from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
+from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.bm2pca.priors import PAPER
 
 FORMS = {"tall": (9, 5), "wide": (6, 14), "square": (7, 7)}

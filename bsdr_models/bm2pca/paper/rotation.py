@@ -27,9 +27,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.conjugate import mean_field
-from bsdr_models.bm2pca.conjugate.mean_field import Data, Latent, State, Weights
-from bsdr_models.bm2pca.conjugate.views import Moments, ViewState
+from bsdr_models.bm2pca.paper import mean_field
+from bsdr_models.bm2pca.paper.mean_field import Data, Latent, State, Weights
+from bsdr_models.bm2pca.paper.views import Moments, ViewState
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.linalg import cholesky
 

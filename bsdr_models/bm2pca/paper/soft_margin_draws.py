@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import polygamma
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.conjugate import slice_draws, soft_interval
+from bsdr_models.bm2pca.paper import slice_draws, soft_interval
 
 # Number of weights per elliptical slice.
 _PER_ELLIPSE = 3

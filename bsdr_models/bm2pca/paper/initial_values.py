@@ -10,9 +10,9 @@ from scipy.sparse import csr_array, hstack, issparse
 from scipy.sparse.linalg import LinearOperator, svds
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.conjugate import views
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Margins
-from bsdr_models.bm2pca.conjugate.views import Pool, View, ViewState
+from bsdr_models.bm2pca.paper import views
+from bsdr_models.bm2pca.paper.loss_augmentation import Margins
+from bsdr_models.bm2pca.paper.views import Pool, View, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.row_space import Rows, centred_gram, squared_distance
 

@@ -17,7 +17,7 @@ and loadings alone mix slowly along these directions if there is little noise.
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.conjugate import slice_draws
+from bsdr_models.bm2pca.paper import slice_draws
 from bsdr_models.numerics import linalg
 
 _WIDTH = 1.0  # of the bracket for log g, which has a deviation of about 1 / sqrt(2 N)

@@ -27,10 +27,10 @@ from typing import Literal
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.conjugate import initial_values, views
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Margins
-from bsdr_models.bm2pca.conjugate.sample_covariances import SampleCovariances, shared_axes, stacked
-from bsdr_models.bm2pca.conjugate.views import Moments, View, ViewState
+from bsdr_models.bm2pca.paper import initial_values, views
+from bsdr_models.bm2pca.paper.loss_augmentation import Margins
+from bsdr_models.bm2pca.paper.sample_covariances import SampleCovariances, shared_axes, stacked
+from bsdr_models.bm2pca.paper.views import Moments, View, ViewState
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import inv_spd

@@ -29,12 +29,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.conjugate import (
+from bsdr_models.bm2pca.paper import (
     inverse_gaussian,
     parameter_expansion_draws,
     soft_margin_draws,
 )
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Margins
+from bsdr_models.bm2pca.paper.loss_augmentation import Margins
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics import linalg
 from bsdr_models.numerics.linalg import cholesky, inv_spd
