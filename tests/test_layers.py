@@ -35,8 +35,6 @@ STEPS += tuple(
         "rotation",
         "gibbs",
         "*_draws",
-        "inverse_gaussian",
-        "soft_interval",
         "sample_covariances",
     )
 )
