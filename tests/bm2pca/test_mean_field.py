@@ -20,7 +20,7 @@ STARTS = ("label", "pca", "random")
 
 
 def test_cases_cover_all_data_formats(lab):
-    """Both kinds of sample covariances; reduced, sparse, dense, incomplete and pooled data."""
+    """Both kinds of sample covariances; reduced, sparse, dense and incomplete data."""
     found = set()
     for case in lab.CASES:
         problem = lab.make_problem(case)
@@ -30,9 +30,8 @@ def test_cases_cover_all_data_formats(lab):
             found.add(type(view.X).__name__)
             found |= {"mask"} if view.mask is not None else set()
             found |= {"basis"} if view.basis is not None else set()
-            found |= {"pool"} if view.pool is not None else set()
     forms = {"AxisCovariances", "StackedCovariances", "ndarray", "csr_array"}
-    assert found == forms | {"mask", "basis", "pool"}
+    assert found == forms | {"mask", "basis"}
 
 
 def test_bound_is_the_monte_carlo_expectation(lab, case):

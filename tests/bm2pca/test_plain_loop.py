@@ -214,7 +214,7 @@ class Plain:
 
 def plain_problems(problem, state):
     """The state of each problem, over all features and rows, as the loop holds it."""
-    z, n_samples = state.latent, problem.y.shape[1]
+    z = state.latent
     for p in range(len(problem.y)):
         views = []
         for own, view in zip(state.views, problem.data.views, strict=True):
@@ -230,10 +230,6 @@ def plain_problems(problem, state):
                 )
             )
         rows = list(zip(z.mean[p], z.cov.dense()[p], strict=True))
-        if z.pooled is not None:
-            X, basis = problem.X[0][n_samples:], problem.data.views[0].basis
-            X = X if basis is None else X @ basis
-            rows += [(z.pooled.map[p] @ x + z.pooled.shift[p], z.pooled.cov[p]) for x in X]
         yield Plain(
             X=list(problem.X),
             y=problem.y[p],

@@ -63,12 +63,12 @@ def test_basis_change_transforms_the_sufficient_statistics(lab, case):
     state = lab.unfinished(problem, np.random.default_rng(2))
     moved = rotation.transform(state, some_matrices(problem, 2))
     z = moved.latent
-    again = mf.make_latent(z.mean, z.cov, z.pooled, problem.data)
+    again = mf.make_latent(z.mean, z.cov, problem.data)
     for got, expected in zip(numbers(z), numbers(again), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
     pairs = [(own.loadings.cov, own.loadings.log_det) for own in moved.views]
     pairs += [(moved.weights.cov, moved.weights.log_det)]
-    pairs += [(z.cov.dense(), None)] if z.pooled is None else [(z.pooled.cov, z.pooled.log_det)]
+    pairs += [(z.cov.dense(), None)]
     for cov, log_det in pairs:
         expected = np.linalg.slogdet(cov)[1]
         if log_det is None:
@@ -127,7 +127,7 @@ def test_a_singular_matrix_ends_the_search_at_its_initial_value(lab, monkeypatch
     assert np.all(gain > -1e-10)
 
 
-@pytest.mark.parametrize("case", ["binary", "shared", "missing", "views", "pooled"])
+@pytest.mark.parametrize("case", ["binary", "shared", "missing", "views"])
 def test_steps_converge_to_the_best_basis(lab, case):
     """The optimum is found without the closed form and without our gradient."""
     problem = lab.make_problem(case)

@@ -23,27 +23,13 @@ N_COMPLETE = 20
 COMPLETE_SWEEPS = 30
 
 
-def make_data(task: Task, costs: Sequence[float], *, pool: bool = True) -> Data:
-    """Views and margins of all problems, one set for each cost; unlabelled samples come last.
-
-    These are pooled, that is, held as sufficient statistics, if this needs fewer numbers.
-    """
-    labelled = task.observed.any(axis=1)
-    order = np.concatenate([np.flatnonzero(labelled), np.flatnonzero(~labelled)])
-    n_free = int(np.count_nonzero(~labelled))
-    width = min(task.X.shape)
-    pooled = n_free if pool and n_free > width and task.complete and len(task.columns) == 1 else 0
-    ordered = task.subset(order)
+def make_data(task: Task, costs: Sequence[float]) -> Data:
+    """Views and margins of all problems, one set for each cost."""
     views = tuple(
-        make_view(
-            ordered.X if columns is None else ordered.X[:, columns],
-            n_pooled=pooled,
-            n_features=n_features,
-        )
+        make_view(task.X if columns is None else task.X[:, columns], n_features=n_features)
         for columns, n_features in zip(task.columns, task.n_features, strict=True)
     )
-    explicit = ordered.subset(np.arange(len(order) - pooled))
-    return Data(views=views, margins=make_margins(explicit, costs))
+    return Data(views=views, margins=make_margins(task, costs))
 
 
 def make_margins(task: Task, costs: Sequence[float]) -> Margins:
@@ -123,7 +109,7 @@ def fit_conjugate(
 def fit_completer(task: Task, rng: np.random.Generator) -> FactorModel:
     """Factor model of the features alone, which imputes missing values."""
     free = replace(task, Y=np.zeros((task.X.shape[0], 1)), epsilon=None, strategy="shared")
-    data = make_data(free, [1.0], pool=False)
+    data = make_data(free, [1.0])
     n_components = min(N_COMPLETE, min(task.X.shape) - 1)
     state = mean_field.init(
         data, task.priors, n_components=max(n_components, 1), rng=rng, start="pca"

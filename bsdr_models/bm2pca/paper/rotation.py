@@ -161,7 +161,7 @@ def transform(state: State, matrix: FloatArray) -> State:
     return replace(
         state,
         views=tuple(_transform_view(own, matrix, log_det) for own in state.views),
-        latent=_transform_latent(state.latent, matrix, log_det),
+        latent=_transform_latent(state.latent, matrix),
         weights=_transform_weights(state.weights, matrix, log_det),
     )
 
@@ -177,16 +177,8 @@ def _transform_view(own: ViewState, matrix: FloatArray, log_det: FloatArray) -> 
     return replace(own, loadings=loadings)
 
 
-def _transform_latent(latent: Latent, matrix: FloatArray, log_det: FloatArray) -> Latent:
-    transposed, pooled = _transpose(matrix), latent.pooled
-    if pooled is not None:
-        pooled = replace(
-            pooled,
-            map=matrix @ pooled.map,
-            shift=np.einsum("prs,ps->pr", matrix, pooled.shift),
-            cov=matrix @ pooled.cov @ transposed,
-            log_det=pooled.log_det + 2.0 * log_det,
-        )
+def _transform_latent(latent: Latent, matrix: FloatArray) -> Latent:
+    transposed = _transpose(matrix)
     moments = tuple(
         Moments(
             total=each.total @ transposed,
@@ -198,7 +190,6 @@ def _transform_latent(latent: Latent, matrix: FloatArray, log_det: FloatArray) -
     return Latent(
         mean=latent.mean @ transposed,
         cov=latent.cov.transformed(matrix),
-        pooled=pooled,
         moments=moments,
         second=matrix @ latent.second @ transposed,
     )
