@@ -2,17 +2,9 @@ r"""Optimal linear change of the latent basis: a parameter expansion [1]_ [2]_.
 
 A change of basis z -> R z, W -> W R^-1, eta -> R^-T eta, R invertible, changes neither
 reconstructions nor class scores under q, but the agreement of the factors with their priors. Plain
-sweeps converge slowly along such changes. With q(r) and q(nu) profiled out the bound is, up to a
-constant,
-
-.. math::
-    J(R) = (N - \textstyle\sum_v d_v - K) \log |\det R| - \tfrac12 \operatorname{tr} R A R^\top
-    - \sum_v (a_r + \tfrac{d_v}{2}) \sum_i
-      \log (b_r + \tfrac12 [R^{-\top} B_v R^{-1}]_{ii}) \\
-    - (a_\nu + \tfrac{R + 1}{2}) \sum_c
-      \log (b_\nu + \tfrac12 E[\eta_{c0}^2] + \tfrac12 \operatorname{tr} R^{-\top} E_c R^{-1})
-
-with A = sum E[z z'], B_v = E[W_v'W_v], E_c = E[eta_c eta_c']. It costs O(R^3).
+sweeps converge slowly along such changes. The closed form that is best without classifiers and with
+b_r = 0 whitens the latent coordinates and makes the columns of the loadings orthogonal; it is taken
+where the exact bound rises. It costs O(R^3).
 
 References
 ----------
@@ -21,10 +13,9 @@ References
        speed up learning. Neurocomputing 73.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from scipy.optimize import minimize
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.paper import mean_field
@@ -33,88 +24,13 @@ from bsdr_models.bm2pca.paper.views import Moments, ViewState
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.linalg import cholesky
 
-# L-BFGS steps after the closed form, which neglects the classifiers and b_r.
-N_STEPS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """The function J. P problems, R components, K outcomes.
-
-    multiplicity
-        N - sum of d_v - K.
-    latent
-        A, (P, R, R).
-    loadings
-        B_v, (P, R, R) each.
-    loading_shapes
-        a_r + d_v / 2.
-    loading_rate
-        b_r.
-    weights
-        E_c, (P, K, R, R).
-    weight_shape
-        a_nu + (R + 1) / 2.
-    weight_rates
-        b_nu + E[eta_c0**2] / 2, (P, K).
-    """
-
-    multiplicity: float
-    latent: FloatArray
-    loadings: tuple[FloatArray, ...]
-    loading_shapes: tuple[float, ...]
-    loading_rate: float
-    weights: FloatArray
-    weight_shape: float
-    weight_rates: FloatArray
-
-    def __call__(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """J and its gradient at R: (P, R, R) -> (P,), (P, R, R)."""
-        inverse = np.linalg.inv(matrix)
-        transformed = matrix @ self.latent @ _transpose(matrix)
-        value = self.multiplicity * np.linalg.slogdet(matrix)[1]
-        value = value - 0.5 * np.einsum("prr->p", transformed)
-        relative = self.multiplicity * np.eye(matrix.shape[-1]) - transformed  # gradient times R'
-        for second, shape in zip(self.loadings, self.loading_shapes, strict=True):
-            transformed = _transpose(inverse) @ second @ inverse
-            rate = self.loading_rate + 0.5 * np.einsum("prr->pr", transformed)
-            value = value - shape * np.log(rate).sum(axis=1)
-            relative = relative + transformed * (shape / rate)[:, None]
-        transformed = _transpose(inverse)[:, None] @ self.weights @ inverse[:, None]
-        rate = self.weight_rates + 0.5 * np.einsum("pkrr->pk", transformed)
-        value = value - self.weight_shape * np.log(rate).sum(axis=1)
-        relative = relative + np.einsum("pk,pkrs->prs", self.weight_shape / rate, transformed)
-        return value, relative @ _transpose(inverse)
-
 
 def _transpose(matrix: FloatArray) -> FloatArray:
     return np.swapaxes(matrix, -1, -2)
 
 
-def profile(state: State, data: Data, priors: Priors) -> Profile:
-    """J at a state."""
-    k = data.margins.y.shape[2]
-    sizes = [view.n_features for view in data.views]
-    second = state.weights.second
-    return Profile(
-        multiplicity=float(data.n_samples - sum(sizes) - k),
-        latent=state.latent.second,
-        loadings=tuple(
-            own.loadings.second(view) for own, view in zip(state.views, data.views, strict=True)
-        ),
-        loading_shapes=tuple(priors.loading_shape + 0.5 * d for d in sizes),
-        loading_rate=priors.loading_rate,
-        weights=second[..., 1:, 1:],
-        weight_shape=priors.weight_shape + 0.5 * second.shape[-1],
-        weight_rates=priors.weight_rate + 0.5 * second[..., 0, 0],
-    )
-
-
 def principal_basis(state: State, data: Data) -> FloatArray:
-    """R that whitens latent coordinates and makes columns of loadings orthogonal, (P, R, R).
-
-    It maximises J for one view, b_r = 0 and no classifier.
-    """
+    """R that whitens latent coordinates and makes columns of loadings orthogonal, (P, R, R)."""
     half = cholesky(state.latent.second / data.n_samples, name="latent second moment")
     second = sum(
         own.noise_precision.mean[:, None, None] * own.loadings.second(view)
@@ -124,35 +40,25 @@ def principal_basis(state: State, data: Data) -> FloatArray:
     return _transpose(vectors) @ np.linalg.inv(half)
 
 
-def best_basis(state: State, data: Data, priors: Priors, *, n_steps: int = N_STEPS) -> FloatArray:
-    """R of higher J than the identity, (P, R, R); the identity if none was found."""
-    value = profile(state, data, priors)
-    identity = np.tile(np.eye(state.latent.second.shape[-1]), (len(state.latent.second), 1, 1))
-    current = value(identity)[0]
-    start = principal_basis(state, data)
-    start = np.where((value(start)[0] > current)[:, None, None], start, identity)
-
-    def loss(vector: FloatArray) -> tuple[float, FloatArray]:
-        now, gradient = value(vector.reshape(start.shape) @ start)
-        return float((current - now).sum()), -(gradient @ _transpose(start)).ravel()
-
-    try:
-        with np.errstate(all="ignore"):
-            step = minimize(
-                loss, identity.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": n_steps}
-            ).x
-            found = step.reshape(start.shape) @ start
-            improved = value(found)[0] > value(start)[0]
-    except np.linalg.LinAlgError:  # singular R in the line search
-        return start
-    return np.where(improved[:, None, None], found, start)
-
-
 def rotate(state: State, data: Data, priors: Priors) -> State:
-    """Change the basis, then update q(r) and q(nu). The bound never falls."""
-    state = transform(state, best_basis(state, data, priors))
+    """Change the basis of problems whose bound rises by it, with q(r) and q(nu) updated."""
+    basis = principal_basis(state, data)
+    found = _update_precisions(transform(state, basis), data, priors)
+    rises = _bounds(found, data, priors) >= _bounds(state, data, priors)
+    if rises.all():
+        return found
+    basis = np.where(rises[:, None, None], basis, np.eye(basis.shape[-1]))
+    return _update_precisions(transform(state, basis), data, priors)
+
+
+def _update_precisions(state: State, data: Data, priors: Priors) -> State:
     state = replace(state, views=mean_field.update_loading_precision(state, data, priors))
     return replace(state, weight_precision=mean_field.update_weight_precision(state, priors))
+
+
+def _bounds(state: State, data: Data, priors: Priors) -> FloatArray:
+    """Bound of each problem, (P,)."""
+    return np.sum(list(mean_field.bound_terms(state, data, priors).values()), axis=0)
 
 
 def transform(state: State, matrix: FloatArray) -> State:
