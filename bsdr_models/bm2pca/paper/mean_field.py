@@ -147,6 +147,9 @@ def init(
         found = initial_values.principal_scores(data.views, n_components - first)
         found = initial_values.residual(found, mean[..., :first])
         mean[..., first : first + found.shape[-1]] = found
+    labelled = data.margins.observed.any(axis=(0, 2))
+    if labelled.any():  # the others begin at the mean
+        mean[:, ~labelled, first:] = 0.0
     return _initial_state(mean, data)
 
 
