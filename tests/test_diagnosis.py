@@ -21,6 +21,7 @@ from bsdr_models import (
 from bsdr_models.bsdr import SAMPLING
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.diagnosis_checks import upper_pairs
+from bsdr_models.papers import PaperBM2PCAClassifier
 
 CHAINS, DRAWS = 4, 400
 VERDICTS = ("ok", "not converged: ", "too few draws: ", "not applicable: ")
@@ -306,8 +307,7 @@ def test_mean_field_of_bm2pca_says_what_is_held(iris):
 @pytest.mark.slow
 def test_gibbs_of_bm2pca_is_aligned_by_rotation(iris):
     X, y = iris
-    model = BM2PCAClassifier(
-        variant="paper",
+    model = PaperBM2PCAClassifier(
         inference="gibbs",
         n_components=2,
         sampling=Sampling(draws=30, tune=10, chains=2),

@@ -25,7 +25,7 @@ STEPS = ("mean_field", "joint_lbfgs", "gibbs")
 STEPS += ("posterior",)
 STEPS += ("data", "argmax_draws", "ridge_draws", "probit_*")
 STEPS += tuple(
-    f"conjugate.{name}"
+    f"paper.{name}"
     for name in (
         "mean_field",
         "initial_values",
@@ -35,22 +35,10 @@ STEPS += tuple(
         "rotation",
         "gibbs",
         "*_draws",
-        "inverse_gaussian",
-        "soft_interval",
         "sample_covariances",
     )
 )
-STEPS += tuple(
-    f"label_free.{name}"
-    for name in (
-        "*_metric",
-        "subspace",
-        "one_vs_rest",
-        "smooth_hinge",
-        "weighted_ridge",
-        "wishart_evidence",
-    )
-)
+STEPS += ("*_metric", "subspace", "smooth_hinge", "wishart_evidence")
 STEPS += ("starts",)
 STEPS += ("likelihood", "criteria", "mcml", "dynamics", "back_constraint")
 STEPS += ("objective", "paper.objective", "paper.laplace", "gp_classifier.*", "decoder")
@@ -95,7 +83,7 @@ def paper_layers(paper):
             outside=("numpy", "scipy"),
         ),
         Layer(
-            modules=(f"{paper}.predict",),
+            modules=(f"{paper}.predict", f"{paper}.paper.posterior"),
             inside=(
                 *(f"{paper}.{name}" for name in ("priors", *STEPS)),
                 *BASE,
@@ -104,7 +92,7 @@ def paper_layers(paper):
             outside=("numpy", "scipy", "xarray"),
         ),
         Layer(
-            modules=(f"{paper}.model", f"{paper}.conjugate.model"),
+            modules=(f"{paper}.model", f"{paper}.paper.model"),
             inside=(
                 *(f"{paper}.{name}" for name in ("priors", "posterior", "views")),
                 *(f"{paper}.{name}" for name in ("back_constraint", "likelihood")),
@@ -127,7 +115,7 @@ def paper_layers(paper):
                 "tasks",
             ),
             outside=("numpy", "scipy", "sklearn", "xarray"),
-            lazy=(f"{paper}.model", f"{paper}.conjugate.model", "inference.engines", "arviz_stats"),
+            lazy=(f"{paper}.model", f"{paper}.paper.model", "inference.engines", "arviz_stats"),
         ),
     )
 

@@ -43,11 +43,10 @@ from bsdr_models import (
     Priors,
     persistence,
 )
-from bsdr_models.bm2pca.label_free import fit as label_free
-from bsdr_models.bm2pca.label_free import truncated_metric
+from bsdr_models.bm2pca import label_free, truncated_metric
 from bsdr_models.bsdr import laplace_blocks
 from bsdr_models.dgplvm.gp_classifier import fit as gp_classifier
-from bsdr_models.papers import PaperDGPLVMClassifier
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperDGPLVMClassifier
 
 pytestmark = pytest.mark.usefixtures("few_particles")
 
@@ -70,7 +69,6 @@ ONE_SCALE = {
 GIBBS = {"inference": "gibbs", "random_state": 0, **FEW_DRAWS}
 SAMPLED = {"variant": "paper", **GIBBS}
 PAPER = {
-    "variant": "paper",
     "loss__C": 1.0,
     "optimization__n_sweeps": 4,
     "loss__calibrate": False,
@@ -78,7 +76,7 @@ PAPER = {
 }
 LABEL_FREE = {
     "loss__C": 1.0,
-    "priors__metric_scale": 1.0,
+    "metric_scale": 1.0,
     "loss__calibrate": False,
     "random_state": 0,
 }
@@ -194,34 +192,32 @@ VARIANTS = {
         "partly text",
     ),
     "bm2pca, paper": (
-        BM2PCAClassifier(2, priors=BM2PCAPriors()).set_params(**PAPER),
+        PaperBM2PCAClassifier(2, priors=BM2PCAPriors()).set_params(**PAPER),
         "dense",
         "class",
     ),
     "bm2pca, paper, one against rest": (
-        BM2PCAClassifier(2, loss=HingeLoss(strategy="one_vs_rest")).set_params(**PAPER),
+        PaperBM2PCAClassifier(2, loss=HingeLoss(strategy="one_vs_rest")).set_params(**PAPER),
         "dense",
         "class",
     ),
     "bm2pca, paper, views": (
-        BM2PCAClassifier(2, views=list("aabb")).set_params(**PAPER),
+        PaperBM2PCAClassifier(2, views=list("aabb")).set_params(**PAPER),
         "gaps",
         "class",
     ),
     "bm2pca, paper, unlabeled": (
-        BM2PCAClassifier(2, unlabeled=-1).set_params(**PAPER),
+        PaperBM2PCAClassifier(2, unlabeled=-1).set_params(**PAPER),
         "dense",
         "partly",
     ),
     "bm2pca, paper, sparse": (
-        BM2PCAClassifier(2).set_params(**PAPER),
+        PaperBM2PCAClassifier(2).set_params(**PAPER),
         "sparse",
         "class",
     ),
     "bm2pca, gibbs": (
-        BM2PCAClassifier(2, variant="paper", loss=HingeLoss(C=1.0, calibrate=False)).set_params(
-            **GIBBS
-        ),
+        PaperBM2PCAClassifier(2, loss=HingeLoss(C=1.0, calibrate=False)).set_params(**GIBBS),
         "dense",
         "class",
     ),
@@ -305,7 +301,7 @@ COMPILED = {
         "class",
     ),
     "bm2pca, nuts": (
-        BM2PCAClassifier(2, variant="paper", loss=HingeLoss(C=1.0, calibrate=False)).set_params(
+        PaperBM2PCAClassifier(2, loss=HingeLoss(C=1.0, calibrate=False)).set_params(
             **GIBBS | {"inference": "nuts"}
         ),
         "dense",

@@ -17,7 +17,6 @@ from sklearn.pipeline import make_pipeline
 
 import bsdr_models
 from bsdr_models import (
-    BM2PCAPriors,
     BSDROptimization,
     DGPLVMOptimization,
     HingeLoss,
@@ -25,6 +24,7 @@ from bsdr_models import (
     plots,
 )
 from bsdr_models.bsdr import SAMPLING
+from bsdr_models.papers import PaperBM2PCAClassifier
 from bsdr_models.summary import Summary
 from bsdr_models.text_table import WIDTH
 
@@ -49,9 +49,9 @@ ESTIMATORS = {
     "mnp": bsdr_models.MNPClassifier(),
     "bm2pca": bsdr_models.BM2PCAClassifier(random_state=0),
     "bm2pca one against rest": bsdr_models.BM2PCAClassifier(
-        loss=HingeLoss(strategy="one_vs_rest"), priors=BM2PCAPriors(metric_scale=1.0)
+        loss=HingeLoss(strategy="one_vs_rest"), metric_scale=1.0
     ),
-    "bm2pca paper": bsdr_models.BM2PCAClassifier(variant="paper", random_state=0),
+    "bm2pca paper": PaperBM2PCAClassifier(random_state=0),
     "bm2pca real": bsdr_models.BM2PCARegressor(n_components=2, random_state=0),
     "dgplvm": bsdr_models.DGPLVMClassifier(
         optimization=DGPLVMOptimization(n_restarts=2), random_state=0
@@ -155,7 +155,7 @@ def test_a_summary_cannot_be_changed():
 CLASSIFIERS = {
     "bsdr": bsdr_models.BSDRClassifier(sampling=Sampling(chains=1, draws=16), random_state=0),
     "bm2pca": bsdr_models.BM2PCAClassifier(random_state=0),
-    "bm2pca_paper": bsdr_models.BM2PCAClassifier(2, variant="paper", random_state=0),
+    "bm2pca_paper": PaperBM2PCAClassifier(2, random_state=0),
     "dgplvm": bsdr_models.DGPLVMClassifier(random_state=0),
 }
 each_classifier = pytest.mark.parametrize("name", CLASSIFIERS)
@@ -253,7 +253,7 @@ def test_what_a_reader_should_know():
     model.interrupted_ = True
     assert model.summary().remarks[0].startswith("The user interrupted the fit")
     assert any("too narrow" in remark for remark in summary.remarks)
-    # The paper's variant ends after so many sweeps, where held-out samples want it to.
+    # The paper's BM2PCA ends after so many sweeps, where held-out samples want it to.
     early = fitted("bm2pca paper")
     assert not early.converged_
     assert not any("onverged" in remark for remark in early.summary().remarks)

@@ -38,8 +38,8 @@ CELLS = {
     "multinomial probit, wine": ("MNPClassifier", {}, load_wine, 30),
     "BM2PCA, digits": ("BM2PCAClassifier", {}, load_digits, 10),
     "BM2PCA of the paper, cancer": (
-        "BM2PCAClassifier",
-        {"variant": "paper"},
+        "PaperBM2PCAClassifier",
+        {},
         load_breast_cancer,
         20,
     ),

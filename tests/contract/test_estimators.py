@@ -37,7 +37,7 @@ from bsdr_models import (
 )
 from bsdr_models.bsdr import SAMPLING
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.papers import PaperDGPLVMClassifier
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperDGPLVMClassifier
 
 # What the checks' data deserve to be told: labels without signal, one sample of a class, too few
 # draws to converge, a limit of iterations that was set to be reached.
@@ -76,7 +76,7 @@ EXACT = {"sampling__chains": 1, "sampling__draws": 16, "pooling": "linear", "ran
 BSDR_PAPER = {"variant": "paper", "random_state": 0}
 # BM2PCA without cross-validation.
 FIXED = {"loss__calibrate": False, "random_state": 0}
-PAPER = {"variant": "paper", "loss__C": 10.0, "optimization__n_sweeps": 3}
+PAPER = {"loss__C": 10.0, "optimization__n_sweeps": 3}
 # The objective of D-GPLVM's paper, cut short.
 DGPLVM_PAPER = {"optimization__max_iter": 10, "random_state": 0}
 
@@ -87,9 +87,7 @@ DGPLVM_PAPER = {"optimization__max_iter": 10, "random_state": 0}
         BSDRClassifier().set_params(**EXACT),
         BSDRRegressor().set_params(**EXACT),
         MNPClassifier(),
-        BM2PCAClassifier(priors=BM2PCAPriors(metric_scale=10.0), loss=HingeLoss(C=10.0)).set_params(
-            **FIXED
-        ),
+        BM2PCAClassifier(metric_scale=10.0, loss=HingeLoss(C=10.0)).set_params(**FIXED),
         BM2PCARegressor().set_params(**FIXED),
         DGPLVMClassifier(random_state=0),
     ]
@@ -108,9 +106,9 @@ def test_scikit_learn_checks(estimator, check):
             **BSDR_PAPER
         ),
         BM2PCAClassifier(random_state=0),
-        BM2PCAClassifier().set_params(**PAPER, **FIXED),
+        PaperBM2PCAClassifier().set_params(**PAPER, **FIXED),
         BM2PCAClassifier(loss=HingeLoss(strategy="one_vs_rest"), random_state=0),
-        BM2PCAClassifier(variant="paper", loss=HingeLoss(strategy="one_vs_rest"), random_state=0),
+        PaperBM2PCAClassifier(loss=HingeLoss(strategy="one_vs_rest"), random_state=0),
         BM2PCARegressor(loss=EpsilonInsensitiveLoss(C="cv", epsilon="cv"), random_state=0),
         DGPLVMClassifier(mapping=DGPLVMMapping(kind="none"), random_state=0),
         DGPLVMClassifier(mapping=DGPLVMMapping(placement="likelihood"), random_state=0),
@@ -127,9 +125,11 @@ def test_scikit_learn_checks_at_length(estimator, check):
     [
         BSDRClassifier(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
         BSDRRegressor(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
-        BM2PCAClassifier(2).set_params(**FEW_DRAWS, **PAPER, **FIXED),
+        PaperBM2PCAClassifier(2).set_params(**FEW_DRAWS, **PAPER, **FIXED),
     ],
-    expected_failed_checks=lambda model: EXPECTED if isinstance(model, BM2PCAClassifier) else {},
+    expected_failed_checks=lambda model: (
+        EXPECTED if isinstance(model, PaperBM2PCAClassifier) else {}
+    ),
 )
 def test_scikit_learn_checks_of_gibbs(estimator, check):
     check(estimator)
@@ -174,8 +174,8 @@ USED = {
     "bsdr": BSDRClassifier().set_params(**EXACT),
     "bsdr of the paper": BSDRClassifier().set_params(**BSDR_PAPER),
     "mnp": MNPClassifier(),
-    "bm2pca": BM2PCAClassifier(priors=BM2PCAPriors(metric_scale=10.0), random_state=0),
-    "bm2pca of the paper": BM2PCAClassifier(2, random_state=0).set_params(**PAPER),
+    "bm2pca": BM2PCAClassifier(metric_scale=10.0, random_state=0),
+    "bm2pca of the paper": PaperBM2PCAClassifier(2, random_state=0).set_params(**PAPER),
     "dgplvm": DGPLVMClassifier(random_state=0),
     **REGRESSORS,
 }
@@ -254,8 +254,7 @@ GRIDS = {
     BM2PCAClassifier: {
         "n_components": [1, 2],
         "loss__C": [1.0, 10.0],
-        "priors": [BM2PCAPriors()],
-        "priors__metric_scale": [10.0],
+        "metric_scale": [10.0],
     },
     BM2PCARegressor: {"n_components": [1, 2], "loss__C": [1.0, 3.0], "priors": [BM2PCAPriors()]},
     DGPLVMClassifier: {
@@ -272,7 +271,8 @@ def test_grid_search(labelled, measured, kind):
     real = kind in (BSDRRegressor, BM2PCARegressor)
     options = {} if kind is MNPClassifier else {"random_state": 0}
     if kind not in (BSDRClassifier, BSDRRegressor):
-        options["max_iter" if kind is MNPClassifier else "optimization__max_iter"] = 30
+        direct = kind in (MNPClassifier, BM2PCAClassifier)
+        options["max_iter" if direct else "optimization__max_iter"] = 30
     search = GridSearchCV(
         kind().set_params(**options), GRIDS[kind], cv=2, scoring="r2" if real else "neg_log_loss"
     ).fit(*(measured if real else labelled))
@@ -336,7 +336,7 @@ def test_a_stored_model_predicts_the_same(how, fitted_to_frames, name, tmp_path)
     "model",
     [
         BSDRClassifier(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
-        BM2PCAClassifier(2).set_params(**FEW_DRAWS, **PAPER, **FIXED),
+        PaperBM2PCAClassifier(2).set_params(**FEW_DRAWS, **PAPER, **FIXED),
         PaperDGPLVMClassifier().set_params(**DGPLVM_PAPER),
         DGPLVMClassifier(mapping=DGPLVMMapping(placement="likelihood"), random_state=0),
     ],
@@ -381,7 +381,7 @@ SEARCHES = {
     ),
     "mnp": MNPClassifier(max_iter=30),
     "bm2pca": BM2PCAClassifier(loss=HingeLoss(C="cv"), random_state=0),
-    "bm2pca_paper": BM2PCAClassifier(2, variant="paper", random_state=0),
+    "bm2pca_paper": PaperBM2PCAClassifier(2, random_state=0),
     "bm2pca_regressor": BM2PCARegressor(loss=EpsilonInsensitiveLoss(C="cv"), random_state=0),
     "dgplvm": DGPLVMClassifier(random_state=0),
     "dgplvm_paper": PaperDGPLVMClassifier(

@@ -56,6 +56,11 @@ CHOICES = {
         {"max_iter": 4, "standardize": False},
     ),
     "BM2PCAClassifier": (
+        {"metric_scale": 10.0, "max_iter": 20},
+        {"metric_scale": np.inf, "max_iter": 20},
+        {"metric_scale": 1.0, "loss__strategy": "one_vs_rest", "max_iter": 20},
+    ),
+    "PaperBM2PCAClassifier": (
         {"optimization__n_sweeps": 3},
         {"optimization__n_sweeps": 3, "standardize": False},
         {
@@ -64,14 +69,6 @@ CHOICES = {
             "optimization__start": "pca",
         },
         {"optimization__n_sweeps": 3, "optimization__start": "random", "loss__C": 1e-3},
-        {"variant": "label_free", "priors__metric_scale": 10.0, "optimization__max_iter": 20},
-        {"variant": "label_free", "priors__metric_scale": np.inf, "optimization__max_iter": 20},
-        {
-            "variant": "label_free",
-            "priors__metric_scale": 1.0,
-            "loss__strategy": "one_vs_rest",
-            "optimization__max_iter": 20,
-        },
     ),
     "DGPLVMClassifier": (
         {"priors__weight": np.inf},

@@ -16,8 +16,8 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.conjugate import views
-from bsdr_models.bm2pca.conjugate.views import Moments, View, ViewState
+from bsdr_models.bm2pca.paper import views
+from bsdr_models.bm2pca.paper.views import Moments, View, ViewState
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.factors import Gamma
 

@@ -1,32 +1,34 @@
-"""Label-free variant: the embedding depends on features alone, in the within-class metric."""
+"""The recommended model: an embedding by features alone, in the within-class metric."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from typing import Any
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.conjugate.factor_model import Rows
-from bsdr_models.bm2pca.label_free import one_vs_rest, one_vs_rest_fit, subspace
-from bsdr_models.bm2pca.label_free.transduction import fit_responsibilities
-from bsdr_models.bm2pca.label_free.truncated_metric import (
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca import subspace
+from bsdr_models.bm2pca.paper.factor_model import Rows
+from bsdr_models.bm2pca.task import Candidate, FitResult, Task
+from bsdr_models.bm2pca.transduction import fit_responsibilities
+from bsdr_models.bm2pca.truncated_metric import (
     TruncatedMetric,
     TruncatedSpectrum,
     fit_spectrum,
 )
-from bsdr_models.bm2pca.label_free.within_class_metric import Metric, Spectrum
-from bsdr_models.bm2pca.task import FitResult, Task
-from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.bm2pca.within_class_metric import Metric, Spectrum
+from bsdr_models.numerics.linalg import cholesky, inv_spd
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.tasks import by_task
 
 # Most axes of a metric for which the covariance of the projection is computed.
 MAX_AXES = 2000
+# Gain of an iteration, relative to the objective, at which to stop.
+TOL = 1e-10
 # Limits of the optimisation in cross-validation. They take 1 / 6 of the time, and the order of the
 # candidates, the temperature and the accuracy of the chosen one are those at convergence.
-PATH_ITER, PATH_TOL, PATH_SUBSPACE_TOL = 200, 1e-3, 1e-8
+PATH_TOL, PATH_ITER = 1e-8, 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,24 @@ class SubspacePosterior:
         """Mean class scores, (M, K)."""
         return self.state.scores(self.metric.transform(X))
 
+    @property
+    def mean_weights(self) -> FloatArray:
+        """Weights of the class scores, (R, K)."""
+        return self.state.weights[1:]
+
+    def draw(self, n_draws: int, rng: np.random.Generator) -> dict[str, FloatArray]:
+        """Draws of the classifier given the subspace, by name."""
+        half = cholesky(self.weight_cov, name="weight covariance")
+        noise = half @ rng.standard_normal((*half.shape[:2], n_draws))  # (K, 1 + R, S)
+        full = self.state.weights + noise.T
+        coef = self._over_features(full[:, 1:])
+        intercept = full[:, 0] - self.metric.mean @ coef
+        return {"weights": full[:, 1:], "bias": full[:, 0], "coef": coef, "intercept": intercept}
+
+    def _over_features(self, weights: FloatArray) -> FloatArray:
+        """Weights of features, (S, P, K), from those of latent coordinates, (S, R, K)."""
+        return self.projection @ weights
+
     def score_moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the class scores, each (M, K)."""
         A = self.metric.transform(X)
@@ -79,6 +99,7 @@ class SubspacePosterior:
     @property
     def projection(self) -> FloatArray:
         """Linear map from scaled features to latent coordinates, (P, R)."""
+        assert self.state.projection is not None
         return self.metric.back(self.state.projection)
 
     @property
@@ -86,31 +107,22 @@ class SubspacePosterior:
         """Standard deviation of the projection, (P, R); NaN without ``projection_cov``."""
         if self.projection_cov is None:
             return np.full(self.projection.shape, np.nan)
-        basis = self.metric.back(np.eye(self.projection_cov.shape[-1]))  # (P, A)
-        return np.stack(
-            [np.sqrt(np.sum((basis @ cov) * basis, axis=1)) for cov in self.projection_cov],
-            axis=1,
-        )
+        return _feature_sd(self.metric, self.projection_cov)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OneVsRestPosterior:
-    """One classifier for each outcome in the within-class metric; scores are the embedding.
+def _feature_sd(metric: Metric | TruncatedMetric, covariances: FloatArray) -> FloatArray:
+    """Standard deviations over features, (P, K), from covariances over axes, (K, A, A)."""
+    basis = metric.back(np.eye(covariances.shape[-1]))  # (P, A)
+    each = [np.sqrt(np.sum((basis @ cov) * basis, axis=1)) for cov in covariances]
+    return np.stack(each, axis=1)
 
-    state
-        q of the classifiers.
-    data
-        Training samples in metric coordinates.
-    """
 
-    metric: Metric | TruncatedMetric
-    state: one_vs_rest.OneVsRestState
-    data: one_vs_rest.Data
+class OneVsRestPosterior(SubspacePosterior):
+    """One classifier for each outcome in the within-class metric; scores are the embedding."""
 
     def latent(self, X: Rows) -> FloatArray:
         """Mean class scores, (M, K)."""
-        mean = self.state.weights.mean
-        return self.metric.transform(X) @ mean[1:] + mean[0]
+        return self.score_means(X)
 
     def embed(self, X: Rows) -> LatentCoordinates:
         """Class scores as latent coordinates, independent given the features."""
@@ -121,30 +133,34 @@ class OneVsRestPosterior:
         """The same: latent coordinates are class scores."""
         return latent
 
-    def score_means(self, X: Rows) -> FloatArray:
-        """Mean class scores, (M, K)."""
-        return self.latent(X)
-
     def score_moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the class scores, each (M, K)."""
-        A, outside = self.metric.transform(X), self.metric.outside(X)
-        return one_vs_rest.predict(self.state, self.data, A, outside)
+        mean, variance = SubspacePosterior.score_moments(self, X)
+        outside = self.metric.outside(X)[:, None] / self.settings.weight_precision
+        return mean, variance + outside
+
+    @property
+    def mean_weights(self) -> FloatArray:
+        """Weights of the class scores, which are the embedding: (K, K)."""
+        return np.eye(self.state.weights.shape[1])
+
+    def draw(self, n_draws: int, rng: np.random.Generator) -> dict[str, FloatArray]:
+        """Draws of the classifiers in the row space of the training samples, by name."""
+        draws = SubspacePosterior.draw(self, n_draws, rng)
+        return {name: draws[name] for name in ("coef", "intercept")}
+
+    def _over_features(self, weights: FloatArray) -> FloatArray:
+        return np.stack([self.metric.back(each) for each in weights])
 
     @property
     def projection(self) -> FloatArray:
         """Linear map from scaled features to class scores, (P, K)."""
-        return self.metric.back(self.state.weights.mean[1:])
+        return self.metric.back(self.state.weights[1:])
 
     @property
     def projection_sd(self) -> FloatArray:
         """Standard deviation of the projection, (P, K)."""
-        basis = self.metric.back(np.eye(self.data.ridge.rows.shape[1] - 1))  # (P, A)
-        X, weights = np.column_stack([np.zeros(len(basis)), basis]), self.state.weights
-        variances = [
-            self.data.ridge.variance(X, precision, weights.row_precision[:, label])
-            for label, precision in enumerate(weights.prior_precision)
-        ]
-        return np.sqrt(np.stack(variances, axis=1))
+        return _feature_sd(self.metric, self.weight_cov[:, 1:, 1:])
 
 
 def learn_within_class(task: Task) -> tuple[Spectrum | TruncatedSpectrum, FloatArray]:
@@ -185,87 +201,58 @@ def metric_of(spectrum: Spectrum | TruncatedSpectrum, scale: float) -> Metric | 
 
 
 def path_scores(
-    task: Task,
-    train: IntArray,
-    test: IntArray,
-    *,
-    scales: Sequence[float],
-    costs: Sequence[float],
-    quick: bool = False,
+    task: Task, X: Rows, rng: np.random.Generator, *, candidates: Sequence[Candidate]
 ) -> FloatArray:
-    """Held-out class scores for every cost and metric scale, (G, M, K), costs first.
+    """Class scores of new samples under fits of every candidate to the task, (G, M, K)."""
+    spectrum, signs = learn_within_class(task)
+    scales = {each["metric_scale"] for each in candidates}
+    metrics = {scale: metric_of(spectrum, scale) for scale in scales}
+    scores = []
+    for each in candidates:
+        metric = metrics[each["metric_scale"]]
+        fit = _fit_classifiers(task, metric.A, signs, each["C"], PATH_TOL, PATH_ITER)
+        if fit.interrupted:
+            raise KeyboardInterrupt
+        scores.append(fit.state.scores(metric.transform(X)))
+    return np.stack(scores)
 
-    If ``quick``, classifiers one-vs-rest have the covariances of their first sweep. The order of
-    the candidates is the same, but their best temperatures are not.
-    """
-    own = task.subset(train)
-    (spectrum, signs), X = learn_within_class(own), task.X[test]
-    found, metrics = [], [metric_of(spectrum, scale) for scale in scales]
-    for cost, metric in product(costs, metrics):
-        A = metric.transform(X)
-        if task.strategy == "shared":
-            settings = _settings(task, cost)
-            fitted = subspace.fit_subspace(
-                metric.A,
-                signs,
-                n_components=task.n_components,
-                settings=settings,
-                tol=PATH_SUBSPACE_TOL,
-                max_iter=PATH_ITER,
-            )
-            if fitted.interrupted:
-                raise KeyboardInterrupt
-            found.append(fitted.state.scores(A))
-        else:
-            data = one_vs_rest.make_label_data(metric.A, signs)
-            if quick:
-                mean = one_vs_rest_fit.fit_means(data, task.priors, cost=cost)
-            else:
-                result = one_vs_rest_fit.fit_one_vs_rest(data, task.priors, cost=cost, tol=PATH_TOL)
-                if result.interrupted:
-                    raise KeyboardInterrupt
-                mean = result.state.weights.mean
-            found.append(A @ mean[1:] + mean[0])
-    return np.stack(found)
+
+def _fit_classifiers(
+    task: Task, A: Any, signs: FloatArray, cost: float, tol: float, max_iter: int
+) -> subspace.Fit:
+    """Subspace, or classifiers one-vs-rest, in metric coordinates (N, R)."""
+    return subspace.fit_subspace(
+        A,
+        signs,
+        n_components=task.n_components if task.strategy == "shared" else None,
+        settings=_settings(task, cost),
+        tol=tol,
+        max_iter=max_iter,
+    )
 
 
 def fit_label_free(task: Task, *, cost: float, scale: float, max_iter: int) -> FitResult:
     """Fit in the metric of a given scale."""
     spectrum, signs = learn_within_class(task)
     metric = metric_of(spectrum, scale)
-    if task.strategy == "one_vs_rest":
-        data = one_vs_rest.make_label_data(metric.A, signs)
-        result = one_vs_rest_fit.fit_one_vs_rest(data, task.priors, cost=cost, max_iter=max_iter)
-        return FitResult(
-            posterior=OneVsRestPosterior(metric=metric, state=result.state, data=data),
-            factor_model=None,
-            elbo=result.elbo,
-            terms={name: np.array([value]) for name, value in result.terms.items()},
-            converged=result.converged,
-            interrupted=result.interrupted,
-        )
-    settings = _settings(task, cost)
-    found = subspace.fit_subspace(
-        metric.A,
-        signs,
-        n_components=task.n_components,
-        settings=settings,
-        max_iter=max_iter,
-    )
-    posterior = SubspacePosterior(
+    fit = _fit_classifiers(task, metric.A, signs, cost, TOL, max_iter)
+    settings, shared = _settings(task, cost), task.strategy == "shared"
+    posterior = (SubspacePosterior if shared else OneVsRestPosterior)(
         metric=metric,
-        state=found.state,
-        weight_cov=subspace.weight_covariance(found.state, metric.A, signs, settings),
-        projection_cov=_projection_covariance(found.state, metric.A, signs, settings),
+        state=fit.state,
+        weight_cov=subspace.weight_covariance(fit.state, metric.A, signs, settings),
+        projection_cov=_projection_covariance(fit.state, metric.A, signs, settings)
+        if shared
+        else None,
         settings=settings,
     )
     return FitResult(
         posterior=posterior,
         factor_model=None,
-        elbo=found.objective,
-        terms={"objective": found.objective[-1:]},
-        converged=found.converged,
-        interrupted=found.interrupted,
+        elbo=fit.objective,
+        terms={"objective": fit.objective[-1:]},
+        converged=fit.converged,
+        interrupted=fit.interrupted,
     )
 
 

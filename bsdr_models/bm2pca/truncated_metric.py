@@ -23,8 +23,8 @@ from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.label_free.wishart_evidence import best_scale, effective_sizes, log_evidence
-from bsdr_models.bm2pca.label_free.within_class_metric import Spectrum, scaled_kappa, sign_offsets
+from bsdr_models.bm2pca.wishart_evidence import best_scale, effective_sizes, log_evidence
+from bsdr_models.bm2pca.within_class_metric import Spectrum, scaled_kappa, sign_offsets
 from bsdr_models.numerics.row_space import RANK_TOL, Rows, squared_distance, weighted_mean
 
 # The metric of sparse X is truncated if samples and features both exceed this.
@@ -37,7 +37,7 @@ N_DIRECTIONS = 100
 class TruncatedMetric:
     """The map a(x) = g P (x - t). d features, J directions.
 
-    Other attributes are as in :class:`bsdr_models.bm2pca.label_free.within_class_metric.Metric`.
+    Other attributes are as in :class:`bsdr_models.bm2pca.within_class_metric.Metric`.
 
     rows
         Training samples, (N, d).

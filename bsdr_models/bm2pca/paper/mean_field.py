@@ -7,8 +7,7 @@ are no likelihood of the labels, so the bound compares initial values and rotati
 
 P problems with the same samples are fitted at once: one per class for one-vs-rest, or several
 costs in a cross-validation. Each has K outcomes; K = 1 is the paper's model, K > 1 shares one
-subspace. Unlabelled samples contribute their features alone. If they outnumber features they are
-*pooled*: held as sufficient statistics.
+subspace. Unlabelled samples contribute their features alone.
 
 The printed updates [1]_ can lower the bound. Here the argument of q(lambda) is E[(1 - y f)**2],
 not (1 - y E[f])**2; the linear term of a label in q(z) is C (1 + C E[1/lambda]) y; the moment
@@ -27,10 +26,10 @@ from typing import Literal
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.conjugate import initial_values, views
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Margins
-from bsdr_models.bm2pca.conjugate.sample_covariances import SampleCovariances, shared_axes, stacked
-from bsdr_models.bm2pca.conjugate.views import Moments, View, ViewState
+from bsdr_models.bm2pca.paper import initial_values, views
+from bsdr_models.bm2pca.paper.loss_augmentation import Margins
+from bsdr_models.bm2pca.paper.sample_covariances import SampleCovariances, shared_axes, stacked
+from bsdr_models.bm2pca.paper.views import Moments, View, ViewState
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import inv_spd
@@ -41,31 +40,15 @@ type Scores = tuple[FloatArray, FloatArray]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Samples and targets of P problems; targets are (P, N, K) for N samples not pooled."""
+    """Samples and targets (P, N, K) of P problems."""
 
     views: tuple[View, ...]
     margins: Margins
 
     @property
-    def n_pooled(self) -> int:
-        """Number of pooled samples: unlabelled ones, held as sufficient statistics."""
-        pool = self.views[0].pool
-        return 0 if pool is None else pool.n
-
-    @property
     def n_samples(self) -> int:
-        """Number of samples, pooled ones included."""
-        return self.margins.y.shape[1] + self.n_pooled
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pooled:
-    """q(z_n) = N(B x_n + b, S) of pooled samples: B (P, R, D), b (P, R), S (P, R, R)."""
-
-    map: FloatArray
-    shift: FloatArray
-    cov: FloatArray
-    log_det: FloatArray
+        """N."""
+        return self.margins.y.shape[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +59,6 @@ class Latent:
         (P, N, R).
     cov
         S_n, in the cheapest exact form.
-    pooled
-        q of pooled samples.
     moments
         Sufficient statistics of q(Z) for each view.
     second
@@ -86,7 +67,6 @@ class Latent:
 
     mean: FloatArray
     cov: SampleCovariances
-    pooled: Pooled | None
     moments: tuple[Moments, ...]
     second: FloatArray
 
@@ -167,6 +147,9 @@ def init(
         found = initial_values.principal_scores(data.views, n_components - first)
         found = initial_values.residual(found, mean[..., :first])
         mean[..., first : first + found.shape[-1]] = found
+    labelled = data.margins.observed.any(axis=(0, 2))
+    if labelled.any():  # the others begin at the mean
+        mean[:, ~labelled, first:] = 0.0
     return _initial_state(mean, data)
 
 
@@ -175,27 +158,16 @@ def _initial_state(mean: FloatArray, data: Data) -> State:
     (p, n, r), k = mean.shape, data.margins.y.shape[-1]
     eye = np.tile(np.eye(r), (p, 1, 1))
     cov = shared_axes(eye, 0.0 * eye, np.zeros((p, n)))
-    pooled = _initial_pooled(data, p, r) if data.n_pooled else None
     state = State(
         views=tuple(
             initial_values.view_state(view, n_problems=p, n_components=r) for view in data.views
         ),
-        latent=make_latent(mean, cov, pooled, data),
+        latent=make_latent(mean, cov, data),
         weights=_ridge_weights(mean, initial_values.complete_targets(data.margins)),
         weight_precision=Gamma(shape=np.ones((p, k)), rate=np.ones((p, k))),
         slack=np.ones((p, n, k)),
     )
     return replace(state, slack=update_slack(state, data))
-
-
-def _initial_pooled(data: Data, p: int, r: int) -> Pooled:
-    """Standard normal q(z) for every pooled sample."""
-    return Pooled(
-        map=np.zeros((p, r, data.views[0].total.size)),
-        shift=np.zeros((p, r)),
-        cov=np.tile(np.eye(r), (p, 1, 1)),
-        log_det=np.zeros(p),
-    )
 
 
 def _ridge_weights(mean: FloatArray, y: FloatArray) -> Weights:
@@ -214,10 +186,8 @@ def with_ones(mean: FloatArray) -> FloatArray:
     return np.concatenate([np.ones((*mean.shape[:-1], 1)), mean], axis=-1)
 
 
-def make_latent(
-    mean: FloatArray, cov: SampleCovariances, pooled: Pooled | None, data: Data
-) -> Latent:
-    """q(Z) with its sufficient statistics for the views, pooled samples included."""
+def make_latent(mean: FloatArray, cov: SampleCovariances, data: Data) -> Latent:
+    """q(Z) with its sufficient statistics for the views."""
     total, second = mean.sum(axis=1), np.swapaxes(mean, 1, 2) @ mean + cov.total()
     found: list[Moments] = []
     for view in data.views:
@@ -234,28 +204,7 @@ def make_latent(
                 cross=cross,
             )
         )
-    pool = data.views[0].pool
-    if pooled is not None and pool is not None:
-        (own,) = found  # only samples of one complete view are pooled
-        total, extra, cross = _pooled_sums(pooled, pool)
-        second = second + extra
-        found = [
-            Moments(
-                total=own.total + total[:, None], second=second[:, None], cross=own.cross + cross
-            )
-        ]
-    return Latent(mean=mean, cov=cov, pooled=pooled, moments=tuple(found), second=second)
-
-
-def _pooled_sums(pooled: Pooled, pool: views.Pool) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Sums of E[z], E[z z'] and x E[z]' over pooled samples."""
-    B, b, n = pooled.map, pooled.shift, pool.n
-    mapped = B @ pool.total  # (P, R)
-    cross = pool.gram @ np.swapaxes(B, 1, 2) + pool.total[:, None] * b[:, None, :]  # (P, D, R)
-    total = mapped + n * b
-    second = B @ pool.gram @ np.swapaxes(B, 1, 2) + n * (b[:, :, None] * b[:, None, :] + pooled.cov)
-    mixed = mapped[:, :, None] * b[:, None, :]
-    return total, second + mixed + np.swapaxes(mixed, 1, 2), cross
+    return Latent(mean=mean, cov=cov, moments=tuple(found), second=second)
 
 
 def update_loadings(state: State, data: Data) -> tuple[ViewState, ...]:
@@ -305,9 +254,8 @@ def update_latent(state: State, data: Data) -> Latent:
         m_n = S_n \{\sum_v E[\tau_v] M_v^\top (x_n - E[t_v])
         + \sum_c (g_{nc} E[\eta_c] - w_{nc} E[\eta_{c0} \eta_c])\}
     """
-    base = _latent_base(state, data)
-    mean, cov = _latent_samples(state, data, base)
-    return make_latent(mean, cov, _pooled_samples(state, data, base), data)
+    mean, cov = _latent_samples(state, data, _latent_base(state, data))
+    return make_latent(mean, cov, data)
 
 
 def _margin_terms(state: State, data: Data) -> tuple[FloatArray, FloatArray]:
@@ -326,7 +274,7 @@ def _latent_base(state: State, data: Data) -> FloatArray:
 def _latent_samples(
     state: State, data: Data, base: FloatArray
 ) -> tuple[FloatArray, SampleCovariances]:
-    """Mean (P, N, R) and covariances of the samples not pooled, given :func:`_latent_base`."""
+    """Mean (P, N, R) and covariances of the samples, given :func:`_latent_base`."""
     weights, linear_terms = _margin_terms(state, data)
     second = state.weights.second
     forms, crossed = second[..., 1:, 1:], second[..., 0, 1:]  # (P, K, R, R), (P, K, R)
@@ -346,22 +294,6 @@ def _latent_samples(
     precision += base
     cov = stacked(precision)
     return np.einsum("pnrs,pns->pnr", cov.cov, linear_term), cov
-
-
-def _pooled_samples(state: State, data: Data, base: FloatArray) -> Pooled | None:
-    """Optimal q of pooled samples, given their features alone."""
-    if not data.n_pooled:
-        return None
-    own = state.views[0]
-    cov, log_det = inv_spd(base[:, 0], name="latent precision")
-    tau = own.noise_precision.mean[:, None, None]
-    matrix = tau * cov @ np.swapaxes(own.loadings.mean, 1, 2)  # (P, R, D)
-    return Pooled(
-        map=matrix,
-        shift=-np.einsum("prd,pd->pr", matrix, own.offset.mean),
-        cov=cov,
-        log_det=log_det,
-    )
 
 
 def update_weights(state: State, data: Data) -> Weights:
@@ -455,8 +387,6 @@ def bound_terms(
             terms[name] = terms.get(name, 0.0) + value
     latent, weights, nu = state.latent, state.weights, state.weight_precision
     entropy = 0.5 * latent.cov.log_det
-    if latent.pooled is not None:
-        entropy = entropy + 0.5 * data.n_pooled * latent.pooled.log_det
     square = np.einsum("prr->p", latent.second)
     terms["latent"] = entropy + 0.5 * data.n_samples * latent.second.shape[-1] - 0.5 * square
     each = weights.mean.shape[1] * (nu.mean_log + 1.0) + weights.log_det
@@ -481,8 +411,6 @@ def _packed_arrays(state: State) -> list[FloatArray]:
     latent = state.latent
     parts = [latent.mean, state.weights.mean, np.log(state.weight_precision.mean)]
     parts.append(np.log(state.slack))
-    if latent.pooled is not None:
-        parts += [latent.pooled.map, latent.pooled.shift]
     for own in state.views:
         parts.append(own.offset.mean)
         parts += [np.log(own.loading_precision.mean), np.log(own.noise_precision.mean)]
@@ -498,9 +426,6 @@ def unpack(vector: FloatArray, state: State, data: Data) -> State:
     weights = replace(state.weights, mean=next(parts))
     weight_precision = _with_log_mean(state.weight_precision, next(parts))
     slack = np.exp(next(parts))
-    pooled = state.latent.pooled
-    if pooled is not None:
-        pooled = replace(pooled, map=next(parts), shift=next(parts))
     return State(
         views=tuple(
             replace(
@@ -511,7 +436,7 @@ def unpack(vector: FloatArray, state: State, data: Data) -> State:
             )
             for own in state.views
         ),
-        latent=make_latent(mean, state.latent.cov, pooled, data),
+        latent=make_latent(mean, state.latent.cov, data),
         weights=weights,
         weight_precision=weight_precision,
         slack=slack,

@@ -10,9 +10,9 @@ from scipy.sparse import csr_array, hstack, issparse
 from scipy.sparse.linalg import LinearOperator, svds
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.conjugate import views
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Margins
-from bsdr_models.bm2pca.conjugate.views import Pool, View, ViewState
+from bsdr_models.bm2pca.paper import views
+from bsdr_models.bm2pca.paper.loss_augmentation import Margins
+from bsdr_models.bm2pca.paper.views import View, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.row_space import Rows, centred_gram, squared_distance
 
@@ -78,10 +78,8 @@ def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
     """Unit-variance principal component scores of all views together, (N, <= R).
 
     Uses the smaller Gram matrix, or products with X alone if that is large; sparse X is neither
-    centred nor made dense. The axes are those of all samples, the scores of those not pooled.
+    centred nor made dense.
     """
-    if parts[0].pool is not None:  # a single complete view
-        return _scores_beside_pooled(parts[0], parts[0].pool, n_components)
     stack, centre = _side_by_side(parts)
     n, d = stack.shape
     if min(n, d) > max(MAX_GRAM, n_components):
@@ -102,15 +100,6 @@ def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
     products = products.toarray() if issparse(products) else products
     axes = _principal_axes(products, total, centre, n, n_components)
     return np.asarray(stack @ axes - centre @ axes)
-
-
-def _scores_beside_pooled(view: View, pool: Pool, n_components: int) -> FloatArray:
-    n = float(view.count.item())
-    centre = view.total / n
-    products = view.X.T @ view.X
-    products = products if isinstance(products, np.ndarray) else products.toarray()
-    axes = _principal_axes(products + pool.gram, view.total, centre, n, n_components)
-    return np.asarray(view.X @ axes - centre @ axes)
 
 
 def _side_by_side(parts: Sequence[View]) -> tuple[Rows, FloatArray]:

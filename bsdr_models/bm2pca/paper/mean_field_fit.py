@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bsdr_models.bm2pca.conjugate import mean_field, rotation
-from bsdr_models.bm2pca.conjugate.mean_field import Data, Info, Start, State
+from bsdr_models.bm2pca.paper import mean_field, rotation
+from bsdr_models.bm2pca.paper.mean_field import Data, Info, Start, State
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.inference.coordinate_ascent import Extrapolation, FitResult, run_coordinate_ascent
 

@@ -2,8 +2,8 @@ r"""Gibbs sampling for BM2PCA from the full conditionals of the augmented model,
 
 The target is the pseudo-posterior of [1]_ with the slack scales as variables [2]_. Each
 ``sample_*`` draws one block given the others, for C chains along the first axis of every array.
-``step`` is a plain sweep over the factors of mean field. ``step_joint`` draws weights and slack
-scales with Z integrated out, and adds moves along changes of the latent basis.
+``step_conditional`` is a plain sweep over the factors of mean field. ``step_joint`` draws weights
+and slack scales with Z integrated out.
 
 Use ``step_joint``. In the plain sweep weights, latent coordinates and slack scales are strongly
 correlated, and one independent draw of coef takes about a thousand sweeps.
@@ -22,6 +22,8 @@ References
        component analysis. AAAI.
 .. [2] N. G. Polson, S. L. Scott (2011). Data augmentation for support vector machines. Bayesian
        Analysis 6(1).
+.. [3] J. R. Michael, W. R. Schucany, R. W. Haas (1976). Generating random variates using
+       transformations with multiple roots. The American Statistician 30(2).
 """
 
 from dataclasses import dataclass, replace
@@ -29,12 +31,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.conjugate import (
-    inverse_gaussian,
-    parameter_expansion_draws,
-    soft_margin_draws,
-)
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Margins
+from bsdr_models.bm2pca.paper import soft_margin_draws
+from bsdr_models.bm2pca.paper.loss_augmentation import Margins
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics import linalg
 from bsdr_models.numerics.linalg import cholesky, inv_spd
@@ -122,7 +120,21 @@ def sample_slack(margins: Margins, scores: FloatArray, *, rng: np.random.Generat
     -------
     (C, N, K) for a hinge; (2, C, N, K) for real targets, upper and lower side.
     """
-    return inverse_gaussian.draw_inverse_gaussian(margins.scales(scores, np.zeros(())), rng=rng)
+    return draw_slack_scale(margins.scales(scores, np.zeros(())), rng=rng)
+
+
+def draw_slack_scale(s: FloatArray, *, rng: np.random.Generator) -> FloatArray:
+    r"""One draw of lambda from GIG(1/2, 1, s**2) for each element of s, from 0 to 1e150.
+
+    Its reciprocal is inverse Gaussian, of mean 1 / s and shape 1. With Y a squared standard normal,
+    lambda is one of the roots of :math:`\lambda + s^2 / \lambda = 2 s + Y`: the larger with
+    probability lambda / (lambda + s) [3]_. The larger root is a sum of positive terms and the
+    smaller s**2 over it, so neither loses digits, unlike ``Generator.wald`` for the reciprocal.
+    """
+    half = 0.5 * rng.standard_normal(s.shape) ** 2
+    larger = s + half + np.sqrt(half * (2.0 * s + half))
+    keep = rng.random(s.shape) * (larger + s) <= larger
+    return np.where(keep, larger, s * (s / np.maximum(larger, 1e-300)))
 
 
 def sample_latent(state: GibbsState, problem: Problem, *, rng: np.random.Generator) -> FloatArray:
@@ -266,28 +278,6 @@ def sample_noise_precision(
     return _gamma(shape, priors.noise_rate + 0.5 * squares, rng)
 
 
-def sample_basis(state: GibbsState, priors: Priors, *, rng: np.random.Generator) -> GibbsState:
-    """Draw a change of the latent basis, which leaves the fit of features and labels unchanged."""
-    Z, T, weights, precision = parameter_expansion_draws.draw_expansion(
-        _with_one(state.latent),
-        np.concatenate([state.offset[..., None], state.loadings], axis=2),
-        state.weights,
-        _column_precision(state, priors),
-        state.weight_precision,
-        shape=priors.loading_shape,
-        rate=priors.loading_rate,
-        rng=rng,
-    )
-    return replace(
-        state,
-        latent=Z[:, :, 1:],
-        offset=T[:, :, 0],
-        loadings=T[:, :, 1:],
-        weights=weights,
-        loading_precision=precision[:, 1:],
-    )
-
-
 def step_conditional(
     state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
 ) -> GibbsState:
@@ -305,15 +295,14 @@ def step_conditional(
 def step_joint(
     state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
 ) -> GibbsState:
-    """One sweep with Z integrated out, and a change of basis; the input is not modified."""
+    """One sweep, weights and slack scales with Z integrated out; the input is not modified."""
     state = sample_weights_and_slack(state, problem, priors, rng=rng)
     state = replace(state, latent=sample_latent(state, problem, rng=rng))
     state = replace(state, weight_precision=sample_weight_precision(state, priors, rng=rng))
     offset, loadings = sample_offset_and_loadings(state, problem, priors, rng=rng)
     state = replace(state, offset=offset, loadings=loadings)
     state = replace(state, loading_precision=sample_loading_precision(state, priors, rng=rng))
-    noise_precision = sample_noise_precision(state, problem, priors, rng=rng)
-    return sample_basis(replace(state, noise_precision=noise_precision), priors, rng=rng)
+    return replace(state, noise_precision=sample_noise_precision(state, problem, priors, rng=rng))
 
 
 def to_variables(state: GibbsState) -> dict[str, FloatArray]:

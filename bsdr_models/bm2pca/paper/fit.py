@@ -1,4 +1,4 @@
-"""The paper's variant by mean field: latent coordinates depend on labels."""
+"""The paper's model by mean field: latent coordinates depend on labels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,42 +6,30 @@ from typing import Any
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.conjugate import mean_field
-from bsdr_models.bm2pca.conjugate.factor_model import FactorModel
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Margins
-from bsdr_models.bm2pca.conjugate.mean_field import Data, State
-from bsdr_models.bm2pca.conjugate.mean_field_fit import fit_mean_field
-from bsdr_models.bm2pca.conjugate.views import make_view
-from bsdr_models.bm2pca.predict import MarginPosterior
-from bsdr_models.bm2pca.task import FitResult, Task
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.paper import mean_field
+from bsdr_models.bm2pca.paper.factor_model import FactorModel, Rows
+from bsdr_models.bm2pca.paper.loss_augmentation import Margins
+from bsdr_models.bm2pca.paper.mean_field import Data, State
+from bsdr_models.bm2pca.paper.mean_field_fit import fit_mean_field
+from bsdr_models.bm2pca.paper.posterior import MarginPosterior
+from bsdr_models.bm2pca.paper.views import make_view
+from bsdr_models.bm2pca.task import Candidate, FitResult, Task
 
+# Sweeps in cross-validation for a fit that runs to convergence.
+CONVERGED = 50
 # Components and sweeps of the factor model that imputes missing values.
 N_COMPLETE = 20
 COMPLETE_SWEEPS = 30
 
 
-def make_data(task: Task, costs: Sequence[float], *, pool: bool = True) -> Data:
-    """Views and margins of all problems, one set for each cost; unlabelled samples come last.
-
-    These are pooled, that is, held as sufficient statistics, if this needs fewer numbers.
-    """
-    labelled = task.observed.any(axis=1)
-    order = np.concatenate([np.flatnonzero(labelled), np.flatnonzero(~labelled)])
-    n_free = int(np.count_nonzero(~labelled))
-    width = min(task.X.shape)
-    pooled = n_free if pool and n_free > width and task.complete and len(task.columns) == 1 else 0
-    ordered = task.subset(order)
+def make_data(task: Task, costs: Sequence[float]) -> Data:
+    """Views and margins of all problems, one set for each cost."""
     views = tuple(
-        make_view(
-            ordered.X if columns is None else ordered.X[:, columns],
-            n_pooled=pooled,
-            n_features=n_features,
-        )
+        make_view(task.X if columns is None else task.X[:, columns], n_features=n_features)
         for columns, n_features in zip(task.columns, task.n_features, strict=True)
     )
-    explicit = ordered.subset(np.arange(len(order) - pooled))
-    return Data(views=views, margins=make_margins(explicit, costs))
+    return Data(views=views, margins=make_margins(task, costs))
 
 
 def make_margins(task: Task, costs: Sequence[float]) -> Margins:
@@ -52,24 +40,19 @@ def make_margins(task: Task, costs: Sequence[float]) -> Margins:
 
 
 def path_scores(
-    task: Task,
-    train: IntArray,
-    test: IntArray,
-    *,
-    costs: Sequence[float],
-    sweeps: Sequence[int],
-    rng: np.random.Generator,
+    task: Task, X: Rows, rng: np.random.Generator, *, candidates: Sequence[Candidate]
 ) -> FloatArray:
-    """Held-out class scores for every cost and number of sweeps, (G, M, K), costs first.
+    """Scores of new samples for all costs and numbers of sweeps, costs first: (G, M, K).
 
-    One run of ``max(sweeps)`` sweeps serves all numbers of sweeps and all costs.
+    One run serves all numbers of sweeps and all costs.
     """
-    own = task.subset(train)
-    data = make_data(own, costs)
+    costs = list(dict.fromkeys(each["C"] for each in candidates))
+    sweeps = list(dict.fromkeys(each["n_sweeps"] or CONVERGED for each in candidates))
+    data = make_data(task, costs)
     state = mean_field.init(
         data, task.priors, n_components=task.n_components, rng=rng, start=task.start
     )
-    X, found = task.X[test], []
+    found = []
     for sweep in range(1, max(sweeps) + 1):
         state = mean_field.sweep(state, data, task.priors)
         if sweep in sweeps:
@@ -81,7 +64,7 @@ def path_scores(
 def margin_posterior(state: State, data: Data, task: Task) -> MarginPosterior:
     """Posterior for prediction."""
     factor_model = FactorModel.of(state.views, data.views, task.columns)
-    return MarginPosterior(factor_model=factor_model, weights=state.weights)
+    return MarginPosterior(factor_model=factor_model, state=state)
 
 
 def fit_conjugate(
@@ -96,7 +79,7 @@ def fit_conjugate(
 ) -> FitResult:
     """Fit the paper's model: ``max_iter`` plain sweeps if ``tol`` is 0, else to convergence.
 
-    ``options`` go to :func:`~bsdr_models.bm2pca.conjugate.mean_field_fit.fit_mean_field`.
+    ``options`` go to :func:`~bsdr_models.bm2pca.paper.mean_field_fit.fit_mean_field`.
     """
     data = make_data(task, [cost])
     result = fit_mean_field(
@@ -115,7 +98,6 @@ def fit_conjugate(
     return FitResult(
         posterior=posterior,
         factor_model=posterior.factor_model,
-        state=result.state,
         elbo=result.elbo,
         terms=dict(result.terms),
         converged=result.converged,
@@ -127,7 +109,7 @@ def fit_conjugate(
 def fit_completer(task: Task, rng: np.random.Generator) -> FactorModel:
     """Factor model of the features alone, which imputes missing values."""
     free = replace(task, Y=np.zeros((task.X.shape[0], 1)), epsilon=None, strategy="shared")
-    data = make_data(free, [1.0], pool=False)
+    data = make_data(free, [1.0])
     n_components = min(N_COMPLETE, min(task.X.shape) - 1)
     state = mean_field.init(
         data, task.priors, n_components=max(n_components, 1), rng=rng, start="pca"

@@ -1,6 +1,6 @@
 """Sampling from the posterior of BM2PCA: Gibbs in NumPy, NUTS and ADVI through PyMC."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,18 +8,22 @@ import numpy as np
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.conjugate import gibbs
-from bsdr_models.bm2pca.conjugate.loss_augmentation import EpsilonInsensitive, Margins
-from bsdr_models.bm2pca.predict import DrawPosterior
+from bsdr_models.bm2pca.paper import fit as paper
+from bsdr_models.bm2pca.paper import gibbs
+from bsdr_models.bm2pca.paper.factor_model import Rows
+from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Margins
+from bsdr_models.bm2pca.paper.posterior import DrawPosterior
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.bm2pca.task import FitResult, Task
+from bsdr_models.bm2pca.task import Candidate, FitResult, Task
 from bsdr_models.inference import sampling as inference
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics import align
 
 # Draws used for prediction.
 N_PREDICT = 300
+# Gibbs sweeps in cross-validation, both warm-up and kept.
+PATH_SWEEPS = 150
 # Largest variable, in numbers over all draws, that is recorded.
 MAX_NUMBERS = 20_000_000
 # Component axis of each variable, counting the axes of chains and draws.
@@ -92,9 +96,16 @@ def make_posterior(draws: Mapping[str, FloatArray]) -> DrawPosterior:
     )
 
 
+def declare_task(task: Task, cost: float) -> Any:
+    """The PyMC model on the samples of a task; raise a ValueError unless `check_samples`."""
+    check_samples(task, "model_")
+    margins = paper.make_margins(task, [cost])
+    return declare(task.X, margins, task.priors, n_components=task.n_components)
+
+
 def declare(X: FloatArray, margins: Margins, priors: Priors, *, n_components: int) -> Any:
     """Declare the PyMC model on training samples."""
-    from bsdr_models.bm2pca.conjugate.model import build_model
+    from bsdr_models.bm2pca.paper.model import build_model
 
     cost = float(margins.cost.ravel()[0])
     options: dict[str, Any] = {"n_components": n_components, "C": cost, "priors": priors}
@@ -136,20 +147,32 @@ def check_samples(task: Task, what: str) -> None:
         )
 
 
+def path_scores(
+    task: Task, X: Rows, rng: np.random.Generator, *, candidates: Sequence[Candidate]
+) -> FloatArray:
+    """Scores of new samples by short Gibbs runs for every cost, (G, M, K).
+
+    All samplers have the same posterior; scores of mean field are smaller.
+    """
+    schedule = Schedule(draws=PATH_SWEEPS, tune=PATH_SWEEPS, chains=1)
+    found = []
+    for each in candidates:
+        fit = fit_draws(task, "gibbs", cost=each["C"], schedule=schedule, rng=rng)
+        if fit.interrupted:
+            raise KeyboardInterrupt
+        found.append(fit.posterior.score_means(X))
+    return np.stack(found)
+
+
 def fit_draws(
-    task: Task,
-    engine: str,
-    *,
-    margins: Margins,
-    schedule: Schedule,
-    rng: np.random.Generator,
+    task: Task, engine: str, *, cost: float, schedule: Schedule, rng: np.random.Generator
 ) -> FitResult:
     """Fit the paper's model by a sampler; raise a ValueError unless :func:`check_samples`."""
     check_samples(task, f"inference={engine!r}")
     found = sample(
         engine,
         task.X,
-        margins,
+        paper.make_margins(task, [cost]),
         task.priors,
         n_components=task.n_components,
         schedule=schedule,

@@ -14,8 +14,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.bm2pca.label_free.mixture import capped_softmax, decompose, predictive, substitute
-from bsdr_models.bm2pca.label_free.within_class_metric import Spectrum
+from bsdr_models.bm2pca.mixture import capped_softmax, decompose, predictive, substitute
+from bsdr_models.bm2pca.within_class_metric import Spectrum
 from bsdr_models.numerics.row_space import Rows
 
 # Smallest probability of a nearly certain class.

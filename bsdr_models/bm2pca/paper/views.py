@@ -29,20 +29,8 @@ GRAM_TOL = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """Pooled samples: unlabelled ones, held as sufficient statistics.
-
-    These are their number n, the sum of x, (D,), and the sum of x x', (D, D).
-    """
-
-    n: int
-    total: FloatArray
-    gram: FloatArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Data of one view. Sums and counts include pooled samples.
+    """Data of one view.
 
     X
         (N, D), dense or CSR; 0 for a missing value.
@@ -58,8 +46,6 @@ class View:
         Sum of the samples, (D,).
     square
         Sum of the squares of all values.
-    pool
-        Pooled samples, which are not in X.
     """
 
     X: FloatArray | csr_array
@@ -69,7 +55,6 @@ class View:
     count: FloatArray
     total: FloatArray
     square: float
-    pool: Pool | None = None
 
     @property
     def copies(self) -> int:
@@ -107,14 +92,12 @@ class View:
 def make_view(
     X: FloatArray | csr_array,
     *,
-    n_pooled: int = 0,
     n_features: int | None = None,
 ) -> View:
     """Make a view of X (N, P), with NaN for missing values; wide X is reduced to its row space.
 
-    The last ``n_pooled`` samples, of a complete view only, are pooled. ``n_features`` is the number
-    of features of the model, if X already holds coordinates in a subspace of them. Sparse X is
-    never centred.
+    ``n_features`` is the number of features of the model, if X already holds coordinates in a
+    subspace of them. Sparse X is never centred.
     """
     n, p = X.shape
     if not issparse(X):
@@ -136,16 +119,6 @@ def make_view(
         X = np.ascontiguousarray(X @ basis)
     total = np.asarray(X.sum(axis=0), dtype=np.float64).ravel()
     square = float((X * X if isinstance(X, np.ndarray) else X.multiply(X)).sum())
-    pool: Pool | None = None
-    if n_pooled:
-        rest = X[n - n_pooled :]
-        gram = rest.T @ rest
-        pool = Pool(
-            n=n_pooled,
-            total=np.asarray(rest.sum(axis=0)).ravel(),
-            gram=gram if isinstance(gram, np.ndarray) else gram.toarray(),
-        )
-        X = X[: n - n_pooled]
     return View(
         X=X,
         mask=None,
@@ -154,7 +127,6 @@ def make_view(
         count=np.array([float(n)]),
         total=total,
         square=square,
-        pool=pool,
     )
 
 

@@ -3,19 +3,27 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.conjugate.factor_model import FactorModel, Part, Rows, concatenate_problems
-from bsdr_models.bm2pca.conjugate.mean_field import Weights, with_ones
+from bsdr_models.bm2pca.paper.factor_model import FactorModel, Part, Rows, concatenate_problems
+from bsdr_models.bm2pca.paper.mean_field import State, Weights, with_ones
+from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginPosterior:
-    """Posterior of the paper's model by mean field: t, W, tau, and q(eta); P problems."""
+    """Posterior of the paper's model by mean field, P problems.
+
+    factor_model
+        Means and covariances of t, W and tau over the features.
+    state
+        All factors of q.
+    """
 
     factor_model: FactorModel
-    weights: Weights
+    state: State
 
     def latent(self, X: Rows) -> FloatArray:
         """Mean latent coordinates, (M, R P)."""
@@ -28,8 +36,8 @@ class MarginPosterior:
 
     def scores_at(self, latent: FloatArray) -> FloatArray:
         """Mean of f at latent coordinates (G, R P): (G, P K)."""
-        mean = np.stack(np.split(latent, len(self.weights.mean), axis=1))
-        return concatenate_problems(with_ones(mean) @ self.weights.mean)
+        mean = np.stack(np.split(latent, len(self.state.weights.mean), axis=1))
+        return concatenate_problems(with_ones(mean) @ self.state.weights.mean)
 
     def score_means(self, X: Rows) -> FloatArray:
         """Mean of f under q, (M, P K)."""
@@ -38,7 +46,7 @@ class MarginPosterior:
     def score_moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f under q, each (M, P K)."""
         mean, cov = self.factor_model.embed(X)
-        first, second = score_moments(mean, cov, self.weights)
+        first, second = score_moments(mean, cov, self.state.weights)
         return concatenate_problems(first), concatenate_problems(second)
 
     @property
@@ -50,6 +58,59 @@ class MarginPosterior:
     def projection_sd(self) -> FloatArray:
         """Posterior standard deviation of the projection, from q(W) alone, (D, R P)."""
         return concatenate_problems(self.factor_model.projection_sd())
+
+    @property
+    def mean_weights(self) -> FloatArray:
+        """Weights of the class scores, (R P, P K), block-diagonal."""
+        return block_diag(*self.state.weights.mean[:, 1:])
+
+    def draw(self, n_draws: int, rng: np.random.Generator) -> dict[str, FloatArray]:
+        """Draws of coef and intercept from q by name, and of all variables of one problem."""
+        factor_model, weights = self.factor_model, self.state.weights
+        p, r = factor_model.shape
+        single = p == 1 and len(factor_model.parts) == 1
+        # (P, J, R, R)
+        factors = [cholesky(part.cov, name="loading covariance") for part in factor_model.parts]
+        half = cholesky(weights.cov, name="weight covariance")  # (P, K, 1 + R, 1 + R)
+        found: dict[str, list[FloatArray]] = {}
+        for _ in range(n_draws):
+            noise = rng.standard_normal((p, weights.mean.shape[2], 1 + r))
+            eta = weights.mean + np.einsum("pkqs,pks->pqk", half, noise)
+            loadings, offsets, precisions = [], [], []
+            for part, factor, own in zip(
+                factor_model.parts, factors, self.state.views, strict=True
+            ):
+                noise = rng.standard_normal(part.loadings.shape)
+                if factor.shape[1] == 1:
+                    noise = noise @ np.swapaxes(factor[:, 0], 1, 2)
+                else:
+                    noise = np.einsum("pdrs,pds->pdr", factor, noise)
+                loadings.append(part.loadings + noise)
+                spread = rng.standard_normal(part.offset.shape) * np.sqrt(own.offset.variance)
+                offsets.append(part.offset + spread)
+                tau = own.noise_precision
+                precisions.append(rng.gamma(tau.shape) / tau.rate)
+            coef, intercept = factor_model.coefficients(loadings, offsets, precisions, eta)
+            values = {"coef": coef, "intercept": intercept}
+            if single:
+                values |= {
+                    "weights": eta[0, 1:],
+                    "bias": eta[0, 0],
+                    "loadings": loadings[0][0],
+                    "offset": offsets[0][0],
+                    "noise_precision": precisions[0][0],
+                }
+            for name, value in values.items():
+                found.setdefault(name, []).append(value)
+        draws = {name: np.stack(values) for name, values in found.items()}
+        if single:
+            for name, gamma in (
+                ("loading_precision", self.state.views[0].loading_precision),
+                ("weight_precision", self.state.weight_precision),
+            ):
+                draws[name] = rng.gamma(gamma.shape[0], size=(n_draws, gamma.shape.shape[1]))
+                draws[name] /= gamma.rate[0]
+        return draws
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +180,11 @@ class DrawPosterior:
     def projection_sd(self) -> FloatArray:
         """Standard deviation of the projection over draws, (D, R)."""
         return self._draw_model().projection().std(axis=0)
+
+    @property
+    def mean_weights(self) -> FloatArray:
+        """Weights of the class scores, (R, K)."""
+        return self.weights[:, 1:].mean(axis=0)
 
     def factor_model(self) -> FactorModel:
         """Factor model at the mean of the draws."""

@@ -36,7 +36,7 @@ from scipy import sparse
 from scipy.linalg import eigh
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.label_free.wishart_evidence import best_scale, effective_sizes, log_evidence
+from bsdr_models.bm2pca.wishart_evidence import best_scale, effective_sizes, log_evidence
 from bsdr_models.numerics.row_space import (
     RANK_TOL,
     Axes,

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.conjugate import fit as paper
-from bsdr_models.bm2pca.conjugate import mean_field
-from bsdr_models.bm2pca.conjugate.mean_field import Data, State
+from bsdr_models.bm2pca.paper import fit as paper
+from bsdr_models.bm2pca.paper import mean_field
+from bsdr_models.bm2pca.paper.mean_field import Data, State
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.inference.parallel import run_tasks
 

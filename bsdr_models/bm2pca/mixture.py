@@ -35,7 +35,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.label_free.within_class_metric import Spectrum
+from bsdr_models.bm2pca.within_class_metric import Spectrum
 from bsdr_models.numerics.row_space import Rows
 
 # Lower limit of class counts.

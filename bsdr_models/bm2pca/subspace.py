@@ -1,4 +1,4 @@
-r"""One low-dimensional max-margin subspace for all labels, in the within-class metric.
+r"""Max-margin classifiers in the within-class metric, in a common subspace or one-vs-rest.
 
 Latent coordinates are :math:`q(z_n) = N(Q^\top a_n, \sigma^2 I_k)`, with metric coordinates a_n
 (`within_class_metric`). They do not depend on labels, so training and new
@@ -16,10 +16,11 @@ profiled out: :math:`u + D \approx 2 \max(0, u)`, smoothed by the variance of z.
 A line that separates one class from all others together need not exist in fewer dimensions than
 there are classes, less one. For classes that exclude each other the loss may therefore be that of
 the differences of class scores, the smoothed hinge of all classes
-(:func:`~bsdr_models.bm2pca.label_free.smooth_hinge.multiclass_hinge`), with
+(:func:`~bsdr_models.bm2pca.smooth_hinge.multiclass_hinge`), with
 :math:`s_c = \sigma^2 |\eta_c|^2`. Several tasks share Q; the classes of each have columns of their
 own, whose losses are added. J is maximised by L-BFGS from discriminant directions,
-deterministically.
+deterministically. One classifier for each label, *one-vs-rest*, is the case in which Q is the
+identity: each label weighs the metric coordinates themselves, and labels are independent problems.
 
 ``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``.
 
@@ -37,7 +38,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.label_free.smooth_hinge import (
+from bsdr_models.bm2pca.smooth_hinge import (
     TINY_WIDTH,
     Hinge,
     multiclass_hinge,
@@ -96,22 +97,37 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubspaceState:
-    """Q, (R, k), over metric coordinates, and H = [bias; weights], (1 + k, K)."""
+    """Q, (R, k), over metric coordinates, None for the identity, and H = [bias; weights]."""
 
-    projection: FloatArray
+    projection: FloatArray | None
     weights: FloatArray
 
     def latent(self, A: Any) -> FloatArray:
         """Mean latent coordinates Q'a, (N, k)."""
-        return np.asarray(A @ self.projection)
+        return np.asarray(A @ self.projection) if self.projection is not None else A
 
-    def scores_at(self, latent: FloatArray) -> FloatArray:
+    def scores_at(self, latent: Any) -> FloatArray:
         """f at latent coordinates (G, k): (G, K)."""
-        return latent @ self.weights[1:] + self.weights[0]
+        return np.asarray(latent @ self.weights[1:]) + self.weights[0]
 
     def scores(self, A: Any) -> FloatArray:
         """f, (N, K)."""
         return self.scores_at(self.latent(A))
+
+    @property
+    def packed(self) -> FloatArray:
+        """Q and H as a vector."""
+        parts = [self.weights] if self.projection is None else [self.projection, self.weights]
+        return np.concatenate([part.ravel() for part in parts])
+
+    def unpack(self, point: FloatArray) -> "SubspaceState":
+        """Another state of the same shapes from its vector."""
+        size = point.size - self.weights.size
+        Q = self.projection
+        return SubspaceState(
+            projection=None if Q is None else point[:size].reshape(Q.shape),
+            weights=point[size:].reshape(self.weights.shape),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +150,8 @@ class Fit:
 
 def objective(
     state: SubspaceState, A: Any, Y: FloatArray, settings: Settings
-) -> tuple[float, FloatArray, FloatArray]:
-    r"""J and its gradients in Q, (R, k), and H, (1 + k, K).
+) -> tuple[float, SubspaceState]:
+    r"""J and its gradients in Q and H.
 
     With :math:`G = y\,C (1 + u/D)` (zero without a label),
 
@@ -152,17 +168,18 @@ def objective(
     Q, H, C = state.projection, state.weights, settings.cost
     eta, v = H[1:], settings.latent_variance
     Z = state.latent(A)
-    hinge = _hinge(Z @ eta + H[0], Y, v * np.sum(eta**2, axis=0), settings)
+    hinge = _hinge(state.scores_at(Z), Y, v * np.sum(eta**2, axis=0), settings)
     penalty = settings.penalty(*eta.shape)
-    value = -C * hinge.total
-    value -= 0.5 * settings.projection_precision * float(np.vdot(Q, Q))
-    value -= 0.5 * float(np.vdot(H, penalty * H))
+    value = -C * hinge.total - 0.5 * float(np.vdot(H, penalty * H))
     G = hinge.slope
     G *= C
-    weight_slope = np.vstack([G.sum(axis=0), Z.T @ G]) - penalty * H
-    weight_slope[1:] -= C * v * eta * hinge.variance_slope
-    projection_slope = np.asarray(A.T @ (G @ eta.T)) - settings.projection_precision * Q
-    return value, projection_slope, weight_slope
+    weight_gradient = np.vstack([G.sum(axis=0), Z.T @ G]) - penalty * H
+    weight_gradient[1:] -= C * v * eta * hinge.variance_slope
+    if Q is None:
+        return value, SubspaceState(projection=None, weights=weight_gradient)
+    value -= 0.5 * settings.projection_precision * float(np.vdot(Q, Q))
+    gradient = np.asarray(A.T @ (G @ eta.T)) - settings.projection_precision * Q
+    return value, SubspaceState(projection=gradient, weights=weight_gradient)
 
 
 def _hinge(scores: FloatArray, Y: FloatArray, square: FloatArray, settings: Settings) -> Hinge:
@@ -222,53 +239,38 @@ def fit_subspace(
     A: Any,
     Y: FloatArray,
     *,
-    n_components: int,
+    n_components: int | None,
     settings: Settings | None = None,
     tol: float = 1e-10,
     max_iter: int = 2000,
 ) -> Fit:
-    """Maximise J by L-BFGS from `initial_state`.
+    """Maximise J by L-BFGS, from `initial_state` or from zero.
 
-    Parameters
-    ----------
-    A : (N, R)
-        Metric coordinates.
-    Y : (N, K)
-        Signs; 0 without a label.
-    n_components : int
-        Upper limit of k, the number of discriminant directions.
-    settings : Settings, optional
-    tol : float
-        Gain of an iteration, relative to J, at which to stop.
-    max_iter : int
+    A is (N, R), Y (N, K) holds signs, 0 without a label. k is at most ``n_components``; None is
+    for one-vs-rest. ``tol`` is the gain of an iteration, relative to J, at which to stop.
     """
     settings = Settings() if settings is None else settings
-    initial = initial_state(A, Y, n_components, settings)
-    shape, size = initial.projection.shape, initial.projection.size
-
-    def unpack(point: FloatArray) -> SubspaceState:
-        return SubspaceState(
-            projection=point[:size].reshape(shape),
-            weights=point[size:].reshape(initial.weights.shape),
-        )
+    if n_components is None:
+        initial = SubspaceState(projection=None, weights=np.zeros((1 + A.shape[1], Y.shape[1])))
+    else:
+        initial = initial_state(A, Y, n_components, settings)
 
     def negative(point: FloatArray) -> tuple[float, FloatArray]:
-        value, *slopes = objective(unpack(point), A, Y, settings)
-        return -value, -np.concatenate([slope.ravel() for slope in slopes])
+        value, gradient = objective(initial.unpack(point), A, Y, settings)
+        return -value, -gradient.packed
 
-    vector = np.concatenate([initial.projection.ravel(), initial.weights.ravel()])
-    trace, point, converged = [objective(initial, A, Y, settings)[0]], vector, False
+    point, converged, interrupted = initial.packed, False, False
+    trace = [objective(initial, A, Y, settings)[0]]
 
     def record(intermediate_result: Any) -> None:
         nonlocal point
         point = np.array(intermediate_result.x)
         trace.append(-float(intermediate_result.fun))
 
-    interrupted = False
     try:
         result = minimize(
             negative,
-            vector,
+            point,
             jac=True,
             method="L-BFGS-B",
             callback=record,
@@ -278,7 +280,7 @@ def fit_subspace(
     except KeyboardInterrupt:
         interrupted = True
     return Fit(
-        state=unpack(point),
+        state=initial.unpack(point),
         objective=np.array(trace),
         converged=converged,
         interrupted=interrupted,
@@ -300,11 +302,10 @@ def weight_covariance(
     The uncertainty of Q and of :math:`1/\lambda` is neglected; the latter makes the tails of the
     pseudo-posterior heavier than normal.
     """
-    k = state.projection.shape[1]
-    Z = state.latent(A)
+    Z, k = state.latent(A), len(state.weights) - 1
     own = curvature(state, A, Y, settings)
     rows = np.column_stack([np.ones(len(Z)), Z])
-    precision = np.einsum("nc,np,nq->cpq", own, rows, rows, optimize=True)
+    precision = np.stack([(rows * each[:, None]).T @ rows for each in own.T])
     precision += settings.penalty(k, len(precision)).T[:, :, None] * np.eye(1 + k)
     spread = settings.latent_variance * own.sum(axis=0)
     precision[:, 1:, 1:] += spread[:, None, None] * np.eye(k)
