@@ -42,7 +42,7 @@ type Temperature = Literal["auto"] | float
 N_FOLDS, _N_WARM_UP, _N_KEPT = 5, 6, 5
 # Mean and standard deviation of the prior of log T, from the best temperatures of new samples of
 # nine data sets, and the range of T.
-_LOG_T, _LOG_T_WIDTH, _RANGE = -math.log(2.0), 0.5, (0.1, 5.0)
+_LOG_T, _LOG_T_WIDTH, _RANGE = -0.5, 0.4, (0.1, 5.0)
 # Samples by which whitened features are compared, and iterations of the search for a mode.
 _N_COMPARED, _MAX_ITER = 500, 60
 
