@@ -23,6 +23,7 @@ References
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -106,7 +107,7 @@ def choose_temperature(
 
     The chains of each fold start from the last states of those of all samples, and forget the
     held-out labels within a few trajectories. Features are whitened as for all samples, which does
-    not use labels.
+    not use labels. As of new samples, directions that no other sample has are left out.
 
     Returns
     -------
@@ -123,11 +124,19 @@ def choose_temperature(
         theta = continue_on(
             problem.select(~out), sampled, n_warm_up=_N_WARM_UP, n_draws=_N_KEPT, rng=stream
         )
-        held_out = problem.select(out)
+        held_out = _in_span(problem.select(out), problem.X[~out])
         eta = held_out.linear_predictor(theta)
         log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
         y.append(held_out.y)
     return _score(np.concatenate(log_p), np.concatenate(y), problem)
+
+
+def _in_span(problem: Problem, X: FloatArray) -> Problem:
+    """The problem with the parts of its samples that lie in the span of others, X (N, B)."""
+    if problem.views is not None or len(X) >= X.shape[1]:
+        return problem
+    basis = np.linalg.qr(X.T)[0]
+    return replace(problem, X=problem.X @ basis @ basis.T)
 
 
 def _score(log_p: FloatArray, y: np.ndarray, problem: Problem) -> tuple[float, HeldOutScore]:
