@@ -7,6 +7,8 @@ class that is not decided, each timed alone.
 from dataclasses import dataclass
 
 import numpy as np
+from bsdr_models.bsdr.populations import moves_for
+from bsdr_models.inference.tempering import run_tempering
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.datasets import load
@@ -14,10 +16,8 @@ from benchmarks.evidence.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr import probit_choice
-from bsdr_models.bsdr.populations import moves_for
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.inference.tempering import run_tempering
 from bsdr_models.numerics.compiled import njit
 
 AIM = 1.5
