@@ -93,11 +93,13 @@ def test_gibbs_keeps_its_draws(monkeypatch):
 def trajectories_before_draws(monkeypatch):
     """Trajectories of the path and the adaptation of the default of BSDR."""
     counted = interrupt(monkeypatch, hmc.Stepper, "move", -1)
-    problems = []
-    plain = hmc.sample
-    monkeypatch.setattr(
-        hmc, "sample", lambda *a, **k: problems.append(k["n_draws"]) or plain(*a, **k)
-    )
+    n_draws, plain = [], hmc.sample
+
+    def sample(*args, **options):
+        n_draws.append(options["n_draws"])
+        return plain(*args, **options)
+
+    monkeypatch.setattr(hmc, "sample", sample)
     monkeypatch.setattr(hierarchical, "choose_temperature", lambda *a, **k: (1.0, HeldOutScore()))
     BSDRClassifier(random_state=0).fit(X, y)
     monkeypatch.undo()

@@ -25,13 +25,13 @@ TOLERANCE = 1e-10
 # Estimator, arguments, data, training samples per class (of all, if the target is real).
 CELLS = {
     "BSDR, wine": ("BSDRClassifier", {}, load_wine, 30),
-    "BSDR, digits, R = 5": ("BSDRClassifier", {"n_components": 5}, load_digits, 5),
+    "BSDR, digits, two columns": ("BSDRClassifier", {"n_components": 2}, load_digits, 5),
     "BSDR by Laplace, digits": ("BSDRClassifier", {"inference": "laplace"}, load_digits, 20),
     "BSDR, diabetes": ("BSDRRegressor", {}, load_diabetes, 60),
-    "BSDR of the paper, wine": ("BSDRClassifier", {"variant": "paper"}, load_wine, 30),
+    "BSDR of the paper, wine": ("BSDRClassifier", {"variant": "paper", "n_components": 2}, load_wine, 30),
     "BSDR of the paper, Gibbs, iris": (
         "BSDRClassifier",
-        {"variant": "paper", "inference": "gibbs"},
+        {"variant": "paper", "inference": "gibbs", "n_components": 2},
         load_iris,
         10,
     ),

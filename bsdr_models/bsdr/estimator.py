@@ -266,7 +266,7 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         Returns
         -------
         BSDRClassifier
-            With the paper's probit for predictions, linear pooling, and all draws in ``idata_``,
+            With the paper's probit for predictions, and all draws in ``idata_``,
             whose components are aligned by signed permutations. Other groups and variables of the
             tree are kept there as they are.
 
