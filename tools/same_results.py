@@ -28,7 +28,12 @@ CELLS = {
     "BSDR, digits, two columns": ("BSDRClassifier", {"n_components": 2}, load_digits, 5),
     "BSDR by Laplace, digits": ("BSDRClassifier", {"inference": "laplace"}, load_digits, 20),
     "BSDR, diabetes": ("BSDRRegressor", {}, load_diabetes, 60),
-    "BSDR of the paper, wine": ("BSDRClassifier", {"variant": "paper", "n_components": 2}, load_wine, 30),
+    "BSDR of the paper, wine": (
+        "BSDRClassifier",
+        {"variant": "paper", "n_components": 2},
+        load_wine,
+        30,
+    ),
     "BSDR of the paper, Gibbs, iris": (
         "BSDRClassifier",
         {"variant": "paper", "inference": "gibbs", "n_components": 2},
