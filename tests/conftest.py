@@ -39,18 +39,22 @@ def put():
     }
 
 
-# Of a population of the hierarchical model, of a fold, and of the model without a signal.
-FEW_PARTICLES = {
-    "populations._MAX_PARTICLES": 16,
-    "pooling._FOLD_PARTICLES": 8,
-    "populations._EMPTY_PARTICLES": 64,
+# Lengths of the path, of the adaptation, of chains, and of those of folds.
+SHORT = {
+    "hmc._NODE_STEP": 1.0,
+    "hmc._PER_NODE": 2,
+    "hmc._PER_ROUND": 3,
+    "hierarchical._MOST_DRAWS": 20,
+    "hierarchical._FEWEST_DRAWS": 10,
+    "held_out._N_WARM_UP": 2,
+    "held_out._N_KEPT": 2,
 }
 
 
 @pytest.fixture
-def few_particles(monkeypatch):
+def few_draws(monkeypatch):
     """The default of BSDR, cut short in this process (workers know nothing of it)."""
-    for name, number in FEW_PARTICLES.items():
+    for name, number in SHORT.items():
         monkeypatch.setattr(f"bsdr_models.bsdr.{name}", number)
 
 

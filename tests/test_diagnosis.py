@@ -98,13 +98,13 @@ def test_a_sampler_that_mixes_is_ok(regression):
 
 
 @pytest.mark.slow
-def test_tempered_populations_are_chains(iris):
+def test_chains_of_hamiltonian_monte_carlo_are_diagnosed(iris):
     """Two features of Iris, of which the classes overlap."""
     X, y = iris
     model = BSDRClassifier(sampling=Sampling(draws=512), random_state=0).fit(X[::2, :2], y[::2])
     found = diagnose(model.idata_)
     rows = rows_of(found)
-    assert found.title == "bsdr, smc: 4 chains of 512 draws"
+    assert found.title == "bsdr, hmc: 4 chains of 512 draws"
     assert rows["coef"].kind == rows["bias_centered"].kind == "identified"
     assert rows["projection, aligned"].kind == "aligned"
     for name in ("coef", "bias_centered", "log likelihood of y", "probability of observed class"):

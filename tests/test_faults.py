@@ -31,18 +31,18 @@ from bsdr_models import (
     DGPLVMOptimization,
     HingeLoss,
     MNPClassifier,
-    Sampling,
     cross_validated_map,
 )
 from bsdr_models.bm2pca import subspace
-from bsdr_models.bsdr import SAMPLING, gibbs, populations
+from bsdr_models.bsdr import SAMPLING, gibbs, hierarchical, hmc
 from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
+from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.papers import PaperBM2PCAClassifier
 
 ROOT = Path(bsdr_models.__file__).parents[1]
 X, y = (part[::3] for part in load_iris(return_X_y=True))
-EXACT = {"sampling__chains": 1, "sampling__draws": 16, "pooling": "linear", "random_state": 0}
+EXACT = {"sampling__chains": 1, "sampling__draws": 16, "temperature": 1.0, "random_state": 0}
 PAPER = {"variant": "paper", "random_state": 0}
 SHORT = {"sampling__draws": 20, "sampling__tune": 10, "sampling__chains": 2, "random_state": 0}
 
@@ -90,10 +90,27 @@ def test_gibbs_keeps_its_draws(monkeypatch):
     assert_usable(model)
 
 
-def test_populations_that_are_done_are_kept(monkeypatch):
-    interrupt(monkeypatch, populations, "run_tempering", 3)
+def trajectories_before_draws(monkeypatch):
+    """Trajectories of the path and the adaptation of the default of BSDR."""
+    counted = interrupt(monkeypatch, hmc.Stepper, "move", -1)
+    n_draws, plain = [], hmc.sample
+
+    def sample(*args, **options):
+        n_draws.append(options["n_draws"])
+        return plain(*args, **options)
+
+    monkeypatch.setattr(hmc, "sample", sample)
+    monkeypatch.setattr(hierarchical, "choose_temperature", lambda *a, **k: (1.0, HeldOutScore()))
+    BSDRClassifier(random_state=0).fit(X, y)
+    monkeypatch.undo()
+    return len(counted) - n_draws[0]
+
+
+def test_hamiltonian_monte_carlo_keeps_its_draws(monkeypatch):
+    before = trajectories_before_draws(monkeypatch)
+    interrupt(monkeypatch, hmc.Stepper, "move", before + 6)
     model = BSDRClassifier(random_state=0).fit(X, y)
-    assert 1 <= model.idata_["posterior"].sizes["chain"] < 4
+    assert model.idata_["posterior"].sizes["draw"] == 4 * 5
     assert_usable(model)
 
 
@@ -114,10 +131,10 @@ def test_the_ascent_of_a_classifier(monkeypatch, call, strategy):
 # --------------------------------------------------------------------------- nothing to keep yet
 
 
-@pytest.mark.parametrize("n_components", [2, "auto"])
-def test_an_interrupt_of_the_first_population(monkeypatch, n_components):
-    interrupt(monkeypatch, populations, "run_tempering", 1)
-    model = BSDRClassifier(n_components, random_state=0)
+@pytest.mark.parametrize("call", [1, 30])
+def test_an_interrupt_before_there_are_draws(monkeypatch, call):
+    interrupt(monkeypatch, hmc.Stepper, "move", call)
+    model = BSDRClassifier(random_state=0)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert_unfitted(model)
@@ -252,7 +269,7 @@ from sklearn.datasets import load_iris
 from bsdr_models import BM2PCAOptimization, BSDRClassifier, HingeLoss, MNPClassifier, Sampling
 from bsdr_models.bm2pca.paper import mean_field as bm2pca
 from bsdr_models.papers import PaperBM2PCAClassifier
-from bsdr_models.bsdr import gibbs, mean_field, mnp, populations
+from bsdr_models.bsdr import gibbs, hmc, mean_field, mnp
 
 # Of a shell that works in the background a process inherits that it is not to be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -274,7 +291,7 @@ margins = dict(
     optimization=BM2PCAOptimization(n_sweeps=9),
 )
 for model, module, name, call in (
-    (BSDRClassifier(random_state=0), populations, "run_tempering", 4),
+    (BSDRClassifier(random_state=0), hmc.Stepper, "move", 150),
     (BSDRClassifier(**paper), mean_field, "step", 3),
     (BSDRClassifier(**sampled, **paper), gibbs, "step_joint", 20),
     (MNPClassifier(), mnp, "step", 4),
@@ -297,7 +314,6 @@ def test_ctrl_c():
 # ------------------------------------------------------------------------------ in parallel
 
 PARALLEL = {
-    "populations and folds": BSDRClassifier("auto", sampling=Sampling(chains=2), random_state=0),
     "restarts": BSDRClassifier(optimization=BSDROptimization(n_restarts=3)).set_params(**PAPER),
     "label-free folds": BM2PCAClassifier(loss=HingeLoss(C=0.1), random_state=0),
     "paper's folds": PaperBM2PCAClassifier(
@@ -326,7 +342,7 @@ def results(model, **where):
         model = clone(model).fit(rows, target)
     scores = model.predict_proba(rows) if hasattr(model, "predict_proba") else model.predict(rows)
     fit = model.idata_["fit"]
-    climbed = [*fit["elbo"].values] if "elbo" in fit else model.idata_.attrs["log_evidence_chains"]
+    climbed = [*fit["elbo"].values] if "elbo" in fit else []
     return model.transform(rows), scores, climbed
 
 
@@ -420,7 +436,7 @@ import warnings
 from sklearn.datasets import load_iris
 from bsdr_models import BSDRClassifier, Sampling
 warnings.simplefilter("ignore")
-BSDRClassifier(sampling=Sampling(chains=1), pooling="linear").fit(*load_iris(return_X_y=True))
+BSDRClassifier(sampling=Sampling(chains=1), temperature=1.0).fit(*load_iris(return_X_y=True))
 """
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600

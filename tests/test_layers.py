@@ -58,8 +58,6 @@ DRIVERS = tuple(
         "optimise",
         "parallel",
         "sample_blocks",
-        "checkpoint",
-        "tempering",
         "sampling",
     )
 )

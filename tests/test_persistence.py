@@ -39,16 +39,14 @@ from bsdr_models import (
     HierarchicalPriors,
     HingeLoss,
     MNPClassifier,
-    OutOfCore,
     Priors,
     persistence,
 )
 from bsdr_models.bm2pca import label_free, truncated_metric
-from bsdr_models.bsdr import laplace_blocks
 from bsdr_models.dgplvm.gp_classifier import fit as gp_classifier
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperDGPLVMClassifier
 
-pytestmark = pytest.mark.usefixtures("few_particles")
+pytestmark = pytest.mark.usefixtures("few_draws")
 
 FEW_DRAWS = {"sampling__draws": 12, "sampling__tune": 12, "sampling__chains": 2}
 DRAWS = {"sampling__draws": 12, "sampling__chains": 2, "random_state": 0}
@@ -90,8 +88,8 @@ QUICK = {
 # Name: estimator, samples (see `features`), targets (see `targets`).
 VARIANTS = {
     "bsdr": (BSDRClassifier().set_params(**DRAWS), "dense", "class"),
-    "bsdr, any number": (
-        BSDRClassifier("auto", priors=HierarchicalPriors(), pooling=0.5).set_params(**DRAWS),
+    "bsdr, one component": (
+        BSDRClassifier(1, priors=HierarchicalPriors(), temperature=0.5).set_params(**DRAWS),
         "frame",
         "text",
     ),
@@ -126,13 +124,6 @@ VARIANTS = {
         "wide",
         "class",
     ),
-    "bsdr, blocks": (
-        BSDRClassifier(out_of_core=OutOfCore(block_size=12)).set_params(**LAPLACE),
-        "dense",
-        "class",
-    ),
-    "bsdr, stream": (BSDRClassifier().set_params(**DRAWS), "dense", "stream"),
-    "bsdr, long stream": (BSDRClassifier().set_params(**LAPLACE), "dense", "long stream"),
     "bsdr, labels": (BSDRClassifier().set_params(**ONE_SCALE), "dense", "labels"),
     "bsdr, gibbs": (BSDRClassifier().set_params(**SAMPLED), "dense", "class"),
     "bsdr, real": (BSDRRegressor().set_params(**ONE_SCALE), "dense", "real"),
@@ -370,13 +361,6 @@ def fitted(estimator, rows, target):
         if rows == "many sparse":
             patch.setattr(truncated_metric, "MAX_EXACT", 5)
             patch.setattr(label_free, "MAX_AXES", 5)
-        if target == "long stream":
-            patch.setattr(laplace_blocks, "CHUNK", 20)
-            patch.setattr(laplace_blocks, "N_SUBSAMPLE", 20)
-        if target.endswith("stream"):
-            mixed = np.argsort(np.arange(len(y)) % 10, kind="stable")
-            stream = clone(estimator).partial_fit(X[mixed], y[mixed], classes=np.unique(y))
-            return stream, X
         return clone(estimator).fit(X, y, **keywords), X
 
 
@@ -484,17 +468,6 @@ def test_a_model_that_was_loaded_can_be_saved_and_fitted_again(tmp_path):
     assert_same(second.fit(X, y).predict_proba(X), model.fit(X, y).predict_proba(X))
 
 
-def test_a_stream_continues(tmp_path):
-    model, X = fitted(*VARIANTS["bsdr, stream"])
-    model.save(tmp_path / "model.skops")
-    back = bsdr_models.load(tmp_path / "model.skops")
-    y, _ = targets("class", len(X))
-    for one in (model, back):
-        one.partial_fit(X[::-1] + 0.1, y[::-1])
-    assert back._stream.n_samples == model._stream.n_samples == 2 * len(X)
-    assert_same(back.predict_proba(X), model.predict_proba(X))
-
-
 @pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
 def test_the_random_state_continues(kind, mnp, tmp_path):
     X, y = mnp[1], targets("real", 30)[0]
@@ -503,16 +476,6 @@ def test_the_random_state_continues(kind, mnp, tmp_path):
     back = bsdr_models.load(tmp_path / "model.skops")
     assert type(back.random_state) is type(model.random_state)
     assert_same(back.random_state.normal(size=5), model.random_state.normal(size=5))
-
-
-@pytest.mark.parametrize("kind", [Path, str])
-def test_the_path_of_a_checkpoint_is_not_in_the_file(kind, tmp_path):
-    model = clone(VARIANTS["bsdr"][0]).set_params(sampling__draws=16, sampling__chains=1)
-    X, y = features("dense"), targets("class", 30)[0]
-    model.fit(X, y).set_params(out_of_core__checkpoint=kind(tmp_path / "fit"))
-    model.save(tmp_path / "model.skops")
-    assert model.out_of_core.checkpoint == kind(tmp_path / "fit")
-    assert bsdr_models.load(tmp_path / "model.skops").out_of_core.checkpoint is None
 
 
 def test_what_was_added_to_the_tree_is_kept(tmp_path):

@@ -58,16 +58,15 @@ _NEAREST, _FARTHEST = -30.0, 30.0
 # Nodes of a grid, and how many nats below the maximum densities are negligible.
 _NODES = 81
 _NEGLIGIBLE = 20.0
-# Grids are narrowed at most so often.
+# Nodes of the coarser grids that find where densities matter, and how many of them.
+_SEARCHED = 25
 _ROUNDS = 16
 # Parts into which draws divide a cell of a grid.
-_PARTS = 16
-# The same for leave-one-out densities of many samples, each of which changes little; every second
-# node is enough then.
+_PARTS = 8
+# From so many samples leave-one-out densities use every fourth node of either grid.
 _MANY = 1000
-_NEGLIGIBLE_OF_MANY = 12.0
 # Numbers in the largest temporary array.
-_CHUNK = 2_000_000
+_CHUNK = 250_000
 # Quadrature weights of the gradient in the scales of views that are negligible.
 _NO_WEIGHT = 1e-9
 
@@ -331,10 +330,10 @@ def average_leave_one_out(
     statistics: Statistics, grid: Grid, X: FloatArray, y: FloatArray, bias_scale: float
 ) -> FloatArray:
     """Log density of samples given all others, averaged over the grid, (N,)."""
-    nats, every = (_NEGLIGIBLE, 1) if len(X) < _MANY else (_NEGLIGIBLE_OF_MANY, 2)
-    kept = np.flatnonzero(grid.density > grid.density.max() - nats)[::every]
+    every = 1 if len(X) < _MANY else 4
+    kept = np.flatnonzero(grid.density > grid.density.max() - _NEGLIGIBLE)[::every]
     log_tau, density, noise_density = grid.scale[kept], grid.density[kept], grid.noise_density[kept]
-    matters = noise_density > noise_density.max(axis=2, keepdims=True) - nats
+    matters = noise_density > noise_density.max(axis=2, keepdims=True) - _NEGLIGIBLE
     nodes = np.flatnonzero(matters.any(axis=(0, 1)))[::every]
     log_sigma, noise_density = grid.noise[kept][:, :, nodes], noise_density[:, :, nodes]
     weight = noise_density - logsumexp(noise_density, axis=2, keepdims=True)
@@ -429,21 +428,19 @@ def _log_evidence_empty(statistics: Statistics, priors: HierarchicalPriors) -> f
 def _narrow(
     log_density: Callable[[FloatArray], FloatArray], low: FloatArray, high: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Nodes (..., G) between bounds (...) where densities are not negligible, and their log.
-
-    Two thirds of the nodes or more are there.
-    """
+    """Nodes (..., G) between bounds (...) where densities are not negligible, and their log."""
     for _ in range(_ROUNDS):
-        nodes = np.linspace(low, high, _NODES, axis=-1)
+        nodes = np.linspace(low, high, _SEARCHED, axis=-1)
         value = log_density(nodes)
         matters = value > value.max(axis=-1, keepdims=True) - _NEGLIGIBLE
         first = np.maximum(matters.argmax(axis=-1) - 1, 0)
-        last = np.minimum(_NODES - matters[..., ::-1].argmax(axis=-1), _NODES - 1)
-        if (3 * (last - first) >= 2 * _NODES).all():
-            break
+        last = np.minimum(_SEARCHED - matters[..., ::-1].argmax(axis=-1), _SEARCHED - 1)
         ends = (np.take_along_axis(nodes, end[..., None], axis=-1) for end in (first, last))
         low, high = (end[..., 0] for end in ends)
-    return nodes, value
+        if (3 * (last - first) >= 2 * _SEARCHED).all():
+            break
+    nodes = np.linspace(low, high, _NODES, axis=-1)
+    return nodes, log_density(nodes)
 
 
 def _log_integral(nodes: FloatArray, log_density: FloatArray) -> FloatArray:

@@ -43,7 +43,7 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         Number of latent coordinates, the leading canonical variates. None is all of them, the
         number of classes less one (for multi-label targets, the number of labels); see
         ``n_components_``. Predictions do not depend on it. For the paper's model the dimension of
-        the latent space, which must be given.
+        the latent space, 2 by default.
     variant : {"hierarchical", "paper"}, default="hierarchical"
         The model, see :func:`bsdr_models.bsdr.build_model`. Arguments marked "paper's model" below
         raise an error for the other.

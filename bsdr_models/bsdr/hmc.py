@@ -178,11 +178,10 @@ def _scale_deviations(problem: Problem, theta: FloatArray, sd_log_scale: float) 
     From the mean curvature of the log likelihood, by differences of gradients.
     """
     n = problem.n_views + 1
-    if sd_log_scale == 0.0:
-        return np.zeros(n)
-    prior = np.append(np.ones(n - 1), sd_log_scale**-2)
-    step, out = 0.05, np.empty(n)
-    for i in range(n):
+    fixed = sd_log_scale == 0.0
+    prior = np.append(np.ones(n - 1), np.inf if fixed else sd_log_scale**-2)
+    step, out = 0.05, prior.copy()
+    for i in range(n - fixed):
         ends = []
         for sign in (-1.0, 1.0):
             moved = theta.copy()

@@ -210,7 +210,7 @@ def ranks(n, d, n_sets, n_draws=99, k=1):
     return np.array(out)
 
 
-def check_calibration(n, d, n_sets=60, k=2):
+def check_calibration(n, d, n_sets=40, k=1):
     """Ranks are uniform."""
     for rank in ranks(n, d, n_sets, k=k).T:
         assert stats.kstest(rank, "uniform").pvalue > 1e-3
@@ -280,10 +280,22 @@ def test_calibration_of_simulated_sets():
 @pytest.mark.parametrize(("n", "d"), [(20, 40), (40, 6)])
 def test_calibration_of_many_simulated_sets(n, d):
     found = ranks(n, d, 300)
-    for rank in found.T:
-        assert stats.kstest(rank, "uniform").pvalue > 1e-3
+    for rank in found.T:  # one of ten comparisons
+        assert stats.kstest(rank, "uniform").pvalue > 1e-4
     held = np.mean(np.abs(found - 0.5) < 0.45)
     assert 0.88 < held < 0.92
+
+
+def test_scores_of_many_samples_use_fewer_nodes(monkeypatch):
+    rng = np.random.default_rng(7)
+    this = problem(1000, 8)
+    y = this.X @ rng.standard_normal((8, 2)) + 0.3 * rng.standard_normal((1000, 2))
+    y[0] += 4.0  # outliers matter most
+    this = dataclasses.replace(this, y=y)
+    score = fit(this).log_score
+    monkeypatch.setattr(conjugate, "_MANY", 1001)
+    assert_allclose(score, fit(this).log_score, rtol=1e-3)
+    assert score[0] < -100.0
 
 
 def test_views_are_scaled_by_what_they_explain():
@@ -453,7 +465,7 @@ FAULTS = {
     "average of log densities": (scores_of_the_average, check_score, (9, 3)),
     "densities without weights": (scores_without_the_scale, check_score, (5, 8)),
     "most likely scales": (most_likely_scales, check_calibration, (7, 4)),
-    "mean loadings": (loadings_of_the_mean, check_calibration, (7, 4, 60)),
+    "mean loadings": (loadings_of_the_mean, check_calibration, (7, 4)),
 }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from arviz_stats.base import array_stats
+from bsdr_models.bsdr.pooling import POWERS, as_power, choose_power, make_folds, pool, weigh_powers
 from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.datasets import load_iris, load_wine
@@ -19,7 +20,6 @@ from bsdr_models.bsdr import hierarchical, populations, probit_choice
 from bsdr_models.bsdr import pooling as pooling_module
 from bsdr_models.bsdr.draws import Coordinates, Posterior
 from bsdr_models.bsdr.model import build_model
-from bsdr_models.bsdr.pooling import POWERS, as_power, choose_power, make_folds, pool, weigh_powers
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.checks import R_HAT_LIMIT
 

@@ -14,6 +14,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from bsdr_models.inference.tempering import Moves, run_tempering
 from scipy.linalg import sqrtm
 from scipy.stats import chisquare
 from sklearn.covariance import ledoit_wolf_shrinkage
@@ -22,7 +23,6 @@ from bsdr_models.bsdr import Kernel
 from bsdr_models.bsdr.posterior import Metric, Problem, label_log_likelihood
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.views import Views, learn_map
-from bsdr_models.inference.tempering import Moves, run_tempering
 
 PRIORS = HierarchicalPriors()
 R, K = 2, 3

@@ -20,7 +20,7 @@ from sklearn.metrics import log_loss
 from bsdr_models import BM2PCAPriors, DGPLVMPriors, Priors
 from bsdr_models.bsdr.priors import HierarchicalPriors
 
-pytestmark = pytest.mark.usefixtures("few_particles")
+pytestmark = pytest.mark.usefixtures("few_draws")
 
 PAGE = Path(__file__).parents[2] / "docs" / "bad_input.md"
 REFUSALS = (ValueError, TypeError)
@@ -167,16 +167,16 @@ def test_blocks_are_refused(zoo, case, no_work):
     change, match = BLOCKS_REFUSED[case]
     X, y = (arrays.from_array(each, chunks=7) for each in change(zoo.X, zoo.y))
     with pytest.raises(ValueError, match=match):
-        zoo.make("bsdr_blocks", out_of_core__block_size=None).fit(X.rechunk((7, -1)), y)
+        zoo.make("bsdr").fit(X.rechunk((7, -1)), y)
 
 
 @pytest.mark.parametrize("library", ["dask", "zarr"])
 def test_blocks_of_one_axis_are_refused(zoo, library):
     X = ELSEWHERE[library](zoo.X[:, 0])
     with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*X.reshape"):
-        zoo.make("bsdr_blocks", out_of_core__block_size=None).fit(X, zoo.y)
+        zoo.make("bsdr").fit(X, zoo.y)
     with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*X.reshape"):
-        zoo.fitted("bsdr_blocks").predict(X)
+        zoo.fitted("bsdr").predict(X)
 
 
 ELSEWHERE = {
@@ -522,7 +522,6 @@ ARGUMENTS_REFUSED = {
     **dict.fromkeys(
         (
             *("n_components", "max_iter", "n_centres", "mapping__n_centres"),
-            "out_of_core__block_size",
             *("optimization__n_restarts", "optimization__max_iter"),
             *("sampling__draws", "sampling__tune", "sampling__chains"),
         ),
@@ -540,7 +539,7 @@ ARGUMENTS_REFUSED = {
         ("weight", "width", "mapping__width", "mapping__noise"), (*POSITIVE, np.inf, True)
     ),
     **dict.fromkeys(("priors__weight", "metric_scale"), (*POSITIVE, True)),
-    **dict.fromkeys(("sampling", "optimization", "out_of_core", "mapping", "loss"), ("few", 3, {})),
+    **dict.fromkeys(("sampling", "optimization", "mapping", "loss"), ("few", 3, {})),
     "tol": (-1e-3, np.nan, np.inf, "small", True),
     "loss__C": (*POSITIVE, np.inf, True),
     "loss__calibrate": ("no", None, -1.0, np.nan, np.inf),
@@ -549,7 +548,7 @@ ARGUMENTS_REFUSED = {
     "optimization__tol": (-1e-3, np.nan, np.inf, "small", True),
     **dict.fromkeys(("standardize", "reuse_kernel"), FLAGS),
     "priors": ("paper", {"weight_shape": 1.0}, 3),
-    "pooling": ("best", None, True, -0.1, 1.5, np.nan),
+    "temperature": ("best", None, True, 0.0, -1.0, np.nan, np.inf),
     "views": (["a", "b"], "abcd", 3, {"a": [0]}, {"a": [0, 99]}, [[0, 1], []]),
     "kernel": ("gauss", 3, [], ["rbf", 3], "precomputed"),
     "unlabeled": ([0, 1],),

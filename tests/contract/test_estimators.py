@@ -42,7 +42,7 @@ from bsdr_models.papers import PaperBM2PCAClassifier, PaperDGPLVMClassifier
 # What the checks' data deserve to be told: labels without signal, one sample of a class, too few
 # draws to converge, a limit of iterations that was set to be reached.
 EXPLAINED = [
-    "ignore:the targets are not predictable from X",
+    "ignore:no evidence that the targets depend on X",
     "ignore:class .* has a single sample",
     "ignore:.* features are constant in the training samples",
     "ignore:mean field stopped after max_iter",
@@ -56,7 +56,7 @@ EXPLAINED = [
     "ignore:every class has collapsed to a point",
 ]
 explained = pytest.mark.filterwarnings(*EXPLAINED)
-pytestmark = pytest.mark.usefixtures("few_particles")
+pytestmark = pytest.mark.usefixtures("few_draws")
 
 FEW_DRAWS = {
     "inference": "gibbs",
@@ -72,7 +72,7 @@ EXPECTED = {
     "check_classifier_multioutput": "the same: different large scores have probability one",
 }
 # One population of the hierarchical model, and the model of the paper by one ascent.
-EXACT = {"sampling__chains": 1, "sampling__draws": 16, "pooling": "linear", "random_state": 0}
+EXACT = {"sampling__chains": 1, "sampling__draws": 16, "temperature": 1.0, "random_state": 0}
 BSDR_PAPER = {"variant": "paper", "random_state": 0}
 # BM2PCA without cross-validation.
 FIXED = {"loss__calibrate": False, "random_state": 0}
@@ -238,8 +238,8 @@ def test_as_the_end_of_a_pipeline(fitted_to_frames, name):
 
 GRIDS = {
     BSDRClassifier: [
-        {"n_components": [1, "auto"], "sampling__chains": [1], "pooling": ["linear"]},
-        {"sampling__chains": [1], "pooling": ["log"], "priors": [HierarchicalPriors(lapse=0.01)]},
+        {"n_components": [1, None], "sampling__chains": [1], "temperature": [1.0]},
+        {"sampling__chains": [1], "temperature": [0.5], "priors": [HierarchicalPriors(lapse=0.01)]},
         {
             "variant": ["paper"],
             "inference": ["mean_field", "gibbs"],

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytestmark = pytest.mark.usefixtures("few_particles")
+pytestmark = pytest.mark.usefixtures("few_draws")
 
 # How the errors begin that an example may end in.
 OPENINGS = (
@@ -38,9 +38,9 @@ OPENINGS = (
 PAPER = {"variant": "paper", "optimization__max_iter": 4}
 CHOICES = {
     "BSDRClassifier": (
-        {"pooling": "auto"},
-        {"standardize": False, "pooling": "linear"},
-        {"sampling__chains": 2, "pooling": "log"},
+        {"temperature": "auto"},
+        {"standardize": False, "temperature": 1.0},
+        {"sampling__chains": 2, "temperature": 0.5},
         {**PAPER, "priors__latent_scale": 1e-3, "priors__projection_prior": "entrywise"},
         {**PAPER, "priors__latent_scale": 30.0, "priors__projection_prior": "rowwise"},
         {

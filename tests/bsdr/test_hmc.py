@@ -1,0 +1,313 @@
+"""Hamiltonian Monte Carlo and its evidence against exact draws and quadrature of tiny problems."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp, ndtr
+from scipy.stats import ks_2samp, norm
+
+from bsdr_models.bsdr import hmc
+from bsdr_models.bsdr.hmc import States, Stepper, Whitening
+from bsdr_models.bsdr.posterior import Problem
+from bsdr_models.bsdr.priors import HierarchicalPriors
+
+PRIORS = HierarchicalPriors(scale=1.3, bias_scale=2.0, view_width=1.0, lapse=0.01)
+
+
+def make_problem(target="multiclass", *, n=8, d=1, k=2, views=None, seed=0, signal=2.0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    t = signal * X @ rng.standard_normal((d, k)) + rng.standard_normal((n, k))
+    y = t.argmax(axis=1) if target == "multiclass" else t > 0.3
+    return Problem.build(X, y, n_labels=k, target=target, priors=PRIORS, views=views)
+
+
+def grid(problem, n=61):
+    """Points of a loading, a bias and log tau, (G, 3), their log masses, and cell sizes."""
+    axes = np.linspace(-5.0, 5.0, n), np.linspace(-5.0, 5.0, n), np.linspace(-7.0, 2.2, n)
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
+    cell = np.array([axis[1] - axis[0] for axis in axes])
+    log_mass = [
+        problem.log_likelihood(part) + problem.log_prior(part) for part in np.array_split(points, 8)
+    ]
+    return points, np.concatenate(log_mass) + np.log(cell).sum(), cell
+
+
+@pytest.fixture(scope="module")
+def exact():
+    """A problem with three parameters, and a function that draws from its posterior."""
+    problem = make_problem()
+    points, log_mass, cell = grid(problem)
+    mass = np.exp(log_mass - logsumexp(log_mass))
+
+    def draw(size, seed):
+        rng = np.random.default_rng(seed)
+        index = rng.choice(len(points), size, p=mass)
+        return points[index] + cell * (rng.random((size, 3)) - 0.5)
+
+    return problem, draw
+
+
+def numbers(problem, theta):
+    """Quantities (S,) whose distributions are compared."""
+    effect = theta[:, 0] * np.exp(theta[:, -1])
+    return [*theta.T, effect, effect + problem.priors.bias_scale * theta[:, 1]]
+
+
+def check_same_distribution(problem, first, second):
+    pairs = zip(numbers(problem, first), numbers(problem, second), strict=True)
+    p = [ks_2samp(one, other).pvalue for one, other in pairs]
+    assert min(p) > 1e-4, p
+
+
+def check_trajectories(exact, n_moves=6):
+    """They keep the posterior, with steps so large that a third of them is rejected."""
+    problem, draw = exact
+    rng = np.random.default_rng(2)
+    states = States.at(problem, draw(4000, 0))
+    whitening = Whitening.learn(problem, states.theta, sd_log_scale=0.7)
+    stepper = Stepper(problem, whitening, rng, step=1.6, adapting=False)
+    accepted = []
+    for _ in range(n_moves):
+        states, accept, _ = stepper.move(states)
+        accepted.append(accept.mean())
+    assert 0.3 < np.mean(accepted) < 0.95
+    check_same_distribution(problem, states.theta, draw(4000, 1))
+
+
+def check_moves_of_the_scale(exact):
+    problem, draw = exact
+    states = States.at(problem, draw(4000, 0))
+    there = hmc._move_scale(problem, states, np.random.default_rng(2))
+    assert (there.theta[:, -1] != states.theta[:, -1]).mean() > 0.7
+    check_same_distribution(problem, there.theta, draw(4000, 1))
+    for name in ("log_likelihood", "log_prior", "gradient"):
+        expected = getattr(States.at(problem, there.theta), name)
+        assert_allclose(getattr(there, name), expected, rtol=1e-6, atol=1e-8)
+
+
+def test_trajectories_keep_the_posterior(exact):
+    check_trajectories(exact)
+
+
+def test_moves_of_the_scale_keep_the_posterior(exact):
+    check_moves_of_the_scale(exact)
+
+
+def always_accept(patch):
+    original = States.where
+    patch.setattr(States, "where", lambda self, _, other: original(self, np.array([True]), other))
+
+
+def wrong_prior(patch):
+    original = Problem.log_density
+
+    def faulty(self, theta):
+        value, prior, gradient = original(self, theta)
+        return value, prior + theta[:, -1], gradient
+
+    patch.setattr(Problem, "log_density", faulty)
+
+
+@pytest.mark.parametrize("plant", [always_accept, wrong_prior])
+def test_planted_faults_of_trajectories_are_caught(plant, exact, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        check_trajectories(exact)
+
+
+def test_planted_fault_of_the_moves_of_the_scale_is_caught(exact, monkeypatch):
+    """The prior of tau in place of that of log tau."""
+    original = hmc.log_prior_scale
+    monkeypatch.setattr(hmc, "log_prior_scale", lambda u, scale: original(u, scale) - u)
+    with pytest.raises(AssertionError):
+        check_moves_of_the_scale(exact)
+
+
+def test_rotation_solves_the_normal_part():
+    """Where labels do not depend on features every trajectory is accepted, for any parameters."""
+    problem = make_problem(n=6, d=60, k=3)
+    problem = replace(problem, priors=replace(PRIORS, lapse=1.0 - 1e-12))
+    theta = np.random.default_rng(0).standard_normal((5, problem.n_parameters))
+    whitening = Whitening.learn(problem, theta, sd_log_scale=0.0)
+    stepper = Stepper(problem, whitening, np.random.default_rng(1), step=1.0, adapting=False)
+    states = States.at(problem, theta)
+    there, accept, divergent = stepper.move(states)
+    assert_allclose(accept, 1.0, rtol=1e-9)
+    assert not divergent.any()
+    assert_allclose(there.theta[:, -1], theta[:, -1], rtol=1e-12)  # log tau is fixed
+    assert np.abs(there.theta - theta)[:, :-1].mean() > 0.5
+
+
+@pytest.mark.parametrize("views", [None, np.array([0, 0, 1])])
+def test_whitening_is_invertible(views):
+    problem = make_problem(n=12, d=3, k=3, views=views)
+    theta = np.random.default_rng(0).standard_normal((6, problem.n_parameters))
+    whitening = Whitening.learn(problem, theta, sd_log_scale=0.5)
+    z = whitening.whiten(theta)
+    assert_allclose(whitening.centre + whitening.expand(z), theta)
+    g = np.random.default_rng(1).standard_normal(theta.shape)
+    products = np.sum(whitening.expand(z) * g, axis=1)
+    assert_allclose(np.sum(z * whitening.pull_back(g), axis=1), products)
+
+
+# ---------------------------------------------------------------------------------- evidence
+
+
+def log_mean_likelihood(problem, *, size=400_000, seed=0, views=None):
+    """Log evidence by draws from the prior, and its standard error."""
+    rng, values = np.random.default_rng(seed), []
+    for _ in range(20):
+        theta = rng.standard_normal((size // 20, problem.n_parameters))
+        theta[:, -1] = np.log(problem.priors.scale * np.abs(theta[:, -1]))
+        values.append(problem.log_likelihood(theta))
+    values = np.concatenate(values)
+    weight = np.exp(values - values.max())
+    error = weight.std() / weight.mean() / np.sqrt(len(weight))
+    return values.max() + np.log(weight.mean()), error
+
+
+EVIDENCE = {
+    "a feature, two classes": {},
+    "no signal": {"signal": 0.0, "n": 20},
+    "two features, three classes": {"d": 2, "k": 3, "n": 10},
+    "label sets": {"target": "multilabel", "d": 2, "k": 2},
+    "two views": {"d": 2, "views": np.array([0, 1])},
+}
+
+
+@pytest.mark.parametrize("case", EVIDENCE)
+def test_evidence_against_draws_from_the_prior(case):
+    problem = make_problem(**EVIDENCE[case])
+    expected, error = log_mean_likelihood(problem)
+    assert error < 0.05
+    found = hmc.sample(problem, n_chains=64, n_draws=4, rng=np.random.default_rng(0))
+    assert found.log_evidence == pytest.approx(expected, abs=0.3)
+    assert 0.0 < found.log_evidence_error < 0.3
+
+
+def test_evidence_against_quadrature():
+    problem = make_problem(n=30, signal=3.0)
+    found = hmc.sample(problem, n_chains=16, n_draws=4, rng=np.random.default_rng(0))
+    assert found.log_evidence == pytest.approx(logsumexp(grid(problem)[1]), abs=0.2)
+
+
+def check_empty_evidence(target, k):
+    """Biases on a grid; label sets are independent."""
+    problem = make_problem(target, n=17, d=2, k=k)
+    found = hmc.log_evidence_empty(problem, rng=np.random.default_rng(0))
+    b, eps = np.linspace(-9.0, 9.0, 601), PRIORS.lapse
+    step = b[1] - b[0]
+    if target == "multilabel":
+        p = (1.0 - eps) * ndtr(PRIORS.bias_scale * b) + 0.5 * eps
+        on = problem.y.sum(axis=0)[:, None]
+        each = on * np.log(p) + (17 - on) * np.log1p(-p) + norm.logpdf(b)
+        expected = (logsumexp(each, axis=1) + np.log(step)).sum()
+    else:
+        points = np.stack(np.meshgrid(*[b[::4]] * (k - 1)), axis=-1).reshape(-1, k - 1)
+        theta = np.zeros((len(points), problem.n_parameters))
+        theta[:, problem.n_loadings : -1] = points
+        theta[:, -1] = -20.0
+        values = [problem.log_likelihood(part) for part in np.array_split(theta, 20)]
+        density = np.concatenate(values) + norm.logpdf(points).sum(axis=1)
+        expected = logsumexp(density) + (k - 1) * np.log(4.0 * step)
+    assert found == pytest.approx(expected, abs=0.02)
+
+
+@pytest.mark.parametrize(("target", "k"), [("multiclass", 2), ("multiclass", 3), ("multilabel", 3)])
+def test_evidence_without_features_against_quadrature(target, k):
+    check_empty_evidence(target, k)
+
+
+def test_one_class_that_is_absent():
+    """A class without samples makes those present less certain."""
+    problem = make_problem(n=10, d=2, k=2)
+    three = Problem.build(problem.X, problem.y, n_labels=3, target="multiclass", priors=PRIORS)
+    values = [
+        hmc.log_evidence_empty(each, rng=np.random.default_rng(0)) for each in (problem, three)
+    ]
+    assert np.isfinite(values).all()
+    assert values[1] < values[0]
+
+
+# ------------------------------------------------------------------------------------- draws
+
+
+def test_draws_are_those_of_the_posterior(exact):
+    problem, draw = exact
+    found = hmc.sample(problem, n_chains=16, n_draws=200, rng=np.random.default_rng(0))
+    assert found.theta.shape == (16, 200, 3)
+    assert found.log_likelihood.shape == found.divergent.shape == (16, 200)
+    assert (found.acceptance > 0.4).all()
+    theta = found.theta.reshape(-1, 3)
+    assert_allclose(found.log_likelihood.ravel(), problem.log_likelihood(theta))
+    assert_allclose(found.log_prior.ravel(), problem.log_prior(theta))
+    for ours, theirs in zip(
+        numbers(problem, theta), numbers(problem, draw(40_000, 3)), strict=True
+    ):
+        assert abs(ours.mean() - theirs.mean()) < 0.12 * theirs.std()
+        assert ours.std() / theirs.std() == pytest.approx(1.0, abs=0.12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [{"n": 20, "d": 40}, {"n": 60, "d": 4}])
+def test_draws_agree_with_a_long_run(size):
+    """The linear predictor of the samples and log tau."""
+    problem = make_problem(k=3, **size)
+    values = []
+    for n_draws, seed in ((50, 0), (1000, 1)):
+        found = hmc.sample(problem, n_chains=16, n_draws=n_draws, rng=np.random.default_rng(seed))
+        theta = found.theta.reshape(-1, problem.n_parameters)
+        eta = problem.linear_predictor(theta).reshape(len(theta), -1)
+        values.append(np.column_stack([eta, theta[:, -1]]))
+    short, long = values
+    sd = long.std(axis=0)
+    assert np.abs((short.mean(axis=0) - long.mean(axis=0)) / sd).max() < 0.2
+    assert np.abs(np.log(short.std(axis=0) / sd)).max() < 0.2
+
+
+def test_same_seed_same_bits():
+    problem = make_problem("multilabel", d=2)
+    first, again, other = (
+        hmc.sample(problem, n_chains=4, n_draws=4, rng=np.random.default_rng(seed))
+        for seed in (0, 0, 1)
+    )
+    assert_array_equal(first.theta, again.theta)
+    assert first.log_evidence == again.log_evidence
+    assert not np.array_equal(first.theta, other.theta)
+
+
+def test_chains_forget_samples_that_are_held_out():
+    problem = make_problem(n=40, d=2, signal=3.0)
+    sampled = hmc.sample(problem, n_chains=16, n_draws=8, rng=np.random.default_rng(0))
+    half = problem.select(np.arange(40) < 20)
+    theta = hmc.continue_on(half, sampled, n_warm_up=8, n_draws=20, rng=np.random.default_rng(1))
+    assert theta.shape == (16 * 20, problem.n_parameters)
+    alone = hmc.sample(half, n_chains=16, n_draws=100, rng=np.random.default_rng(2)).theta
+    ours, theirs = (
+        half.linear_predictor(each.reshape(-1, each.shape[-1])) for each in (theta, alone)
+    )
+    assert np.abs((ours.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)).max() < 0.4
+
+
+@pytest.mark.parametrize(("share", "finished"), [(0.2, False), (0.52, False), (0.8, True)])
+def test_interrupt(share, finished):
+    """Draws that there are can be used."""
+
+    def stop(done):
+        if done > share:
+            raise KeyboardInterrupt
+
+    problem = make_problem()
+    options = {"n_chains": 4, "n_draws": 20, "rng": np.random.default_rng(0), "on_step": stop}
+    if not finished:
+        with pytest.raises(KeyboardInterrupt):
+            hmc.sample(problem, **options)
+        return
+    found = hmc.sample(problem, **options)
+    assert found.interrupted
+    assert 4 <= found.theta.shape[1] < 20
+    assert found.theta.shape[1] == found.log_likelihood.shape[1] == found.divergent.shape[1]
+    assert (found.acceptance <= 1.0).all()
