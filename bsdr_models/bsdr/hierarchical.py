@@ -184,15 +184,15 @@ class HierarchicalFit:
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        if self.r_hat > R_HAT_LIMIT:
+        if (reason := lack_of_signal(self.attrs())) is not None:
+            warnings.warn(no_signal(reason), UserWarning, stacklevel=5)
+        elif self.r_hat > R_HAT_LIMIT:
             warnings.warn(
                 f"the chains have not mixed: R-hat reaches {self.r_hat:.2f}; take more draws "
                 "(sampling=Sampling(draws=...))",
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        elif (reason := lack_of_signal(self.attrs())) is not None:
-            warnings.warn(no_signal(reason), UserWarning, stacklevel=5)
 
 
 def fit_hierarchical(
