@@ -190,7 +190,8 @@ def compare(n: int, d: int, *, n_workers: int, block_size: int, limit: int) -> s
     head = [f"N = {n}, D = {d}", "s", *(f"{part}, s" for part in PARTS.values()), ""]
     return (
         f"K = {N_CLASSES}, {N_DRAWS} draws; Pareto k {memory.found.pareto_k:.2f}. Mode and draws "
-        f"of the three ways differ by at most {gap:.0e} standard deviations.\n\n{as_markdown(head, lines)}"
+        f"of the three ways differ by at most {gap:.0e} standard "
+        f"deviations.\n\n{as_markdown(head, lines)}"
     )
 
 
