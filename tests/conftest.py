@@ -39,22 +39,22 @@ def put():
     }
 
 
-# Lengths of the path, of the adaptation, of chains, and of those of folds.
-SHORT = {
-    "hmc._NODE_STEP": 1.0,
-    "hmc._PER_NODE": 2,
-    "hmc._PER_ROUND": 3,
-    "hierarchical._MOST_DRAWS": 20,
-    "hierarchical._FEWEST_DRAWS": 10,
+# Draws of a walker, rounds of adaptation, trajectories of a fold and at a node of the path.
+SHORT_RUNS = {
+    "hierarchical._MOST_DRAWS": 8,
+    "hierarchical._FEWEST_DRAWS": 8,
+    "hmc._ROUNDS": 2,
+    "hmc._PER_NODE": 1,
+    "held_out.N_FOLDS": 2,
     "held_out._N_WARM_UP": 2,
     "held_out._N_KEPT": 2,
 }
 
 
 @pytest.fixture
-def few_draws(monkeypatch):
+def short_runs(monkeypatch):
     """The default of BSDR, cut short in this process (workers know nothing of it)."""
-    for name, number in SHORT.items():
+    for name, number in SHORT_RUNS.items():
         monkeypatch.setattr(f"bsdr_models.bsdr.{name}", number)
 
 

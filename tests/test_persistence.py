@@ -46,7 +46,7 @@ from bsdr_models.bm2pca import label_free, truncated_metric
 from bsdr_models.dgplvm.gp_classifier import fit as gp_classifier
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperDGPLVMClassifier
 
-pytestmark = pytest.mark.usefixtures("few_draws")
+pytestmark = pytest.mark.usefixtures("short_runs")
 
 FEW_DRAWS = {"sampling__draws": 12, "sampling__tune": 12, "sampling__chains": 2}
 DRAWS = {"sampling__draws": 12, "sampling__chains": 2, "random_state": 0}
