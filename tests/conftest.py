@@ -39,18 +39,22 @@ def put():
     }
 
 
-# Of a population of the hierarchical model, of a fold, and of the model without a signal.
-FEW_PARTICLES = {
-    "populations._MAX_PARTICLES": 16,
-    "pooling._FOLD_PARTICLES": 8,
-    "populations._EMPTY_PARTICLES": 64,
+# Draws of a walker, rounds of adaptation, trajectories of a fold and at a node of the path.
+SHORT_RUNS = {
+    "hierarchical._MOST_DRAWS": 8,
+    "hierarchical._FEWEST_DRAWS": 8,
+    "hmc._ROUNDS": 2,
+    "hmc._PER_NODE": 1,
+    "held_out.N_FOLDS": 2,
+    "held_out._N_WARM_UP": 2,
+    "held_out._N_KEPT": 2,
 }
 
 
 @pytest.fixture
-def few_particles(monkeypatch):
+def short_runs(monkeypatch):
     """The default of BSDR, cut short in this process (workers know nothing of it)."""
-    for name, number in FEW_PARTICLES.items():
+    for name, number in SHORT_RUNS.items():
         monkeypatch.setattr(f"bsdr_models.bsdr.{name}", number)
 
 

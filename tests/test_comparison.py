@@ -196,7 +196,7 @@ def test_bad_requests_fail_before_any_fit(changes, error, message):
 
 
 @pytest.mark.slow
-def test_defaults_on_wine(wine, few_particles):
+def test_defaults_on_wine(wine, short_runs):
     X, y = wine
     found = compare_models(X[:60], y[:60], cv=3, random_state=0, progressbar=False)
     assert set(found.table.index) == {"none", *NAMES}

@@ -33,7 +33,7 @@ from bsdr_models import (
 )
 from bsdr_models.cross_validation import motion
 
-pytestmark = pytest.mark.usefixtures("few_particles")
+pytestmark = pytest.mark.usefixtures("short_runs")
 
 FOLDS = StratifiedKFold(4, shuffle=True, random_state=5)
 OURS = {

@@ -28,7 +28,7 @@ def quiet():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_particles")
+@pytest.mark.usefixtures("short_runs")
 def test_null_has_a_row_per_method_and_a_picture(tmp_path):
     size = null.Size(n_train=12, n_features=15, n_new=30, n_seeds=1)
     text = null.report(tmp_path, size)
@@ -47,7 +47,7 @@ def test_coverage_has_a_row_per_engine(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_particles")
+@pytest.mark.usefixtures("short_runs")
 def test_sbc_has_a_row_per_quantity_and_a_picture(tmp_path):
     plan = sbc.Plan(n_sets=3, n_draws=9, n_chains=1, thin=1, tune=5)
     text = sbc.report(tmp_path, plan)
@@ -57,7 +57,7 @@ def test_sbc_has_a_row_per_quantity_and_a_picture(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_particles")
+@pytest.mark.usefixtures("short_runs")
 def test_agreement_has_a_row_per_quantity():
     engines = {"one": {"sampling__draws": 20}, "other": {"sampling__draws": 30}}
     text = agreement.report(None, sets=("iris",), engines=engines)

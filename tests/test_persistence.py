@@ -48,7 +48,7 @@ from bsdr_models.bm2pca.label_free import truncated_metric
 from bsdr_models.bsdr import laplace_blocks
 from bsdr_models.dgplvm.gp_classifier import fit as gp_classifier
 
-pytestmark = pytest.mark.usefixtures("few_particles")
+pytestmark = pytest.mark.usefixtures("short_runs")
 
 FEW_DRAWS = {"sampling__draws": 12, "sampling__tune": 12, "sampling__chains": 2}
 DRAWS = {"sampling__draws": 12, "sampling__chains": 2, "random_state": 0}

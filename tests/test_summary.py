@@ -28,7 +28,7 @@ from bsdr_models.bsdr import SAMPLING
 from bsdr_models.summary import Summary
 from bsdr_models.text_table import WIDTH
 
-pytestmark = pytest.mark.usefixtures("few_particles")
+pytestmark = pytest.mark.usefixtures("short_runs")
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 X, y = X[::3], y[::3].map({0: "red", 1: "green", 2: "blue"})

@@ -20,7 +20,7 @@ from sklearn.metrics import log_loss
 from bsdr_models import BM2PCAPriors, DGPLVMPriors, Priors
 from bsdr_models.bsdr.priors import HierarchicalPriors
 
-pytestmark = pytest.mark.usefixtures("few_particles")
+pytestmark = pytest.mark.usefixtures("short_runs")
 
 PAGE = Path(__file__).parents[2] / "docs" / "bad_input.md"
 REFUSALS = (ValueError, TypeError)

@@ -55,7 +55,7 @@ EXPLAINED = [
     "ignore:every class has collapsed to a point",
 ]
 explained = pytest.mark.filterwarnings(*EXPLAINED)
-pytestmark = pytest.mark.usefixtures("few_particles")
+pytestmark = pytest.mark.usefixtures("short_runs")
 
 FEW_DRAWS = {
     "inference": "gibbs",

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.usefixtures("few_particles")
+pytestmark = pytest.mark.usefixtures("short_runs")
 
 # Tolerances: D-GPLVM embeds samples by a search, and scales of nearly separable classes by
 # Laplace's method are large.

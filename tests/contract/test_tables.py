@@ -14,7 +14,7 @@ from scipy import sparse
 
 from bsdr_models import load
 
-pytestmark = pytest.mark.usefixtures("few_particles")
+pytestmark = pytest.mark.usefixtures("short_runs")
 
 NAMES = ["sepal length", "sepal width", "petal length", "petal width"]
 TABLES = {
