@@ -139,7 +139,7 @@ def build_model(
     ``sample_vars="latent_offset"`` for draws of the paper's marginal model, since the latent
     coordinates of other samples are in the trace. ``idata_`` of the hierarchical model holds
     functions of the sampled normals, which PyMC would draw from their prior: give
-    ``freeze_vars=["projection", "weights", "bias"]``.
+    ``freeze_vars=["coef", "bias"]``.
 
     Examples
     --------
@@ -281,9 +281,10 @@ def declare_hierarchical(
         a = pm.Normal("bias_contrasts", 0.0, priors.bias_scale, dims=dims.CONTRAST)
         b = pm.Deterministic("bias", a @ contrasts, dims=dims.LABEL)
         if linear:
-            pm.Deterministic("coef", P @ contrasts, dims=(dims.FEATURE, dims.LABEL))
-
-        eta = Z @ contrasts + b
+            coef = pm.Deterministic("coef", P @ contrasts, dims=(dims.FEATURE, dims.LABEL))
+            eta = X_data @ coef + b
+        else:
+            eta = Z @ contrasts + b
         observed = {"observed": y_data, "dims": RESPONSE_DIMS[: y_array.ndim]}
         if target == "regression":
             location, width = priors.noise_location, priors.noise_width
@@ -306,15 +307,14 @@ def declare_hierarchical(
 
 
 def _linear_map(X: FloatArray, scale: Tensor, metric: Metric) -> tuple[Tensor, Tensor]:
-    """Projection (feature, contrast) and its products with samples (obs, contrast)."""
+    """Samples (obs, feature) and projection (feature, contrast)."""
     X_data = pm.Data("X", X, dims=(dims.OBS, dims.FEATURE))
     offset = pm.Normal("projection_offset", 0.0, 1.0, dims=(dims.FEATURE, dims.CONTRAST))
     # Lambda^(1/2) times the offsets, without a D x D matrix.
     inside = metric.axes.T @ offset
     outside = metric.outside * metric.used[:, None] * (offset - metric.axes @ inside)
     P = scale * (metric.axes @ (metric.size[:, None] * inside) + outside)
-    P = pm.Deterministic("projection", P, dims=(dims.FEATURE, dims.CONTRAST))
-    return P, X_data @ P
+    return X_data, pm.Deterministic("projection", P, dims=(dims.FEATURE, dims.CONTRAST))
 
 
 def _whitened_map(

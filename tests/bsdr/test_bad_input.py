@@ -11,10 +11,12 @@ from bsdr_models.bsdr import sampling
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:mean field stopped after max_iter=(15|30)"),
+    pytest.mark.filterwarnings("ignore:the chains have not mixed"),
     pytest.mark.filterwarnings("ignore:R-hat of the identified quantities"),
 ]
 
 JOINT_DRAWS = {
+    "n_components": 2,
     "variant": "paper",
     "inference": "gibbs",
     "sampling__draws": 30,
@@ -44,7 +46,7 @@ def test_constant_label_raises_with_its_index(iris):
 @pytest.mark.parametrize("latent_scale", ["stack", 0.0, -1.0, np.inf, True])
 def test_latent_scale_must_be_a_positive_number(iris, latent_scale):
     with pytest.raises(ValueError, match="latent_scale must be a positive finite number"):
-        BSDRClassifier(variant="paper", priors=Priors(latent_scale=latent_scale)).fit(*iris)
+        BSDRClassifier(2, variant="paper", priors=Priors(latent_scale=latent_scale)).fit(*iris)
 
 
 # --------------------------------------------------------------------- valid input

@@ -53,6 +53,7 @@ def test_memory_of_prediction_is_linear_in_the_number_of_samples():
     rng = np.random.default_rng(1)
     X = rng.standard_normal((60, 4))
     model = BSDRClassifier(
+        2,
         variant="paper",
         priors=Priors(latent_scale=0.5),
         optimization=BSDROptimization(max_iter=60),
@@ -66,17 +67,16 @@ def test_memory_of_prediction_is_linear_in_the_number_of_samples():
 
 
 def test_memory_of_coordinates_does_not_grow_with_samples_times_draws():
-    rng, n, d, k, r, s = np.random.default_rng(2), 50_000, 6, 4, 3, 100
+    rng, n, d, k, s = np.random.default_rng(2), 50_000, 6, 4, 100
     X = rng.standard_normal((n, d))
     problem = Problem.build(
         Metric.learn(X).whiten(X),
         rng.integers(k, size=n),
         n_labels=k,
-        n_components=r,
         target="multiclass",
         priors=HierarchicalPriors(),
     )
     draws = problem.parameters(rng.standard_normal((s, problem.n_parameters)), rng=rng)
     limit = FLOAT * n * (2 * d + k)
-    assert limit < 0.1 * FLOAT * s * n * r  # of the latent coordinates under all draws
+    assert limit < 0.1 * FLOAT * s * n * (k - 1)  # of the latent coordinates under all draws
     assert peak(lambda: Coordinates.learn(problem, draws)) < limit

@@ -339,14 +339,14 @@ def test_predictions_for_new_samples_of_the_hierarchical_model():
     """Trees hold functions of the sampled normals: they are frozen, not drawn from the prior."""
     y = np.arange(30) % K
     X = 4.0 * np.eye(K)[y] + np.random.default_rng(9).standard_normal((30, K))
-    options = {"pooling": "linear", "sampling": Sampling(chains=1, draws=64), "random_state": 0}
-    fitted = BSDRClassifier(R, **options).fit(X, y)
+    options = {"temperature": 1.0, "sampling": Sampling(chains=1, draws=64), "random_state": 0}
+    fitted = BSDRClassifier(**options).fit(X, y)
     new = X[:5]
     with fitted.model_ as model:
         set_samples(model, fitted._samples(new), y[:5])
         drawn = pm.sample_posterior_predictive(
             fitted.idata_,
-            freeze_vars=["projection", "weights", "bias"],
+            freeze_vars=["coef", "bias"],
             sample_dims=["chain", "draw"],
             random_seed=4,
             progressbar=False,
@@ -375,14 +375,12 @@ def test_augmented_parametrisation_draws_targets_from_its_utilities(target):
 
 def test_names_dims_and_coordinates():
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(4, 2)), columns=["width", "length"])
-    model = build_model(X, ["b", "a", "c", "a"], n_components=1)
+    model = build_model(X, ["b", "a", "c", "a"])
     assert model.coords["feature"] == ("width", "length")
     assert model.coords["outcome"] == ("a", "b", "c")
     assert model.named_vars_to_dims["coef"] == ("feature", "outcome")
     np.testing.assert_array_equal(model["y_data"].get_value(), [1, 0, 2, 0])
-    assert build_model(X.values, [0.5, 1, 2, 3], n_components=1, target="regression").coords[
-        "outcome"
-    ] == ("y0",)
+    assert build_model(X.values, [0.5, 1, 2, 3], target="regression").coords["outcome"] == ("y0",)
 
 
 @pytest.mark.parametrize(
@@ -396,18 +394,20 @@ def test_names_dims_and_coordinates():
         ({"y": [[0], [1], [2]]}, "vector"),
         ({"y": [0, 1, 1], "target": "multilabel"}, "matrix"),
         ({"y": [[0], [1], [2]], "target": "multilabel"}, "0 and 1"),
-        ({"n_components": 0}, "n_components"),
-        ({"n_components": 3}, "n_components"),
-        ({"n_components": 1.5}, "n_components"),
+        ({"n_components": 1}, "n_components is for variant='paper'"),
+        *(({"variant": "paper", "n_components": r}, "n_components") for r in (None, 0, 3, 1.5)),
         ({"augmented": True}, "is for variant='paper'"),
         ({"variant": "probit"}, "variant"),
         ({"priors": Priors()}, "must be a HierarchicalPriors"),
-        ({"priors": HierarchicalPriors(), "variant": "paper"}, "must be a Priors"),
+        (
+            {"priors": HierarchicalPriors(), "variant": "paper", "n_components": 1},
+            "must be a Priors",
+        ),
         ({"target": "ordinal"}, "target"),
     ],
 )
 def test_bad_input_raises(change, message):
-    good = {"X": np.eye(3, 2), "y": [0, 1, 1], "n_components": 1}
+    good = {"X": np.eye(3, 2), "y": [0, 1, 1]}
     arguments = good | change
     X, y = arguments.pop("X"), arguments.pop("y")
     with pytest.raises(ValueError, match=message):

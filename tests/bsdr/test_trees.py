@@ -32,7 +32,7 @@ from bsdr_models.inference import datatree
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
 TARGETS = ("multiclass", "multilabel", "regression")
-FAST = ("smc", "mean_field", "gibbs")
+FAST = ("exact", "mean_field", "gibbs")  # the first is the default
 SLOW = ("nuts", "advi")
 COLUMNWISE = {
     "variant": "paper",
@@ -73,17 +73,27 @@ def fitted():
                 "sampling__chains": 2,
                 "random_state": 0,
             }
-            options = {"smc": {}, "mean_field": COLUMNWISE}.get(
+            options = {"exact": {}, "mean_field": COLUMNWISE}.get(
                 engine, {"variant": "paper", "priors": SAMPLING}
             )
-            model = kind(R, inference=engine).set_params(**common, **options)
+            model = kind(R, inference=None if engine == "exact" else engine).set_params(
+                **common, **options
+            )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
+                warnings.filterwarnings("ignore", "no evidence that the targets")
                 warnings.filterwarnings("ignore", module="pymc|pytensor|arviz")
                 cache[engine, target] = model.fit(*toy(target))
         return cache[engine, target]
 
     return fit
+
+
+def method(engine, target):
+    """Inference method in the attributes."""
+    if engine != "exact":
+        return engine
+    return "conjugate" if target == "regression" else "hmc"
 
 
 @every_target
@@ -112,7 +122,7 @@ def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
     }
     if target == "regression":
         dims["noise_precision"] = dims["noise_scale"] = ("outcome",)
-    if engine == "smc":
+    if engine == "exact":
         names = {"projection", "weights", "bias", "coef", "bias_centered", "noise_scale"}
         dims = {"scale": ()} | {name: axes for name, axes in dims.items() if name in names}
     else:
@@ -143,7 +153,7 @@ def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
         assert np.isfinite(fit[name]).all(), name
     assert ("y_index" in fit) == (target == "multiclass")
     np.testing.assert_allclose(fit["feature_relevance"].sum(), 1.0)
-    if engine == "smc":  # of the mean linear predictor, of higher rank than the latent space
+    if engine == "exact":  # of the mean linear predictor, of higher rank than the latent space
         assert 0.9 < float(fit["relevance"].sum()) < 1.0 + 1e-9
     else:
         np.testing.assert_allclose(fit["relevance"].sum(), 1.0)
@@ -162,25 +172,26 @@ def test_attributes_of_a_tree(fitted, engine, target):
     model = fitted(engine, target)
     tree = model.idata_
     assert tree is model.idata_  # cached
-    assert tree.attrs["inference_method"] == engine
+    assert tree.attrs["inference_method"] == method(engine, target)
     assert tree.attrs["model"] == "bsdr"
     assert tree.attrs["target"] == target
     assert tree.attrs["created_by"].startswith("bsdr_models ")
     assert tree.attrs["interrupted"] == 0
     config = json.loads(tree.attrs["config"])
     assert config["n_components"] == R
-    assert config["inference"] == engine
-    if engine == "smc":
+    assert config["inference"] == ("hmc" if engine == "exact" else engine)
+    if engine == "exact":
         assert config["priors"]["lapse"] == tree.attrs["lapse"] == 0.003
         assert tree.attrs["log_evidence"] == model.log_evidence_
-        assert tree.attrs["pooling_power"] == model.pooling_power_
+        assert tree.attrs["temperature"] == model.temperature_
         np.testing.assert_array_equal(tree.attrs["component_share"], model.relevance_)
     else:
         assert tree.attrs["latent_scale"] == model.latent_scale_
         assert config["priors"]["projection_shape"] == (1.0 if engine == "mean_field" else 5.0)
     approximate = engine in ("mean_field", "advi")
     assert ("note" in tree["posterior"].attrs) == approximate
-    assert tree["posterior"].sizes["chain"] == (1 if approximate else 2)
+    one = approximate or (engine == "exact" and target == "regression")
+    assert tree["posterior"].sizes["chain"] == (1 if one else 2)
     if engine == "mean_field":
         np.testing.assert_array_equal(tree["fit/elbo"], model.lower_bounds_)
         np.testing.assert_allclose(tree["fit/elbo_terms"].sum("term"), tree["fit/elbo"])
@@ -207,12 +218,14 @@ def test_trees_have_the_scaled_data(fitted, engine, target):
 def test_identified_quantities_and_likelihoods_are_those_of_the_draws(fitted, engine, target):
     tree = fitted(engine, target).idata_
     posterior = tree["posterior"].dataset
-    coef = xr.dot(posterior["projection"], posterior["weights"], dim="component")
     if target == "multiclass":
-        coef = coef - coef.mean("outcome")
         bias = posterior["bias"] - posterior["bias"].mean("outcome")
         xr.testing.assert_allclose(posterior["bias_centered"], bias)
-    xr.testing.assert_allclose(posterior["coef"], coef.transpose(*posterior["coef"].dims))
+    if engine != "exact" or K - (target == "multiclass") <= R:
+        coef = xr.dot(posterior["projection"], posterior["weights"], dim="component")
+        if target == "multiclass":
+            coef = coef - coef.mean("outcome")
+        xr.testing.assert_allclose(posterior["coef"], coef.transpose(*posterior["coef"].dims))
 
     y = tree["fit/y_index"] if target == "multiclass" else tree["observed_data/y"]
     log_scale = 0.0
@@ -220,13 +233,13 @@ def test_identified_quantities_and_likelihoods_are_those_of_the_draws(fitted, en
         y = (y - tree.attrs["y_mean"]) / tree.attrs["y_scale"]
         log_scale = np.log(tree.attrs["y_scale"]).sum()
     X = tree["constant_data/X"].values
-    if engine == "smc":
-        Q, W, b, *sigma = (
+    if engine == "exact":
+        effect, b, *sigma = (
             posterior[name].values.reshape(-1, *posterior[name].shape[2:])
-            for name in ("projection", "weights", "bias", "noise_scale")
+            for name in ("coef", "bias", "noise_scale")
             if name in posterior
         )
-        eta = X @ Q @ W + b[:, None]
+        eta = X @ effect + b[:, None]
         expected = (
             regression_log_likelihood(eta, y.values, sigma[0])
             if target == "regression"
@@ -413,7 +426,7 @@ def test_predictions_are_those_of_the_methods(fitted, engine, target):
         assert group["probability"].dims == ("obs", "outcome")
         np.testing.assert_array_equal(group["probability"], model.predict_proba(new))
         np.testing.assert_array_equal(group["predicted"], model.predict(new))
-    assert tree.attrs["inference_method"] == engine
+    assert tree.attrs["inference_method"] == method(engine, target)
     assert "y" not in model.predict_idata(new)["predictions"]
     with pytest.raises(ValueError, match="y has 6 samples, X has 7"):
         model.predict_idata(new, known[:6])
@@ -699,31 +712,23 @@ def test_the_warning_of_unmixed_draws_names_the_line_of_the_user(linear):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The effect of Potentials")  # the draws have it
-@pytest.mark.parametrize("variant", ["hierarchical", "paper"])
-def test_a_regressor_from_draws_of_a_changed_model(variant):
-    """Likelihood and predictions against those that PyMC computes itself."""
+def test_a_regressor_from_draws_of_a_changed_model():
+    """Predictions against those that PyMC computes itself."""
     import pymc as pm
 
     X, Y = toy("regression")
     X, Y = (X - X.mean()) / X.std(), Y[:, :2] / 10.0
-    build = {"n_components": R, "variant": variant, "target": "regression"}
-    with build_model(X, Y, **build) as declared:
+    with build_model(X, Y, n_components=R, variant="paper", target="regression") as declared:
         pm.Potential("sparse", -pm.math.abs(declared["coef"]).sum())
         tree = pm.sample(
             40, tune=100, chains=2, cores=1, random_seed=0, progressbar=False, nuts_sampler="pymc"
         )
-        pm.compute_log_likelihood(tree, progressbar=False)
-    scale = 0.0 if variant == "hierarchical" else PAPER.latent_scale
-    model = from_tree(tree, X, Y, kind=BSDRRegressor, latent_scale=scale)
+    model = from_tree(tree, X, Y, kind=BSDRRegressor, latent_scale=PAPER.latent_scale)
     with declared:
         # New latent coordinates of the same samples, which the outputs have not informed.
-        fresh = [] if variant == "hierarchical" else ["latent_offset"]
         replicated = pm.sample_posterior_predictive(
-            tree, sample_vars=["y", *fresh], random_seed=1, progressbar=False
+            tree, sample_vars=["y", "latent_offset"], random_seed=1, progressbar=False
         )["posterior_predictive/y"]
     mean, std = model.predict(X, return_std=True)
     error = std / np.sqrt(replicated.sizes["chain"] * replicated.sizes["draw"])
     assert np.abs((replicated.mean(("chain", "draw")) - mean) / error).max() < 4.5
-    if variant == "hierarchical":  # the likelihood of the other is given the latent coordinates
-        expected = tree["log_likelihood/y"].sum("outcome")
-        np.testing.assert_allclose(model.idata_["log_likelihood/y"], expected, rtol=1e-9)
