@@ -275,7 +275,7 @@ def declare_hierarchical(
         if linear:
             model.add_coord(dims.FEATURE, features)
             metric = feature_map if isinstance(feature_map, Metric) else Metric.learn(X_array)
-            P, Z = _linear_map(X_array, scale, metric)
+            X_data, P = _linear_map(X_array, scale, metric)
         else:
             Z = _whitened_map(np.asarray(X_array, dtype=np.float64), scale, priors, feature_map)
         a = pm.Normal("bias_contrasts", 0.0, priors.bias_scale, dims=dims.CONTRAST)

@@ -8,9 +8,8 @@ import numpy as np
 import pymc as pm
 import pytest
 from arviz_stats.base import array_stats
-from bsdr_models.bsdr.pooling import POWERS, as_power, choose_power, make_folds, pool, weigh_powers
-from scipy.special import logsumexp
-from scipy.stats import norm
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp, ndtr
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 
