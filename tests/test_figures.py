@@ -19,8 +19,9 @@ FIGURES = {
         "docs/decisions/0003-positions.md": r"those of q cover (\d+) %",
     },
     "samples at which Laplace's method replaces sampling": {
-        "docs/models/bsdr.md": r"Beyond about (\d+) samples Laplace's",
-        "docs/explanation/when_not_to.md": r"Beyond about (\d+) a normal approximation",
+        "docs/models/bsdr.md": r"Beyond about (\d+ 000) samples \(ten classes",
+        "bsdr_models/bsdr/estimator.py": r"up to about (\d+ 000) samples \(ten classes",
+        "docs/explanation/when_not_to.md": r"sampled exactly up to some (\d+ 000) samples",
     },
     "samples of the likelihood of D-GPLVM": {
         "docs/models/dgplvm.md": r"per step up to (\d+) samples",

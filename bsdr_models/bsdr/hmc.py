@@ -139,7 +139,7 @@ class Whitening:
             z, (loadings * self.loadings) @ self.axes.T, bias @ self.bias, scales * self.scales
         )
 
-    def pull_back(self, gradient: FloatArray) -> FloatArray:
+    def apply_transpose(self, gradient: FloatArray) -> FloatArray:
         """L' times gradients in theta, (C, P)."""
         loadings, bias, scales = self._split(gradient)
         return self._join(
@@ -211,13 +211,13 @@ class Stepper:
         p = fixed * rng.standard_normal(z.shape)
         begin = states.log_likelihood + states.log_prior - 0.5 * np.sum(p**2, axis=1)
         new, cos, sin = states, np.cos(step), np.sin(step)
-        p += 0.5 * step * (w.pull_back(new.gradient) + z)
+        p += 0.5 * step * (w.apply_transpose(new.gradient) + z)
         rest = states.theta - w.centre - w.expand(z)  # of parameters that are fixed
         for i in range(n_steps):
             z, p = cos * z + sin * p, cos * p - sin * z
             new = States.at(self.problem, w.centre + rest + w.expand(z))
             kick = step if i < n_steps - 1 else 0.5 * step
-            p += kick * (w.pull_back(new.gradient) + z)
+            p += kick * (w.apply_transpose(new.gradient) + z)
         change = new.log_likelihood + new.log_prior - 0.5 * np.sum(p**2, axis=1) - begin
         change = np.nan_to_num(change, nan=-np.inf)
         accept = np.exp(np.minimum(change, 0.0))
