@@ -71,7 +71,7 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
     temperature : "auto" or float, default="auto"
         The log of class probabilities is divided by it. 1 is the posterior predictive, which is
         under-confident on most real data; ``"auto"`` selects a value by held-out samples
-        (:mod:`bsdr_models.bsdr.held_out`), by ``"hmc"`` only, and 1 without a signal.
+        (:mod:`bsdr_models.bsdr.held_out`), by ``"hmc"`` only, and at least 1 without a signal.
     priors : HierarchicalPriors or Priors, optional
         Hyper-parameters: :class:`HierarchicalPriors` for the hierarchical model, :class:`Priors`
         for the paper's, which include the kind of its projection prior and the latent scale.

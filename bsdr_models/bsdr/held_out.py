@@ -77,14 +77,18 @@ def temper(log_p: FloatArray, temperature: float, lapse: float) -> FloatArray:
     return np.logaddexp(math.log1p(-lapse) + scaled, math.log(lapse / log_p.shape[-1]))
 
 
-def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float) -> float:
-    """Temperature from log probabilities (M, K) of held-out samples and their classes (M,)."""
+def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float, *, signal: bool = True) -> float:
+    """Temperature from log probabilities (M, K) of held-out samples and their classes (M,).
+
+    Without a signal it is at least one, with a wider prior.
+    """
+    mean, width = (_LOG_T, _LOG_T_WIDTH) if signal else (0.0, 1.0)
 
     def loss(log_t: float) -> float:
         score = temper(log_p, math.exp(log_t), lapse)[np.arange(len(y)), y].sum()
-        return 0.5 * ((log_t - _LOG_T) / _LOG_T_WIDTH) ** 2 - float(score)
+        return 0.5 * ((log_t - mean) / width) ** 2 - float(score)
 
-    bounds = math.log(_RANGE[0]), math.log(_RANGE[1])
+    bounds = math.log(_RANGE[0]) if signal else 0.0, math.log(_RANGE[1])
     return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x)
 
 
@@ -101,7 +105,7 @@ def make_folds(problem: Problem) -> IntArray:
 
 
 def choose_temperature(
-    problem: Problem, sampled: Sampled, *, rng: np.random.Generator
+    problem: Problem, sampled: Sampled, *, signal: bool, rng: np.random.Generator
 ) -> tuple[float, HeldOutScore]:
     """Temperature by folds of the samples, and the held-out log score at it.
 
@@ -139,14 +143,16 @@ def _in_span(problem: Problem, X: FloatArray) -> Problem:
     return replace(problem, X=problem.X @ basis @ basis.T)
 
 
-def _score(log_p: FloatArray, y: np.ndarray, problem: Problem) -> tuple[float, HeldOutScore]:
+def _score(
+    log_p: FloatArray, y: np.ndarray, problem: Problem, *, signal: bool = True
+) -> tuple[float, HeldOutScore]:
     """Temperature and score of held-out predictions, as of :func:`log_probabilities`."""
     lapse = problem.priors.lapse
     index = (
         y if problem.target == "multiclass" else 1 - y.astype(np.int64)
     )  # the first outcome is 1
     flat, flat_index = log_p.reshape(-1, log_p.shape[-1]), index.ravel()
-    temperature = fit_temperature(flat, flat_index, lapse)
+    temperature = fit_temperature(flat, flat_index, lapse, signal=signal)
     score = temper(flat, temperature, lapse)[np.arange(len(flat)), flat_index].reshape(index.shape)
     return temperature, HeldOutScore.of(score, y)
 

@@ -283,6 +283,7 @@ def fit_hierarchical(
         if n_draws is None:
             share = np.sqrt(_MODERATE / max(work(problem), 1.0))
             n_walk = int(np.clip(_MOST_DRAWS * share, _FEWEST_DRAWS, _MOST_DRAWS))
+            n_walk *= 1 if problem.views is None else 2
         else:
             n_walk = -(-n_draws // WALKERS)
         with sampling_progress(progressbar) as on_step:
@@ -294,14 +295,14 @@ def fit_hierarchical(
                 on_step=on_step,
             )
         interrupted, held_out = sampled.interrupted, HeldOutScore()
-        if not interrupted:
+        if temperature is None and not interrupted:
+            signal = sampled.log_evidence - sampled.log_evidence_empty >= NO_SIGNAL
             try:
-                chosen, held_out = choose_temperature(problem, sampled, rng=fold_rng)
+                temperature, held_out = choose_temperature(
+                    problem, sampled, signal=signal, rng=fold_rng
+                )
             except KeyboardInterrupt:  # the draws can still be used
                 interrupted = True
-            else:
-                signal = sampled.log_evidence - sampled.log_evidence_empty >= NO_SIGNAL
-                temperature = temperature or (chosen if signal else 1.0)
         theta = sampled.theta.reshape(-1, problem.n_parameters)
         stats = {"diverging": sampled.divergent}
         by_chain = {

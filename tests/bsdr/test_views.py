@@ -142,7 +142,7 @@ def test_kernel_is_chosen_by_held_out_samples():
     assert model.score(X[80:], y[80:]) > 0.8
     assert model.selected_params()["kernel"] == model.kernel_
     assert len(model.idata_.attrs["kernels_held_out_score"]) == 4
-    with pytest.warns(UserWarning, match="not predictable"):
+    with pytest.warns(UserWarning, match="no evidence that the targets"):
         straight = BSDRClassifier(1, sampling=QUICK, random_state=0).fit(X[:80], y[:80])
     assert straight.score(X[80:], y[80:]) < 0.8
 

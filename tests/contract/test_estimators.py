@@ -375,7 +375,7 @@ def test_models_fitted_by_worker_processes_are_the_same(labelled, measured, monk
 
 SEARCHES = {
     "bsdr": BSDRClassifier(sampling=Sampling(chains=1, draws=16), random_state=0),
-    "bsdr_regressor": BSDRRegressor("auto", sampling=Sampling(chains=1, draws=16), random_state=0),
+    "bsdr_regressor": BSDRRegressor(sampling=Sampling(draws=16), random_state=0),
     "bsdr_paper": BSDRClassifier(
         variant="paper", optimization=BSDROptimization(max_iter=15), random_state=0
     ),
