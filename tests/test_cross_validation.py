@@ -173,7 +173,7 @@ def test_units_differ_unless_scaled(classes):
         np.testing.assert_allclose(pdist(scaled["latent_mean"].values[mates]), distance, rtol=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore:the targets are not predictable from X")
+@pytest.mark.filterwarnings("ignore:no evidence that the targets depend on X")
 @pytest.mark.parametrize("name", ["BSDR", "BM2PCA"])
 def test_arbitrary_labels_separate_in_the_fit_alone(name):
     """60 samples, 200 features: the fitted map separates, the held-out one is at chance, 1/3.

@@ -41,7 +41,7 @@ from bsdr_models.bsdr.priors import HierarchicalPriors
 # What the checks' data deserve to be told: labels without signal, one sample of a class, too few
 # draws to converge, a limit of iterations that was set to be reached.
 EXPLAINED = [
-    "ignore:the targets are not predictable from X",
+    "ignore:no evidence that the targets depend on X",
     "ignore:class .* has a single sample",
     "ignore:.* features are constant in the training samples",
     "ignore:mean field stopped after max_iter",
