@@ -167,16 +167,16 @@ def test_blocks_are_refused(zoo, case, no_work):
     change, match = BLOCKS_REFUSED[case]
     X, y = (arrays.from_array(each, chunks=7) for each in change(zoo.X, zoo.y))
     with pytest.raises(ValueError, match=match):
-        zoo.make("bsdr_blocks", out_of_core__block_size=None).fit(X.rechunk((7, -1)), y)
+        zoo.make("bsdr_laplace").fit(X.rechunk((7, -1)), y)
 
 
 @pytest.mark.parametrize("library", ["dask", "zarr"])
 def test_blocks_of_one_axis_are_refused(zoo, library):
     X = ELSEWHERE[library](zoo.X[:, 0])
     with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*X.reshape"):
-        zoo.make("bsdr_blocks", out_of_core__block_size=None).fit(X, zoo.y)
+        zoo.make("bsdr_laplace").fit(X, zoo.y)
     with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*X.reshape"):
-        zoo.fitted("bsdr_blocks").predict(X)
+        zoo.fitted("bsdr_laplace").predict(X)
 
 
 ELSEWHERE = {
@@ -517,7 +517,7 @@ FLAGS = ("no", 2, None)
 ARGUMENTS_REFUSED = {
     **dict.fromkeys(
         (
-            *("n_components", "max_iter", "mapping__n_centres", "out_of_core__block_size"),
+            *("n_components", "max_iter", "mapping__n_centres"),
             *("optimization__n_restarts", "optimization__max_iter"),
             *("sampling__draws", "sampling__tune", "sampling__chains"),
         ),
@@ -533,7 +533,7 @@ ARGUMENTS_REFUSED = {
     ),
     **dict.fromkeys(("mapping__width", "mapping__noise"), (*POSITIVE, np.inf, True)),
     **dict.fromkeys(("priors__weight", "priors__metric_scale"), (*POSITIVE, True)),
-    **dict.fromkeys(("sampling", "optimization", "out_of_core", "mapping", "loss"), ("few", 3, {})),
+    **dict.fromkeys(("sampling", "optimization", "mapping", "loss"), ("few", 3, {})),
     "tol": (-1e-3, np.nan, np.inf, "small", True),
     "loss__C": (*POSITIVE, np.inf, True),
     "loss__calibrate": ("no", None, -1.0, np.nan, np.inf),
@@ -542,7 +542,7 @@ ARGUMENTS_REFUSED = {
     "optimization__tol": (-1e-3, np.nan, np.inf, "small", True),
     **dict.fromkeys(("standardize", "priors__reuse_kernel"), FLAGS),
     "priors": ("paper", {"weight_shape": 1.0}, 3),
-    "pooling": ("best", None, True, -0.1, 1.5, np.nan),
+    "temperature": ("best", None, True, -0.1, 0.0, np.nan),
     "views": (["a", "b"], "abcd", 3, {"a": [0]}, {"a": [0, 99]}, [[0, 1], []]),
     "kernel": ("gauss", 3, [], ["rbf", 3], "precomputed"),
     "unlabeled": ([0, 1],),

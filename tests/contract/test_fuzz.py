@@ -35,12 +35,13 @@ OPENINGS = (
     r"\d+ components need more labelled samples",
     r"the centroids of all classes coincide",
 )
-PAPER = {"variant": "paper", "optimization__max_iter": 4}
+PAPER = {"n_components": 2, "variant": "paper", "optimization__max_iter": 4}
 CHOICES = {
     "BSDRClassifier": (
-        {"pooling": "auto"},
-        {"standardize": False, "pooling": "linear"},
-        {"sampling__chains": 2, "pooling": "log"},
+        {"temperature": "auto"},
+        {"standardize": False, "temperature": 1.0},
+        {"sampling__chains": 2, "temperature": 0.5},
+        {"inference": "laplace"},
         {**PAPER, "priors__latent_scale": 1e-3, "priors__projection_prior": "entrywise"},
         {**PAPER, "priors__latent_scale": 30.0, "priors__projection_prior": "rowwise"},
         {
